@@ -1,0 +1,161 @@
+"""The only file that knows Hydra: recipe + overrides -> a typed config.
+
+Recipes are flat YAML files, `data=` and `objective=` take the names of clipx.presets, all other settings are
+the dataclasses of clipx.config. Hydra's own switches (--cfg, -m, --config-dir, completion) keep working.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from cli.keys import check_key, suggest_key
+from clipx.config import EvalConfig, RunConfig
+from clipx.errors import UserError
+from clipx.presets import DATA, OBJECTIVES
+from clipx.tables import lookup
+
+# What does not tell two runs apart, or is in the path already: left out of automatic run names.
+UNNAMED = re.compile(r"^(recipe|name|seed|runs|data\.root|data\.workers|log\..*|train\.(device|save_every|keep))$")
+
+
+def recipes() -> dict[str, Path]:
+    """Recipe names and files: the installed ones, and those of --config-dir."""
+    folders = [Path(str(files("recipes")))]
+    for switch, value in zip(sys.argv, sys.argv[1:], strict=False):
+        if switch in ("--config-dir", "-cd"):
+            folders.append(Path(value))
+    return {p.stem: p for folder in folders for p in sorted(folder.glob("*.yaml")) if p.stem != "base"}
+
+
+def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None:
+    """Composes and calls `task`, once, or once for each job of a sweep (-m).
+
+    Raises:
+        UserError: whatever is wrong with the arguments, in one line.
+    """
+    sys.argv = ["clipx train", *arguments]
+    _register()
+    _check_overrides([a for a in arguments if "=" in a and not a.startswith("-")])
+
+    failures: list[str] = []
+
+    def job(config: DictConfig) -> None:
+        # Hydra would print its own lines around an exception, and a sweep goes on after a failed job
+        try:
+            task(_to_run_config(config, HydraConfig.get().overrides.task))
+        except UserError as error:
+            failures.append(str(error))
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions reach us instead of being printed
+    _translated(lambda: hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(job)())
+    if failures:
+        raise UserError("; ".join(failures))
+
+
+def compose_run(overrides: list[str]) -> RunConfig:
+    """The config of one run, for commands that do not train.
+
+    Raises:
+        UserError: as run_command.
+    """
+    _register()
+    _check_overrides(overrides)
+    with hydra.initialize_config_module("recipes", version_base="1.3"):
+        config = _translated(lambda: hydra.compose("base", overrides))
+        return _to_run_config(config, overrides)
+
+
+def compose_eval(overrides: list[str]) -> EvalConfig:
+    """The config of `clipx eval`.
+
+    Raises:
+        UserError: as run_command.
+    """
+    _register()
+    for override in _parse(overrides):
+        check_key(EvalConfig, str(override.key_or_group))
+    with hydra.initialize_config_module("recipes", version_base="1.3"):
+        config = _translated(lambda: OmegaConf.to_object(hydra.compose("eval", overrides)))
+    assert isinstance(config, EvalConfig)
+    return config
+
+
+def _register() -> None:
+    store = ConfigStore.instance()
+    store.store(name="schema", node=RunConfig)
+    store.store(name="eval", node=EvalConfig)
+    for name, data in DATA.items():
+        store.store(group="data", name=name, node=data)
+    for name, objective in OBJECTIVES.items():
+        store.store(group="objective", name=name, node=objective)
+    for name, path in recipes().items():
+        try:
+            recipe = OmegaConf.load(path)
+        except Exception as error:  # yaml's and OmegaConf's own kinds
+            raise UserError(f"recipe {path} is no valid YAML: {_line(error)}") from error
+        store.store(group="recipe", name=name, node=recipe, package="_global_")
+
+
+def _parse(overrides: list[str]) -> list[Any]:
+    return _translated(lambda: OverridesParser.create().parse_overrides(overrides))  # type: ignore[no-any-return]
+
+
+def _check_overrides(overrides: list[str]) -> None:
+    """Every key and group choice, with or without +, before Hydra looks at it."""
+    groups: dict[str, Mapping[str, Any]] = {"recipe": recipes(), "data": DATA, "objective": OBJECTIVES}
+    given = _parse(overrides)
+    for override in given:
+        key, value = str(override.key_or_group), override.value()
+        if key in groups:
+            for choice in [value] if isinstance(value, str) else []:
+                lookup(groups[key], choice, key)
+        elif key != "hydra" and not key.startswith(("hydra.", "hydra/")):
+            check_key(RunConfig, key)
+    if not any(str(o.key_or_group) == "recipe" for o in given):
+        raise UserError(f"recipe= is missing; allowed: {', '.join(recipes())}")
+
+
+def _to_run_config(composed: DictConfig, overrides: list[str]) -> RunConfig:
+    with_names = composed.copy()
+    choices = dict(o.split("=", 1) for o in overrides if "=" in o)
+    with_names.recipe = choices["recipe"]
+    if OmegaConf.is_missing(with_names, "name"):
+        with_names.name = "-".join([choices["recipe"], *_name_parts(overrides)])
+    config = _translated(lambda: OmegaConf.to_object(with_names))
+    assert isinstance(config, RunConfig)
+    return config
+
+
+def _name_parts(overrides: list[str]) -> list[str]:
+    """`data=flickr8k` and so on: what sets this run apart from others of its recipe, safe as a folder name."""
+    parts = [o.lstrip("+") for o in overrides if not UNNAMED.match(o.lstrip("+~").partition("=")[0])]
+    return [re.sub(r"[^\w=.,+-]+", "_", part) for part in parts]
+
+
+def _translated(call: Callable[[], Any]) -> Any:
+    """Calls; what Hydra or OmegaConf have to say about the user's input becomes one line."""
+    try:
+        return call()
+    except (HydraException, OmegaConfBaseException) as error:
+        key = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
+        near = suggest_key(RunConfig, key[1]) if key else ""
+        hint = f" ({near})" if near else ""
+        cause = f": {_line(error.__cause__)}" if error.__cause__ else ""
+        raise UserError(f"{_line(error)}{cause}{hint}") from error
+
+
+def _line(error: BaseException) -> str:
+    lines = [part.strip() for part in str(error).splitlines() if part.strip()]
+    return " ".join(p for p in lines if not p.startswith(("full_key", "object_type", "reference_type")))

@@ -1,0 +1,69 @@
+"""`clipx ls`: what there is, from the same tables that the settings are looked up in."""
+
+import inspect
+from collections.abc import Callable, Mapping
+
+from rich.console import Console
+from rich.table import Table
+
+from clipx.tables import lookup
+
+
+def ls(arguments: list[str]) -> None:
+    """Prints one list, or all short ones.
+
+    Raises:
+        UserError: an unknown list.
+    """
+    for name in arguments or ["recipes", "terms", "data", "tasks"]:
+        rows = lookup(LISTS, name, "ls")()
+        table = Table("name", "what it is", title=name, title_justify="left", box=None, pad_edge=False)
+        for key, text in rows.items():
+            table.add_row(key, text)
+        Console().print(table)
+
+
+def _recipes() -> dict[str, str]:
+    from cli.compose import recipes
+
+    return {name: path.read_text().partition("\n")[0].lstrip("# ") for name, path in recipes().items()}
+
+
+def _terms() -> dict[str, str]:
+    from clipx.objectives import TERMS
+
+    return {name: _first_line(inspect.getmodule(term)) for name, term in TERMS.items()}
+
+
+def _towers() -> dict[str, str]:
+    from clipx.models import towers
+
+    return {name: towers.size(name) for name in towers.names()}
+
+
+def _data() -> dict[str, str]:
+    from clipx.presets import DATA
+
+    return {
+        name: f"source {node['source']}, evaluated on {len(node.get('evaluation', []))} sets"
+        for name, node in DATA.items()
+    }
+
+
+def _tasks() -> dict[str, str]:
+    from evaluation.tasks import TASKS
+
+    return {name: _first_line(inspect.getmodule(task)) for name, task in TASKS.items()}
+
+
+def _first_line(documented: object) -> str:
+    return (inspect.getdoc(documented) or "").partition("\n")[0]
+
+
+LISTS: Mapping[str, Callable[[], dict[str, str]]] = {
+    "recipes": _recipes,
+    "terms": _terms,
+    "towers": _towers,
+    "data": _data,
+    "tasks": _tasks,
+}

@@ -1,0 +1,129 @@
+"""The `clipx` command: finds the subcommand, turns the user's mistakes into one line and exit code 2."""
+
+import os
+import sys
+from collections.abc import Callable
+
+from clipx.config import RunConfig
+from clipx.errors import UserError
+from clipx.tables import lookup
+
+HELP = """\
+clipx: train, evaluate and compare contrastive image-text objectives
+
+  clipx train recipe=NAME [key=value ...]    train, or resume; -m sweeps, --cfg job shows the settings
+  clipx eval checkpoint=RUN [datasets=[..]]  evaluate a run, or model=open_clip:NAME/TAG
+  clipx report RUN_OR_DIR...                 tables, figures: Markdown, HTML, CSV; out=DIR
+  clipx ls recipes|terms|towers|data|tasks   what there is
+  clipx check recipe=NAME [key=value ...]    build it and do one step on generated pairs
+
+  clipx COMMAND --help                       more about one command
+
+Start with:  clipx train recipe=demo
+"""
+
+
+def train(arguments: list[str]) -> None:
+    """clipx train recipe=NAME [key=value ...] [-m] [--cfg job] [--config-dir DIR]
+
+    Trains in runs/<name>/s<seed>/ and resumes there if called again. The run's name is the recipe and what
+    was overridden; name=NAME sets it. Settings: clipx train recipe=NAME --cfg job. Sweeps: -m key=a,b,c.
+    Own recipes: YAML files in a folder given by --config-dir.
+    """
+    from cli import compose
+
+    def launch(config: RunConfig) -> None:
+        from cli.launch import train as start  # torch comes with it, after the settings were checked
+
+        start(config)
+
+    compose.run_command(launch, arguments)
+
+
+def evaluate(arguments: list[str]) -> None:
+    """clipx eval checkpoint=RUN_OR_STEP | model=open_clip:NAME[/TAG_OR_FILE] [tasks=[...]] [datasets=[...]]
+
+    Data sets: wds:DIR (CLIP-benchmark layout), captions:DIR, pairs:DIR (webdataset shards); a run's own
+    if none is named. Rows go to RUN/results.jsonl, a finished evaluation is not repeated (force=true).
+    """
+    from cli.compose import compose_eval
+    from cli.evaluate import evaluate as start
+
+    start(compose_eval(arguments))
+
+
+def report(arguments: list[str]) -> None:
+    """clipx report RUN_OR_DIR... [out=DIR]
+
+    Writes report.md, report.html (one file, no network) and report.csv, by default into the first folder.
+    """
+    from cli.report import report as start
+
+    start(arguments)
+
+
+def ls(arguments: list[str]) -> None:
+    """clipx ls [recipes|terms|towers|data|tasks]
+
+    One name a line with what it is.
+    """
+    from cli.ls import ls as start
+
+    start(arguments)
+
+
+def check(arguments: list[str]) -> None:
+    """clipx check recipe=NAME [key=value ...]
+
+    Builds the run and does one step on generated pairs: parameters, memory, seconds, and which data is missing.
+    """
+    from cli.check import check as start
+    from cli.compose import compose_run
+
+    start(compose_run(arguments))
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "train": train,
+    "eval": evaluate,
+    "report": report,
+    "ls": ls,
+    "check": check,
+}
+
+
+def guarded(call: Callable[[], None]) -> int:
+    """The exit code: 0 done, 2 the user's input is wrong; a fault of ours keeps its traceback (exit code 1)."""
+    try:
+        call()
+    except UserError as error:
+        print(f"clipx: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("clipx: stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+def main() -> None:
+    """Console script."""
+    # OpenMP threads that spin while they wait take the cores from the loader's workers: with as many workers
+    # as cores a step took up to ten times as long. Read when torch is loaded, so it stands before any import.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return
+
+    def run() -> None:
+        command = lookup(COMMANDS, name, "command")
+        if {"-h", "--help"} & set(arguments):
+            print("\n".join(line.strip() for line in (command.__doc__ or "").splitlines()).rstrip())
+        else:
+            command(arguments)
+
+    sys.exit(guarded(run))
+
+
+if __name__ == "__main__":
+    main()

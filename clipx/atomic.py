@@ -1,0 +1,46 @@
+"""Folders and files that are there in full or not at all, also after a kill or a power cut."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yields a temporary folder to fill; it becomes `path` at the end, unless something was raised.
+
+    Where `path` has come into being meanwhile (another process made the same), that one stays.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        yield made
+        for file in made.rglob("*"):
+            if file.is_file():
+                _sync(file)
+        made.chmod(0o755)  # mkdtemp makes folders private
+        if not path.exists():
+            made.rename(path)
+            _sync(path.parent)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces the file in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    _sync(temporary)
+    temporary.replace(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

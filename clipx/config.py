@@ -1,0 +1,131 @@
+"""Every setting: field, unit, the paper's symbol. Plain dataclasses; no torch here, so that the CLI starts fast.
+
+A field marked `free` does not change what a run computes: it may differ when the run is resumed.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+FREE = {"free": True}
+
+
+@dataclass(kw_only=True)
+class DataConfig:
+    """Where pairs come from and what happens to them before the towers."""
+
+    name: str = MISSING  # in run names and tables
+    source: str = MISSING  # scenes | shards
+    root: str | None = field(default=None, metadata=FREE)  # folder; scenes: null is the cache folder
+    split: str = "train"  # folder below root that holds the training shards
+    captions: str = "first"  # first: the .txt member | random: one of the .json's "captions" each epoch
+    crop_scale: list[float] = field(default_factory=lambda: [0.9, 1.0])  # share of the area kept by the crop
+    flip: bool = False  # horizontal flip with probability 1/2; off where captions say left and right
+    workers: int = field(default=2, metadata=FREE)  # loader processes per rank
+    max_bad_rate: float = field(default=0.05, metadata=FREE)  # share of bad samples above which a run stops
+    # what `clipx eval` takes if no data set is named: wds: captions: pairs: and a folder below root
+    evaluation: list[str] = field(default_factory=list, metadata=FREE)
+    scenes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class TowerConfig:
+    """One tower, e.g. open_clip:ViT-B-32."""
+
+    name: str = MISSING  # open_clip:NAME; `clipx ls towers` lists them
+    pretrained: str | None = None  # a published tag, or a local file; null: from scratch
+
+
+@dataclass(kw_only=True)
+class ModelConfig:
+    """Two towers with the same embedding width E."""
+
+    image: TowerConfig = field(default_factory=TowerConfig)
+    text: TowerConfig = field(default_factory=TowerConfig)
+
+
+@dataclass(kw_only=True)
+class TemperatureConfig:
+    """tau of the softmax; every objective sees 1/tau as `Embeddings.scale`."""
+
+    kind: str = "learned"  # learned | fixed
+    tau: float = 0.07  # initial value, or the value if fixed
+    max_scale: float = 100.0  # upper bound of 1/tau
+    lr_factor: float = 1.0  # learning rate of the temperature over that of the towers
+
+
+@dataclass(kw_only=True)
+class OptimizerConfig:
+    """AdamW; gains, biases and the temperature are not decayed."""
+
+    lr: float = 1e-3
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.98])
+    eps: float = 1e-6
+    weight_decay: float = 0.1
+
+
+@dataclass(kw_only=True)
+class ScheduleConfig:
+    """Learning rate over the run: linear warm-up, then `kind`."""
+
+    kind: str = "cosine"  # cosine | constant
+    warmup_steps: int = 100
+    min_lr: float = 0.0  # where the cosine ends
+
+
+@dataclass(kw_only=True)
+class TrainConfig:
+    """Length, size and safety of a run."""
+
+    epochs: int = MISSING
+    batch_size: int = MISSING  # B, over all ranks
+    grad_clip: float | None = None  # bound of the global gradient norm; null: off
+    precision: str = "fp32"  # fp32 | bf16 for the towers; the objective is always float32
+    save_every: int = field(default=200, metadata=FREE)  # steps between checkpoints
+    keep: int = field(default=2, metadata=FREE)  # checkpoints kept, the last ones
+    device: str = field(default="auto", metadata=FREE)  # auto | cpu | cuda
+    processes: int = 1  # on this machine; the global batch is split over them
+
+
+@dataclass(kw_only=True)
+class LogConfig:
+    """What is written while training."""
+
+    every: int = field(default=10, metadata=FREE)  # steps between lines of log.jsonl
+    wandb: str = field(default="off", metadata=FREE)  # off | offline | online
+    project: str = field(default="clipx", metadata=FREE)  # of wandb
+
+
+@dataclass(kw_only=True)
+class RunConfig:
+    """One training run: what `config.yaml` in the run directory holds."""
+
+    name: str = MISSING  # run directory: <runs>/<name>/s<seed>
+    recipe: str = MISSING
+    claims: list[str] = field(default_factory=list)  # of the papers, that runs of this recipe bear on
+    seed: int = 0
+    runs: str = field(default="runs", metadata=FREE)
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    objective: dict[str, dict[str, Any]] = field(default_factory=dict)  # term -> its parameters and weight
+    temperature: TemperatureConfig = field(default_factory=TemperatureConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+
+
+@dataclass(kw_only=True)
+class EvalConfig:
+    """One call of `clipx eval`; exactly one of checkpoint and model."""
+
+    checkpoint: str | None = None  # a run directory (its last checkpoint) or a checkpoints/step_* folder
+    model: str | None = None  # open_clip:NAME (random weights), open_clip:NAME/TAG or open_clip:NAME/FILE
+    tasks: list[str] = field(default_factory=list)  # empty: all that fit the data sets
+    datasets: list[str] = field(default_factory=list)  # wds:DIR captions:DIR pairs:DIR; empty: the run's own
+    out: str | None = None  # folder of the results; null: the run directory, or runs/<model>
+    batch_size: int = 256
+    workers: int = 2
+    device: str = "auto"  # auto | cpu | cuda
+    force: bool = False  # repeat finished evaluations

@@ -1,0 +1,72 @@
+"""Where the members of a tar file lie, without unpacking it.
+
+Python's `tarfile` ends silently at the first damaged header and loses the rest of a shard; this scan
+skips to the next readable header and says what it skipped. Nothing is extracted: names are only keys,
+links are never followed.
+"""
+
+import os
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+BLOCK = tarfile.BLOCKSIZE
+LONG_NAME = tarfile.GNUTYPE_LONGNAME
+PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A regular file inside a tar file."""
+
+    name: str
+    offset: int  # of its first data byte
+    size: int
+
+
+def scan(path: Path) -> tuple[list[Member], list[str]]:
+    """Members of a tar file in order, and a line for every damage found."""
+    members: list[Member] = []
+    damage: list[str] = []
+    end = path.stat().st_size
+    position, long_name, skipping = 0, "", False
+    with path.open("rb") as file:
+        while position + BLOCK <= end:
+            header = os.pread(file.fileno(), BLOCK, position)
+            if not any(header):
+                break
+            try:
+                info = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+            except tarfile.HeaderError:
+                if not skipping:
+                    damage.append(f"{path.name}: damaged header at byte {position}")
+                skipping, long_name = True, ""
+                position += BLOCK
+                continue
+            skipping = False
+            data = position + BLOCK
+            if data + info.size > end:
+                damage.append(f"{path.name}: cut in the middle of {long_name or info.name}")
+                break
+            if info.type == LONG_NAME or info.type in PAX:
+                long_name = _long_name(info.type, os.pread(file.fileno(), info.size, data)) or long_name
+            else:
+                if info.isreg():
+                    members.append(Member(long_name or info.name, data, info.size))
+                elif not info.isdir():
+                    damage.append(f"{path.name}: {info.name} is a link or device, not followed")
+                long_name = ""
+            position = data + -(-info.size // BLOCK) * BLOCK
+    return members, damage
+
+
+def _long_name(kind: bytes, record: bytes) -> str:
+    """The name that a GNU long-name or pax record gives to the member after it, "" if it gives none."""
+    if kind == LONG_NAME:
+        return record.rstrip(b"\0").decode("utf-8", "surrogateescape")
+    for line in record.split(b"\n"):  # pax: b"<length> <key>=<value>"
+        _, _, pair = line.partition(b" ")
+        key, _, value = pair.partition(b"=")
+        if key == b"path":
+            return value.decode("utf-8", "surrogateescape")
+    return ""

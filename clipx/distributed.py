@@ -1,0 +1,69 @@
+"""Processes: who am I, and gathering embeddings with their gradient."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@contextmanager
+def group(device: torch.device) -> Iterator[None]:
+    """Joins the process group that torch.distributed.run set up; nothing to join for a single process."""
+    if "WORLD_SIZE" not in os.environ:
+        yield
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def rank() -> int:
+    """0 for a single process."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world() -> int:
+    """Number of processes."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def barrier() -> None:
+    """Waits for the other processes."""
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def gather(local: Tensor) -> Tensor:
+    """Concatenates [b_r, ...] of all ranks to [B, ...]; ranks may differ in b_r.
+
+    Every rank computes the same loss from the same global batch. The gradient of that loss with respect
+    to a rank's own rows is complete on this rank, so backward takes the own slice, without communication;
+    it is multiplied by the world size because DDP will average over ranks what should be summed.
+    """
+    if world() == 1:
+        return local
+    return _Gather.apply(local)  # type: ignore[no-any-return]
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, local: Tensor) -> Tensor:
+        sizes = [torch.zeros((), dtype=torch.int64, device=local.device) for _ in range(world())]
+        dist.all_gather(sizes, torch.tensor(len(local), device=local.device))
+        counts = [int(s) for s in sizes]
+        padded = local.new_zeros((max(counts), *local.shape[1:]))
+        padded[: len(local)] = local
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded)
+        ctx.start, ctx.end = sum(counts[: rank()]), sum(counts[: rank() + 1])
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0][ctx.start : ctx.end] * world()

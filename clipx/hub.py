@@ -1,0 +1,36 @@
+"""The model hub, without a minute of retries where there is no network."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+
+@cache
+def reachable() -> bool:
+    """Whether the Hugging Face hub answers within a few seconds (proxies of the environment are used)."""
+    import httpx
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        httpx.head(constants.ENDPOINT, timeout=5)
+    except httpx.HTTPError:
+        return False
+    return True
+
+
+@contextmanager
+def quiet_hub() -> Iterator[None]:
+    """Within it, hub clients use the local cache only if the hub cannot be reached, and do not log."""
+    from huggingface_hub import constants
+
+    offline = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = not reachable()
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = offline
+        logging.disable(logging.NOTSET)

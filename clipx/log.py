@@ -1,0 +1,101 @@
+"""What a run tells: a progress bar for the person, log.jsonl for the report, wandb on request."""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from clipx import distributed
+from clipx.config import RunConfig
+from clipx.errors import UserError
+
+WANDB_MODES = ("off", "offline", "online")
+
+
+class RunLog:
+    """Rank 0 writes, the others keep silent. A resumed run drops the lines after its checkpoint."""
+
+    def __init__(self, config: RunConfig, run: Path, step: int, total_steps: int) -> None:
+        if config.log.wandb not in WANDB_MODES:
+            raise UserError(f"log.wandb={config.log.wandb} is not known; allowed: {', '.join(WANDB_MODES)}")
+        self.active = distributed.rank() == 0
+        self.console = Console(stderr=True, quiet=not self.active)
+        self.every = config.log.every
+        self.path = run / "log.jsonl"
+        self.bar = Progress(
+            TextColumn(f"{config.name}/s{config.seed}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[status]}"),
+            console=self.console,
+            disable=not sys.stderr.isatty(),
+        )
+        self.task = self.bar.add_task("", total=total_steps, completed=step, status="")
+        if self.active:
+            _cut_after(self.path, step)
+        self.wandb = _start_wandb(config, run) if self.active and config.log.wandb != "off" else None
+
+    def __enter__(self) -> "RunLog":
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+        if self.wandb:
+            self.wandb.finish(exit_code=0 if kind is None else 1)
+
+    def say(self, text: str) -> None:
+        """A line for the person."""
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def step(self, step: int, row: Mapping[str, Any]) -> None:
+        """One line of log.jsonl; `step` counts the steps done. Flushed, so that a kill loses none."""
+        if not self.active:
+            return
+        with self.path.open("a") as file:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            file.write(json.dumps({"step": step, **row, "time": now}) + "\n")
+        status = f"loss {row['loss']:.3f}  tau {row['tau']:.4f}  {row['images_per_s']:.0f} images/s"
+        self.bar.update(self.task, completed=step, status=status)
+        if self.bar.disable:
+            self.say(f"step {step}/{int(self.bar.tasks[0].total or 0)}  {status}")
+        if self.wandb:
+            self.wandb.log(dict(row), step=step)
+
+
+def _cut_after(path: Path, step: int) -> None:
+    """Removes lines of steps that will be done again, and a last line cut by a kill."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text().splitlines():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+        except ValueError:
+            continue
+    path.write_text("".join(kept))
+
+
+def _start_wandb(config: RunConfig, run: Path) -> Any:
+    import wandb
+
+    return wandb.init(
+        project=config.log.project,
+        name=f"{config.name}-s{config.seed}",
+        id=f"{config.name}-s{config.seed}".replace("/", "-"),
+        resume="allow",
+        dir=run,
+        mode="online" if config.log.wandb == "online" else "offline",
+        config=asdict(config),
+    )

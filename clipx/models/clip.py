@@ -1,0 +1,52 @@
+"""Two towers and a temperature."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clipx import temperature
+from clipx.config import RunConfig
+from clipx.errors import UserError
+from clipx.models.towers import build_pair
+from clipx.types import Inputs, Progress
+
+
+class ClipModel(nn.Module):
+    """Embeds a local batch: one L2-normalised point per image and text."""
+
+    def __init__(self, image: nn.Module, text: nn.Module, tau: temperature.Temperature, inputs: Inputs) -> None:
+        super().__init__()
+        self.image = image
+        self.text = text
+        self.temperature = tau
+        self.inputs = inputs
+
+    def encode_image(self, image: Tensor) -> Tensor:
+        """[b, 3, H, W] -> [b, E], unit length."""
+        return F.normalize(self.image(image), dim=-1)
+
+    def encode_text(self, text: Tensor) -> Tensor:
+        """[b, L] -> [b, E], unit length."""
+        return F.normalize(self.text(text), dim=-1)
+
+    def forward(self, image: Tensor, text: Tensor, progress: Progress) -> tuple[Tensor, Tensor, Tensor]:
+        """Image [b, E], text [b, E] and the scale 1/tau []; all in one call, so that DDP sees every parameter."""
+        return self.encode_image(image), self.encode_text(text), self.temperature(progress)
+
+
+def build(config: RunConfig, pretrained: bool = True) -> ClipModel:
+    """The model of a run; `pretrained=False` leaves published weights out (a checkpoint follows).
+
+    Raises:
+        UserError: unknown towers, missing weights, or towers of different embedding widths.
+    """
+    image, text = config.model.image, config.model.text
+    same = image == text
+    image_pair = build_pair(image.name, image.pretrained if pretrained else None, "model.image")
+    text_pair = image_pair if same else build_pair(text.name, text.pretrained if pretrained else None, "model.text")
+    if image_pair.embed_dim != text_pair.embed_dim:
+        raise UserError(
+            f"model.image.name={image.name} embeds in {image_pair.embed_dim} dimensions, "
+            f"model.text.name={text.name} in {text_pair.embed_dim}: take towers of the same width"
+        )
+    inputs = image_pair.inputs.with_text(text_pair.inputs)
+    return ClipModel(image_pair.image, text_pair.text, temperature.build(config.temperature), inputs)

@@ -1,0 +1,18 @@
+"""Objectives by name. A new term: one file, one line of TERMS, one test file."""
+
+from clipx.objectives.base import Objective, Term
+from clipx.objectives.build import build_objective
+from clipx.objectives.clip import ClipTerm
+
+TERMS: dict[str, type[Term]] = {
+    "clip": ClipTerm,
+}
+
+
+def build(terms: dict[str, dict[str, object]], num_samples: int) -> Objective:
+    """The weighted sum of terms, e.g. `build({"clip": {}, "positive": {"weight": 0.1}}, num_samples=n)`.
+
+    Raises:
+        UserError: no term, an unknown term or parameter, or a weight that is not a number.
+    """
+    return build_objective(TERMS, terms, num_samples)

@@ -1,0 +1,69 @@
+"""What a term is, and how terms add up to an objective."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from clipx.types import Embeddings, Loss, Progress
+
+
+class Columns(Protocol):
+    """What `end_step` and `end_epoch` may ask of the table of per-sample values."""
+
+    def max(self, column: str) -> float:
+        """The largest value of a column over all samples."""
+        ...
+
+
+class Term:
+    """A loss over the global batch. A subclass has one `__init__` parameter for each setting.
+
+    `columns` are the per-sample values that it needs, with their initial values.
+    """
+
+    columns: Mapping[str, float] = {}
+
+    def __call__(
+        self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The term [] before its weight, and column -> [B] new per-sample values; inputs stay as they are."""
+        raise NotImplementedError
+
+    def end_step(self, table: Columns) -> None:
+        """After the new rows were written."""
+
+    def end_epoch(self, table: Columns) -> None:
+        """After an epoch's last step."""
+
+
+class Objective:
+    """The weighted sum of terms."""
+
+    def __init__(self, terms: Mapping[str, Term], weights: Mapping[str, float]) -> None:
+        self.terms = dict(terms)
+        self.weights = dict(weights)
+        self.columns = {c: value for term in terms.values() for c, value in term.columns.items()}
+
+    def __call__(self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress) -> Loss:
+        """Loss over the global batch: total = sum of weight * term."""
+        total = torch.zeros((), dtype=embeddings.image.dtype, device=embeddings.image.device)
+        values: dict[str, Tensor] = {}
+        new_rows: dict[str, Tensor] = {}
+        for name, term in self.terms.items():
+            value, written = term(embeddings, rows, progress)
+            total = total + self.weights[name] * value
+            values[name] = value.detach()
+            new_rows.update(written)
+        return Loss(total=total, terms=values, rows=new_rows)
+
+    def end_step(self, table: Columns) -> None:
+        """After the new rows were written: terms may refresh what they derive from the table."""
+        for term in self.terms.values():
+            term.end_step(table)
+
+    def end_epoch(self, table: Columns) -> None:
+        """After an epoch's last step."""
+        for term in self.terms.values():
+            term.end_epoch(table)

@@ -1,0 +1,33 @@
+"""From `{"clip": {}, "positive": {"weight": 0.1}}` to an objective, with errors that name the key."""
+
+import inspect
+from collections.abc import Mapping
+
+from clipx.errors import UserError
+from clipx.objectives.base import Objective, Term
+from clipx.tables import lookup, suggest
+
+
+def build_objective(
+    table: Mapping[str, type[Term]], terms: Mapping[str, Mapping[str, object]], num_samples: int
+) -> Objective:
+    """See `clipx.objectives.build`; a term whose `__init__` has `num_samples` is given it."""
+    if not terms:
+        raise UserError(f"objective has no term; {suggest('', table)}")
+    built: dict[str, Term] = {}
+    weights: dict[str, float] = {}
+    for name, given in terms.items():
+        term = lookup(table, name, "objective")
+        parameters = dict(given or {})
+        weight = parameters.pop("weight", 1.0)
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            raise UserError(f"objective.{name}.weight={weight!r} must be a number")
+        allowed = inspect.signature(term).parameters
+        for parameter in parameters:
+            if parameter not in allowed or parameter == "num_samples":
+                names = [*(p for p in allowed if p != "num_samples"), "weight"]
+                raise UserError(f"objective.{name}.{parameter} is not known; {suggest(parameter, names)}")
+        if "num_samples" in allowed:
+            parameters["num_samples"] = num_samples
+        built[name], weights[name] = term(**parameters), float(weight)
+    return Objective(built, weights)

@@ -1,0 +1,32 @@
+"""Named choices of the command line: `data=NAME` and `objective=NAME`."""
+
+from typing import Any
+
+DATA: dict[str, dict[str, Any]] = {
+    "scenes": {
+        "name": "scenes",
+        "source": "scenes",
+        "evaluation": [
+            "wds:scenes_colour",
+            "wds:scenes_count",
+            "wds:scenes_shape",
+            "captions:scenes_captions",
+            "pairs:scenes_pairs",
+        ],
+    },
+    # the official split as shards: data.root holds train/, dev/ and test/, five captions an image
+    "flickr8k": {
+        "name": "flickr8k",
+        "source": "shards",
+        "captions": "random",
+        "crop_scale": [0.5, 1.0],
+        "flip": True,
+        "evaluation": ["captions:test"],
+    },
+    # any img2dataset shards: data.root=FOLDER data.name=NAME
+    "shards": {"name": "shards", "source": "shards", "crop_scale": [0.5, 1.0], "split": "."},
+}
+
+OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
+    "clip": {"clip": {}},
+}

@@ -1,0 +1,40 @@
+"""Learning rates as pure functions of the progress."""
+
+import math
+from collections.abc import Callable
+
+from clipx.config import ScheduleConfig
+from clipx.tables import lookup
+from clipx.types import Progress
+
+Schedule = Callable[[Progress], float]  # -> factor on the peak learning rate
+
+
+def cosine(progress: float) -> float:
+    """1 at progress 0, 0 at progress 1."""
+    return 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def constant(progress: float) -> float:
+    """1 throughout."""
+    return 1.0
+
+
+SCHEDULES = {"cosine": cosine, "constant": constant}
+
+
+def build(config: ScheduleConfig, lr: float) -> Callable[[Progress], float]:
+    """The learning rate at a progress: linear from lr / warmup_steps to lr, then `kind` down to min_lr.
+
+    Raises:
+        UserError: unknown schedule.kind.
+    """
+    shape = lookup(SCHEDULES, config.kind, "schedule.kind")
+
+    def learning_rate(progress: Progress) -> float:
+        if progress.step < config.warmup_steps:
+            return lr * (progress.step + 1) / config.warmup_steps
+        rest = max(1, progress.total_steps - config.warmup_steps)
+        return config.min_lr + (lr - config.min_lr) * shape((progress.step - config.warmup_steps) / rest)
+
+    return learning_rate

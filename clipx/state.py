@@ -1,0 +1,163 @@
+"""Checkpoints: weights as safetensors, the rest as tensors that `weights_only` loads; nothing is executed.
+
+checkpoints/step_00000100/ holds model.safetensors, training.pt (optimizer and random states) and
+checkpoint.json (step, sizes and SHA-256 of both). A folder appears in one rename, so it is complete.
+"""
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from clipx import distributed
+from clipx.atomic import new_folder
+from clipx.errors import UserError
+
+WEIGHTS, TRAINING, MANIFEST = "model.safetensors", "training.pt", "checkpoint.json"
+
+
+@dataclass
+class RunState:
+    """Everything that a step changes."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    num_samples: int  # of the data set; a resumed run must see the same
+    step: int = 0  # steps done
+
+    def save(self, run: Path, keep: int) -> Path:
+        """Rank 0 writes checkpoints/step_XXXXXXXX and removes all but the last `keep`; the others wait."""
+        path = run / "checkpoints" / f"step_{self.step:08d}"
+        if distributed.rank() == 0:
+            with new_folder(path) as made:
+                self._write(made)
+            for old in checkpoints(run)[:-keep]:
+                shutil.rmtree(old)
+        distributed.barrier()
+        return path
+
+    def _write(self, folder: Path) -> None:
+        save_file({k: v.contiguous() for k, v in self.model.state_dict().items()}, folder / WEIGHTS)
+        torch.save({"optimizer": self.optimizer.state_dict(), "random": _random_state()}, folder / TRAINING)
+        digests = {name: digest(folder / name) for name in (WEIGHTS, TRAINING)}
+        manifest = {"step": self.step, "num_samples": self.num_samples, "sha256": digests}
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+
+    def load(self, path: Path) -> None:
+        """Continues from a checkpoint folder.
+
+        Raises:
+            UserError: damaged files, or a data set of another size.
+        """
+        manifest = verify(path)
+        if manifest["num_samples"] != self.num_samples:
+            raise UserError(
+                f"{path} was trained on {manifest['num_samples']} samples, the data set now has "
+                f"{self.num_samples}: resume needs the same data"
+            )
+        load_weights(self.model, path)
+        try:
+            training = torch.load(path / TRAINING, weights_only=True, map_location="cpu")
+            self.optimizer.load_state_dict(training["optimizer"])
+            _set_random_state(training["random"])
+        except Exception as error:  # torch.load raises many kinds on damage and on pickled objects
+            raise UserError(f"{path / TRAINING} is no training state: {_first_line(error)}") from error
+        self.step = manifest["step"]
+
+
+def resume(state: RunState, run: Path) -> list[str]:
+    """Loads the last good checkpoint of a run, if there is any, and returns lines that say what was done.
+
+    A damaged checkpoint is passed over for the one before it.
+
+    Raises:
+        UserError: all checkpoints are damaged, or the data set has changed.
+    """
+    notes = []
+    for path in reversed(checkpoints(run)):
+        try:
+            verify(path)
+        except UserError as error:
+            notes.append(f"passed over: {error}")
+            continue
+        state.load(path)
+        return [*notes, f"resumed from {path}"]
+    if notes:
+        raise UserError(f"{run} has no good checkpoint ({'; '.join(notes)}): remove its checkpoints to start again")
+    return []
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """Checkpoint folders of a run, oldest first."""
+    return sorted((run / "checkpoints").glob("step_*"))
+
+
+def resolve(path: Path) -> Path:
+    """A checkpoint folder, from itself or from a run directory (its last one).
+
+    Raises:
+        UserError: neither of the two.
+    """
+    if (path / MANIFEST).is_file():
+        return path
+    found = checkpoints(path)
+    if not found:
+        kind = "a file" if path.is_file() else "a folder without checkpoints" if path.is_dir() else "missing"
+        raise UserError(f"checkpoint={path} is {kind}: give a run directory or its checkpoints/step_* folder")
+    return found[-1]
+
+
+def verify(path: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint whose files have the sizes and bytes that were written.
+
+    Raises:
+        UserError: naming the file that is missing or damaged.
+    """
+    try:
+        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
+        expected: dict[str, str] = manifest["sha256"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path / MANIFEST} cannot be read: {_first_line(error)}") from error
+    for name in (WEIGHTS, TRAINING):
+        if not (path / name).is_file() or digest(path / name) != expected.get(name):
+            raise UserError(f"{path / name} is damaged or was changed: its SHA-256 is not the one of {MANIFEST}")
+    return manifest
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Weights of a checkpoint folder into a model.
+
+    Raises:
+        UserError: no safetensors file, or one of another model.
+    """
+    try:
+        model.load_state_dict(load_file(path / WEIGHTS))
+    except Exception as error:  # safetensors' own error type, RuntimeError on other shapes
+        raise UserError(f"{path / WEIGHTS} does not hold this model's weights: {_first_line(error)}") from error
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _random_state() -> dict[str, Any]:
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"cpu": torch.get_rng_state(), "cuda": cuda}
+
+
+def _set_random_state(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["cpu"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

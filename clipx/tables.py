@@ -1,0 +1,28 @@
+"""Tables of names: `{"clip": ClipTerm, ...}` with an error that helps."""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import TypeVar
+
+from clipx.errors import UserError
+
+V = TypeVar("V")
+
+
+def suggest(name: str, allowed: Iterable[str]) -> str:
+    """`did you mean a or b? Allowed: ...` for a name that is not among `allowed`."""
+    names = sorted(allowed)
+    near = get_close_matches(name, names, n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
+    return f"{hint}Allowed: {', '.join(names) or '(none)'}"
+
+
+def lookup(table: Mapping[str, V], name: str, key: str) -> V:
+    """The entry `name` of `table`; `key` is the setting that the user typed it for.
+
+    Raises:
+        UserError: naming the key, the value, the nearest names and the list.
+    """
+    if name not in table:
+        raise UserError(f"{key}={name} is not known; {suggest(name, table)}")
+    return table[name]

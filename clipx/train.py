@@ -1,0 +1,142 @@
+"""Training: `fit` is the whole story of a run, `train_step` that of a step."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from clipx import distributed, environment, objectives, optim, schedule
+from clipx.config import RunConfig
+from clipx.data import tokenizer
+from clipx.data.loader import Loader
+from clipx.data.sampler import Sampler
+from clipx.data.sources import open_source
+from clipx.device import autocast, choose
+from clipx.errors import UserError
+from clipx.log import RunLog
+from clipx.meter import Meter
+from clipx.models import clip
+from clipx.objectives.base import Objective
+from clipx.state import RunState, resume
+from clipx.types import Batch, Embeddings, Progress
+
+
+@dataclass
+class Parts:
+    """What a step needs."""
+
+    config: RunConfig
+    device: torch.device
+    model: clip.ClipModel
+    parallel: nn.Module  # the model, in DDP if there are several processes
+    objective: Objective
+    learning_rate: Callable[[Progress], float]
+    state: RunState
+
+
+def build(config: RunConfig, device: torch.device, num_samples: int) -> Parts:
+    """Model, objective and optimizer from the settings, on the device.
+
+    Raises:
+        UserError: a setting is unknown or out of range, or weights are missing.
+    """
+    torch.manual_seed(config.seed)
+    autocast(config.train.precision, device)  # names a wrong precision before the data are read
+    objective = objectives.build(config.objective, num_samples)
+    learning_rate = schedule.build(config.schedule, config.optimizer.lr)
+    model = clip.build(config).to(device).to(memory_format=torch.channels_last)
+    parallel = DistributedDataParallel(model) if distributed.world() > 1 else model
+    state = RunState(model, optim.build(model, config), num_samples)
+    return Parts(config, device, model, parallel, objective, learning_rate, state)
+
+
+def fit(config: RunConfig, run: Path) -> None:
+    """Trains to the end, from the last good checkpoint of the run directory if there is one.
+
+    Raises:
+        UserError: unusable settings, data or checkpoints, too many bad samples, a loss that is not finite.
+    """
+    device = choose(config.train.device)
+    with distributed.group(device):
+        pairs = open_source(config.data)
+        sampler = Sampler(len(pairs), config.train, config.seed, distributed.rank(), distributed.world())
+        parts = build(config, device, len(pairs))
+        inputs, state, total = parts.model.inputs, parts.state, sampler.total_steps
+        loader = Loader(config.data, pairs, sampler, inputs, tokenizer.build(inputs))
+        notes = resume(state, run)
+        with RunLog(config, run, state.step, total) as log:
+            for note in notes:
+                log.say(note)
+            if state.step == total:
+                log.say(f"{run} is done: {total} steps")
+                return
+            environment.write(run, device)
+            meter = Meter()
+            for batch, damage in meter.wait(loader.batches(state.step, device)):
+                for sample in damage:
+                    log.say(f"left out: {sample}")
+                progress = sampler.progress(state.step)
+                row = train_step(parts, batch, progress)
+                state.step += 1
+                meter.images += config.train.batch_size
+                last = state.step == total
+                if last or state.step % config.log.every == 0:
+                    log.step(state.step, {**log_row(row, progress), **meter.read(), "bad": loader.bad.total})
+                if last or state.step % config.train.save_every == 0:
+                    state.save(run, config.train.keep)
+
+
+def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]:
+    """One update: towers, gather, objective in float32, backward, clip, AdamW, bounds of the temperature.
+
+    Returns the step's numbers for the log.
+    """
+    config, optimizer = parts.config, parts.state.optimizer
+    lr = parts.learning_rate(progress)
+    optim.set_lr(optimizer, lr)
+    parts.parallel.train()
+    with autocast(config.train.precision, parts.device):
+        image, text, scale = parts.parallel(batch.image, batch.text, progress)
+    embeddings = Embeddings(
+        image=distributed.gather(image.float()),
+        text=distributed.gather(text.float()),
+        scale=scale.float(),
+        sample_id=distributed.gather(batch.sample_id),
+        label=distributed.gather(batch.label),
+    )
+    loss = parts.objective(embeddings, {}, progress)
+    if not torch.isfinite(loss.total):
+        raise UserError(
+            f"the loss is {loss.total.item()} at step {progress.step}; the last checkpoint is kept, "
+            f"the learning rate was {lr:g}: try a smaller optimizer.lr or a train.grad_clip"
+        )
+    optimizer.zero_grad()
+    loss.total.backward()  # type: ignore[no-untyped-call]
+    norm = nn.utils.clip_grad_norm_(parts.model.parameters(), config.train.grad_clip or float("inf"))
+    optimizer.step()
+    parts.model.temperature.bound_()
+    return {
+        "loss": loss.total.detach(),
+        "terms": loss.terms,
+        "scale": scale.detach(),
+        "lr": lr,
+        "grad_norm": norm,
+    }
+
+
+def log_row(row: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """A step's numbers as a line of log.jsonl."""
+    scale = float(row["scale"])
+    return {
+        "epoch": progress.epoch,
+        "loss": float(row["loss"]),
+        "terms": {name: float(value) for name, value in row["terms"].items()},
+        "scale": scale,
+        "tau": 1 / scale,
+        "lr": row["lr"],
+        "grad_norm": float(row["grad_norm"]),
+    }

@@ -1,0 +1,56 @@
+"""`results.jsonl`: one result a line, replaced in one step so that a killed run loses nothing."""
+
+import json
+from dataclasses import asdict, fields
+from itertools import groupby
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from clipx.atomic import write_text
+from clipx.errors import UserError
+from evaluation.types import Result
+
+NAMES = [field.name for field in fields(Result)]
+
+
+def read(path: Path) -> list[Result]:
+    """The rows of a results file, none where it is missing.
+
+    Raises:
+        UserError: a line that is no result, naming it.
+    """
+    if not path.is_file():
+        return []
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        try:
+            rows.append(Result(**json.loads(line)))
+        except (ValueError, TypeError):
+            needs = f"a JSON object with {', '.join(NAMES)}"
+            raise UserError(f"{path}:{number} is no result ({needs}): remove that line") from None
+    return rows
+
+
+def write(path: Path, rows: list[Result]) -> None:
+    """Replaces the file."""
+    write_text(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
+
+
+def show(rows: list[Result]) -> None:
+    """Prints a table: values in per cent, their 95% interval, and what chance is."""
+    table = Table(box=box.SIMPLE, caption="95% intervals, bootstrap over examples", caption_justify="left")
+    table.add_column("metric", no_wrap=True)
+    for column in ("%", "interval", "chance", "n"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for (task, dataset), group in groupby(rows, lambda row: (row.task, row.dataset)):
+        table.add_section()
+        table.add_row(Text(f"{task} {dataset}", style="bold"))
+        for row in group:
+            interval = f"{100 * row.low:.1f} .. {100 * row.high:.1f}"
+            chance = "" if row.chance is None else f"{100 * row.chance:.1f}"
+            table.add_row(Text(f"  {row.metric}"), f"{100 * row.value:.1f}", interval, chance, str(row.n))
+    Console().print(table)

@@ -1,0 +1,141 @@
+"""From names of data sets and tasks to result rows: features once, finished work never twice."""
+
+import base64
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL.Image import Image
+
+from clipx.atomic import write_text
+from clipx.errors import UserError
+from clipx.tables import lookup
+from evaluation import results
+from evaluation.datasets import AnyDataset, open_dataset
+from evaluation.features import extract
+from evaluation.tasks import TASKS
+from evaluation.types import Encoder, Result, Task
+
+THUMBNAIL = 112  # pixels, the longer side
+
+
+def evaluate(
+    encoder: Encoder,
+    specs: list[str],
+    tasks: list[str],
+    out: Path,
+    cache_dir: Path,
+    batch_size: int,
+    workers: int,
+    device: torch.device | str,
+    force: bool = False,
+) -> list[Result]:
+    """Scores each task on each data set that it fits; returns and prints the rows of all of them.
+
+    Args:
+        encoder: the model.
+        specs: data sets, `kind:FOLDER`.
+        tasks: names of `TASKS`.
+        out: gets results.jsonl and artifacts/; what is already in it for the same hashes is not repeated.
+        cache_dir: for embeddings.
+        batch_size: images or texts at once.
+        workers: processes that decode images.
+        device: where the encoder's towers are.
+        force: score again what is already there (embeddings still come from the cache).
+
+    Raises:
+        UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data.
+    """
+    plan = _plan(_open(specs), tasks)
+    path = out / "results.jsonl"
+    rows: list[Result] = []
+    for dataset, fitting in plan:
+        hashes = {task.name: _hashes(encoder, dataset, task) for task in fitting}
+        known = {task.name: _finished(path, dataset, task, hashes[task.name]) for task in fitting}
+        pending = [task for task in fitting if force or not known[task.name]]
+        requests = [request for task in pending for request in task.requests(dataset)]
+        features = extract(encoder, {dataset.name: dataset}, requests, cache_dir, batch_size, workers, device)
+        for task in pending:
+            score = task.score(dataset, features)
+            known[task.name] = [
+                replace(row, model=encoder.name, seed=encoder.seed, hashes=hashes[task.name]) for row in score.results
+            ]
+            if score.artifact is not None:
+                _save_artifact(out, dataset, task, score.artifact)
+            _save(path, known[task.name])
+        rows += [row for task in fitting for row in known[task.name]]
+    results.show(rows)
+    return rows
+
+
+def _open(specs: list[str]) -> list[AnyDataset]:
+    datasets: dict[str, AnyDataset] = {}
+    for spec in dict.fromkeys(specs):
+        dataset = open_dataset(spec)
+        if dataset.short in datasets:
+            other = datasets[dataset.short].name
+            raise UserError(f"datasets={other} and {spec} are both called {dataset.short!r} in tables: rename one")
+        datasets[dataset.short] = dataset
+    return list(datasets.values())
+
+
+def _plan(datasets: list[AnyDataset], names: list[str]) -> list[tuple[AnyDataset, list[Task]]]:
+    """The tasks that each data set fits."""
+    tasks = [lookup(TASKS, name, "tasks") for name in dict.fromkeys(names)]
+    for task in tasks:
+        if all(dataset.kind != task.kind for dataset in datasets):
+            given = ", ".join(f"{dataset.name} ({dataset.kind})" for dataset in datasets) or "none"
+            raise UserError(f"tasks={task.name} needs a {task.kind} data set; datasets are {given}")
+    return [(dataset, [task for task in tasks if task.kind == dataset.kind]) for dataset in datasets]
+
+
+def _hashes(encoder: Encoder, dataset: AnyDataset, task: Task) -> dict[str, str]:
+    """Of everything that the score depends on: the model, the views it reads, labels and names."""
+    hashes = dict(encoder.provenance)
+    for request in task.requests(dataset):
+        hashes[f"{request.view}/{request.split}"] = dataset.fingerprint(request.split, request.view)
+        for what, value in dataset.hashes(request.split).items():
+            hashes[f"{what}/{request.split}"] = value
+    return hashes
+
+
+def _finished(path: Path, dataset: AnyDataset, task: Task, hashes: dict[str, str]) -> list[Result]:
+    def same(row: Result) -> bool:
+        return (row.task, row.dataset, row.hashes) == (task.name, dataset.short, hashes)
+
+    return [row for row in results.read(path) if same(row)]
+
+
+def _save(path: Path, rows: list[Result]) -> None:
+    """Adds the rows of one task on one data set; those of the same hashes make way."""
+    key = (rows[0].task, rows[0].dataset, rows[0].hashes)
+    others = [row for row in results.read(path) if (row.task, row.dataset, row.hashes) != key]
+    results.write(path, others + rows)
+
+
+def _save_artifact(out: Path, dataset: AnyDataset, task: Task, artifact: dict[str, Any]) -> None:
+    """Written before the rows, so that a finished task always has it."""
+    images = dataset.images(dataset.splits[0]) if artifact["kind"] == "retrieval" else []
+    for entry in _with_image(artifact):
+        entry["src"] = thumbnail(images[entry.pop("image")])
+    write_text(out / "artifacts" / f"{task.name}-{dataset.short.replace('/', '_')}.json", json.dumps(artifact))
+
+
+def _with_image(artifact: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The entries of a retrieval artifact that show an image by its number; of others, none."""
+    for query in artifact.get("text_to_image", []):
+        yield from query["images"]
+    yield from artifact.get("image_to_text", [])
+
+
+def thumbnail(image: Image) -> str:
+    """A data URI of a small JPEG, for the report."""
+    small = image.convert("RGB")
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    buffer = io.BytesIO()
+    small.save(buffer, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -1,0 +1,79 @@
+"""Linear probe: logistic regression on frozen image embeddings (Radford et al. 2021; spec of paper 5)."""
+
+import torch
+from torch import Tensor
+
+from clipx.errors import UserError
+from evaluation.datasets import Labelled
+from evaluation.logistic import GRID, Regression, Search, search
+from evaluation.metrics import class_weights, hits, label_ranks
+from evaluation.tasks.rows import row
+from evaluation.types import FeatureRequest, Features, Kind, Score
+
+SPLIT = "test"  # scored; never seen by the choice of C
+VALIDATION_SHARE = 10  # one row in ten, where the data set has no validation split of its own
+
+
+class LinearProbe:
+    """Top-1 and mean per-class accuracy; C is chosen on a validation split, then refitted on all but test."""
+
+    name = "linear_probe"
+    kind: Kind = "labelled"
+
+    def requests(self, dataset: Labelled) -> list[FeatureRequest]:
+        """Images of train, val (where there is one) and test.
+
+        Raises:
+            UserError: the data set has no training split.
+        """
+        if "train" not in dataset.splits:
+            raise UserError(f"datasets={dataset.name} has no train split, which tasks=linear_probe fits on")
+        splits = [split for split in ("train", "val", SPLIT) if split in dataset.splits or split == SPLIT]
+        return [FeatureRequest(dataset.name, split, "images") for split in splits]
+
+    def score(self, dataset: Labelled, features: Features) -> Score:
+        """Rows, and the search for C."""
+        *fitting, test = self.requests(dataset)
+        known = torch.cat([features[request] for request in fitting])
+        labels = [dataset.labels(request.split) for request in fitting]
+        label, classes = torch.cat(labels), len(dataset.classnames)
+        train, validation = _split(labels)
+        found = search(Regression(known[train], label[train], classes), known[validation], label[validation])
+        probe = Regression(known, label, classes).fit(found.chosen)
+        truth = dataset.labels(SPLIT)
+        correct = hits(label_ranks(probe(features[test]), truth), 1)
+        chance = 1 / classes if _balanced(truth) else None
+        rows = [
+            row(self.name, dataset.short, SPLIT, metric, correct, weights, len(truth), chance)
+            for metric, weights in (
+                ("top1", torch.ones_like(correct)),
+                ("mean_per_class", class_weights(truth)),
+            )
+        ]
+        return Score(rows, _artifact(found))
+
+
+def _split(labels: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Rows to fit and to choose C on: the official validation split, else a seeded 90/10 split of train."""
+    total = sum(len(label) for label in labels)
+    if len(labels) == 2:
+        return torch.arange(len(labels[0])), torch.arange(len(labels[0]), total)
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
+    held = max(1, total // VALIDATION_SHARE)
+    return order[held:].sort().values, order[:held].sort().values
+
+
+def _balanced(label: Tensor) -> bool:
+    """Whether the classes that occur are of one size; else even a constant answer beats 1 / classes."""
+    counts = torch.bincount(label)
+    return bool(counts.min() == counts.max())
+
+
+def _artifact(found: Search) -> dict[str, object]:
+    places = sorted(found.accuracy_of)
+    return {
+        "kind": "linear_probe",
+        "C": [GRID[place] for place in places],
+        "validation_accuracy": [found.accuracy_of[place] for place in places],
+        "chosen_C": found.chosen,
+    }

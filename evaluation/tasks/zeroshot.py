@@ -1,0 +1,57 @@
+"""Zero-shot classification: the class whose prompts are nearest to the image (Radford et al. 2021)."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from evaluation.datasets import Labelled
+from evaluation.metrics import class_weights, hits, label_ranks, similarity
+from evaluation.tasks.rows import row
+from evaluation.types import FeatureRequest, Features, Kind, Score
+
+SPLIT = "test"
+
+
+def classifier(prompts: Tensor, classes: int) -> Tensor:
+    """Class embeddings [classes, E]: the normalised mean of each class's normalised prompt embeddings.
+
+    Args:
+        prompts: [classes x templates, E], class by class.
+    """
+    by_class = F.normalize(prompts, dim=1).view(classes, -1, prompts.shape[1])
+    return F.normalize(by_class.mean(dim=1), dim=1)
+
+
+def confusion(predicted: Tensor, label: Tensor, classes: int) -> list[list[int]]:
+    """Counts by true class (row) and predicted class (column)."""
+    counts = torch.bincount(label * classes + predicted, minlength=classes**2)
+    rows: list[list[int]] = counts.view(classes, classes).tolist()
+    return rows
+
+
+class ZeroShot:
+    """Top-1, top-5 (where there are more than five classes) and mean per-class accuracy on the test split."""
+
+    name = "zeroshot"
+    kind: Kind = "labelled"
+
+    def requests(self, dataset: Labelled) -> list[FeatureRequest]:
+        """Test images and prompts."""
+        return [FeatureRequest(dataset.name, SPLIT, "images"), FeatureRequest(dataset.name, SPLIT, "prompts")]
+
+    def score(self, dataset: Labelled, features: Features) -> Score:
+        """Rows and the confusion matrix."""
+        images, prompts = (features[request] for request in self.requests(dataset))
+        label, classes = dataset.labels(SPLIT), len(dataset.classnames)
+        scores = similarity(images, classifier(prompts, classes))
+        ranks = label_ranks(scores, label)
+        equal = torch.ones(len(label))
+        measures = [("top1", 1, equal), ("mean_per_class", 1, class_weights(label))]
+        if classes > 5:
+            measures.insert(1, ("top5", 5, equal))
+        rows = [
+            row(self.name, dataset.short, SPLIT, metric, hits(ranks, k), weights, len(label), k / classes)
+            for metric, k, weights in measures
+        ]
+        matrix = confusion(scores.argmax(dim=1), label, classes)
+        return Score(rows, {"kind": "confusion", "classnames": dataset.classnames, "matrix": matrix})

@@ -1,0 +1,128 @@
+"""Shards: every sample is found, damage costs only what is damaged, nothing is followed."""
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+import webdataset
+
+from clipx.data.shards import Shards
+from clipx.data.tar import scan
+from clipx.errors import UserError
+from tests.clipx.folder import add, jpeg, write_shards
+
+
+def test_members_are_the_bytes_that_tarfile_and_webdataset_read(tmp_path: Path) -> None:
+    shards = Shards.open(write_shards(tmp_path / "s", samples=40), ("image", "txt", "json"))
+    urls = [str(p) for p in sorted((tmp_path / "s").glob("*.tar"))]
+    expected = list(webdataset.WebDataset(urls, shardshuffle=False))
+    assert len(shards) == len(expected) == 40
+    for i, sample in enumerate(expected):
+        assert shards.key(i) == sample["__key__"]
+        assert shards.read(i, "image") == sample["jpg"]
+        assert shards.read(i, "txt") == sample["txt"]
+        assert shards.read(i, "json") == sample["json"]
+
+
+@pytest.mark.parametrize("tar_format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_long_names_are_keys_in_full(tmp_path: Path, tar_format: int) -> None:
+    name = "ordner/" + "ä" * 120
+    with tarfile.open(tmp_path / "0.tar", "w", format=tar_format) as tar:
+        info = tarfile.TarInfo(f"{name}.jpg")
+        info.mtime = 1.5  # pax writes a record for fractions of seconds
+        info.size = 3
+        tar.addfile(info, io.BytesIO(b"abc"))
+        add(tar, "short.jpg", b"defg")
+    members, damage = scan(tmp_path / "0.tar")
+    assert [(m.name, m.size) for m in members] == [(f"{name}.jpg", 3), ("short.jpg", 4)]
+    assert not damage
+
+
+def test_a_damaged_header_costs_one_sample(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=16)
+    path = folder / "00000.tar"
+    before = Shards.open(folder, ("image", "txt"))
+    header = int(before.records[5]["image_offset"]) - 512
+    data = bytearray(path.read_bytes())
+    data[header : header + 100] = b"\xff" * 100
+    path.write_bytes(data)
+    after = Shards.open(folder, ("image", "txt"))
+    assert [after.key(i) for i in range(len(after))] == [before.key(i) for i in range(16) if i != 5]
+    assert any("damaged header" in p for p in after.problems)
+    assert after.read(5, "txt") == b"a red picture 6"
+
+
+def test_a_shard_cut_in_a_member_keeps_what_came_before(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=16)
+    path = folder / "00000.tar"
+    shards = Shards.open(folder, ("image", "txt"))
+    os.truncate(path, int(shards.records[9]["image_offset"]) + 10)
+    cut = Shards.open(folder, ("image", "txt"))
+    assert len(cut) == 9
+    assert any("cut in the middle of 000009.jpg" in p for p in cut.problems)
+
+
+def test_links_are_not_followed_and_names_stay_inside(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("do not read me")
+    folder = tmp_path / "s"
+    folder.mkdir()
+    with tarfile.open(folder / "0.tar", "w") as tar:
+        link = tarfile.TarInfo("a.txt")
+        link.type, link.linkname = tarfile.SYMTYPE, str(secret)
+        add(tar, "a.jpg", jpeg("red"))
+        tar.addfile(link)
+        add(tar, "../../x.jpg", jpeg("blue"))
+        add(tar, "../../x.txt", b"outside")
+    shards = Shards.open(folder, ("image",))
+    assert not shards.has(0, "txt")
+    assert any("not followed" in p for p in shards.problems)
+    assert shards.read(1, "txt") == b"outside"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "s", "secret.txt"]
+
+
+def test_samples_without_a_caption_are_left_out_and_named(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    folder.mkdir()
+    with tarfile.open(folder / "0.tar", "w") as tar:
+        add(tar, "a.jpg", jpeg("red"))
+        add(tar, "b.jpg", jpeg("red"))
+        add(tar, "b.txt", b"red")
+    shards = Shards.open(folder, ("image", "txt"))
+    assert [shards.key(i) for i in range(len(shards))] == ["b"]
+    assert shards.problems == ["0.tar:a lacks txt"]
+
+
+def test_a_changed_shard_is_indexed_anew(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=16)
+    assert len(Shards.open(folder, ("image",))) == 16
+    write_shards(folder, samples=20)
+    assert len(Shards.open(folder, ("image",))) == 20
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "no captions", "not a tar"])
+def test_unusable_folders_say_what_is_wrong(tmp_path: Path, what: str) -> None:
+    folder = tmp_path / "s"
+    if what != "missing":
+        folder.mkdir()
+    if what == "no captions":
+        with tarfile.open(folder / "0.tar", "w") as tar:
+            add(tar, "a.jpg", jpeg("red"))
+    if what == "not a tar":
+        (folder / "0.tar").write_bytes(b"no tar" * 1000)
+    expected = {
+        "missing": "no folder",
+        "empty": "holds no .tar shards",
+        "no captions": "1 samples, none with image and txt",
+        "not a tar": "damaged header",
+    }
+    with pytest.raises(UserError, match=expected[what]):
+        Shards.open(folder, ("image", "txt"))
+
+
+@pytest.mark.real_data
+def test_flickr8k_has_its_official_split(real_data: Path) -> None:
+    sizes = {s: len(Shards.open(real_data / "flickr8k" / s, ("image", "txt", "json"))) for s in ("train", "dev", "test")}
+    assert sizes == {"train": 6000, "dev": 1000, "test": 1000}

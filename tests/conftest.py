@@ -1,0 +1,24 @@
+"""Every test has its own cache folder, real data only where CLIPX_DATA says."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+# before any import of torch, as in cli.main: tests run beside worker processes
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indices and features of one test are not seen by another."""
+    monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of CLIPX_DATA; tests that use it are marked real_data."""
+    folder = os.environ.get("CLIPX_DATA")
+    if not folder:
+        pytest.skip("CLIPX_DATA is not set")
+    return Path(folder)

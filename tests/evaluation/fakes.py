@@ -1,0 +1,108 @@
+"""Small inputs for the evaluation's tests: a model of random projections, data sets on disk, golden numbers."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from evaluation.types import Encoder
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "objectives.json"
+WIDTH = 32  # E
+
+
+def golden(section: str) -> Any:
+    """A section of the golden numbers."""
+    return json.loads(GOLDEN.read_text())[section]
+
+
+def embeddings(n: int, seed: int, dim: int = WIDTH) -> Tensor:
+    """Random unit vectors [n, dim]."""
+    return F.normalize(torch.randn(n, dim, generator=torch.Generator().manual_seed(seed)), dim=1)
+
+
+def preprocess(image: Image.Image) -> Tensor:
+    return torch.from_numpy(np.asarray(image.resize((8, 8)), dtype=np.float32) / 255.0).permute(2, 0, 1)
+
+
+def tokenize(texts: list[str]) -> Tensor:
+    tokens = torch.zeros(len(texts), 40, dtype=torch.int64)
+    for row, text in zip(tokens, texts, strict=True):
+        code = torch.tensor(list(text.encode()[:40]))
+        row[: len(code)] = code
+    return tokens
+
+
+def encoder(checkpoint: str = "c0", transform: str = "t0") -> Encoder:
+    """Random projections of pixels and of characters."""
+    pixels, characters = embeddings(3 * 8 * 8, 1), embeddings(256 * 40, 2).view(40, 256, WIDTH)
+
+    def image(batch: Tensor) -> Tensor:
+        return F.normalize((batch.flatten(1) - 0.5) @ pixels, dim=1)
+
+    def text(batch: Tensor) -> Tensor:
+        return F.normalize(characters[torch.arange(40), batch].sum(dim=1), dim=1)
+
+    provenance = {"checkpoint": checkpoint, "transform": transform, "tokenizer": "k0", "precision": "fp32"}
+    return Encoder("fake", preprocess, tokenize, image, text, provenance, seed=7)
+
+
+def picture(seed: int) -> bytes:
+    """A 12 x 12 PNG of noise."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (12, 12, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def shard(path: Path, samples: list[dict[str, bytes]]) -> None:
+    """A tar of samples; each maps extensions to contents."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for number, sample in enumerate(samples):
+            for extension, content in sample.items():
+                info = tarfile.TarInfo(f"s{number:05d}.{extension}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+
+
+def labelled(folder: Path, classes: int = 3, train: int = 0, test: int = 12) -> str:
+    """A data set in the CLIP-benchmark layout, classes in turn."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "classnames.txt").write_text("".join(f"thing {c}\n" for c in range(classes)))
+    (folder / "zeroshot_classification_templates.txt").write_text("a photo of a {c}.\na {c}\n")
+    for split, count in (("train", train), ("test", test)):
+        if count:
+            samples = [
+                {"cls": str(i % classes).encode(), "png": picture(hash((split == "test", i)))} for i in range(count)
+            ]
+            shard(folder / split / "0.tar", samples)
+            (folder / split / "nshards.txt").write_text("1\n")
+    return f"wds:{folder}"
+
+
+def captioned(folder: Path, counts: tuple[int, ...] = (2, 5, 1, 3)) -> str:
+    """Images with these numbers of captions."""
+    samples = []
+    for i, count in enumerate(counts):
+        captions = [f"caption {c} of image {i}" for c in range(count)]
+        samples.append({"json": json.dumps({"captions": captions}).encode(), "png": picture(i)})
+    shard(folder / "00000.tar", samples)
+    return f"captions:{folder}"
+
+
+def pairs(folder: Path, categories: tuple[str, ...] = ("colour", "count", "colour")) -> str:
+    """Minimal pairs of these categories."""
+    samples = []
+    for i in range(2 * len(categories)):
+        facts = {"pair": i // 2, "category": categories[i // 2]}
+        samples.append({"txt": f"text {i}".encode(), "json": json.dumps(facts).encode(), "png": picture(i)})
+    shard(folder / "00000.tar", samples)
+    return f"pairs:{folder}"

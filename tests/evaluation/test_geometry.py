@@ -1,0 +1,56 @@
+"""Geometry against golden numbers, plain loops and known configurations."""
+
+import pytest
+import torch
+
+from evaluation.geometry import alignment, alpha_hat, margins, min_margin, modality_gap, uniformity
+from tests.evaluation.fakes import embeddings, golden
+
+VALUES = golden("geometry")
+IMAGE, TEXT = (torch.tensor(VALUES[side], dtype=torch.float64) for side in ("image", "text"))
+
+
+def test_geometry_is_the_golden_one() -> None:
+    assert modality_gap(IMAGE, TEXT) == pytest.approx(VALUES["gap"], abs=1e-9)
+    assert uniformity(IMAGE, TEXT) == pytest.approx(VALUES["uniformity"], abs=1e-9)
+    assert alignment(IMAGE, TEXT) == pytest.approx(VALUES["alignment"], abs=1e-9)
+    assert float(margins(IMAGE, TEXT).mean()) == pytest.approx(VALUES["margins_mean"], abs=1e-9)
+    assert min_margin(IMAGE, TEXT) == pytest.approx(VALUES["min_margin"], abs=1e-9)
+    for gamma, expected in VALUES["alpha_hat"].items():
+        assert alpha_hat(IMAGE, TEXT, float(gamma)) == pytest.approx(expected, abs=1e-9)
+
+
+def test_margins_are_those_of_a_plain_double_loop() -> None:
+    n = len(IMAGE)
+    rows = [(i, j) for i in range(n) for j in range(n) if i != j]
+    other_image = [float(IMAGE[i] @ TEXT[i] - IMAGE[j] @ TEXT[i]) for i, j in rows]
+    other_text = [float(IMAGE[i] @ TEXT[i] - IMAGE[i] @ TEXT[j]) for i, j in rows]
+    assert margins(IMAGE, TEXT).tolist() == pytest.approx(other_image + other_text, abs=1e-12)
+
+
+def test_the_gap_and_alignment_do_not_change_under_a_rotation_of_both() -> None:
+    rotation = torch.linalg.qr(torch.randn(5, 5, generator=torch.Generator().manual_seed(0)).double()).Q
+    for measure in (modality_gap, uniformity, alignment):
+        assert measure(IMAGE @ rotation, TEXT @ rotation) == pytest.approx(measure(IMAGE, TEXT), abs=1e-9)
+
+
+def test_more_uniform_features_have_the_larger_uniformity() -> None:
+    spread = embeddings(4000, 0, dim=8)
+    narrow = torch.nn.functional.normalize(spread + torch.eye(8)[0] * 3, dim=1)
+    same = spread[:1].expand(4000, -1)
+    values = [uniformity(x[:2000], x[2000:]) for x in (spread, narrow, same)]
+    assert values[0] > values[1] > values[2]
+    assert values[0] == pytest.approx(0.0, abs=0.05)
+    assert values[2] == pytest.approx(-(2.0**0.5), abs=1e-6)  # ||mu||^2 + 1, no spread
+
+
+def test_fewer_rows_than_dimensions_give_a_number() -> None:
+    assert -2.0 < uniformity(embeddings(4, 0, dim=64), embeddings(4, 1, dim=64)) < 0.0
+
+
+def test_identical_pairs_have_no_gap_and_random_ones_margins_around_zero() -> None:
+    image = embeddings(64, 0)
+    assert modality_gap(image, image) == 0.0 and alignment(image, image) == 0.0
+    assert min_margin(image, image) > 0.0
+    assert abs(float(margins(embeddings(64, 1), embeddings(64, 2)).mean())) < 0.1
+    assert alpha_hat(image, image, 2.0) == 2.0

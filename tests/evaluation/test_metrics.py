@@ -1,0 +1,204 @@
+"""Metrics against golden numbers, plain loops, chance, and evaluators with known faults."""
+
+from collections.abc import Callable
+from math import nan
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from evaluation.metrics import (
+    MISS,
+    accuracy,
+    bootstrap_interval,
+    hits,
+    mean_per_class,
+    pair_accuracy,
+    recall_at_k,
+    retrieval_ranks,
+)
+from tests.evaluation.fakes import embeddings, golden
+
+Recall = Callable[[Tensor, Tensor, Tensor, int], dict[str, float]]
+
+
+def recall_by_loops(image: Tensor, text: Tensor, image_of_text: Tensor, k: int) -> dict[str, float]:
+    """Sorts every row; for inputs without ties."""
+    owner: list[int] = image_of_text.tolist()
+    image_hits, text_hits, queries = 0, 0, sorted(set(owner))
+    for i in queries:
+        order = sorted(range(len(text)), key=lambda t: -float(image[i].double() @ text[t].double()))
+        image_hits += any(owner[t] == i for t in order[:k])
+    for t in range(len(text)):
+        order = sorted(range(len(image)), key=lambda i: -float(image[i].double() @ text[t].double()))
+        text_hits += owner[t] in order[:k]
+    return {"image_to_text": image_hits / len(queries), "text_to_image": text_hits / len(text)}
+
+
+def recall_writing_one_row_in_five(image: Tensor, text: Tensor, image_of_text: Tensor, k: int) -> dict[str, float]:
+    """The fault of a published evaluator: one hit slot a caption, filled for the first of each image only."""
+    slots = torch.ones(len(text))
+    found = hits(retrieval_ranks(image, text, image_of_text).image_to_text, k)
+    slots[::5] = found.float()
+    correct = recall_at_k(image, text, image_of_text, k)
+    return {"image_to_text": float(slots.mean()), "text_to_image": correct["text_to_image"]}
+
+
+def recall_with_first_caption_only(image: Tensor, text: Tensor, image_of_text: Tensor, k: int) -> dict[str, float]:
+    """The fault of scoring an image of five captions with one of them."""
+    return recall_at_k(image, text[::5], image_of_text[::5], k)
+
+
+def assert_recall_at_chance(recall: Recall) -> None:
+    """Random embeddings: the expected recall at 5 of 400 images with five captions, within four deviations."""
+    images, k = 400, 5
+    found = recall(embeddings(images, 0), embeddings(5 * images, 1), torch.arange(5 * images) // 5, k)
+    share = k / images
+    assert abs(found["text_to_image"] - share) < 4 * (share / (5 * images)) ** 0.5
+    assert abs(found["image_to_text"] - share) < 4 * (share / images) ** 0.5  # 5 of 2,000 texts are right
+
+
+def test_recall_is_the_golden_one() -> None:
+    values = golden("retrieval")
+    image, text = (torch.tensor(values[side], dtype=torch.float64) for side in ("image", "text"))
+    for k in (1, 5):
+        found = recall_at_k(image, text, torch.tensor(values["image_of_text"]), k)
+        for way in ("image_to_text", "text_to_image"):
+            assert found[way] == pytest.approx(values[f"{way}_recall@{k}"], abs=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(counts=st.lists(st.integers(1, 6), min_size=2, max_size=9), k=st.integers(1, 12), seed=st.integers(0, 99))
+def test_recall_with_any_numbers_of_captions_is_that_of_a_plain_loop(counts: list[int], k: int, seed: int) -> None:
+    owner = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    owner = owner[torch.randperm(len(owner), generator=torch.Generator().manual_seed(seed))]
+    image, text = embeddings(len(counts), seed), embeddings(len(owner), seed + 1)
+    assert recall_at_k(image, text, owner, k) == recall_by_loops(image, text, owner, k)
+
+
+def test_random_embeddings_retrieve_at_chance() -> None:
+    assert_recall_at_chance(recall_at_k)
+
+
+def test_the_chance_test_refuses_an_evaluator_that_writes_one_hit_in_five() -> None:
+    with pytest.raises(AssertionError):
+        assert_recall_at_chance(recall_writing_one_row_in_five)
+
+
+def test_every_caption_of_an_image_counts() -> None:
+    """Only the last caption is the image's own vector; an evaluator that reads the first one misses it."""
+    image = torch.eye(6)
+    text = -torch.eye(6).repeat_interleave(5, dim=0)
+    text[4::5] = torch.eye(6)
+    owner = torch.arange(30) // 5
+    assert recall_at_k(image, text, owner, 1)["image_to_text"] == 1.0
+    assert recall_with_first_caption_only(image, text, owner, 1)["image_to_text"] == 0.0
+
+
+def test_an_image_without_captions_is_a_distractor_but_no_query() -> None:
+    image = torch.eye(3)
+    text = torch.eye(3)[[0, 2]]
+    assert recall_at_k(image, text, torch.tensor([0, 1]), 1) == {"image_to_text": 0.5, "text_to_image": 0.5}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_collapsed_model_scores_nothing(dtype: torch.dtype) -> None:
+    same = embeddings(1, 0, dim=37).to(dtype).expand(203, -1)
+    assert recall_at_k(same, same, torch.arange(203), 10) == {"image_to_text": 0.0, "text_to_image": 0.0}
+    scores = torch.zeros(50, 10, dtype=dtype)
+    label = torch.arange(50) % 10
+    assert accuracy(scores, label, k=9) == 0.0
+    assert mean_per_class(scores, label) == 0.0
+    assert pair_accuracy(torch.ones(20, 2, 2, dtype=dtype)) == 0.0
+
+
+def test_a_nan_is_never_a_hit() -> None:
+    image, text = embeddings(8, 0), embeddings(8, 0)
+    text[3] = nan
+    ranks = retrieval_ranks(image, text, torch.arange(8))
+    assert ranks.text_to_image[3] == MISS and ranks.image_to_text[3] == MISS
+    scores = torch.full((4, 3), nan)
+    assert accuracy(scores, torch.tensor([0, 1, 2, 0]), k=3) == 0.0
+    assert pair_accuracy(torch.full((5, 2, 2), nan)) == 0.0
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
+def test_the_chunk_size_does_not_change_ranks(chunk: int) -> None:
+    image, text, owner = embeddings(61, 3), embeddings(183, 4), torch.arange(183) // 3
+    whole, chunked = retrieval_ranks(image, text, owner), retrieval_ranks(image, text, owner, chunk)
+    assert torch.equal(whole.image_to_text, chunked.image_to_text)
+    assert torch.equal(whole.text_to_image, chunked.text_to_image)
+
+
+def test_impossible_questions_are_refused() -> None:
+    image = embeddings(3, 0)
+    with pytest.raises(ValueError, match="k=0"):
+        recall_at_k(image, image, torch.arange(3), 0)
+    with pytest.raises(ValueError, match="outside 0..2"):
+        recall_at_k(image, image, torch.tensor([0, 1, 3]), 1)
+    with pytest.raises(ValueError, match="one entry per text"):
+        recall_at_k(image, image, torch.arange(2), 1)
+
+
+def test_accuracy_counts_by_hand() -> None:
+    scores = torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
+    label = torch.tensor([0, 0, 1, 2])
+    assert accuracy(scores, label) == 0.75
+    assert accuracy(scores, label, k=2) == 1.0
+    assert mean_per_class(scores, label) == pytest.approx((1.0 + 0.0 + 1.0) / 3)
+
+
+def test_random_scores_classify_at_chance() -> None:
+    n, classes = 20_000, 8
+    scores = torch.rand(n, classes, generator=torch.Generator().manual_seed(0))
+    label = torch.arange(n) % classes
+    for k in (1, 5):
+        chance = k / classes
+        assert abs(accuracy(scores, label, k) - chance) < 4 * (chance * (1 - chance) / n) ** 0.5
+    assert abs(mean_per_class(scores, label) - 1 / classes) < 4 * (1 / classes / n) ** 0.5
+
+
+def test_mean_per_class_is_not_the_accuracy_of_the_largest_class() -> None:
+    label = torch.tensor([0] * 90 + [1] * 10)
+    scores = torch.tensor([[1.0, 0.0]]).expand(100, 2)
+    assert accuracy(scores, label) == pytest.approx(0.9)
+    assert mean_per_class(scores, label) == pytest.approx(0.5)
+
+
+def test_a_pair_counts_when_each_statement_finds_its_image() -> None:
+    both = [[0.9, 0.1], [0.2, 0.8]]
+    first_only = [[0.9, 0.9], [0.2, 0.8]]  # statement 1 is nearer to image 0
+    biased_to_one_statement = [[0.5, 0.6], [0.4, 0.7]]  # each image prefers statement 1: still matched
+    found = [pair_accuracy(torch.tensor([pair])) for pair in (both, first_only, biased_to_one_statement)]
+    assert found == [1.0, 0.0, 1.0]
+
+
+def test_random_pairs_match_at_one_in_four() -> None:
+    n = 20_000
+    image, text = embeddings(2 * n, 0).view(n, 2, -1), embeddings(2 * n, 1).view(n, 2, -1)
+    assert abs(pair_accuracy(image @ text.mT) - 0.25) < 4 * (0.1875 / n) ** 0.5
+
+
+def test_the_bootstrap_interval_covers_the_truth_about_95_times_in_100() -> None:
+    generator = torch.Generator().manual_seed(0)
+    covered = 0
+    for _ in range(300):
+        low, high = bootstrap_interval(torch.rand(200, generator=generator) < 0.3)
+        covered += low <= 0.3 <= high
+    assert 270 <= covered <= 297
+
+
+def test_the_bootstrap_repeats_itself_and_follows_its_weights() -> None:
+    values = torch.tensor([1.0] * 50 + [0.0] * 50)
+    assert bootstrap_interval(values) == bootstrap_interval(values)
+    assert bootstrap_interval(values) != bootstrap_interval(values, seed=1)
+    low, high = bootstrap_interval(values, torch.tensor([9.0] * 50 + [1.0] * 50))
+    assert low < 0.9 < high and low > 0.8
+
+
+def test_no_hit_among_few_is_not_surely_below_chance() -> None:
+    low, high = bootstrap_interval(torch.zeros(1000))
+    assert low == 0.0 and 0.003 < high < 0.004  # 1 - 0.025 ** (1 / 1000)
+    assert bootstrap_interval(torch.ones(1000)) == pytest.approx((1 - high, 1.0))
