@@ -5,6 +5,7 @@ from pathlib import Path
 from clipx import runs
 from clipx.cache import cache_home
 from clipx.config import EvalConfig, RunConfig
+from clipx.data.sources import root_folder
 from clipx.device import choose
 from clipx.errors import UserError
 from evaluation import encoder
@@ -48,4 +49,5 @@ def evaluate(config: EvalConfig) -> None:
 def own_datasets(config: RunConfig) -> list[str]:
     """The evaluation sets of the run's training data, below its data.root."""
     specs = [entry.partition(":") for entry in config.data.evaluation]
-    return [f"{kind}:{Path(config.data.root or '.') / folder}" for kind, _, folder in specs]
+    root = root_folder(config.data)
+    return [f"{kind}:{root / folder}" for kind, _, folder in specs]

@@ -12,6 +12,27 @@ FREE = {"free": True}
 
 
 @dataclass(kw_only=True)
+class ScenesConfig:
+    """What is rendered and how bad the training captions are; evaluation splits are always clean.
+
+    The four caption faults exclude each other, so that each share is met exactly: they sum to at most 1.
+    """
+
+    seed: int = 0  # of the whole data set; sample i depends on (seed, i) and the knobs only
+    num_train: int = 60_000  # training pairs
+    image_size: int = 48  # H = W, pixels
+    max_count: int = 6  # most objects in a group
+    # share of captions without the count, the colour or the shape (paper 1, figure 4); not 0, because a
+    # model that has only ever read all three together understands no prompt about one of them
+    omit: float = 0.3
+    mislabelled: float = 0.0  # share of captions with a wrong count (paper 2)
+    irrelevant_numbers: float = 0.0  # share with a number of something else, "photo two of ten" (paper 2)
+    noise: float = 0.0  # share with a wrong colour or shape, or a text about something else (paper 2)
+    false_negatives: float = 0.0  # share of samples that show one of a few recurring contents (paper 2)
+    popularity_skew: float = 0.0  # Zipf exponent over the (shape, colour) concepts, 0 = uniform (paper 3)
+
+
+@dataclass(kw_only=True)
 class DataConfig:
     """Where pairs come from and what happens to them before the towers."""
 
@@ -26,7 +47,7 @@ class DataConfig:
     max_bad_rate: float = field(default=0.05, metadata=FREE)  # share of bad samples above which a run stops
     # what `clipx eval` takes if no data set is named: wds: captions: pairs: and a folder below root
     evaluation: list[str] = field(default_factory=list, metadata=FREE)
-    scenes: dict[str, Any] = field(default_factory=dict)
+    scenes: ScenesConfig = field(default_factory=ScenesConfig)  # used by source scenes only
 
 
 @dataclass(kw_only=True)
@@ -78,7 +99,8 @@ class ScheduleConfig:
 class TrainConfig:
     """Length, size and safety of a run."""
 
-    epochs: int = MISSING
+    epochs: int | None = None  # length of the run: either passes over the data
+    samples: int | None = None  # or samples seen
     batch_size: int = MISSING  # B, over all ranks
     grad_clip: float | None = None  # bound of the global gradient norm; null: off
     precision: str = "fp32"  # fp32 | bf16 for the towers; the objective is always float32

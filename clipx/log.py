@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from clipx import distributed
+from clipx.atomic import write_text
 from clipx.config import RunConfig
 from clipx.errors import UserError
 
@@ -84,7 +85,8 @@ def _cut_after(path: Path, step: int) -> None:
                 kept.append(line + "\n")
         except ValueError:
             continue
-    path.write_text("".join(kept))
+    if "".join(kept) != path.read_text():
+        write_text(path, "".join(kept))
 
 
 def _start_wandb(config: RunConfig, run: Path) -> Any:

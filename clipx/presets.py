@@ -6,6 +6,7 @@ DATA: dict[str, dict[str, Any]] = {
     "scenes": {
         "name": "scenes",
         "source": "scenes",
+        "crop_scale": [1.0, 1.0],  # a cut object would make the count wrong
         "evaluation": [
             "wds:scenes_colour",
             "wds:scenes_count",

@@ -17,7 +17,6 @@ from clipx.data.shards import Shards
 from clipx.errors import UserError
 
 SPLIT_NAMES = ("train", "val", "dev", "test")
-GET = "`clipx data make` writes the scenes sets, `clipx data pull` gets the published ones"
 
 
 def short_name(folder: Path) -> str:
@@ -32,9 +31,16 @@ def content_hash(content: object) -> str:
 
 
 def require_folder(spec: str, folder: Path) -> None:
-    """Raises UserError when the folder of the data set `spec` is not there."""
-    if not folder.is_dir():
-        raise UserError(f"datasets={spec}: no folder {folder}; {GET}")
+    """Raises UserError when the folder of the data set `spec` is not there, with the command that gets it."""
+    if folder.is_dir():
+        return
+    if folder.name.startswith("scenes"):
+        hint = "`clipx train recipe=demo` renders the scenes sets"
+    elif spec.startswith("wds:"):
+        hint = f"`hf download clip-benchmark/{folder.name} --repo-type dataset --local-dir {folder}` gets it"
+    else:
+        hint = "give the folder that holds its .tar shards, for example as img2dataset writes them"
+    raise UserError(f"datasets={spec}: no folder {folder}; {hint}")
 
 
 def require_file(spec: str, path: Path, content: str) -> str:

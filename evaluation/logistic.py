@@ -43,26 +43,33 @@ class Regression:
         self.label, self.classes = label, classes
         self.mean = features.mean(dim=0)
         centred = features - self.mean
-        variance, axes = torch.linalg.eigh((centred.T @ centred / len(features)).double())
-        self.variance, self.axes = variance.clamp(min=0).to(features.dtype), axes.to(features.dtype)
-        self.along_axes = centred @ self.axes
+        variance, self.axes = torch.linalg.eigh((centred.T @ centred / len(features)).double())
+        self.variance = variance.clamp(min=0)  # [E], float64 as the axes [E, E]
+        self.along_axes = centred @ self.axes.to(features.dtype)  # [n, E]
 
     def fit(self, C: float, start: Linear | None = None) -> Linear:
         """The minimiser; `start` is where to begin, for speed (zeros where absent)."""
         decay = 1.0 / (C * len(self.label))
         scale = (self.variance / self.classes + decay).rsqrt()[:, None]
-        inputs = self.along_axes * scale.T
-        if start is None:
-            start = Linear(inputs.new_zeros(inputs.shape[1], self.classes), inputs.new_zeros(self.classes))
-        scaled = ((self.axes.T @ start.weight) / scale).requires_grad_()
-        bias = (start.bias + self.mean @ start.weight).requires_grad_()
+        inputs = self.along_axes * scale.T.to(self.along_axes.dtype)
         penalty = 0.5 * decay * scale.square()
-        _minimise(
-            lambda: F.cross_entropy(inputs @ scaled + bias, self.label) + (penalty * scaled.square()).sum(),
-            [scaled, bias],
-        )
-        weight = self.axes @ (scale * scaled.detach())
-        return Linear(weight, bias.detach() - self.mean @ weight)
+        scaled, bias = scale.new_zeros(len(scale), self.classes), scale.new_zeros(self.classes)
+        if start is not None:
+            scaled = self.axes.T @ start.weight.double() / scale
+            bias = (start.bias + self.mean @ start.weight).double()
+        scaled.requires_grad_()
+        bias.requires_grad_()
+
+        def objective() -> Tensor:
+            # The large product in the features' precision; its sum over rows in double, or the line search
+            # would stop at the rounding of a single-precision loss.
+            scores = (inputs @ scaled.to(inputs.dtype)).double() + bias
+            loss: Tensor = F.cross_entropy(scores, self.label) + (penalty * scaled.square()).sum()
+            return loss
+
+        _minimise(objective, [scaled, bias])
+        weight = (self.axes @ (scale * scaled.detach())).to(inputs.dtype)
+        return Linear(weight, bias.detach().to(inputs.dtype) - self.mean @ weight)
 
 
 def _minimise(objective: Callable[[], Tensor], parameters: list[Tensor]) -> None:

@@ -39,7 +39,7 @@ def evaluate(
     Args:
         encoder: the model.
         specs: data sets, `kind:FOLDER`.
-        tasks: names of `TASKS`.
+        tasks: names of `TASKS`; empty for all that fit.
         out: gets results.jsonl and artifacts/; what is already in it for the same hashes is not repeated.
         cache_dir: for embeddings.
         batch_size: images or texts at once.
@@ -87,10 +87,16 @@ def _plan(datasets: list[AnyDataset], names: list[str]) -> list[tuple[AnyDataset
     """The tasks that each data set fits."""
     tasks = [lookup(TASKS, name, "tasks") for name in dict.fromkeys(names)]
     for task in tasks:
-        if all(dataset.kind != task.kind for dataset in datasets):
-            given = ", ".join(f"{dataset.name} ({dataset.kind})" for dataset in datasets) or "none"
-            raise UserError(f"tasks={task.name} needs a {task.kind} data set; datasets are {given}")
-    return [(dataset, [task for task in tasks if task.kind == dataset.kind]) for dataset in datasets]
+        if not any(_fits(task, dataset) for dataset in datasets):
+            splits = f" with {' and '.join(task.needs)} splits" if task.needs else ""
+            given = ", ".join(f"{d.name} ({d.kind}: {', '.join(d.splits)})" for d in datasets) or "none"
+            raise UserError(f"tasks={task.name} needs a {task.kind} data set{splits}; datasets are {given}")
+    chosen = tasks or list(TASKS.values())
+    return [(dataset, [task for task in chosen if _fits(task, dataset)]) for dataset in datasets]
+
+
+def _fits(task: Task, dataset: AnyDataset) -> bool:
+    return task.kind == dataset.kind and set(task.needs) <= set(dataset.splits)
 
 
 def _hashes(encoder: Encoder, dataset: AnyDataset, task: Task) -> dict[str, str]:

@@ -85,6 +85,7 @@ class Task(Protocol):
 
     name: str
     kind: Kind  # the data sets it can score
+    needs: tuple[str, ...]  # splits that such a data set must have
 
     def requests(self, dataset: Any) -> list[FeatureRequest]: ...
     def score(self, dataset: Any, features: Features) -> Score: ...

@@ -33,8 +33,12 @@ class Sampler:
     world: int
 
     def __post_init__(self) -> None:
-        if self.train.epochs < 1:
-            raise UserError(f"train.epochs={self.train.epochs} must be at least 1")
+        length = {"train.epochs": self.train.epochs, "train.samples": self.train.samples}
+        given = {key: value for key, value in length.items() if value is not None}
+        if len(given) != 1:
+            raise UserError(
+                f"give one of train.epochs and train.samples, the length of the run; given: {given or 'none'}"
+            )
         if self.train.batch_size < 1 or self.train.batch_size % self.world:
             raise UserError(
                 f"train.batch_size={self.train.batch_size} must be a positive multiple of the {self.world} processes"
@@ -43,6 +47,9 @@ class Sampler:
             raise UserError(
                 f"train.batch_size={self.train.batch_size} is larger than the data set of {self.num_samples} samples"
             )
+        if self.total_steps < 1:
+            key, value = given.popitem()
+            raise UserError(f"{key}={value} is less than one step of train.batch_size={self.train.batch_size}")
 
     @property
     def steps_per_epoch(self) -> int:
@@ -52,18 +59,27 @@ class Sampler:
     @property
     def total_steps(self) -> int:
         """Steps of the run."""
+        if self.train.samples is not None:
+            return self.train.samples // self.train.batch_size
+        assert self.train.epochs is not None
         return self.steps_per_epoch * self.train.epochs
+
+    @property
+    def total_epochs(self) -> int:
+        """Epochs begun in the run."""
+        return -(-self.total_steps // self.steps_per_epoch)
 
     def progress(self, step: int) -> Progress:
         """Where step stands."""
-        return Progress(step, self.total_steps, step // self.steps_per_epoch, self.train.epochs)
+        return Progress(step, self.total_steps, step // self.steps_per_epoch, self.total_epochs)
 
     def batches(self, start: int) -> Iterator[list[Index]]:
         """This rank's ids for steps start, start + 1, ..., total_steps - 1."""
         own = self.train.batch_size // self.world
-        for epoch in range(start // self.steps_per_epoch, self.train.epochs):
-            order = permutation(self.num_samples, self.seed, epoch)
-            first = start % self.steps_per_epoch if epoch == start // self.steps_per_epoch else 0
-            for step in range(first, self.steps_per_epoch):
-                begin = step * self.train.batch_size + self.rank * own
-                yield [(epoch, int(i)) for i in order[begin : begin + own]]
+        epoch, order = -1, permutation(0, self.seed, 0)
+        for step in range(start, self.total_steps):
+            if step // self.steps_per_epoch != epoch:
+                epoch = step // self.steps_per_epoch
+                order = permutation(self.num_samples, self.seed, epoch)
+            begin = step % self.steps_per_epoch * self.train.batch_size + self.rank * own
+            yield [(epoch, int(i)) for i in order[begin : begin + own]]

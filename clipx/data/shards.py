@@ -67,7 +67,7 @@ class Shards:
             raise UserError("; ".join([f"{folder} has {found}", *problems[:3]]))
         shards.problems = problems + [
             f"{shards.where(i)} lacks {', '.join(c for c in extensions if not shards.has(i, c))}"
-            for i in np.flatnonzero(~complete)
+            for i in np.flatnonzero(~complete).tolist()
         ]
         if not complete.all():
             shards.records, shards.keys = records[complete], keys[complete]

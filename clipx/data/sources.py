@@ -8,6 +8,7 @@ from typing import Protocol
 from PIL import Image
 
 from clipx.config import DataConfig
+from clipx.data import scenes
 from clipx.data.images import BadSample, decode
 from clipx.data.shards import Shards
 from clipx.errors import UserError
@@ -64,26 +65,32 @@ class ShardPairs:
             raise BadSample(f'.json has no "captions" list ({type(error).__name__}: {error})') from error
 
 
-def _shards(config: DataConfig) -> Pairs:
+def _given(config: DataConfig) -> Path:
     if config.root is None:
         raise UserError(f"data.root is needed for data={config.name}: the folder that holds {config.split}/*.tar")
-    return ShardPairs(Path(config.root) / config.split, config.captions)
+    return Path(config.root)
 
 
-def _scenes(config: DataConfig) -> Pairs:
-    from clipx.data import scenes
-
-    root = scenes.ensure(config.scenes, Path(config.root) if config.root else None)
-    return ShardPairs(root / config.split, config.captions)
+def _rendered(config: DataConfig) -> Path:
+    return scenes.ensure(config.scenes, Path(config.root) if config.root else None)
 
 
-SOURCES = {"scenes": _scenes, "shards": _shards}
+SOURCES = {"scenes": _rendered, "shards": _given}
+
+
+def root_folder(config: DataConfig) -> Path:
+    """The folder of the training shards and of the evaluation sets that belong to them; scenes are made first.
+
+    Raises:
+        UserError: unknown data.source, or a missing root.
+    """
+    return lookup(SOURCES, config.source, "data.source")(config)
 
 
 def open_source(config: DataConfig) -> Pairs:
-    """The training pairs of a run; a new source is a function above and a line in SOURCES.
+    """The training pairs of a run.
 
     Raises:
-        UserError: unknown data.source, a missing root, an empty folder or no usable sample.
+        UserError: as `root_folder`, or an empty folder, or no usable sample.
     """
-    return lookup(SOURCES, config.source, "data.source")(config)
+    return ShardPairs(root_folder(config) / config.split, config.captions)

@@ -13,6 +13,7 @@ from torch import nn
 
 from clipx.errors import UserError
 from clipx.hub import quiet_hub
+from clipx.models import small  # noqa: F401  (registers the small towers)
 from clipx.tables import lookup
 from clipx.types import Inputs
 

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from clipx.errors import UserError
 from evaluation.datasets import Labelled
 from evaluation.logistic import GRID, Regression, Search, search
 from evaluation.metrics import class_weights, hits, label_ranks
@@ -19,16 +18,11 @@ class LinearProbe:
 
     name = "linear_probe"
     kind: Kind = "labelled"
+    needs: tuple[str, ...] = ("train", SPLIT)
 
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:
-        """Images of train, val (where there is one) and test.
-
-        Raises:
-            UserError: the data set has no training split.
-        """
-        if "train" not in dataset.splits:
-            raise UserError(f"datasets={dataset.name} has no train split, which tasks=linear_probe fits on")
-        splits = [split for split in ("train", "val", SPLIT) if split in dataset.splits or split == SPLIT]
+        """Images of train, val (where there is one) and test."""
+        splits = [split for split in ("train", "val", SPLIT) if split in dataset.splits]
         return [FeatureRequest(dataset.name, split, "images") for split in splits]
 
     def score(self, dataset: Labelled, features: Features) -> Score:

@@ -15,6 +15,7 @@ class Pairs:
 
     name = "pairs"
     kind: Kind = "pairs"
+    needs: tuple[str, ...] = ()
 
     def requests(self, dataset: PairSet) -> list[FeatureRequest]:
         """Images and captions."""

@@ -21,6 +21,7 @@ class Retrieval:
 
     name = "retrieval"
     kind: Kind = "captioned"
+    needs: tuple[str, ...] = ()
 
     def requests(self, dataset: Captioned) -> list[FeatureRequest]:
         """Images and captions."""

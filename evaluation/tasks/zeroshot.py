@@ -34,6 +34,7 @@ class ZeroShot:
 
     name = "zeroshot"
     kind: Kind = "labelled"
+    needs: tuple[str, ...] = (SPLIT,)
 
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:
         """Test images and prompts."""

@@ -43,7 +43,7 @@ def write_shards(folder: Path, samples: int, per_shard: int = 16) -> Path:
     return folder
 
 
-def settings(root: Path, **train: int) -> RunConfig:
+def settings(root: Path, epochs: int = 2, save_every: int = 200, processes: int = 1) -> RunConfig:
     """A run of a few steps with the small towers on the shards of root/train."""
     tower = "open_clip:mini-48"
     return RunConfig(
@@ -53,5 +53,5 @@ def settings(root: Path, **train: int) -> RunConfig:
         data=DataConfig(name="test", source="shards", root=str(root), workers=0),
         model=ModelConfig(image=TowerConfig(name=tower), text=TowerConfig(name=tower)),
         objective={"clip": {}},
-        train=TrainConfig(**{"epochs": 2, "batch_size": 8, **train}),
+        train=TrainConfig(epochs=epochs, batch_size=8, save_every=save_every, processes=processes),
     )

@@ -40,7 +40,7 @@ def test_damage_is_a_bad_sample(data: bytes) -> None:
 
 
 def test_a_decompression_bomb_is_refused_by_its_header() -> None:
-    with pytest.raises(BadSample, match="20000 x 20000 pixels|exceeds limit"):
+    with pytest.raises(BadSample, match=r"20000 x 20000 pixels|exceeds limit"):
         decode(png_header(20_000, 20_000))
 
 

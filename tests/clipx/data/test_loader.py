@@ -28,12 +28,10 @@ def sampler(samples: int, batch: int, epochs: int = 3, seed: int = 0, rank: int 
     return Sampler(samples, TrainConfig(epochs=epochs, batch_size=batch), seed, rank, world)
 
 
-def batches(root: Path, workers: int, start: int = 0, batch: int = 8, bad: float = 0.05) -> list[tuple[Batch, list[str]]]:
-    config = DataConfig(
-        name="t", source="shards", root=str(root), captions="random", flip=True, workers=workers, max_bad_rate=bad
-    )
+def batches(root: Path, workers: int, start: int = 0) -> list[tuple[Batch, list[str]]]:
+    config = DataConfig(name="t", source="shards", root=str(root), captions="random", flip=True, workers=workers)
     pairs = open_source(config)
-    loader = Loader(config, pairs, sampler(len(pairs), batch), INPUTS, tokenize)
+    loader = Loader(config, pairs, sampler(len(pairs), 8), INPUTS, tokenize)
     return list(loader.batches(start, torch.device("cpu")))
 
 
@@ -54,7 +52,7 @@ def test_an_epoch_is_a_permutation_and_any_stop_resumes_in_it(n: int, b: int, se
 def test_ranks_share_each_global_batch() -> None:
     whole = list(sampler(40, 8).batches(0))
     parts = [list(sampler(40, 8, rank=r, world=4).batches(0)) for r in range(4)]
-    assert [sum((part[i] for part in parts), []) for i in range(len(whole))] == whole
+    assert [[index for part in parts for index in part[i]] for i in range(len(whole))] == whole
 
 
 def test_epochs_and_seeds_differ() -> None:
@@ -132,3 +130,11 @@ def test_too_many_bad_samples_stop_the_run_with_their_names(tmp_path: Path) -> N
 def test_impossible_batches_are_refused(batch: int, world: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
         sampler(40, batch, world=world)
+
+
+def test_a_length_in_samples_ends_in_the_middle_of_an_epoch() -> None:
+    by_samples = Sampler(40, TrainConfig(samples=100, batch_size=8), 0, 0, 1)
+    by_epochs = sampler(40, 8, epochs=3)
+    assert list(by_samples.batches(0)) == list(by_epochs.batches(0))[:12]
+    assert (by_samples.total_steps, by_samples.total_epochs) == (12, 3)
+    assert [by_samples.progress(s).epoch for s in (0, 4, 5, 11)] == [0, 0, 1, 2]

@@ -124,5 +124,6 @@ def test_unusable_folders_say_what_is_wrong(tmp_path: Path, what: str) -> None:
 
 @pytest.mark.real_data
 def test_flickr8k_has_its_official_split(real_data: Path) -> None:
-    sizes = {s: len(Shards.open(real_data / "flickr8k" / s, ("image", "txt", "json"))) for s in ("train", "dev", "test")}
+    splits = ("train", "dev", "test")
+    sizes = {s: len(Shards.open(real_data / "flickr8k" / s, ("image", "txt", "json"))) for s in splits}
     assert sizes == {"train": 6000, "dev": 1000, "test": 1000}

@@ -1,0 +1,5 @@
+"""The rendered data set: `ensure` returns its folder, `write` makes it; clipx.config.ScenesConfig says what."""
+
+from clipx.data.scenes.folder import ensure, write
+
+__all__ = ["ensure", "write"]

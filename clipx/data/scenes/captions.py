@@ -1,0 +1,165 @@
+"""English for groups of objects: "three small red circles on the left", in many wordings.
+
+A caption describes each group by a `Description`; what is None in it is not said.
+"""
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from clipx.data.scenes.content import Content, Group
+
+NUMBERS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)  # fmt: skip
+PLURALS = {"cross": "crosses"}  # the others take an s
+ONE = ("a", "a", "one", "a single")  # how a caption counts to one
+NOUNS = ("object", "shape", "thing", "figure")  # for an object whose shape is not said
+FRAMES = (
+    "{}", "{}", "{}", "a picture of {}", "an image of {}", "a picture with {}", "an image showing {}", "here we see {}",
+)  # fmt: skip
+JOINS = ("{} and {}", "{} and {}", "{} with {}", "{} next to {}")
+PLACES = {
+    "left": "on the left", "right": "on the right", "top": "at the top", "bottom": "at the bottom",
+    "centre": "in the centre", "top left": "at the top left", "top right": "at the top right",
+    "bottom left": "at the bottom left", "bottom right": "at the bottom right",
+}  # fmt: skip
+CAPTIONS = 5  # per image
+
+
+@dataclass
+class Description:
+    """What a caption says about a group; None: nothing."""
+
+    count: int | None
+    colour: str | None
+    shape: str | None
+    plural: bool  # of the noun: follows the count where it is said
+    size: str | None = None
+    position: str | None = None
+    orientation: str | None = None
+
+
+Style = Callable[[Description, random.Random], str]  # the words of one group
+
+
+@dataclass(frozen=True)
+class Detail:
+    """Probabilities that a caption says what it need not say."""
+
+    size: float = 0.35
+    position: float = 0.35
+    orientation: float = 0.5
+
+
+EVERYTHING = Detail(1.0, 1.0, 1.0)
+
+
+def describe(content: Content, detail: Detail, rng: random.Random) -> list[Description]:
+    """Count, colour and shape of every group, the rest by chance."""
+    size, position, orientation = (rng.random() < p for p in (detail.size, detail.position, detail.orientation))
+    return [_describe(group, size, position, orientation) for group in content.groups]
+
+
+def _describe(group: Group, size: bool, position: bool, orientation: bool) -> Description:
+    return Description(
+        count=group.count,
+        colour=group.colour,
+        shape=group.shape,
+        plural=group.count > 1,
+        size=group.size if size else None,
+        position=group.position if position else None,
+        orientation=group.orientation if orientation else None,
+    )
+
+
+def phrase(descriptions: Sequence[Description], rng: random.Random) -> str:
+    """One caption in any wording."""
+    return _phrase(descriptions, rng.choice(ALONE if len(descriptions) == 1 else TOGETHER), rng)
+
+
+def plain_phrase(descriptions: Sequence[Description], rng: random.Random) -> str:
+    """One caption; from equal generators, what differs comes from the descriptions only."""
+    return _phrase(descriptions, _plain, rng)
+
+
+def _phrase(descriptions: Sequence[Description], style: Style, rng: random.Random) -> str:
+    frame, join = rng.choice(FRAMES), rng.choice(JOINS)
+    groups = [style(d, rng) for d in descriptions]
+    return frame.format(groups[0] if len(groups) == 1 else join.format(*groups))
+
+
+def clean_captions(content: Content, detail: Detail, rng: random.Random) -> list[str]:
+    """CAPTIONS different true captions."""
+    captions: list[str] = []
+    while len(captions) < CAPTIONS:
+        caption = phrase(describe(content, detail, rng), rng)
+        if caption not in captions:
+            captions.append(caption)
+    return captions
+
+
+def number(count: int) -> str:
+    """`three` for 3."""
+    return NUMBERS[count]
+
+
+def plural(noun: str) -> str:
+    """`crosses` for `cross`."""
+    return PLURALS.get(noun, noun + "s")
+
+
+def _plain(d: Description, rng: random.Random) -> str:
+    """three small red triangles pointing up on the left"""
+    return _join(_count(d, rng), d.size, d.colour, _noun(d, rng), _pointing(d), _place(d))
+
+
+def _relative(d: Description, rng: random.Random) -> str:
+    """three small triangles pointing up that are red on the left"""
+    verb = "are" if d.plural else "is"
+    colour = f"that {verb} {d.colour}" if d.colour else None
+    return _join(_count(d, rng), d.size, _noun(d, rng), _pointing(d), colour, _place(d))
+
+
+def _apposed(d: Description, rng: random.Random) -> str:
+    """three red objects on the left, all small triangles pointing up"""
+    if d.shape is None:
+        return _plain(d, rng)
+    objects = _join(_count(d, rng), d.colour, "objects" if d.plural else "object", _place(d))
+    return f"{objects}, {_join('all' if d.plural else 'a', d.size, _noun(d, rng), _pointing(d))}"
+
+
+def _counted(d: Description, rng: random.Random) -> str:
+    """three objects on the left, all small red triangles pointing up"""
+    objects = _join(_count(d, rng), "objects" if d.plural else "object", _place(d))
+    return f"{objects}, {_join('all' if d.plural else 'a', d.size, d.colour, _noun(d, rng), _pointing(d))}"
+
+
+TOGETHER: tuple[Style, ...] = (_plain, _plain, _plain, _relative)
+ALONE: tuple[Style, ...] = (*TOGETHER, _apposed, _counted)
+
+
+def _count(d: Description, rng: random.Random) -> str | None:
+    one = rng.choice(ONE)
+    if d.count is None:
+        return None if d.plural else "a"
+    return one if d.count == 1 else number(d.count)
+
+
+def _noun(d: Description, rng: random.Random) -> str:
+    noun = rng.choice(NOUNS) if d.shape is None else d.shape
+    return plural(noun) if d.plural else noun
+
+
+def _pointing(d: Description) -> str | None:
+    return f"pointing {d.orientation}" if d.orientation else None
+
+
+def _place(d: Description) -> str | None:
+    return PLACES[d.position] if d.position else None
+
+
+def _join(*words: str | None) -> str:
+    return re.sub(r"\ba (?=[aeiou])", "an ", " ".join(word for word in words if word))

@@ -1,0 +1,142 @@
+"""Minimal pairs: two scenes that differ in one visual pattern and in nothing else, background included."""
+
+import copy
+import random
+from collections.abc import Callable, Iterator
+
+from clipx.config import ScenesConfig
+from clipx.data.scenes.captions import Detail, describe, plain_phrase
+from clipx.data.scenes.content import (
+    COLOURS,
+    ORIENTATIONS,
+    ORIENTED,
+    SHAPES,
+    ContentDraw,
+    position_of,
+)
+from clipx.data.scenes.render import RGB, SCALES, Scene, stage
+from clipx.data.scenes.samples import Sample
+
+PER_CATEGORY = 60  # pairs
+TWO_GROUPS = 0.3  # share of the scenes that pairs are made from, before those are left out that do not fit
+
+Edit = Callable[[Scene, random.Random], bool]  # changes the first group in place; False: it does not fit
+
+
+def pair_samples(config: ScenesConfig) -> Iterator[Sample]:
+    """Samples 2p and 2p+1 are pair p, category by category; facts: "pair" and "category"."""
+    pair = 0
+    for category in EDITS:
+        for _ in range(PER_CATEGORY):
+            rng = random.Random(f"{config.seed}/scenes_pairs/{pair}")
+            scenes = _draw_pair(category, config, rng)
+            wording = rng.random()
+            for scene in rng.sample(scenes, 2):  # either may be the changed one
+                same = random.Random(wording)
+                descriptions = describe(scene.content, DETAILS.get(category, Detail(0, 0, 0)), same)
+                facts = {"pair": pair, "category": category}
+                yield Sample(scene, [plain_phrase(descriptions, same)], facts)
+            pair += 1
+
+
+def _draw_pair(category: str, config: ScenesConfig, rng: random.Random) -> list[Scene]:
+    draw = ContentDraw(config.max_count, TWO_GROUPS)
+    while True:
+        first = stage(draw.draw(rng), config.image_size, rng)
+        second = copy.deepcopy(first)
+        if EDITS[category](second, rng):
+            return [first, second]
+
+
+def _colour(scene: Scene, rng: random.Random) -> bool:
+    colour = rng.choice([c for c in COLOURS if all(c != g.colour for g in scene.content.groups)])
+    scene.content.groups[0].colour = colour
+    for o in scene.objects[: scene.content.groups[0].count]:
+        o.colour, o.rgb = colour, RGB[colour]
+    return True
+
+
+def _shape(scene: Scene, rng: random.Random) -> bool:
+    """Between shapes that point nowhere: otherwise the orientation would differ too."""
+    group = scene.content.groups[0]
+    if group.shape == ORIENTED:
+        return False
+    others = {ORIENTED, *(g.shape for g in scene.content.groups)}
+    group.shape = rng.choice([s for s in SHAPES if s not in others])
+    for o in scene.objects[: group.count]:
+        o.shape = group.shape
+    return True
+
+
+def _size(scene: Scene, rng: random.Random) -> bool:
+    """From large to small around the same centres: a small object's box may have no room for a large one."""
+    group = scene.content.groups[0]
+    if group.size == "small":
+        return False
+    group.size = "small"
+    diameter = round(scene.image_size // 3 * sum(SCALES["small"]) / 2)
+    for o in scene.objects[: group.count]:
+        margin = (o.diameter - diameter) // 2
+        o.size, o.x, o.y, o.diameter = "small", o.x + margin, o.y + margin, diameter
+    return True
+
+
+def _orientation(scene: Scene, rng: random.Random) -> bool:
+    group = scene.content.groups[0]
+    if group.orientation is None:
+        return False
+    group.orientation = rng.choice([o for o in ORIENTATIONS if o != group.orientation])
+    for o in scene.objects[: group.count]:
+        o.orientation = group.orientation
+    return True
+
+
+def _position(scene: Scene, rng: random.Random) -> bool:
+    """To the opposite side: mirrored places, unmirrored objects."""
+    (group, *others), (cells, *_) = scene.content.groups, scene.content.cells
+    if others or group.position in (None, "centre"):
+        return False
+    side = str(group.position).split()[-1]
+    for k, o in enumerate(scene.objects):
+        row, column = divmod(cells[k], 3)
+        if side in ("left", "right"):
+            column, o.x = 2 - column, scene.image_size - o.x - o.diameter
+        else:
+            row, o.y = 2 - row, scene.image_size - o.y - o.diameter
+        cells[k] = 3 * row + column
+        o.position = str(position_of([cells[k]]))
+    group.position = position_of(cells)
+    return True
+
+
+def _count(scene: Scene, rng: random.Random) -> bool:
+    """One object less, where the others' common position stays what it was."""
+    (group, *others), (cells, *_) = scene.content.groups, scene.content.cells
+    if others or group.count == 1 or position_of(cells[:-1]) != group.position:
+        return False
+    group.count -= 1
+    cells.pop()
+    scene.objects.pop()
+    return True
+
+
+def _presence(scene: Scene, rng: random.Random) -> bool:
+    """Without the second group."""
+    if len(scene.content.groups) == 1:
+        return False
+    scene.objects = scene.objects[: scene.content.groups[0].count]
+    scene.content.groups.pop()
+    scene.content.cells.pop()
+    return True
+
+
+EDITS: dict[str, Edit] = {
+    "colour": _colour,
+    "count": _count,
+    "shape": _shape,
+    "size": _size,
+    "position": _position,
+    "presence": _presence,
+    "orientation": _orientation,
+}
+DETAILS = {"size": Detail(1, 0, 0), "position": Detail(0, 1, 0), "orientation": Detail(0, 0, 1)}

@@ -1,0 +1,136 @@
+"""The command line: overrides reach the typed config, mistakes end in one line and exit code 2."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.main import main
+from tests.clipx.folder import write_shards
+
+
+def clipx(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command as installed."""
+    command = [sys.executable, "-m", "cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def tiny(root: Path) -> list[str]:
+    """Overrides for a run of two steps."""
+    data = ["data=shards", f"data.root={root}", "data.split=train", "data.workers=0"]
+    return ["recipe=demo", *data, "train.batch_size=8", "train.samples=16"]
+
+
+MISTAKES = {
+    "train": "recipe= is missing; allowed: demo",
+    "trian recipe=demo": "command=trian is not known; did you mean 'train'",
+    "train recipe=dmo": "recipe=dmo is not known; did you mean 'demo'",
+    "train recipe=demo train.epoch=3": "train.epoch is not a setting; did you mean 'train.epochs'",
+    "train recipe=demo +train.epoch=3": "train.epoch is not a setting; did you mean 'train.epochs'",
+    "train recipe=demo ++nmae=x": "nmae is not a setting; did you mean 'name'",
+    "train recipe=demo train.epochs=abc": "Value 'abc' of type 'str' could not be converted to Integer",
+    "train recipe=demo data=flickr": "data=flickr is not known; did you mean 'flickr8k'",
+    "train recipe=demo data=flickr8k": "data.root is needed for data=flickr8k",
+    "train recipe=demo +objective.clipp.weight=1": "objective=clipp is not known; did you mean 'clip'",
+    "train recipe=demo temperature.kind=lerned": "temperature.kind=lerned is not known; did you mean 'learned'",
+    "train recipe=demo model.image.name=open_clip:ViT-B32": "did you mean open_clip:ViT-B-32",
+    "train recipe=demo model.image.name=ViT-B-32": "write open_clip:ViT-B-32",
+    "train recipe=demo train.samples=null train.epochs=0": "train.epochs=0 is less than one step",
+    "train recipe=demo train.epochs=2": "give one of train.epochs and train.samples",
+    "train recipe=demo train.precision=fp8": "train.precision=fp8 is not known",
+    "train recipe=demo log.wandb=on": "log.wandb=on is not known; allowed: off, offline, online",
+    "eval": "give one of checkpoint=RUN_DIRECTORY and model=",
+    "eval checkpont=runs/demo": "checkpont is not a setting; did you mean 'checkpoint'",
+    "eval checkpoint=nowhere": "checkpoint=nowhere is missing",
+    "eval model=open_clip:ViT-B-23": "did you mean open_clip:ViT-B-32",
+    "eval model=open_clip:ViT-B-32": "datasets= is empty",
+    "eval model=open_clip:RN50/nonsense datasets=[wds:x]": "published for RN50: openai, yfcc15m, cc12m",
+    "report": "give run directories",
+    "report nowhere": "nowhere",
+    "ls recipe": "ls=recipe is not known; did you mean 'recipes'",
+    "check recipe=demo data=flickr8k": "data.root is needed",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_mistakes_end_in_one_line_and_exit_code_2(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=16)
+    arguments = line.split()
+    if arguments[0] == "train" and "data=" not in line and "recipe=demo" in line:
+        arguments += [a for a in tiny(tmp_path / "shards")[1:] if a.partition("=")[0] not in line]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["clipx", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    message = [text for text in capsys.readouterr().err.splitlines() if text.startswith("clipx: ")]
+    assert end.value.code == 2
+    assert len(message) == 1 and MISTAKES[line] in message[0]
+
+
+@pytest.mark.slow
+def test_the_installed_command_prints_no_traceback(tmp_path: Path) -> None:
+    done = clipx("train", "recipe=demo", "data=flickr8k", cwd=tmp_path)
+    assert done.returncode == 2
+    assert [line for line in done.stderr.splitlines() if line] == [
+        "clipx: data.root is needed for data=flickr8k: the folder that holds train/*.tar"
+    ]
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_after_a_failed_job_and_names_its_runs(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=16)
+    sweep = ["temperature.tau=0.1,0,0.2", "seed=3"]
+    done = clipx("train", "-m", *tiny(tmp_path / "shards"), *sweep, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "temperature.tau=0.0 must be positive" in done.stderr
+    finished = {p.parent.parent.name for p in tmp_path.glob("runs/*/s3/checkpoints")}
+    assert len(finished) == 2
+    assert all("temperature.tau=0." in name and "seed" not in name for name in finished)
+
+
+@pytest.mark.slow
+def test_own_recipes_and_hydras_switches_work(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=16)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "quick.yaml").write_text(
+        "# quick\nmodel: {image: {name: 'open_clip:mini-48'}, text: {name: 'open_clip:mini-48'}}\n"
+        "train: {epochs: 1, batch_size: 8}\nobjective: {clip: {average: false}}\n"
+    )
+    arguments = ["--config-dir", str(tmp_path / "mine"), "recipe=quick", *tiny(tmp_path / "shards")[1:]]
+    shown = clipx("train", *arguments, "--cfg", "job", cwd=tmp_path)
+    assert shown.returncode == 0 and "average: false" in shown.stdout
+    done = clipx("train", *arguments, "name=mine", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = (tmp_path / "runs" / "mine" / "s0" / "log.jsonl").read_text().splitlines()
+    assert json.loads(rows[-1])["step"] == 2
+
+
+@pytest.mark.slow
+def test_a_misspelt_key_in_a_recipe_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "quick.yaml").write_text("train: {epoch: 1}\n")
+    done = clipx("train", "--config-dir", str(tmp_path / "mine"), "recipe=quick", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "did you mean 'train.epochs'" in done.stderr
+
+
+@pytest.mark.slow
+def test_check_builds_the_run_and_does_a_step(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=16)
+    done = clipx("check", *tiny(tmp_path / "shards"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1.36 M parameters" in done.stdout
+    assert "16 pairs" in done.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+def test_ls_lists_every_table(tmp_path: Path) -> None:
+    assert "demo" in clipx("ls", "recipes", cwd=tmp_path).stdout
+    assert "symmetric InfoNCE" in clipx("ls", "terms", cwd=tmp_path).stdout
+    assert "open_clip:ViT-B-32" in clipx("ls", "towers", cwd=tmp_path).stdout
+    assert "flickr8k" in clipx("ls", "data", cwd=tmp_path).stdout
+    assert "retrieval" in clipx("ls", "tasks", cwd=tmp_path).stdout

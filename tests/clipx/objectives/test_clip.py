@@ -1,0 +1,95 @@
+"""The CLIP term against golden values, a double loop from the paper and closed forms."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clipx import objectives
+from clipx.errors import UserError
+from clipx.types import Embeddings, Loss, Progress
+from tests.golden import GOLDEN
+
+START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
+
+
+def loss(image: Tensor, text: Tensor, tau: float, average: bool = True) -> Loss:
+    embeddings = Embeddings(
+        image=image,
+        text=text,
+        scale=torch.tensor(1 / tau, dtype=image.dtype),
+        sample_id=torch.arange(len(image)),
+        label=torch.zeros(len(image), dtype=torch.int64),
+    )
+    return objectives.build({"clip": {"average": average}}, num_samples=len(image))(embeddings, {}, START)
+
+
+def random_pairs(B: int, E: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    image, text = torch.randn(2, B, E, generator=generator, dtype=torch.float64)
+    return F.normalize(image, dim=-1), F.normalize(text, dim=-1)
+
+
+def test_golden_loss_and_gradients() -> None:
+    image = torch.tensor(GOLDEN["image"], dtype=torch.float64, requires_grad=True)
+    text = torch.tensor(GOLDEN["text"], dtype=torch.float64, requires_grad=True)
+    golden = GOLDEN["objectives"]["clip"]
+    total = loss(image, text, golden["tau"]).total
+    total.backward()  # type: ignore[no-untyped-call]
+    assert image.grad is not None and text.grad is not None
+    assert abs(total.item() - golden["loss"]) < 1e-9
+    assert torch.allclose(image.grad, torch.tensor(golden["grad_image"], dtype=torch.float64), atol=1e-9, rtol=0)
+    assert torch.allclose(text.grad, torch.tensor(golden["grad_text"], dtype=torch.float64), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_it_is_the_papers_double_loop(average: bool) -> None:
+    image, text = random_pairs(5, 3)
+    tau, B = 0.2, 5
+    s = [[float(image[i] @ text[j]) for j in range(B)] for i in range(B)]
+    e = [[math.exp(s[i][j] / tau) for j in range(B)] for i in range(B)]
+    rows = sum(-math.log(e[i][i] / sum(e[i][j] for j in range(B))) for i in range(B)) / B
+    columns = sum(-math.log(e[i][i] / sum(e[j][i] for j in range(B))) for i in range(B)) / B
+    expected = (rows + columns) / 2 if average else rows + columns
+    assert abs(loss(image, text, tau, average).total.item() - expected) < 1e-12
+
+
+def test_equal_embeddings_give_log_b() -> None:
+    same = torch.ones(7, 4, dtype=torch.float64) / 2
+    assert abs(loss(same, same, 0.07).total.item() - math.log(7)) < 1e-12
+
+
+def test_swapping_the_modalities_changes_nothing() -> None:
+    image, text = random_pairs(6, 4)
+    assert torch.allclose(loss(image, text, 0.07).total, loss(text, image, 0.07).total, rtol=1e-14)
+
+
+def test_float32_stays_finite_at_tau_001() -> None:
+    image, text = (t.float() for t in random_pairs(16, 8))
+    assert torch.isfinite(loss(image, -image, 0.01).total)
+    assert torch.isfinite(loss(image, text, 0.01).total)
+
+
+def test_terms_are_logged_before_their_weight() -> None:
+    image, text = random_pairs(6, 4)
+    embeddings = Embeddings(image, text, torch.tensor(10.0), torch.arange(6), torch.zeros(6))
+    result = objectives.build({"clip": {"weight": 0.5}}, 6)(embeddings, {}, START)
+    assert torch.allclose(result.total, 0.5 * result.terms["clip"])
+    assert not result.terms["clip"].requires_grad
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({}, "objective has no term"),
+        ({"clipp": {}}, "objective=clipp is not known; did you mean 'clip'"),
+        ({"clip": {"avrage": True}}, "objective.clip.avrage is not known; did you mean 'average'"),
+        ({"clip": {"weight": "much"}}, "objective.clip.weight='much' must be a number"),
+    ],
+)
+def test_mistakes_name_the_key(terms: dict[str, dict[str, object]], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        objectives.build(terms, num_samples=4)
+    assert message in str(error.value)

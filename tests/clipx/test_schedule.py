@@ -1,0 +1,30 @@
+"""Learning rates at the points where they are known."""
+
+import pytest
+
+from clipx.config import ScheduleConfig
+from clipx.errors import UserError
+from clipx.schedule import build
+from clipx.types import Progress
+
+
+def at(step: int, config: ScheduleConfig) -> float:
+    return build(config, lr=2.0)(Progress(step=step, total_steps=110, epoch=0, total_epochs=1))
+
+
+def test_cosine_after_warmup() -> None:
+    config = ScheduleConfig(warmup_steps=10, min_lr=0.5)
+    assert at(0, config) == pytest.approx(0.2)
+    assert at(9, config) == pytest.approx(2.0)
+    assert at(10, config) == pytest.approx(2.0)
+    assert at(60, config) == pytest.approx(1.25)  # half way between 2 and 0.5
+    assert 0.5 < at(109, config) < 0.501
+
+
+def test_constant_stays() -> None:
+    assert {at(s, ScheduleConfig(kind="constant", warmup_steps=0)) for s in (0, 50, 109)} == {2.0}
+
+
+def test_an_unknown_schedule_is_named() -> None:
+    with pytest.raises(UserError, match=r"schedule.kind=cosin is not known; did you mean 'cosine'"):
+        build(ScheduleConfig(kind="cosin"), 1.0)

@@ -1,0 +1,134 @@
+"""Checkpoints: what comes back is what was saved, and nothing in them is executed or believed unchecked."""
+
+import hashlib
+import json
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from clipx.errors import UserError
+from clipx.state import RunState, checkpoints, load_weights, resolve, resume, verify
+
+
+class Bomb:
+    """Unpickling it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+def state(seed: int = 0, num_samples: int = 10) -> RunState:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model(torch.randn(5, 3)).square().sum().backward()
+    optimizer.step()
+    return RunState(model, optimizer, num_samples)
+
+
+def replace_file(checkpoint: Path, name: str, data: bytes, fix_manifest: bool) -> None:
+    (checkpoint / name).write_bytes(data)
+    if fix_manifest:
+        manifest = json.loads((checkpoint / "checkpoint.json").read_text())
+        manifest["sha256"][name] = hashlib.sha256(data).hexdigest()
+        (checkpoint / "checkpoint.json").write_text(json.dumps(manifest))
+
+
+def test_everything_comes_back(tmp_path: Path) -> None:
+    saved = state(0)
+    saved.step = 7
+    saved.save(tmp_path, keep=2)
+    expected = torch.randn(3)
+    loaded = state(1)
+    assert resume(loaded, tmp_path) == [f"resumed from {tmp_path}/checkpoints/step_00000007"]
+    assert loaded.step == 7
+    assert torch.equal(torch.randn(3), expected)  # the random state
+    for a, b in zip(saved.model.state_dict().values(), loaded.model.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+    old, new = saved.optimizer.state_dict(), loaded.optimizer.state_dict()
+    assert old["param_groups"] == new["param_groups"]
+    assert all(torch.equal(old["state"][i][k], new["state"][i][k]) for i in old["state"] for k in old["state"][i])
+
+
+def test_only_the_last_are_kept(tmp_path: Path) -> None:
+    saved = state()
+    for saved.step in (5, 10, 15):
+        saved.save(tmp_path, keep=2)
+    assert [p.name for p in checkpoints(tmp_path)] == ["step_00000010", "step_00000015"]
+    assert resolve(tmp_path).name == "step_00000015"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "training.pt"])
+def test_a_truncated_file_is_passed_over_for_the_checkpoint_before(tmp_path: Path, name: str) -> None:
+    saved = state()
+    for saved.step in (5, 10):
+        saved.save(tmp_path, keep=2)
+    broken = tmp_path / "checkpoints" / "step_00000010"
+    os.truncate(broken / name, 100)
+    loaded = state(1)
+    notes = resume(loaded, tmp_path)
+    assert loaded.step == 5
+    assert f"{broken / name} is damaged" in notes[0]
+    assert broken.exists()
+
+
+def test_without_any_good_checkpoint_nothing_is_overwritten(tmp_path: Path) -> None:
+    saved = state()
+    path = saved.save(tmp_path, keep=2)
+    (path / "checkpoint.json").write_text("{")
+    with pytest.raises(UserError, match="has no good checkpoint"):
+        resume(state(1), tmp_path)
+    assert (path / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "training.pt"])
+@pytest.mark.parametrize("fix_manifest", [False, True])
+def test_a_pickle_in_place_of_a_file_is_refused_unexecuted(tmp_path: Path, name: str, fix_manifest: bool) -> None:
+    path = state().save(tmp_path, keep=1)
+    for data in (pickle.dumps(Bomb(tmp_path / "executed")), torch_pickle(tmp_path)):
+        replace_file(path, name, data, fix_manifest)
+        with pytest.raises(UserError, match=name):
+            state(1).load(path)
+        assert not (tmp_path / "executed").exists()
+
+
+def torch_pickle(folder: Path) -> bytes:
+    torch.save({"optimizer": Bomb(folder / "executed")}, folder / "bomb.pt")
+    return (folder / "bomb.pt").read_bytes()
+
+
+def test_other_data_are_refused(tmp_path: Path) -> None:
+    path = state(num_samples=10).save(tmp_path, keep=1)
+    with pytest.raises(UserError, match="trained on 10 samples, the data set now has 11"):
+        state(num_samples=11).load(path)
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    path = state().save(tmp_path, keep=1)
+    with pytest.raises(UserError, match="does not hold this model's weights"):
+        load_weights(nn.Linear(2, 2), path)
+
+
+@pytest.mark.parametrize(("what", "message"), [("missing", "missing"), ("file", "a file"), ("folder", "without check")])
+def test_resolve_says_what_it_found_instead(tmp_path: Path, what: str, message: str) -> None:
+    path = tmp_path / "x"
+    if what == "file":
+        path.write_bytes(pickle.dumps(Bomb(tmp_path / "executed")))
+    if what == "folder":
+        path.mkdir()
+    with pytest.raises(UserError, match=message):
+        resolve(path)
+
+
+def test_a_manifest_that_lies_about_a_missing_file_is_found(tmp_path: Path) -> None:
+    path = state().save(tmp_path, keep=1)
+    (path / "training.pt").unlink()
+    with pytest.raises(UserError, match=r"training.pt is damaged"):
+        verify(path)

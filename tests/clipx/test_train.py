@@ -1,0 +1,147 @@
+"""A run: what it writes, what it refuses, and that a kill costs nothing but time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from clipx import runs
+from clipx.errors import UserError
+from clipx.state import checkpoints
+from clipx.train import fit
+from tests.clipx.folder import settings, write_shards
+
+WORKER = "from pathlib import Path; import sys; from clipx import runs, train; p = Path(sys.argv[1]); {}"
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    return load_file(checkpoints(run)[-1] / "model.safetensors")
+
+
+def log(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def test_a_run_learns_and_writes_what_the_report_reads(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=48)
+    config = settings(tmp_path, epochs=8)
+    config.log.every = 1
+    run = runs.claim(config)
+    fit(config, run)
+    rows = log(run)
+    assert [row["step"] for row in rows] == list(range(1, 49))
+    assert sum(r["loss"] for r in rows[-6:]) < sum(r["loss"] for r in rows[:6])
+    assert set(rows[0]) == {
+        "step", "epoch", "loss", "terms", "scale", "tau", "lr", "grad_norm", "images_per_s", "data_wait", "bad", "time"
+    }  # fmt: skip
+    assert rows[0]["tau"] == pytest.approx(0.07, rel=1e-3)
+    assert rows[-1]["tau"] != rows[0]["tau"]
+    assert [p.name for p in checkpoints(run)] == ["step_00000048"]
+    assert json.loads((run / "environment.json").read_text())["packages"]["torch"] == version("torch")
+    assert runs.load_config(run) == config
+
+
+def test_a_finished_run_says_so_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    config = settings(tmp_path)
+    run = runs.claim(config)
+    fit(config, run)
+    before = {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.is_file()}
+    fit(config, run)
+    assert {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.is_file()} == before
+    assert "is done: 4 steps" in capsys.readouterr().err
+
+
+def test_other_settings_in_a_run_directory_are_refused_with_the_difference(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    config = settings(tmp_path)
+    fit(config, runs.claim(config))
+    config.log.every = 3  # does not change what is computed
+    config.data.workers = 1
+    runs.claim(config)
+    config.optimizer.lr = 0.5
+    config.objective = {"clip": {"average": False}}
+    with pytest.raises(UserError, match=r"objective: .*average.*; optimizer.lr: 0.001 -> 0.5.*name="):
+        runs.claim(config)
+
+
+def test_a_run_that_never_started_can_be_corrected(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    with pytest.raises(UserError, match="no folder"):
+        fit(config, runs.claim(config))
+    config.optimizer.lr = 0.5
+    runs.claim(config)
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_weights_are_touched(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=48)
+    config = settings(tmp_path)
+    config.optimizer.lr = 1e30
+    config.schedule.warmup_steps = 1
+    with pytest.raises(UserError, match=r"the loss is (nan|inf) at step"):
+        fit(config, runs.claim(config))
+
+
+def kill_when(run: Path, step: int, process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL once the log shows the step; the deadline only guards the test itself."""
+    deadline = time.monotonic() + 300
+    while process.poll() is None and time.monotonic() < deadline:
+        if (run / "log.jsonl").exists() and f'"step": {step},' in (run / "log.jsonl").read_text():
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"the run ended (exit code {process.poll()}) before step {step} was logged")
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_in_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=64)
+    folders = {}
+    for name in ("whole", "killed"):
+        config = settings(tmp_path, epochs=4, save_every=5)
+        config.name, config.log.every, config.data.workers = name, 1, 1
+        config.data.captions, config.data.flip = "random", True
+        folders[name] = runs.claim(config)
+
+    def start(name: str) -> subprocess.Popen[bytes]:
+        code = WORKER.format("train.fit(runs.load_config(p), p)")
+        environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+        return subprocess.Popen([sys.executable, "-c", code, str(folders[name])], env=environment)
+
+    assert start("whole").wait() == 0
+    kill_when(folders["killed"], 8, start("killed"))
+    kill_when(folders["killed"], 13, start("killed"))
+    assert start("killed").wait() == 0
+    whole, killed = weights(folders["whole"]), weights(folders["killed"])
+    assert whole.keys() == killed.keys()
+    assert [k for k in whole if not torch.equal(whole[k], killed[k])] == []
+    assert [r["step"] for r in log(folders["killed"])] == list(range(1, 33))
+    assert [r["loss"] for r in log(folders["killed"])] == [r["loss"] for r in log(folders["whole"])]
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=32)
+    losses = {}
+    for processes in (1, 2):
+        config = settings(tmp_path, epochs=2, processes=processes)
+        # no batch statistics, which would differ between half and whole batches
+        config.name = f"p{processes}"
+        config.model.image.name = config.model.text.name = "open_clip:mini-vit-48"
+        config.log.every = 1
+        code = "from cli.launch import train; from clipx import runs; import sys; from pathlib import Path; "
+        code += "train(runs.load_config(Path(sys.argv[1])))"
+        run = runs.claim(config)
+        subprocess.run([sys.executable, "-c", code, str(run)], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        losses[processes] = [(r["loss"], r["scale"], r["grad_norm"]) for r in log(run)]
+    assert torch.tensor(losses[1]).allclose(torch.tensor(losses[2]), rtol=1e-3)

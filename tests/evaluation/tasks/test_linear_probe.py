@@ -1,0 +1,83 @@
+"""Linear probe: blind to the test split, at chance on random features, right on separable ones."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from evaluation.datasets import Labelled, open_dataset
+from evaluation.tasks.linear_probe import LinearProbe
+from evaluation.types import Features
+from tests.evaluation import fakes
+
+TASK = LinearProbe()
+CLASSES = 4
+
+
+def dataset(folder: Path, train: int = 240, test: int = 400) -> Labelled:
+    opened = open_dataset(fakes.labelled(folder, classes=CLASSES, train=train, test=test))
+    assert isinstance(opened, Labelled)
+    return opened
+
+
+def features(data: Labelled, signal: float) -> Features:
+    """Random unit vectors plus the class's own times `signal`."""
+    found = {}
+    for request in TASK.requests(data):
+        label = data.labels(request.split)
+        noise = fakes.embeddings(len(label), seed=len(label))
+        found[request] = noise + signal * torch.eye(CLASSES, fakes.WIDTH)[label]
+    return found
+
+
+class PoisonedTest:
+    """The same data set with other labels on its test split."""
+
+    def __init__(self, data: Labelled) -> None:
+        self.name, self.short, self.splits, self.classnames = data.name, data.short, data.splits, data.classnames
+        self._data = data
+
+    def labels(self, split: str) -> Tensor:
+        label = self._data.labels(split)
+        return (label + 1) % CLASSES if split == "test" else label
+
+
+def test_random_features_are_at_chance_inside_the_interval(tmp_path: Path) -> None:
+    data = dataset(tmp_path)
+    for row in TASK.score(data, features(data, signal=0.0)).results:
+        assert row.chance == 1 / CLASSES
+        assert row.low <= row.chance <= row.high
+
+
+def test_features_that_hold_the_class_are_read(tmp_path: Path) -> None:
+    data = dataset(tmp_path)
+    rows = TASK.score(data, features(data, signal=2.0)).results
+    assert [row.metric for row in rows] == ["top1", "mean_per_class"]
+    assert all(row.value > 0.97 and row.n == 400 and row.split == "test" for row in rows)
+
+
+def test_the_choice_of_c_does_not_see_the_test_split(tmp_path: Path) -> None:
+    data = dataset(tmp_path)
+    found = features(data, signal=0.5)
+    honest, poisoned = TASK.score(data, found), TASK.score(PoisonedTest(data), found)  # type: ignore[arg-type]
+    assert honest.artifact == poisoned.artifact
+    assert honest.results[0].value > 0.5 > poisoned.results[0].value
+
+
+def test_an_official_validation_split_is_used_and_refitted_on(tmp_path: Path) -> None:
+    data = dataset(tmp_path, train=40)
+    samples = [{"cls": str(i % CLASSES).encode(), "png": fakes.picture(i)} for i in range(30)]
+    fakes.shard(tmp_path / "val" / "0.tar", samples)
+    (tmp_path / "val" / "nshards.txt").write_text("1")
+    data = dataset(tmp_path, train=40)
+    assert [request.split for request in TASK.requests(data)] == ["train", "val", "test"]
+    found = features(data, signal=0.6)
+    artifact = TASK.score(data, found).artifact
+    assert artifact is not None
+    accuracies = torch.tensor(artifact["validation_accuracy"]) * 30
+    torch.testing.assert_close(accuracies, accuracies.round())  # shares of 30: scored on val alone
+
+
+def test_unequal_classes_have_no_chance_in_closed_form(tmp_path: Path) -> None:
+    data = dataset(tmp_path, test=402)
+    assert TASK.score(data, features(data, signal=0.0)).results[0].chance is None

@@ -1,0 +1,45 @@
+"""Pairs: chance, and categories that keep to their own pairs."""
+
+from pathlib import Path
+
+import torch
+
+from evaluation.datasets import Pairs as PairSet
+from evaluation.datasets import open_dataset
+from evaluation.tasks.pairs import Pairs
+from tests.evaluation import fakes
+
+TASK = Pairs()
+
+
+def dataset(folder: Path, categories: tuple[str, ...]) -> PairSet:
+    opened = open_dataset(fakes.pairs(folder, categories))
+    assert isinstance(opened, PairSet)
+    return opened
+
+
+def test_random_embeddings_are_at_chance_inside_the_interval(tmp_path: Path) -> None:
+    data = dataset(tmp_path, ("colour", "count") * 100)
+    images, captions = TASK.requests(data)
+    rows = TASK.score(data, {images: fakes.embeddings(400, 0), captions: fakes.embeddings(400, 1)}).results
+    assert [(row.metric, row.n) for row in rows] == [
+        ("pair_accuracy", 200),
+        ("pair_accuracy/colour", 100),
+        ("pair_accuracy/count", 100),
+    ]
+    for row in rows:
+        assert row.chance == 0.25 and row.low <= 0.25 <= row.high
+
+
+def test_a_category_is_scored_on_its_own_pairs_wherever_they_stand(tmp_path: Path) -> None:
+    data = dataset(tmp_path, ("size", "colour", "size", "colour", "colour"))
+    images, captions = TASK.requests(data)
+    image = fakes.embeddings(10, 0)
+    text = image.clone()
+    text[[2, 3]] = image[[3, 2]]  # pair 1, colour, is swapped
+    score = TASK.score(data, {images: image, captions: text})
+    assert score.artifact is not None
+    shown = score.artifact["categories"]
+    assert shown["size"]["value"] == 1.0 and shown["size"]["n"] == 2
+    torch.testing.assert_close(shown["colour"]["value"], 2 / 3)
+    assert score.results[0].value == 0.8

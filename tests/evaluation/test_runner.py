@@ -1,0 +1,134 @@
+"""The runner: which tasks run where, rows with provenance, nothing done twice and nothing lost."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clipx.errors import UserError
+from evaluation import results
+from evaluation.runner import evaluate
+from evaluation.types import Encoder, Result
+from tests.evaluation import fakes
+
+ALL = ["zeroshot", "linear_probe", "retrieval", "pairs"]
+
+
+def run(
+    tmp_path: Path, specs: list[str], tasks: list[str], encoder: Encoder | None = None, force: bool = False
+) -> list[Result]:
+    model = encoder or fakes.encoder()
+    return evaluate(model, specs, tasks, tmp_path / "out", tmp_path / "features", 8, 0, "cpu", force)
+
+
+def three_kinds(tmp_path: Path) -> list[str]:
+    return [
+        fakes.labelled(tmp_path / "things", train=30),
+        fakes.captioned(tmp_path / "shots" / "test"),
+        fakes.pairs(tmp_path / "minimal"),
+    ]
+
+
+def test_every_task_runs_on_the_sets_it_fits_and_signs_its_rows(tmp_path: Path) -> None:
+    rows = run(tmp_path, three_kinds(tmp_path), ALL)
+    assert {(row.task, row.dataset) for row in rows} == {
+        ("zeroshot", "things"),
+        ("linear_probe", "things"),
+        ("retrieval", "shots/test"),
+        ("pairs", "minimal"),
+    }
+    for row in rows:
+        assert (row.model, row.seed) == ("fake", 7)
+        assert row.hashes["checkpoint"] == "c0" and 0 <= row.low <= row.value <= row.high <= 1
+    assert {"templates/test", "classnames/test", "labels/test", "images/test"} <= set(rows[0].hashes)
+    assert results.read(tmp_path / "out" / "results.jsonl") == rows
+
+
+def test_no_tasks_named_means_all_that_fit(tmp_path: Path) -> None:
+    without_train = fakes.labelled(tmp_path / "others")
+    rows = run(tmp_path, [*three_kinds(tmp_path), without_train], [])
+    assert {row.task for row in rows} == set(ALL)
+    assert {row.task for row in rows if row.dataset == "others"} == {"zeroshot"}
+
+
+def test_artifacts_are_what_the_report_draws(tmp_path: Path) -> None:
+    run(tmp_path, three_kinds(tmp_path), ALL)
+    folder = tmp_path / "out" / "artifacts"
+    kinds = {path.stem: json.loads(path.read_text())["kind"] for path in folder.iterdir()}
+    assert kinds == {
+        "zeroshot-things": "confusion",
+        "linear_probe-things": "linear_probe",
+        "retrieval-shots_test": "retrieval",
+        "pairs-minimal": "pairs",
+    }
+    shown = json.loads((folder / "retrieval-shots_test.json").read_text())
+    sources = [query["src"] for query in shown["image_to_text"]]
+    sources += [image["src"] for query in shown["text_to_image"] for image in query["images"]]
+    assert sources and all(src.startswith("data:image/jpeg;base64,") for src in sources)
+    assert set(shown["text_to_image"][0]["images"][0]) == {"src", "similarity", "correct"}
+
+
+def test_finished_rows_are_not_repeated_unless_forced(tmp_path: Path) -> None:
+    specs = three_kinds(tmp_path)
+    path = tmp_path / "out" / "results.jsonl"
+    first = run(tmp_path, specs, ALL)
+    marked = path.read_text().replace('"model": "fake"', '"model": "first run"')
+    path.write_text(marked)
+    again = run(tmp_path, specs, ALL)
+    assert {row.model for row in again} == {"first run"} and path.read_text() == marked
+    assert run(tmp_path, specs, ALL, force=True) == first
+    assert len(results.read(path)) == len(first)
+
+
+def test_another_checkpoint_or_other_templates_are_scored_and_kept_beside(tmp_path: Path) -> None:
+    spec = fakes.labelled(tmp_path / "things")
+    path = tmp_path / "out" / "results.jsonl"
+    count = len(run(tmp_path, [spec], ["zeroshot"]))
+    run(tmp_path, [spec], ["zeroshot"], fakes.encoder(checkpoint="c1"))
+    assert len(results.read(path)) == 2 * count
+    (tmp_path / "things" / "zeroshot_classification_templates.txt").write_text("{c}\n")
+    run(tmp_path, [spec], ["zeroshot"])
+    assert len(results.read(path)) == 3 * count
+
+
+def test_a_run_that_stops_keeps_what_it_had_finished(tmp_path: Path) -> None:
+    good, bad = fakes.labelled(tmp_path / "good"), fakes.captioned(tmp_path / "bad")
+    fakes.shard(tmp_path / "bad" / "00000.tar", [{"png": b"no image", "txt": b"a"}])
+    with pytest.raises(UserError, match="damaged image"):
+        run(tmp_path, [good, bad], ["zeroshot", "retrieval"])
+    assert {row.dataset for row in results.read(tmp_path / "out" / "results.jsonl")} == {"good"}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "tasks", "part"),
+    [
+        ("labelled", ["retrieval"], "tasks=retrieval needs a captioned data set"),
+        ("labelled", ["zeroshoot"], "did you mean 'zeroshot'"),
+        ("labelled", ["linear_probe"], "needs a labelled data set with train and test splits"),
+        ("", ["pairs"], "datasets are none"),
+        ("twins", ["zeroshot"], "both called 'things'"),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(tmp_path: Path, kinds: str, tasks: list[str], part: str) -> None:
+    specs = {
+        "labelled": [fakes.labelled(tmp_path / "a" / "things")],
+        "twins": [fakes.labelled(tmp_path / name / "things") for name in ("a", "b")],
+        "": [],
+    }[kinds]
+    with pytest.raises(UserError) as caught:
+        run(tmp_path, specs, tasks)
+    assert part in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_damaged_results_file_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"task": "zeroshot"}\n')
+    with pytest.raises(UserError, match=r"results.jsonl:1 is no result"):
+        results.read(path)
+
+
+def test_the_printed_table_has_value_interval_and_chance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = run(tmp_path, [fakes.labelled(tmp_path / "things")], ["zeroshot"])[0]
+    printed = capsys.readouterr().out
+    assert "zeroshot things" in printed and "33.3" in printed
+    assert f"{100 * row.low:.1f} .. {100 * row.high:.1f}" in printed

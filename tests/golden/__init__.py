@@ -1,0 +1,7 @@
+"""Reference values in float64, computed from the papers' formulas independently of clipx."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "objectives.json").read_text())
