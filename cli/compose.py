@@ -30,6 +30,9 @@ from clipx.tables import lookup
 UNNAMED = re.compile(r"^(recipe|name|seed|runs|data\.root|data\.workers|log\..*|train\.(device|save_every|keep))$")
 
 
+GROUPS = ("recipe", "data", "objective")  # key=NAME chooses one of several
+
+
 def recipes() -> dict[str, Path]:
     """Recipe names and files: the installed ones, and those of --config-dir."""
     folders = [Path(str(files("recipes")))]
@@ -109,7 +112,16 @@ def _register() -> None:
 
 
 def _parse(overrides: list[str]) -> list[Any]:
-    return _translated(lambda: OverridesParser.create().parse_overrides(overrides))  # type: ignore[no-any-return]
+    parsed = []
+    for override in overrides:
+        try:
+            parsed += OverridesParser.create().parse_overrides([override])
+        except HydraException as error:
+            raise UserError(
+                f"{override} is not of the form key=value; a value with = , : {{ }} or [ ] in it is quoted twice, "
+                f"\"key='value'\" ({_line(error).partition(' See ')[0]})"
+            ) from error
+    return parsed
 
 
 def _check_overrides(overrides: list[str]) -> None:
@@ -118,7 +130,7 @@ def _check_overrides(overrides: list[str]) -> None:
     given = _parse(overrides)
     for override in given:
         key, value = str(override.key_or_group), override.value()
-        if key in groups:
+        if key in GROUPS:
             for choice in [value] if isinstance(value, str) else []:
                 lookup(groups[key], choice, key)
         elif key != "hydra" and not key.startswith(("hydra.", "hydra/")):
@@ -139,9 +151,16 @@ def _to_run_config(composed: DictConfig, overrides: list[str]) -> RunConfig:
 
 
 def _name_parts(overrides: list[str]) -> list[str]:
-    """`data=flickr8k` and so on: what sets this run apart from others of its recipe, safe as a folder name."""
-    parts = [o.lstrip("+") for o in overrides if not UNNAMED.match(o.lstrip("+~").partition("=")[0])]
-    return [re.sub(r"[^\w=.,+-]+", "_", part) for part in parts]
+    """What sets this run apart from others of its recipe: `flickr8k` for data=flickr8k, else `key_value`.
+
+    Only characters that are safe in folder names and need no quotes in an override.
+    """
+    parts = []
+    for override in overrides:
+        key, _, value = override.lstrip("+~").partition("=")
+        if not UNNAMED.match(key):
+            parts.append(value if key in GROUPS else f"{key}_{value}")
+    return [re.sub(r"[^\w.+-]+", "_", part).strip("_") for part in parts]
 
 
 def _translated(call: Callable[[], Any]) -> Any:

@@ -85,7 +85,7 @@ def fit(config: RunConfig, run: Path) -> None:
                 meter.images += config.train.batch_size
                 last = state.step == total
                 if last or state.step % config.log.every == 0:
-                    log.step(state.step, {**log_row(row, progress), **meter.read(), "bad": loader.bad.total})
+                    log.step(state.step, {**log_row(config, row, progress), **meter.read(), "bad": loader.bad.total})
                 if last or state.step % config.train.save_every == 0:
                     state.save(run, config.train.keep)
 
@@ -128,11 +128,12 @@ def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]
     }
 
 
-def log_row(row: dict[str, Any], progress: Progress) -> dict[str, Any]:
+def log_row(config: RunConfig, row: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """A step's numbers as a line of log.jsonl."""
     scale = float(row["scale"])
     return {
         "epoch": progress.epoch,
+        "samples": (progress.step + 1) * config.train.batch_size,
         "loss": float(row["loss"]),
         "terms": {name: float(value) for name, value in row["terms"].items()},
         "scale": scale,

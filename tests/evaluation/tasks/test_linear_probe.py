@@ -78,6 +78,9 @@ def test_an_official_validation_split_is_used_and_refitted_on(tmp_path: Path) ->
     torch.testing.assert_close(accuracies, accuracies.round())  # shares of 30: scored on val alone
 
 
-def test_unequal_classes_have_no_chance_in_closed_form(tmp_path: Path) -> None:
+def test_chance_of_unequal_classes_is_the_largest_class(tmp_path: Path) -> None:
     data = dataset(tmp_path, test=402)
-    assert TASK.score(data, features(data, signal=0.0)).results[0].chance is None
+    truth = data.labels("test").tolist()
+    top1, mean_per_class = TASK.score(data, features(data, signal=0.0)).results
+    assert top1.chance == max(truth.count(c) for c in truth) / len(truth)
+    assert mean_per_class.chance == 1 / CLASSES
