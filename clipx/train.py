@@ -69,7 +69,7 @@ def fit(config: RunConfig, run: Path) -> None:
         loader = Loader(config.data, pairs, sampler, inputs, tokenizer.build(inputs))
         notes = resume(state, run)
         with RunLog(config, run, state.step, total) as log:
-            for note in notes:
+            for note in (*notes, *(f"left out: {problem}" for problem in pairs.problems)):
                 log.say(note)
             if state.step == total:
                 log.say(f"{run} is done: {total} steps")
