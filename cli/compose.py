@@ -67,6 +67,15 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
         raise UserError("; ".join(failures))
 
 
+def complete(arguments: list[str]) -> None:
+    """Hydra's shell completion of `clipx train`: `-sc install=bash`, and the queries of the installed script."""
+    sys.argv = ["clipx", *arguments]
+    if line := os.environ.get("COMP_LINE"):  # Hydra knows of no subcommand
+        os.environ["COMP_LINE"] = re.sub(r"^(\S+)\s+train\s", r"\1 ", line)
+    _register()
+    hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(lambda config: None)()
+
+
 def compose_run(overrides: list[str]) -> RunConfig:
     """The config of one run, for commands that do not train.
 
@@ -142,7 +151,7 @@ def _check_overrides(overrides: list[str]) -> None:
 def _to_run_config(composed: DictConfig, overrides: list[str]) -> RunConfig:
     with_names = composed.copy()
     choices = dict(o.split("=", 1) for o in overrides if "=" in o)
-    with_names.recipe = choices["recipe"]
+    with_names.recipe = choices["recipe"]  # also where Hydra's runtime is not there to be asked
     if OmegaConf.is_missing(with_names, "name"):
         with_names.name = "-".join([choices["recipe"], *_name_parts(overrides)])
     config = _translated(lambda: OmegaConf.to_object(with_names))

@@ -19,6 +19,8 @@ clipx: train, evaluate and compare contrastive image-text objectives
 
   clipx COMMAND --help                       more about one command
 
+  eval "$(clipx -sc install=bash)"           completes settings and names in bash (zsh, fish alike)
+
 Start with:  clipx train recipe=demo
 """
 
@@ -113,6 +115,11 @@ def main() -> None:
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help", "help"):
         print(HELP, end="")
+        return
+    if name in ("-sc", "--shell-completion"):
+        from cli.compose import complete
+
+        complete(sys.argv[1:])
         return
 
     def run() -> None:

@@ -106,7 +106,7 @@ def inputs_of(model: Any, name: str) -> Inputs:
 
 
 def _cannot_load(model: str, pretrained: str | None, tag: Mapping[str, Any], key: str, error: Exception) -> str:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    reason = (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
     if not tag:
         return f"{key}={pretrained} does not hold weights of {model}: {reason}"
     repository = str(tag.get("hf_hub", "")).rstrip("/")
