@@ -1,4 +1,4 @@
-"""`clipx check`: builds a run for real and does one step on generated pairs, without touching its data."""
+"""`clipx check`: builds a run for real and does one step on generated pairs, then opens its data."""
 
 import resource
 import time
@@ -20,7 +20,7 @@ def check(config: RunConfig) -> None:
         UserError: the run cannot be built, or its data are missing.
     """
     device = choose(config.train.device)
-    parts = build(config, device, num_samples=config.train.batch_size)
+    parts = build(config, device, num_samples=config.train.batch_size, data="generated")
     for tower, module in (("image", parts.model.image), ("text", parts.model.text)):
         count = sum(p.numel() for p in module.parameters())
         print(f"{tower} tower   {count / 1e6:.2f} M parameters, {getattr(config.model, tower).name}")

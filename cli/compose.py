@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cli.keys import check_key, suggest_key
+from clipx import limits
 from clipx.config import EvalConfig, RunConfig
 from clipx.errors import UserError
 from clipx.presets import DATA, OBJECTIVES
@@ -36,9 +37,11 @@ GROUPS = ("recipe", "data", "objective")  # key=NAME chooses one of several
 def recipes() -> dict[str, Path]:
     """Recipe names and files: the installed ones, and those of --config-dir."""
     folders = [Path(str(files("recipes")))]
-    for switch, value in zip(sys.argv, sys.argv[1:], strict=False):
+    for switch, value in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
         if switch in ("--config-dir", "-cd"):
             folders.append(Path(value))
+        elif switch.startswith("--config-dir="):
+            folders.append(Path(switch.partition("=")[2]))
     return {p.stem: p for folder in folders for p in sorted(folder.glob("*.yaml")) if p.stem != "base"}
 
 
@@ -48,9 +51,12 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     Raises:
         UserError: whatever is wrong with the arguments, in one line.
     """
+    # parameters of a term need not stand in the recipe to be set: Hydra would ask for a + in front
+    arguments = [f"++{a}" if a.startswith("objective.") else a for a in arguments]
     sys.argv = ["clipx train", *arguments]
     _register()
-    _check_overrides([a for a in arguments if "=" in a and not a.startswith("-")])
+    if not any(a.startswith(("--hydra-help", "--info")) for a in arguments):
+        _check_overrides([a for a in arguments if "=" in a and not a.startswith("-")])
 
     failures: list[str] = []
 
@@ -99,8 +105,9 @@ def compose_eval(overrides: list[str]) -> EvalConfig:
     for override in _parse(overrides):
         check_key(EvalConfig, str(override.key_or_group))
     with hydra.initialize_config_module("recipes", version_base="1.3"):
-        config = _translated(lambda: OmegaConf.to_object(hydra.compose("eval", overrides)))
+        config = _translated(lambda: OmegaConf.to_object(hydra.compose("eval", overrides)), EvalConfig)
     assert isinstance(config, EvalConfig)
+    limits.check(config, limits.EVALUATION)
     return config
 
 
@@ -140,8 +147,10 @@ def _check_overrides(overrides: list[str]) -> None:
     for override in given:
         key, value = str(override.key_or_group), override.value()
         if key in GROUPS:
-            for choice in [value] if isinstance(value, str) else []:
-                lookup(groups[key], choice, key)
+            if isinstance(value, str):
+                lookup(groups[key], value, key)
+            elif not override.is_sweep_override():
+                raise UserError(f"{key}={value} must be one name; allowed: {', '.join(groups[key])}")
         elif key != "hydra" and not key.startswith(("hydra.", "hydra/")):
             check_key(RunConfig, key)
     if not any(str(o.key_or_group) == "recipe" for o in given):
@@ -156,6 +165,7 @@ def _to_run_config(composed: DictConfig, overrides: list[str]) -> RunConfig:
         with_names.name = "-".join([choices["recipe"], *_name_parts(overrides)])
     config = _translated(lambda: OmegaConf.to_object(with_names))
     assert isinstance(config, RunConfig)
+    limits.check(config, limits.RUN)
     return config
 
 
@@ -172,13 +182,13 @@ def _name_parts(overrides: list[str]) -> list[str]:
     return [re.sub(r"[^\w.+-]+", "_", part).strip("_") for part in parts]
 
 
-def _translated(call: Callable[[], Any]) -> Any:
+def _translated(call: Callable[[], Any], schema: type = RunConfig) -> Any:
     """Calls; what Hydra or OmegaConf have to say about the user's input becomes one line."""
     try:
         return call()
     except (HydraException, OmegaConfBaseException) as error:
         key = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
-        near = suggest_key(RunConfig, key[1]) if key else ""
+        near = suggest_key(schema, key[1]) if key else ""
         hint = f" ({near})" if near else ""
         cause = f": {_line(error.__cause__)}" if error.__cause__ else ""
         raise UserError(f"{_line(error)}{cause}{hint}") from error

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from clipx import runs
 from clipx.config import RunConfig
+from clipx.data.sources import open_source
 from clipx.errors import UserError
 from clipx.train import fit
 
@@ -20,6 +21,7 @@ def train(config: RunConfig) -> None:
     if config.train.processes == 1:
         fit(config, run)
         return
+    open_source(config.data)  # what is wrong with the data is said once, here
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={config.train.processes}", "-m", "cli.launch", str(run)]
     if subprocess.run(command, check=False).returncode:

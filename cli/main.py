@@ -101,6 +101,11 @@ def guarded(call: Callable[[], None]) -> int:
     except UserError as error:
         print(f"clipx: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"clipx: cannot use {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("clipx: stopped", file=sys.stderr)
         return 130

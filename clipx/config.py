@@ -107,7 +107,7 @@ class TrainConfig:
     save_every: int = field(default=200, metadata=FREE)  # steps between checkpoints
     keep: int = field(default=2, metadata=FREE)  # checkpoints kept, the last ones
     device: str = field(default="auto", metadata=FREE)  # auto | cpu | cuda
-    processes: int = 1  # on this machine; the global batch is split over them
+    processes: int = field(default=1, metadata=FREE)  # on this machine; the global batch is split over them
 
 
 @dataclass(kw_only=True)
@@ -125,7 +125,7 @@ class RunConfig:
 
     name: str = MISSING  # run directory: <runs>/<name>/s<seed>
     recipe: str = MISSING
-    claims: list[str] = field(default_factory=list)  # of the papers, that runs of this recipe bear on
+    claims: list[str] = field(default_factory=list, metadata=FREE)  # of the papers, that runs of this recipe bear on
     seed: int = 0
     runs: str = field(default="runs", metadata=FREE)
     data: DataConfig = field(default_factory=DataConfig)

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import shutil
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -15,18 +16,22 @@ PACKAGES = ("clipx", "torch", "torchvision", "open_clip_torch", "timm", "transfo
 
 def write(run: Path, device: torch.device) -> None:
     """Versions, git commit of the code (if it is a checkout) and devices."""
-    git = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "rev-parse", "--verify", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     facts = {
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
-        "git_commit": git.stdout.strip() or None,
+        "git_commit": _git("rev-parse", "--verify", "HEAD") or None,
+        "git_changes": bool(_git("status", "--porcelain")),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "threads": torch.get_num_threads(),
         "platform": platform.platform(),
     }
     write_text(run / "environment.json", json.dumps(facts, indent=1))
+
+
+def _git(*arguments: str) -> str:
+    """git's answer about the folder of this code, "" where there is none: no git, no checkout."""
+    home = Path(__file__).parent.parent
+    if shutil.which("git") is None or not (home / ".git").exists():
+        return ""
+    done = subprocess.run(["git", "-C", str(home), *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.strip()

@@ -83,7 +83,7 @@ def _cut_after(path: Path, step: int) -> None:
         try:
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
-        except ValueError:
+        except (ValueError, KeyError, TypeError):
             continue
     if "".join(kept) != path.read_text():
         write_text(path, "".join(kept))

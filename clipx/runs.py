@@ -6,6 +6,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from clipx.atomic import write_text
 from clipx.config import RunConfig
@@ -52,8 +53,8 @@ def load_config(run: Path) -> RunConfig:
     try:
         merged = OmegaConf.merge(OmegaConf.structured(RunConfig), OmegaConf.load(path))
         config = OmegaConf.to_object(merged)
-    except (OmegaConfBaseException, ValueError, OSError) as error:
-        raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+    except (OmegaConfBaseException, YAMLError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
     assert isinstance(config, RunConfig)
     return config
 

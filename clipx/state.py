@@ -28,7 +28,7 @@ class RunState:
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    num_samples: int  # of the data set; a resumed run must see the same
+    data: str  # fingerprint of the data set; a resumed run must see the same
     step: int = 0  # steps done
 
     def save(self, run: Path, keep: int) -> Path:
@@ -37,7 +37,8 @@ class RunState:
         if distributed.rank() == 0:
             with new_folder(path) as made:
                 self._write(made)
-            for old in checkpoints(run)[:-keep]:
+            leftovers = (run / "checkpoints").glob(".step_*")  # of killed runs
+            for old in (*checkpoints(run)[:-keep], *leftovers):
                 shutil.rmtree(old)
         distributed.barrier()
         return path
@@ -46,7 +47,7 @@ class RunState:
         save_file({k: v.contiguous() for k, v in self.model.state_dict().items()}, folder / WEIGHTS)
         torch.save({"optimizer": self.optimizer.state_dict(), "random": _random_state()}, folder / TRAINING)
         digests = {name: digest(folder / name) for name in (WEIGHTS, TRAINING)}
-        manifest = {"step": self.step, "num_samples": self.num_samples, "sha256": digests}
+        manifest = {"step": self.step, "data": self.data, "sha256": digests}
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
     def load(self, path: Path) -> None:
@@ -56,10 +57,10 @@ class RunState:
             UserError: damaged files, or a data set of another size.
         """
         manifest = verify(path)
-        if manifest["num_samples"] != self.num_samples:
+        if manifest["data"] != self.data:
             raise UserError(
-                f"{path} was trained on {manifest['num_samples']} samples, the data set now has "
-                f"{self.num_samples}: resume needs the same data"
+                f"{path} was trained on other data (samples {manifest['data']}, now {self.data}): resume needs the "
+                "same; give the new run another name="
             )
         load_weights(self.model, path)
         try:
@@ -121,11 +122,12 @@ def verify(path: Path) -> dict[str, Any]:
     """
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
-        expected: dict[str, str] = manifest["sha256"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        expected = {name: str(manifest["sha256"][name]) for name in (WEIGHTS, TRAINING)}
+        int(manifest["step"]), str(manifest["data"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path / MANIFEST} cannot be read: {_first_line(error)}") from error
     for name in (WEIGHTS, TRAINING):
-        if not (path / name).is_file() or digest(path / name) != expected.get(name):
+        if not (path / name).is_file() or digest(path / name) != expected[name]:
             raise UserError(f"{path / name} is damaged or was changed: its SHA-256 is not the one of {MANIFEST}")
     return manifest
 

@@ -62,10 +62,8 @@ def build(config: TemperatureConfig) -> Temperature:
     """The temperature of a run.
 
     Raises:
-        UserError: unknown kind, tau not positive, or an initial 1/tau above the bound.
+        UserError: unknown kind, or an initial 1/tau above the bound.
     """
-    if config.tau <= 0:
-        raise UserError(f"temperature.tau={config.tau} must be positive")
     if 1 / config.tau > config.max_scale * (1 + 1e-6):
         raise UserError(
             f"temperature.tau={config.tau} starts above temperature.max_scale={config.max_scale}: "

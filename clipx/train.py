@@ -38,7 +38,7 @@ class Parts:
     state: RunState
 
 
-def build(config: RunConfig, device: torch.device, num_samples: int) -> Parts:
+def build(config: RunConfig, device: torch.device, num_samples: int, data: str) -> Parts:
     """Model, objective and optimizer from the settings, on the device.
 
     Raises:
@@ -50,7 +50,7 @@ def build(config: RunConfig, device: torch.device, num_samples: int) -> Parts:
     learning_rate = schedule.build(config.schedule, config.optimizer.lr)
     model = clip.build(config).to(device).to(memory_format=torch.channels_last)
     parallel = DistributedDataParallel(model) if distributed.world() > 1 else model
-    state = RunState(model, optim.build(model, config), num_samples)
+    state = RunState(model, optim.build(model, config), data)
     return Parts(config, device, model, parallel, objective, learning_rate, state)
 
 
@@ -64,7 +64,7 @@ def fit(config: RunConfig, run: Path) -> None:
     with distributed.group(device):
         pairs = open_source(config.data)
         sampler = Sampler(len(pairs), config.train, config.seed, distributed.rank(), distributed.world())
-        parts = build(config, device, len(pairs))
+        parts = build(config, device, len(pairs), pairs.fingerprint)
         inputs, state, total = parts.model.inputs, parts.state, sampler.total_steps
         loader = Loader(config.data, pairs, sampler, inputs, tokenizer.build(inputs))
         notes = resume(state, run)
@@ -85,7 +85,7 @@ def fit(config: RunConfig, run: Path) -> None:
                 meter.images += config.train.batch_size
                 last = state.step == total
                 if last or state.step % config.log.every == 0:
-                    log.step(state.step, {**log_row(config, row, progress), **meter.read(), "bad": loader.bad.total})
+                    log.step(state.step, {**log_row(config, row, progress), **meter.read(), "bad": loader.bad.bad})
                 if last or state.step % config.train.save_every == 0:
                     state.save(run, config.train.keep)
 

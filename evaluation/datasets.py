@@ -21,7 +21,6 @@ from evaluation.folder import (
     SPLIT_NAMES,
     Images,
     content_hash,
-    images_fingerprint,
     open_shards,
     read_json,
     read_text,
@@ -82,7 +81,7 @@ class Labelled:
 
     def fingerprint(self, split: str, view: View) -> str:
         """Of the split's shards, or of the prompts."""
-        return images_fingerprint(self._split(split)) if view == "images" else content_hash(self.texts(split, view))
+        return self._split(split).content_hash() if view == "images" else content_hash(self.texts(split, view))
 
     def hashes(self, split: str) -> dict[str, str]:
         """What a score on this split depends on beside the features."""
@@ -149,7 +148,7 @@ class Captioned:
 
     def fingerprint(self, split: str, view: View) -> str:
         """Of the shards, or of the captions."""
-        return images_fingerprint(self._shards) if view == "images" else content_hash(self._captions)
+        return self._shards.content_hash() if view == "images" else content_hash(self._captions)
 
     def hashes(self, split: str) -> dict[str, str]:
         """What a score depends on beside the features."""
@@ -197,7 +196,7 @@ class Pairs:
 
     def fingerprint(self, split: str, view: View) -> str:
         """Of the shards, or of the captions."""
-        return images_fingerprint(self._shards) if view == "images" else content_hash(self._captions)
+        return self._shards.content_hash() if view == "images" else content_hash(self._captions)
 
     def hashes(self, split: str) -> dict[str, str]:
         """What a score depends on beside the features."""

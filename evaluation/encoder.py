@@ -57,7 +57,7 @@ def from_open_clip(name: str, device: torch.device) -> Encoder:
         return F.normalize(model.encode_text(tokens), dim=-1)
 
     digest = _digest_of_weights(model)
-    return _encoder(title, model, towers.inputs_of(model, model_name), image, text, digest, 0, device)
+    return _encoder(title, model, towers.inputs_of(model, model_name, weights), image, text, digest, 0, device)
 
 
 def folder_name(model: str) -> str:
@@ -96,6 +96,7 @@ def _encoder(
         text=encode_text,
         provenance={
             "checkpoint": digest[:16],
+            "architecture": _hash(repr(model)),  # equal weights with another activation are another model
             "transform": _hash(repr(transform)),
             "tokenizer": _hash(f"{inputs.tokenizer} {inputs.context_length}"),
             "precision": f"fp32 {device.type}",

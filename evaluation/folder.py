@@ -125,11 +125,3 @@ def read_json(spec: str, shards: Shards, index: int) -> dict[str, object]:
     if not isinstance(value, dict):
         refuse(spec, shards, index, "its .json is no object")
     return value
-
-
-def images_fingerprint(shards: Shards) -> str:
-    """Changes with any shard, key, offset or size of a member: of compressed images, with any content."""
-    digest = hashlib.sha256(shards.fingerprint.encode())
-    digest.update(shards.records.tobytes())
-    digest.update(shards.keys.tobytes())
-    return digest.hexdigest()[:16]

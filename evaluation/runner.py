@@ -101,7 +101,7 @@ def _fits(task: Task, dataset: AnyDataset) -> bool:
 
 def _hashes(encoder: Encoder, dataset: AnyDataset, task: Task) -> dict[str, str]:
     """Of everything that the score depends on: the model, the views it reads, labels and names."""
-    hashes = dict(encoder.provenance)
+    hashes = {**encoder.provenance, "scoring": str(task.version)}
     for request in task.requests(dataset):
         hashes[f"{request.view}/{request.split}"] = dataset.fingerprint(request.split, request.view)
         for what, value in dataset.hashes(request.split).items():

@@ -85,6 +85,7 @@ class Task(Protocol):
 
     name: str
     kind: Kind  # the data sets it can score
+    version: int  # raise it when the same features score differently: finished rows are then made anew
     needs: tuple[str, ...]  # splits that such a data set must have
 
     def requests(self, dataset: Any) -> list[FeatureRequest]: ...

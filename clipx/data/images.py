@@ -3,7 +3,7 @@
 import io
 import warnings
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 # 20,000 x 20,000 pixels in a file of some kB fill 1.2 GB of memory: such a sample is damage, not data.
 MAX_PIXELS = 89_478_485
@@ -26,6 +26,8 @@ def decode(data: bytes) -> Image.Image:
         width, height = image.size
         if width * height <= MAX_PIXELS:
             return image.convert("RGB")
+    except UnidentifiedImageError as error:
+        raise BadSample("damaged image (no JPEG, PNG or WebP)") from error
     except Exception as error:  # PIL's decoders raise OSError, SyntaxError, struct.error, ... on damage
         raise BadSample(f"damaged image ({type(error).__name__}: {error})") from error
     raise BadSample(f"image of {width} x {height} pixels, at most {MAX_PIXELS} are read")

@@ -71,27 +71,30 @@ def collate(samples: list[Decoded]) -> Loaded:
 
 @dataclass
 class BadSamples:
-    """Counts damage and ends the run where it is no longer an exception."""
+    """Counts damage met while decoding and ends the run where it is no longer an exception."""
 
     limit: float  # data.max_bad_rate
     enough: int  # samples seen before a rate is judged
     seen: int = 0
-    names: list[str] = field(default_factory=list)
-
-    @property
-    def total(self) -> int:
-        """Bad samples met so far."""
-        return len(self.names)
+    bad: int = 0
+    names: dict[str, None] = field(default_factory=dict)  # each once, in the order met
 
     def count(self, total: int, damage: list[str]) -> None:
         """Raises UserError once `enough` samples were seen and more than `limit` of them were bad."""
         self.seen += total
-        self.names += damage
-        if damage and self.seen >= self.enough and len(self.names) > self.limit * self.seen:
-            raise UserError(
-                f"{len(self.names)} of {self.seen} samples are bad, more than "
-                f"data.max_bad_rate={self.limit}: {'; '.join(self.names[:20])}"
-            )
+        self.bad += len(damage)
+        self.names.update(dict.fromkeys(damage))
+        if damage and self.seen >= self.enough:
+            refuse_above(self.limit, self.bad, self.seen, list(self.names))
+
+
+def refuse_above(limit: float, bad: int, total: int, names: list[str]) -> None:
+    """Raises UserError naming bad samples if they are more than a share `limit` of the total."""
+    if bad > limit * total:
+        more = f"; and {len(names) - 5} more" if len(names) > 5 else ""
+        raise UserError(
+            f"{bad} of {total} samples are bad, more than data.max_bad_rate={limit}: {'; '.join(names[:5])}{more}"
+        )
 
 
 class FromStep:
@@ -119,7 +122,7 @@ class Loader:
         self.workers = config.workers
         self.samples = Samples(pairs, TrainTransform(config, inputs), tokenizer, sampler.seed)
         self.bad = BadSamples(config.max_bad_rate, enough=min(1000, len(pairs)))
-        self.bad.count(len(pairs) + len(pairs.problems), pairs.problems)
+        refuse_above(config.max_bad_rate, len(pairs.problems), len(pairs) + len(pairs.problems), pairs.problems)
 
     def batches(self, start: int, device: torch.device) -> Iterator[tuple[Batch, list[str]]]:
         """Batches of steps start, start + 1, ..., each with the damage met in it.
@@ -138,7 +141,7 @@ class Loader:
         for loaded in loader:
             self.bad.count(len(loaded.sample_id) + len(loaded.damage), loaded.damage)
             if not len(loaded.sample_id):
-                raise UserError(f"a batch had no good sample: {'; '.join(loaded.damage[:20])}")
+                raise UserError(f"a batch had no good sample: {'; '.join(loaded.damage[:5])}")
             yield self._batch(loaded, device), loaded.damage
 
     def _batch(self, loaded: Loaded, device: torch.device) -> Batch:

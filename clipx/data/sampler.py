@@ -39,9 +39,9 @@ class Sampler:
             raise UserError(
                 f"give one of train.epochs and train.samples, the length of the run; given: {given or 'none'}"
             )
-        if self.train.batch_size < 1 or self.train.batch_size % self.world:
+        if self.train.batch_size % self.world:
             raise UserError(
-                f"train.batch_size={self.train.batch_size} must be a positive multiple of the {self.world} processes"
+                f"train.batch_size={self.train.batch_size} must be a multiple of the {self.world} processes"
             )
         if self.steps_per_epoch == 0:
             raise UserError(

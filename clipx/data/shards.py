@@ -52,7 +52,8 @@ class Shards:
         """
         if not folder.is_dir():
             raise UserError(f"no folder {folder}: give the folder that holds the .tar shards")
-        paths = sorted(folder.glob("*.tar"))
+        # not glob, for which a folder that may not be read is an empty one
+        paths = sorted(Path(entry.path) for entry in os.scandir(folder) if entry.name.endswith(".tar"))
         if not paths:
             raise UserError(f"{folder} holds no .tar shards")
         stats = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in paths]
@@ -75,6 +76,13 @@ class Shards:
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def content_hash(self) -> str:
+        """Changes with any shard, key, offset or size of a member: of compressed images, with any content."""
+        digest = hashlib.sha256(self.fingerprint.encode())
+        digest.update(self.records.tobytes())
+        digest.update(self.keys.tobytes())
+        return digest.hexdigest()[:16]
 
     def key(self, index: int) -> str:
         """The sample's key in its shard."""

@@ -19,6 +19,7 @@ class Pairs(Protocol):
     """Pairs by sample id; `problems` are samples left out, found without decoding."""
 
     problems: list[str]
+    fingerprint: str  # changes with the samples or their order
 
     def __len__(self) -> int: ...
 
@@ -38,6 +39,7 @@ class ShardPairs:
         self.read_caption = lookup({"first": self._first, "random": self._random}, captions, "data.captions")
         self.shards = Shards.open(folder, ("image", "txt" if captions == "first" else "json"))
         self.problems = self.shards.problems
+        self.fingerprint = f"{len(self.shards)}:{self.shards.content_hash()}"
 
     def __len__(self) -> int:
         return len(self.shards)
@@ -60,9 +62,12 @@ class ShardPairs:
     def _random(self, sample_id: int, generator: random.Random) -> str:
         try:
             captions = json.loads(self.shards.read(sample_id, "json"))["captions"]
-            return str(generator.choice(captions))
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise BadSample(f'.json has no "captions" list ({type(error).__name__}: {error})') from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadSample(f'.json has no "captions" ({type(error).__name__}: {error})') from error
+        if not isinstance(captions, list) or not captions or not all(isinstance(c, str) for c in captions):
+            raise BadSample('"captions" in its .json is no list of texts')
+        caption: str = generator.choice(captions)
+        return caption
 
 
 def _given(config: DataConfig) -> Path:

@@ -29,18 +29,19 @@ def scan(path: Path) -> tuple[list[Member], list[str]]:
     members: list[Member] = []
     damage: list[str] = []
     end = path.stat().st_size
-    position, long_name, skipping = 0, "", False
+    position, long_name, skipping, zeros = 0, "", False, False
     with path.open("rb") as file:
         while position + BLOCK <= end:
             header = os.pread(file.fileno(), BLOCK, position)
-            if not any(header):
-                break
-            try:
-                info = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
-            except tarfile.HeaderError:
+            if not any(header):  # the end marker, or a hole if a member follows
+                zeros, position = True, position + BLOCK
+                continue
+            info = _header(header)
+            if info is None or zeros:
                 if not skipping:
-                    damage.append(f"{path.name}: damaged header at byte {position}")
-                skipping, long_name = True, ""
+                    damage.append(f"{path.name}: damaged header {'before' if zeros else 'at'} byte {position}")
+                skipping, zeros, long_name = True, False, ""
+            if info is None:
                 position += BLOCK
                 continue
             skipping = False
@@ -53,11 +54,23 @@ def scan(path: Path) -> tuple[list[Member], list[str]]:
             else:
                 if info.isreg():
                     members.append(Member(long_name or info.name, data, info.size))
-                elif not info.isdir():
+                elif not info.isdir() and info.type != tarfile.XGLTYPE:
                     damage.append(f"{path.name}: {info.name} is a link or device, not followed")
                 long_name = ""
             position = data + -(-info.size // BLOCK) * BLOCK
+        else:
+            if not zeros:
+                damage.append(f"{path.name}: has no end marker, so it may be cut")
     return members, damage
+
+
+def _header(block: bytes) -> tarfile.TarInfo | None:
+    """A member's header, None if it is damaged."""
+    try:
+        info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return None
+    return info if info.size >= 0 else None  # base-256 sizes may be negative
 
 
 def _long_name(kind: bytes, record: bytes) -> str:

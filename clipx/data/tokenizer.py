@@ -23,6 +23,6 @@ def build(inputs: Inputs) -> Tokenizer:
         with quiet_hub():
             tokenizer: Tokenizer = open_clip.get_tokenizer(inputs.tokenizer, context_length=inputs.context_length)
     except Exception as error:  # the hub's client raises a dozen kinds
-        reason = str(error).splitlines()[0]
+        reason = " ".join(str(error).split()[:30])
         raise UserError(f"the tokenizer of {inputs.tokenizer} could not be loaded: {reason}") from error
     return tokenizer

@@ -21,12 +21,12 @@ class ClipModel(nn.Module):
         self.inputs = inputs
 
     def encode_image(self, image: Tensor) -> Tensor:
-        """[b, 3, H, W] -> [b, E], unit length."""
-        return F.normalize(self.image(image), dim=-1)
+        """[b, 3, H, W] -> [b, E], unit length, float32 whatever the towers compute in."""
+        return F.normalize(self.image(image).float(), dim=-1)
 
     def encode_text(self, text: Tensor) -> Tensor:
         """[b, L] -> [b, E], unit length."""
-        return F.normalize(self.text(text), dim=-1)
+        return F.normalize(self.text(text).float(), dim=-1)
 
     def forward(self, image: Tensor, text: Tensor, progress: Progress) -> tuple[Tensor, Tensor, Tensor]:
         """Image [b, E], text [b, E] and the scale 1/tau []; all in one call, so that DDP sees every parameter."""
@@ -41,8 +41,8 @@ def build(config: RunConfig, pretrained: bool = True) -> ClipModel:
     """
     image, text = config.model.image, config.model.text
     same = image == text
-    image_pair = build_pair(image.name, image.pretrained if pretrained else None, "model.image")
-    text_pair = image_pair if same else build_pair(text.name, text.pretrained if pretrained else None, "model.text")
+    image_pair = build_pair(image.name, image.pretrained, "model.image", pretrained)
+    text_pair = image_pair if same else build_pair(text.name, text.pretrained, "model.text", pretrained)
     if image_pair.embed_dim != text_pair.embed_dim:
         raise UserError(
             f"model.image.name={image.name} embeds in {image_pair.embed_dim} dimensions, "

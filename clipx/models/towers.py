@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -54,45 +55,51 @@ def parse(name: str, key: str) -> str:
     return model
 
 
-def create(model: str, pretrained: str | None, key: str, custom_text: bool) -> nn.Module:
+def create(model: str, pretrained: str | None, key: str, custom_text: bool, load: bool = True) -> nn.Module:
     """An open_clip model by name; `pretrained` is a published tag or a local file, None for random weights.
+
+    With `load=False` the weights are left out (a checkpoint follows), but not the activation of their tag.
 
     Raises:
         UserError: weights that are neither published nor a file, cannot be fetched, or do not fit.
     """
-    tags = open_clip.list_pretrained_tags_by_model(model)
-    tag = open_clip.get_pretrained_cfg(model, pretrained) if pretrained else {}
-    if pretrained and not tag and not Path(pretrained).is_file():
+    tag = _tag(model, pretrained)
+    if pretrained and load and not tag and not Path(pretrained).is_file():
+        tags = open_clip.list_pretrained_tags_by_model(model)
         known = f"published for {model}: {', '.join(tags)}" if tags else f"none is published for {model}"
         raise UserError(f"{key}={pretrained} is neither published weights nor a file; {known}")
     try:
-        with quiet_hub(), warnings.catch_warnings():
+        # the hub is asked for tags only: without one nothing is fetched
+        with quiet_hub() if tag and load else nullcontext(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return open_clip.create_model(  # type: ignore[no-any-return]
                 model,
-                pretrained=pretrained,
+                pretrained=pretrained if load else None,
                 force_custom_text=custom_text,
                 # the activation that the weights were trained with, whatever the configuration says
                 force_quick_gelu=bool(tag.get("quick_gelu", False)),
                 pretrained_text=False,
             )
     except Exception as error:  # the hub's client and torch.load raise a dozen kinds
+        if pretrained is None or not load:
+            raise
         raise UserError(_cannot_load(model, pretrained, tag, key, error)) from error
 
 
-def build_pair(name: str, pretrained: str | None, key: str) -> Pair:
-    """Both towers of `open_clip:NAME`; `key` is the setting for messages."""
+def build_pair(name: str, pretrained: str | None, key: str, load: bool) -> Pair:
+    """Both towers of `open_clip:NAME`; `key` is the setting for messages, `load` as in `create`."""
     model_name = parse(name, f"{key}.name")
     config = open_clip.get_model_config(model_name)
     if "multimodal_cfg" in config:
         raise UserError(f"{key}.name={name} is a captioning model: it can be evaluated, not trained here")
-    model: Any = create(model_name, pretrained, f"{key}.pretrained", custom_text=True)
-    return Pair(model.visual, model.text, config["embed_dim"], inputs_of(model, model_name))
+    model: Any = create(model_name, pretrained, f"{key}.pretrained", custom_text=True, load=load)
+    return Pair(model.visual, model.text, config["embed_dim"], inputs_of(model, model_name, pretrained))
 
 
-def inputs_of(model: Any, name: str) -> Inputs:
-    """What an open_clip model was configured, or its weights were trained, to take."""
-    pixels: Mapping[str, Any] = open_clip.get_model_preprocess_cfg(model)
+def inputs_of(model: Any, name: str, pretrained: str | None) -> Inputs:
+    """What an open_clip model was configured, or the weights of a tag were trained, to take."""
+    pixels: dict[str, Any] = {**open_clip.get_model_preprocess_cfg(model)}
+    pixels.update({k: v for k, v in _tag(name, pretrained).items() if k in pixels and k != "size"})
     size = pixels["size"]
     return Inputs(
         image_size=size if isinstance(size, int) else size[0],
@@ -103,6 +110,11 @@ def inputs_of(model: Any, name: str) -> Inputs:
         tokenizer=name,
         context_length=model.context_length,
     )
+
+
+def _tag(model: str, pretrained: str | None) -> dict[str, Any]:
+    """What open_clip knows of a published tag; nothing of a file or of random weights."""
+    return dict(open_clip.get_pretrained_cfg(model, pretrained)) if pretrained else {}
 
 
 def _cannot_load(model: str, pretrained: str | None, tag: Mapping[str, Any], key: str, error: Exception) -> str:

@@ -44,7 +44,10 @@ class Objective:
     def __init__(self, terms: Mapping[str, Term], weights: Mapping[str, float]) -> None:
         self.terms = dict(terms)
         self.weights = dict(weights)
-        self.columns = {c: value for term in terms.values() for c, value in term.columns.items()}
+        self.columns: dict[str, float] = {}
+        for term in terms.values():
+            assert not self.columns.keys() & term.columns.keys(), "two terms write one column"
+            self.columns.update(term.columns)
 
     def __call__(self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress) -> Loss:
         """Loss over the global batch: total = sum of weight * term."""

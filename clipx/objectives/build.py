@@ -27,7 +27,15 @@ def build_objective(
             if parameter not in allowed or parameter == "num_samples":
                 names = [*(p for p in allowed if p != "num_samples"), "weight"]
                 raise UserError(f"objective.{name}.{parameter} is not known; {suggest(parameter, names)}")
+            _check_type(f"objective.{name}.{parameter}", parameters[parameter], allowed[parameter].annotation)
         if "num_samples" in allowed:
             parameters["num_samples"] = num_samples
         built[name], weights[name] = term(**parameters), float(weight)
     return Objective(built, weights)
+
+
+def _check_type(key: str, value: object, expected: type) -> None:
+    """A whole number is a float too; nothing else is converted, so that `average=off` is not taken for true."""
+    accepted = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}[expected]
+    if not isinstance(value, accepted) or (isinstance(value, bool) and expected is not bool):
+        raise UserError(f"{key}={value!r} must be a {expected.__name__}")

@@ -18,6 +18,7 @@ class LinearProbe:
 
     name = "linear_probe"
     kind: Kind = "labelled"
+    version = 1
     needs: tuple[str, ...] = ("train", SPLIT)
 
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:

@@ -15,6 +15,7 @@ class Pairs:
 
     name = "pairs"
     kind: Kind = "pairs"
+    version = 1
     needs: tuple[str, ...] = ()
 
     def requests(self, dataset: PairSet) -> list[FeatureRequest]:

@@ -21,6 +21,7 @@ class Retrieval:
 
     name = "retrieval"
     kind: Kind = "captioned"
+    version = 1
     needs: tuple[str, ...] = ()
 
     def requests(self, dataset: Captioned) -> list[FeatureRequest]:

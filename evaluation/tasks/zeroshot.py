@@ -34,6 +34,7 @@ class ZeroShot:
 
     name = "zeroshot"
     kind: Kind = "labelled"
+    version = 1
     needs: tuple[str, ...] = (SPLIT,)
 
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:

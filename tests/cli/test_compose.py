@@ -37,7 +37,13 @@ MISTAKES = {
     "train recipe=demo temperature.kind=lerned": "temperature.kind=lerned is not known; did you mean 'learned'",
     "train recipe=demo model.image.name=open_clip:ViT-B32": "did you mean open_clip:ViT-B-32",
     "train recipe=demo model.image.name=ViT-B-32": "write open_clip:ViT-B-32",
-    "train recipe=demo train.samples=null train.epochs=0": "train.epochs=0 is less than one step",
+    "train recipe=demo train.samples=null train.epochs=0": "train.epochs=0 is out of range; allowed: 1 or more",
+    "train recipe=demo optimizer.betas=[0.9]": "optimizer.betas=[0.9] is out of range; allowed: two numbers",
+    "train recipe=demo log.every=0": "log.every=0 is out of range",
+    "train recipe=demo objective.clip.averag=true": "objective.clip.averag is not known; did you mean 'average'",
+    "train recipe=demo objective.clip.average=off": "objective.clip.average='off' must be a bool",
+    "train recipe=[demo]": "recipe=['demo'] must be one name",
+    "eval checkpoint=x workers=-1": "workers=-1 is out of range",
     "train recipe=demo train.epochs=2": "give one of train.epochs and train.samples",
     "train recipe=demo train.precision=fp8": "train.precision=fp8 is not known",
     "train recipe=demo log.wandb=on": "log.wandb=on is not known; allowed: off, offline, online",
@@ -87,7 +93,7 @@ def test_a_sweep_goes_on_after_a_failed_job_and_names_its_runs(tmp_path: Path) -
     sweep = ["temperature.tau=0.1,0,0.2", "seed=3"]
     done = clipx("train", "-m", *tiny(tmp_path / "shards"), *sweep, cwd=tmp_path)
     assert done.returncode == 2
-    assert "temperature.tau=0.0 must be positive" in done.stderr
+    assert "temperature.tau=0.0 is out of range; allowed: more than 0" in done.stderr
     finished = {p.parent.parent.name for p in tmp_path.glob("runs/*/s3/checkpoints")}
     assert len(finished) == 2
     common = "demo-shards-data.split_train-train.batch_size_8-train.samples_16"

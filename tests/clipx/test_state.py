@@ -24,13 +24,13 @@ class Bomb:
         return os.mkdir, (str(self.path),)
 
 
-def state(seed: int = 0, num_samples: int = 10) -> RunState:
+def state(seed: int = 0, data: str = "10:aa") -> RunState:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     model(torch.randn(5, 3)).square().sum().backward()
     optimizer.step()
-    return RunState(model, optimizer, num_samples)
+    return RunState(model, optimizer, data)
 
 
 def replace_file(checkpoint: Path, name: str, data: bytes, fix_manifest: bool) -> None:
@@ -105,9 +105,9 @@ def torch_pickle(folder: Path) -> bytes:
 
 
 def test_other_data_are_refused(tmp_path: Path) -> None:
-    path = state(num_samples=10).save(tmp_path, keep=1)
-    with pytest.raises(UserError, match="trained on 10 samples, the data set now has 11"):
-        state(num_samples=11).load(path)
+    path = state(data="10:aa").save(tmp_path, keep=1)
+    with pytest.raises(UserError, match=r"trained on other data .samples 10:aa, now 10:bb"):
+        state(data="10:bb").load(path)
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ def test_the_bound_holds_and_can_be_left_again() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (TemperatureConfig(tau=0), "temperature.tau=0 must be positive"),
         (TemperatureConfig(tau=0.001), "starts above temperature.max_scale=100"),
         (TemperatureConfig(kind="lerned"), "did you mean 'learned'"),
     ],

@@ -73,6 +73,17 @@ def test_other_settings_in_a_run_directory_are_refused_with_the_difference(tmp_p
         runs.claim(config)
 
 
+def test_a_run_is_not_resumed_on_other_data_of_the_same_size(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_shards(tmp_path / name / "train", samples=16, per_shard=16 if name == "a" else 8)
+    config = settings(tmp_path / "a")
+    config.runs = str(tmp_path / "runs")
+    fit(config, runs.claim(config))
+    config.data.root = str(tmp_path / "b")
+    with pytest.raises(UserError, match="was trained on other data"):
+        fit(config, runs.claim(config))
+
+
 def test_a_run_that_never_started_can_be_corrected(tmp_path: Path) -> None:
     config = settings(tmp_path)
     with pytest.raises(UserError, match="no folder"):

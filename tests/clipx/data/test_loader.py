@@ -1,5 +1,7 @@
 """The order of samples is a function of seed, epoch and step; damage costs only itself."""
 
+import json
+import random
 import tarfile
 from pathlib import Path
 
@@ -9,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clipx.config import DataConfig, TrainConfig
-from clipx.data.loader import Loader
+from clipx.data.images import BadSample
+from clipx.data.loader import BadSamples, Loader
 from clipx.data.sampler import Sampler
 from clipx.data.sources import open_source
 from clipx.errors import UserError
@@ -122,8 +125,27 @@ def test_bad_samples_cost_exactly_themselves(tmp_path: Path) -> None:
 
 def test_too_many_bad_samples_stop_the_run_with_their_names(tmp_path: Path) -> None:
     damaged(tmp_path)
-    with pytest.raises(UserError, match=r"data.max_bad_rate=0.02: bad.tar:alone lacks txt; bad.tar"):
+    with pytest.raises(UserError, match=r"3 of 99 samples .* data.max_bad_rate=0.02: bad.tar:"):
         first_captions(tmp_path, bad=0.02)
+
+
+def test_the_rate_counts_what_was_decoded_not_the_whole_data_set() -> None:
+    bad = BadSamples(limit=0.05, enough=100)
+    bad.count(99, ["a"] * 20)  # too few to judge
+    with pytest.raises(UserError, match=r"21 of 119 samples"):
+        bad.count(20, ["b"])
+
+
+@pytest.mark.parametrize("captions", ["a text", [], [1, 2], {"a": 1}, None])
+def test_captions_that_are_no_list_of_texts_are_bad_samples(tmp_path: Path, captions: object) -> None:
+    folder = tmp_path / "train"
+    folder.mkdir()
+    with tarfile.open(folder / "0.tar", "w") as tar:
+        add(tar, "a.jpg", jpeg("red"))
+        add(tar, "a.json", json.dumps({"captions": captions}).encode())
+    pairs = open_source(DataConfig(name="t", source="shards", root=str(tmp_path), captions="random"))
+    with pytest.raises(BadSample, match="no list of texts"):
+        pairs.pair(0, random.Random(0))
 
 
 @pytest.mark.parametrize(("batch", "world", "message"), [(9, 2, "multiple of the 2"), (41, 1, "larger than the data")])

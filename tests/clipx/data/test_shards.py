@@ -102,6 +102,33 @@ def test_a_changed_shard_is_indexed_anew(tmp_path: Path) -> None:
     assert len(Shards.open(folder, ("image",))) == 20
 
 
+def test_a_hole_of_zeros_costs_one_member_and_is_said(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=16)
+    path = folder / "00000.tar"
+    header = int(Shards.open(folder, ("image",)).records[5]["image_offset"]) - 512
+    data = bytearray(path.read_bytes())
+    data[header : header + 512] = bytes(512)
+    path.write_bytes(data)
+    members, damage = scan(path)
+    assert "000015.json" in {m.name for m in members}
+    assert len(damage) == 1 and "damaged header before byte" in damage[0]
+
+
+def test_a_shard_cut_between_members_is_said(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=16)
+    os.truncate(folder / "00000.tar", int(Shards.open(folder, ("image",)).records[9]["image_offset"]) - 512)
+    assert scan(folder / "00000.tar")[1] == ["00000.tar: has no end marker, so it may be cut"]
+
+
+def test_a_negative_size_is_damage_and_no_endless_loop(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("a.jpg")
+    info.size = -512
+    header = info.tobuf(tarfile.GNU_FORMAT)
+    (tmp_path / "0.tar").write_bytes(header + bytes(1024))
+    members, damage = scan(tmp_path / "0.tar")
+    assert not members and "damaged header" in damage[0]
+
+
 @pytest.mark.parametrize("what", ["missing", "empty", "no captions", "not a tar"])
 def test_unusable_folders_say_what_is_wrong(tmp_path: Path, what: str) -> None:
     folder = tmp_path / "s"

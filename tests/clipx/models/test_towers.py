@@ -76,3 +76,25 @@ def test_the_activation_is_the_one_that_the_weights_were_trained_with(monkeypatc
     for tag, quick_gelu in (("openai", True), ("laion2b_s34b_b79k", False), (None, False)):
         towers.create("ViT-B-32", tag, "model", custom_text=False)
         assert given["force_quick_gelu"] is quick_gelu
+
+
+def test_a_run_from_published_weights_is_rebuilt_with_their_activation_and_pixels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tag = {"quick_gelu": True, "mean": (0.5, 0.5, 0.5), "resize_mode": "squash"}
+    monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, pretrained: tag)
+    given = config("mini-vit-48", "mini-vit-48", pretrained="some_tag")
+    given.model.text.pretrained = "some_tag"
+    model = clip.build(given, pretrained=False)
+    assert "QuickGELU" in repr(model.image) and "QuickGELU" in repr(model.text)
+    assert model.inputs.mean == (0.5, 0.5, 0.5)
+    assert model.inputs.resize_mode == "squash"
+
+
+def test_embeddings_are_of_unit_length_in_float32_when_towers_run_in_bf16() -> None:
+    model = clip.build(config("mini-vit-48", "mini-vit-48"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        image, text, _ = model(torch.randn(8, 3, 48, 48), torch.randint(1, 100, (8, 32)), START)
+    for embedding in (image, text):
+        assert embedding.dtype == torch.float32
+        assert torch.allclose(embedding.norm(dim=-1), torch.ones(8), atol=1e-6)

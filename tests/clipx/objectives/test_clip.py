@@ -86,6 +86,8 @@ def test_terms_are_logged_before_their_weight() -> None:
         ({}, "objective has no term"),
         ({"clipp": {}}, "objective=clipp is not known; did you mean 'clip'"),
         ({"clip": {"avrage": True}}, "objective.clip.avrage is not known; did you mean 'average'"),
+        ({"clip": {"average": "off"}}, "objective.clip.average='off' must be a bool"),
+        ({"clip": {"average": 1}}, "objective.clip.average=1 must be a bool"),
         ({"clip": {"weight": "much"}}, "objective.clip.weight='much' must be a number"),
     ],
 )

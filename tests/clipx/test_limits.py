@@ -1,0 +1,42 @@
+"""Every number that a run cannot work with is refused by name, before anything is built."""
+
+import pytest
+
+from clipx import limits
+from clipx.config import RunConfig, TrainConfig
+from clipx.errors import UserError
+
+BAD = {
+    "seed": -1,
+    "data.workers": -1,
+    "data.max_bad_rate": 1.5,
+    "temperature.tau": float("nan"),
+    "temperature.max_scale": 0.0,
+    "optimizer.lr": -1.0,
+    "optimizer.betas": [1.5, 0.9],
+    "schedule.warmup_steps": -5,
+    "train.grad_clip": 0.0,
+    "train.save_every": 0,
+    "train.keep": 0,
+    "train.processes": 0,
+}
+
+
+def run() -> RunConfig:
+    return RunConfig(name="t", recipe="t", train=TrainConfig(epochs=1, batch_size=8))
+
+
+@pytest.mark.parametrize("key", BAD)
+def test_values_out_of_range_are_named(key: str) -> None:
+    config = run()
+    *groups, field = key.split(".")
+    node: object = config
+    for group in groups:
+        node = getattr(node, group)
+    setattr(node, field, BAD[key])
+    with pytest.raises(UserError, match=rf"{key}=.* is out of range; allowed: "):
+        limits.check(config, limits.RUN)
+
+
+def test_the_defaults_are_in_range() -> None:
+    limits.check(run(), limits.RUN)
