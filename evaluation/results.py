@@ -26,10 +26,17 @@ def read(path: Path) -> list[Result]:
     if not path.is_file():
         return []
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, line in enumerate(lines, 1):
         try:
-            rows.append(Result(**json.loads(line)))
+            row = Result(**json.loads(line))
+            if not all(isinstance(v, int | float) for v in (row.value, row.n, row.low, row.high)):
+                raise TypeError("a number is none")
+            dict(row.hashes)
+            rows.append(row)
         except (ValueError, TypeError):
+            if number == len(lines):  # what follows the last line's end: nothing, or half a line
+                break
             needs = f"a JSON object with {', '.join(NAMES)}"
             raise UserError(f"{path}:{number} is no result ({needs}): remove that line") from None
     return rows

@@ -16,7 +16,6 @@ def facts(run: Run) -> dict[str, str]:
         "Text tower": _setting(run, "model", "text", "name"),
         "Objective": _objective(_get(run.config, "objective")),
         "Temperature": _temperature(run),
-        "Epochs": _setting(run, "train", "epochs"),
         "Steps": _steps(run),
         "Batch size": _setting(run, "train", "batch_size"),
         "Samples seen": _samples(run),
@@ -106,11 +105,8 @@ def _temperature(run: Run) -> str:
 
 
 def _steps(run: Run) -> str:
-    planned = _get(run.config, "train", "steps")
-    logged = number(run.log[-1], "step") if run.log else None
-    if logged is None:
-        return _plain(planned)
-    return f"{logged:,.0f}" + (f" of {planned:,}" if isinstance(planned, int) and planned != logged else "")
+    done = number(run.log[-1], "step") if run.log else None
+    return MISSING if done is None else f"{done:,.0f}"
 
 
 def _samples(run: Run) -> str:
@@ -119,4 +115,4 @@ def _samples(run: Run) -> str:
 
 
 def _device(environment: dict[str, Any]) -> str:
-    return _plain(environment.get("device") or environment.get("devices"))
+    return _plain(environment.get("device"))

@@ -3,11 +3,12 @@
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from clipx.errors import UserError
+from evaluation import results
 from evaluation.types import Result
 
 MARKS = ("config.yaml", "results.jsonl")  # published weights have results but no config
@@ -65,7 +66,7 @@ def read(folder: Path) -> Run:
         seed=int(config.get("seed") or (folder.name[1:] if is_seed_folder else 0)),
         config=config,
         log=_log(folder / "log.jsonl"),
-        results=_results(folder / "results.jsonl"),
+        results=results.read(folder / "results.jsonl"),
         artifacts={file.stem: _object(file) for file in sorted((folder / "artifacts").glob("*.json"))},
         environment=_object(folder / "environment.json"),
     )
@@ -100,33 +101,23 @@ def _config(file: Path) -> dict[str, Any]:
     return {str(key): value for key, value in config.items()}
 
 
-def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and object of each whole line. A killed run leaves half a line: that one is left out."""
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    """The object of each whole line. A killed run leaves half a line: that one is left out."""
     if not file.exists():
         return
-    for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
+    for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             entry = json.loads(line)
         except ValueError:
             continue
         if isinstance(entry, dict):
-            yield number, entry
+            yield entry
 
 
 def _log(file: Path) -> list[dict[str, Any]]:
     """A resumed run logs the steps after its checkpoint again: the later line counts."""
-    by_step = {int(line["step"]): line for _, line in _lines(file) if "step" in line}
+    by_step = {int(line["step"]): line for line in _lines(file) if isinstance(line.get("step"), int)}
     return [by_step[step] for step in sorted(by_step)]
-
-
-def _results(file: Path) -> list[Result]:
-    rows = []
-    for number, line in _lines(file):
-        missing = [f.name for f in fields(Result) if f.name not in line and f.default_factory is MISSING]
-        if missing:
-            raise UserError(f"{file} line {number} is no result row: it has no {', '.join(missing)}")
-        rows.append(Result(**{f.name: line[f.name] for f in fields(Result) if f.name in line}))
-    return rows
 
 
 def _object(file: Path) -> dict[str, Any]:

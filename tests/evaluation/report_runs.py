@@ -24,7 +24,7 @@ def config(name: str, seed: int) -> dict[str, Any]:
         "model": {"image": {"name": "open_clip:tiny_vit"}, "text": {"name": "open_clip:tiny_text"}},
         "objective": {"clip": {}, "positive": {"weight": 0.1}},
         "temperature": {"kind": "learned", "tau": 0.07},
-        "train": {"steps": 200, "batch_size": 128},
+        "train": {"samples": 25600, "batch_size": 128},
     }
 
 
