@@ -17,6 +17,7 @@ from clipx.data.sampler import Sampler
 from clipx.data.sources import open_source
 from clipx.errors import UserError
 from clipx.types import Batch, Inputs
+from tests.clipx.data.test_images import png_header
 from tests.clipx.folder import add, jpeg, write_shards
 
 INPUTS = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
@@ -93,7 +94,7 @@ def test_the_state_of_the_global_generator_is_left_alone(tmp_path: Path) -> None
 
 
 def damaged(root: Path) -> None:
-    """A shard of 100 with 3 samples that only decoding finds bad, and one without a caption."""
+    """100 pairs with 4 that only decoding finds bad, and an image without a caption."""
     write_shards(root / "train", samples=96)
     with tarfile.open(root / "train" / "bad.tar", "w") as tar:
         add(tar, "cut.jpg", jpeg("red")[:300])
@@ -102,13 +103,15 @@ def damaged(root: Path) -> None:
         add(tar, "text.txt", b"\xff\xfe\xfa")
         add(tar, "blank.jpg", jpeg("red"))
         add(tar, "blank.txt", b"  \n")
+        add(tar, "bomb.png", png_header(20_000, 20_000))
+        add(tar, "bomb.txt", b"a large image")
         add(tar, "alone.jpg", jpeg("red"))
 
 
 def first_captions(root: Path, bad: float) -> list[tuple[Batch, list[str]]]:
     config = DataConfig(name="t", source="shards", root=str(root), workers=0, max_bad_rate=bad)
     pairs = open_source(config)
-    loader = Loader(config, pairs, sampler(len(pairs), 33, epochs=1), INPUTS, tokenize)
+    loader = Loader(config, pairs, sampler(len(pairs), 25, epochs=1), INPUTS, tokenize)
     return list(loader.batches(0, torch.device("cpu")))
 
 
@@ -117,15 +120,16 @@ def test_bad_samples_cost_exactly_themselves(tmp_path: Path) -> None:
     loaded = first_captions(tmp_path, bad=0.1)
     assert sorted(i for batch, _ in loaded for i in batch.sample_id.tolist()) == list(range(96))
     reasons = sorted(line for _, damage in loaded for line in damage)
-    assert [r.split(":")[1] for r in reasons] == ["blank", "cut", "text"]
+    assert [r.split(":")[1] for r in reasons] == ["blank", "bomb", "cut", "text"]
     assert "empty caption" in reasons[0]
-    assert "damaged image" in reasons[1]
-    assert "not UTF-8" in reasons[2]
+    assert "20000 x 20000 pixels" in reasons[1] or "exceeds limit" in reasons[1]
+    assert "damaged image" in reasons[2]
+    assert "not UTF-8" in reasons[3]
 
 
 def test_too_many_bad_samples_stop_the_run_with_their_names(tmp_path: Path) -> None:
     damaged(tmp_path)
-    with pytest.raises(UserError, match=r"3 of 99 samples .* data.max_bad_rate=0.02: bad.tar:"):
+    with pytest.raises(UserError, match=r"4 of 100 samples .* data.max_bad_rate=0.02: bad.tar:"):
         first_captions(tmp_path, bad=0.02)
 
 
