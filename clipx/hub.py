@@ -25,12 +25,15 @@ def reachable() -> bool:
 
 
 @contextmanager
-def quiet_hub() -> Iterator[None]:
-    """Within it, hub clients use the local cache only if the hub cannot be reached, and do not log."""
+def quiet_hub(fetching: bool) -> Iterator[None]:
+    """Within it nothing is logged, and hub clients use the local cache only if the hub cannot be reached.
+
+    fetching: whether something may have to be fetched; else the hub is not asked whether it is there.
+    """
     from huggingface_hub import constants
 
     offline = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = not reachable()
+    constants.HF_HUB_OFFLINE = offline or (fetching and not reachable())
     logging.disable(logging.ERROR)
     try:
         yield

@@ -19,8 +19,9 @@ def build(inputs: Inputs) -> Tokenizer:
     """
     import open_clip
 
+    text = (open_clip.get_model_config(inputs.tokenizer) or {}).get("text_cfg", {})
     try:
-        with quiet_hub():
+        with quiet_hub(fetching="hf_tokenizer_name" in text):
             tokenizer: Tokenizer = open_clip.get_tokenizer(inputs.tokenizer, context_length=inputs.context_length)
     except Exception as error:  # the hub's client raises a dozen kinds
         reason = " ".join(str(error).split()[:30])

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -69,8 +68,7 @@ def create(model: str, pretrained: str | None, key: str, custom_text: bool, load
         known = f"published for {model}: {', '.join(tags)}" if tags else f"none is published for {model}"
         raise UserError(f"{key}={pretrained} is neither published weights nor a file; {known}")
     try:
-        # the hub is asked for tags only: without one nothing is fetched
-        with quiet_hub() if tag and load else nullcontext(), warnings.catch_warnings():
+        with quiet_hub(fetching=bool(tag) and load), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return open_clip.create_model(  # type: ignore[no-any-return]
                 model,
