@@ -14,6 +14,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx train recipe=NAME [key=value ...]    train, or resume; -m sweeps, --cfg job shows the settings
   clipx eval checkpoint=RUN [datasets=[..]]  evaluate a run, or model=open_clip:NAME/TAG
   clipx report RUN_OR_DIR...                 tables, figures: Markdown, HTML, CSV; out=DIR
+  clipx reproduce recipe=NAME                every arm and seed of a recipe: train, evaluate, report
   clipx ls recipes|terms|towers|data|tasks   what there is
   clipx check recipe=NAME [key=value ...]    build it and do one step on generated pairs
 
@@ -64,6 +65,17 @@ def report(arguments: list[str]) -> None:
     start(arguments)
 
 
+def reproduce(arguments: list[str]) -> None:
+    """clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [jobs=N] [dry=true] [out=DIR] [key=value ...]
+
+    Trains and evaluates every arm of a recipe with every seed, jobs=N at a time, and writes a report. Called
+    again, it goes on where it was: finished runs are skipped. dry=true lists the runs.
+    """
+    from cli.reproduce import reproduce as start
+
+    start(arguments)
+
+
 def ls(arguments: list[str]) -> None:
     """clipx ls [recipes|terms|towers|data|tasks]
 
@@ -89,6 +101,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "eval": evaluate,
     "report": report,
+    "reproduce": reproduce,
     "ls": ls,
     "check": check,
 }

@@ -43,6 +43,7 @@ class DataConfig:
     captions: str = "first"  # first: the .txt member | random: one of the .json's "captions" each epoch
     crop_scale: list[float] = field(default_factory=lambda: [0.9, 1.0])  # share of the area kept by the crop
     flip: bool = False  # horizontal flip with probability 1/2; off where captions say left and right
+    held_out: float = 0.0  # share of the pairs kept out of training, the same in every seed
     workers: int = field(default=2, metadata=FREE)  # loader processes per rank
     max_bad_rate: float = field(default=0.05, metadata=FREE)  # share of bad samples above which a run stops
     # what `clipx eval` takes if no data set is named: wds: captions: pairs: and a folder below root
@@ -64,16 +65,34 @@ class ModelConfig:
 
     image: TowerConfig = field(default_factory=TowerConfig)
     text: TowerConfig = field(default_factory=TowerConfig)
+    normalise: bool = True  # L2-normalised embeddings; false: paper 4's "Remove Normalization"
 
 
 @dataclass(kw_only=True)
 class TemperatureConfig:
     """tau of the softmax; every objective sees 1/tau as `Embeddings.scale`."""
 
-    kind: str = "learned"  # learned | fixed
-    tau: float = 0.07  # initial value, or the value if fixed
-    max_scale: float = 100.0  # upper bound of 1/tau
+    kind: str = "learned"  # learned | fixed | linear | cosine
+    tau: float = 0.07  # learned, linear, cosine: where it starts; fixed: its value
+    # learned: how 1/tau depends on the parameter nu
+    parameterisation: str = "exp"  # exp | scaled_exp: exp(nu / s) | softplus: log(1 + exp(nu)) | identity
+    s: float = 2.0  # of scaled_exp
+    min_scale: float = 0.01  # bounds of 1/tau
+    max_scale: float = 100.0
     lr_factor: float = 1.0  # learning rate of the temperature over that of the towers
+    # linear: from tau to tau_end; cosine: from tau to tau_end and back, `periods` times
+    tau_end: float | None = None
+    every: str = "epoch"  # epoch | step: when a schedule moves
+    periods: float = 1.0
+    bias: float | None = None  # initial value of a learned logit bias (SigLIP); null: none
+
+
+@dataclass(kw_only=True)
+class MixingConfig:
+    """Exchange of parts of paired image and text embeddings before the objective (paper 4)."""
+
+    kind: str = "none"  # none | hard | hard_rows | soft
+    probability: float = 0.0  # p, share of the steps that mix
 
 
 @dataclass(kw_only=True)
@@ -115,6 +134,10 @@ class LogConfig:
     """What is written while training."""
 
     every: int = field(default=10, metadata=FREE)  # steps between lines of log.jsonl
+    # gap, uniformity, alignment, margins of fixed pairs (clipx/probe.py), in lines of these steps; 0: never
+    geometry_every: int = field(default=0, metadata=FREE)
+    geometry_pairs: int = field(default=512, metadata=FREE)
+    geometry_on: str = field(default="held_out", metadata=FREE)  # held_out | train: where the pairs come from
     wandb: str = field(default="off", metadata=FREE)  # off | offline | online
     project: str = field(default="clipx", metadata=FREE)  # of wandb
 
@@ -125,6 +148,7 @@ class RunConfig:
 
     name: str = MISSING  # run directory: <runs>/<name>/s<seed>
     recipe: str = MISSING
+    arm: str = ""  # which of the recipe's `arms`; its overrides are in this config already
     claims: list[str] = field(default_factory=list, metadata=FREE)  # of the papers, that runs of this recipe bear on
     seed: int = 0
     runs: str = field(default="runs", metadata=FREE)
@@ -132,6 +156,7 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     objective: dict[str, dict[str, Any]] = field(default_factory=dict)  # term -> its parameters and weight
     temperature: TemperatureConfig = field(default_factory=TemperatureConfig)
+    mixing: MixingConfig = field(default_factory=MixingConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     train: TrainConfig = field(default_factory=TrainConfig)

@@ -12,6 +12,7 @@ Rule = tuple[Callable[[Any], bool], str]  # holds for good values; what they are
 POSITIVE: Rule = (lambda v: 0 < v < math.inf, "more than 0")
 AT_LEAST_0: Rule = (lambda v: 0 <= v < math.inf, "0 or more")
 AT_LEAST_1: Rule = (lambda v: v >= 1, "1 or more")
+AT_LEAST_2: Rule = (lambda v: v >= 2, "2 or more")
 SHARE: Rule = (lambda v: 0 <= v <= 1, "0..1")
 BETAS: Rule = (lambda v: len(v) == 2 and all(0 <= b < 1 for b in v), "two numbers in 0..1, 1 excluded")
 
@@ -19,9 +20,15 @@ RUN: dict[str, Rule] = {
     "seed": AT_LEAST_0,
     "data.workers": AT_LEAST_0,
     "data.max_bad_rate": SHARE,
+    "data.held_out": SHARE,
     "temperature.tau": POSITIVE,
+    "temperature.tau_end": POSITIVE,
+    "temperature.min_scale": POSITIVE,
     "temperature.max_scale": POSITIVE,
+    "temperature.s": POSITIVE,
+    "temperature.periods": POSITIVE,
     "temperature.lr_factor": AT_LEAST_0,
+    "mixing.probability": SHARE,
     "optimizer.lr": AT_LEAST_0,
     "optimizer.betas": BETAS,
     "optimizer.eps": POSITIVE,
@@ -29,13 +36,15 @@ RUN: dict[str, Rule] = {
     "schedule.warmup_steps": AT_LEAST_0,
     "schedule.min_lr": AT_LEAST_0,
     "train.epochs": AT_LEAST_1,
-    "train.samples": AT_LEAST_1,
+    "train.samples": AT_LEAST_0,
     "train.batch_size": AT_LEAST_1,
     "train.grad_clip": POSITIVE,
     "train.save_every": AT_LEAST_1,
     "train.keep": AT_LEAST_1,
     "train.processes": AT_LEAST_1,
     "log.every": AT_LEAST_1,
+    "log.geometry_every": AT_LEAST_0,
+    "log.geometry_pairs": AT_LEAST_2,
 }
 EVALUATION: dict[str, Rule] = {"batch_size": AT_LEAST_1, "workers": AT_LEAST_0}
 

@@ -1,5 +1,6 @@
 """Two towers and a temperature."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -11,26 +12,43 @@ from clipx.types import Inputs, Progress
 
 
 class ClipModel(nn.Module):
-    """Embeds a local batch: one L2-normalised point per image and text."""
+    """Embeds a local batch: one point per image and text, L2-normalised unless `normalise` is off."""
 
-    def __init__(self, image: nn.Module, text: nn.Module, tau: temperature.Temperature, inputs: Inputs) -> None:
+    def __init__(
+        self,
+        image: nn.Module,
+        text: nn.Module,
+        tau: temperature.Temperature,
+        bias: float | None,
+        inputs: Inputs,
+        normalise: bool,
+    ) -> None:
         super().__init__()
         self.image = image
         self.text = text
         self.temperature = tau
+        self.bias = None if bias is None else nn.Parameter(torch.tensor(bias))
         self.inputs = inputs
+        self.normalise = normalise
 
     def encode_image(self, image: Tensor) -> Tensor:
-        """[b, 3, H, W] -> [b, E], unit length, float32 whatever the towers compute in."""
-        return F.normalize(self.image(image).float(), dim=-1)
+        """[b, 3, H, W] -> [b, E], float32 whatever the towers compute in."""
+        return self._point(self.image(image))
 
     def encode_text(self, text: Tensor) -> Tensor:
-        """[b, L] -> [b, E], unit length."""
-        return F.normalize(self.text(text).float(), dim=-1)
+        """[b, L] -> [b, E]."""
+        return self._point(self.text(text))
 
-    def forward(self, image: Tensor, text: Tensor, progress: Progress) -> tuple[Tensor, Tensor, Tensor]:
-        """Image [b, E], text [b, E] and the scale 1/tau []; all in one call, so that DDP sees every parameter."""
-        return self.encode_image(image), self.encode_text(text), self.temperature(progress)
+    def forward(self, image: Tensor, text: Tensor, progress: Progress) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Image [b, E], text [b, E], the scale 1/tau [] and the logit bias [].
+
+        All in one call, so that DDP sees every parameter.
+        """
+        scale = self.temperature(progress).to(image.device)
+        return self.encode_image(image), self.encode_text(text), scale, self.bias
+
+    def _point(self, features: Tensor) -> Tensor:
+        return F.normalize(features.float(), dim=-1) if self.normalise else features.float()
 
 
 def build(config: RunConfig, pretrained: bool = True) -> ClipModel:
@@ -49,4 +67,5 @@ def build(config: RunConfig, pretrained: bool = True) -> ClipModel:
             f"model.text.name={text.name} in {text_pair.embed_dim}: take towers of the same width"
         )
     inputs = image_pair.inputs.with_text(text_pair.inputs)
-    return ClipModel(image_pair.image, text_pair.text, temperature.build(config.temperature), inputs)
+    tau = temperature.build(config.temperature)
+    return ClipModel(image_pair.image, text_pair.text, tau, config.temperature.bias, inputs, config.model.normalise)
