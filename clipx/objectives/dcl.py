@@ -11,11 +11,11 @@ import math
 from collections.abc import Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from clipx.errors import UserError
 from clipx.objectives.base import Term
+from clipx.objectives.similarity import Sum, logsumexp, off_diagonal, own_logits, softplus
 from clipx.types import Embeddings, Progress
 
 
@@ -30,25 +30,24 @@ class DclTerm(Term):
         if not 0 <= tau_plus < 1:
             raise UserError(f"objective.dcl.tau_plus={tau_plus} is out of range; allowed: 0..1, 1 excluded")
         self.tau_plus = tau_plus
+        self.log_tau_plus = math.log(tau_plus) if tau_plus > 0 else -math.inf
 
     def __call__(
         self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        logits = embeddings.scale * embeddings.image @ embeddings.text.T
-        own = logits.diagonal()
-        B = len(logits)
-        if B == 1:
+        pairs = embeddings.image, embeddings.text, embeddings.scale
+        own = own_logits(*pairs)
+        if len(own) == 1:
             return 0 * own.sum(), {}
-        others = logits.masked_fill(torch.eye(B, dtype=torch.bool, device=logits.device), -math.inf)
-        losses = [self.direction(others.logsumexp(dim), own, embeddings.scale) for dim in (1, 0)]
-        return (losses[0].mean() + losses[1].mean()) / 2, {}
+        images, texts = logsumexp(*pairs, (Sum(dim=1, exclude=off_diagonal), Sum(dim=0, exclude=off_diagonal)))
+        return (self.direction(images, own, embeddings.scale) + self.direction(texts, own, embeddings.scale)) / 2, {}
 
     def direction(self, others: Tensor, own: Tensor, scale: Tensor) -> Tensor:
-        """Loss of each anchor [B] from log sum_{j != i} e^{s_ij/tau} [B] and s_ii/tau [B]."""
+        """Mean loss of a direction from log sum_{j != i} e^{s_ij/tau} [B] and s_ii/tau [B]."""
         N = len(own) - 1
-        ratio = self.tau_plus * N * (own - others).exp()  # inf where the positive outweighs all: then the bound holds
-        free = ratio < 1
-        debiased = others + torch.log1p(-ratio.where(free, 0)) - math.log1p(-self.tau_plus)
+        share = self.log_tau_plus + math.log(N) + own - others  # log of what is taken out over the sum
+        free = share < 0  # else nothing is left, and the lower bound of Ng holds
+        left = others + torch.log(-torch.expm1(share.where(free, -1))) - math.log1p(-self.tau_plus)
         bound = math.log(N) - scale
-        log_Ng = torch.maximum(debiased.where(free, -math.inf), bound)
-        return F.softplus(log_Ng - own)
+        log_Ng = torch.maximum(left.where(free, -math.inf), bound)
+        return softplus(log_Ng - own).mean()

@@ -12,18 +12,17 @@ labels come from the texts. B counts the whole batch, pairs without a label incl
 overflows float32 at tau = 0.01.
 """
 
-import math
 from collections.abc import Callable, Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from clipx.objectives.base import Term
+from clipx.objectives.similarity import Sum, logsumexp, own_logits, softplus
 from clipx.tables import lookup
 from clipx.types import Embeddings, Progress
 
-G: dict[str, Callable[[Tensor], Tensor]] = {"log1p": F.softplus, "ratio": torch.sigmoid}  # of log x
+G: dict[str, Callable[[Tensor], Tensor]] = {"log1p": softplus, "ratio": torch.sigmoid}  # of log x
 DENOMINATORS = {"own": False, "same_label": True}  # whether all texts with the image's label are summed
 
 
@@ -43,8 +42,16 @@ class KeywordTerm(Term):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         labelled = embeddings.label != 0
         x, y, label = embeddings.image[labelled], embeddings.text[labelled], embeddings.label[labelled]
-        logits = embeddings.scale * x @ y.T
-        same = label[:, None] == label[None, :]
-        others = logits.masked_fill(same, -math.inf).logsumexp(dim=1)
-        own = logits.masked_fill(~same, -math.inf).logsumexp(dim=1) if self.sum_same else logits.diagonal()
-        return self.g(others - own).sum() / len(labelled), {}
+
+        def other_label(tile: Tensor, start: int) -> Tensor:
+            return tile.masked_fill(label[start : start + len(tile), None] == label, -torch.inf)
+
+        def same_label(tile: Tensor, start: int) -> Tensor:
+            return tile.masked_fill(label[start : start + len(tile), None] != label, -torch.inf)
+
+        if self.sum_same:
+            others, D = logsumexp(x, y, embeddings.scale, (Sum(1, other_label), Sum(1, same_label)))
+        else:
+            (others,) = logsumexp(x, y, embeddings.scale, (Sum(1, other_label),))
+            D = own_logits(x, y, embeddings.scale)
+        return self.g(others - D).sum() / len(labelled), {}

@@ -7,13 +7,15 @@ Paper 3's code forgets to normalise the embeddings; here they come normalised.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from clipx.errors import UserError
 from clipx.objectives.base import Term
+from clipx.objectives.similarity import Gradients, softplus, tiles
 from clipx.types import Embeddings, Progress
 
 
@@ -27,7 +29,29 @@ class SiglipTerm(Term):
             raise UserError(
                 "objective.siglip needs a learned bias of the logits, this model has none: set model.bias=-10"
             )
-        logits = embeddings.scale * embeddings.image @ embeddings.text.T + embeddings.bias
-        B = len(logits)
-        y = 2 * torch.eye(B, dtype=logits.dtype, device=logits.device) - 1
-        return -F.logsigmoid(y * logits).sum() / B, {}
+        total: Tensor = _SigmoidSum.apply(embeddings.image, embeddings.text, embeddings.scale, embeddings.bias)
+        return total / len(embeddings.image), {}
+
+
+class _SigmoidSum(torch.autograd.Function):
+    """-sum_ij log sigmoid(y_ij z_ij). No value depends on another tile, so one pass gives the gradients too."""
+
+    @staticmethod
+    def forward(ctx: Any, image: Tensor, text: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+        gradients = Gradients(image, text, scale)
+        total, grad_bias = torch.zeros_like(bias), torch.zeros_like(bias)
+        for start, z in tiles(image, text, scale):
+            v = z.add_(bias)  # becomes -y z
+            v.diagonal(offset=start).neg_()
+            total += softplus(v).sum()
+            W = v.sigmoid_()
+            W.diagonal(offset=start).neg_()
+            grad_bias += W.sum()
+            gradients.add(start, W)
+        ctx.save_for_backward(gradients.image, gradients.text, gradients.scale, grad_bias)
+        return total
+
+    @staticmethod
+    @once_differentiable  # type: ignore[misc]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        return tuple(grad * saved for saved in ctx.saved_tensors)
