@@ -30,4 +30,20 @@ DATA: dict[str, dict[str, Any]] = {
 
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip": {"clip": {}},
+    # paper 1: lambda = 0.1 (section 7), CyCLIP's weights 0.25, Table 5's 0.1/(B^2-B) on the sum of all other pairs
+    "clip_reg": {"clip": {}, "positive": {"weight": 0.1}},
+    "reg_only": {"positive": {"weight": 0.1}},
+    "clip_neg": {"clip": {}, "negative": {"weight": 0.1}},
+    "cyclip": {"clip": {}, "cyclic_inmodal": {"weight": 0.25}, "cyclic_crossmodal": {"weight": 0.25}},
+    "cyclip_reg": {
+        "clip": {},
+        "cyclic_inmodal": {"weight": 0.25},
+        "cyclic_crossmodal": {"weight": 0.25},
+        "positive": {"weight": 0.1},
+    },
+    # paper 2: eta = 1000 with log1p is its best arm
+    "counting": {"clip": {}, "keyword": {"weight": 1000.0, "g": "log1p", "denominator": "own"}},
+    # baselines of paper 3
+    "siglip": {"siglip": {}},  # t = 10 and b = -10 at the start: temperature.tau=0.1
+    "dcl": {"dcl": {"tau_plus": 0.1}},
 }

@@ -1,6 +1,7 @@
 """What a term is, and how terms add up to an objective."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -38,6 +39,14 @@ class Term:
         """After an epoch's last step."""
 
 
+def at_least_float32(embeddings: Embeddings) -> Embeddings:
+    """All floats in the dtype of the image, or in float32 where that is a half precision."""
+    dtype = torch.promote_types(embeddings.image.dtype, torch.float32)
+    bias = embeddings.bias if embeddings.bias is None else embeddings.bias.to(dtype)
+    image, text, scale = (t.to(dtype) for t in (embeddings.image, embeddings.text, embeddings.scale))
+    return replace(embeddings, image=image, text=text, scale=scale, bias=bias)
+
+
 class Objective:
     """The weighted sum of terms."""
 
@@ -51,6 +60,7 @@ class Objective:
 
     def __call__(self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress) -> Loss:
         """Loss over the global batch: total = sum of weight * term."""
+        embeddings = at_least_float32(embeddings)
         total = torch.zeros((), dtype=embeddings.image.dtype, device=embeddings.image.device)
         values: dict[str, Tensor] = {}
         new_rows: dict[str, Tensor] = {}
