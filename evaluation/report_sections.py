@@ -30,6 +30,7 @@ HEADLINE = {  # task -> its main metrics and their names; of another task, the f
         "text_to_image_recall@1": "text → image R@1",
     },
     "pairs": {"pair_accuracy": "pair accuracy"},
+    "geometry": {"gap": "modality gap", "uniformity": "uniformity", "margin_mean": "mean margin"},
 }
 SIGNS = {
     "above chance": "▲ above chance",
@@ -71,6 +72,7 @@ def _lead(main: list[Measure], runs: list[Run]) -> str:
     seeds = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     if not main:
         return f"{seeds}, not evaluated yet."
+    main = [measure for measure in main if measure.chance is not None]
     better = sum(_tone(measure) == "good" for measure in main)
     worse = sum(_tone(measure) == "bad" for measure in main)
     sentence = f"{seeds}; {better} of {len(main)} headline measures are better than chance beyond the 95% interval"
