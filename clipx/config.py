@@ -44,6 +44,9 @@ class DataConfig:
     crop_scale: list[float] = field(default_factory=lambda: [0.9, 1.0])  # share of the area kept by the crop
     flip: bool = False  # horizontal flip with probability 1/2; off where captions say left and right
     held_out: float = 0.0  # share of the pairs kept out of training, the same in every seed
+    # words that label a caption (paper 2), or names of lists: numbers | colours | directions; see data/keywords.py
+    keywords: list[str] = field(default_factory=list)
+    keyword_digits: bool = False  # a number in digits counts as the word for it, "2" as "two"
     workers: int = field(default=2, metadata=FREE)  # loader processes per rank
     max_bad_rate: float = field(default=0.05, metadata=FREE)  # share of bad samples above which a run stops
     # what `clipx eval` takes if no data set is named: wds: captions: pairs: and a folder below root
