@@ -5,7 +5,7 @@ import sys
 import time
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, set_start_method
 from pathlib import Path
 
 from cli.compose import compose_eval, compose_run, recipe
@@ -97,7 +97,7 @@ def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // plan.jobs)))  # inherited by the pool's processes
     failures: list[str] = []
     start = time.monotonic()
-    with ProcessPoolExecutor(plan.jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(plan.jobs, mp_context=get_context("spawn"), initializer=_fork_loaders) as pool:
         waiting: dict[Future[str], RunConfig] = {
             pool.submit(run_one, overrides): config for overrides, config in zip(plan.overrides, configs, strict=True)
         }
@@ -111,6 +111,11 @@ def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:
             left = (time.monotonic() - start) / number * (len(configs) - number)
             print(f"{number}/{len(configs)} {name} {said}, about {left / 60:.0f} min left", file=sys.stderr, flush=True)
     return failures
+
+
+def _fork_loaders() -> None:
+    """A spawned process spawns its loaders too, and each of those would import torch again."""
+    set_start_method("fork", force=True)
 
 
 def run_one(overrides: list[str]) -> str:
