@@ -9,8 +9,8 @@ from rich.text import Text
 
 from clipx.errors import UserError
 from evaluation import missing_objects, runs
-from evaluation.claims import CLAIMS
 from evaluation.claims.evidence import gather, outcomes
+from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
 
 COLOURS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not run": "dim"}
@@ -37,7 +37,10 @@ def claims(arguments: list[str]) -> None:
     table.add_column("verdict", no_wrap=True)
     for outcome in found:
         _add(table, outcome)
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for line in evidence.left_out:
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def _add(table: Table, outcome: Outcome) -> None:

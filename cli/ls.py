@@ -57,7 +57,7 @@ def _tasks() -> dict[str, str]:
 
 
 def _claims() -> dict[str, str]:
-    from evaluation.claims import CLAIMS
+    from evaluation.claims.table import CLAIMS
 
     return {c.id: f"{c.statement} [{', '.join(c.recipes) or c.program}]" for c in CLAIMS}
 

@@ -16,11 +16,11 @@ import torch
 
 from clipx.atomic import write_text
 from clipx.errors import UserError
+from evaluation.claims.evidence import HISTOGRAM, STATED
 from evaluation.claims.types import Verdict
 from evaluation.metrics import bootstrap_interval, weighted_mean
 
 LEAST = 0.5  # "many": more than half of the pairs
-FILE = "missing_objects.json"
 PERSON = "person"
 
 
@@ -107,9 +107,9 @@ def write(counted: Missing, out: Path) -> list[Path]:
         "expected": f"more than {LEAST:g}",
         "verdict": verdict,
     }
-    write_text(out / "claims.json", json.dumps([entry], indent=1) + "\n")
-    write_text(out / FILE, json.dumps(vars(counted)) + "\n")
-    return [out / "claims.json", out / FILE]
+    write_text(out / STATED, json.dumps([entry], indent=1) + "\n")
+    write_text(out / HISTOGRAM, json.dumps(vars(counted)) + "\n")
+    return [out / STATED, out / HISTOGRAM]
 
 
 def sentence(counted: Missing) -> str:

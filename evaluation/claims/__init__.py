@@ -1,12 +1,1 @@
-"""The five papers' claims; `verdict` has the rule, `evidence` applies it to runs."""
-
-from evaluation.claims import paper1, paper2, paper3, paper4, paper5
-from evaluation.claims.types import Claim
-
-CLAIMS: tuple[Claim, ...] = (
-    *paper1.CLAIMS,
-    *paper2.CLAIMS,
-    *paper3.CLAIMS,
-    *paper4.CLAIMS,
-    *paper5.CLAIMS,
-)
+"""What the five papers claim (`table`), the rule (`verdict`), and runs held against both (`evidence`)."""

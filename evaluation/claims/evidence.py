@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from clipx.errors import UserError
+from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY, Claim, Finding, Outcome, Part, Verdict
 from evaluation.claims.verdict import judge, overall
 from evaluation.runs import Run
 
 Seeds = dict[int, Run]
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "undecided", "not run")
+RECIPES = {recipe for claim in CLAIMS for recipe in claim.recipes}
+HISTOGRAM = "missing_objects.json"  # written by `clipx report missing-objects`
 STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
 
 
@@ -23,43 +26,54 @@ class Evidence:
 
     runs: dict[str, dict[str, Seeds]]  # recipe -> arm -> seed -> run
     stated: dict[str, list[Finding]]  # claim -> what a program found
+    left_out: list[str]  # runs that could not be told apart, in words
+    missing_objects: list[int] | None = None  # pairs by missing kinds of object (paper 1, figure 4)
 
 
 def gather(runs: list[Run], paths: list[Path]) -> Evidence:
     """Runs by config.yaml's recipe, arm and seed, and every claims.json at or below `paths`.
 
     Raises:
-        UserError: two runs are the same arm and seed of a recipe, or a claims.json is damaged.
+        UserError: a claims.json is damaged.
     """
-    found: dict[str, dict[str, Seeds]] = {}
+    candidates: dict[tuple[str, str, int], list[Run]] = {}
     for run in runs:
         recipe, arm = str(run.config.get("recipe") or ""), str(run.config.get("arm") or "")
-        if not recipe:
-            continue
-        of_arm = found.setdefault(recipe, {}).setdefault(arm, {})
-        of_arm[run.seed] = _one_of(of_arm[run.seed], run, recipe, arm) if run.seed in of_arm else run
-    return Evidence(found, _stated(paths))
+        candidates.setdefault((recipe, arm, run.seed), []).append(run)
+    found: dict[str, dict[str, Seeds]] = {}
+    left_out = []
+    for (recipe, arm, seed), same in candidates.items():
+        # a run with further overrides has another name: it is not what the recipe says
+        usual = "-".join(filter(None, (recipe, arm)))
+        chosen = [run for run in same if run.name == usual] or same
+        if len(chosen) == 1:
+            found.setdefault(recipe, {}).setdefault(arm, {})[seed] = chosen[0]
+        elif recipe in RECIPES:
+            folders = ", ".join(str(run.path) for run in chosen)
+            left_out.append(f"left out, as all are recipe={recipe} arm={arm or '-'} seed={seed}: {folders}")
+    return Evidence(found, _stated(paths), left_out, _missing_objects(paths))
 
 
-def _one_of(first: Run, second: Run, recipe: str, arm: str) -> Run:
-    """The run as the recipe has it; one that was also overridden has another name, and is not compared."""
-    usual = "-".join(filter(None, (recipe, arm)))
-    as_it_is = [run for run in (first, second) if run.name == usual]
-    if len(as_it_is) != 1:
-        problem = f"{first.path} and {second.path} are both recipe={recipe} arm={arm} seed={first.seed}"
-        raise UserError(f"{problem}: name one of them only")
-    return as_it_is[0]
+def _files(paths: list[Path], name: str) -> list[Path]:
+    found = {(Path(folder) / name).resolve() for path in paths for folder, _, names in os.walk(path) if name in names}
+    return sorted(found)
 
 
 def _stated(paths: list[Path]) -> dict[str, list[Finding]]:
-    files = {
-        (Path(folder) / STATED).resolve() for path in paths for folder, _, names in os.walk(path) if STATED in names
-    }
     stated: dict[str, list[Finding]] = {}
-    for file in sorted(files):
+    for file in _files(paths, STATED):
         for claim, finding in _read_stated(file):
             stated.setdefault(claim, []).append(finding)
     return stated
+
+
+def _missing_objects(paths: list[Path]) -> list[int] | None:
+    for file in _files(paths, HISTOGRAM):
+        try:
+            return [int(count) for count in json.loads(file.read_text())["histogram"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{file} is damaged ({error!r}): delete it and run its command again") from error
+    return None
 
 
 def _read_stated(file: Path) -> list[tuple[str, Finding]]:

@@ -35,8 +35,15 @@ def test_a_run_with_other_settings_does_not_replace_the_recipes_own(tmp_path: Pa
     other = replace(own, name="clip_reg_mini-clip-short", path=tmp_path / "other")
     for runs in ([own, other], [other, own]):
         assert gather(runs, []).runs["clip_reg_mini"]["clip"][0] is own
-    with pytest.raises(UserError, match="are both recipe=clip_reg_mini arm=clip seed=0"):
-        gather([own, own], [])
+
+
+def test_runs_that_cannot_be_told_apart_do_not_count_and_are_named(tmp_path: Path) -> None:
+    twins = [replace(run("clip_reg_mini", "clip", 0, {}), name=name, path=tmp_path / name) for name in "ab"]
+    found = gather(twins, [])
+    assert found.runs == {}
+    assert found.left_out == [
+        f"left out, as all are recipe=clip_reg_mini arm=clip seed=0: {tmp_path / 'a'}, {tmp_path / 'b'}"
+    ]
 
 
 def test_what_programs_state_is_read_and_damage_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

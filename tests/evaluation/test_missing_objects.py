@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from clipx.errors import UserError
-from evaluation.claims import CLAIMS
 from evaluation.claims.evidence import gather, outcomes
+from evaluation.claims.table import CLAIMS
 from evaluation.missing_objects import Missing, count, find, write
 
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from evaluation.claims import CLAIMS
 from evaluation.claims.evidence import Evidence
+from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Claim
 from evaluation.runs import Run
 from evaluation.types import Result
@@ -53,7 +53,7 @@ def evidence(runs: list[Run]) -> Evidence:
     found: dict[str, dict[str, dict[int, Run]]] = {}
     for one in runs:
         found.setdefault(one.config["recipe"], {}).setdefault(one.config["arm"], {})[one.seed] = one
-    return Evidence(found, {})
+    return Evidence(found, {}, [])
 
 
 def write(root: Path, one: Run) -> Path:

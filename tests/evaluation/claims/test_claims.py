@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.claims import CLAIMS
 from evaluation.claims.evidence import assess
 from evaluation.claims.measures import Score, plain, signed_r_squared
 from evaluation.claims.parts import spearman
+from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
 from evaluation.runs import Run
 from tests.evaluation.claims.synthetic import Values, claim, evidence, result, run
