@@ -56,6 +56,12 @@ def _tasks() -> dict[str, str]:
     return {name: _first_line(inspect.getmodule(task)) for name, task in TASKS.items()}
 
 
+def _claims() -> dict[str, str]:
+    from evaluation.claims.table import CLAIMS
+
+    return {c.id: f"{c.statement} [{', '.join(c.recipes) or c.program}]" for c in CLAIMS}
+
+
 def _first_line(documented: object) -> str:
     return (inspect.getdoc(documented) or "").partition("\n")[0]
 
@@ -66,4 +72,5 @@ LISTS: Mapping[str, Callable[[], dict[str, str]]] = {
     "towers": _towers,
     "data": _data,
     "tasks": _tasks,
+    "claims": _claims,
 }

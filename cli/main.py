@@ -15,7 +15,8 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx eval checkpoint=RUN [datasets=[..]]  evaluate a run, or model=open_clip:NAME/TAG
   clipx report RUN_OR_DIR...                 tables, figures: Markdown, HTML, CSV; out=DIR
   clipx reproduce recipe=NAME                every arm and seed of a recipe: train, evaluate, report
-  clipx ls recipes|terms|towers|data|tasks   what there is
+  clipx report claims RUN_OR_DIR...          the papers' claims: effect, interval, verdict
+  clipx ls recipes|terms|towers|data|tasks|claims   what there is
   clipx check recipe=NAME [key=value ...]    build it and do one step on generated pairs
 
   clipx COMMAND --help                       more about one command
@@ -59,6 +60,8 @@ def report(arguments: list[str]) -> None:
     """clipx report RUN_OR_DIR... [out=DIR]
 
     Writes report.md, report.html (one file, no network) and report.csv, by default into the first folder.
+    clipx report claims RUN_OR_DIR...: only the verdicts on the papers' claims, in the terminal.
+    clipx report missing-objects FOLDER [out=DIR]: claim 1.12 on COCO's annotations.
     """
     from cli.report import report as start
 
@@ -77,7 +80,7 @@ def reproduce(arguments: list[str]) -> None:
 
 
 def ls(arguments: list[str]) -> None:
-    """clipx ls [recipes|terms|towers|data|tasks]
+    """clipx ls [recipes|terms|towers|data|tasks|claims]
 
     One name a line with what it is.
     """

@@ -4,7 +4,8 @@ import math
 from statistics import median
 from typing import Any
 
-from evaluation import plots, report_artifacts
+from evaluation import plots, report_artifacts, report_claims
+from evaluation.claims.evidence import Evidence
 from evaluation.document import (
     Block,
     Cell,
@@ -39,13 +40,14 @@ SIGNS = {
 }
 
 
-def build(runs: list[Run]) -> Document:
-    """The report on `runs` (at least one)."""
+def build(runs: list[Run], evidence: Evidence) -> Document:
+    """The report on `runs` (at least one), and on what they say about the papers."""
     groups = group(runs)
     found = measures(groups)
     main = headline(found)
     sections = [
         Section("Results", [_results(main, groups)] if main else [_how_to_evaluate(groups)]),
+        *report_claims.sections(evidence, groups),
         Section("What was run", _what_was_run(groups)),
         Section("Training", _training(groups)),
         Section("Behind the numbers", _drawn(groups, found)),
@@ -54,7 +56,9 @@ def build(runs: list[Run]) -> Document:
         Section("Provenance", _provenance(runs, groups)),
     ]
     title = ", ".join(one.label for one in groups) if len(groups) <= 3 else f"{len(groups)} runs"
-    return Document(title, _lead(main, runs), [section for section in sections if section.blocks])
+    return Document(
+        title, _lead(main, runs) + report_claims.lead(evidence), [section for section in sections if section.blocks]
+    )
 
 
 def headline(found: list[Measure]) -> list[Measure]:
