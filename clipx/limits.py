@@ -12,6 +12,7 @@ Rule = tuple[Callable[[Any], bool], str]  # holds for good values; what they are
 POSITIVE: Rule = (lambda v: 0 < v < math.inf, "more than 0")
 AT_LEAST_0: Rule = (lambda v: 0 <= v < math.inf, "0 or more")
 AT_LEAST_1: Rule = (lambda v: v >= 1, "1 or more")
+ALL_AT_LEAST_1: Rule = (lambda v: all(n >= 1 for n in v), "numbers of 1 or more")
 SHARE: Rule = (lambda v: 0 <= v <= 1, "0..1")
 BETAS: Rule = (lambda v: len(v) == 2 and all(0 <= b < 1 for b in v), "two numbers in 0..1, 1 excluded")
 
@@ -37,7 +38,7 @@ RUN: dict[str, Rule] = {
     "train.processes": AT_LEAST_1,
     "log.every": AT_LEAST_1,
 }
-EVALUATION: dict[str, Rule] = {"batch_size": AT_LEAST_1, "workers": AT_LEAST_0}
+EVALUATION: dict[str, Rule] = {"batch_size": AT_LEAST_1, "workers": AT_LEAST_0, "pools": ALL_AT_LEAST_1}
 
 
 def check(config: RunConfig | EvalConfig, rules: dict[str, Rule]) -> None:
