@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from clipx.errors import UserError
+from clipx.tables import lookup
 from evaluation import prompts
 from evaluation.datasets import folders, vision
 from evaluation.datasets.clevr import open_clevr
@@ -119,7 +120,7 @@ NAMED: dict[str, Classes | Placed] = {
         "cars",
         {"train": "stanford_cars/cars_train", "test": "stanford_cars/cars_test"},
         vision.files,
-        get="`hf download clip-benchmark/wds_cars --repo-type dataset --local-dir DIR` and datasets=[wds:DIR]",
+        get="`hf download clip-benchmark/wds_cars --repo-type dataset --local-dir DIR`, then datasets=[wds:DIR]",
     ),
     "aircraft": _torchvision(
         "100 variants, per class",
@@ -197,7 +198,11 @@ NAMED: dict[str, Classes | Placed] = {
 def require(spec: str, name: str, root: Path, marker: str, get: str) -> None:
     """Raises UserError when `root/marker` is not there, with what gets it."""
     if not (root / marker).exists():
-        how = get.replace("ROOT", str(root)) or f"`clipx data pull {name} root={root}` gets it"
+        how = (
+            f"it comes from {get.replace('ROOT', str(root))}"
+            if get
+            else f"`clipx data pull {name} root={root}` gets it"
+        )
         raise UserError(f"datasets={spec}: no {root / marker}; {how}")
 
 
@@ -212,7 +217,8 @@ def pull(name: str, root: Path) -> None:
     Raises:
         UserError: it cannot be downloaded this way; says where it comes from.
     """
+    known = lookup(NAMED, name, "data pull")
     if name not in vision.DOWNLOADS:
-        raise UserError(f"{name} cannot be pulled: {NAMED[name].get.replace('ROOT', str(root))}")
+        raise UserError(f"{name} cannot be pulled: {known.get.replace('ROOT', str(root))}")
     root.mkdir(parents=True, exist_ok=True)
     vision.DOWNLOADS[name](str(root))
