@@ -42,12 +42,16 @@ def _towers() -> dict[str, str]:
 
 
 def _data() -> dict[str, str]:
+    """Training data, and what `clipx eval` takes as datasets=[...]."""
     from clipx.presets import DATA
+    from evaluation.datasets import LAYOUTS, NAMED
 
-    return {
+    training = {
         name: f"source {node['source']}, evaluated on {len(node.get('evaluation', []))} sets"
         for name, node in DATA.items()
     }
+    named = {f"datasets=[{name}]": known.what for name, known in NAMED.items()}
+    return training | named | {f"datasets=[{kind}:PLACE]": _first_line(opener) for kind, opener in LAYOUTS.items()}
 
 
 def _tasks() -> dict[str, str]:

@@ -47,8 +47,9 @@ def train(arguments: list[str]) -> None:
 def evaluate(arguments: list[str]) -> None:
     """clipx eval checkpoint=RUN_OR_STEP | model=open_clip:NAME[/TAG_OR_FILE] [tasks=[...]] [datasets=[...]]
 
-    Data sets: wds:DIR (CLIP-benchmark layout), captions:DIR, pairs:DIR (webdataset shards); a run's own
-    if none is named. Rows go to RUN/results.jsonl, a finished evaluation is not repeated (force=true).
+    Data sets: names below root=DIR (cifar10, mscoco, ...), or a layout and a place (wds:DIR, captions:DIR,
+    hf:REPOSITORY, ...), see `clipx ls data`; a run's own if none is named. prompts=ensemble|simple|"... {c} ...",
+    protocol=corrected|paper, pools=[1000] are choices that the rows record. Rows go to RUN/results.jsonl, a finished evaluation is not repeated (force=true).
     """
     from cli.compose import compose_eval
     from cli.evaluate import evaluate as start

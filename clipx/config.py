@@ -173,7 +173,11 @@ class EvalConfig:
     checkpoint: str | None = None  # a run directory (its last checkpoint) or a checkpoints/step_* folder
     model: str | None = None  # open_clip:NAME (random weights), open_clip:NAME/TAG or open_clip:NAME/FILE
     tasks: list[str] = field(default_factory=list)  # empty: all that fit the data sets
-    datasets: list[str] = field(default_factory=list)  # wds:DIR captions:DIR pairs:DIR; empty: the run's own
+    datasets: list[str] = field(default_factory=list)  # NAME or kind:DIR (`clipx ls data`); empty: the run's own
+    root: str = "data"  # folder in which data sets given by NAME lie
+    prompts: str = "ensemble"  # ensemble | simple | a prompt of your own with {c} for the class name
+    protocol: str = "corrected"  # of retrieval: corrected | paper (the floor of paper 1's evaluator, reproduced)
+    pools: list[int] = field(default_factory=list)  # retrieval among so many images too, beside all of them
     out: str | None = None  # folder of the results; null: the run directory, or runs/<model>
     batch_size: int = 256
     workers: int = 2

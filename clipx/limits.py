@@ -13,6 +13,7 @@ POSITIVE: Rule = (lambda v: 0 < v < math.inf, "more than 0")
 AT_LEAST_0: Rule = (lambda v: 0 <= v < math.inf, "0 or more")
 AT_LEAST_1: Rule = (lambda v: v >= 1, "1 or more")
 AT_LEAST_2: Rule = (lambda v: v >= 2, "2 or more")
+ALL_AT_LEAST_1: Rule = (lambda v: all(n >= 1 for n in v), "numbers of 1 or more")
 SHARE: Rule = (lambda v: 0 <= v <= 1, "0..1")
 BETAS: Rule = (lambda v: len(v) == 2 and all(0 <= b < 1 for b in v), "two numbers in 0..1, 1 excluded")
 
@@ -46,7 +47,7 @@ RUN: dict[str, Rule] = {
     "log.geometry_every": AT_LEAST_0,
     "log.geometry_pairs": AT_LEAST_2,
 }
-EVALUATION: dict[str, Rule] = {"batch_size": AT_LEAST_1, "workers": AT_LEAST_0}
+EVALUATION: dict[str, Rule] = {"batch_size": AT_LEAST_1, "workers": AT_LEAST_0, "pools": ALL_AT_LEAST_1}
 
 
 def check(config: RunConfig | EvalConfig, rules: dict[str, Rule]) -> None:
