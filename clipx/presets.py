@@ -30,4 +30,7 @@ DATA: dict[str, dict[str, Any]] = {
 
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip": {"clip": {}},
+    # paper 3, appendix H; take temperature.kind=fixed with both, they learn no temperature
+    "sogclr": {"sogclr": {"gamma": 0.8}},
+    "nuclr": {"nuclr": {"gamma": 0.8, "zeta0": -0.05, "freeze_epochs": 5}},
 }

@@ -3,9 +3,13 @@
 from clipx.objectives.base import Objective, Term
 from clipx.objectives.build import build_objective
 from clipx.objectives.clip import ClipTerm
+from clipx.objectives.nuclr import NuclrTerm
+from clipx.objectives.sogclr import SogclrTerm
 
 TERMS: dict[str, type[Term]] = {
     "clip": ClipTerm,
+    "sogclr": SogclrTerm,
+    "nuclr": NuclrTerm,
 }
 
 
