@@ -33,9 +33,9 @@ class RunState:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     data: str  # fingerprint of the data set; a resumed run must see the same
+    step: int = 0  # steps done
     objective: Objective = field(default_factory=lambda: Objective({}, {}))  # its numbers, e.g. NUCLR's xi
     table: SampleTable = field(default_factory=lambda: SampleTable({}, 0))  # per-sample columns
-    step: int = 0  # steps done
 
     def save(self, run: Path, keep: int) -> Path:
         """Rank 0 writes checkpoints/step_XXXXXXXX and removes all but the last `keep`; the others wait."""

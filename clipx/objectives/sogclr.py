@@ -25,12 +25,11 @@ class SogclrTerm(Term):
         num_samples: n.
     """
 
-    columns = {"sogclr_seen": 0.0, "sogclr_log_u_image": 0.0, "sogclr_log_u_text": 0.0}
-
     def __init__(self, num_samples: int, gamma: float = 0.8) -> None:
         ma.check_size("sogclr", num_samples)
         ma.check_gamma("sogclr", gamma)
         self.gamma = gamma
+        self.columns = {"sogclr_seen": 0.0, "sogclr_log_u_image": 0.0, "sogclr_log_u_text": 0.0}
 
     def __call__(
         self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress

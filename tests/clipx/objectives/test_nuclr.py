@@ -85,8 +85,8 @@ class Loops:
             new_zeta[other] = list(self.zeta[other])
             for j, k in enumerate(ids):
                 total = 0.0
-                for i, l in enumerate(ids):
-                    total += e[i][j] / (self.u[anchor][l] + math.exp(-zeta[i] / tau) / (n - 1))
+                for i, m in enumerate(ids):
+                    total += e[i][j] / (self.u[anchor][m] + math.exp(-zeta[i] / tau) / (n - 1))
                 new_zeta[other][k] -= self.eta * (1 / n - total / B / (n - 1))
         self.zeta = new_zeta
         self.xi = {side: max(self.xi0, max(self.zeta[side])) for side in self.zeta}
