@@ -23,6 +23,7 @@ from clipx.models import clip
 from clipx.objectives.base import Objective
 from clipx.sample_table import SampleTable
 from clipx.state import RunState, resume
+from clipx.tables import lookup
 from clipx.types import Batch, Embeddings, Progress
 
 
@@ -51,7 +52,7 @@ def build(config: RunConfig, device: torch.device, num_samples: int, data: str) 
     learning_rate = schedule.build(config.schedule, config.optimizer.lr)
     model = clip.build(config).to(device).to(memory_format=torch.channels_last)
     parallel = DistributedDataParallel(model) if distributed.world() > 1 else model
-    home = device if config.train.table_device == "auto" else choose(config.train.table_device)
+    home = lookup({"auto": device, "cpu": torch.device("cpu")}, config.train.table_device, "train.table_device")
     table = SampleTable(objective.columns, num_samples, home)
     state = RunState(model, optim.build(model, config), data, objective=objective, table=table)
     return Parts(config, device, model, parallel, objective, learning_rate, state)
