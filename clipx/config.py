@@ -129,6 +129,8 @@ class TrainConfig:
     save_every: int = field(default=200, metadata=FREE)  # steps between checkpoints
     keep: int = field(default=2, metadata=FREE)  # checkpoints kept, the last ones
     device: str = field(default="auto", metadata=FREE)  # auto | cpu | cuda
+    # where per-sample columns live: with the model, or on the CPU, which frees 4 bytes a sample and column on a GPU
+    table_device: str = field(default="auto", metadata=FREE)  # auto | cpu
     processes: int = field(default=1, metadata=FREE)  # on this machine; the global batch is split over them
 
 

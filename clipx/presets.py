@@ -46,4 +46,7 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     # baselines of paper 3
     "siglip": {"siglip": {}},  # t = 10 and b = -10 at the start: temperature.tau=0.1
     "dcl": {"dcl": {"tau_plus": 0.1}},
+    # paper 3, appendix H; take temperature.kind=fixed with both, they learn no temperature
+    "sogclr": {"sogclr": {"gamma": 0.8}},
+    "nuclr": {"nuclr": {"gamma": 0.8, "zeta0": -0.05, "freeze_epochs": 5}},
 }

@@ -21,7 +21,9 @@ from clipx.log import RunLog
 from clipx.meter import Meter
 from clipx.models import clip
 from clipx.objectives.base import Objective
+from clipx.sample_table import SampleTable
 from clipx.state import RunState, checkpoints, resume
+from clipx.tables import lookup
 from clipx.types import Batch, Embeddings, Progress
 
 
@@ -52,7 +54,9 @@ def build(config: RunConfig, device: torch.device, num_samples: int, data: str) 
     learning_rate = schedule.build(config.schedule, config.optimizer.lr)
     model = clip.build(config).to(device).to(memory_format=torch.channels_last)
     parallel = DistributedDataParallel(model) if distributed.world() > 1 else model
-    state = RunState(model, optim.build(model, config), data)
+    home = lookup({"auto": device, "cpu": torch.device("cpu")}, config.train.table_device, "train.table_device")
+    table = SampleTable(objective.columns, num_samples, home)
+    state = RunState(model, optim.build(model, config), data, objective=objective, table=table)
     return Parts(config, device, model, parallel, mix, objective, learning_rate, state)
 
 
@@ -91,10 +95,12 @@ def fit(config: RunConfig, run: Path) -> None:
                 progress = sampler.progress(state.step)
                 row = train_step(parts, batch, progress)
                 state.step += 1
+                if sampler.progress(state.step).epoch > progress.epoch:
+                    parts.objective.end_epoch(state.table)
                 meter.images += config.train.batch_size
                 last, seen = state.step == total, watch(state.step, progress)
                 if last or seen or state.step % config.log.every == 0:
-                    numbers = {**log_row(config, row, progress), **meter.read(), "bad": loader.bad.bad}
+                    numbers = {**log_row(parts, row, progress), **meter.read(), "bad": loader.bad.bad}
                     log.step(state.step, {**numbers, **seen})
                 if last or state.step % config.train.save_every == 0:
                     state.save(run, config.train.keep)
@@ -119,7 +125,8 @@ def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]
         label=distributed.gather(batch.label),
         bias=bias,
     )
-    loss = parts.objective(parts.mix(embeddings, progress.step), {}, progress)
+    table = parts.state.table
+    loss = parts.objective(parts.mix(embeddings, progress.step), table.read(embeddings.sample_id), progress)
     if not torch.isfinite(loss.total):
         raise UserError(
             f"the loss is {loss.total.item()} at step {progress.step}; the last checkpoint is kept, "
@@ -130,6 +137,8 @@ def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]
     norm = nn.utils.clip_grad_norm_(parts.model.parameters(), config.train.grad_clip or float("inf"))
     optimizer.step()
     parts.model.temperature.bound_()
+    table.write(embeddings.sample_id, loss.rows)
+    parts.objective.end_step(table)
     return {
         "loss": loss.total.detach(),
         "terms": loss.terms,
@@ -139,16 +148,17 @@ def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]
     }
 
 
-def log_row(config: RunConfig, row: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """A step's numbers as a line of log.jsonl."""
+def log_row(parts: Parts, row: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """A step's numbers as a line of log.jsonl; with per-sample columns, their quantiles."""
     scale = float(row["scale"])
     return {
         "epoch": progress.epoch,
-        "samples": (progress.step + 1) * config.train.batch_size,
+        "samples": (progress.step + 1) * parts.config.train.batch_size,
         "loss": float(row["loss"]),
         "terms": {name: float(value) for name, value in row["terms"].items()},
         "scale": scale,
         "tau": 1 / scale,
         "lr": row["lr"],
         "grad_norm": float(row["grad_norm"]),
+        **({"columns": parts.state.table.quantiles()} if parts.objective.columns else {}),
     }

@@ -7,7 +7,9 @@ from clipx.objectives.cyclic import CyclicCrossmodalTerm, CyclicInmodalTerm
 from clipx.objectives.dcl import DclTerm
 from clipx.objectives.keyword import KeywordTerm
 from clipx.objectives.linear import NegativeTerm, PositiveTerm
+from clipx.objectives.nuclr import NuclrTerm
 from clipx.objectives.siglip import SiglipTerm
+from clipx.objectives.sogclr import SogclrTerm
 
 TERMS: dict[str, type[Term]] = {
     "clip": ClipTerm,
@@ -18,6 +20,8 @@ TERMS: dict[str, type[Term]] = {
     "siglip": SiglipTerm,
     "dcl": DclTerm,
     "keyword": KeywordTerm,
+    "sogclr": SogclrTerm,
+    "nuclr": NuclrTerm,
 }
 
 

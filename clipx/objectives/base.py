@@ -21,10 +21,12 @@ class Columns(Protocol):
 class Term:
     """A loss over the global batch. A subclass has one `__init__` parameter for each setting.
 
-    `columns` are the per-sample values that it needs, with their initial values.
+    `columns` are the per-sample values that it needs, with their initial values; `state` are numbers that
+    `end_step` and `end_epoch` change, for the checkpoint.
     """
 
     columns: Mapping[str, float] = {}
+    state: Mapping[str, float] = {}
 
     def __call__(
         self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
@@ -70,6 +72,16 @@ class Objective:
             values[name] = value.detach()
             new_rows.update(written)
         return Loss(total=total, terms=values, rows=new_rows)
+
+    def state(self) -> dict[str, dict[str, float]]:
+        """term -> its numbers that a checkpoint must hold."""
+        return {name: dict(term.state) for name, term in self.terms.items() if term.state}
+
+    def load_state(self, state: Mapping[str, Mapping[str, float]]) -> None:
+        """Takes over what `state` gave; KeyError where a term's is missing."""
+        for name, term in self.terms.items():
+            if term.state:
+                term.state = {key: float(state[name][key]) for key in term.state}
 
     def end_step(self, table: Columns) -> None:
         """After the new rows were written: terms may refresh what they derive from the table."""
