@@ -12,6 +12,8 @@ Rule = tuple[Callable[[Any], bool], str]  # holds for good values; what they are
 POSITIVE: Rule = (lambda v: 0 < v < math.inf, "more than 0")
 AT_LEAST_0: Rule = (lambda v: 0 <= v < math.inf, "0 or more")
 AT_LEAST_1: Rule = (lambda v: v >= 1, "1 or more")
+AT_LEAST_3: Rule = (lambda v: v >= 3, "3 or more: a start, an end and one token between")
+RAND_AUGMENT: Rule = (lambda v: len(v) == 2 and v[0] >= 1 and 0 <= v[1] <= 10, "[n, m] with n >= 1 and m in 0..10")
 SHARE: Rule = (lambda v: 0 <= v <= 1, "0..1")
 BETAS: Rule = (lambda v: len(v) == 2 and all(0 <= b < 1 for b in v), "two numbers in 0..1, 1 excluded")
 
@@ -19,6 +21,15 @@ RUN: dict[str, Rule] = {
     "seed": AT_LEAST_0,
     "data.workers": AT_LEAST_0,
     "data.max_bad_rate": SHARE,
+    "data.rand_augment": RAND_AUGMENT,
+    "model.embed_dim": AT_LEAST_1,
+    "model.projection_lr_factor": AT_LEAST_0,
+    "model.image.lr_factor": AT_LEAST_0,
+    "model.image.weight_decay": AT_LEAST_0,
+    "model.image.size": AT_LEAST_1,
+    "model.text.lr_factor": AT_LEAST_0,
+    "model.text.weight_decay": AT_LEAST_0,
+    "model.text.context_length": AT_LEAST_3,
     "temperature.tau": POSITIVE,
     "temperature.max_scale": POSITIVE,
     "temperature.lr_factor": AT_LEAST_0,
@@ -27,6 +38,8 @@ RUN: dict[str, Rule] = {
     "optimizer.eps": POSITIVE,
     "optimizer.weight_decay": AT_LEAST_0,
     "schedule.warmup_steps": AT_LEAST_0,
+    "schedule.warmup_epochs": AT_LEAST_0,
+    "schedule.warmup_lr": AT_LEAST_0,
     "schedule.min_lr": AT_LEAST_0,
     "train.epochs": AT_LEAST_1,
     "train.samples": AT_LEAST_1,
