@@ -38,7 +38,7 @@ def _terms() -> dict[str, str]:
 def _towers() -> dict[str, str]:
     from clipx.models import towers
 
-    return {name: towers.size(name) for name in towers.names()}
+    return towers.listing()
 
 
 def _data() -> dict[str, str]:

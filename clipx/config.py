@@ -47,6 +47,8 @@ class DataConfig:
     # words that label a caption (paper 2), or names of lists: numbers | colours | directions; see data/keywords.py
     keywords: list[str] = field(default_factory=list)
     keyword_digits: bool = False  # a number in digits counts as the word for it, "2" as "two"
+    rand_augment: list[int] | None = None  # [n, m]: RandAugment of n operations of magnitude m in 0..10; null: off
+    clean: str = "none"  # captions and prompts before the tokenizer: none | lower_no_punctuation
     workers: int = field(default=2, metadata=FREE)  # loader processes per rank
     max_bad_rate: float = field(default=0.05, metadata=FREE)  # share of bad samples above which a run stops
     # what `clipx eval` takes if no data set is named: wds: captions: pairs: and a folder below root
@@ -58,16 +60,35 @@ class DataConfig:
 class TowerConfig:
     """One tower, e.g. open_clip:ViT-B-32."""
 
-    name: str = MISSING  # open_clip:NAME; `clipx ls towers` lists them
-    pretrained: str | None = None  # a published tag, or a local file; null: from scratch
+    name: str = MISSING  # open_clip:NAME | timm:NAME (image) | hf:NAME_OR_FOLDER (text); `clipx ls towers` lists them
+    pretrained: str | None = None  # a published tag (hf: a hub name), or a local file or folder; null: from scratch
+    lr_factor: float = 1.0  # learning rate of the tower over optimizer.lr
+    weight_decay: float | None = None  # null: optimizer.weight_decay
+    frozen: bool = False  # no gradients, in evaluation mode throughout; a new projection on top is trained
+
+
+@dataclass(kw_only=True)
+class ImageTowerConfig(TowerConfig):
+    """The tower of the images."""
+
+    size: int | None = None  # H = W, pixels; null: what the tower was made, or its weights were trained, for
+
+
+@dataclass(kw_only=True)
+class TextTowerConfig(TowerConfig):
+    """The tower of the captions."""
+
+    context_length: int | None = None  # L, tokens; null: the tower's own, 77 for hf: towers
 
 
 @dataclass(kw_only=True)
 class ModelConfig:
     """Two towers with the same embedding width E."""
 
-    image: TowerConfig = field(default_factory=TowerConfig)
-    text: TowerConfig = field(default_factory=TowerConfig)
+    image: ImageTowerConfig = field(default_factory=ImageTowerConfig)
+    text: TextTowerConfig = field(default_factory=TextTowerConfig)
+    embed_dim: int | None = None  # E; needed by timm: and hf: towers, fixed by the configuration of open_clip: ones
+    projection_lr_factor: float = 1.0  # learning rate of the projections of timm: and hf: towers over optimizer.lr
     normalise: bool = True  # L2-normalised embeddings; false: paper 4's "Remove Normalization"
 
 
@@ -114,6 +135,8 @@ class ScheduleConfig:
 
     kind: str = "cosine"  # cosine | constant
     warmup_steps: int = 100
+    warmup_epochs: float | None = None  # instead of warmup_steps, if given
+    warmup_lr: float = 0.0  # where the warm-up starts
     min_lr: float = 0.0  # where the cosine ends
 
 

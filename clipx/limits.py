@@ -14,6 +14,8 @@ AT_LEAST_0: Rule = (lambda v: 0 <= v < math.inf, "0 or more")
 AT_LEAST_1: Rule = (lambda v: v >= 1, "1 or more")
 AT_LEAST_2: Rule = (lambda v: v >= 2, "2 or more")
 ALL_AT_LEAST_1: Rule = (lambda v: all(n >= 1 for n in v), "numbers of 1 or more")
+AT_LEAST_3: Rule = (lambda v: v >= 3, "3 or more: a start, an end and one token between")
+RAND_AUGMENT: Rule = (lambda v: len(v) == 2 and v[0] >= 1 and 0 <= v[1] <= 10, "[n, m] with n >= 1 and m in 0..10")
 SHARE: Rule = (lambda v: 0 <= v <= 1, "0..1")
 BETAS: Rule = (lambda v: len(v) == 2 and all(0 <= b < 1 for b in v), "two numbers in 0..1, 1 excluded")
 
@@ -22,6 +24,15 @@ RUN: dict[str, Rule] = {
     "data.workers": AT_LEAST_0,
     "data.max_bad_rate": SHARE,
     "data.held_out": SHARE,
+    "data.rand_augment": RAND_AUGMENT,
+    "model.embed_dim": AT_LEAST_1,
+    "model.projection_lr_factor": AT_LEAST_0,
+    "model.image.lr_factor": AT_LEAST_0,
+    "model.image.weight_decay": AT_LEAST_0,
+    "model.image.size": AT_LEAST_1,
+    "model.text.lr_factor": AT_LEAST_0,
+    "model.text.weight_decay": AT_LEAST_0,
+    "model.text.context_length": AT_LEAST_3,
     "temperature.tau": POSITIVE,
     "temperature.tau_end": POSITIVE,
     "temperature.min_scale": POSITIVE,
@@ -35,6 +46,8 @@ RUN: dict[str, Rule] = {
     "optimizer.eps": POSITIVE,
     "optimizer.weight_decay": AT_LEAST_0,
     "schedule.warmup_steps": AT_LEAST_0,
+    "schedule.warmup_epochs": AT_LEAST_0,
+    "schedule.warmup_lr": AT_LEAST_0,
     "schedule.min_lr": AT_LEAST_0,
     "train.epochs": AT_LEAST_1,
     "train.samples": AT_LEAST_0,

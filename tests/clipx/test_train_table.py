@@ -145,5 +145,5 @@ def json_data(run: Path) -> str:
 def test_an_unknown_home_of_the_table_is_named(tmp_path: Path) -> None:
     made = config(tmp_path, "home")
     made.train.table_device = "gpu"
-    with pytest.raises(UserError, match="train.table_device=gpu is not known"):
+    with pytest.raises(UserError, match=r"train.table_device=gpu is not known"):
         trained(made)
