@@ -56,7 +56,7 @@ def make_plan(arguments: list[str]) -> Plan:
         key, equals, value = argument.partition("=")
         if equals and key in own:
             own[key] = value.strip("[]")
-        else:
+        elif not argument.startswith("--config-dir="):  # read where recipes are looked for
             settings.append(argument)
     if not own["recipe"]:
         raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")
