@@ -39,12 +39,25 @@ def claims(arguments: list[str]) -> None:
         _add(table, outcome)
     console = Console()
     console.print(table)
-    for line in evidence.left_out:
+    for line in [*evidence.left_out, *_to_type(found)]:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _to_type(found: list[Outcome]) -> list[str]:
+    """A line a command that would say something about claims that were not run."""
+    claims_of: dict[str, list[str]] = {}
+    for outcome in found:
+        if outcome.verdict == "not run":
+            command = outcome.claim.program or f"clipx reproduce recipe={outcome.recipe}"
+            claims_of.setdefault(command, []).append(outcome.claim.id)
+    return [f"{', '.join(ids)}: {command}" for command, ids in claims_of.items()]
 
 
 def _add(table: Table, outcome: Outcome) -> None:
     table.add_section()
+    if outcome.verdict == "not run":
+        table.add_row(outcome.claim.id, outcome.claim.statement, "", "", "", "", "", _verdict("not run"))
+        return
     single = outcome.findings[0] if len(outcome.findings) == 1 else None
     statement = outcome.claim.statement + (f"\n{single.note}" if single and single.note else "")
     numbers = _numbers(single) if single else [""] * 4

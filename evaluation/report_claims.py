@@ -1,8 +1,7 @@
 """The report's part on the papers: verdicts on their claims, their tables, their figures."""
 
 from evaluation import paper_tables, report_geometry
-from evaluation.claims.evidence import Evidence, outcomes
-from evaluation.claims.table import CLAIMS
+from evaluation.claims.evidence import Evidence
 from evaluation.claims.types import Finding, Outcome, Verdict
 from evaluation.document import Block, Cell, Details, Figures, Section, Table, Text, Tone
 from evaluation.published import TABLES
@@ -23,9 +22,8 @@ RULE = (
 COLUMNS = ["Claim", "Statement", "At", "Verdict", "Effect", "95% interval", "More than", "Seeds", "Published"]
 
 
-def sections(evidence: Evidence, groups: list[Group]) -> list[Section]:
+def sections(evidence: Evidence, found: list[Outcome], groups: list[Group]) -> list[Section]:
     """Claims, tables and figures; short where no run bears on any claim."""
-    found = outcomes(CLAIMS, evidence)
     run = [outcome for outcome in found if outcome.verdict != "not run"]
     bears = bool(run) or any(table.recipe in evidence.runs for table in TABLES)
     drawn = report_geometry.figures(groups, evidence)
@@ -36,9 +34,8 @@ def sections(evidence: Evidence, groups: list[Group]) -> list[Section]:
     ]
 
 
-def lead(evidence: Evidence) -> str:
+def lead(found: list[Outcome]) -> str:
     """One sentence for the first screen; empty where nothing was run."""
-    found = outcomes(CLAIMS, evidence)
     parts = []
     for verdict, words in (("holds", "hold"), ("does not hold", "do not"), ("undecided", "are undecided")):
         ids = [outcome.claim.id for outcome in found if outcome.verdict == verdict]
