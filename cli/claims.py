@@ -30,8 +30,8 @@ def claims(arguments: list[str]) -> None:
         raise UserError(f"no run and no claims.json at or below {', '.join(map(str, paths))}; {runs.HINT}")
     found = outcomes(CLAIMS, evidence)
     table = Table(box=box.SIMPLE, caption="effects point in the claim's direction; 95% intervals over paired seeds")
-    for column in ("claim", "statement", "at"):
-        table.add_column(column, overflow="fold")
+    table.add_column("claim", no_wrap=True)
+    table.add_column("statement", overflow="fold")
     for column in ("effect", "95% interval", "more than", "seeds"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
@@ -56,15 +56,16 @@ def _to_type(found: list[Outcome]) -> list[str]:
 def _add(table: Table, outcome: Outcome) -> None:
     table.add_section()
     if outcome.verdict == "not run":
-        table.add_row(outcome.claim.id, outcome.claim.statement, "", "", "", "", "", _verdict("not run"))
+        table.add_row(outcome.claim.id, outcome.claim.statement, "", "", "", "", _verdict("not run"))
         return
     single = outcome.findings[0] if len(outcome.findings) == 1 else None
-    statement = outcome.claim.statement + (f"\n{single.note}" if single and single.note else "")
+    notes = [outcome.recipe, *([single.note] if single and single.note else [])]
+    statement = f"{outcome.claim.statement}\n({'; '.join(notes)})"
     numbers = _numbers(single) if single else [""] * 4
-    table.add_row(outcome.claim.id, Text(statement), Text(outcome.recipe), *numbers, _verdict(outcome.verdict))
+    table.add_row(outcome.claim.id, Text(statement), *numbers, _verdict(outcome.verdict))
     for finding in () if single else outcome.findings:
         label = f"  {finding.label}" + (f"\n  {finding.note}" if finding.note else "")
-        table.add_row("", Text(label), "", *_numbers(finding), _verdict(finding.verdict))
+        table.add_row("", Text(label), *_numbers(finding), _verdict(finding.verdict))
 
 
 def _numbers(finding: Finding) -> list[str]:

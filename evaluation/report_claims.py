@@ -3,7 +3,7 @@
 from evaluation import paper_tables, report_geometry
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.types import Finding, Outcome, Verdict
-from evaluation.document import Block, Cell, Details, Figures, Section, Table, Text, Tone
+from evaluation.document import Block, Cell, Details, Figure, Figures, Section, Table, Text, Tone
 from evaluation.published import TABLES
 from evaluation.summary import Group
 
@@ -30,7 +30,7 @@ def sections(evidence: Evidence, found: list[Outcome], groups: list[Group]) -> l
     return [
         Section("Claims of the papers", [*_claims(run), *_not_run(found, run), *_left_out(evidence)]),
         Section("The papers' tables", paper_tables.blocks(evidence) if bears else []),
-        Section("The papers' figures", [Figures(drawn)] if drawn else []),
+        Section("The papers' figures", [*([Figures(drawn)] if drawn else []), *(_undrawn(drawn) if bears else [])]),
     ]
 
 
@@ -98,6 +98,10 @@ def _not_run(found: list[Outcome], run: list[Outcome]) -> list[Block]:
     ]
     table = Table(["Claim", "Statement", "What to type", "Published"], rows)
     return [Details(f"{len(others)} claims that these runs say nothing about", [table])]
+
+
+def _undrawn(drawn: list[Figure]) -> list[Block]:
+    return [Text(f"Not drawn: {what}", "muted") for what in report_geometry.missing(drawn)]
 
 
 def _left_out(evidence: Evidence) -> list[Block]:

@@ -135,6 +135,15 @@ def test_every_figure_of_the_papers_that_the_runs_allow_is_drawn(papers: Report)
             ElementTree.parse(path)
 
 
+def test_figures_that_cannot_be_drawn_say_what_makes_them(tmp_path: Path) -> None:
+    for seed in range(3):
+        for arm in ("tau_07", "tau_01"):
+            margin = {("geometry", "s", "margin_mean"): 0.1 + 0.1 * (arm == "tau_07")}
+            synthetic.write(tmp_path / "runs", run("margin_mini", arm, seed, margin))
+    text = write([tmp_path / "runs"], tmp_path / "out").html.read_text()
+    assert "Not drawn: early growth (paper 4, Fig. 4): clipx reproduce recipe=gap_init_mini" in text
+
+
 def test_densities_name_the_arms_of_the_papers_figures(papers: Report) -> None:
     by_name = {path.stem: path.read_text() for path in papers.figures}
     assert ">untrained<" in by_name["margins-01-scenes_captions"]
