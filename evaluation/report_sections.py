@@ -5,7 +5,8 @@ from statistics import median
 from typing import Any
 
 from evaluation import plots, report_artifacts, report_claims
-from evaluation.claims.evidence import Evidence
+from evaluation.claims.evidence import Evidence, outcomes
+from evaluation.claims.table import CLAIMS
 from evaluation.document import (
     Block,
     Cell,
@@ -45,9 +46,10 @@ def build(runs: list[Run], evidence: Evidence) -> Document:
     groups = group(runs)
     found = measures(groups)
     main = headline(found)
+    judged = outcomes(CLAIMS, evidence)
     sections = [
         Section("Results", [_results(main, groups)] if main else [_how_to_evaluate(groups)]),
-        *report_claims.sections(evidence, groups),
+        *report_claims.sections(evidence, judged, groups),
         Section("What was run", _what_was_run(groups)),
         Section("Training", _training(groups)),
         Section("Behind the numbers", _drawn(groups, found)),
@@ -57,7 +59,7 @@ def build(runs: list[Run], evidence: Evidence) -> Document:
     ]
     title = ", ".join(one.label for one in groups) if len(groups) <= 3 else f"{len(groups)} runs"
     return Document(
-        title, _lead(main, runs) + report_claims.lead(evidence), [section for section in sections if section.blocks]
+        title, _lead(main, runs) + report_claims.lead(judged), [section for section in sections if section.blocks]
     )
 
 

@@ -48,16 +48,17 @@ def write(path: Path, rows: list[Result]) -> None:
 
 
 def show(rows: list[Result]) -> None:
-    """Prints a table: values in per cent, their 95% interval, and what chance is."""
-    table = Table(box=box.SIMPLE, caption="95% intervals, bootstrap over examples", caption_justify="left")
+    """Prints a table: shares in per cent, geometry as it is; the 95% interval, and what chance is."""
+    table = Table(box=box.SIMPLE, caption="95% intervals over examples", caption_justify="left")
     table.add_column("metric", no_wrap=True)
     for column in ("%", "interval", "chance", "n"):
         table.add_column(column, justify="right", no_wrap=True)
     for (task, dataset), group in groupby(rows, lambda row: (row.task, row.dataset)):
         table.add_section()
-        table.add_row(Text(f"{task} {dataset}", style="bold"))
+        as_it_is = task == "geometry"
+        table.add_row(Text(f"{task} {dataset}", style="bold"), "value" if as_it_is else "")
         for row in group:
-            interval = f"{100 * row.low:.1f} .. {100 * row.high:.1f}"
+            value, low, high = ((f"{x:.3f}" if as_it_is else f"{100 * x:.1f}") for x in (row.value, row.low, row.high))
             chance = "" if row.chance is None else f"{100 * row.chance:.1f}"
-            table.add_row(Text(f"  {row.metric}"), f"{100 * row.value:.1f}", interval, chance, str(row.n))
+            table.add_row(Text(f"  {row.metric}"), value, f"{low} .. {high}", chance, str(row.n))
     Console().print(table)
