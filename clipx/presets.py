@@ -57,7 +57,7 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     # paper 2: eta = 1000 with log1p is its best arm
     "counting": {"clip": {}, "keyword": {"weight": 1000.0, "g": "log1p", "denominator": "own"}},
     # baselines of paper 3
-    "siglip": {"siglip": {}},  # t = 10 and b = -10 at the start: temperature.tau=0.1
+    "siglip": {"siglip": {}},  # t = 10, b = -10 at the start: temperature.tau=0.1 temperature.bias=-10
     "dcl": {"dcl": {"tau_plus": 0.1}},
     # paper 3, appendix H; take temperature.kind=fixed with both, they learn no temperature
     "sogclr": {"sogclr": {"gamma": 0.8}},
