@@ -37,7 +37,7 @@ RUN: dict[str, Rule] = {
     "train.processes": AT_LEAST_1,
     "log.every": AT_LEAST_1,
 }
-EVALUATION: dict[str, Rule] = {"batch_size": AT_LEAST_1, "workers": AT_LEAST_0}
+EVALUATION: dict[str, Rule] = {"batch_size": AT_LEAST_1, "workers": AT_LEAST_0, "processes": AT_LEAST_1}
 
 
 def check(config: RunConfig | EvalConfig, rules: dict[str, Rule]) -> None:
