@@ -1,5 +1,7 @@
 """`results.jsonl`: one result a line, replaced in one step so that a killed run loses nothing."""
 
+import csv
+import io
 import json
 from dataclasses import asdict, fields
 from itertools import groupby
@@ -12,6 +14,7 @@ from rich.text import Text
 
 from clipx.atomic import write_text
 from clipx.errors import UserError
+from evaluation.document import one_line
 from evaluation.types import Result
 
 NAMES = [field.name for field in fields(Result)]
@@ -47,6 +50,41 @@ def write(path: Path, rows: list[Result]) -> None:
     write_text(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 
+def write_tables(out: Path, rows: list[Result]) -> None:
+    """results.csv (all fields, hashes as JSON) and results.md (values and intervals in per cent) beside the JSONL."""
+    lines = io.StringIO()
+    table = csv.DictWriter(lines, NAMES, lineterminator="\n")
+    table.writeheader()
+    for row in rows:
+        table.writerow(asdict(row) | {"hashes": json.dumps(row.hashes)})
+    write_text(out / "results.csv", lines.getvalue())
+    text = "| model | task | data set | split | metric | % | 95% interval | chance | n |\n"
+    text += "|---|---|---|---|---|--:|---|--:|--:|\n"
+    for row in rows:
+        names = (row.model, row.task, row.dataset, row.split, row.metric)
+        cells = [one_line(name).replace("|", "\\|") for name in names]
+        text += f"| {' | '.join([*cells, *numbers(row)])} |\n"
+    write_text(out / "results.md", text)
+
+
+def numbers(row: Result) -> tuple[str, str, str, str]:
+    """Value, interval, chance (per cent) and n for a table."""
+    interval = f"{100 * row.low:.1f} .. {100 * row.high:.1f}"
+    chance = "" if row.chance is None else f"{100 * row.chance:.1f}"
+    return f"{100 * row.value:.1f}", interval, chance, str(row.n)
+
+
+def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path) -> None:
+    """The rows as the summary of a wandb run of job type eval: `task/dataset/metric` -> fraction."""
+    import wandb
+
+    run = wandb.init(project=project, name=f"eval {model}", job_type="eval", dir=out, mode=mode)
+    for row in rows:
+        run.summary[f"{row.task}/{row.dataset}/{row.metric}"] = row.value
+    run.config.update({"model": model, "checkpoint": rows[0].hashes["checkpoint"]} if rows else {"model": model})
+    run.finish()
+
+
 def show(rows: list[Result]) -> None:
     """Prints a table: values in per cent, their 95% interval, and what chance is."""
     table = Table(box=box.SIMPLE, caption="95% intervals, bootstrap over examples", caption_justify="left")
@@ -57,7 +95,5 @@ def show(rows: list[Result]) -> None:
         table.add_section()
         table.add_row(Text(f"{task} {dataset}", style="bold"))
         for row in group:
-            interval = f"{100 * row.low:.1f} .. {100 * row.high:.1f}"
-            chance = "" if row.chance is None else f"{100 * row.chance:.1f}"
-            table.add_row(Text(f"  {row.metric}"), f"{100 * row.value:.1f}", interval, chance, str(row.n))
+            table.add_row(Text(f"  {row.metric}"), *numbers(row))
     Console().print(table)
