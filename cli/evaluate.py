@@ -1,6 +1,7 @@
 """`clipx eval`: which model, which data sets, where the rows go; in this process, or one process per worker."""
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -78,8 +79,17 @@ def own_datasets(config: RunConfig) -> list[str]:
     return [f"{kind}:{root / folder}" for kind, _, folder in specs]
 
 
+def _work(config: EvalConfig) -> None:
+    """In a worker: all ranks learn of the user's mistake, rank 0 says it."""
+    try:
+        _evaluate(config)
+    except UserError:
+        if os.environ["RANK"] == "0":
+            raise
+
+
 if __name__ == "__main__":  # a worker: its settings are the one argument
     from cli.main import guarded
 
     worker_config = EvalConfig(**json.loads(sys.argv[1]))
-    sys.exit(guarded(lambda: _evaluate(worker_config)))
+    sys.exit(guarded(lambda: _work(worker_config)))

@@ -15,6 +15,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx eval checkpoint=RUN [datasets=[..]]  evaluate a run, or model=open_clip:NAME/TAG
   clipx report RUN_OR_DIR...                 tables, figures: Markdown, HTML, CSV; out=DIR
   clipx ls recipes|terms|towers|data|tasks   what there is
+  clipx export RUN out=FILE.safetensors      weights and configuration for open_clip
   clipx check recipe=NAME [key=value ...]    build it and do one step on generated pairs
 
   clipx COMMAND --help                       more about one command
@@ -85,12 +86,24 @@ def check(arguments: list[str]) -> None:
     start(compose_run(arguments))
 
 
+def export(arguments: list[str]) -> None:
+    """clipx export RUN_OR_CHECKPOINT out=FILE.safetensors|FILE.pt
+
+    Writes the weights as open_clip.create_model(..., pretrained=FILE) loads them, and FILE.json, the model's
+    configuration for open_clip.add_model_config.
+    """
+    from cli.export import export as start
+
+    start(arguments)
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "eval": evaluate,
     "report": report,
     "ls": ls,
     "check": check,
+    "export": export,
 }
 
 
