@@ -205,6 +205,10 @@ class EvalConfig:
     pools: list[int] = field(default_factory=list)  # retrieval among so many images too, beside all of them
     out: str | None = None  # folder of the results; null: the run directory, or runs/<model>
     batch_size: int = 256
-    workers: int = 2
+    workers: int = 2  # processes per rank that decode images
     device: str = "auto"  # auto | cpu | cuda
+    precision: str = "fp32"  # fp32 | bf16 | fp16 for the towers; scores are always float32 or better
+    processes: int = 1  # on this machine; images and texts are split over them
     force: bool = False  # repeat finished evaluations
+    wandb: str = "off"  # off | offline | online
+    project: str = "clipx"  # of wandb

@@ -60,7 +60,12 @@ RUN: dict[str, Rule] = {
     "log.geometry_every": AT_LEAST_0,
     "log.geometry_pairs": AT_LEAST_2,
 }
-EVALUATION: dict[str, Rule] = {"batch_size": AT_LEAST_1, "workers": AT_LEAST_0, "pools": ALL_AT_LEAST_1}
+EVALUATION: dict[str, Rule] = {
+    "batch_size": AT_LEAST_1,
+    "workers": AT_LEAST_0,
+    "processes": AT_LEAST_1,
+    "pools": ALL_AT_LEAST_1,
+}
 
 
 def check(config: RunConfig | EvalConfig, rules: dict[str, Rule]) -> None:
