@@ -47,7 +47,8 @@ def evaluate(arguments: list[str]) -> None:
 
     Data sets: names below root=DIR (cifar10, mscoco, ...), or a layout and a place (wds:DIR, captions:DIR,
     hf:REPOSITORY, ...), see `clipx ls data`; a run's own if none is named. prompts=ensemble|simple|"... {c} ...",
-    protocol=corrected|paper, pools=[1000] are choices that the rows record. Rows go to RUN/results.jsonl, a finished evaluation is not repeated (force=true).
+    protocol=corrected|paper, pools=[1000] are choices that the rows record.
+    Rows go to RUN/results.jsonl, a finished evaluation is not repeated (force=true).
     """
     from cli.compose import compose_eval
     from cli.evaluate import evaluate as start
