@@ -184,6 +184,13 @@ def test_an_empty_split_is_refused() -> None:
         data.labels("test")
 
 
+def test_a_split_that_a_task_needs_is_named(tmp_path: Path) -> None:
+    replicas.imagenetv2(tmp_path, [0])
+    specs = [f"imagenetv2:{tmp_path}"]
+    with pytest.raises(UserError, match=r"needs a labelled data set with train and test splits; .*labelled: test\)"):
+        evaluate(fakes.encoder(), specs, ["linear_probe"], tmp_path / "out", tmp_path / "f", 8, 0, "cpu")
+
+
 def test_nan_embeddings_stop_the_evaluation_of_a_named_set(tmp_path: Path) -> None:
     replicas.dtd(tmp_path)
 
