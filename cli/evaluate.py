@@ -8,7 +8,7 @@ from clipx.config import EvalConfig, RunConfig
 from clipx.data.sources import root_folder
 from clipx.device import choose
 from clipx.errors import UserError
-from evaluation import encoder
+from evaluation import encoder, popularity
 from evaluation.runner import evaluate as run_evaluation
 
 
@@ -44,6 +44,8 @@ def evaluate(config: EvalConfig) -> None:
         device=device,
         force=config.force,
     )
+    if config.checkpoint is not None and not config.tasks:
+        popularity.evaluate(Path(config.checkpoint), Path(config.out) if config.out else out)
 
 
 def own_datasets(config: RunConfig) -> list[str]:
