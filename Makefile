@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help install check test test-fast demo validate-evaluation clean
+.PHONY: help install check test test-fast demo validate-evaluation bench-table clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ demo: $(READY) ## train, evaluate and report in a few minutes on two cores; agai
 
 validate-evaluation: $(READY) ## published weights against published numbers, on what is in ROOT (default data)
 	$(BIN)/python -m cli.validate root=$(or $(ROOT),data)
+
+bench-table: $(READY) ## what per-sample state costs: a nuclr step beside a clip step, memory, read and write
+	$(BIN)/python -m tests.bench.table
 
 clean: ## removes caches of tools; runs and data stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

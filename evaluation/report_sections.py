@@ -20,6 +20,7 @@ from evaluation.document import (
     Text,
     Tone,
 )
+from evaluation.report_popularity import popularities
 from evaluation.run_facts import MISSING, duration, facts, flat, number, training_seconds
 from evaluation.runs import Run
 from evaluation.summary import Group, Measure, group, measures
@@ -33,6 +34,7 @@ HEADLINE = {  # task -> its main metrics and their names; of another task, the f
     },
     "pairs": {"pair_accuracy": "pair accuracy"},
     "geometry": {"gap": "modality gap", "uniformity": "uniformity", "margin_mean": "mean margin"},
+    "popularity": {"zeta_text_spearman": "rank correlation of ζ (texts) with popularity"},
 }
 SIGNS = {
     "above chance": "▲ above chance",
@@ -53,6 +55,7 @@ def build(runs: list[Run], evidence: Evidence) -> Document:
         Section("What was run", _what_was_run(groups)),
         Section("Training", _training(groups)),
         Section("Behind the numbers", _drawn(groups, found)),
+        Section("Learned popularity", popularities(groups)),
         Section("Retrieval examples", report_artifacts.retrievals(groups)),
         Section("All results", [Details("Every metric of every seed", [_all_rows(runs)])] if main else []),
         Section("Provenance", _provenance(runs, groups)),
