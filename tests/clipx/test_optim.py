@@ -35,7 +35,7 @@ def test_rates_and_decay_of_paper_1_reach_their_parameters(tmp_path: Path) -> No
         part = "projection" if ".projection." in name else name.partition(".")[0]
         lr = {"image": 1e-4, "text": 1e-5, "projection": 1e-3, "temperature": 5e-5}[part]
         decay = 1e-3 if parameter.ndim > 1 and part != "text" else 0.0
-        assert found[name] == (pytest.approx(lr), decay), name
+        assert found[name] == pytest.approx((lr, decay)), name
 
 
 def test_frozen_parts_are_in_no_group(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ def loss(model: clip.ClipModel) -> torch.Tensor:
     inputs = model.inputs
     image = torch.randn(4, 3, inputs.image_size, inputs.image_size)
     parts = model(image, torch.randint(1, 100, (4, inputs.context_length)), START)
-    return (parts[2] * parts[0] @ parts[1].T).diagonal().sum()
+    total: torch.Tensor = (parts[2] * parts[0] @ parts[1].T).diagonal().sum()
+    return total
 
 
 def batch_norms(module: nn.Module) -> list[nn.Module]:
