@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import timm
-from timm.data import resolve_data_config
+from timm.data.config import resolve_data_config
 from timm.models import load_state_dict, split_model_name_tag
 from torch import nn
 
