@@ -20,6 +20,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from cli import arms
 from cli.keys import check_key, suggest_key
 from clipx import limits
 from clipx.config import EvalConfig, RunConfig
@@ -51,8 +52,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     Raises:
         UserError: whatever is wrong with the arguments, in one line.
     """
-    # parameters of a term need not stand in the recipe to be set: Hydra would ask for a + in front
-    arguments = [f"++{a}" if a.startswith("objective.") else a for a in arguments]
+    arguments, from_arm = _expanded(arguments)
     sys.argv = ["clipx train", *arguments]
     _register()
     if not any(a.startswith(("--hydra-help", "--info")) for a in arguments):
@@ -63,7 +63,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     def job(config: DictConfig) -> None:
         # Hydra would print its own lines around an exception, and a sweep goes on after a failed job
         try:
-            task(_to_run_config(config, HydraConfig.get().overrides.task))
+            task(_to_run_config(config, HydraConfig.get().overrides.task, from_arm))
         except UserError as error:
             failures.append(str(error))
 
@@ -88,11 +88,12 @@ def compose_run(overrides: list[str]) -> RunConfig:
     Raises:
         UserError: as run_command.
     """
+    overrides, from_arm = _expanded(overrides)
     _register()
     _check_overrides(overrides)
     with hydra.initialize_config_module("recipes", version_base="1.3"):
         config = _translated(lambda: hydra.compose("base", overrides))
-        return _to_run_config(config, overrides)
+        return _to_run_config(config, overrides, from_arm)
 
 
 def compose_eval(overrides: list[str]) -> EvalConfig:
@@ -120,11 +121,25 @@ def _register() -> None:
     for name, objective in OBJECTIVES.items():
         store.store(group="objective", name=name, node=objective)
     for name, path in recipes().items():
-        try:
-            recipe = OmegaConf.load(path)
-        except Exception as error:  # yaml's and OmegaConf's own kinds
-            raise UserError(f"recipe {path} is no valid YAML: {_line(error)}") from error
-        store.store(group="recipe", name=name, node=recipe, package="_global_")
+        store.store(group="recipe", name=name, node=arms.load(path).settings, package="_global_")
+
+
+def recipe(name: str) -> arms.Recipe:
+    """A recipe with its arms and seeds.
+
+    Raises:
+        UserError: no such recipe, or one that is no valid YAML.
+    """
+    return arms.load(lookup(recipes(), name, "recipe"))
+
+
+def _expanded(arguments: list[str]) -> tuple[list[str], set[str]]:
+    """Arguments as Hydra takes them, and those among them that an arm stands for."""
+    chosen = next((a.removeprefix("recipe=") for a in arguments if a.startswith("recipe=")), "")
+    given, from_arm = arms.expand(arguments, recipe(chosen).arms if chosen in recipes() else {})
+    # parameters of a term need not stand in the recipe to be set: Hydra would ask for a + in front
+    prefixed = {a: f"++{a}" if a.startswith("objective.") else a for a in given}
+    return [prefixed[a] for a in given], {prefixed[a] for a in from_arm}
 
 
 def _parse(overrides: list[str]) -> list[Any]:
@@ -157,12 +172,12 @@ def _check_overrides(overrides: list[str]) -> None:
         raise UserError(f"recipe= is missing; allowed: {', '.join(recipes())}")
 
 
-def _to_run_config(composed: DictConfig, overrides: list[str]) -> RunConfig:
+def _to_run_config(composed: DictConfig, overrides: list[str], from_arm: set[str]) -> RunConfig:
     with_names = composed.copy()
     choices = dict(o.split("=", 1) for o in overrides if "=" in o)
     with_names.recipe = choices["recipe"]  # also where Hydra's runtime is not there to be asked
     if OmegaConf.is_missing(with_names, "name"):
-        with_names.name = "-".join([choices["recipe"], *_name_parts(overrides)])
+        with_names.name = "-".join([choices["recipe"], *_name_parts([o for o in overrides if o not in from_arm])])
     config = _translated(lambda: OmegaConf.to_object(with_names))
     assert isinstance(config, RunConfig)
     limits.check(config, limits.RUN)
@@ -178,7 +193,7 @@ def _name_parts(overrides: list[str]) -> list[str]:
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
         if not UNNAMED.match(key):
-            parts.append(value if key in GROUPS else f"{key}_{value}")
+            parts.append(value if key in (*GROUPS, "arm") else f"{key}_{value}")
     return [re.sub(r"[^\w.+-]+", "_", part).strip("_") for part in parts]
 
 

@@ -9,7 +9,9 @@ from clipx.data.sources import root_folder
 from clipx.device import choose
 from clipx.errors import UserError
 from evaluation import encoder
+from evaluation.datasets import locate
 from evaluation.runner import evaluate as run_evaluation
+from evaluation.types import Settings
 
 
 def evaluate(config: EvalConfig) -> None:
@@ -21,7 +23,7 @@ def evaluate(config: EvalConfig) -> None:
     if (config.checkpoint is None) == (config.model is None):
         raise UserError("give one of checkpoint=RUN_DIRECTORY and model=open_clip:NAME[/TAG_OR_FILE]")
     device = choose(config.device)
-    datasets = config.datasets
+    datasets = [locate(spec, config.root) for spec in config.datasets]
     if config.checkpoint is not None:
         model, out = encoder.from_checkpoint(Path(config.checkpoint), device)
         datasets = datasets or own_datasets(runs.load_config(out))
@@ -32,7 +34,7 @@ def evaluate(config: EvalConfig) -> None:
             Path("runs") / encoder.folder_name(config.model),
         )
     if not datasets:
-        raise UserError("datasets= is empty; write datasets=[wds:DIR,captions:DIR,pairs:DIR]")
+        raise UserError("datasets= is empty; write datasets=[NAME,wds:DIR,captions:DIR] (`clipx ls data` lists them)")
     run_evaluation(
         model,
         specs=datasets,
@@ -43,6 +45,7 @@ def evaluate(config: EvalConfig) -> None:
         workers=config.workers,
         device=device,
         force=config.force,
+        settings=Settings(config.prompts, config.protocol, tuple(config.pools)),
     )
 
 

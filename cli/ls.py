@@ -38,22 +38,32 @@ def _terms() -> dict[str, str]:
 def _towers() -> dict[str, str]:
     from clipx.models import towers
 
-    return {name: towers.size(name) for name in towers.names()}
+    return towers.listing()
 
 
 def _data() -> dict[str, str]:
+    """Training data, and what `clipx eval` takes as datasets=[...]."""
     from clipx.presets import DATA
+    from evaluation.datasets import LAYOUTS, NAMED
 
-    return {
+    training = {
         name: f"source {node['source']}, evaluated on {len(node.get('evaluation', []))} sets"
         for name, node in DATA.items()
     }
+    named = {f"datasets=[{name}]": known.what for name, known in NAMED.items()}
+    return training | named | {f"datasets=[{kind}:PLACE]": _first_line(opener) for kind, opener in LAYOUTS.items()}
 
 
 def _tasks() -> dict[str, str]:
     from evaluation.tasks import TASKS
 
     return {name: _first_line(inspect.getmodule(task)) for name, task in TASKS.items()}
+
+
+def _claims() -> dict[str, str]:
+    from evaluation.claims.table import CLAIMS
+
+    return {c.id: f"{c.statement} [{', '.join(c.recipes) or c.program}]" for c in CLAIMS}
 
 
 def _first_line(documented: object) -> str:
@@ -66,4 +76,5 @@ LISTS: Mapping[str, Callable[[], dict[str, str]]] = {
     "towers": _towers,
     "data": _data,
     "tasks": _tasks,
+    "claims": _claims,
 }

@@ -14,7 +14,9 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx train recipe=NAME [key=value ...]    train, or resume; -m sweeps, --cfg job shows the settings
   clipx eval checkpoint=RUN [datasets=[..]]  evaluate a run, or model=open_clip:NAME/TAG
   clipx report RUN_OR_DIR...                 tables, figures: Markdown, HTML, CSV; out=DIR
-  clipx ls recipes|terms|towers|data|tasks   what there is
+  clipx reproduce recipe=NAME                every arm and seed of a recipe: train, evaluate, report
+  clipx report claims RUN_OR_DIR...          the papers' claims: effect, interval, verdict
+  clipx ls recipes|terms|towers|data|tasks|claims   what there is
   clipx check recipe=NAME [key=value ...]    build it and do one step on generated pairs
 
   clipx COMMAND --help                       more about one command
@@ -45,8 +47,10 @@ def train(arguments: list[str]) -> None:
 def evaluate(arguments: list[str]) -> None:
     """clipx eval checkpoint=RUN_OR_STEP | model=open_clip:NAME[/TAG_OR_FILE] [tasks=[...]] [datasets=[...]]
 
-    Data sets: wds:DIR (CLIP-benchmark layout), captions:DIR, pairs:DIR (webdataset shards); a run's own
-    if none is named. Rows go to RUN/results.jsonl, a finished evaluation is not repeated (force=true).
+    Data sets: names below root=DIR (cifar10, mscoco, ...), or a layout and a place (wds:DIR, captions:DIR,
+    hf:REPOSITORY, ...), see `clipx ls data`; a run's own if none is named. prompts=ensemble|simple|"... {c} ...",
+    protocol=corrected|paper, pools=[1000] are choices that the rows record. Rows go to RUN/results.jsonl, a finished
+    evaluation is not repeated (force=true).
     """
     from cli.compose import compose_eval
     from cli.evaluate import evaluate as start
@@ -58,14 +62,27 @@ def report(arguments: list[str]) -> None:
     """clipx report RUN_OR_DIR... [out=DIR]
 
     Writes report.md, report.html (one file, no network) and report.csv, by default into the first folder.
+    clipx report claims RUN_OR_DIR...: only the verdicts on the papers' claims, in the terminal.
+    clipx report missing-objects FOLDER [out=DIR]: claim 1.12 on COCO's annotations.
     """
     from cli.report import report as start
 
     start(arguments)
 
 
+def reproduce(arguments: list[str]) -> None:
+    """clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [jobs=N] [dry=true] [out=DIR] [key=value ...]
+
+    Trains and evaluates every arm of a recipe with every seed, jobs=N at a time, and writes a report. Called
+    again, it goes on where it was: finished runs are skipped. dry=true lists the runs.
+    """
+    from cli.reproduce import reproduce as start
+
+    start(arguments)
+
+
 def ls(arguments: list[str]) -> None:
-    """clipx ls [recipes|terms|towers|data|tasks]
+    """clipx ls [recipes|terms|towers|data|tasks|claims]
 
     One name a line with what it is.
     """
@@ -89,6 +106,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "eval": evaluate,
     "report": report,
+    "reproduce": reproduce,
     "ls": ls,
     "check": check,
 }

@@ -1,17 +1,24 @@
 """`clipx report`: run directories in, three files out."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+from cli.claims import claims, missing
 from clipx.errors import UserError
 from evaluation.report import write
 
+KINDS: dict[str, Callable[[list[str]], None]] = {"claims": claims, "missing-objects": missing}
+
 
 def report(arguments: list[str]) -> None:
-    """RUN_OR_DIR... [out=DIR]; prints what was written.
+    """RUN_OR_DIR... [out=DIR], or one of KINDS before them; prints what was written.
 
     Raises:
         UserError: no folder given, or one without runs.
     """
+    if arguments and arguments[0] in KINDS:
+        KINDS[arguments[0]](arguments[1:])
+        return
     paths = [Path(a) for a in arguments if not a.startswith("out=")]
     outs = [Path(a.removeprefix("out=")) for a in arguments if a.startswith("out=")]
     if not paths or len(outs) > 1:

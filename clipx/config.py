@@ -43,6 +43,12 @@ class DataConfig:
     captions: str = "first"  # first: the .txt member | random: one of the .json's "captions" each epoch
     crop_scale: list[float] = field(default_factory=lambda: [0.9, 1.0])  # share of the area kept by the crop
     flip: bool = False  # horizontal flip with probability 1/2; off where captions say left and right
+    held_out: float = 0.0  # share of the pairs kept out of training, the same in every seed
+    # words that label a caption (paper 2), or names of lists: numbers | colours | directions; see data/keywords.py
+    keywords: list[str] = field(default_factory=list)
+    keyword_digits: bool = False  # a number in digits counts as the word for it, "2" as "two"
+    rand_augment: list[int] | None = None  # [n, m]: RandAugment of n operations of magnitude m in 0..10; null: off
+    clean: str = "none"  # captions and prompts before the tokenizer: none | lower_no_punctuation
     workers: int = field(default=2, metadata=FREE)  # loader processes per rank
     max_bad_rate: float = field(default=0.05, metadata=FREE)  # share of bad samples above which a run stops
     # what `clipx eval` takes if no data set is named: wds: captions: pairs: and a folder below root
@@ -54,26 +60,63 @@ class DataConfig:
 class TowerConfig:
     """One tower, e.g. open_clip:ViT-B-32."""
 
-    name: str = MISSING  # open_clip:NAME; `clipx ls towers` lists them
-    pretrained: str | None = None  # a published tag, or a local file; null: from scratch
+    name: str = MISSING  # open_clip:NAME | timm:NAME (image) | hf:NAME_OR_FOLDER (text); `clipx ls towers` lists them
+    pretrained: str | None = None  # a published tag (hf: a hub name), or a local file or folder; null: from scratch
+    lr_factor: float = 1.0  # learning rate of the tower over optimizer.lr
+    weight_decay: float | None = None  # null: optimizer.weight_decay
+    frozen: bool = False  # no gradients, in evaluation mode throughout; a new projection on top is trained
+
+
+@dataclass(kw_only=True)
+class ImageTowerConfig(TowerConfig):
+    """The tower of the images."""
+
+    size: int | None = None  # H = W, pixels; null: what the tower was made, or its weights were trained, for
+
+
+@dataclass(kw_only=True)
+class TextTowerConfig(TowerConfig):
+    """The tower of the captions."""
+
+    context_length: int | None = None  # L, tokens; null: the tower's own, 77 for hf: towers
 
 
 @dataclass(kw_only=True)
 class ModelConfig:
     """Two towers with the same embedding width E."""
 
-    image: TowerConfig = field(default_factory=TowerConfig)
-    text: TowerConfig = field(default_factory=TowerConfig)
+    image: ImageTowerConfig = field(default_factory=ImageTowerConfig)
+    text: TextTowerConfig = field(default_factory=TextTowerConfig)
+    embed_dim: int | None = None  # E; needed by timm: and hf: towers, fixed by the configuration of open_clip: ones
+    projection_lr_factor: float = 1.0  # learning rate of the projections of timm: and hf: towers over optimizer.lr
+    normalise: bool = True  # L2-normalised embeddings; false: paper 4's "Remove Normalization"
 
 
 @dataclass(kw_only=True)
 class TemperatureConfig:
     """tau of the softmax; every objective sees 1/tau as `Embeddings.scale`."""
 
-    kind: str = "learned"  # learned | fixed
-    tau: float = 0.07  # initial value, or the value if fixed
-    max_scale: float = 100.0  # upper bound of 1/tau
+    kind: str = "learned"  # learned | fixed | linear | cosine
+    tau: float = 0.07  # learned, linear, cosine: where it starts; fixed: its value
+    # learned: how 1/tau depends on the parameter nu
+    parameterisation: str = "exp"  # exp | scaled_exp: exp(nu / s) | softplus: log(1 + exp(nu)) | identity
+    s: float = 2.0  # of scaled_exp
+    min_scale: float = 0.01  # bounds of 1/tau
+    max_scale: float = 100.0
     lr_factor: float = 1.0  # learning rate of the temperature over that of the towers
+    # linear: from tau to tau_end; cosine: from tau to tau_end and back, `periods` times
+    tau_end: float | None = None
+    every: str = "epoch"  # epoch | step: when a schedule moves
+    periods: float = 1.0
+    bias: float | None = None  # initial value of a learned logit bias (SigLIP); null: none
+
+
+@dataclass(kw_only=True)
+class MixingConfig:
+    """Exchange of parts of paired image and text embeddings before the objective (paper 4)."""
+
+    kind: str = "none"  # none | hard | hard_rows | soft
+    probability: float = 0.0  # p, share of the steps that mix
 
 
 @dataclass(kw_only=True)
@@ -92,6 +135,8 @@ class ScheduleConfig:
 
     kind: str = "cosine"  # cosine | constant
     warmup_steps: int = 100
+    warmup_epochs: float | None = None  # instead of warmup_steps, if given
+    warmup_lr: float = 0.0  # where the warm-up starts
     min_lr: float = 0.0  # where the cosine ends
 
 
@@ -107,6 +152,8 @@ class TrainConfig:
     save_every: int = field(default=200, metadata=FREE)  # steps between checkpoints
     keep: int = field(default=2, metadata=FREE)  # checkpoints kept, the last ones
     device: str = field(default="auto", metadata=FREE)  # auto | cpu | cuda
+    # where per-sample columns live: with the model, or on the CPU, which frees 4 bytes a sample and column on a GPU
+    table_device: str = field(default="auto", metadata=FREE)  # auto | cpu
     processes: int = field(default=1, metadata=FREE)  # on this machine; the global batch is split over them
 
 
@@ -115,6 +162,10 @@ class LogConfig:
     """What is written while training."""
 
     every: int = field(default=10, metadata=FREE)  # steps between lines of log.jsonl
+    # gap, uniformity, alignment, margins of fixed pairs (clipx/probe.py), in lines of these steps; 0: never
+    geometry_every: int = field(default=0, metadata=FREE)
+    geometry_pairs: int = field(default=512, metadata=FREE)
+    geometry_on: str = field(default="held_out", metadata=FREE)  # held_out | train: where the pairs come from
     wandb: str = field(default="off", metadata=FREE)  # off | offline | online
     project: str = field(default="clipx", metadata=FREE)  # of wandb
 
@@ -125,6 +176,7 @@ class RunConfig:
 
     name: str = MISSING  # run directory: <runs>/<name>/s<seed>
     recipe: str = MISSING
+    arm: str = ""  # which of the recipe's `arms`; its overrides are in this config already
     claims: list[str] = field(default_factory=list, metadata=FREE)  # of the papers, that runs of this recipe bear on
     seed: int = 0
     runs: str = field(default="runs", metadata=FREE)
@@ -132,6 +184,7 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     objective: dict[str, dict[str, Any]] = field(default_factory=dict)  # term -> its parameters and weight
     temperature: TemperatureConfig = field(default_factory=TemperatureConfig)
+    mixing: MixingConfig = field(default_factory=MixingConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -145,7 +198,11 @@ class EvalConfig:
     checkpoint: str | None = None  # a run directory (its last checkpoint) or a checkpoints/step_* folder
     model: str | None = None  # open_clip:NAME (random weights), open_clip:NAME/TAG or open_clip:NAME/FILE
     tasks: list[str] = field(default_factory=list)  # empty: all that fit the data sets
-    datasets: list[str] = field(default_factory=list)  # wds:DIR captions:DIR pairs:DIR; empty: the run's own
+    datasets: list[str] = field(default_factory=list)  # NAME or kind:DIR (`clipx ls data`); empty: the run's own
+    root: str = "data"  # folder in which data sets given by NAME lie
+    prompts: str = "ensemble"  # ensemble | simple | a prompt of your own with {c} for the class name
+    protocol: str = "corrected"  # of retrieval: corrected | paper (the floor of paper 1's evaluator, reproduced)
+    pools: list[int] = field(default_factory=list)  # retrieval among so many images too, beside all of them
     out: str | None = None  # folder of the results; null: the run directory, or runs/<model>
     batch_size: int = 256
     workers: int = 2

@@ -39,6 +39,36 @@ def barrier() -> None:
         dist.barrier()
 
 
+def sum_(values: Tensor) -> None:
+    """Adds the ranks' tensors, in place."""
+    if world() > 1:
+        dist.all_reduce(values)
+
+
+def max_of(value: float) -> float:
+    """The largest of the ranks' numbers."""
+    if world() == 1:
+        return value
+    largest = torch.tensor(value, dtype=torch.float64, device=_device())
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return float(largest)
+
+
+def collect(local: Tensor) -> list[Tensor]:
+    """Tensors of all ranks, equal in shape, on rank 0; nothing on the others."""
+    if world() == 1:
+        return [local]
+    local = local.to(_device())
+    parts = [torch.empty_like(local) for _ in range(world())] if rank() == 0 else None
+    dist.gather(local, parts)
+    return parts or []
+
+
+def _device() -> torch.device:
+    """Where the process group takes tensors from."""
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
 def gather(local: Tensor) -> Tensor:
     """Concatenates [b_r, ...] of all ranks to [B, ...]; ranks may differ in b_r.
 

@@ -12,6 +12,10 @@ Rule = tuple[Callable[[Any], bool], str]  # holds for good values; what they are
 POSITIVE: Rule = (lambda v: 0 < v < math.inf, "more than 0")
 AT_LEAST_0: Rule = (lambda v: 0 <= v < math.inf, "0 or more")
 AT_LEAST_1: Rule = (lambda v: v >= 1, "1 or more")
+AT_LEAST_2: Rule = (lambda v: v >= 2, "2 or more")
+ALL_AT_LEAST_1: Rule = (lambda v: all(n >= 1 for n in v), "numbers of 1 or more")
+AT_LEAST_3: Rule = (lambda v: v >= 3, "3 or more: a start, an end and one token between")
+RAND_AUGMENT: Rule = (lambda v: len(v) == 2 and v[0] >= 1 and 0 <= v[1] <= 10, "[n, m] with n >= 1 and m in 0..10")
 SHARE: Rule = (lambda v: 0 <= v <= 1, "0..1")
 BETAS: Rule = (lambda v: len(v) == 2 and all(0 <= b < 1 for b in v), "two numbers in 0..1, 1 excluded")
 
@@ -19,25 +23,44 @@ RUN: dict[str, Rule] = {
     "seed": AT_LEAST_0,
     "data.workers": AT_LEAST_0,
     "data.max_bad_rate": SHARE,
+    "data.held_out": SHARE,
+    "data.rand_augment": RAND_AUGMENT,
+    "model.embed_dim": AT_LEAST_1,
+    "model.projection_lr_factor": AT_LEAST_0,
+    "model.image.lr_factor": AT_LEAST_0,
+    "model.image.weight_decay": AT_LEAST_0,
+    "model.image.size": AT_LEAST_1,
+    "model.text.lr_factor": AT_LEAST_0,
+    "model.text.weight_decay": AT_LEAST_0,
+    "model.text.context_length": AT_LEAST_3,
     "temperature.tau": POSITIVE,
+    "temperature.tau_end": POSITIVE,
+    "temperature.min_scale": POSITIVE,
     "temperature.max_scale": POSITIVE,
+    "temperature.s": POSITIVE,
+    "temperature.periods": POSITIVE,
     "temperature.lr_factor": AT_LEAST_0,
+    "mixing.probability": SHARE,
     "optimizer.lr": AT_LEAST_0,
     "optimizer.betas": BETAS,
     "optimizer.eps": POSITIVE,
     "optimizer.weight_decay": AT_LEAST_0,
     "schedule.warmup_steps": AT_LEAST_0,
+    "schedule.warmup_epochs": AT_LEAST_0,
+    "schedule.warmup_lr": AT_LEAST_0,
     "schedule.min_lr": AT_LEAST_0,
     "train.epochs": AT_LEAST_1,
-    "train.samples": AT_LEAST_1,
+    "train.samples": AT_LEAST_0,
     "train.batch_size": AT_LEAST_1,
     "train.grad_clip": POSITIVE,
     "train.save_every": AT_LEAST_1,
     "train.keep": AT_LEAST_1,
     "train.processes": AT_LEAST_1,
     "log.every": AT_LEAST_1,
+    "log.geometry_every": AT_LEAST_0,
+    "log.geometry_pairs": AT_LEAST_2,
 }
-EVALUATION: dict[str, Rule] = {"batch_size": AT_LEAST_1, "workers": AT_LEAST_0}
+EVALUATION: dict[str, Rule] = {"batch_size": AT_LEAST_1, "workers": AT_LEAST_0, "pools": ALL_AT_LEAST_1}
 
 
 def check(config: RunConfig | EvalConfig, rules: dict[str, Rule]) -> None:

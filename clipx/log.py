@@ -59,19 +59,23 @@ class RunLog:
         """A line for the person."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def step(self, step: int, row: Mapping[str, Any]) -> None:
-        """One line of log.jsonl; `step` counts the steps done. Flushed, so that a kill loses none."""
-        if not self.active:
+    def record(self, step: int, row: Mapping[str, Any]) -> None:
+        """One line of log.jsonl, unless the row is empty; `step` counts the steps done. A kill loses none."""
+        if not self.active or not row:
             return
         with self.path.open("a") as file:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"step": step, **row, "time": now}) + "\n")
+        if self.wandb:
+            self.wandb.log(dict(row), step=step)
+
+    def step(self, step: int, row: Mapping[str, Any]) -> None:
+        """Records a training step and shows it."""
+        self.record(step, row)
         status = f"loss {row['loss']:.3f}  tau {row['tau']:.4f}  {row['images_per_s']:.0f} images/s"
         self.bar.update(self.task, completed=step, status=status)
         if self.bar.disable:
             self.say(f"step {step}/{int(self.bar.tasks[0].total or 0)}  {status}")
-        if self.wandb:
-            self.wandb.log(dict(row), step=step)
 
 
 def _cut_after(path: Path, step: int) -> None:

@@ -4,35 +4,51 @@ import torch
 from torch import nn
 
 from clipx.config import RunConfig
+from clipx.errors import UserError
 
 
 def build(model: nn.Module, config: RunConfig) -> torch.optim.AdamW:
-    """AdamW with groups decay | no_decay (gains, biases, positions of 1-d) | temperature.
+    """AdamW with a group for each part of the model, and for its weights that are decayed and those that are not.
 
-    Each group carries `lr_factor`; `set_lr` multiplies it with the schedule's value.
+    Parts are image, text, their projections and temperature; gains, biases and positions of one dimension are
+    not decayed. A group carries its `name` and `lr_factor`; `set_lr` multiplies that with the schedule's value.
+
+    Raises:
+        UserError: all parts are frozen.
     """
-    decay: list[nn.Parameter] = []
-    rest: list[nn.Parameter] = []
-    temperature: list[nn.Parameter] = []
+    rules = _rules(config)
+    groups: dict[str, dict[str, object]] = {}
+    members: dict[str, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        if name.startswith("temperature."):
-            temperature.append(parameter)
-        else:
-            (decay if parameter.ndim > 1 else rest).append(parameter)
+        if not parameter.requires_grad:
+            continue
+        part = max((p for p in rules if name.startswith(p)), key=len)
+        lr_factor, weight_decay = rules[part]
+        decay = weight_decay if parameter.ndim > 1 else 0.0
+        group = f"{part.rstrip('.') or 'other'} {'decay' if parameter.ndim > 1 else 'no_decay'}"
+        members.setdefault(group, []).append(parameter)
+        groups[group] = {"name": group, "params": members[group], "weight_decay": decay, "lr_factor": lr_factor}
+    if not groups:
+        raise UserError("nothing is left to train: model.image.frozen, model.text.frozen and a fixed temperature")
     optimizer = config.optimizer
-    groups = [
-        {"params": decay, "weight_decay": optimizer.weight_decay, "lr_factor": 1.0},
-        {"params": rest, "weight_decay": 0.0, "lr_factor": 1.0},
-        {"params": temperature, "weight_decay": 0.0, "lr_factor": config.temperature.lr_factor},
-    ]
     beta1, beta2 = optimizer.betas
     return torch.optim.AdamW(
-        [g for g in groups if g["params"]],
-        lr=optimizer.lr,
-        betas=(beta1, beta2),
-        eps=optimizer.eps,
-        fused=True,
+        list(groups.values()), lr=optimizer.lr, betas=(beta1, beta2), eps=optimizer.eps, fused=True
     )
+
+
+def _rules(config: RunConfig) -> dict[str, tuple[float, float]]:
+    """Start of a parameter's name -> lr factor and weight decay; the longest that fits counts."""
+    model, decay = config.model, config.optimizer.weight_decay
+    projection = (model.projection_lr_factor, decay)
+    return {
+        "": (1.0, decay),
+        "image.": (model.image.lr_factor, decay if model.image.weight_decay is None else model.image.weight_decay),
+        "text.": (model.text.lr_factor, decay if model.text.weight_decay is None else model.text.weight_decay),
+        "image.projection.": projection,
+        "text.projection.": projection,
+        "temperature.": (config.temperature.lr_factor, 0.0),
+    }
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:

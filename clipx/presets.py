@@ -26,8 +26,40 @@ DATA: dict[str, dict[str, Any]] = {
     },
     # any img2dataset shards: data.root=FOLDER data.name=NAME
     "shards": {"name": "shards", "source": "shards", "crop_scale": [0.5, 1.0], "split": "."},
+    # the papers' training data; their recipes say what is done to the images, and evaluation sets lie in
+    # data.root/evaluation. img2dataset writes the first two, DataComp's own script the third
+    "cc3m": {"name": "cc3m", "source": "shards", "split": "train"},
+    "cc12m": {"name": "cc12m", "source": "shards", "split": "train"},
+    "datacomp_small": {"name": "datacomp_small", "source": "shards", "split": "shards"},
+    # as published: data.root holds train2014/ and annotations/
+    "mscoco": {
+        "name": "mscoco",
+        "source": "coco",
+        "split": "train2014",
+        "annotations": "annotations/captions_train2014.json",
+        "captions": "random",
+    },
 }
 
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip": {"clip": {}},
+    # paper 1: lambda = 0.1 (section 7), CyCLIP's weights 0.25, Table 5's 0.1/(B^2-B) on the sum of all other pairs
+    "clip_reg": {"clip": {}, "positive": {"weight": 0.1}},
+    "reg_only": {"positive": {"weight": 0.1}},
+    "clip_neg": {"clip": {}, "negative": {"weight": 0.1}},
+    "cyclip": {"clip": {}, "cyclic_inmodal": {"weight": 0.25}, "cyclic_crossmodal": {"weight": 0.25}},
+    "cyclip_reg": {
+        "clip": {},
+        "cyclic_inmodal": {"weight": 0.25},
+        "cyclic_crossmodal": {"weight": 0.25},
+        "positive": {"weight": 0.1},
+    },
+    # paper 2: eta = 1000 with log1p is its best arm
+    "counting": {"clip": {}, "keyword": {"weight": 1000.0, "g": "log1p", "denominator": "own"}},
+    # baselines of paper 3
+    "siglip": {"siglip": {}},  # t = 10 and b = -10 at the start: temperature.tau=0.1
+    "dcl": {"dcl": {"tau_plus": 0.1}},
+    # paper 3, appendix H; take temperature.kind=fixed with both, they learn no temperature
+    "sogclr": {"sogclr": {"gamma": 0.8}},
+    "nuclr": {"nuclr": {"gamma": 0.8, "zeta0": -0.05, "freeze_epochs": 5}},
 }

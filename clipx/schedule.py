@@ -24,7 +24,7 @@ SCHEDULES = {"cosine": cosine, "constant": constant}
 
 
 def build(config: ScheduleConfig, lr: float) -> Callable[[Progress], float]:
-    """The learning rate at a progress: linear from lr / warmup_steps to lr, then `kind` down to min_lr.
+    """The learning rate at a progress: linear from warmup_lr (left out) to lr, then `kind` down to min_lr.
 
     Raises:
         UserError: unknown schedule.kind.
@@ -32,9 +32,12 @@ def build(config: ScheduleConfig, lr: float) -> Callable[[Progress], float]:
     shape = lookup(SCHEDULES, config.kind, "schedule.kind")
 
     def learning_rate(progress: Progress) -> float:
-        if progress.step < config.warmup_steps:
-            return lr * (progress.step + 1) / config.warmup_steps
-        rest = max(1, progress.total_steps - config.warmup_steps)
-        return config.min_lr + (lr - config.min_lr) * shape((progress.step - config.warmup_steps) / rest)
+        warmup = config.warmup_steps
+        if config.warmup_epochs is not None:
+            warmup = round(config.warmup_epochs * progress.total_steps / progress.total_epochs)
+        if progress.step < warmup:
+            return config.warmup_lr + (lr - config.warmup_lr) * (progress.step + 1) / warmup
+        rest = max(1, progress.total_steps - warmup)
+        return config.min_lr + (lr - config.min_lr) * shape((progress.step - warmup) / rest)
 
     return learning_rate

@@ -1,25 +1,29 @@
 """Checkpoints: weights as safetensors, the rest as tensors that `weights_only` loads; nothing is executed.
 
-checkpoints/step_00000100/ holds model.safetensors, training.pt (optimizer and random states) and
-checkpoint.json (step, sizes and SHA-256 of both). A folder appears in one rename, so it is complete.
+checkpoints/step_00000100/ holds model.safetensors, training.pt (optimizer, objective and random states),
+table.safetensors (whole per-sample columns, if the objective has any) and checkpoint.json (step and SHA-256
+of the others). A folder appears in one rename, so it is complete.
 """
 
 import hashlib
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
-from clipx import distributed
+from clipx import distributed, sample_table
 from clipx.atomic import new_folder
 from clipx.errors import UserError
+from clipx.objectives.base import Objective
+from clipx.sample_table import SampleTable
 
 WEIGHTS, TRAINING, MANIFEST = "model.safetensors", "training.pt", "checkpoint.json"
+TABLE = "table.safetensors"
 
 
 @dataclass
@@ -30,23 +34,31 @@ class RunState:
     optimizer: torch.optim.Optimizer
     data: str  # fingerprint of the data set; a resumed run must see the same
     step: int = 0  # steps done
+    objective: Objective = field(default_factory=lambda: Objective({}, {}))  # its numbers, e.g. NUCLR's xi
+    table: SampleTable = field(default_factory=lambda: SampleTable({}, 0))  # per-sample columns
 
     def save(self, run: Path, keep: int) -> Path:
         """Rank 0 writes checkpoints/step_XXXXXXXX and removes all but the last `keep`; the others wait."""
         path = run / "checkpoints" / f"step_{self.step:08d}"
+        columns = self.table.whole()  # from all ranks
         if distributed.rank() == 0:
             with new_folder(path) as made:
-                self._write(made)
+                self._write(made, columns)
             leftovers = (run / "checkpoints").glob(".step_*")  # of killed runs
             for old in (*checkpoints(run)[:-keep], *leftovers):
                 shutil.rmtree(old)
         distributed.barrier()
         return path
 
-    def _write(self, folder: Path) -> None:
+    def _write(self, folder: Path, columns: dict[str, Tensor]) -> None:
         save_file({k: v.contiguous() for k, v in self.model.state_dict().items()}, folder / WEIGHTS)
-        torch.save({"optimizer": self.optimizer.state_dict(), "random": _random_state()}, folder / TRAINING)
-        digests = {name: digest(folder / name) for name in (WEIGHTS, TRAINING)}
+        optimizer, objective = self.optimizer.state_dict(), self.objective.state()
+        torch.save({"optimizer": optimizer, "objective": objective, "random": _random_state()}, folder / TRAINING)
+        names = [WEIGHTS, TRAINING]
+        if columns:
+            sample_table.save(folder / TABLE, columns)
+            names.append(TABLE)
+        digests = {name: digest(folder / name) for name in names}
         manifest = {"step": self.step, "data": self.data, "sha256": digests}
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
@@ -54,7 +66,7 @@ class RunState:
         """Continues from a checkpoint folder.
 
         Raises:
-            UserError: damaged files, or a data set of another size.
+            UserError: damaged files, or another data set.
         """
         manifest = verify(path)
         if manifest["data"] != self.data:
@@ -63,9 +75,12 @@ class RunState:
                 "same; give the new run another name="
             )
         load_weights(self.model, path)
+        if self.table.columns:
+            self.table.load(path / TABLE)
         try:
             training = torch.load(path / TRAINING, weights_only=True, map_location="cpu")
             self.optimizer.load_state_dict(training["optimizer"])
+            self.objective.load_state(training["objective"])
             _set_random_state(training["random"])
         except Exception as error:  # torch.load raises many kinds on damage and on pickled objects
             raise UserError(f"{path / TRAINING} is no training state: {_first_line(error)}") from error
@@ -122,11 +137,12 @@ def verify(path: Path) -> dict[str, Any]:
     """
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
-        expected = {name: str(manifest["sha256"][name]) for name in (WEIGHTS, TRAINING)}
+        names = (WEIGHTS, TRAINING, TABLE) if TABLE in manifest["sha256"] else (WEIGHTS, TRAINING)
+        expected = {name: str(manifest["sha256"][name]) for name in names}
         int(manifest["step"]), str(manifest["data"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path / MANIFEST} cannot be read: {_first_line(error)}") from error
-    for name in (WEIGHTS, TRAINING):
+    for name in names:
         if not (path / name).is_file() or digest(path / name) != expected[name]:
             raise UserError(f"{path / name} is damaged or was changed: its SHA-256 is not the one of {MANIFEST}")
     return manifest

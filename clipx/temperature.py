@@ -1,12 +1,16 @@
 """The temperature tau as an object: gives the scale 1/tau that every objective multiplies similarities with.
 
-Learned (CLIP, paper 4's baseline): 1/tau = exp(nu), nu_0 = log(1/tau_0), bounded by clamping nu after
-each step, so that nu at the bound still receives gradients that lead away from it.
+Learned temperatures differ in how 1/tau depends on the parameter nu (paper 4, section 4.1, "TR"); all start
+at the same tau. Their bounds hold by clamping nu after each step, so that nu at a bound still receives
+gradients that lead away from it.
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clipx.config import TemperatureConfig
@@ -26,20 +30,49 @@ class Temperature(nn.Module):
         """Brings parameters back into their bounds; called after each optimizer step."""
 
 
+@dataclass(frozen=True)
+class Parameterisation:
+    """1/tau as a function of nu, and nu as a function of 1/tau; s is the divisor of `scaled_exp`."""
+
+    scale: Callable[[Tensor, float], Tensor]
+    nu: Callable[[float, float], float]
+
+
+PARAMETERISATIONS = {
+    "exp": Parameterisation(lambda nu, s: nu.exp(), lambda scale, s: math.log(scale)),
+    "scaled_exp": Parameterisation(lambda nu, s: (nu / s).exp(), lambda scale, s: s * math.log(scale)),
+    # log(e^scale - 1), written so that it does not overflow
+    "softplus": Parameterisation(lambda nu, s: F.softplus(nu), lambda scale, s: scale + math.log(-math.expm1(-scale))),
+    "identity": Parameterisation(lambda nu, s: nu, lambda scale, s: scale),
+}
+
+
 class Learned(Temperature):
-    """1/tau = exp(nu) with nu learned, 1/tau <= max_scale."""
+    """1/tau a function of the learned nu, min_scale <= 1/tau <= max_scale."""
 
     def __init__(self, config: TemperatureConfig) -> None:
         super().__init__()
-        self.nu = nn.Parameter(torch.tensor(math.log(1 / config.tau)))
-        self.max_nu = math.log(config.max_scale)
+        low, high = config.min_scale, config.max_scale
+        if not low <= high:
+            raise UserError(f"temperature.min_scale={low} is above temperature.max_scale={high}")
+        # a tau that lies at a bound only up to rounding, 1/0.01 say, is at it
+        if not low * (1 - 1e-6) <= 1 / config.tau <= high * (1 + 1e-6):
+            raise UserError(
+                f"temperature.tau={config.tau:g} starts out of temperature.min_scale..max_scale: "
+                f"1/tau={1 / config.tau:g}, allowed: {low:g}..{high:g}"
+            )
+        self.parameterisation = lookup(PARAMETERISATIONS, config.parameterisation, "temperature.parameterisation")
+        self.s = config.s
+        self.nu = nn.Parameter(torch.tensor(self.parameterisation.nu(1 / config.tau, self.s)))
+        self.min_nu = self.parameterisation.nu(low, self.s)
+        self.max_nu = self.parameterisation.nu(high, self.s)
 
     def forward(self, progress: Progress) -> Tensor:
-        return self.nu.exp()
+        return self.parameterisation.scale(self.nu, self.s)
 
     @torch.no_grad()
     def bound_(self) -> None:
-        self.nu.clamp_(max=self.max_nu)
+        self.nu.clamp_(self.min_nu, self.max_nu)
 
 
 class Fixed(Temperature):
@@ -55,18 +88,44 @@ class Fixed(Temperature):
         return self.scale
 
 
-TEMPERATURES = {"learned": Learned, "fixed": Fixed}
+class Scheduled(Temperature):
+    """tau moves from tau to tau_end: once (`linear`), or to and fro (`cosine`); see `path`."""
+
+    def __init__(self, config: TemperatureConfig) -> None:
+        super().__init__()
+        if config.tau_end is None:
+            raise UserError(f"temperature.kind={config.kind} needs temperature.tau_end, the other end of the schedule")
+        self.tau, self.tau_end = config.tau, config.tau_end
+        self.path = PATHS[config.kind]
+        self.fraction = lookup(FRACTIONS, config.every, "temperature.every")
+        self.periods = config.periods
+
+    def forward(self, progress: Progress) -> Tensor:
+        way = self.path(self.fraction(progress), self.periods)
+        return torch.tensor(1 / (self.tau + way * (self.tau_end - self.tau)))
+
+
+PATHS: dict[str, Callable[[float, float], float]] = {
+    "linear": lambda fraction, periods: fraction,  # paper 4, "TS"
+    # paper 4, "A0" and "A1": the text says no more than that the alternation follows a cosine
+    "cosine": lambda fraction, periods: (1 - math.cos(2 * math.pi * periods * fraction)) / 2,
+}
+FRACTIONS: dict[str, Callable[[Progress], float]] = {
+    "epoch": lambda p: p.epoch / max(1, p.total_epochs - 1),
+    "step": lambda p: p.step / max(1, p.total_steps - 1),
+}
+TEMPERATURES: dict[str, Callable[[TemperatureConfig], Temperature]] = {
+    "learned": Learned,
+    "fixed": Fixed,
+    "linear": Scheduled,
+    "cosine": Scheduled,
+}
 
 
 def build(config: TemperatureConfig) -> Temperature:
     """The temperature of a run.
 
     Raises:
-        UserError: unknown kind, or an initial 1/tau above the bound.
+        UserError: unknown kind or parameterisation, a learned 1/tau that starts out of bounds, no tau_end.
     """
-    if 1 / config.tau > config.max_scale * (1 + 1e-6):
-        raise UserError(
-            f"temperature.tau={config.tau} starts above temperature.max_scale={config.max_scale}: "
-            f"tau must be at least {1 / config.max_scale:g}"
-        )
     return lookup(TEMPERATURES, config.kind, "temperature.kind")(config)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from clipx import distributed, environment, objectives, optim, schedule
+from clipx import distributed, environment, mixing, objectives, optim, probe, schedule
 from clipx.config import RunConfig
 from clipx.data import tokenizer
 from clipx.data.loader import Loader
@@ -21,7 +21,9 @@ from clipx.log import RunLog
 from clipx.meter import Meter
 from clipx.models import clip
 from clipx.objectives.base import Objective
-from clipx.state import RunState, resume
+from clipx.sample_table import SampleTable
+from clipx.state import RunState, checkpoints, resume
+from clipx.tables import lookup
 from clipx.types import Batch, Embeddings, Progress
 
 
@@ -33,6 +35,7 @@ class Parts:
     device: torch.device
     model: clip.ClipModel
     parallel: nn.Module  # the model, in DDP if there are several processes
+    mix: mixing.Mixing
     objective: Objective
     learning_rate: Callable[[Progress], float]
     state: RunState
@@ -47,11 +50,14 @@ def build(config: RunConfig, device: torch.device, num_samples: int, data: str) 
     torch.manual_seed(config.seed)
     autocast(config.train.precision, device)  # names a wrong precision before the data are read
     objective = objectives.build(config.objective, num_samples)
+    mix = mixing.build(config.mixing, config.seed)
     learning_rate = schedule.build(config.schedule, config.optimizer.lr)
     model = clip.build(config).to(device).to(memory_format=torch.channels_last)
     parallel = DistributedDataParallel(model) if distributed.world() > 1 else model
-    state = RunState(model, optim.build(model, config), data)
-    return Parts(config, device, model, parallel, objective, learning_rate, state)
+    home = lookup({"auto": device, "cpu": torch.device("cpu")}, config.train.table_device, "train.table_device")
+    table = SampleTable(objective.columns, num_samples, home)
+    state = RunState(model, optim.build(model, config), data, objective=objective, table=table)
+    return Parts(config, device, model, parallel, mix, objective, learning_rate, state)
 
 
 def fit(config: RunConfig, run: Path) -> None:
@@ -63,18 +69,25 @@ def fit(config: RunConfig, run: Path) -> None:
     device = choose(config.train.device)
     with distributed.group(device):
         pairs = open_source(config.data)
-        sampler = Sampler(len(pairs), config.train, config.seed, distributed.rank(), distributed.world())
+        held_out = config.data.held_out
+        sampler = Sampler(len(pairs), config.train, config.seed, distributed.rank(), distributed.world(), held_out)
         parts = build(config, device, len(pairs), pairs.fingerprint)
         inputs, state, total = parts.model.inputs, parts.state, sampler.total_steps
-        loader = Loader(config.data, pairs, sampler, inputs, tokenizer.build(inputs))
+        tokenize = tokenizer.build(inputs)
+        loader = Loader(config.data, pairs, sampler, inputs, tokenize)
+        watch = probe.build(config, pairs, tokenize, parts.model)
         notes = resume(state, run)
         with RunLog(config, run, state.step, total) as log:
             for note in (*notes, *(f"left out: {problem}" for problem in pairs.problems)):
                 log.say(note)
-            if state.step == total:
+            if state.step == total and checkpoints(run):
                 log.say(f"{run} is done: {total} steps")
                 return
             environment.write(run, device)
+            if state.step == 0:
+                log.record(0, watch(0, sampler.progress(0)))
+                if total == 0:  # the untrained model is what is wanted
+                    state.save(run, config.train.keep)
             meter = Meter()
             for batch, damage in meter.wait(loader.batches(state.step, device)):
                 for sample in damage:
@@ -82,10 +95,13 @@ def fit(config: RunConfig, run: Path) -> None:
                 progress = sampler.progress(state.step)
                 row = train_step(parts, batch, progress)
                 state.step += 1
+                if sampler.progress(state.step).epoch > progress.epoch:
+                    parts.objective.end_epoch(state.table)
                 meter.images += config.train.batch_size
-                last = state.step == total
-                if last or state.step % config.log.every == 0:
-                    log.step(state.step, {**log_row(config, row, progress), **meter.read(), "bad": loader.bad.bad})
+                last, seen = state.step == total, watch(state.step, progress)
+                if last or seen or state.step % config.log.every == 0:
+                    numbers = {**log_row(parts, row, progress), **meter.read(), "bad": loader.bad.bad}
+                    log.step(state.step, {**numbers, **seen})
                 if last or state.step % config.train.save_every == 0:
                     state.save(run, config.train.keep)
 
@@ -100,15 +116,17 @@ def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]
     optim.set_lr(optimizer, lr)
     parts.parallel.train()
     with autocast(config.train.precision, parts.device):
-        image, text, scale = parts.parallel(batch.image, batch.text, progress)
+        image, text, scale, bias = parts.parallel(batch.image, batch.text, progress)
     embeddings = Embeddings(
         image=distributed.gather(image.float()),
         text=distributed.gather(text.float()),
         scale=scale.float(),
         sample_id=distributed.gather(batch.sample_id),
         label=distributed.gather(batch.label),
+        bias=bias,
     )
-    loss = parts.objective(embeddings, {}, progress)
+    table = parts.state.table
+    loss = parts.objective(parts.mix(embeddings, progress.step), table.read(embeddings.sample_id), progress)
     if not torch.isfinite(loss.total):
         raise UserError(
             f"the loss is {loss.total.item()} at step {progress.step}; the last checkpoint is kept, "
@@ -119,6 +137,8 @@ def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]
     norm = nn.utils.clip_grad_norm_(parts.model.parameters(), config.train.grad_clip or float("inf"))
     optimizer.step()
     parts.model.temperature.bound_()
+    table.write(embeddings.sample_id, loss.rows)
+    parts.objective.end_step(table)
     return {
         "loss": loss.total.detach(),
         "terms": loss.terms,
@@ -128,16 +148,17 @@ def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]
     }
 
 
-def log_row(config: RunConfig, row: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """A step's numbers as a line of log.jsonl."""
+def log_row(parts: Parts, row: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """A step's numbers as a line of log.jsonl; with per-sample columns, their quantiles."""
     scale = float(row["scale"])
     return {
         "epoch": progress.epoch,
-        "samples": (progress.step + 1) * config.train.batch_size,
+        "samples": (progress.step + 1) * parts.config.train.batch_size,
         "loss": float(row["loss"]),
         "terms": {name: float(value) for name, value in row["terms"].items()},
         "scale": scale,
         "tau": 1 / scale,
         "lr": row["lr"],
         "grad_norm": float(row["grad_norm"]),
+        **({"columns": parts.state.table.quantiles()} if parts.objective.columns else {}),
     }

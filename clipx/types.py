@@ -1,6 +1,6 @@
 """The types that flow between data, towers, objective and training (b: local batch, B: global batch)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -55,17 +55,25 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What a pair of towers takes; data and evaluation prepare pixels and tokens from it."""
+class Pixels:
+    """What an image tower takes."""
 
     image_size: int  # H = W, pixels
     mean: tuple[float, float, float]  # of the normalisation, RGB in 0..1
     std: tuple[float, float, float]
     interpolation: str  # of the resize: bicubic | bilinear | nearest
     resize_mode: str  # evaluation: shortest (then centre crop) | longest (then pad) | squash
-    tokenizer: str  # open_clip's name of the text model that it tokenizes for
-    context_length: int  # L
 
-    def with_text(self, other: "Inputs") -> "Inputs":
-        """These pixels with the other's tokens."""
-        return replace(self, tokenizer=other.tokenizer, context_length=other.context_length)
+
+@dataclass(frozen=True)
+class Tokens:
+    """What a text tower takes."""
+
+    tokenizer: str  # open_clip's name of the text model that it tokenizes for, or hf:NAME_OR_FOLDER
+    context_length: int  # L
+    clean: str = "none"  # what is done to a text before it is tokenized (data.clean)
+
+
+@dataclass(frozen=True)
+class Inputs(Tokens, Pixels):
+    """What a pair of towers takes; data and evaluation prepare pixels and tokens from it."""

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from clipx import runs, state
 from clipx.data import tokenizer
 from clipx.data.transforms import evaluation_transform
-from clipx.models import clip, towers
+from clipx.models import clip
+from clipx.models import open_clip_towers as towers
 from clipx.types import Inputs
 from evaluation.types import Encoder
 
@@ -98,7 +99,7 @@ def _encoder(
             "checkpoint": digest[:16],
             "architecture": _hash(repr(model)),  # equal weights with another activation are another model
             "transform": _hash(repr(transform)),
-            "tokenizer": _hash(f"{inputs.tokenizer} {inputs.context_length}"),
+            "tokenizer": _hash(f"{inputs.tokenizer} {inputs.context_length} {inputs.clean}"),
             "precision": f"fp32 {device.type}",
         },
         seed=seed,

@@ -6,13 +6,9 @@ over fewer examples than the set has is another number.
 
 import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn, overload
+from typing import NoReturn
 
-from PIL.Image import Image
-
-from clipx.data.images import BadSample, decode
 from clipx.data.shards import Shards
 from clipx.errors import UserError
 
@@ -68,31 +64,6 @@ def open_shards(spec: str, folder: Path, columns: tuple[str, ...]) -> Shards:
         count = len(shards.problems)
         raise UserError(f"datasets={spec}: {count} damaged sample(s) in {folder}, first {shards.problems[0]}")
     return shards
-
-
-class Images(Sequence[Image]):
-    """The images of a split, decoded on access; may be sent to another process."""
-
-    def __init__(self, spec: str, shards: Shards) -> None:
-        self.spec = spec
-        self.shards = shards
-
-    def __len__(self) -> int:
-        return len(self.shards)
-
-    @overload
-    def __getitem__(self, index: int) -> Image: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Image]: ...
-    def __getitem__(self, index: int | slice) -> Image | Sequence[Image]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(len(self))[index]]
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        try:
-            return decode(self.shards.read(index, "image"))
-        except BadSample as error:
-            refuse(self.spec, self.shards, index, str(error))
 
 
 def refuse(spec: str, shards: Shards, index: int, problem: str) -> NoReturn:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from clipx.atomic import write_text
 from evaluation import report_html, report_markdown, report_sections, runs
+from evaluation.claims.evidence import gather
 from evaluation.runs import Run
 from evaluation.types import Result
 
@@ -32,7 +33,7 @@ def write(paths: list[Path], out: Path) -> Report:
         UserError: a path holds no run, or a file of a run is damaged; names it and what to type.
     """
     found = runs.find(paths)
-    document = report_sections.build(found)
+    document = report_sections.build(found, gather(found, paths))
     markdown, files = report_markdown.page(document, FILES)
     figures = out / FILES
     figures.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,8 @@ from evaluation.document import (
 )
 from evaluation.run_facts import number
 from evaluation.runs import Run
-from evaluation.summary import Group, Measure, t_interval
+from evaluation.student import t_interval
+from evaluation.summary import Group, Measure
 
 CONFUSED_PAIRS = 10  # rows of the table for many classes
 

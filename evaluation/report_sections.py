@@ -4,7 +4,8 @@ import math
 from statistics import median
 from typing import Any
 
-from evaluation import plots, report_artifacts
+from evaluation import plots, report_artifacts, report_claims
+from evaluation.claims.evidence import Evidence
 from evaluation.document import (
     Block,
     Cell,
@@ -30,6 +31,7 @@ HEADLINE = {  # task -> its main metrics and their names; of another task, the f
         "text_to_image_recall@1": "text → image R@1",
     },
     "pairs": {"pair_accuracy": "pair accuracy"},
+    "geometry": {"gap": "modality gap", "uniformity": "uniformity", "margin_mean": "mean margin"},
 }
 SIGNS = {
     "above chance": "▲ above chance",
@@ -38,13 +40,14 @@ SIGNS = {
 }
 
 
-def build(runs: list[Run]) -> Document:
-    """The report on `runs` (at least one)."""
+def build(runs: list[Run], evidence: Evidence) -> Document:
+    """The report on `runs` (at least one), and on what they say about the papers."""
     groups = group(runs)
     found = measures(groups)
     main = headline(found)
     sections = [
         Section("Results", [_results(main, groups)] if main else [_how_to_evaluate(groups)]),
+        *report_claims.sections(evidence, groups),
         Section("What was run", _what_was_run(groups)),
         Section("Training", _training(groups)),
         Section("Behind the numbers", _drawn(groups, found)),
@@ -53,7 +56,9 @@ def build(runs: list[Run]) -> Document:
         Section("Provenance", _provenance(runs, groups)),
     ]
     title = ", ".join(one.label for one in groups) if len(groups) <= 3 else f"{len(groups)} runs"
-    return Document(title, _lead(main, runs), [section for section in sections if section.blocks])
+    return Document(
+        title, _lead(main, runs) + report_claims.lead(evidence), [section for section in sections if section.blocks]
+    )
 
 
 def headline(found: list[Measure]) -> list[Measure]:
@@ -71,6 +76,7 @@ def _lead(main: list[Measure], runs: list[Run]) -> str:
     seeds = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     if not main:
         return f"{seeds}, not evaluated yet."
+    main = [measure for measure in main if measure.chance is not None]
     better = sum(_tone(measure) == "good" for measure in main)
     worse = sum(_tone(measure) == "bad" for measure in main)
     sentence = f"{seeds}; {better} of {len(main)} headline measures are better than chance beyond the 95% interval"

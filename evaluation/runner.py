@@ -18,7 +18,7 @@ from evaluation import results
 from evaluation.datasets import AnyDataset, open_dataset
 from evaluation.features import extract
 from evaluation.tasks import TASKS
-from evaluation.types import Encoder, Result, Task
+from evaluation.types import DEFAULTS, Encoder, Result, Settings, Task
 
 THUMBNAIL = 112  # pixels, the longer side
 
@@ -33,6 +33,7 @@ def evaluate(
     workers: int,
     device: torch.device | str,
     force: bool = False,
+    settings: Settings = DEFAULTS,
 ) -> list[Result]:
     """Scores each task on each data set that it fits; returns and prints the rows of all of them.
 
@@ -46,11 +47,12 @@ def evaluate(
         workers: processes that decode images.
         device: where the encoder's towers are.
         force: score again what is already there (embeddings still come from the cache).
+        settings: prompts, retrieval protocol and pools.
 
     Raises:
         UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data.
     """
-    plan = _plan(_open(specs), tasks)
+    plan = _plan(_open(specs, settings), tasks)
     path = out / "results.jsonl"
     rows: list[Result] = []
     for dataset, fitting in plan:
@@ -72,10 +74,10 @@ def evaluate(
     return rows
 
 
-def _open(specs: list[str]) -> list[AnyDataset]:
+def _open(specs: list[str], settings: Settings) -> list[AnyDataset]:
     datasets: dict[str, AnyDataset] = {}
     for spec in dict.fromkeys(specs):
-        dataset = open_dataset(spec)
+        dataset = open_dataset(spec, settings)
         if dataset.short in datasets:
             other = datasets[dataset.short].name
             raise UserError(f"datasets={other} and {spec} are both called {dataset.short!r} in tables: rename one")

@@ -34,18 +34,18 @@ class Run:
         return next((name for name in names if name.replace("/", "_") == slug), slug)
 
 
-def find(paths: list[Path]) -> list[Run]:
+def find(paths: list[Path], needed: bool = True) -> list[Run]:
     """All runs at or below `paths`, each once, ordered by folder.
 
     Raises:
-        UserError: a path is missing or holds no run, or a file of a run is damaged.
+        UserError: a path is missing or (if `needed`) holds no run, or a file of a run is damaged.
     """
     folders: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
             raise UserError(f"no run folder at {path}; {HINT}")
         found = list(_run_folders(path))
-        if not found:
+        if needed and not found:
             raise UserError(f"no run (a folder with config.yaml) at or below {path}; {HINT}")
         for folder in found:
             folders.setdefault(folder.resolve(), folder)

@@ -1,11 +1,11 @@
 """From result rows to what a reader wants first: one number a measure, its interval, and chance."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from evaluation.runs import Run
+from evaluation.student import mean, t_interval
 from evaluation.types import Result
 
 Standing = Literal["above chance", "not different", "below chance", "no chance level"]
@@ -102,42 +102,10 @@ def _measure(group: Group, rows: list[Result]) -> Measure:
         value=value,
         low=low,
         high=high,
-        own_low=_mean([row.low for row in rows]),
-        own_high=_mean([row.high for row in rows]),
+        own_low=mean([row.low for row in rows]),
+        own_high=mean([row.high for row in rows]),
         seeds=len(rows),
         n=first.n,
         chance=first.chance,
         higher_is_better=first.higher_is_better,
     )
-
-
-def t_interval(values: list[float]) -> tuple[float, float, float]:
-    """Mean and 95% interval of the mean of at least two independent values (Student's t, n - 1 degrees)."""
-    n, mean = len(values), _mean(values)
-    variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
-    half = t_quantile(n - 1) * math.sqrt(variance / n)
-    return mean, mean - half, mean + half
-
-
-def _mean(values: list[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def t_quantile(degrees: int) -> float:
-    """The t with 95% of Student's distribution between -t and t, by bisection."""
-    low, high = 1.9, 13.0  # 1.96 for endless degrees, 12.7 for one
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _central_mass(middle, degrees) < 0.95 else (low, middle)
-    return (low + high) / 2
-
-
-def _central_mass(t: float, degrees: int) -> float:
-    """P(-t < T < t) for integer degrees (Abramowitz and Stegun 26.7.3, 26.7.4)."""
-    theta = math.atan(t / math.sqrt(degrees))
-    odd = degrees % 2
-    term, total = math.cos(theta) if odd else 1.0, 0.0
-    for j in range(1, degrees // 2 + 1):
-        total += term
-        term *= (2 * j / (2 * j + 1) if odd else (2 * j - 1) / (2 * j)) * math.cos(theta) ** 2
-    return 2 / math.pi * (theta + math.sin(theta) * total) if odd else math.sin(theta) * total

@@ -20,6 +20,18 @@ class FeatureRequest:
     view: View
 
 
+@dataclass(frozen=True)
+class Settings:
+    """How data sets are scored where there is a choice; every row says which was made."""
+
+    prompts: str = "ensemble"  # ensemble | simple | a template with {c}
+    protocol: str = "corrected"  # of retrieval: corrected | paper (evaluation/tasks/retrieval.py)
+    pools: tuple[int, ...] = ()  # retrieval among so many images as well, beside all of them
+
+
+DEFAULTS = Settings()
+
+
 Features = dict[FeatureRequest, Tensor]  # request -> float32 [n, E] on the CPU, rows in the data set's order
 
 

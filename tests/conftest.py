@@ -1,12 +1,15 @@
 """Every test has its own cache folder, real data only where CLIPX_DATA says."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 # before any import of torch, as in cli.main: tests run beside worker processes
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from tests.gloo import Gloo, pool
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +25,10 @@ def real_data() -> Path:
     if not folder:
         pytest.skip("CLIPX_DATA is not set")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def gloo() -> Iterator[Gloo]:
+    """Worker processes for tests on several ranks, shared by the session."""
+    with pool() as workers:
+        yield workers

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from clipx.config import DataConfig
 from clipx.data.images import BadSample
+from clipx.data.keywords import Keywords
 from clipx.data.sampler import Index, Sampler
 from clipx.data.sources import Pairs
 from clipx.data.tokenizer import Tokenizer
@@ -25,6 +26,7 @@ class Decoded:
     sample_id: int
     pixels: Tensor | None = None  # uint8 [3, H, W]
     text: Tensor | None = None  # int64 [L]
+    label: int = 0
     damage: str = ""
 
 
@@ -35,16 +37,20 @@ class Loaded:
     sample_id: Tensor
     pixels: Tensor
     text: Tensor
+    label: Tensor
     damage: list[str]
 
 
 class Samples(Dataset[Decoded]):
     """(epoch, id) -> sample; all randomness is a function of (seed, epoch, id)."""
 
-    def __init__(self, pairs: Pairs, transform: TrainTransform, tokenizer: Tokenizer, seed: int) -> None:
+    def __init__(
+        self, pairs: Pairs, transform: TrainTransform, tokenizer: Tokenizer, keywords: Keywords, seed: int
+    ) -> None:
         self.pairs = pairs
         self.transform = transform
         self.tokenizer = tokenizer
+        self.keywords = keywords
         self.seed = seed
 
     def __getitem__(self, index: Index) -> Decoded:
@@ -54,7 +60,8 @@ class Samples(Dataset[Decoded]):
             image, caption = self.pairs.pair(sample_id, generator)
         except BadSample as error:
             return Decoded(sample_id, damage=f"{self.pairs.where(sample_id)}: {error}")
-        return Decoded(sample_id, self.transform(image, generator), self.tokenizer([caption])[0])
+        pixels = self.transform(image, generator)
+        return Decoded(sample_id, pixels, self.tokenizer([caption])[0], self.keywords(caption))
 
 
 def collate(samples: list[Decoded]) -> Loaded:
@@ -65,6 +72,7 @@ def collate(samples: list[Decoded]) -> Loaded:
         sample_id=torch.tensor([s.sample_id for s in good], dtype=torch.int64),
         pixels=torch.stack([s.pixels for s in good if s.pixels is not None]) if good else empty,
         text=torch.stack([s.text for s in good if s.text is not None]) if good else empty,
+        label=torch.tensor([s.label for s in good], dtype=torch.int64),
         damage=[s.damage for s in samples if s.damage],
     )
 
@@ -120,7 +128,8 @@ class Loader:
         self.sampler = sampler
         self.inputs = inputs
         self.workers = config.workers
-        self.samples = Samples(pairs, TrainTransform(config, inputs), tokenizer, sampler.seed)
+        keywords = Keywords(config.keywords, config.keyword_digits)
+        self.samples = Samples(pairs, TrainTransform(config, inputs), tokenizer, keywords, sampler.seed)
         self.bad = BadSamples(config.max_bad_rate, enough=min(1000, len(pairs)))
         refuse_above(config.max_bad_rate, len(pairs.problems), len(pairs) + len(pairs.problems), pairs.problems)
 
@@ -145,10 +154,9 @@ class Loader:
             yield self._batch(loaded, device), loaded.damage
 
     def _batch(self, loaded: Loaded, device: torch.device) -> Batch:
-        sample_id = loaded.sample_id.to(device, non_blocking=True)
         return Batch(
-            sample_id=sample_id,
+            sample_id=loaded.sample_id.to(device, non_blocking=True),
             image=normalise(loaded.pixels.to(device, non_blocking=True), self.inputs),
             text=loaded.text.to(device, non_blocking=True),
-            label=torch.zeros_like(sample_id),
+            label=loaded.label.to(device, non_blocking=True),
         )

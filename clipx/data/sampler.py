@@ -6,6 +6,7 @@ run resumes at the exact next sample.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,13 @@ def permutation(num_samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
     return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(num_samples)
 
 
+def split(num_samples: int, held_out: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ids to train on, ascending, and ids held out, in random order; the same for every seed of a run."""
+    order = permutation(num_samples, 0, 0) if held_out else np.arange(num_samples)
+    first = num_samples - round(held_out * num_samples)
+    return np.sort(order[:first]), order[first:]
+
+
 @dataclass(frozen=True)
 class Sampler:
     """Batches of one rank. The last incomplete global batch of an epoch is left out."""
@@ -31,6 +39,7 @@ class Sampler:
     seed: int
     rank: int
     world: int
+    held_out: float = 0.0  # share of the samples that are never trained on
 
     def __post_init__(self) -> None:
         length = {"train.epochs": self.train.epochs, "train.samples": self.train.samples}
@@ -45,16 +54,21 @@ class Sampler:
             )
         if self.steps_per_epoch == 0:
             raise UserError(
-                f"train.batch_size={self.train.batch_size} is larger than the data set of {self.num_samples} samples"
+                f"train.batch_size={self.train.batch_size} is larger than the {len(self.train_ids)} samples to train on"
             )
-        if self.total_steps < 1:
+        if self.total_steps < 1 and self.train.samples != 0:  # 0: the untrained model is what is wanted
             key, value = given.popitem()
             raise UserError(f"{key}={value} is less than one step of train.batch_size={self.train.batch_size}")
+
+    @cached_property
+    def train_ids(self) -> NDArray[np.int64]:
+        """The ids that an epoch goes through."""
+        return split(self.num_samples, self.held_out)[0]
 
     @property
     def steps_per_epoch(self) -> int:
         """Whole global batches in an epoch."""
-        return self.num_samples // self.train.batch_size
+        return len(self.train_ids) // self.train.batch_size
 
     @property
     def total_steps(self) -> int:
@@ -80,6 +94,6 @@ class Sampler:
         for step in range(start, self.total_steps):
             if step // self.steps_per_epoch != epoch:
                 epoch = step // self.steps_per_epoch
-                order = permutation(self.num_samples, self.seed, epoch)
+                order = self.train_ids[permutation(len(self.train_ids), self.seed, epoch)]
             begin = step % self.steps_per_epoch * self.train.batch_size + self.rank * own
             yield [(epoch, int(i)) for i in order[begin : begin + own]]

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +74,10 @@ class Shards:
         if not complete.all():
             shards.records, shards.keys = records[complete], keys[complete]
         return shards
+
+    def __getstate__(self) -> dict[str, Any]:
+        """File descriptors mean nothing in a loader process that was spawned."""
+        return {**self.__dict__, "_files": {}}
 
     def __len__(self) -> int:
         return len(self.records)

@@ -20,7 +20,7 @@ RESAMPLING = {
 
 
 class TrainTransform:
-    """RandomResizedCrop and flip, as uint8; each call's randomness comes from the given generator only."""
+    """RandomResizedCrop, flip and RandAugment, as uint8; each call's randomness comes from the given generator only."""
 
     def __init__(self, config: DataConfig, inputs: Inputs) -> None:
         low, high = config.crop_scale if len(config.crop_scale) == 2 else (0.0, 0.0)
@@ -30,6 +30,7 @@ class TrainTransform:
         self.flip = config.flip
         self.size = inputs.image_size
         self.resampling = RESAMPLING[inputs.interpolation]
+        self.augment = _rand_augment(*config.rand_augment) if config.rand_augment else None
 
     def __call__(self, image: Image.Image, generator: random.Random) -> Tensor:
         """uint8 [3, H, W]."""
@@ -37,7 +38,19 @@ class TrainTransform:
         image = image.resize((self.size, self.size), self.resampling, box=box)
         if self.flip and generator.random() < 0.5:
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        if self.augment is not None:
+            with torch.random.fork_rng(devices=[]):  # torchvision draws from the global state of torch
+                torch.default_generator.manual_seed(generator.getrandbits(62))
+                image = self.augment(image)
         return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+
+def _rand_augment(operations: int, magnitude: int) -> Callable[[Image.Image], Image.Image]:
+    """RandAugment (Cubuk et al. 2020) with magnitudes in 0..10, as its authors count them."""
+    from torchvision.transforms import RandAugment
+
+    augment: Callable[[Image.Image], Image.Image] = RandAugment(operations, magnitude, num_magnitude_bins=11)
+    return augment
 
 
 def _crop(

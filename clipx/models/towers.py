@@ -1,134 +1,101 @@
-"""Image and text towers, all of them open_clip's; our small ones are open_clip configurations in configs/."""
+"""Towers by name, `KIND:NAME`; a kind is a library, and none of its models is re-implemented."""
 
-import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import cache
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
-import open_clip
+import torch
 from torch import nn
 
+from clipx.config import ImageTowerConfig, ModelConfig, TextTowerConfig
 from clipx.errors import UserError
-from clipx.hub import quiet_hub
-from clipx.models import small  # noqa: F401  (registers the small towers)
-from clipx.tables import lookup
-from clipx.types import Inputs
+from clipx.models import hf_towers, open_clip_towers, timm_towers
+from clipx.models.base import ImageTower, TextTower
 
-KINDS = {"open_clip": "configurations of open_clip and of clipx/models/configs"}
+Builder = TypeVar("Builder")
 
-
-@dataclass
-class Pair:
-    """Both towers of one open_clip model; a run may take the image tower of one and the text tower of another."""
-
-    image: nn.Module  # [b, 3, H, W] -> [b, E]
-    text: nn.Module  # [b, L] -> [b, E]
-    embed_dim: int
-    inputs: Inputs
+# from the settings, E and whether weights are to be loaded; E is None for those that fix it themselves
+IMAGE: dict[str, Callable[[ImageTowerConfig, int | None, bool], ImageTower]] = {
+    "open_clip": open_clip_towers.build_image,
+    "timm": timm_towers.build,
+}
+TEXT: dict[str, Callable[[TextTowerConfig, int | None, bool], TextTower]] = {
+    "open_clip": open_clip_towers.build_text,
+    "hf": hf_towers.build,
+}
 
 
-@cache
-def names() -> tuple[str, ...]:
-    """All tower names, `open_clip:NAME`."""
-    open_clip.add_model_config(Path(__file__).parent / "configs")
-    return tuple(f"open_clip:{name}" for name in open_clip.list_models())
-
-
-def parse(name: str, key: str) -> str:
-    """NAME of `open_clip:NAME`.
+def build(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]:
+    """Both towers of a run; with `load=False` published weights are left out (a checkpoint follows).
 
     Raises:
-        UserError: naming `key` and the nearest names.
+        UserError: unknown towers, missing weights, settings that a tower cannot take, or towers of two widths.
     """
-    kind, colon, model = name.partition(":")
+    if model.image.name == model.text.name and model.image.pretrained == model.text.pretrained:
+        _kind(model.text.name, "model.text.name", TEXT)  # names a tower that is for images only
+        _kind(model.image.name, "model.image.name", IMAGE)
+        image, text = open_clip_towers.build_both(model.image, model.text, load)
+    else:
+        image_kind = _kind(model.image.name, "model.image.name", IMAGE)
+        text_kind = _kind(model.text.name, "model.text.name", TEXT)
+        image = image_kind(model.image, model.embed_dim, load)
+        text = text_kind(model.text, model.embed_dim, load)
+    _check_widths(model, image, text)
+    if model.image.size is not None:
+        _check_size(model.image, image)
+    if model.projection_lr_factor != 1 and not any(t.module is not t.body for t in (image, text)):
+        raise UserError(
+            f"model.projection_lr_factor={model.projection_lr_factor} has nothing to act on: only timm: and hf: "
+            f"towers have a projection of their own, not {model.image.name} and {model.text.name}"
+        )
+    return image, text
+
+
+def _kind(name: str, key: str, table: Mapping[str, Builder]) -> Builder:
+    kind, colon, _ = name.partition(":")
     if not colon:
         raise UserError(f"{key}={name} has no kind; write open_clip:{name}, `clipx ls towers` lists the names")
-    lookup(KINDS, kind, key)
-    if name not in names():
-        near = get_close_matches(name, names(), n=3)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise UserError(f"{key}={name} is not known; {hint}`clipx ls towers` lists all {len(names())}")
-    return model
+    if kind not in table:
+        allowed = " or ".join(f"{k}:NAME" for k in table)
+        raise UserError(f"{key}={name} is of no kind that can stand here; allowed: {allowed}")
+    return table[kind]
 
 
-def create(model: str, pretrained: str | None, key: str, custom_text: bool, load: bool = True) -> nn.Module:
-    """An open_clip model by name; `pretrained` is a published tag or a local file, None for random weights.
-
-    With `load=False` the weights are left out (a checkpoint follows), but not the activation of their tag.
-
-    Raises:
-        UserError: weights that are neither published nor a file, cannot be fetched, or do not fit.
-    """
-    tag = _tag(model, pretrained)
-    if pretrained and load and not tag and not Path(pretrained).is_file():
-        tags = open_clip.list_pretrained_tags_by_model(model)
-        known = f"published for {model}: {', '.join(tags)}" if tags else f"none is published for {model}"
-        raise UserError(f"{key}={pretrained} is neither published weights nor a file; {known}")
-    try:
-        with quiet_hub(fetching=bool(tag) and load), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return open_clip.create_model(  # type: ignore[no-any-return]
-                model,
-                pretrained=pretrained if load else None,
-                force_custom_text=custom_text,
-                # the activation that the weights were trained with, whatever the configuration says
-                force_quick_gelu=bool(tag.get("quick_gelu", False)),
-                pretrained_text=False,
+def _check_widths(model: ModelConfig, image: ImageTower, text: TextTower) -> None:
+    for key, name, width in (
+        ("model.image.name", model.image.name, image.embed_dim),
+        ("model.text.name", model.text.name, text.embed_dim),
+    ):
+        if model.embed_dim is not None and width != model.embed_dim:
+            raise UserError(
+                f"model.embed_dim={model.embed_dim} does not fit {key}={name}, whose configuration says {width}: "
+                "leave it out, or take timm: and hf: towers, which are projected to any width"
             )
-    except Exception as error:  # the hub's client and torch.load raise a dozen kinds
-        if pretrained is None or not load:
-            raise
-        raise UserError(_cannot_load(model, pretrained, tag, key, error)) from error
+    if image.embed_dim != text.embed_dim:
+        raise UserError(
+            f"model.image.name={model.image.name} embeds in {image.embed_dim} dimensions, "
+            f"model.text.name={model.text.name} in {text.embed_dim}: take towers of the same width"
+        )
 
 
-def build_pair(name: str, pretrained: str | None, key: str, load: bool) -> Pair:
-    """Both towers of `open_clip:NAME`; `key` is the setting for messages, `load` as in `create`."""
-    model_name = parse(name, f"{key}.name")
-    config = open_clip.get_model_config(model_name)
-    if "multimodal_cfg" in config:
-        raise UserError(f"{key}.name={name} is a captioning model: it can be evaluated, not trained here")
-    model: Any = create(model_name, pretrained, f"{key}.pretrained", custom_text=True, load=load)
-    return Pair(model.visual, model.text, config["embed_dim"], inputs_of(model, model_name, pretrained))
+@torch.no_grad()
+def _check_size(config: ImageTowerConfig, tower: ImageTower) -> None:
+    """Whether images of a size that the tower was not made for go through it."""
+    assert config.size is not None
+    module: nn.Module = tower.module
+    was_training = module.training
+    try:
+        module.eval()(torch.zeros(1, 3, config.size, config.size))
+    except Exception as error:  # shapes that do not fit end in many kinds
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"model.image.size={config.size} does not suit {config.name}: {reason}") from error
+    finally:
+        module.train(was_training)
 
 
-def inputs_of(model: Any, name: str, pretrained: str | None) -> Inputs:
-    """What an open_clip model was configured, or the weights of a tag were trained, to take."""
-    pixels: dict[str, Any] = {**open_clip.get_model_preprocess_cfg(model)}
-    pixels.update({k: v for k, v in _tag(name, pretrained).items() if k in pixels and k != "size"})
-    size = pixels["size"]
-    return Inputs(
-        image_size=size if isinstance(size, int) else size[0],
-        mean=tuple(pixels["mean"]),
-        std=tuple(pixels["std"]),
-        interpolation=pixels["interpolation"],
-        resize_mode=pixels["resize_mode"],
-        tokenizer=name,
-        context_length=model.context_length,
-    )
-
-
-def _tag(model: str, pretrained: str | None) -> dict[str, Any]:
-    """What open_clip knows of a published tag; nothing of a file or of random weights."""
-    return dict(open_clip.get_pretrained_cfg(model, pretrained)) if pretrained else {}
-
-
-def _cannot_load(model: str, pretrained: str | None, tag: Mapping[str, Any], key: str, error: Exception) -> str:
-    reason = (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
-    if not tag:
-        return f"{key}={pretrained} does not hold weights of {model}: {reason}"
-    repository = str(tag.get("hf_hub", "")).rstrip("/")
-    fetch = f"`hf download {repository}`" if repository else f"a download of {tag.get('url')}"
-    return (
-        f"{key}={pretrained}: the weights are not on this machine and could not be fetched; run {fetch} "
-        f"where there is a network, or give a local file in place of the tag ({reason})"
-    )
-
-
-def size(name: str) -> str:
-    """Image size, embedding width and context length of a tower name, from its configuration."""
-    config = open_clip.get_model_config(name.partition(":")[2])
-    vision, text = config["vision_cfg"], config["text_cfg"]
-    return f"{vision.get('image_size', 224)} px, E {config['embed_dim']}, {text.get('context_length', 77)} tokens"
+def listing() -> dict[str, str]:
+    """What `clipx ls towers` prints: every open_clip name, and how to write the others."""
+    return {
+        "timm:NAME": f"{len(timm_towers.names())} image towers of timm, e.g. timm:resnet50; E by model.embed_dim",
+        "hf:NAME_OR_FOLDER": "text towers of Hugging Face, e.g. hf:distilbert-base-uncased; E by model.embed_dim",
+        **{name: open_clip_towers.size(name) for name in open_clip_towers.names()},
+    }

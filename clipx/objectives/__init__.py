@@ -3,9 +3,25 @@
 from clipx.objectives.base import Objective, Term
 from clipx.objectives.build import build_objective
 from clipx.objectives.clip import ClipTerm
+from clipx.objectives.cyclic import CyclicCrossmodalTerm, CyclicInmodalTerm
+from clipx.objectives.dcl import DclTerm
+from clipx.objectives.keyword import KeywordTerm
+from clipx.objectives.linear import NegativeTerm, PositiveTerm
+from clipx.objectives.nuclr import NuclrTerm
+from clipx.objectives.siglip import SiglipTerm
+from clipx.objectives.sogclr import SogclrTerm
 
 TERMS: dict[str, type[Term]] = {
     "clip": ClipTerm,
+    "positive": PositiveTerm,
+    "negative": NegativeTerm,
+    "cyclic_inmodal": CyclicInmodalTerm,
+    "cyclic_crossmodal": CyclicCrossmodalTerm,
+    "siglip": SiglipTerm,
+    "dcl": DclTerm,
+    "keyword": KeywordTerm,
+    "sogclr": SogclrTerm,
+    "nuclr": NuclrTerm,
 }
 
 

@@ -1,6 +1,7 @@
 """What a term is, and how terms add up to an objective."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -20,10 +21,12 @@ class Columns(Protocol):
 class Term:
     """A loss over the global batch. A subclass has one `__init__` parameter for each setting.
 
-    `columns` are the per-sample values that it needs, with their initial values.
+    `columns` are the per-sample values that it needs, with their initial values; `state` are numbers that
+    `end_step` and `end_epoch` change, for the checkpoint.
     """
 
     columns: Mapping[str, float] = {}
+    state: Mapping[str, float] = {}
 
     def __call__(
         self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
@@ -36,6 +39,14 @@ class Term:
 
     def end_epoch(self, table: Columns) -> None:
         """After an epoch's last step."""
+
+
+def at_least_float32(embeddings: Embeddings) -> Embeddings:
+    """All floats in the dtype of the image, or in float32 where that is a half precision."""
+    dtype = torch.promote_types(embeddings.image.dtype, torch.float32)
+    bias = embeddings.bias if embeddings.bias is None else embeddings.bias.to(dtype)
+    image, text, scale = (t.to(dtype) for t in (embeddings.image, embeddings.text, embeddings.scale))
+    return replace(embeddings, image=image, text=text, scale=scale, bias=bias)
 
 
 class Objective:
@@ -51,6 +62,7 @@ class Objective:
 
     def __call__(self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress) -> Loss:
         """Loss over the global batch: total = sum of weight * term."""
+        embeddings = at_least_float32(embeddings)
         total = torch.zeros((), dtype=embeddings.image.dtype, device=embeddings.image.device)
         values: dict[str, Tensor] = {}
         new_rows: dict[str, Tensor] = {}
@@ -60,6 +72,16 @@ class Objective:
             values[name] = value.detach()
             new_rows.update(written)
         return Loss(total=total, terms=values, rows=new_rows)
+
+    def state(self) -> dict[str, dict[str, float]]:
+        """term -> its numbers that a checkpoint must hold."""
+        return {name: dict(term.state) for name, term in self.terms.items() if term.state}
+
+    def load_state(self, state: Mapping[str, Mapping[str, float]]) -> None:
+        """Takes over what `state` gave; KeyError where a term's is missing."""
+        for name, term in self.terms.items():
+            if term.state:
+                term.state = {key: float(state[name][key]) for key in term.state}
 
     def end_step(self, table: Columns) -> None:
         """After the new rows were written: terms may refresh what they derive from the table."""

@@ -8,11 +8,10 @@ and so do we unless `average: false`.
 
 from collections.abc import Mapping
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from clipx.objectives.base import Term
+from clipx.objectives.similarity import Sum, logsumexp, own_logits
 from clipx.types import Embeddings, Progress
 
 
@@ -25,7 +24,7 @@ class ClipTerm(Term):
     def __call__(
         self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        logits = embeddings.scale * embeddings.image @ embeddings.text.T
-        own = torch.arange(len(logits), device=logits.device)
-        both = F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)
+        pairs = embeddings.image, embeddings.text, embeddings.scale
+        images, texts = logsumexp(*pairs, (Sum(dim=1), Sum(dim=0)))
+        both = (images + texts - 2 * own_logits(*pairs)).mean()
         return both / 2 if self.average else both, {}

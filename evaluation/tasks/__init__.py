@@ -1,5 +1,6 @@
 """The tasks that `clipx eval` runs."""
 
+from evaluation.tasks.geometry import Geometry
 from evaluation.tasks.linear_probe import LinearProbe
 from evaluation.tasks.pairs import Pairs
 from evaluation.tasks.retrieval import Retrieval
@@ -11,4 +12,5 @@ TASKS: dict[str, Task] = {
     "linear_probe": LinearProbe(),
     "retrieval": Retrieval(),
     "pairs": Pairs(),
+    "geometry": Geometry(),
 }

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from evaluation.datasets import Labelled
 from evaluation.metrics import class_weights, hits, label_ranks, similarity
+from evaluation.prompts import ENSEMBLE
 from evaluation.tasks.rows import row
 from evaluation.types import FeatureRequest, Features, Kind, Score
 
@@ -27,6 +28,11 @@ def confusion(predicted: Tensor, label: Tensor, classes: int) -> list[list[int]]
     counts = torch.bincount(label * classes + predicted, minlength=classes**2)
     rows: list[list[int]] = counts.view(classes, classes).tolist()
     return rows
+
+
+def _split(dataset: Labelled) -> str:
+    """The split; where the prompts are not the ensemble, with their choice, as they make it another measure."""
+    return SPLIT if dataset.prompts == ENSEMBLE else f"{SPLIT}, prompts {dataset.prompts}"
 
 
 class ZeroShot:
@@ -52,7 +58,7 @@ class ZeroShot:
         if classes > 5:
             measures.insert(1, ("top5", 5, equal))
         rows = [
-            row(self.name, dataset.short, SPLIT, metric, hits(ranks, k), weights, len(label), k / classes)
+            row(self.name, dataset.short, _split(dataset), metric, hits(ranks, k), weights, len(label), k / classes)
             for metric, k, weights in measures
         ]
         matrix = confusion(scores.argmax(dim=1), label, classes)

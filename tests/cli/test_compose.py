@@ -56,6 +56,9 @@ MISTAKES = {
     "eval checkpoint=runs/a=b": "checkpoint=runs/a=b is not of the form key=value",
     "report": "give run directories",
     "report nowhere": "nowhere",
+    "report claims": "give run directories or a folder of runs: clipx report claims",
+    "report claims .": "no run and no claims.json at or below .",
+    "report missing-objects .": ". holds no captions_NAME.json",
     "ls recipe": "ls=recipe is not known; did you mean 'recipes'",
     "check recipe=demo data=flickr8k": "data.root is needed",
 }
@@ -142,3 +145,4 @@ def test_ls_lists_every_table(tmp_path: Path) -> None:
     assert "open_clip:ViT-B-32" in clipx("ls", "towers", cwd=tmp_path).stdout
     assert "flickr8k" in clipx("ls", "data", cwd=tmp_path).stdout
     assert "retrieval" in clipx("ls", "tasks", cwd=tmp_path).stdout
+    assert "SogCLR beats CLIP" in clipx("ls", "claims", cwd=tmp_path).stdout

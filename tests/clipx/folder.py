@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from clipx.config import DataConfig, ModelConfig, RunConfig, TowerConfig, TrainConfig
+from clipx.config import DataConfig, ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
 
 COLOURS = ["red", "green", "blue", "yellow", "white", "black"]
 
@@ -51,7 +51,7 @@ def settings(root: Path, epochs: int = 2, save_every: int = 200, processes: int 
         recipe="test",
         runs=str(root / "runs"),
         data=DataConfig(name="test", source="shards", root=str(root), workers=0),
-        model=ModelConfig(image=TowerConfig(name=tower), text=TowerConfig(name=tower)),
+        model=ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower)),
         objective={"clip": {}},
         train=TrainConfig(epochs=epochs, batch_size=8, save_every=save_every, processes=processes),
     )

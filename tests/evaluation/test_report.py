@@ -129,7 +129,7 @@ def test_standing_is_marked_only_beyond_the_interval(tmp_path: Path) -> None:
         "unknown": [("muted", "-")],
         "lower": [("pill good", "▼ below chance")],
     }
-    assert "2 of 5 headline measures are better than chance beyond the 95% interval, 1 worse" in text
+    assert "2 of 4 headline measures are better than chance beyond the 95% interval, 1 worse" in text
 
 
 def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:

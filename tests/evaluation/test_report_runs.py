@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from clipx.errors import UserError
 from evaluation.run_facts import duration, facts, training_seconds
 from evaluation.runs import find
-from evaluation.summary import group, measures, t_interval, t_quantile
+from evaluation.student import t_interval, t_quantile
+from evaluation.summary import group, measures
 from tests.evaluation.report_runs import log_lines, row, write_lines, write_run
 
 

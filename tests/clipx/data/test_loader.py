@@ -152,7 +152,9 @@ def test_captions_that_are_no_list_of_texts_are_bad_samples(tmp_path: Path, capt
         pairs.pair(0, random.Random(0))
 
 
-@pytest.mark.parametrize(("batch", "world", "message"), [(9, 2, "multiple of the 2"), (41, 1, "larger than the data")])
+@pytest.mark.parametrize(
+    ("batch", "world", "message"), [(9, 2, "multiple of the 2"), (41, 1, "larger than the 40 samples")]
+)
 def test_impossible_batches_are_refused(batch: int, world: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
         sampler(40, batch, world=world)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from clipx.config import ModelConfig, RunConfig, TowerConfig
+from clipx.config import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig
 from clipx.errors import UserError
-from clipx.models import clip, towers
+from clipx.models import clip, open_clip_towers
 from clipx.types import Progress
 
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
@@ -13,8 +13,8 @@ OURS = ["mini-48", "mini-64", "mini-vit-48", "mini-vit-64"]
 
 
 def config(image: str, text: str, pretrained: str | None = None) -> RunConfig:
-    image_tower = TowerConfig(name=f"open_clip:{image}", pretrained=pretrained)
-    return RunConfig(model=ModelConfig(image=image_tower, text=TowerConfig(name=f"open_clip:{text}")))
+    image_tower = ImageTowerConfig(name=f"open_clip:{image}", pretrained=pretrained)
+    return RunConfig(model=ModelConfig(image=image_tower, text=TextTowerConfig(name=f"open_clip:{text}")))
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -74,7 +74,7 @@ def test_the_activation_is_the_one_that_the_weights_were_trained_with(monkeypatc
 
     monkeypatch.setattr("open_clip.create_model", create_model)
     for tag, quick_gelu in (("openai", True), ("laion2b_s34b_b79k", False), (None, False)):
-        towers.create("ViT-B-32", tag, "model", custom_text=False)
+        open_clip_towers.create("ViT-B-32", tag, "model", custom_text=False)
         assert given["force_quick_gelu"] is quick_gelu
 
 

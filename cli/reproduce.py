@@ -1,0 +1,137 @@
+"""`clipx reproduce`: every arm and seed of a recipe is trained and evaluated, then reported; restartable."""
+
+import os
+import sys
+import time
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context, set_start_method
+from pathlib import Path
+
+from cli.compose import compose_eval, compose_run, recipe
+from clipx import runs
+from clipx.config import RunConfig
+from clipx.errors import UserError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run."""
+
+    overrides: list[list[str]]  # of `clipx train`, one list a run; seed by seed, so that early results compare arms
+    jobs: int  # runs at the same time
+    dry: bool  # say what would be run and stop
+    out: Path  # of the report
+
+
+def reproduce(arguments: list[str]) -> None:
+    """See `clipx reproduce --help`.
+
+    Raises:
+        UserError: wrong arguments before anything runs; failed runs after all others are done.
+    """
+    plan = make_plan(arguments)
+    configs = [compose_run(overrides) for overrides in plan.overrides]
+    if plan.dry:
+        for config in configs:
+            print(f"{runs.directory(config)}  {_state(config)}")
+        print(f"{len(configs)} runs, {plan.jobs} at a time; the report goes to {plan.out}")
+        return
+    failures = _run_all(plan, configs)
+
+    from cli.report import report
+
+    done = [str(runs.directory(config)) for config in configs if (runs.directory(config) / "log.jsonl").exists()]
+    if done:
+        report([*done, f"out={plan.out}"])
+    if failures:
+        raise UserError(f"{len(failures)} of {len(configs)} runs failed: {'; '.join(failures)}")
+
+
+def make_plan(arguments: list[str]) -> Plan:
+    """recipe=A[,B] [arms=a,b] [seeds=N] [jobs=N] [dry=true] [out=DIR], and settings for every run."""
+    own = {"recipe": "", "arms": "", "seeds": "", "jobs": "1", "dry": "false", "out": ""}
+    settings = []
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if equals and key in own:
+            own[key] = value.strip("[]")
+        else:
+            settings.append(argument)
+    if not own["recipe"]:
+        raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")
+    names = own["recipe"].split(",")
+    overrides = [one for name in names for one in _of_recipe(name, own["arms"], own["seeds"], settings)]
+    folder = next((s.removeprefix("runs=") for s in settings if s.startswith("runs=")), "runs")
+    return Plan(
+        overrides=overrides,
+        jobs=_count("jobs", own["jobs"]),
+        dry=own["dry"].lower() in ("1", "true", "yes"),
+        out=Path(own["out"] or f"{folder}/{'+'.join(names)}-report"),
+    )
+
+
+def _of_recipe(name: str, chosen: str, seeds: str, settings: list[str]) -> list[list[str]]:
+    found = recipe(name)
+    arms = chosen.split(",") if chosen else list(found.arms)
+    count = _count("seeds", seeds) if seeds else found.seeds
+    by_arm = [[f"arm={arm}"] for arm in arms] or [[]]
+    return [[f"recipe={name}", *arm, f"seed={seed}", *settings] for seed in range(count) for arm in by_arm]
+
+
+def _count(key: str, value: str) -> int:
+    if not value.isdigit() or int(value) < 1:
+        raise UserError(f"{key}={value} must be a whole number, 1 or more")
+    return int(value)
+
+
+def _state(config: RunConfig) -> str:
+    length = f"{config.train.samples} samples" if config.train.samples is not None else f"{config.train.epochs} epochs"
+    evaluated = (runs.directory(config) / "results.jsonl").exists()
+    return f"{length}, {config.train.batch_size} a step{', evaluated' if evaluated else ''}"
+
+
+def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:
+    """Trains and evaluates; returns a line for each run that failed."""
+    cores = len(os.sched_getaffinity(0))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // plan.jobs)))  # inherited by the pool's processes
+    failures: list[str] = []
+    start = time.monotonic()
+    with ProcessPoolExecutor(plan.jobs, mp_context=get_context("spawn"), initializer=_fork_loaders) as pool:
+        waiting: dict[Future[str], RunConfig] = {
+            pool.submit(run_one, overrides): config for overrides, config in zip(plan.overrides, configs, strict=True)
+        }
+        for number, future in enumerate(as_completed(waiting), start=1):
+            name = runs.directory(waiting[future])
+            try:
+                said = future.result()
+            except UserError as error:
+                said = f"failed: {error}"
+                failures.append(f"{name}: {error}")
+            left = (time.monotonic() - start) / number * (len(configs) - number)
+            print(f"{number}/{len(configs)} {name} {said}, about {left / 60:.0f} min left", file=sys.stderr, flush=True)
+    return failures
+
+
+def _fork_loaders() -> None:
+    """A spawned process spawns its loaders too, and each of those would import torch again."""
+    set_start_method("fork", force=True)
+
+
+def run_one(overrides: list[str]) -> str:
+    """Trains and evaluates one run in this process, which belongs to the pool; its output goes to RUN/output.log."""
+    from cli.evaluate import evaluate
+    from cli.launch import train
+
+    config = compose_run(overrides)
+    run = runs.directory(config)
+    run.mkdir(parents=True, exist_ok=True)
+    with (run / "output.log").open("a") as output:
+        sys.stdout.flush(), sys.stderr.flush()
+        os.dup2(output.fileno(), 1), os.dup2(output.fileno(), 2)
+    start = time.monotonic()
+    train(config)
+    trained = time.monotonic()
+    if config.data.evaluation:
+        evaluate(compose_eval([f"checkpoint={run}"]))
+    return f"trained {trained - start:.0f} s, evaluated {time.monotonic() - trained:.0f} s"

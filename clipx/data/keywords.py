@@ -1,0 +1,57 @@
+"""Keyword labels of captions (paper 2): which one of a list of words a caption contains.
+
+Words count as a whole and whatever their case; a hyphen joins, so that "twenty-one" and "two-storey" are words
+of their own. A caption with two different keywords is labelled 0, as one without any: nothing says which of the
+two the image is about. Words are not interpreted: "two hundred" contains "two".
+"""
+
+import re
+
+from clipx.errors import UserError
+
+CARDINALS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)  # fmt: skip
+# a name of the list stands for its words
+PRESETS = {
+    "numbers": CARDINALS[2:],  # paper 2, section 5
+    "colours": ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white", "grey"),
+    "directions": ("left", "right", "above", "below"),
+}
+HYPHENS = "-\u2010\u2011"
+LETTER = r"[\w\u0300-\u036f]"  # with accents that stand as characters of their own
+# no letter, joined by a hyphen or not; no other part of a decimal, a time or a fraction
+BEFORE = rf"(?<!{LETTER})(?<!{LETTER}[{HYPHENS}])(?<!\d[.,:/])"
+AFTER = rf"(?!{LETTER})(?![{HYPHENS}]{LETTER})(?![.,:/]\d)"
+
+
+class Keywords:
+    """Labels captions with the 1-based index of their keyword."""
+
+    def __init__(self, keywords: list[str], digits: bool) -> None:
+        """
+        Args:
+            keywords: words or phrases; names of PRESETS are replaced by their words.
+            digits: a number in digits counts as the word for it, "2" as "two".
+
+        Raises:
+            UserError: an empty keyword, or one that is given twice.
+        """
+        expanded = [word for name in keywords for word in PRESETS.get(name, (name,))]
+        self.words = [" ".join(word.casefold().split()) for word in expanded]
+        if "" in self.words or len(set(self.words)) < len(self.words):
+            raise UserError(f"data.keywords={keywords} holds an empty word, or the same word twice")
+        self._label = {word: i for i, word in enumerate(self.words, start=1)}
+        if digits:
+            self._label |= {str(n): self._label[word] for n, word in enumerate(CARDINALS) if word in self._label}
+        longest_first = sorted(self._label, key=len, reverse=True)
+        either = "|".join(re.escape(word).replace(r"\ ", r"\s+") for word in longest_first)
+        self._pattern = re.compile(f"{BEFORE}({either}){AFTER}")
+
+    def __call__(self, caption: str) -> int:
+        """The label of a caption: 1 for the first keyword, ...; 0 for no keyword or several different ones."""
+        if not self._label:
+            return 0
+        found = {self._label[" ".join(word.split())] for word in self._pattern.findall(caption.casefold())}
+        return found.pop() if len(found) == 1 else 0

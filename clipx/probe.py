@@ -1,0 +1,115 @@
+"""Geometry while training: gap, uniformity, alignment and margins of the same pairs, every so many steps."""
+
+import random
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from clipx import distributed, geometry
+from clipx.config import RunConfig
+from clipx.data.images import BadSample
+from clipx.data.sampler import split
+from clipx.data.sources import Pairs
+from clipx.data.tokenizer import Tokenizer
+from clipx.data.transforms import evaluation_transform
+from clipx.device import autocast
+from clipx.errors import UserError
+from clipx.models.clip import ClipModel
+from clipx.types import Progress
+
+MARGIN_BATCH = 64  # paper 1 takes margins within batches of 64
+Watch = Callable[[int, Progress], dict[str, dict[str, float]]]  # (steps done, where the run stands)
+
+
+def build(config: RunConfig, pairs: Pairs, tokenizer: Tokenizer, model: ClipModel) -> Watch:
+    """What to ask after each step: {"geometry": values} every `log.geometry_every` steps, else {}; rank 0 only.
+
+    Raises:
+        UserError: no pairs to watch.
+    """
+    every = config.log.geometry_every
+    if not every or distributed.rank() > 0:
+        return lambda steps, progress: {}
+    probe = Probe(config, pairs, tokenizer, model)
+    return lambda steps, progress: {} if steps % every else {"geometry": probe.measure(progress)}
+
+
+class Probe:
+    """Fixed pairs, decoded once without augmentation, and what the model makes of them."""
+
+    def __init__(self, config: RunConfig, pairs: Pairs, tokenizer: Tokenizer, model: ClipModel) -> None:
+        self.model = model
+        self.precision = config.train.precision
+        self.batch_size = config.train.batch_size
+        ids = _chosen(config, len(pairs))
+        transform = evaluation_transform(model.inputs)
+        decoded = [(transform(image), caption) for image, caption in _good(pairs, ids)]
+        if len(decoded) < 2:
+            raise UserError(f"log.geometry_pairs: {len(decoded)} of {len(ids)} pairs are good, 2 are needed")
+        self.images = torch.stack([image for image, _ in decoded])
+        self.texts = tokenizer([caption for _, caption in decoded])
+
+    @torch.no_grad()
+    def measure(self, progress: Progress) -> dict[str, float]:
+        """The geometry now; `loss` is the InfoNCE of the pairs among themselves, whatever the run's objective.
+
+        Features are normalised, also where training does not.
+        """
+        was_training = self.model.training
+        self.model.eval()
+        image, text = self._features()
+        self.model.train(was_training)
+        scale = float(self.model.temperature(progress))
+        logits = scale * image @ text.T
+        own = torch.arange(len(logits), device=logits.device)
+        margins = _margins(image, text)
+        return {
+            "gap": geometry.modality_gap(image, text),
+            "uniformity": geometry.uniformity(image, text),
+            "alignment": geometry.alignment(image, text),
+            "margin_mean": float(margins.mean()),
+            "margin_positive": float((margins > 0).double().mean()),
+            "loss": float(F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2,
+        }
+
+    def _features(self) -> tuple[Tensor, Tensor]:
+        device, size = next(self.model.parameters()).device, self.batch_size
+        images, texts = [], []
+        for pixels, tokens in zip(torch.split(self.images, size), torch.split(self.texts, size), strict=True):
+            with autocast(self.precision, device):
+                images.append(self.model.encode_image(pixels.to(device)))
+                texts.append(self.model.encode_text(tokens.to(device)))
+        return F.normalize(torch.cat(images), dim=-1), F.normalize(torch.cat(texts), dim=-1)
+
+
+def _chosen(config: RunConfig, num_samples: int) -> list[int]:
+    """Ids of the pairs to watch."""
+    train, held_out = split(num_samples, config.data.held_out)
+    if config.log.geometry_on == "held_out":
+        if not len(held_out):
+            raise UserError(
+                f"log.geometry_every={config.log.geometry_every} needs pairs that are not trained on: "
+                "set data.held_out to their share, or log.geometry_on=train"
+            )
+        return [int(i) for i in held_out[: config.log.geometry_pairs]]
+    if config.log.geometry_on != "train":
+        raise UserError(f"log.geometry_on={config.log.geometry_on} is not known; allowed: held_out, train")
+    return random.Random("geometry").sample([int(i) for i in train], min(len(train), config.log.geometry_pairs))
+
+
+def _good(pairs: Pairs, ids: list[int]) -> Iterator[tuple[Image.Image, str]]:
+    for sample_id in ids:
+        try:
+            yield pairs.pair(sample_id, random.Random(sample_id))
+        except BadSample:
+            continue
+
+
+def _margins(image: Tensor, text: Tensor) -> Tensor:
+    """Margins of paper 1 within batches of MARGIN_BATCH; a shorter last one is left out if there are others."""
+    batches = list(zip(torch.split(image, MARGIN_BATCH), torch.split(text, MARGIN_BATCH), strict=True))
+    whole = [b for b in batches if len(b[0]) == MARGIN_BATCH] or batches
+    return torch.cat([geometry.margins(i, t) for i, t in whole])

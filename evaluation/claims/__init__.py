@@ -1,0 +1,1 @@
+"""What the five papers claim (`table`), the rule (`verdict`), and runs held against both (`evidence`)."""

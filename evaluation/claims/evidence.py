@@ -1,0 +1,164 @@
+"""From run directories to the findings on a claim: runs by recipe, arm and seed, compared seed by seed."""
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clipx.errors import UserError
+from evaluation.claims.table import CLAIMS
+from evaluation.claims.types import ANY, Claim, Finding, Outcome, Part, Verdict
+from evaluation.claims.verdict import judge, overall
+from evaluation.runs import Run
+
+Seeds = dict[int, Run]
+VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "undecided", "not run")
+RECIPES = {recipe for claim in CLAIMS for recipe in claim.recipes}
+HISTOGRAM = "missing_objects.json"  # written by `clipx report missing-objects`
+STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that verdicts are made from."""
+
+    runs: dict[str, dict[str, Seeds]]  # recipe -> arm -> seed -> run
+    stated: dict[str, list[Finding]]  # claim -> what a program found
+    left_out: list[str]  # runs that could not be told apart, in words
+    missing_objects: list[int] | None = None  # pairs by missing kinds of object (paper 1, figure 4)
+
+
+def gather(runs: list[Run], paths: list[Path]) -> Evidence:
+    """Runs by config.yaml's recipe, arm and seed, and every claims.json at or below `paths`.
+
+    Raises:
+        UserError: a claims.json is damaged.
+    """
+    candidates: dict[tuple[str, str, int], list[Run]] = {}
+    for run in runs:
+        recipe, arm = str(run.config.get("recipe") or ""), str(run.config.get("arm") or "")
+        candidates.setdefault((recipe, arm, run.seed), []).append(run)
+    found: dict[str, dict[str, Seeds]] = {}
+    left_out = []
+    for (recipe, arm, seed), same in candidates.items():
+        # a run with further overrides has another name: it is not what the recipe says
+        usual = "-".join(filter(None, (recipe, arm)))
+        chosen = [run for run in same if run.name == usual] or same
+        if len(chosen) == 1:
+            found.setdefault(recipe, {}).setdefault(arm, {})[seed] = chosen[0]
+        elif recipe in RECIPES:
+            folders = ", ".join(str(run.path) for run in chosen)
+            left_out.append(f"left out, as all are recipe={recipe} arm={arm or '-'} seed={seed}: {folders}")
+    return Evidence(found, _stated(paths), left_out, _missing_objects(paths))
+
+
+def _files(paths: list[Path], name: str) -> list[Path]:
+    found = {(Path(folder) / name).resolve() for path in paths for folder, _, names in os.walk(path) if name in names}
+    return sorted(found)
+
+
+def _stated(paths: list[Path]) -> dict[str, list[Finding]]:
+    stated: dict[str, list[Finding]] = {}
+    for file in _files(paths, STATED):
+        for claim, finding in _read_stated(file):
+            stated.setdefault(claim, []).append(finding)
+    return stated
+
+
+def _missing_objects(paths: list[Path]) -> list[int] | None:
+    for file in _files(paths, HISTOGRAM):
+        try:
+            return [int(count) for count in json.loads(file.read_text())["histogram"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{file} is damaged ({error!r}): delete it and run its command again") from error
+    return None
+
+
+def _read_stated(file: Path) -> list[tuple[str, Finding]]:
+    """[{claim, statement, measured, expected, verdict}]; measured and expected are numbers or texts."""
+    try:
+        return [(str(entry["claim"]), _stated_finding(entry)) for entry in json.loads(file.read_text())]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file} is damaged ({error!r}): delete it and run its command again") from error
+
+
+def _stated_finding(entry: dict[str, Any]) -> Finding:
+    verdict = next((known for known in VERDICTS if known == entry["verdict"]), None)
+    if verdict is None:
+        raise ValueError(f"verdict {entry['verdict']!r} is not one of {', '.join(VERDICTS)}")
+    note = f"measured {_short(entry['measured'])}, expected {_short(entry['expected'])}"
+    return Finding(str(entry["statement"]), verdict, note=note)
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
+    """Every claim at every scale; a claim that was run at none has one outcome, `not run`."""
+    found = []
+    for claim in claims:
+        if claim.program:
+            found.append(_stated_outcome(claim, evidence))
+            continue
+        of_recipes = [assess(claim, recipe, evidence) for recipe in claim.recipes]
+        run = [outcome for outcome in of_recipes if outcome.verdict != "not run"]
+        found += run or of_recipes[-1:]  # the last recipe is the small one: what to start with
+    return found
+
+
+def _stated_outcome(claim: Claim, evidence: Evidence) -> Outcome:
+    findings = evidence.stated.get(claim.id) or [Finding(claim.statement, "not run", note=f"run: {claim.program}")]
+    return Outcome(claim, claim.program, overall([f.verdict for f in findings]), findings)
+
+
+def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
+    """The claim at one scale."""
+    arms = evidence.runs.get(recipe, {})
+    findings = [_assess_part(part, recipe, arms) for part in claim.parts]
+    return Outcome(claim, recipe, overall([f.verdict for f in findings]), findings)
+
+
+def _assess_part(part: Part, recipe: str, arms: dict[str, Seeds]) -> Finding:
+    if part.arms == (ANY,):
+        of_any = {seed: run for of_arm in arms.values() for seed, run in of_arm.items()}
+        arms = {ANY: of_any} if of_any else {}
+    there = [arm for arm in part.arms if arm in arms]
+    if len(there) < (part.fewest or len(part.arms)):
+        missing = [arm for arm in part.arms if arm not in arms]
+        arm = "" if missing == [ANY] else f" arm={missing[0]}"
+        return judge(part, [], f"run: clipx train recipe={recipe}{arm} seed=0")
+    pieces = _pieces(part, [arms[arm] for arm in there])
+    complete = [seed for seed, of_arms in pieces.items() if all(all(of_arm) for of_arm in of_arms)]
+    effects = [part.effect(_means(pieces, seed, complete)) for seed in complete]
+    known = [effect for effect in effects if math.isfinite(effect)]
+    if not known:
+        return judge(
+            part, [], f"no seed has the numbers of all arms; clipx eval checkpoint={_lacking(part, arms).path}"
+        )
+    return judge(part, known, "" if len(there) == len(part.arms) else f"{len(there)} of {len(part.arms)} arms")
+
+
+def _lacking(part: Part, arms: dict[str, Seeds]) -> Run:
+    """The first run without one of the measures, or just the first: seeds that no two arms share."""
+    runs = [run for arm in part.arms for run in arms.get(arm, {}).values()]
+    return next((run for run in runs if not all(m.read(run) for m in part.measures)), runs[0])
+
+
+def _pieces(part: Part, arms: list[Seeds]) -> dict[int, list[list[dict[str, float]]]]:
+    """Seed -> for each arm, for each measure, its pieces; seeds that all arms have."""
+    common = sorted(set.intersection(*(set(of_arm) for of_arm in arms)))
+    return {seed: [[m.read(of_arm[seed]) for m in part.measures] for of_arm in arms] for seed in common}
+
+
+def _means(pieces: dict[int, list[list[dict[str, float]]]], seed: int, complete: list[int]) -> list[tuple[float, ...]]:
+    """Each arm's measures in one seed, over the pieces that all arms have in all complete seeds."""
+    count = len(pieces[seed][0])
+    common = [set.intersection(*(set(of_arm[at]) for s in complete for of_arm in pieces[s])) for at in range(count)]
+    return [tuple(_mean_of(of_arm[at], common[at]) for at in range(count)) for of_arm in pieces[seed]]
+
+
+def _mean_of(values: dict[str, float], keys: set[str]) -> float:
+    return math.fsum(values[key] for key in keys) / len(keys) if keys else math.nan

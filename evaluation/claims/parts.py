@@ -1,0 +1,87 @@
+"""The kinds of comparison that claims are made of. Every effect is of one seed and speaks for the claim."""
+
+import math
+
+from evaluation.claims.types import Measure, Part, Values
+
+
+def more(better: str, worse: str, measure: Measure, least: float = 0.0, what: str = "") -> Part:
+    """`better` minus `worse`."""
+    label = f"{better} − {worse}" + (f", {what}" if what else "")
+    return Part(label, (better, worse), (measure,), lambda v: v[0][0] - v[1][0], least)
+
+
+def extra_gain(gains: tuple[str, str], than: tuple[str, str], measure: Measure, least: float = 0.0) -> Part:
+    """What the first pair gains (first minus second arm) beyond what the second pair gains."""
+    label = f"({gains[0]} − {gains[1]}) − ({than[0]} − {than[1]})"
+
+    def effect(v: Values) -> float:
+        return (v[0][0] - v[1][0]) - (v[2][0] - v[3][0])
+
+    return Part(label, (*gains, *than), (measure,), effect, least)
+
+
+def level(arm: str, measure: Measure, least: float, label: str) -> Part:
+    """The number itself."""
+    return Part(label, (arm,), (measure,), lambda v: v[0][0], least)
+
+
+def below(arm: str, measure: Measure, most: float, label: str) -> Part:
+    """At most `most`: what is left to it."""
+    return Part(f"{label} (left to {most:g})", (arm,), (measure,), lambda v: most - v[0][0], 0.0)
+
+
+def near(arm: str, measure: Measure, centre: float, tolerance: float, label: str) -> Part:
+    """Within `tolerance` of `centre` on both sides: what is left to it."""
+    label = f"{label} within {centre:g} ± {tolerance:g}"
+    return Part(label, (arm,), (measure,), lambda v: tolerance - abs(v[0][0] - centre), 0.0)
+
+
+def often(arm: str, measure: Measure, share: float, label: str) -> Part:
+    """The share of seeds where the number is above 0."""
+    return Part(label, (arm,), (measure,), lambda v: v[0][0], share, interval="share")
+
+
+def no_slower(arm: str, than: str, step_time: Measure, most: float) -> Part:
+    """Time of a step over that of `than`: what is left to `most`."""
+    label = f"step time {arm} / {than} (left to {most:g})"
+    return Part(label, (arm, than), (step_time,), lambda v: most - v[0][0] / v[1][0], 0.0)
+
+
+def rises(arms: tuple[str, ...], x: Measure, y: Measure, least: float, label: str, sign: int = 1) -> Part:
+    """Rank correlation of y with x over arms (at least four of them), or of y with -x."""
+    label = f"rank correlation of {label}"
+    return Part(label, arms, (x, y), lambda v: sign * _correlation(v, 0, 1), least, fewest=4)
+
+
+def unrelated(arms: tuple[str, ...], x: Measure, y: Measure, most: float, label: str) -> Part:
+    """No strong rank correlation over arms, of either sign: what is left to `most`."""
+    label = f"|rank correlation| of {label} (left to {most:g})"
+    return Part(label, arms, (x, y), lambda v: most - abs(_correlation(v, 0, 1)), 0.0, fewest=4)
+
+
+def closer(arms: tuple[str, ...], y: Measure, near: Measure, far: Measure, label: str) -> Part:
+    """How much stronger y is tied to `near` than to `far`, as rank correlations over arms without their sign."""
+
+    def effect(v: Values) -> float:
+        return abs(_correlation(v, 1, 0)) - abs(_correlation(v, 2, 0))
+
+    return Part(label, arms, (y, near, far), effect, 0.0, fewest=4)
+
+
+def _correlation(values: Values, x: int, y: int) -> float:
+    return spearman([of_arm[x] for of_arm in values], [of_arm[y] for of_arm in values])
+
+
+def spearman(x: list[float], y: list[float]) -> float:
+    """Rank correlation; ties share their mean rank; 0 where one side does not vary."""
+    a, b = _ranks(x), _ranks(y)
+    middle = (len(x) - 1) / 2
+    products = [
+        math.fsum((p - middle) * (q - middle) for p, q in zip(*pair, strict=True)) for pair in ((a, b), (a, a), (b, b))
+    ]
+    return products[0] / math.sqrt(products[1] * products[2]) if products[1] * products[2] else 0.0
+
+
+def _ranks(values: list[float]) -> list[float]:
+    return [sum(v < one for v in values) + (sum(v == one for v in values) - 1) / 2 for one in values]

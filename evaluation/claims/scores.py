@@ -1,0 +1,20 @@
+"""The papers' measures by name. Without a list of data sets: the mean over all that the compared runs share."""
+
+from evaluation.claims.measures import Score, Together
+
+BOTH_R1 = ("image_to_text_recall@1", "text_to_image_recall@1")
+BOTH_WAYS = tuple(f"{way}_recall@{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10))
+COUNTING = ("scenescount", "clevr", "clevrv10", "clevrcount", "clevrcountall", "clevrcounts")
+
+ZEROSHOT = Score("zeroshot", ("top1",))
+PROBE = Score("linear_probe", ("top1",))
+RECALL_1 = Score("retrieval", BOTH_R1)
+RECALL_MEAN = Score("retrieval", BOTH_WAYS)  # of R@1, 5, 10 both ways, as paper 1 has it
+RECALL_1_AND_ZEROSHOT = Together((RECALL_1, ZEROSHOT))  # paper 3's mean
+COUNT = Score("zeroshot", ("top1",), datasets=COUNTING)
+OTHERS = Score("zeroshot", ("top1",), without=COUNTING)
+PAIR_ACCURACY = Score("pairs", ("pair_accuracy",))
+GAP = Score("geometry", ("gap",))
+UNIFORMITY = Score("geometry", ("uniformity",))
+MARGIN = Score("geometry", ("margin_mean",))
+MARGINS_ABOVE_0 = Score("geometry", ("margin_positive",))

@@ -1,0 +1,203 @@
+"""The three kinds of evaluation sets, whatever their layout on disk; a layout's file builds one of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from PIL.Image import Image
+from torch import Tensor
+
+from clipx.errors import UserError
+from clipx.tables import lookup
+from evaluation import prompts
+from evaluation.folder import content_hash
+from evaluation.types import Kind, Settings, View
+
+
+@dataclass
+class Split:
+    """Images with a class each."""
+
+    images: Sequence[Image]
+    label: Tensor  # int64 [n]
+    fingerprint: str  # of the images' content
+
+
+class Labelled:
+    """Images with a class each, the classes' names and prompt templates."""
+
+    kind: Kind = "labelled"
+
+    def __init__(
+        self,
+        spec: str,
+        short: str,
+        classnames: list[str],
+        templates: prompts.Templates,
+        readers: Mapping[str, Callable[[], Split]],
+        settings: Settings,
+    ) -> None:
+        """`readers` open a split each, on first use.
+
+        Raises:
+            UserError: no class names, no prompt, or a prompt without {c}.
+        """
+        self.name = spec
+        self.short = short
+        self.classnames = classnames
+        self.templates = prompts.choose(templates, settings.prompts)
+        prompts.check(spec, classnames, self.templates)
+        self.prompts = settings.prompts
+        self.splits = tuple(readers)
+        self._readers = readers
+        self._opened: dict[str, Split] = {}
+
+    def labels(self, split: str) -> Tensor:
+        """int64 [n], in 0..len(classnames)-1.
+
+        Raises:
+            UserError: a label that has no class name.
+        """
+        return self._split(split).label
+
+    def images(self, split: str) -> Sequence[Image]:
+        """Decoded on access; UserError naming a damaged one."""
+        return self._split(split).images
+
+    def texts(self, split: str, view: View) -> list[str]:
+        """The prompts class by class: all templates of class 0, then of class 1, ..."""
+        assert view == "prompts", view
+        return [template.replace("{c}", name) for name in self.classnames for template in self.templates]
+
+    def fingerprint(self, split: str, view: View) -> str:
+        """Of the split's images, or of the prompts."""
+        return self._split(split).fingerprint if view == "images" else content_hash(self.texts(split, view))
+
+    def hashes(self, split: str) -> dict[str, str]:
+        """What a score on this split depends on beside the features."""
+        return {
+            "classnames": content_hash(self.classnames),
+            "templates": content_hash(self.templates),
+            "labels": content_hash(self.labels(split).tolist()),
+        }
+
+    def _split(self, split: str) -> Split:
+        if split not in self._opened:
+            opened = lookup(self._readers, split, f"datasets={self.name} split")()
+            self._check(split, opened.label)
+            self._opened[split] = opened
+        return self._opened[split]
+
+    def _check(self, split: str, label: Tensor) -> None:
+        if len(label) == 0:
+            raise UserError(f"datasets={self.name}: its {split} split holds no images")
+        low, high, names = int(label.min()), int(label.max()), len(self.classnames)
+        if low < 0 or high >= names:
+            raise UserError(
+                f"datasets={self.name}: {split} labels are {low}..{high}, but there are {names} class names"
+            )
+
+
+class Captioned:
+    """Images with any number of captions each."""
+
+    kind: Kind = "captioned"
+
+    def __init__(
+        self,
+        spec: str,
+        short: str,
+        split: str,
+        images: Sequence[Image],
+        captions: list[list[str]],
+        fingerprint: str,
+        settings: Settings,
+    ) -> None:
+        """`captions` of each image; `fingerprint` of the images' content.
+
+        Raises:
+            UserError: there is no caption.
+        """
+        if not any(captions):
+            raise UserError(f'datasets={spec}: no sample has a caption, neither .json with "captions" nor .txt')
+        self.name = spec
+        self.short = short
+        self.splits: tuple[str, ...] = (split,)
+        self.protocol = settings.protocol
+        self.pools = settings.pools
+        self._images = images
+        self._captions = captions
+        self._fingerprint = fingerprint
+
+    def images(self, split: str) -> Sequence[Image]:
+        """Decoded on access; UserError naming a damaged one."""
+        return self._images
+
+    def texts(self, split: str, view: View) -> list[str]:
+        """All captions, image by image."""
+        assert view == "captions", view
+        return [caption for captions in self._captions for caption in captions]
+
+    def image_of_caption(self, split: str) -> Tensor:
+        """int64 [captions], the image of each caption."""
+        counts = torch.tensor([len(captions) for captions in self._captions])
+        return torch.arange(len(counts)).repeat_interleave(counts)
+
+    def fingerprint(self, split: str, view: View) -> str:
+        """Of the images, or of the captions."""
+        return self._fingerprint if view == "images" else content_hash(self._captions)
+
+    def hashes(self, split: str) -> dict[str, str]:
+        """What a score depends on beside the features; the protocol and pools by name."""
+        found = {"captions": content_hash(self._captions), "protocol": self.protocol}
+        return found | ({"pools": ",".join(map(str, self.pools))} if self.pools else {})
+
+
+class Pairs:
+    """Minimal pairs: two images and two captions that differ in one visual pattern, the category."""
+
+    kind: Kind = "pairs"
+
+    def __init__(
+        self,
+        spec: str,
+        short: str,
+        split: str,
+        images: Sequence[Image],
+        captions: list[str],
+        categories: list[str],
+        fingerprint: str,
+    ) -> None:
+        """Images and captions 2p and 2p+1 are those of pair p, whose category is `categories[p]`."""
+        assert len(images) == len(captions) == 2 * len(categories)
+        self.name = spec
+        self.short = short
+        self.splits: tuple[str, ...] = (split,)
+        self._images = images
+        self._captions = captions
+        self._categories = categories
+        self._fingerprint = fingerprint
+
+    def images(self, split: str) -> Sequence[Image]:
+        """Images 2p and 2p+1 are those of pair p; UserError naming a damaged one."""
+        return self._images
+
+    def texts(self, split: str, view: View) -> list[str]:
+        """Captions 2p and 2p+1 are those of pair p."""
+        assert view == "captions", view
+        return self._captions
+
+    def categories(self, split: str) -> list[str]:
+        """[P], the visual pattern of each pair."""
+        return self._categories
+
+    def fingerprint(self, split: str, view: View) -> str:
+        """Of the images, or of the captions."""
+        return self._fingerprint if view == "images" else content_hash(self._captions)
+
+    def hashes(self, split: str) -> dict[str, str]:
+        """What a score depends on beside the features."""
+        return {"captions": content_hash(self._captions), "categories": content_hash(self._categories)}
+
+
+AnyDataset = Labelled | Captioned | Pairs

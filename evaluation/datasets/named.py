@@ -1,0 +1,224 @@
+"""The data sets that are known by name, in the layouts in which they are published, below one folder `root`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from clipx.errors import UserError
+from clipx.tables import lookup
+from evaluation import prompts
+from evaluation.datasets import folders, vision
+from evaluation.datasets.clevr import open_clevr
+from evaluation.datasets.karpathy import open_karpathy
+from evaluation.datasets.kinds import AnyDataset, Labelled, Split
+from evaluation.datasets.mmvp import open_mmvp
+from evaluation.types import Settings
+
+Reader = Callable[[str, Path, str, int], Split]  # spec, root, part, number of classes
+
+
+@dataclass(frozen=True)
+class Classes:
+    """A set of images with classes."""
+
+    what: str  # for `clipx ls data`
+    parts: dict[str, str]  # split -> a file or folder below root that is there when the split is
+    read: Reader
+    prompts: str  # key of the prompt tables
+    names: str = ""  # key of the class-name table; "" where the data name their classes
+    part_of: dict[str, str] = field(default_factory=dict)  # split -> its name in the data, where that differs
+    get: str = ""  # where it comes from, if `clipx data pull` cannot get it
+
+    def open(self, name: str, spec: str, root: Path, settings: Settings) -> Labelled:
+        """Raises UserError when no test split is there, or one does not have the layout."""
+        require(spec, name, root, self.parts["test"], self.get)
+        names = prompts.classnames(self.names) if self.names else vision.classnames(spec, root, name)
+        readers = {
+            split: partial(self.read, spec, root, self.part_of.get(split, split), len(names))
+            for split, marker in self.parts.items()
+            if (root / marker).exists()
+        }
+        return Labelled(spec, name, names, prompts.of(self.prompts), readers, settings)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A set whose layout has a file of its own."""
+
+    what: str
+    place: str  # file or folder below root
+    layout: Callable[[str, Path, Settings], AnyDataset]
+    get: str = ""
+
+    def open(self, name: str, spec: str, root: Path, settings: Settings) -> AnyDataset:
+        """Raises UserError when it is not there or does not have the layout."""
+        require(spec, name, root, self.place, self.get)
+        opened = self.layout(spec, root / self.place, settings)
+        opened.short = name
+        return opened
+
+
+def _torchvision(
+    what: str, name: str, key: str, parts: dict[str, str], read: Callable[..., Split], names: str = "", get: str = ""
+) -> Classes:
+    def reader(spec: str, root: Path, part: str, classes: int) -> Split:
+        return read(spec, root, name, part, classes)
+
+    return Classes(what, parts, reader, key, names, get=get)
+
+
+def _imagenetv2(spec: str, root: Path, part: str, classes: int) -> Split:
+    return folders.imagenetv2(spec, root / V2, classes)
+
+
+V2 = "imagenetv2-matched-frequency-format-val"
+C10, C100, STL = "cifar-10-batches-py", "cifar-100-python", "stl10_binary"
+AIRCRAFT, CALTECH = "fgvc-aircraft-2013b/data/images_variant_", "caltech101/101_ObjectCategories"
+KARPATHY = "the splits from cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip"
+
+NAMED: dict[str, Classes | Placed] = {
+    "imagenet": Classes(
+        "1,000 classes, tested on the 50,000 validation images",
+        {"train": "imagenet/train", "test": "imagenet/val"},
+        folders.imagenet,
+        "imagenet1k",
+        "imagenet1k",
+        {"test": "val"},
+        "the ILSVRC 2012 archives from image-net.org, a folder per WordNet id in imagenet/train and imagenet/val",
+    ),
+    "imagenetv2": Classes(
+        "10,000 matched-frequency images",
+        {"test": V2},
+        _imagenetv2,
+        "imagenet1k",
+        "imagenet1k",
+        get="`hf download vaishaal/ImageNetV2 imagenetv2-matched-frequency.tar.gz --repo-type dataset`, unpacked",
+    ),
+    "cifar10": _torchvision("10 classes, 32 px", "cifar10", "cifar10", {"train": C10, "test": C10}, vision.arrays),
+    "cifar100": _torchvision(
+        "100 classes, 32 px", "cifar100", "cifar100", {"train": C100, "test": C100}, vision.arrays
+    ),
+    "stl10": _torchvision("10 classes, 96 px", "stl10", "stl10", {"train": STL, "test": STL}, vision.arrays),
+    "food101": _torchvision(
+        "101 dishes",
+        "food101",
+        "food101",
+        {"train": "food-101/meta/train.json", "test": "food-101/meta/test.json"},
+        vision.files,
+    ),
+    "caltech101": Classes(
+        "102 classes, per class; split drawn by us, 30 a class train",
+        {"train": CALTECH, "test": CALTECH},
+        folders.caltech101,
+        "caltech101",
+        "caltech101",
+    ),
+    "cars": _torchvision(
+        "196 models",
+        "cars",
+        "cars",
+        {"train": "stanford_cars/cars_train", "test": "stanford_cars/cars_test"},
+        vision.files,
+        get="`hf download clip-benchmark/wds_cars --repo-type dataset --local-dir DIR`, then datasets=[wds:DIR]",
+    ),
+    "aircraft": _torchvision(
+        "100 variants, per class",
+        "aircraft",
+        "fgvc_aircraft",
+        {part: f"{AIRCRAFT}{part}.txt" for part in ("train", "val", "test")},
+        vision.files,
+    ),
+    "flowers102": _torchvision(
+        "102 flowers, per class",
+        "flowers102",
+        "flowers",
+        dict.fromkeys(("train", "val", "test"), "flowers-102/jpg"),
+        vision.files,
+        "flowers",
+    ),
+    "eurosat": _torchvision(
+        "10 kinds of land use; split drawn by us",
+        "eurosat",
+        "eurosat",
+        dict.fromkeys(("train", "test"), "eurosat/2750"),
+        vision.drawn,
+        "eurosat",
+    ),
+    "dtd": _torchvision(
+        "47 textures",
+        "dtd",
+        "dtd",
+        {part: f"dtd/dtd/labels/{part}1.txt" for part in ("train", "val", "test")},
+        vision.files,
+    ),
+    "pets": _torchvision(
+        "37 breeds, per class",
+        "pets",
+        "pets",
+        {"train": "oxford-iiit-pet/annotations/trainval.txt", "test": "oxford-iiit-pet/annotations/test.txt"},
+        vision.pets,
+        "pets",
+    ),
+    "sun397": _torchvision(
+        "397 scenes; split drawn by us",
+        "sun397",
+        "sun397",
+        dict.fromkeys(("train", "val", "test"), "SUN397"),
+        vision.drawn,
+    ),
+    "clevr_count": Placed("3 to 10 objects, tested on CLEVR's validation images", "clevr/CLEVR_v1.0", open_clevr),
+    "mscoco": Placed(
+        "5,000 images, 5 captions or more",
+        "mscoco/dataset_coco.json",
+        open_karpathy,
+        f"val2014 from cocodataset.org in mscoco/, {KARPATHY}",
+    ),
+    "flickr30k": Placed(
+        "1,000 images, 5 captions",
+        "flickr30k/dataset_flickr30k.json",
+        open_karpathy,
+        f"flickr30k-images (on request, shannon.cs.illinois.edu) in flickr30k/, {KARPATHY}",
+    ),
+    "flickr8k": Placed(
+        "1,000 images, 5 captions",
+        "flickr8k/dataset_flickr8k.json",
+        open_karpathy,
+        f"Flicker8k_Dataset in flickr8k/, {KARPATHY}",
+    ),
+    "mmvp": Placed(
+        "135 minimal pairs, 9 visual patterns",
+        "MMVP_VLM",
+        open_mmvp,
+        "`hf download MMVP/MMVP_VLM --repo-type dataset --local-dir ROOT/MMVP_VLM`",
+    ),
+}
+
+
+def require(spec: str, name: str, root: Path, marker: str, get: str) -> None:
+    """Raises UserError when `root/marker` is not there, with what gets it."""
+    if not (root / marker).exists():
+        how = (
+            f"it comes from {get.replace('ROOT', str(root))}"
+            if get
+            else f"`clipx data pull {name} root={root}` gets it"
+        )
+        raise UserError(f"datasets={spec}: no {root / marker}; {how}")
+
+
+def opener(name: str) -> Callable[[str, Path, Settings], AnyDataset]:
+    """Opens the set `name` below a root."""
+    return partial(NAMED[name].open, name)
+
+
+def pull(name: str, root: Path) -> None:
+    """Downloads a set to where `eval` looks for it, by torchvision.
+
+    Raises:
+        UserError: it cannot be downloaded this way; says where it comes from.
+    """
+    known = lookup(NAMED, name, "data pull")
+    if name not in vision.DOWNLOADS:
+        raise UserError(f"{name} cannot be pulled: {known.get.replace('ROOT', str(root))}")
+    root.mkdir(parents=True, exist_ok=True)
+    vision.DOWNLOADS[name](str(root))

@@ -1,0 +1,44 @@
+"""`kind:FOLDER` -> a data set."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from clipx.errors import UserError
+from clipx.tables import lookup
+from evaluation.datasets.clevr import open_clevr
+from evaluation.datasets.coco import open_coco
+from evaluation.datasets.karpathy import open_karpathy
+from evaluation.datasets.kinds import AnyDataset
+from evaluation.datasets.named import NAMED, opener
+from evaluation.datasets.shards import open_captions, open_hub, open_pairs, open_wds
+from evaluation.types import DEFAULTS, Settings
+
+LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
+    "wds": open_wds,
+    "hf": open_hub,
+    "captions": open_captions,
+    "pairs": open_pairs,
+    "karpathy": open_karpathy,
+    "coco": open_coco,
+    "clevr": open_clevr,
+}
+PROTOCOLS = {"corrected": "hits are counted as they are", "paper": "with the floor of paper 1's evaluator"}
+KINDS = LAYOUTS | {name: opener(name) for name in NAMED}
+
+
+def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
+    """The evaluation data set `kind:PLACE`; of a named set, PLACE is the folder in which all such sets lie.
+
+    Raises:
+        UserError: no such kind or place, a layout file or split is missing, captions or class names are.
+    """
+    lookup(PROTOCOLS, settings.protocol, "protocol")
+    kind, colon, place = spec.partition(":")
+    if not (colon and place):
+        raise UserError(f"datasets={spec}: expected kind:FOLDER, kind one of {', '.join(KINDS)}")
+    return lookup(KINDS, kind, "datasets kind")(spec, Path(place).expanduser(), settings)
+
+
+def locate(spec: str, root: str) -> str:
+    """`NAME` of a named set -> `NAME:root`; anything else as it is."""
+    return f"{spec}:{root}" if spec in NAMED else spec

@@ -1,0 +1,107 @@
+"""The report's part on the papers: verdicts on their claims, their tables, their figures."""
+
+from evaluation import paper_tables, report_geometry
+from evaluation.claims.evidence import Evidence, outcomes
+from evaluation.claims.table import CLAIMS
+from evaluation.claims.types import Finding, Outcome, Verdict
+from evaluation.document import Block, Cell, Details, Figures, Section, Table, Text, Tone
+from evaluation.published import TABLES
+from evaluation.summary import Group
+
+TONES: dict[Verdict, Tone] = {"holds": "good", "does not hold": "bad", "undecided": "muted", "not run": "muted"}
+SIGNS: dict[Verdict, str] = {
+    "holds": "▲ holds",
+    "does not hold": "▼ does not hold",
+    "undecided": "● undecided",
+    "not run": "not run",
+}
+RULE = (
+    "Effects point in the claim's direction and are differences between runs of the same seed. A claim holds where "
+    "the whole 95% interval lies above the smallest effect of interest, does not hold where it lies below, and is "
+    "undecided otherwise or with fewer than three seeds."
+)
+COLUMNS = ["Claim", "Statement", "At", "Verdict", "Effect", "95% interval", "More than", "Seeds", "Published"]
+
+
+def sections(evidence: Evidence, groups: list[Group]) -> list[Section]:
+    """Claims, tables and figures; short where no run bears on any claim."""
+    found = outcomes(CLAIMS, evidence)
+    run = [outcome for outcome in found if outcome.verdict != "not run"]
+    bears = bool(run) or any(table.recipe in evidence.runs for table in TABLES)
+    drawn = report_geometry.figures(groups, evidence)
+    return [
+        Section("Claims of the papers", [*_claims(run), *_not_run(found, run), *_left_out(evidence)]),
+        Section("The papers' tables", paper_tables.blocks(evidence) if bears else []),
+        Section("The papers' figures", [Figures(drawn)] if drawn else []),
+    ]
+
+
+def lead(evidence: Evidence) -> str:
+    """One sentence for the first screen; empty where nothing was run."""
+    found = outcomes(CLAIMS, evidence)
+    parts = []
+    for verdict, words in (("holds", "hold"), ("does not hold", "do not"), ("undecided", "are undecided")):
+        ids = [outcome.claim.id for outcome in found if outcome.verdict == verdict]
+        if ids:
+            parts.append(f"{len(ids)} {words} ({', '.join(ids)})")
+    return f" Of the papers' claims, {'; '.join(parts)}." if parts else ""
+
+
+def _claims(run: list[Outcome]) -> list[Block]:
+    if not run:
+        return []
+    parts = [row for outcome in run if len(outcome.findings) > 1 for row in _parts(outcome)]
+    inner: list[Block] = [Text(RULE, "muted"), Table(COLUMNS, [_row(outcome) for outcome in run])]
+    if parts:
+        columns = ["Claim", "Part", *COLUMNS[3:8]]
+        inner.append(Details("Parts of the claims that have several", [Table(columns, parts)], open=True))
+    return inner
+
+
+def _row(outcome: Outcome) -> list[Cell]:
+    claim, single = outcome.claim, outcome.findings[0] if len(outcome.findings) == 1 else None
+    numbers = _numbers(single) if single else [Cell("")] * 4
+    statement = Cell(claim.statement, note=single.note if single else f"{len(outcome.findings)} parts, below")
+    verdict = Cell(SIGNS[outcome.verdict], tone=TONES[outcome.verdict])
+    return [_id(claim.id), statement, Cell(outcome.recipe), verdict, *numbers, Cell(claim.published)]
+
+
+def _parts(outcome: Outcome) -> list[list[Cell]]:
+    return [
+        [
+            _id(outcome.claim.id),
+            Cell(finding.label, note=finding.note),
+            Cell(SIGNS[finding.verdict], tone=TONES[finding.verdict]),
+            *_numbers(finding),
+        ]
+        for finding in outcome.findings
+    ]
+
+
+def _id(number: str) -> Cell:
+    paper, _, place = number.partition(".")
+    return Cell(number, int(paper) + int(place) / 100)
+
+
+def _numbers(finding: Finding) -> list[Cell]:
+    effect = Cell("") if finding.effect is None else Cell(f"{finding.effect:.4f}", finding.effect)
+    interval = Cell("")
+    if finding.low is not None and finding.high is not None:
+        interval = Cell(f"{finding.low:.4f} – {finding.high:.4f}", finding.low)
+    least = Cell("") if finding.least is None else Cell(f"{finding.least:g}", finding.least)
+    return [effect, interval, least, Cell(str(finding.seeds), finding.seeds) if finding.seeds else Cell("")]
+
+
+def _not_run(found: list[Outcome], run: list[Outcome]) -> list[Block]:
+    others = [outcome for outcome in found if outcome not in run]
+    if not others:
+        return []
+    rows = [
+        [_id(o.claim.id), Cell(o.claim.statement), Cell(o.findings[0].note), Cell(o.claim.published)] for o in others
+    ]
+    table = Table(["Claim", "Statement", "What to type", "Published"], rows)
+    return [Details(f"{len(others)} claims that these runs say nothing about", [table])]
+
+
+def _left_out(evidence: Evidence) -> list[Block]:
+    return [Text(line, "muted") for line in evidence.left_out]

@@ -1,0 +1,71 @@
+"""`clipx report claims` from directories: what is printed, and which run counts where two could."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cli.report import report
+from clipx.errors import UserError
+from evaluation.claims.evidence import gather
+from evaluation.runs import find
+from tests.evaluation.claims.synthetic import run, write
+
+
+def write_arms(root: Path) -> None:
+    for seed in range(3):
+        for arm, value in (("clip", 0.5), ("clip_reg", 0.6)):
+            write(root, run("clip_reg_mini", arm, seed, {("zeroshot", "s", "top1"): value + 0.001 * seed}))
+
+
+def test_verdicts_are_printed_with_effect_interval_and_seeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    write_arms(tmp_path)
+    report(["claims", str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if line.strip().startswith("1.5 ")]
+    assert line.split()[-7:] == ["0.1000", "0.1000", "..", "0.1000", "0.005", "3", "holds"]
+    assert sum("not run" in line for line in lines) > 30
+
+
+def test_a_run_with_other_settings_does_not_replace_the_recipes_own(tmp_path: Path) -> None:
+    own = run("clip_reg_mini", "clip", 0, {})
+    other = replace(own, name="clip_reg_mini-clip-short", path=tmp_path / "other")
+    for runs in ([own, other], [other, own]):
+        assert gather(runs, []).runs["clip_reg_mini"]["clip"][0] is own
+
+
+def test_runs_that_cannot_be_told_apart_do_not_count_and_are_named(tmp_path: Path) -> None:
+    twins = [replace(run("clip_reg_mini", "clip", 0, {}), name=name, path=tmp_path / name) for name in "ab"]
+    found = gather(twins, [])
+    assert found.runs == {}
+    assert found.left_out == [
+        f"left out, as all are recipe=clip_reg_mini arm=clip seed=0: {tmp_path / 'a'}, {tmp_path / 'b'}"
+    ]
+
+
+def test_what_programs_state_is_read_and_damage_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stated = (
+        '[{"claim": "3.3", "statement": "q up to a constant", "measured": 0.99, "expected": 0.9, "verdict": "holds"}]'
+    )
+    (tmp_path / "theory" / "popularity").mkdir(parents=True)
+    file = tmp_path / "theory" / "popularity" / "claims.json"
+    file.write_text(stated)
+    assert [f.verdict for f in gather([], [tmp_path]).stated["3.3"]] == ["holds"]
+    report(["claims", str(tmp_path)])
+    assert "holds" in capsys.readouterr().out
+    for damaged in ("{", stated.replace("holds", "surely"), stated.replace("claim", "id")):
+        file.write_text(damaged)
+        with pytest.raises(UserError, match=r"claims\.json is damaged"):
+            gather([], [tmp_path])
+
+
+def test_directories_are_read_as_they_were_written(tmp_path: Path) -> None:
+    write_arms(tmp_path)
+    evidence = gather(find([tmp_path]), [tmp_path])
+    assert {arm: sorted(seeds) for arm, seeds in evidence.runs["clip_reg_mini"].items()} == {
+        "clip": [0, 1, 2],
+        "clip_reg": [0, 1, 2],
+    }

@@ -1,0 +1,49 @@
+"""What the tests of the terms share: small batches, a call with the usual settings, gradients."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clipx import objectives
+from clipx.types import Embeddings, Loss, Progress
+
+START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
+Terms = dict[str, dict[str, object]]
+
+
+def random_pairs(B: int, E: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Unit vectors image and text [B, E], float64."""
+    generator = torch.Generator().manual_seed(seed)
+    image, text = torch.randn(2, B, E, generator=generator, dtype=torch.float64)
+    return F.normalize(image, dim=-1), F.normalize(text, dim=-1)
+
+
+def embed(
+    image: Tensor, text: Tensor, scale: float | Tensor, label: list[int] | None = None, bias: float | None = None
+) -> Embeddings:
+    """Embeddings in the dtype of the image; no label by default."""
+    B, dtype = len(image), image.dtype
+    return Embeddings(
+        image=image,
+        text=text,
+        scale=torch.as_tensor(scale, dtype=dtype),
+        sample_id=torch.arange(B),
+        label=torch.tensor(label or [0] * B),
+        bias=None if bias is None else torch.tensor(bias, dtype=dtype),
+    )
+
+
+def loss_of(terms: Terms, embeddings: Embeddings) -> Loss:
+    return objectives.build(terms, num_samples=len(embeddings.image))(embeddings, {}, START)
+
+
+def value_and_gradients(terms: Terms, embeddings: Embeddings) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss and its gradients with respect to image, text, scale and, where there is one, bias."""
+    given = {"image": embeddings.image, "text": embeddings.text, "scale": embeddings.scale, "bias": embeddings.bias}
+    leaves = {name: t.detach().clone().requires_grad_() for name, t in given.items() if t is not None}
+    image, text, scale = leaves["image"], leaves["text"], leaves["scale"]
+    leaf = Embeddings(image, text, scale, embeddings.sample_id, embeddings.label, leaves.get("bias"))
+    total = loss_of(terms, leaf).total
+    total.backward()  # type: ignore[no-untyped-call]
+    zeros = {name: torch.zeros_like(t) for name, t in leaves.items()}
+    return total.detach(), {name: zeros[name] if t.grad is None else t.grad for name, t in leaves.items()}

@@ -1,0 +1,300 @@
+"""SogCLR and NUCLR against golden traces, Algorithm 1 by plain loops, and what must not happen in float32."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clipx import objectives
+from clipx.errors import UserError
+from clipx.objectives.base import Objective
+from clipx.objectives.nuclr import decay
+from clipx.sample_table import SampleTable
+from clipx.types import Embeddings, Loss, Progress
+from tests.clipx.golden_steps import golden_objective, run_steps
+from tests.golden import GOLDEN
+
+SIDES = (("image", "text"), ("text", "image"))
+
+
+def progress(step: int = 0, epoch: int = 0, epochs: int = 10) -> Progress:
+    return Progress(step=step, total_steps=10 * epochs, epoch=epoch, total_epochs=epochs)
+
+
+def pairs(B: int, E: int = 6, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    image, text = F.normalize(torch.randn(2, B, E, generator=generator, dtype=torch.float64), dim=-1).to(dtype)
+    return image.requires_grad_(), text.requires_grad_()
+
+
+def embeddings(image: Tensor, text: Tensor, ids: Tensor, tau: float) -> Embeddings:
+    return Embeddings(image, text, torch.tensor(1 / tau, dtype=image.dtype), ids, torch.zeros_like(ids))
+
+
+def step(objective: Objective, table: SampleTable, batch: Embeddings, at: Progress) -> Loss:
+    loss = objective(batch, table.read(batch.sample_id), at)
+    loss.total.backward()  # type: ignore[no-untyped-call]
+    table.write(batch.sample_id, {name: row.detach() for name, row in loss.rows.items()})
+    objective.end_step(table)
+    return loss
+
+
+def fresh(terms: dict[str, Any], n: int, dtype: torch.dtype = torch.float64) -> tuple[Objective, SampleTable]:
+    objective = objectives.build(terms, n)
+    return objective, SampleTable(objective.columns, n, dtype=dtype)
+
+
+@pytest.mark.parametrize("name", ["sogclr", "nuclr"])
+def test_five_golden_steps(name: str) -> None:
+    errors = run_steps(name)
+    assert len(errors) >= 5 * 4
+    assert max(errors.values()) < 1e-9, errors
+
+
+class Loops:
+    """Algorithm 1 in plain loops over floats, u not in log space."""
+
+    def __init__(self, n: int, tau: float, gamma: float, zeta0: float, xi0: float, eta: float) -> None:
+        self.n, self.tau, self.gamma, self.xi0, self.eta = n, tau, gamma, xi0, eta
+        self.u: dict[str, dict[int, float]] = {"image": {}, "text": {}}
+        self.zeta = {side: [zeta0] * n for side in ("image", "text")}
+        self.xi = {"image": xi0, "text": xi0}
+
+    def step(self, s: list[list[float]], ids: list[int]) -> list[list[float]]:
+        """Similarities [B][B] -> gradient of both directions with respect to them."""
+        B, tau, n = len(ids), self.tau, self.n
+        gradient = [[0.0] * B for _ in range(B)]
+        new_zeta = {}
+        for anchor, other in SIDES:
+            D = [[(s[i][j] if anchor == "image" else s[j][i]) - s[i][i] for j in range(B)] for i in range(B)]
+            zeta = [self.zeta[other][k] for k in ids]
+            e = [[math.exp((D[i][j] - zeta[j]) / tau) for j in range(B)] for i in range(B)]
+            for i, k in enumerate(ids):
+                g = sum(e[i][j] for j in range(B) if j != i) / (B - 1)
+                u = self.u[anchor]
+                u[k] = (1 - self.gamma) * u[k] + self.gamma * g if k in u else g
+                factor = 1 / (u[k] + math.exp(-self.xi[other] / tau) / (n - 1)) / (B - 1) / B
+                for j in range(B):
+                    if j != i:
+                        row, column = (i, j) if anchor == "image" else (j, i)
+                        gradient[row][column] += factor * e[i][j]
+                        gradient[i][i] -= factor * e[i][j]
+            new_zeta[other] = list(self.zeta[other])
+            for j, k in enumerate(ids):
+                total = 0.0
+                for i, m in enumerate(ids):
+                    total += e[i][j] / (self.u[anchor][m] + math.exp(-zeta[i] / tau) / (n - 1))
+                new_zeta[other][k] -= self.eta * (1 / n - total / B / (n - 1))
+        self.zeta = new_zeta
+        self.xi = {side: max(self.xi0, max(self.zeta[side])) for side in self.zeta}
+        return gradient
+
+
+def test_it_is_algorithm_1_by_plain_loops() -> None:
+    n, tau, B = 11, 0.2, 5
+    reference = Loops(n, tau, gamma=0.6, zeta0=-0.1, xi0=-0.09, eta=1.5)
+    objective, table = fresh({"nuclr": {"gamma": 0.6, "zeta0": -0.1, "xi0": -0.09, "eta": 1.5}}, n)
+    for t in range(6):
+        image, text = pairs(B, seed=t)
+        ids = torch.randperm(n, generator=torch.Generator().manual_seed(t))[:B]
+        gradient = torch.tensor(reference.step((image @ text.T).tolist(), ids.tolist()), dtype=torch.float64)
+        step(objective, table, embeddings(image, text, ids, tau), progress(t))
+        assert image.grad is not None and text.grad is not None
+        assert torch.allclose(image.grad, gradient @ text, rtol=1e-10)
+        assert torch.allclose(text.grad, gradient.T @ image, rtol=1e-10)
+        columns = table.whole()
+        for side in ("image", "text"):
+            assert columns[f"nuclr_zeta_{side}"].tolist() == pytest.approx(reference.zeta[side], abs=1e-12)
+            for k, u in reference.u[side].items():
+                assert math.exp(columns[f"nuclr_log_u_{side}"][k]) == pytest.approx(u, rel=1e-11)
+        xi = objective.state()["nuclr"]
+        assert xi == pytest.approx({"xi_image": reference.xi["image"], "xi_text": reference.xi["text"]}, abs=1e-12)
+    assert max(xi.values()) > -0.09  # some zeta has risen above xi0, so that xi was put to the test
+
+
+def test_sogclr_is_nuclr_without_zeta_and_xi() -> None:
+    terms: tuple[dict[str, Any], ...] = (
+        {"sogclr": {"gamma": 0.7}},
+        {"nuclr": {"gamma": 0.7, "zeta0": 0.0, "xi0": 1e3, "eta": 0.0}},
+    )
+    gradients = []
+    for objective, table in (fresh(t, 8) for t in terms):
+        for t in range(3):
+            image, text = pairs(4, seed=t)
+            step(objective, table, embeddings(image, text, torch.tensor([t, 5, 6, 7]), 0.1), progress(t))
+        assert image.grad is not None and text.grad is not None
+        gradients.append(torch.cat([image.grad, text.grad]))
+    assert torch.allclose(*gradients, rtol=1e-12)
+
+
+@pytest.mark.parametrize("tau", [0.005, 0.01])
+@pytest.mark.parametrize("terms", [{"sogclr": {}}, {"nuclr": {}}, {"nuclr": {"variant": "code", "eta": 5e-6}}])
+def test_nothing_overflows_in_float32_at_differences_of_two(tau: float, terms: dict[str, Any]) -> None:
+    objective, table = fresh(terms, 12, torch.float32)
+    for t in range(6):
+        image, text = pairs(6, seed=t, dtype=torch.float32)
+        sign = 1 - 2 * (t % 2)  # D = -2 or near, then +2 for the same samples, and back
+        with torch.no_grad():
+            text.copy_(sign * image)
+            text[1:3] *= -1
+        loss = step(objective, table, embeddings(image, text, torch.arange(6), tau), progress(t))
+        objective.end_epoch(table)
+        assert image.grad is not None and text.grad is not None
+        assert torch.isfinite(loss.total)
+        assert all(torch.isfinite(x).all() for x in (image.grad, text.grad, table.values))
+        # rows of W sum to 1/gamma at most, so the gradient is bounded by two directions, two ends of a difference
+        assert image.grad.norm(dim=1).max() <= 2 * 2 / 0.8 + 1e-3
+
+
+def test_float32_follows_float64_where_exp_would_overflow() -> None:
+    found = {}
+    for dtype in (torch.float32, torch.float64):
+        objective, table = fresh({"nuclr": {"eta": 0.01}}, 12, dtype)
+        for t in range(4):
+            image, text = pairs(6, seed=t, dtype=dtype)
+            step(objective, table, embeddings(image, text, torch.arange(t, t + 6), 0.01), progress(t))
+        assert image.grad is not None
+        found[dtype] = (image.grad.double(), table.values.double())
+    assert found[torch.float64][1].abs().max() > math.log(torch.finfo(torch.float32).max)
+    for single, double in zip(*found.values(), strict=True):
+        assert torch.allclose(single, double, rtol=1e-4, atol=1e-5)
+
+
+def test_the_first_visit_does_not_average_with_the_initial_value() -> None:
+    objective, table = fresh({"sogclr": {"gamma": 0.1}}, 6)
+    image, text = pairs(3)
+    ids = torch.tensor([5, 0, 2])
+    step(objective, table, embeddings(image, text, ids, 0.5), progress())
+    columns = table.whole()
+    assert columns["sogclr_seen"].tolist() == [1, 0, 1, 0, 0, 1]
+    s = (image @ text.T).tolist()
+    g = (math.exp((s[1][0] - s[1][1]) / 0.5) + math.exp((s[1][2] - s[1][1]) / 0.5)) / 2
+    assert math.exp(columns["sogclr_log_u_image"][0]) == pytest.approx(g, rel=1e-12)
+
+
+@pytest.mark.parametrize(("freeze", "moves"), [({"freeze_steps": 3}, 3), ({"freeze_epochs": 2}, 4), ({}, 0)])
+def test_zeta_moves_first_after_the_freeze_period(freeze: dict[str, int], moves: int) -> None:
+    objective, table = fresh({"nuclr": freeze}, 6)
+    image, text = pairs(4)
+    for t in range(moves + 1):  # two steps an epoch
+        assert bool((table.whole()["nuclr_zeta_text"] == torch.tensor(-0.05, dtype=torch.float64)).all())
+        step(objective, table, embeddings(image, text, torch.arange(4), 0.1), progress(t, epoch=t // 2))
+    columns = table.whole()
+    for side in ("image", "text"):
+        assert bool((columns[f"nuclr_zeta_{side}"][:4] != -0.05).all())
+        assert columns[f"nuclr_zeta_{side}"][4:].tolist() == [-0.05, -0.05]
+
+
+def test_the_codes_zeta_step() -> None:
+    """Average of n G with 0.9 on the new, images by a tenth, against the step of the paper's variant."""
+    n, eta, image, text = 9, 1e-3, *pairs(4)
+    ids = torch.arange(4)
+    paper, paper_table = fresh({"nuclr": {"eta": 1.0}}, n)
+    code, code_table = fresh({"nuclr": {"eta": eta, "variant": "code"}}, n)
+    step(paper, paper_table, embeddings(image, text, ids, 0.1), progress())
+    step(code, code_table, embeddings(image, text, ids, 0.1), progress(epoch=3, epochs=10))
+    cosine = 0.5 * (1 + math.cos(0.3 * math.pi))
+    for side, factor in (("image", 0.1), ("text", 1.0)):
+        G = -0.05 - paper_table.whole()[f"nuclr_zeta_{side}"]
+        columns = code_table.whole()
+        average = columns[f"nuclr_gradient_{side}"]
+        assert torch.allclose(average, 0.9 * n * G, rtol=1e-9, atol=1e-12)
+        assert torch.allclose(columns[f"nuclr_zeta_{side}"], -0.05 - eta * factor * cosine * average, rtol=1e-12)
+    before = code_table.whole()["nuclr_gradient_text"]
+    zeta = code_table.whole()["nuclr_zeta_text"]
+    paper_table.write(ids, {c: code_table.read(ids)[c] for c in paper.columns})
+    step(paper, paper_table, embeddings(image, text, ids, 0.1), progress())
+    G = zeta - paper_table.whole()["nuclr_zeta_text"]
+    step(code, code_table, embeddings(image, text, ids, 0.1), progress())
+    expected = 0.1 * before[:4] + 0.9 * n * G[:4]
+    assert torch.allclose(code_table.whole()["nuclr_gradient_text"][:4], expected, rtol=1e-9)
+
+
+def test_the_codes_learning_rate_drops_at_half_and_three_quarters() -> None:
+    cosine = [0.5 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4)]
+    expected = [1.0, cosine[1], cosine[2] / 10, cosine[3] / 100]
+    assert [decay(progress(epoch=epoch, epochs=4)) for epoch in range(4)] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("variant", "after_step"), [("paper", True), ("code", False)])
+def test_xi_is_refreshed_when_the_variant_says(variant: str, after_step: bool) -> None:
+    parameters = {"variant": variant, "zeta0": -0.2, "xi0": -0.19}
+    objective, table = fresh({"nuclr": parameters}, 6)
+    assert objective.state() == {"nuclr": {"xi_image": -0.19, "xi_text": -0.19}}
+    rows = {name: row + 0.5 if "zeta" in name else row for name, row in table.read(torch.tensor([4])).items()}
+    table.write(torch.tensor([4]), rows)
+    objective.end_step(table)
+    assert (objective.state()["nuclr"]["xi_text"] > 0) is after_step
+    objective.end_epoch(table)
+    assert objective.state()["nuclr"]["xi_text"] == pytest.approx(0.3)
+    other = objectives.build({"nuclr": parameters}, 6)
+    other.load_state(objective.state())
+    assert other.state() == objective.state()
+
+
+def test_xi_makes_a_difference() -> None:
+    gradients = []
+    for xi0 in (0.0, 5.0):
+        objective, table = fresh({"nuclr": {"xi0": xi0}}, 3)
+        image, text = pairs(3)
+        step(objective, table, embeddings(image, text, torch.arange(3), 0.5), progress())
+        assert image.grad is not None
+        gradients.append(image.grad)
+    assert not torch.allclose(*gradients, rtol=0.01)
+
+
+def test_a_learned_temperature_gets_zeros_so_that_ddp_finds_every_parameter() -> None:
+    objective, table = fresh({"nuclr": {}}, 4)
+    image, text = pairs(4)
+    batch = embeddings(image, text, torch.arange(4), 0.1)
+    batch.scale.requires_grad_()
+    step(objective, table, batch, progress())
+    assert batch.scale.grad is not None and batch.scale.grad.item() == 0
+
+
+def test_inputs_stay_as_they_are_and_the_value_is_logged() -> None:
+    objective, table = fresh({"nuclr": {"weight": 0.5}, "sogclr": {}}, 5)
+    image, text = pairs(4)
+    ids = torch.arange(4)
+    rows = table.read(ids)
+    before = {name: row.clone() for name, row in rows.items()}
+    loss = objective(embeddings(image, text, ids, 0.1), rows, progress())
+    assert rows.keys() == before.keys() == loss.rows.keys()
+    assert all(torch.equal(rows[name], before[name]) for name in rows)
+    assert not any(row.requires_grad for row in loss.rows.values())
+    assert torch.allclose(loss.total, 0.5 * loss.terms["nuclr"] + loss.terms["sogclr"])
+    log_u = loss.rows["sogclr_log_u_image"] + loss.rows["sogclr_log_u_text"]
+    assert torch.allclose(loss.terms["sogclr"], 0.1 * log_u.mean())
+
+
+@pytest.mark.parametrize(
+    ("terms", "n", "message"),
+    [
+        ({"nuclr": {"gamma": 0.0}}, 9, "objective.nuclr.gamma=0.0 is out of range"),
+        ({"sogclr": {"gamma": 1.5}}, 9, "objective.sogclr.gamma=1.5 is out of range"),
+        ({"nuclr": {"eta": -1.0}}, 9, "objective.nuclr.eta=-1.0 is out of range"),
+        ({"nuclr": {"freeze_epochs": -1}}, 9, "objective.nuclr.freeze_epochs=-1 is out of range"),
+        ({"nuclr": {"variant": "papr"}}, 9, "objective.nuclr.variant=papr is not known; did you mean 'paper'"),
+        ({"nuclr": {}}, 1, "needs 2 training pairs"),
+    ],
+)
+def test_mistakes_name_the_key(terms: dict[str, Any], n: int, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        objectives.build(terms, n)
+
+
+def test_a_batch_of_one_pair_is_refused() -> None:
+    objective, table = fresh({"nuclr": {}}, 4)
+    image, text = pairs(1)
+    with pytest.raises(UserError, match="needs batches of 2 pairs"):
+        step(objective, table, embeddings(image, text, torch.tensor([0]), 0.1), progress())
+
+
+def test_the_golden_trace_visits_a_sample_twice() -> None:
+    for name in ("sogclr", "nuclr"):
+        ids = [i for s in GOLDEN[name]["steps"] for i in s["sample_id"]]
+        assert len(set(ids)) < len(ids)
+        assert golden_objective(name).columns

@@ -1,0 +1,142 @@
+"""The sample table: what is read is what was written last, on any number of ranks, and mistakes stop the run."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from clipx import distributed, sample_table
+from clipx.errors import UserError
+from clipx.sample_table import SampleTable
+from tests.clipx.golden_steps import run_steps
+from tests.gloo import Gloo
+
+N = 23
+COLUMNS = {"a": 0.0, "b": -0.5}
+
+
+def history(steps: int) -> list[tuple[Tensor, dict[str, Tensor]]]:
+    generators = [torch.Generator().manual_seed(t) for t in range(steps)]
+    batches = [torch.randperm(N, generator=g)[: 3 + t] for t, g in enumerate(generators)]
+    return [
+        (ids, {c: torch.randn(len(ids), generator=g) for c in COLUMNS})
+        for ids, g in zip(batches, generators, strict=True)
+    ]
+
+
+def replay(steps: int, load: Path | None = None, skip: int = 0) -> dict[str, list[float]]:
+    """Writes a history to a table and to plain lists, comparing everything on the way; the whole columns."""
+    table = SampleTable(COLUMNS, N)
+    plain = {column: [initial] * N for column, initial in COLUMNS.items()}
+    if load:
+        table.load(load)
+    for t, (ids, rows) in enumerate(history(steps)):
+        if t >= skip:
+            found = table.read(ids)
+            assert {c: found[c].tolist() for c in COLUMNS} == {c: [plain[c][i] for i in ids] for c in COLUMNS}
+            table.write(ids, rows)
+        for column, new in rows.items():
+            for i, value in zip(ids.tolist(), new.tolist(), strict=True):
+                plain[column][i] = value
+        if t >= skip:
+            assert all(table.max(c) == max(plain[c]) for c in COLUMNS)
+    whole = table.whole()
+    assert bool(whole) == (distributed.rank() == 0)
+    return {column: values.tolist() for column, values in whole.items()}
+
+
+def save(steps: int, path: Path) -> None:
+    table = SampleTable(COLUMNS, N)
+    for ids, rows in history(steps):
+        table.write(ids, rows)
+    whole = table.whole()
+    if distributed.rank() == 0:
+        sample_table.save(path, whole)
+    distributed.barrier()
+
+
+def test_rows_maxima_and_whole_columns_are_those_of_plain_lists() -> None:
+    whole = replay(8)
+    assert [len(values) for values in whole.values()] == [N, N]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_hold_together_what_one_holds(gloo: Gloo, world: int) -> None:
+    found = gloo.run(world, replay, 8)
+    assert found == [replay(8), *[{}] * (world - 1)]
+
+
+@pytest.mark.slow
+def test_a_table_goes_on_on_another_number_of_ranks(gloo: Gloo, tmp_path: Path) -> None:
+    expected = replay(8)
+    gloo.run(2, save, 4, tmp_path / "two")
+    save(4, tmp_path / "one")
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
+    assert replay(8, tmp_path / "two", skip=4) == expected
+    assert gloo.run(4, replay, 8, tmp_path / "two", 4)[0] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sogclr", "nuclr"])
+@pytest.mark.parametrize("world", [2, 4])
+def test_several_processes_give_the_golden_gradients_and_columns(gloo: Gloo, world: int, name: str) -> None:
+    for rank, errors in enumerate(gloo.run(world, run_steps, name)):
+        assert len(errors) >= (20 if rank == 0 else 10)
+        assert max(errors.values()) < 1e-9, errors
+
+
+def test_each_rank_allocates_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "world", lambda: 4)
+    sizes = []
+    for rank in range(4):
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
+        sizes.append(SampleTable(COLUMNS, N).values.shape[1])
+    assert sizes == [6, 6, 6, 5]
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([3, N], f"sample_id={N} is out of range; allowed: 0..{N - 1}"),
+        ([-1, 4], "sample_id=-1 is out of range"),
+        ([4, 7, 4], "sample_id=4 is more than once in a batch"),
+    ],
+)
+def test_ids_that_cannot_be_are_refused(ids: list[int], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        SampleTable(COLUMNS, N).read(torch.tensor(ids))
+
+
+def test_without_columns_nothing_is_asked_of_the_ids() -> None:
+    table = SampleTable({}, 0)
+    ids = torch.tensor([5, 5])
+    assert table.read(ids) == {}
+    table.write(ids, {})
+    assert table.whole() == {} and table.quantiles() == {}
+
+
+def test_a_file_of_other_columns_or_another_size_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "table.safetensors"
+    save(2, path)
+    with pytest.raises(UserError, match=rf"is about {N} samples, the data set has {N + 1}"):
+        SampleTable(COLUMNS, N + 1).load(path)
+    with pytest.raises(UserError, match=r"has columns \['a', 'b'\], this objective \['a', 'c'\]"):
+        SampleTable({"a": 0.0, "c": 0.0}, N).load(path)
+    with pytest.raises(UserError, match="holds no sample table"):
+        SampleTable(COLUMNS, N).load(tmp_path / "missing")
+
+
+def test_quantiles_of_few_and_of_many_rows() -> None:
+    few = SampleTable(COLUMNS, 5)
+    few.write(torch.arange(5), {"a": torch.arange(5.0), "b": torch.zeros(5)})
+    assert few.quantiles()["a"] == pytest.approx([0, 0.2, 1, 2, 3, 3.8, 4])
+    many = SampleTable({"a": 0.0}, 100_000)
+    many.write(torch.arange(100_000), {"a": torch.arange(100_000.0)})
+    assert many.quantiles()["a"] == pytest.approx([0, 5e3, 25e3, 5e4, 75e3, 95e3, 1e5], abs=50)
+
+
+def test_a_step_reads_in_the_dtype_of_the_table() -> None:
+    assert SampleTable(COLUMNS, N).read(torch.tensor([1]))["a"].dtype == torch.float32
+    assert SampleTable(COLUMNS, N, dtype=torch.float64).read(torch.tensor([1]))["a"].dtype == torch.float64

@@ -1,0 +1,149 @@
+"""Runs with per-sample state: a resume, also on another number of ranks, ends in the same table and weights."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from clipx import runs, train
+from clipx.config import RunConfig
+from clipx.errors import UserError
+from clipx.state import TABLE, WEIGHTS, checkpoints
+from clipx.train import fit
+from clipx.types import Batch
+from tests.clipx.folder import settings, write_shards
+from tests.gloo import Gloo
+
+SAMPLES = 24  # 3 steps an epoch
+
+
+def config(root: Path, name: str, variant: str = "paper", save_every: int = 3) -> RunConfig:
+    if not (root / "train").exists():
+        write_shards(root / "train", SAMPLES)
+    made = settings(root, epochs=2, save_every=save_every)
+    made.name = name
+    made.model.image.name = made.model.text.name = "open_clip:mini-vit-48"  # no batch statistics
+    made.temperature.kind, made.temperature.tau = "fixed", 0.1
+    eta = 0.5 if variant == "paper" else 0.02
+    # xi0 no more than zeta0, so that xi follows zeta
+    made.objective = {"nuclr": {"variant": variant, "eta": eta, "xi0": -0.05, "freeze_steps": 1}}
+    made.log.every, made.train.keep, made.optimizer.eps = 1, 9, 1e-4
+    return made
+
+
+def trained(made: RunConfig) -> Path:
+    run = runs.claim(made)
+    fit(made, run)
+    return run
+
+
+def last(run: Path) -> dict[str, Tensor]:
+    """Weights and table of the last checkpoint."""
+    folder = checkpoints(run)[-1]
+    assert folder.name == "step_00000006"
+    return load_file(folder / WEIGHTS) | load_file(folder / TABLE)
+
+
+def fit_as_rank(path: str, environment: dict[str, str]) -> None:
+    """In a group that is there already: `fit` has nothing to join."""
+    assert "WORLD_SIZE" not in os.environ
+    os.environ.update(environment)
+    fit(runs.load_config(Path(path)), Path(path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["paper", "code"])
+def test_a_resumed_run_ends_in_the_same_table_and_weights(tmp_path: Path, variant: str) -> None:
+    whole = trained(config(tmp_path, "whole", variant))
+    for step in (3, 2):  # at the end of an epoch; and within one, where xi of the code is from the epoch before
+        made = config(tmp_path, f"resumed{step}", variant, save_every=step)
+        resumed = trained(made)
+        for folder in checkpoints(resumed)[-1:] if step == 3 else checkpoints(resumed)[1:]:
+            shutil.rmtree(folder)
+        fit(made, resumed)
+        expected, found = last(whole), last(resumed)
+        assert [k for k in expected if not torch.equal(expected[k], found[k])] == []
+    assert (expected["nuclr_seen"] == 1).all()
+    assert expected["nuclr_zeta_text"].unique().numel() > SAMPLES // 2
+    states = [torch.load(checkpoints(run)[-1] / "training.pt", weights_only=True) for run in (whole, resumed)]
+    assert states[0]["objective"] == states[1]["objective"]
+    assert states[0]["objective"]["nuclr"]["xi_text"] > -0.05
+
+
+@pytest.mark.slow
+def test_two_ranks_then_one_end_where_one_does(tmp_path: Path, gloo: Gloo) -> None:
+    one = trained(config(tmp_path, "one"))
+    made = config(tmp_path, "two")
+    two = runs.claim(made)
+    gloo.run(2, fit_as_rank, str(two), {"CLIPX_CACHE": os.environ["CLIPX_CACHE"]})
+    both = last(two)
+    shutil.rmtree(checkpoints(two)[-1])
+    fit(made, two)
+    expected = last(one)
+    for found in (both, last(two)):
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            assert torch.allclose(value, found[name], rtol=1e-4, atol=1e-5), name
+
+
+def test_the_log_tells_the_distribution_of_every_column(tmp_path: Path) -> None:
+    made = config(tmp_path, "logged")
+    run = trained(made)
+    rows: list[dict[str, Any]] = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert set(rows[0]["columns"]) == set(train.objectives.build(made.objective, SAMPLES).columns)
+    assert rows[0]["columns"]["nuclr_zeta_text"] == pytest.approx([-0.05] * 7)  # the freeze period
+    spread = [row["columns"]["nuclr_zeta_text"][-1] - row["columns"]["nuclr_zeta_text"][0] for row in rows]
+    assert spread[-1] > spread[0] == 0
+    assert rows[1]["columns"]["nuclr_seen"][3] == 1  # two of three batches seen: the median is
+
+
+def test_ids_of_a_batch_are_checked_before_the_weights_are_touched(tmp_path: Path) -> None:
+    made = config(tmp_path, "ids")
+    parts = train.build(made, torch.device("cpu"), num_samples=4, data="x")
+    before = {k: v.clone() for k, v in parts.model.state_dict().items()}
+    batch = Batch(torch.tensor([0, 4]), torch.randn(2, 3, 48, 48), torch.ones(2, 8).long(), torch.zeros(2).long())
+    batch.text = torch.ones(2, parts.model.inputs.context_length, dtype=torch.int64)
+    for ids, message in (([0, 4], "sample_id=4 is out of range"), ([1, 1], "sample_id=1 is more than once")):
+        batch.sample_id = torch.tensor(ids)
+        with pytest.raises(UserError, match=message):
+            train.train_step(parts, batch, train.Progress(0, 1, 0, 1))
+    assert all(torch.equal(before[k], v) for k, v in parts.model.state_dict().items())
+
+
+def test_a_data_set_of_another_size_is_refused_on_resume(tmp_path: Path) -> None:
+    made = config(tmp_path, "sized")
+    run = trained(made)
+    other = train.build(made, torch.device("cpu"), SAMPLES + 8, data=f"{SAMPLES + 8}:other")
+    with pytest.raises(UserError, match="was trained on other data"):
+        other.state.load(checkpoints(run)[-1])
+    other.state.data = json.loads((checkpoints(run)[-1] / "checkpoint.json").read_text())["data"]
+    with pytest.raises(UserError, match=rf"is about {SAMPLES} samples, the data set has {SAMPLES + 8}"):
+        other.state.load(checkpoints(run)[-1])
+
+
+def test_a_damaged_table_is_passed_over_for_the_checkpoint_before(tmp_path: Path) -> None:
+    made = config(tmp_path, "damaged")
+    run = trained(made)
+    os.truncate(checkpoints(run)[-1] / TABLE, 40)
+    parts = train.build(made, torch.device("cpu"), SAMPLES, json_data(run))
+    notes = train.resume(parts.state, run)
+    assert parts.state.step == 3
+    assert f"{TABLE} is damaged" in notes[0]
+
+
+def json_data(run: Path) -> str:
+    data: str = json.loads((checkpoints(run)[0] / "checkpoint.json").read_text())["data"]
+    return data
+
+
+def test_an_unknown_home_of_the_table_is_named(tmp_path: Path) -> None:
+    made = config(tmp_path, "home")
+    made.train.table_device = "gpu"
+    with pytest.raises(UserError, match=r"train.table_device=gpu is not known"):
+        trained(made)

@@ -1,0 +1,66 @@
+"""Runs with known effects: as objects for simulations, as directories for what reads them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from evaluation.claims.evidence import Evidence
+from evaluation.claims.table import CLAIMS
+from evaluation.claims.types import Claim
+from evaluation.runs import Run
+from evaluation.types import Result
+
+Values = dict[tuple[str, str, str], float]  # (task, dataset, metric) -> value
+
+
+def claim(number: str) -> Claim:
+    (found,) = [one for one in CLAIMS if one.id == number]
+    return found
+
+
+def result(task: str, dataset: str, metric: str, value: float, seed: int = 0) -> Result:
+    return Result(
+        task=task,
+        dataset=dataset,
+        split="test",
+        metric=metric,
+        value=value,
+        n=1000,
+        low=value - 0.02,
+        high=value + 0.02,
+        chance=0.1,
+        higher_is_better=True,
+        seed=seed,
+        model="m",
+    )
+
+
+def run(
+    recipe: str,
+    arm: str,
+    seed: int,
+    values: Values,
+    log: list[dict[str, Any]] | None = None,
+    settings: dict[str, Any] | None = None,
+) -> Run:
+    name = f"{recipe}-{arm}" if arm else recipe
+    config = {"name": name, "recipe": recipe, "arm": arm, "seed": seed, "train": {"batch_size": 64}, **(settings or {})}
+    rows = [result(*key, value, seed) for key, value in values.items()]
+    return Run(Path("runs") / name / f"s{seed}", name, seed, config, log or [], rows, {}, {})
+
+
+def evidence(runs: list[Run]) -> Evidence:
+    found: dict[str, dict[str, dict[int, Run]]] = {}
+    for one in runs:
+        found.setdefault(one.config["recipe"], {}).setdefault(one.config["arm"], {})[one.seed] = one
+    return Evidence(found, {}, [])
+
+
+def write(root: Path, one: Run) -> Path:
+    """The run as a directory."""
+    folder = root / one.name / f"s{one.seed}"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(json.dumps(one.config))  # JSON is YAML
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in one.log))
+    (folder / "results.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in one.results))
+    return folder

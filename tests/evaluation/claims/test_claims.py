@@ -1,0 +1,251 @@
+"""The table of claims, and each kind of comparison on runs with known effects."""
+
+import itertools
+import math
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluation.claims.evidence import assess
+from evaluation.claims.measures import Score, plain, signed_r_squared
+from evaluation.claims.parts import spearman
+from evaluation.claims.table import CLAIMS
+from evaluation.claims.types import Finding, Outcome
+from evaluation.runs import Run
+from tests.evaluation.claims.synthetic import Values, claim, evidence, result, run
+
+NUMBERS = {1: 12, 2: 6, 3: 6, 4: 8, 5: 7}  # claims of each paper
+SETS = ("scenes_colour", "scenes_count", "scenes_shape")
+
+
+def zeroshot(value: float, *datasets: str) -> Values:
+    return {("zeroshot", name, "top1"): value for name in datasets or SETS}
+
+
+def geometry(**values: float) -> Values:
+    return {("geometry", "scenes_captions", metric): value for metric, value in values.items()}
+
+
+def recall(value: float) -> Values:
+    return {("retrieval", "s", f"{way}_recall@1"): value for way in ("image_to_text", "text_to_image")}
+
+
+def outcome(number: str, recipe: str, runs: list[Run]) -> Outcome:
+    return assess(claim(number), recipe, evidence(runs))
+
+
+def seeds(recipe: str, arms: dict[str, Values], noise: float = 0.001, count: int = 3, **settings: Any) -> list[Run]:
+    draw = random.Random(0)
+    return [
+        run(recipe, arm, seed, {key: value + draw.gauss(0, noise) for key, value in values.items()}, **settings)
+        for arm, values in arms.items()
+        for seed in range(count)
+    ]
+
+
+def only(found: Outcome) -> Finding:
+    (finding,) = found.findings
+    return finding
+
+
+def test_every_claim_of_the_papers_is_there_once_and_can_be_tested() -> None:
+    assert [c.id for c in CLAIMS] == [f"{p}.{n}" for p, most in NUMBERS.items() for n in range(1, most + 1)]
+    for one in CLAIMS:
+        assert bool(one.program) != bool(one.parts and one.recipes), one.id
+        assert one.statement and one.published
+
+
+def test_without_runs_every_claim_is_not_run_and_says_what_to_type() -> None:
+    for one in CLAIMS:
+        for recipe in one.recipes:
+            found = assess(one, recipe, evidence([]))
+            assert found.verdict == "not run"
+            assert all(f.note.startswith(f"run: clipx train recipe={recipe}") for f in found.findings)
+
+
+def test_a_gain_of_known_size_is_measured() -> None:
+    found = outcome("1.5", "clip_reg_mini", seeds("clip_reg_mini", {"clip": zeroshot(0.5), "clip_reg": zeroshot(0.6)}))
+    assert found.verdict == "holds" and only(found).effect == pytest.approx(0.1, abs=0.002)
+    same = {"clip": zeroshot(0.6), "clip_reg": zeroshot(0.5)}
+    assert outcome("1.5", "clip_reg_mini", seeds("clip_reg_mini", same)).verdict == "does not hold"
+
+
+def test_only_paired_seeds_and_common_data_sets_count() -> None:
+    runs = [run("clip_reg_mini", "clip", s, zeroshot(0.5 + 0.01 * s)) for s in (0, 1, 2, 7)]
+    runs += [run("clip_reg_mini", "clip_reg", s, zeroshot(0.6 + 0.01 * s)) for s in (0, 1, 2, 9)]
+    runs[1] = run("clip_reg_mini", "clip", 1, {**zeroshot(0.51), **zeroshot(0.0, "only_here")})
+    finding = only(outcome("1.5", "clip_reg_mini", runs))
+    assert finding.seeds == 3 and finding.effect == pytest.approx(0.1)
+
+
+def test_other_recipes_are_never_mixed_in() -> None:
+    runs = seeds("clip_reg_cc3m", {"clip": zeroshot(0.5)}) + seeds("clip_reg_mini", {"clip_reg": zeroshot(0.6)})
+    for recipe in ("clip_reg_cc3m", "clip_reg_mini"):
+        assert outcome("1.5", recipe, runs).verdict == "not run"
+
+
+def test_runs_without_results_name_the_command() -> None:
+    found = outcome("1.5", "clip_reg_mini", seeds("clip_reg_mini", {"clip": {}, "clip_reg": zeroshot(0.6)}))
+    assert found.verdict == "not run" and "clipx eval checkpoint=runs/clip_reg_mini-clip/s0" in only(found).note
+
+
+def test_a_diverged_run_is_no_number() -> None:
+    runs = seeds("wpse_mini", {"imq": zeroshot(0.5), "positive_weights": zeroshot(math.nan)})
+    assert outcome("5.3", "wpse_mini", runs).verdict == "not run"
+
+
+def test_margins_of_trained_and_untrained_models() -> None:
+    good = {"untrained": 0.51, "tau_07": 0.97, "tau_01": 0.9}
+    arms = {arm: geometry(margin_positive=share) for arm, share in good.items()}
+    assert outcome("1.1", "margin_mini", seeds("margin_mini", arms)).verdict == "holds"
+    arms["untrained"] = geometry(margin_positive=0.8)
+    found = outcome("1.1", "margin_mini", seeds("margin_mini", arms))
+    assert [f.verdict for f in found.findings] == ["holds", "holds", "does not hold"]
+    del arms["untrained"]
+    assert outcome("1.1", "margin_mini", seeds("margin_mini", arms)).verdict == "undecided"
+
+
+def test_chance_is_that_of_each_data_set() -> None:
+    probe: Values = {("linear_probe", "scenes_shape", "top1"): 0.3}
+    arms = {"reg_only": {**zeroshot(0.11), **probe}, "clip": dict.fromkeys(probe, 0.9)}
+    assert outcome("1.4", "clip_reg_mini", seeds("clip_reg_mini", arms)).verdict == "holds"
+    arms["reg_only"] |= zeroshot(0.3)  # synthetic rows have a chance of 0.1
+    assert outcome("1.4", "clip_reg_mini", seeds("clip_reg_mini", arms)).verdict == "does not hold"
+
+
+def test_counting_and_the_other_sets_are_told_apart() -> None:
+    better = {**zeroshot(0.49), **zeroshot(0.6, "scenes_count")}
+    runs = seeds("counting_mini", {"clip": zeroshot(0.5), "own_log1p_1000": better})
+    assert only(outcome("2.1", "counting_mini", runs)).effect == pytest.approx(0.1, abs=0.005)
+    others = outcome("2.3", "counting_mini", runs)
+    assert others.verdict == "holds" and only(others).effect == pytest.approx(-0.01, abs=0.002)
+    worse = seeds("counting_mini", {"clip": zeroshot(0.5), "own_log1p_1000": zeroshot(0.4)})
+    assert outcome("2.3", "counting_mini", worse).verdict == "does not hold"
+
+
+def test_robustness_is_the_difference_of_what_is_lost() -> None:
+    values = {"own_ratio_1000": 0.8, "own_log1p_1000": 0.9, "mislabelled_own_ratio": 0.75, "mislabelled_own_log1p": 0.7}
+    runs = seeds("counting_mini", {arm: zeroshot(value, "scenes_count") for arm, value in values.items()})
+    found = outcome("2.6", "counting_mini", runs)
+    assert found.verdict == "holds" and only(found).effect == pytest.approx(0.15, abs=0.005)
+
+
+@pytest.mark.parametrize(("nuclr", "expected"), [(1.01, "holds"), (1.2, "does not hold")])
+def test_overhead_is_a_ratio_of_step_times(nuclr: float, expected: str) -> None:
+    def log(speed: float) -> list[dict[str, Any]]:
+        return [{"step": s, "images_per_s": 1.0 if s == 0 else speed} for s in range(20)]
+
+    runs = [
+        run("nuclr_mini", arm, seed, {}, log(1000 / (time + 0.001 * seed)))
+        for seed, (arm, time) in itertools.product(range(3), (("clip", 1.0), ("nuclr", nuclr)))
+    ]
+    found = outcome("3.6", "nuclr_mini", runs)
+    assert found.verdict == expected
+    assert only(found).effect == pytest.approx(1.03 - nuclr, abs=0.002)
+
+
+def test_a_line_in_one_over_log_squared_is_told_from_one_that_is_none() -> None:
+    def runs(gap: Any) -> list[Run]:
+        return [
+            run(
+                "gap_dynamics_mini",
+                "",
+                seed,
+                {},
+                [{"step": t, "geometry": {"gap": gap(t)}} for t in range(0, 5000, 50)],
+            )
+            for seed in range(3)
+        ]
+
+    assert (
+        outcome("4.1", "gap_dynamics_mini", runs(lambda t: 0.2 + (1 / math.log(t) ** 2 if t else 0))).verdict == "holds"
+    )
+    opened = outcome("4.1", "gap_dynamics_mini", runs(lambda t: 0.2 - (1 / math.log(t) ** 2 if t else 0)))
+    assert opened.verdict == "does not hold" and only(opened).effect == pytest.approx(-1.0)
+    assert outcome("4.1", "gap_dynamics_mini", runs(lambda t: 0.2 + 0.1 * math.sin(t))).verdict == "does not hold"
+
+
+def test_the_first_steps_are_judged_by_their_share_and_their_mean() -> None:
+    def runs(growing: int) -> list[Run]:
+        changes = [0.1 + 0.001 * s if s < growing else -0.1 for s in range(100)]
+        return [
+            run(
+                "gap_init_mini", "", s, {}, [{"step": t, "geometry": {"gap": 0.5 + change * t / 10}} for t in range(11)]
+            )
+            for s, change in enumerate(changes)
+        ]
+
+    always = outcome("4.2", "gap_init_mini", runs(100))
+    assert always.verdict == "holds" and [f.effect for f in always.findings] == [1.0, pytest.approx(0.1495)]
+    assert [f.verdict for f in outcome("4.2", "gap_init_mini", runs(80)).findings] == ["does not hold", "holds"]
+
+
+FIXED = {"flt_1e-2": 0.01, "flt_2e-2": 0.02, "flt_4e-2": 0.04, "flt_7e-2": 0.07, "flt_1e-1": 0.1}
+
+
+def fixed(gaps: list[float], **others: list[float]) -> list[Run]:
+    found = []
+    for seed in range(3):
+        for at, (arm, tau) in enumerate(FIXED.items()):
+            values = geometry(gap=gaps[at] + 0.001 * seed, uniformity=others.get("uniformity", gaps)[at])
+            values |= recall(others.get("recall", gaps)[at]) | zeroshot(others.get("zeroshot", gaps)[at])
+            values |= {("linear_probe", "s", "top1"): others.get("zeroshot", gaps)[at]}
+            found.append(run("gap_mini", arm, seed, values, settings={"temperature": {"tau": tau}}))
+    return found
+
+
+def test_the_gap_falls_with_the_temperature_of_the_config() -> None:
+    found = outcome("4.3", "gap_mini", fixed([0.6, 0.5, 0.4, 0.2, 0.1]))
+    assert found.verdict == "holds" and only(found).effect == 1.0
+    assert only(found).note == "5 of 8 arms"
+    assert outcome("4.3", "gap_mini", fixed([0.1, 0.2, 0.4, 0.5, 0.6])).verdict == "does not hold"
+    few = [one for one in fixed([0.6, 0.5, 0.4, 0.2, 0.1]) if one.config["arm"] in ("flt_1e-2", "flt_1e-1")]
+    assert outcome("4.3", "gap_mini", few).verdict == "not run"
+
+
+def test_retrieval_is_compared_among_useful_temperatures_only() -> None:
+    runs = fixed([0.6, 0.5, 0.4, 0.2, 0.1], recall=[0.1, 0.2, 0.3, 0.4, 0.0])
+    found = outcome("4.5", "gap_mini", runs)
+    assert found.verdict == "holds" and only(found).effect == 1.0
+
+
+def test_following_uniformity_and_not_the_gap_needs_both() -> None:
+    spread = [-1.2, -1.1, -1.3, -1.0, -1.25]
+    follows = fixed([0.6, 0.5, 0.4, 0.2, 0.1], uniformity=spread, zeroshot=[0.3, 0.4, 0.1, 0.5, 0.2])
+    assert outcome("4.6", "gap_mini", follows).verdict == "holds"
+    gap_instead = fixed([0.6, 0.5, 0.4, 0.2, 0.1], uniformity=spread, zeroshot=[0.1, 0.2, 0.3, 0.4, 0.5])
+    assert outcome("4.6", "gap_mini", gap_instead).verdict == "does not hold"
+
+
+def test_each_way_of_closing_the_gap_is_a_part_of_its_own() -> None:
+    closed = ("flt_4e-2", "ts_s3", "softplus", "slrt", "hs_1e-3")
+    arms = {"base": geometry(gap=0.5), "ss_5e-2": geometry(gap=0.6), **{arm: geometry(gap=0.4) for arm in closed}}
+    found = outcome("4.4", "gap_mini", seeds("gap_mini", arms))
+    assert [f.verdict for f in found.findings] == ["holds"] * 5 + ["does not hold"]
+    assert found.verdict == "does not hold"
+
+
+def test_of_repeated_evaluations_the_last_one_counts() -> None:
+    one = run("r", "a", 0, {})
+    one.results.extend([result("zeroshot", "s", "top1", value) for value in (0.1, 0.7)])
+    assert Score("zeroshot", ("top1",)).read(one) == {"zeroshot s": 0.7}
+
+
+def test_data_sets_are_known_by_name_however_the_folder_is_called() -> None:
+    assert {plain(name) for name in ("wds_cifar-10", "CIFAR10", "wds_vtab-cifar10/test", "cifar10/test")} == {"cifar10"}
+    assert plain("flickr8k/test") == "flickr8k" and plain("scenes_count") == "scenescount"
+
+
+def test_rank_correlation_with_ties_and_without_variance() -> None:
+    assert spearman([1, 2, 3, 4], [10, 20, 20, 30]) == pytest.approx(0.9486832980505138)  # scipy.stats.spearmanr
+    assert spearman([1, 2, 3], [5, 5, 5]) == 0.0
+    assert signed_r_squared([(0.0, 1.0), (1.0, 0.0), (2.0, -1.0)]) == pytest.approx(-1.0)
+
+
+@given(st.lists(st.floats(-10, 10), min_size=3, max_size=8, unique=True))
+def test_rank_correlation_sees_only_the_order(values: list[float]) -> None:
+    assert spearman(values, [math.atan(v) * 3 + v for v in values]) == pytest.approx(1.0)
+    assert spearman(values, [-v for v in values]) == pytest.approx(-1.0)

@@ -1,0 +1,118 @@
+"""Error rates of the verdicts on simulated experiments with known effects, and the rule's edges."""
+
+import math
+import random
+from collections import Counter
+
+import pytest
+
+from evaluation.claims.evidence import assess
+from evaluation.claims.types import Part, Verdict
+from evaluation.claims.verdict import binomial_interval, judge, overall
+from tests.evaluation.claims.synthetic import Values, claim, evidence, run
+
+EXPERIMENTS = 2000
+
+
+def part(least: float = 0.0) -> Part:
+    return Part("a − b", ("a", "b"), (), lambda v: v[0][0], least)
+
+
+def simulated(true_effect: float, least: float, seeds: int, spread: float = 0.01) -> Counter[Verdict]:
+    draw = random.Random(f"{true_effect} {seeds}")
+    return Counter(
+        judge(part(least), [draw.gauss(true_effect, spread) for _ in range(seeds)]).verdict for _ in range(EXPERIMENTS)
+    )
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.parametrize(("true_effect", "least"), [(0.0, 0.0), (0.005, 0.005), (0.0, 0.005), (-0.02, 0.0)])
+def test_false_holds_are_below_five_per_cent(seeds: int, true_effect: float, least: float) -> None:
+    assert simulated(true_effect, least, seeds)["holds"] <= 0.04 * EXPERIMENTS  # 2.5% in the worst case
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.parametrize("true_effect", [0.005, 0.02])
+def test_real_effects_are_seldom_denied(seeds: int, true_effect: float) -> None:
+    assert simulated(true_effect, 0.005, seeds)["does not hold"] <= 0.04 * EXPERIMENTS
+
+
+def test_large_effects_are_found() -> None:
+    assert simulated(0.06, 0.0, 3)["holds"] > 0.9 * EXPERIMENTS
+    assert simulated(0.03, 0.0, 5)["holds"] > 0.9 * EXPERIMENTS
+    assert simulated(-0.06, 0.0, 3)["does not hold"] > 0.9 * EXPERIMENTS
+
+
+def experiment(draw: random.Random, gain: float) -> Verdict:
+    """Three seeds of claim 1.5; a seed moves both arms by more than the noise that is their own."""
+    runs = []
+    for seed in range(3):
+        common = draw.gauss(0.5, 0.05)
+        for arm, shift in (("clip", 0.0), ("clip_reg", gain)):
+            values: Values = {
+                ("zeroshot", name, "top1"): common + shift + draw.gauss(0, 0.004) for name in ("x", "y", "z")
+            }
+            runs.append(run("clip_reg_mini", arm, seed, values))
+    return assess(claim("1.5"), "clip_reg_mini", evidence(runs)).verdict
+
+
+def test_whole_claims_keep_the_error_rate_and_gain_power_from_pairing() -> None:
+    draw = random.Random(0)
+    none = Counter(experiment(draw, 0.005) for _ in range(600))
+    real = Counter(experiment(draw, 0.03) for _ in range(200))
+    assert none["holds"] <= 0.05 * 600
+    assert real["holds"] > 0.8 * 200
+
+
+@pytest.mark.parametrize(
+    ("values", "least", "expected"),
+    [
+        ([], 0.0, "not run"),
+        ([0.5], 0.0, "undecided"),
+        ([0.5, 0.5], 0.0, "undecided"),
+        ([0.5, 0.5, 0.5], 0.0, "holds"),
+        ([0.5, 0.5, 0.5], 0.5, "undecided"),
+        ([0.5, 0.5, 0.5], 0.6, "does not hold"),
+        ([0.1, 0.2, 0.3], 0.0, "undecided"),  # 0.2 ± 0.248
+        ([0.19, 0.2, 0.21], 0.0, "holds"),
+        ([-0.01, 0.0, 0.01], -0.1, "holds"),
+    ],
+)
+def test_the_rule(values: list[float], least: float, expected: Verdict) -> None:
+    assert judge(part(least), values).verdict == expected
+
+
+def test_few_seeds_say_how_many_are_needed() -> None:
+    assert judge(part(), [0.5]).note == "1 seed in common, 3 are needed"
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        (["holds", "holds"], "holds"),
+        (["holds", "undecided"], "undecided"),
+        (["holds", "not run"], "undecided"),
+        (["does not hold", "not run", "undecided"], "does not hold"),
+        (["not run", "not run"], "not run"),
+    ],
+)
+def test_a_claim_needs_all_of_its_parts(parts: list[Verdict], expected: Verdict) -> None:
+    assert overall(parts) == expected
+
+
+def test_shares_have_the_exact_binomial_interval() -> None:
+    for hits, n, low, high in [
+        (100, 100, 0.025 ** (1 / 100), 1.0),
+        (0, 10, 0.0, 1 - 0.025**0.1),
+        (8, 10, 0.44390, 0.97479),  # published tables
+    ]:
+        assert list(binomial_interval(hits, n)) == pytest.approx([low, high], abs=1e-5)
+
+
+def test_shares_are_judged_by_that_interval() -> None:
+    share = Part("share", ("*",), (), lambda v: v[0][0], 0.95, interval="share")
+    assert judge(share, [0.1] * 100).verdict == "holds"
+    assert judge(share, [0.1] * 60).verdict == "undecided"
+    assert judge(share, [0.1] * 70 + [-0.1] * 30).verdict == "does not hold"
+    assert judge(share, [0.1] * 70 + [-0.1] * 30).effect == 0.7
+    assert math.isclose(sum(binomial_interval(50, 100)), 1.0)

@@ -1,0 +1,214 @@
+"""Small copies of published data sets in their original layouts, so that torchvision's own readers load them."""
+
+import csv
+import io
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torchvision.datasets as tv
+from PIL import Image
+from scipy.io import savemat
+
+from evaluation import prompts
+
+
+def jpeg(seed: int, size: int = 8) -> bytes:
+    """A JPEG of one colour, another for each seed."""
+    colour = tuple(np.random.default_rng(seed).integers(0, 256, 3).tolist())
+    buffer = io.BytesIO()
+    Image.new("RGB", (size, size), colour).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def write(path: Path, content: bytes | str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def pixels(n: int, seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
+
+
+def cifar(root: Path, classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CIFAR-10 or CIFAR-100: pickled batches; the check sums are those of the replica, that is none."""
+    reader, key = (tv.CIFAR10, "labels") if classes == 10 else (tv.CIFAR100, "fine_labels")
+    names = [f"kind_{c}" for c in range(classes)]
+    batches = [(name, 2 * classes) for name, _ in reader.train_list] + [(name, classes) for name, _ in reader.test_list]
+    for number, (name, count) in enumerate(batches):
+        entry = {"data": pixels(count, number, 3072), key: [i % classes for i in range(count)]}
+        write(root / reader.base_folder / name, pickle.dumps(entry))
+    write(root / reader.base_folder / reader.meta["filename"], pickle.dumps({reader.meta["key"]: names}))
+    for field in ("train_list", "test_list"):
+        monkeypatch.setattr(reader, field, [[name, None] for name, _ in getattr(reader, field)])
+    monkeypatch.setattr(reader, "meta", reader.meta | {"md5": None})
+
+
+def stl10(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck"]
+    folder = root / "stl10_binary"
+    for part, count in (("train", 20), ("test", 10)):
+        write(folder / f"{part}_X.bin", pixels(count, count, 3, 96, 96).tobytes())
+        write(folder / f"{part}_y.bin", bytes(i % 10 + 1 for i in range(count)))
+    write(folder / "unlabeled_X.bin", b"")
+    write(folder / "class_names.txt", "\n".join(names))
+    for field in ("train_list", "test_list"):
+        monkeypatch.setattr(tv.STL10, field, [[name, None] for name, _ in getattr(tv.STL10, field)])
+
+
+def food101(root: Path) -> None:
+    names = ["apple_pie", "baklava", "club_sandwich"]
+    for part, count in (("train", 4), ("test", 2)):
+        listed = {name: [f"{name}/{part}{i}" for i in range(count)] for name in names}
+        write(root / "food-101" / "meta" / f"{part}.json", json.dumps(listed))
+        for number, path in enumerate(path for paths in listed.values() for path in paths):
+            write(root / "food-101" / "images" / f"{path}.jpg", jpeg(number))
+
+
+def dtd(root: Path) -> None:
+    folder = root / "dtd" / "dtd"
+    for seed, part in enumerate(("train", "val", "test")):
+        listed = [f"{name}/{name}_{part}{i}.jpg" for name in ("banded", "woven") for i in range(2 + seed)]
+        write(folder / "labels" / f"{part}1.txt", "\n".join(listed) + "\n")
+        for number, path in enumerate(listed):
+            write(folder / "images" / path, jpeg(10 * seed + number))
+
+
+def flowers102(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = root / "flowers-102"
+    for number in range(1, 13):
+        write(folder / "jpg" / f"image_{number:05d}.jpg", jpeg(number))
+    savemat(folder / "imagelabels.mat", {"labels": np.array([[1, 102, 3] * 4])})
+    savemat(folder / "setid.mat", {"trnid": [[1, 2, 3]], "valid": [[4, 5, 6]], "tstid": [[7, 8, 9, 10, 11, 12]]})
+    no_sums = {key: (name, None) for key, (name, _) in tv.Flowers102._file_dict.items()}
+    monkeypatch.setattr(tv.Flowers102, "_file_dict", no_sums)
+
+
+def pets(root: Path) -> None:
+    folder = root / "oxford-iiit-pet"
+    for part, count in (("trainval", 3), ("test", 2)):
+        rows = []
+        for label, name in enumerate(prompts.classnames("pets"), 1):
+            for i in range(count):
+                image = f"{name.replace(' ', '_')}_{part}{i}"
+                rows.append(f"{image} {label} 1 1")
+                write(folder / "images" / f"{image}.jpg", jpeg(label + 100 * i))
+        write(folder / "annotations" / f"{part}.txt", "\n".join(rows) + "\n")
+
+
+def caltech101(root: Path) -> None:
+    """102 folders, in the published names' order; 31 + c % 3 images in folder c."""
+    names = ["BACKGROUND_Google", "Faces", "Faces_easy", "Leopards", "Motorbikes", "accordion"]
+    names += [f"b{c:03d}" for c in range(96)]
+    picture = jpeg(0)
+    for c, name in enumerate(names):
+        folder = root / "caltech101" / "101_ObjectCategories" / name
+        folder.mkdir(parents=True)
+        for i in range(31 + c % 3):
+            (folder / f"image_{i + 1:04d}.jpg").write_bytes(picture)
+
+
+def cars(root: Path) -> None:
+    folder = root / "stanford_cars"
+    names = np.array(["Audi A5 Coupe 2012", "BMW X5 SUV 2007", "smart fortwo Convertible 2012"], dtype=object)
+    (folder / "devkit").mkdir(parents=True)
+    savemat(folder / "devkit" / "cars_meta.mat", {"class_names": names})
+    notes = {"train": folder / "devkit" / "cars_train_annos.mat", "test": folder / "cars_test_annos_withlabels.mat"}
+    for part, path in notes.items():
+        kinds = [("class", "u1"), ("fname", object)]
+        rows = np.array([[(i % 3 + 1, f"{i:05d}.jpg") for i in range(6)]], dtype=kinds)
+        savemat(path, {"annotations": rows})
+        for i in range(6):
+            write(folder / f"cars_{part}" / f"{i:05d}.jpg", jpeg(i))
+
+
+def aircraft(root: Path) -> None:
+    folder = root / "fgvc-aircraft-2013b" / "data"
+    names = ["707-320", "A340-600", "Yak-42"]
+    write(folder / "variants.txt", "\n".join(names) + "\n")
+    for seed, part in enumerate(("train", "val", "test")):
+        rows = [f"{seed}{i:06d} {names[i % 3]}" for i in range(6)]
+        write(folder / f"images_variant_{part}.txt", "\n".join(rows) + "\n")
+        for i, line in enumerate(rows):
+            write(folder / "images" / f"{line.split()[0]}.jpg", jpeg(i))
+
+
+def eurosat(root: Path) -> None:
+    names = ["AnnualCrop", "Forest", "HerbaceousVegetation", "Highway", "Industrial"]
+    names += ["Pasture", "PermanentCrop", "Residential", "River", "SeaLake"]
+    for c, name in enumerate(names):
+        for i in range(27):
+            write(root / "eurosat" / "2750" / name / f"{name}_{i}.jpg", jpeg(c))
+
+
+def sun397(root: Path) -> None:
+    folder = root / "SUN397"
+    names = ["/a/abbey", "/a/apartment_building/outdoor", "/b/bakery/shop"]
+    write(folder / "ClassName.txt", "\n".join(names) + "\n")
+    for c, name in enumerate(names):
+        for i in range(10):
+            write(folder / name[1:] / f"sun_{c}{i:05d}.jpg", jpeg(c + i))
+
+
+def imagenet(root: Path) -> list[str]:
+    """1,000 WordNet folders with an image each in train and val, and torchvision's list of them."""
+    ids = [f"n{1_000_000 + 7 * c:08d}" for c in range(1000)]
+    picture = jpeg(0)
+    for part in ("train", "val"):
+        for name in ids:
+            write(root / "imagenet" / part / name / f"{name}_0.JPEG", picture)
+    torch.save(({name: (name,) for name in ids}, []), root / "imagenet" / "meta.bin")
+    return ids
+
+
+def imagenetv2(root: Path, classes: list[int]) -> None:
+    for c in classes:
+        for i in range(2):
+            write(root / "imagenetv2-matched-frequency-format-val" / str(c) / f"{i}.jpeg", jpeg(c))
+
+
+def clevr(root: Path, counts: dict[str, list[int]]) -> Path:
+    """CLEVR_v1.0 with these numbers of objects in the images of each part; scenes in another order than images."""
+    folder = root / "clevr" / "CLEVR_v1.0"
+    for part, numbers in counts.items():
+        scenes = []
+        for i, count in enumerate(numbers):
+            name = f"CLEVR_{part}_{i:06d}.png"
+            path = folder / "images" / part / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), (i, count, 0)).save(path)
+            scenes.append({"image_filename": name, "objects": [{"shape": "cube"}] * count})
+        write(folder / "scenes" / f"CLEVR_{part}_scenes.json", json.dumps({"info": {}, "scenes": scenes[::-1]}))
+    return folder
+
+
+def karpathy(root: Path, name: str, folder: str, counts: list[int], filepath: str = "") -> Path:
+    """Karpathy's JSON with a train image and test images that have these numbers of captions."""
+    images = []
+    for i, count in enumerate([5, *counts]):
+        file = f"{i:012d}.jpg"
+        sentences = [{"raw": f" caption {c} of {i} ", "tokens": ["caption"], "sentid": c} for c in range(count)]
+        entry = {"filename": file, "split": "test" if i else "train", "sentences": sentences, "imgid": i}
+        images.append(entry | ({"filepath": filepath} if filepath else {}))
+        write(root / name / folder / filepath / file, jpeg(i))
+    short = name.removeprefix("ms")  # the file of MSCOCO is dataset_coco.json
+    path = root / name / f"dataset_{short}.json"
+    write(path, json.dumps({"images": images, "dataset": short}))
+    return path
+
+
+def mmvp(root: Path, types: list[str], shuffle: bool = False) -> Path:
+    """MMVP-VLM with a pair of each type; the rows in order, or last first."""
+    folder = root / "MMVP_VLM"
+    rows = []
+    for number in range(1, 2 * len(types) + 1):
+        kind = types[(number - 1) // 2]
+        rows.append([str(number), kind, f'Statement "{number}", in words'])
+        write(folder / "MLLM_VLM Images" / kind / f"{number}.jpg", jpeg(number))
+    text = io.StringIO()
+    csv.writer(text).writerows([["Question ID", "Type", "Statement"], *(rows[::-1] if shuffle else rows)])
+    write(folder / "Questions.csv", text.getvalue())
+    return folder

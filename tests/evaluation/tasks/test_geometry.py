@@ -1,0 +1,118 @@
+"""Geometry of a data set: the pairs it takes, the batches of its margins, its intervals and what is drawn."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from evaluation import geometry
+from evaluation.datasets import Captioned, open_dataset
+from evaluation.tasks.geometry import (
+    BATCH,
+    PAIRS,
+    SHAPES,
+    Geometry,
+    batched_margins,
+    histogram,
+    paired,
+    principal_components,
+    standard_error,
+)
+from evaluation.types import Result, Score
+from tests.evaluation import fakes
+
+TASK = Geometry()
+
+
+def score(folder: Path, counts: tuple[int, ...], image: Tensor, text: Tensor) -> Score:
+    data = open_dataset(fakes.captioned(folder, counts))
+    assert isinstance(data, Captioned)
+    images, captions = TASK.requests(data)
+    return TASK.score(data, {images: image, captions: text})
+
+
+def by_metric(scored: Score) -> dict[str, Result]:
+    return {row.metric: row for row in scored.results}
+
+
+def test_each_image_with_captions_has_one_of_its_own() -> None:
+    counts = torch.tensor([2, 0, 5, 1])
+    image_of_text = torch.arange(4).repeat_interleave(counts)[torch.tensor([3, 1, 0, 6, 7, 2, 5, 4])]
+    image, text = paired(torch.arange(4.0)[:, None], image_of_text[:, None].float(), image_of_text)
+    assert sorted(image[:, 0].tolist()) == [0, 2, 3]
+    assert torch.equal(image, text)
+
+
+def test_the_caption_is_a_random_one_and_the_same_again() -> None:
+    image_of_text = torch.arange(200).repeat_interleave(5)
+    drawn = [paired(torch.zeros(200, 1), torch.arange(1000.0)[:, None] % 5, image_of_text)[1] for _ in range(2)]
+    assert torch.equal(*drawn)
+    assert drawn[0].long().flatten().bincount(minlength=5).min() > 20
+
+
+def test_rows_are_the_measures_of_the_first_pairs_within_their_intervals(tmp_path: Path) -> None:
+    n = 640
+    shift = torch.zeros(fakes.WIDTH)
+    shift[0] = 0.5
+    base = fakes.embeddings(n, 0)
+    image, text = F.normalize(base + shift, dim=1), F.normalize(base - shift + 0.8 * fakes.embeddings(n, 1), dim=1)
+    rows = by_metric(score(tmp_path, (1,) * n, image, text))
+    image, text = paired(image, text, torch.arange(n))
+    few = image[:PAIRS], text[:PAIRS]
+    assert rows["gap"].value == geometry.modality_gap(*few)
+    assert rows["uniformity"].value == geometry.uniformity(*few)
+    assert rows["alignment"].value == geometry.alignment(*few)
+    batches = [slice(s, s + BATCH) for s in range(0, n, BATCH)]
+    expected = torch.cat([geometry.margins(image[b], text[b]) for b in batches])
+    assert rows["margin_mean"].value == pytest.approx(float(expected.mean()))
+    assert rows["margin_positive"].value == pytest.approx(float((expected > 0).double().mean()))
+    for row in rows.values():
+        assert row.low < row.value < row.high
+    assert (rows["gap"].n, rows["margin_mean"].n) == (PAIRS, 10 * 2 * BATCH * (BATCH - 1))
+
+
+def test_random_embeddings_have_margins_around_zero(tmp_path: Path) -> None:
+    n = 1280
+    rows = by_metric(score(tmp_path, (1,) * n, fakes.embeddings(n, 0), fakes.embeddings(n, 1)))
+    assert rows["margin_mean"].low < 0 < rows["margin_mean"].high
+    assert rows["margin_positive"].low < 0.5 < rows["margin_positive"].high
+    assert rows["margin_q05"].value < rows["margin_q50"].value < rows["margin_q95"].value
+
+
+def test_the_standard_error_is_the_spread_over_fresh_pairs() -> None:
+    shift = torch.zeros(fakes.WIDTH)
+    shift[0] = 0.5
+    image = F.normalize(fakes.embeddings(4096, 0) + shift, dim=1)
+    text = F.normalize(fakes.embeddings(4096, 1) - shift / 2, dim=1)
+    for measure in SHAPES.values():
+        spread = torch.tensor([measure(image[s : s + 256], text[s : s + 256]) for s in range(0, 4096, 256)]).std()
+        error = standard_error(measure, image[:256], text[:256])
+        assert 0.5 < error / float(spread) < 2.0
+
+
+def test_an_incomplete_batch_is_left_out_and_few_pairs_are_halved() -> None:
+    for n, shape in ((200, (3, 2 * 64 * 63)), (128, (2, 2 * 64 * 63)), (11, (2, 40)), (3, (1, 4)), (2, (1, 4))):
+        batches = batched_margins(fakes.embeddings(n, 0), fakes.embeddings(n, 1))
+        assert batches is not None and batches.shape == shape
+    assert batched_margins(fakes.embeddings(1, 0), fakes.embeddings(1, 1)) is None
+
+
+def test_a_single_pair_has_no_margins(tmp_path: Path) -> None:
+    rows = by_metric(score(tmp_path, (1,), fakes.embeddings(1, 0), fakes.embeddings(1, 1)))
+    assert set(rows) == {"gap", "uniformity", "alignment"}
+
+
+def test_the_histogram_has_every_margin_in_its_bin() -> None:
+    drawn = histogram(torch.tensor([[-1.5, -0.999, 0.011], [0.02 + 1e-9, 1.999, 2.0]], dtype=torch.float64))
+    counts = {place: count for place, count in enumerate(drawn["counts"]) if count}
+    assert counts == {0: 2, 50: 1, 51: 1, 149: 2}
+
+
+def test_two_separated_modalities_are_apart_on_the_first_component() -> None:
+    shift = torch.zeros(fakes.WIDTH)
+    shift[3] = 1.0
+    drawn = principal_components(fakes.embeddings(200, 0) + shift, fakes.embeddings(200, 1) - shift)
+    assert min(x for x, _ in drawn["image"]) > max(x for x, _ in drawn["text"])
+    assert drawn["variance"][0] > drawn["variance"][1] > 0 and len(drawn["image"]) == 100

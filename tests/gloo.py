@@ -1,0 +1,49 @@
+"""Worker processes that form gloo groups, started once for all tests of a session."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+R = TypeVar("R")
+
+
+class Gloo:
+    """Four processes; `run` uses the first `world` of them as the ranks of a group."""
+
+    def __init__(self) -> None:
+        context = get_context("forkserver")
+        context.set_forkserver_preload(["torch", "clipx.train"])  # imported once, not by every worker
+        self.pool = ProcessPoolExecutor(4, context)
+
+    def run(self, world: int, function: Callable[..., R], *arguments: Any) -> list[R]:
+        """`function(*arguments)` on every rank of a new group; results by rank."""
+        with tempfile.TemporaryDirectory() as folder:
+            store = str(Path(folder) / "store")
+            futures = [self.pool.submit(_as_rank, rank, world, store, function, arguments) for rank in range(world)]
+            return [future.result(timeout=300) for future in futures]
+
+
+def _as_rank(rank: int, world: int, store: str, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    try:
+        return function(*arguments)
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def pool() -> Iterator[Gloo]:
+    """A pool that ends with the block."""
+    gloo = Gloo()
+    try:
+        yield gloo
+    finally:
+        gloo.pool.shutdown(cancel_futures=True)
