@@ -13,9 +13,7 @@ from clipx.theory.figures import true_negatives as true_negatives_figures
 
 THEORY: dict[str, Experiment[Any, Any]] = {
     "margin": Experiment(margin.MarginSettings, margin.solve, margin.claims, margin_figures.draw),
-    "robust_g": Experiment(
-        robust_g.RobustGSettings, robust_g.solve, robust_g.claims, robust_g_figures.draw
-    ),
+    "robust_g": Experiment(robust_g.RobustGSettings, robust_g.solve, robust_g.claims, robust_g_figures.draw),
     "true_negatives": Experiment(
         true_negatives.TrueNegativesSettings, true_negatives.solve, true_negatives.claims, true_negatives_figures.draw
     ),

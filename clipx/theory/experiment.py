@@ -40,18 +40,20 @@ def out_of_range(key: str, value: object, allowed: str) -> UserError:
     return UserError(f"{key}={text} is out of range; allowed: {allowed}")
 
 
+Cells = dict[str, str | float]  # column -> cell
 S = TypeVar("S", bound=Settings)
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class Experiment(Generic[S, R]):
-    """`solve` computes everything; `claims` and `draw` only read its result."""
+    """`solve` computes everything; the others only read its result."""
 
     settings: type[S]
     solve: Callable[[S], R]
     claims: Callable[[R], list[Claim]]
     draw: Callable[[R], "dict[str, Figure]"]
+    table: Callable[[R], list[Cells]] = lambda _: []  # rows worth reading beside the claims
 
 
 def parse(schema: type[S], given: Mapping[str, str]) -> S:

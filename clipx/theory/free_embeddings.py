@@ -12,9 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clipx import geometry
 from clipx.limits import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
+from clipx.tables import lookup
 from clipx.theory.claims import Check, Claim
-from clipx.theory.experiment import COUNT, OPEN_SHARE, Settings, out_of_range
+from clipx.theory.experiment import COUNT, OPEN_SHARE, Cells, Settings, out_of_range
 from clipx.theory.joint import Joint, make, nce
 from clipx.types import Embeddings, Loss, Progress
 
@@ -47,17 +49,17 @@ class Objective(Protocol):
 
 
 Factory = Callable[[int], Objective]  # number of training pairs -> a fresh objective
-Measure = Callable[[Tensor, Tensor], float]  # paired images and texts [N, E] -> a number
 
 
 @dataclass(frozen=True, kw_only=True)
 class FreeSettings(Settings):
-    """Defaults: 96 instances a side in fewer dimensions than concepts; half a second a row."""
+    """Defaults: 48 concepts in 8 dimensions, hard enough to tell objectives apart; a third of a second a row."""
 
-    K: int = 24  # concepts
+    objectives: tuple[str, ...] = ()  # by name; all if empty
+    K: int = 48  # concepts
     m: int = 4  # images, and texts, of a concept
     skew: float = 1.0  # popularity of concept k proportional to 1/k^skew
-    noise: float = 0.1  # share of mismatched pairs
+    noise: float = 0.2  # share of mismatched pairs
     n: int = 2048  # training pairs
     E: int = 8  # dimensions
     taus: tuple[float, ...] = (0.05, 0.2)  # fixed; learned from tau0 always comes as well
@@ -104,17 +106,21 @@ class FreeResult:
     rows: list[Row]
 
 
-def solve(settings: FreeSettings, objectives: Mapping[str, Factory], measures: Mapping[str, Measure]) -> FreeResult:
-    """Every objective at every temperature, from the same start on the same batches."""
+def solve(settings: FreeSettings, known: Mapping[str, Factory]) -> FreeResult:
+    """Every objective at every temperature, from the same start on the same batches.
+
+    Raises:
+        UserError: an objective that is not among the known ones.
+    """
+    objectives = {name: lookup(known, name, "objectives") for name in settings.objectives or known}
     generator = torch.Generator().manual_seed(settings.seed)
     joint = make(settings.K, settings.m, settings.skew, settings.noise, settings.n, generator)
     temperatures = {f"{tau:g}": tau for tau in settings.taus} | {"learned": None}
     rows = []
     for name, factory in objectives.items():
         for label, tau in temperatures.items():
-            image, text, scale = train(settings, joint, factory(settings.n), tau)
-            numbers = {key: measure(image, text) for key, measure in measures.items()}
-            rows.append(Row(name, label, numbers | measured(image, text, scale, joint)))
+            learned = train(settings, joint, factory(settings.n), tau)
+            rows.append(Row(name, label, measured(*learned, joint)))
     return FreeResult(settings, joint.mutual_information, rows)
 
 
@@ -124,7 +130,9 @@ def train(
     """Images [N, E], texts [N, E], both normalised, and 1/tau; tau is learned if None."""
     generator = torch.Generator().manual_seed(settings.seed)
     raw = torch.randn(2, len(joint.p), settings.E, generator=generator, dtype=torch.float64).requires_grad_()
-    nu = torch.tensor(settings.tau0 if tau is None else tau, dtype=torch.float64).log().neg().requires_grad_(tau is None)
+    nu = (
+        torch.tensor(settings.tau0 if tau is None else tau, dtype=torch.float64).log().neg().requires_grad_(tau is None)
+    )
     bias = torch.tensor(-10.0, dtype=torch.float64, requires_grad=True)  # SigLIP's start; other terms do not read it
     optimizer = torch.optim.Adam([p for p in (raw, nu, bias) if p.requires_grad], lr=settings.lr)
     memory, per_epoch = Memory(objective.columns, settings.n), settings.n // settings.batch_size
@@ -135,7 +143,9 @@ def train(
         ids = order[at * settings.batch_size : (at + 1) * settings.batch_size]
         image, text = F.normalize(raw[0, joint.image[ids]], dim=1), F.normalize(raw[1, joint.text[ids]], dim=1)
         embeddings = Embeddings(image, text, nu.exp(), ids, joint.label[ids], bias)
-        loss = objective(embeddings, memory.read(ids), Progress(step, settings.epochs * per_epoch, epoch, settings.epochs))
+        loss = objective(
+            embeddings, memory.read(ids), Progress(step, settings.epochs * per_epoch, epoch, settings.epochs)
+        )
         optimizer.zero_grad()
         loss.total.backward()
         optimizer.step()
@@ -150,7 +160,7 @@ def train(
 
 
 def measured(image: Tensor, text: Tensor, scale: Tensor, joint: Joint) -> dict[str, float]:
-    """Margin, retrieval of the concept (all, and the rarer half), distance of the loss to -I(X; Y).
+    """Gap, uniformity, mean margin, retrieval of the concept (all, and the rarer half), distance of the loss to -I(X; Y).
 
     `excess` takes the objective's own temperature, `excess at best tau` the one that suits g = s/tau best.
     """
@@ -162,6 +172,8 @@ def measured(image: Tensor, text: Tensor, scale: Tensor, joint: Joint) -> dict[s
     information = joint.mutual_information
     scales = torch.logspace(-1, 2, 61, dtype=torch.float64)
     return {
+        "gap": geometry.modality_gap(image, text),
+        "uniformity": geometry.uniformity(image, text),
         "margin": float(margin),
         "retrieval": float(hits.mean()),
         "retrieval, rare half": float(hits[rare].mean()),
@@ -176,3 +188,8 @@ def claims(result: FreeResult) -> list[Claim]:
     lowest = min(row.numbers["excess at best tau"] for row in result.rows)
     statement = "No objective's similarities bring the symmetric InfoNCE below -I(X; Y) (paper 5, Proposition 4.1)"
     return [Claim("5.6", statement, [Check("smallest loss + I(X; Y)", lowest, low=-1e-9)])]
+
+
+def table(result: FreeResult) -> list[Cells]:
+    """One line an objective and temperature."""
+    return [{"objective": row.objective, "tau": row.temperature, **row.numbers} for row in result.rows]

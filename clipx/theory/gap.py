@@ -77,9 +77,7 @@ class GapResult:
 def solve(settings: GapSettings) -> GapResult:
     """All three parts."""
     rng = np.random.default_rng(settings.seed)
-    flow = full_flow(
-        settings.n, settings.d, settings.gamma0, settings.beta0, settings.t_end, settings.mismatch, rng
-    )
+    flow = full_flow(settings.n, settings.d, settings.gamma0, settings.beta0, settings.t_end, settings.mismatch, rng)
     slow_t = np.concatenate([[0.0], np.logspace(0, 300, 301)])
     t = np.concatenate([[0.0], np.logspace(-1, 6, 211)])
     betas = np.array([2.0, 5.0, 10.0, settings.beta0, 30.0])
@@ -171,7 +169,11 @@ def claims(result: GapResult) -> list[Claim]:
             "Appendix C: beta = nu, constant and linear schedules close the gap faster, with closed forms",
             [
                 *result.closed_forms.values(),
-                Check("largest gamma at the end over the learned beta = exp(nu)'s", float(max(o[-1] for o in others) / learned[-1]), high=0.5),
+                Check(
+                    "largest gamma at the end over the learned beta = exp(nu)'s",
+                    float(max(o[-1] for o in others) / learned[-1]),
+                    high=0.5,
+                ),
             ],
         ),
         _growth_claim(result),

@@ -32,9 +32,7 @@ def sphere(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     return np.asarray(raw / np.linalg.norm(raw, axis=-1, keepdims=True))
 
 
-def sampled(
-    beta0: float, gamma0: float, n: int, d: int, draws: int, rng: np.random.Generator
-) -> tuple[Array, Array]:
+def sampled(beta0: float, gamma0: float, n: int, d: int, draws: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """dgamma/dt and dDelta/dt at t = 0 of `draws` random features, each [draws].
 
     Delta's derivative is a difference quotient along the flow, in which the features move too.

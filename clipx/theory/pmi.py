@@ -175,7 +175,9 @@ def claims(result: PmiResult) -> list[Claim]:
             for d, excess in result.inner_product.items()
             if d + 1 < settings.N
         ),
-        Check(f"point sets: excess at M={many} over M={few}", result.point_sets[many] / result.point_sets[few], high=0.1),
+        Check(
+            f"point sets: excess at M={many} over M={few}", result.point_sets[many] / result.point_sets[few], high=0.1
+        ),
         Check(f"point sets, M={many}: excess over the inner product's", result.point_sets[many] / same, high=0.1),
     ]
     statement = (

@@ -22,9 +22,8 @@ def draw(result: FreeResult) -> "dict[str, Figure]":
     with styled():
         names = list(dict.fromkeys(row.objective for row in result.rows))
         temperatures = list(dict.fromkeys(row.temperature for row in result.rows))
-        shown = [key for key in PANELS if key in result.rows[0].numbers]
-        figure, grid = panels(len(shown), width=1.75, height=1.3 + 0.27 * len(names))
-        for axes, key in zip(grid, shown, strict=True):
+        figure, grid = panels(len(PANELS), width=1.75, height=1.3 + 0.27 * len(names))
+        for axes, key in zip(grid, PANELS, strict=True):
             for label, colour, marker in zip(temperatures, ordered(len(temperatures)), "os^Dv*Px", strict=False):
                 rows = [row for row in result.rows if row.temperature == label]
                 at = [names.index(row.objective) for row in rows]
@@ -33,7 +32,7 @@ def draw(result: FreeResult) -> "dict[str, Figure]":
             axes.set_yticks(range(len(names)), names if axes is grid[0] else [""] * len(names))
             axes.margins(x=0.12)
         chance = 1 / result.settings.K
-        for axes, key in zip(grid, shown, strict=True):
+        for axes, key in zip(grid, PANELS, strict=True):
             if key.startswith("retrieval"):
                 axes.axvline(chance, color=GREY, linestyle=":", linewidth=1)
                 axes.annotate("chance", (chance, 0), rotation=90, va="top", color=GREY, fontsize=8)

@@ -69,7 +69,8 @@ def _schemes(result: GapResult) -> "Figure":
         "learned, beta = nu": r"learned, $\beta = \nu$: $\Theta(t^{-\log t})$",
         "constant beta0": rf"constant, $\beta$ = {result.settings.scheme_beta0:g}: exponential",
         "linear beta0 to beta1, ending at t": (
-            f"linear schedule of length $t$,\n" rf"$\beta$ = {result.settings.scheme_beta0:g} to "
+            f"linear schedule of length $t$,\n"
+            rf"$\beta$ = {result.settings.scheme_beta0:g} to "
             rf"{result.settings.scheme_beta1:g}: exponential"
         ),
     }

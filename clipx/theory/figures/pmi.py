@@ -23,7 +23,14 @@ def _excess(result: PmiResult) -> "Figure":
     figure, (by_size, by_numbers) = panels(2, width=4.8, height=3.7)
     arms = (
         ("inner product", result.inner_product, 1, "d", RED, "o"),
-        (f"weighted points in {settings.points_d} dimensions", result.point_sets, settings.points_d + 1, "M", BLUE, "s"),
+        (
+            f"weighted points in {settings.points_d} dimensions",
+            result.point_sets,
+            settings.points_d + 1,
+            "M",
+            BLUE,
+            "s",
+        ),
     )
     for axes in (by_size, by_numbers):
         for name, excess, floats, symbol, colour, marker in arms:
@@ -54,7 +61,11 @@ def _similarities(result: PmiResult) -> "Figure":
     for axes, (name, values) in zip(grid, pictures.items(), strict=True):
         picture = axes.imshow(values, cmap="PuOr", vmin=-limit, vmax=limit)
         error = np.abs(values - result.pmi).max()
-        axes.set(title=name if name == "PMI" else f"{name}\nlargest deviation {error:.2f} nats", xlabel="text y", ylabel="image x")
+        axes.set(
+            title=name if name == "PMI" else f"{name}\nlargest deviation {error:.2f} nats",
+            xlabel="text y",
+            ylabel="image x",
+        )
         axes.grid(visible=False)
     figure.colorbar(picture, ax=list(grid), label="nats", shrink=0.8)
     return figure

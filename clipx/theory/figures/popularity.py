@@ -28,7 +28,14 @@ def _popularity(result: PopularityResult) -> "Figure":
     for axes, q, title in ((true, sample.q, "true $q$"), (estimated, sample.q_estimated, r"estimated $\tilde{q}$")):
         picture = axes.tricontourf(*sample.a.T, q, levels=np.linspace(low, high * 1.05, 15), cmap="viridis")
         axes.plot(*sample.a.T, ".", color="white", markersize=2.5)
-        axes.set(title=f"{title} at the {len(q)} texts", xlim=(0, 1), ylim=(0, 1), xlabel="$a_1$", ylabel="$a_2$", aspect="equal")
+        axes.set(
+            title=f"{title} at the {len(q)} texts",
+            xlim=(0, 1),
+            ylim=(0, 1),
+            xlabel="$a_1$",
+            ylabel="$a_2$",
+            aspect="equal",
+        )
         axes.grid(visible=False)
     figure.colorbar(picture, ax=estimated, label="popularity (sum of densities)", shrink=0.85, ticks=MaxNLocator(6))
     top = 1.05 * max(high, float(sample.q_estimated.max()))
@@ -46,7 +53,9 @@ def _spaces(axes: Any, sample: Sample) -> None:
     axes.plot([0, 1, 1, 0, 0], [0, 0, 1, 1, 0], color=GREEN, linewidth=1)
     axes.plot(*sample.o.T, ".", color=GREY, label=r"$o$, uniform on $\mathcal{O}$")
     axes.plot(*sample.a.T, "+", color=GREEN, label=r"$a \sim p(a\,|\,o)$ on $\mathcal{A}$")
-    axes.set(title="the spaces", xlabel="first coordinate", ylabel="second coordinate", aspect="equal", ylim=(-0.05, 1.6))
+    axes.set(
+        title="the spaces", xlabel="first coordinate", ylabel="second coordinate", aspect="equal", ylim=(-0.05, 1.6)
+    )
     axes.legend(loc="upper left")
 
 

@@ -21,17 +21,45 @@ def draw(result: RobustGResult) -> "dict[str, Figure]":
         _data(left, result)
         for name, losses in result.paths.items():
             middle.plot(PATH, losses, color=COLOUR[name], label=NAME[name])
-        middle.set(yscale="log", xlim=(-0.2, 1.25), xlabel=r"from $g_1$'s minimum (0) to $f^*$ (1)", ylabel=r"loss $L_g$ (B = 2)")
+        middle.set(
+            yscale="log",
+            xlim=(-0.2, 1.25),
+            xlabel=r"from $g_1$'s minimum (0) to $f^*$ (1)",
+            ylabel=r"loss $L_g$ (B = 2)",
+        )
         for at, text in ((0, r"$g_1$'s minimum"), (1, r"$f^*$")):
             middle.axvline(at, color=GREY, linestyle=":", linewidth=1)
-            middle.annotate(text, (at, 0.99), xycoords=("data", "axes fraction"), xytext=(3, -9), textcoords="offset points", color=GREY, fontsize=8.5)
+            middle.annotate(
+                text,
+                (at, 0.99),
+                xycoords=("data", "axes fraction"),
+                xytext=(3, -9),
+                textcoords="offset points",
+                color=GREY,
+                fontsize=8.5,
+            )
         middle.legend(loc="center", bbox_to_anchor=(0.42, 0.45))
         for name, errors in result.errors.items():
             right.plot(result.shares, errors, "o-", color=COLOUR[name], label=NAME[name])
-        right.plot(result.shares, result.shares / 2, color=GREY, linestyle="--", linewidth=1, label="only the mislabelled")
+        right.plot(
+            result.shares, result.shares / 2, color=GREY, linestyle="--", linewidth=1, label="only the mislabelled"
+        )
         right.axvline(result.settings.mislabelled, color=GREY, linestyle=":", linewidth=1)
-        right.set(xscale="log", yscale="log", xlabel="mislabelled share of the images with z = 0.5", ylabel="top-1 error at the minimum")
-        right.annotate("the paper's", (result.settings.mislabelled, 0.02), xycoords=("data", "axes fraction"), xytext=(3, 0), textcoords="offset points", color=GREY, fontsize=8.5)
+        right.set(
+            xscale="log",
+            yscale="log",
+            xlabel="mislabelled share of the images with z = 0.5",
+            ylabel="top-1 error at the minimum",
+        )
+        right.annotate(
+            "the paper's",
+            (result.settings.mislabelled, 0.02),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, 0),
+            textcoords="offset points",
+            color=GREY,
+            fontsize=8.5,
+        )
         right.legend(loc="upper left")
         return {"example_1": figure}
 
@@ -39,9 +67,25 @@ def draw(result: RobustGResult) -> "dict[str, Figure]":
 def _data(axes: Any, result: RobustGResult) -> None:
     x2 = np.linspace(-1.5, 3.5, 400)
     for sign, marker, colour, label in ((1, "o", GREEN, "z = 0.5"), (-1, "s", "black", "z = -0.5")):
-        points = X[SIGN == sign]
-        axes.plot(points[:, 0], points[:, 1], marker, color=colour, label=label, markersize=7, markerfacecolor="none", markeredgewidth=1.6)
-    axes.annotate(f"mislabelled,\nprobability {result.settings.mislabelled:g}", X[2, :2], xytext=(10, -3), textcoords="offset points", va="center", fontsize=8.5)
+        points = X[sign == SIGN]
+        axes.plot(
+            points[:, 0],
+            points[:, 1],
+            marker,
+            color=colour,
+            label=label,
+            markersize=7,
+            markerfacecolor="none",
+            markeredgewidth=1.6,
+        )
+    axes.annotate(
+        f"mislabelled,\nprobability {result.settings.mislabelled:g}",
+        X[2, :2],
+        xytext=(10, -3),
+        textcoords="offset points",
+        va="center",
+        fontsize=8.5,
+    )
     for name, minimum in result.minima.items():
         label = f"boundary of {NAME[name]}: error {minimum.error:.4f}"
         axes.plot(*_line(minimum.abc, x2), color=COLOUR[name], label=label)

@@ -60,7 +60,13 @@ def reference(axes: Any, y: float, label: str, style: str = ":") -> None:
     """A horizontal reference line, named at its left end."""
     axes.axhline(y, color=GREY, linewidth=1, linestyle=style, zorder=1)
     axes.annotate(
-        label, (0.01, y), xycoords=("axes fraction", "data"), xytext=(0, 2), textcoords="offset points", color=GREY, fontsize=8.5
+        label,
+        (0.01, y),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 2),
+        textcoords="offset points",
+        color=GREY,
+        fontsize=8.5,
     )
 
 

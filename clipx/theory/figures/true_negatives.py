@@ -23,7 +23,10 @@ def _landscapes(result: TrueNegativesResult) -> "Figure":
     settings = result.settings
     figure, grid = panels(len(settings.taus), 2, width=3.9, height=2.4)
     for axes, (tau, landscape) in zip(np.reshape(grid, (2, -1)).T, result.landscapes.items(), strict=True):
-        for values, colour, name in ((landscape.clip, BLUE, "CLIP"), (landscape.true_negatives, RED, "$L_g$, true negatives")):
+        for values, colour, name in (
+            (landscape.clip, BLUE, "CLIP"),
+            (landscape.true_negatives, RED, "$L_g$, true negatives"),
+        ):
             scaled = (values - values.min()) / np.ptp(values)
             axes[0].plot(THETA, scaled, color=colour, label=name)
             at = values.argmin()
@@ -52,10 +55,26 @@ def _boundary(result: TrueNegativesResult) -> "Figure":
         axes.plot(largest, result.theta0, color=colour, label=rf"$\tau$ = {tau:g}")
         axes.fill_betweenx(result.theta0, result.p2[0], largest, color=colour, alpha=0.12, linewidth=0)
     settings = result.settings
-    axes.plot(settings.p2, settings.theta0, "x", color="black", markersize=8, markeredgewidth=2, label="the point of the landscapes")
-    axes.set(xscale="log", xlim=(result.p2[0], 0.25), ylim=(0, np.pi / 10), xlabel="$p_2$, probability of the rare class", ylabel=r"$\theta_0$ (radians)")
+    axes.plot(
+        settings.p2,
+        settings.theta0,
+        "x",
+        color="black",
+        markersize=8,
+        markeredgewidth=2,
+        label="the point of the landscapes",
+    )
+    axes.set(
+        xscale="log",
+        xlim=(result.p2[0], 0.25),
+        ylim=(0, np.pi / 10),
+        xlabel="$p_2$, probability of the rare class",
+        ylabel=r"$\theta_0$ (radians)",
+    )
     plain_ticks(axes.xaxis, [0.0002, 0.001, 0.005, 0.02, 0.1, 0.25])
-    axes.set_title("Left of a line CLIP's minimum has error $\\geq p_2$, $L_g$'s has 0;\nright of it both have error 0", loc="left")
+    axes.set_title(
+        "Left of a line CLIP's minimum has error $\\geq p_2$, $L_g$'s has 0;\nright of it both have error 0", loc="left"
+    )
     axes.legend(loc="lower right")
     return figure
 
