@@ -67,6 +67,12 @@ def _claims() -> dict[str, str]:
     return {c.id: f"{c.statement} [{', '.join(c.recipes) or c.program}]" for c in CLAIMS}
 
 
+def _theory() -> dict[str, str]:
+    from cli.theory import experiments
+
+    return {name: _first_line(inspect.getmodule(e.settings)) for name, e in experiments().items()}
+
+
 def _first_line(documented: object) -> str:
     return (inspect.getdoc(documented) or "").partition("\n")[0]
 
@@ -78,4 +84,5 @@ LISTS: Mapping[str, Callable[[], dict[str, str]]] = {
     "data": _data,
     "tasks": _tasks,
     "claims": _claims,
+    "theory": _theory,
 }

@@ -16,8 +16,9 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx report RUN_OR_DIR...                 tables, figures: Markdown, HTML, CSV; out=DIR
   clipx reproduce recipe=NAME                every arm and seed of a recipe: train, evaluate, report
   clipx report claims RUN_OR_DIR...          the papers' claims: effect, interval, verdict
-  clipx ls recipes|terms|towers|data|tasks|claims   what there is
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip
+  clipx ls recipes|terms|towers|data|tasks|claims|theory   what there is
+  clipx theory [NAME] [key=value ...]        the papers' toy problems, exact, with verdicts and figures
   clipx check recipe=NAME [key=value ...]    build it and do one step on generated pairs
 
   clipx COMMAND --help                       more about one command
@@ -83,11 +84,23 @@ def reproduce(arguments: list[str]) -> None:
 
 
 def ls(arguments: list[str]) -> None:
-    """clipx ls [recipes|terms|towers|data|tasks|claims]
+    """clipx ls [recipes|terms|towers|data|tasks|claims|theory]
 
     One name a line with what it is.
     """
     from cli.ls import ls as start
+
+    start(arguments)
+
+
+def theory(arguments: list[str]) -> None:
+    """clipx theory [NAME | all] [key=value ...] [out=DIR]
+
+    Solves a toy problem of the papers, prints measured beside expected numbers and the claim's verdict, and writes
+    claims.json and figures into DIR (default runs/theory/NAME). Without a name: all of them. `objectives` tries
+    every objective on free embeddings, without data and towers. Names: clipx ls theory.
+    """
+    from cli.theory import theory as start
 
     start(arguments)
 
@@ -122,6 +135,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "ls": ls,
     "check": check,
     "export": export,
+    "theory": theory,
 }
 
 

@@ -95,7 +95,7 @@ CLAIMS = (
         "The square loss fails in zero-shot where CLIP's goes to 0",
         "top-1 error of at least 1/(3K) (Corollary 5.7)",
         (),
-        program="clipx theory square_loss",
+        program="clipx theory margin",
     ),
     Claim(
         "1.12",

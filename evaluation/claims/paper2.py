@@ -40,14 +40,14 @@ CLAIMS = (
         "Example 1: log1p ends at half the answers wrong where ratio ends at none",
         "errors 0.4995 and 0.001 (our check of Definition 5.1)",
         (),
-        program="clipx theory counting",
+        program="clipx theory robust_g",
     ),
     Claim(
         "2.5",
         "Example 2: CLIP's minimum errs where that of L_g does not, for small p2",
         "Theorem of Definition 5.2",
         (),
-        program="clipx theory counting",
+        program="clipx theory true_negatives",
     ),
     Claim(
         "2.6",

@@ -1,0 +1,99 @@
+"""`clipx theory`: solves the papers' toy problems, prints claims with their numbers, writes claims.json and figures."""
+
+import csv
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from clipx import objectives
+from clipx.errors import UserError
+from clipx.presets import OBJECTIVES
+from clipx.tables import lookup
+from clipx.theory import THEORY, free_embeddings
+from clipx.theory.claims import Claim
+from clipx.theory.experiment import Cells, Experiment, parse
+from clipx.theory.figures import free_embeddings as free_embeddings_figures
+from clipx.theory.figures.style import write
+
+Problem = Experiment[Any, Any]
+
+
+def theory(arguments: list[str]) -> None:
+    """[NAME | all] [key=value ...] [out=DIR]
+
+    Raises:
+        UserError: an unknown name or setting, or a setting out of its range.
+    """
+    given = dict(a.split("=", 1) for a in arguments if "=" in a)
+    names = [a for a in arguments if "=" not in a] or ["all"]
+    if len(names) > 1:
+        raise UserError(f"give one name, not {' '.join(names)}: clipx theory NAME [key=value ...] [out=DIR]")
+    known, out = experiments(), given.pop("out", None)
+    if names == ["all"]:
+        if given:
+            raise UserError(f"{next(iter(given))}= belongs to one problem: clipx theory NAME {next(iter(given))}=...")
+        for name, experiment in known.items():
+            _run(name, experiment, {}, Path(out or "runs/theory") / name)
+        return
+    experiment = lookup(known, names[0], "theory")
+    _run(names[0], experiment, given, Path(out or Path("runs/theory") / names[0]))
+
+
+def experiments() -> dict[str, Problem]:
+    """THEORY, and the one that needs the objectives: presets, then every term that is no preset, alone."""
+    alone = [list(terms) for terms in OBJECTIVES.values()]
+    terms = OBJECTIVES | {name: {name: {}} for name in objectives.TERMS if [name] not in alone}
+    known = {name: partial(objectives.build, given) for name, given in terms.items()}
+    tried = Experiment(
+        free_embeddings.FreeSettings,
+        partial(free_embeddings.solve, known=known),
+        free_embeddings.claims,
+        free_embeddings_figures.draw,
+        free_embeddings.table,
+    )
+    return {**THEORY, "objectives": tried}
+
+
+def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> None:
+    result = experiment.solve(parse(experiment.settings, given))
+    claims, rows = experiment.claims(result), experiment.table(result)
+    console = Console(highlight=False)
+    if rows:
+        console.print(_table(name, rows))
+    for claim in claims:
+        _print(console, claim)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "claims.json").write_text(json.dumps([claim.row() for claim in claims], indent=1) + "\n")
+    written = [out / "claims.json"]
+    if rows:
+        written.append(out / "table.csv")
+        with written[-1].open("w", newline="") as file:
+            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    for title, figure in experiment.draw(result).items():
+        written.append(out / f"{title}.svg")
+        write(figure, written[-1])
+    for path in written:
+        print(path)
+
+
+def _print(console: Console, claim: Claim) -> None:
+    console.print(f"\n{claim.claim}  {claim.verdict}", style="bold")
+    console.print(claim.statement)
+    table = Table("number", "measured", "expected", "", box=None, pad_edge=False)
+    for check in claim.checks:
+        error = f" ± {check.error:.2g}" if check.error else ""
+        table.add_row(check.name, f"{check.measured:.6g}{error}", check.expected, check.verdict)
+    console.print(table)
+
+
+def _table(name: str, rows: list[Cells]) -> Table:
+    table = Table(*rows[0], title=name, title_justify="left", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else cell for cell in row.values()))
+    return table
