@@ -12,9 +12,10 @@ from torch.nn.parallel import DistributedDataParallel
 from clipx import distributed, environment, objectives, optim, schedule
 from clipx.config import RunConfig
 from clipx.data import tokenizer
-from clipx.data.loader import Loader
 from clipx.data.sampler import Sampler
 from clipx.data.sources import open_source
+from clipx.data.stream_loader import notes as source_notes
+from clipx.data.stream_loader import open_loader
 from clipx.device import autocast, choose
 from clipx.errors import UserError
 from clipx.log import RunLog
@@ -66,8 +67,8 @@ def fit(config: RunConfig, run: Path) -> None:
         sampler = Sampler(len(pairs), config.train, config.seed, distributed.rank(), distributed.world())
         parts = build(config, device, len(pairs), pairs.fingerprint)
         inputs, state, total = parts.model.inputs, parts.state, sampler.total_steps
-        loader = Loader(config.data, pairs, sampler, inputs, tokenizer.build(inputs))
-        notes = resume(state, run)
+        loader = open_loader(config.data, pairs, sampler, inputs, tokenizer.build(inputs))
+        notes = [*source_notes(pairs, parts.objective.columns), *resume(state, run)]
         with RunLog(config, run, state.step, total) as log:
             for note in (*notes, *(f"left out: {problem}" for problem in pairs.problems)):
                 log.say(note)
