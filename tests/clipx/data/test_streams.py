@@ -14,7 +14,7 @@ from clipx.config import DataConfig, TrainConfig
 from clipx.data.sampler import Sampler
 from clipx.data.sources import open_source
 from clipx.data.stream_loader import NOTE, StreamLoader, notes, open_loader
-from clipx.data.streams import ShardStream
+from clipx.data.streams import HFStream, ShardStream
 from clipx.errors import UserError
 from clipx.train import fit
 from clipx.types import Batch, Inputs
@@ -128,9 +128,17 @@ def test_training_from_a_stream_says_that_resume_is_not_exact(
 
 
 def test_hugging_face_streams_go_round(tmp_path: Path) -> None:
-    made = DataConfig(name="h", source="hf_stream", root=str(write(tmp_path / "d", saved=False)), num_samples=16)
+    made = DataConfig(name="h", source="hf_stream", root=str(write(tmp_path / "d", saved=True)), num_samples=16)
     made.workers, made.shuffle_buffer, made.max_bad_rate = 2, 4, 0.5
     batches = loaded(made)
     texts = Counter(bytes(t.tolist()) for batch, _ in batches for t in batch.text)
     assert len(texts) == 6 and max(texts.values()) - min(texts.values()) <= 2
     assert any("no image" in line for _, lines in batches for line in lines)
+
+
+def test_parquet_files_are_streamed(tmp_path: Path) -> None:
+    made = DataConfig(name="h", source="hf_stream", root=str(write(tmp_path / "d", saved=False)), num_samples=16)
+    made.shuffle_buffer = 2
+    # not to the end of a pass, where `datasets` sleeps for 5 s
+    found = list(islice(HFStream(made).pairs(random.Random(0)), 3))
+    assert len({f.image for f in found}) == 3 and all(f.caption.endswith(" 0") for f in found)
