@@ -55,6 +55,9 @@ class DataConfig:
     # words that label a caption (paper 2), or names of lists: numbers | colours | directions; see data/keywords.py
     keywords: list[str] = field(default_factory=list)
     keyword_digits: bool = False  # a number in digits counts as the word for it, "2" as "two"
+    # samples that lie together on disk and are read together, for spinning disks and network file systems (256 is
+    # good); 256 such blocks, drawn at random, are mixed at a time. 0: any order, which small data and SSDs allow
+    block: int = 0
     workers: int = field(default=2, metadata=FREE)  # loader processes per rank
     max_bad_rate: float = field(default=0.05, metadata=FREE)  # share of bad samples above which a run stops
     # what `clipx eval` takes if no data set is named: wds: captions: pairs: and a folder below root

@@ -19,6 +19,7 @@ RUN: dict[str, Rule] = {
     "seed": AT_LEAST_0,
     "data.num_samples": AT_LEAST_1,
     "data.shuffle_buffer": AT_LEAST_1,
+    "data.block": AT_LEAST_0,
     "data.workers": AT_LEAST_0,
     "data.max_bad_rate": SHARE,
     "temperature.tau": POSITIVE,

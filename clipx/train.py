@@ -64,13 +64,15 @@ def fit(config: RunConfig, run: Path) -> None:
     device = choose(config.train.device)
     with distributed.group(device):
         pairs = open_source(config.data)
-        sampler = Sampler(len(pairs), config.train, config.seed, distributed.rank(), distributed.world())
+        sampler = Sampler(
+            len(pairs), config.train, config.seed, distributed.rank(), distributed.world(), config.data.block
+        )
         parts = build(config, device, len(pairs), pairs.fingerprint)
         inputs, state, total = parts.model.inputs, parts.state, sampler.total_steps
         loader = open_loader(config.data, pairs, sampler, inputs, tokenizer.build(inputs))
         notes = [*source_notes(pairs, parts.objective.columns), *resume(state, run)]
         with RunLog(config, run, state.step, total) as log:
-            for note in (*notes, *(f"left out: {problem}" for problem in pairs.problems)):
+            for note in notes:
                 log.say(note)
             if state.step == total:
                 log.say(f"{run} is done: {total} steps")

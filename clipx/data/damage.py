@@ -1,5 +1,6 @@
 """When damage is no longer an exception."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from clipx.errors import UserError
@@ -24,7 +25,7 @@ class BadSamples:
             refuse_above(self.limit, self.bad, self.seen, list(self.names))
 
 
-def refuse_above(limit: float, bad: int, total: int, names: list[str]) -> None:
+def refuse_above(limit: float, bad: int, total: int, names: Sequence[str]) -> None:
     """Raises UserError naming bad samples if they are more than a share `limit` of the total."""
     if bad > limit * total:
         more = f"; and {len(names) - 5} more" if len(names) > 5 else ""

@@ -5,7 +5,7 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +31,7 @@ class FilePairs:
 
     def __init__(self, folder: Path, rows: list[Row], captions: str, problems: list[str]) -> None:
         self.folder = folder
-        self.problems = problems
+        self.problems: Sequence[str] = problems
         # 0: all captions of an image are one sample's, k: the first k of them
         per_sample = lookup({"each": 1, "random": 0, "first": 1}, captions, "data.captions")
         if captions == "each":

@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ class HFPairs:
         self.captions = config.captions
         self.image, self.caption = config.image_column, config.caption_column
         self.rows = load(config, streaming=False)
-        self.problems: list[str] = []
+        self.problems: Sequence[str] = []
         if not len(self.rows):
             raise UserError(f"data.root={config.root} has no rows in split {config.split}")
         self.fingerprint = f"{len(self)}:{self._digest()}"

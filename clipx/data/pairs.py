@@ -1,6 +1,7 @@
 """Image-text pairs with a stable id and random access, and those of shards."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -13,7 +14,7 @@ class Pairs(Protocol):
     """Pairs by sample id; `problems` are samples left out, found without decoding."""
 
     streaming: Literal[False]
-    problems: list[str]
+    problems: Sequence[str]
     fingerprint: str  # changes with the samples or their order
 
     def __len__(self) -> int: ...
@@ -32,7 +33,9 @@ class ShardPairs:
 
     streaming: Literal[False] = False
 
-    def __init__(self, folder: Path, captions: str) -> None:
+    def __init__(self, folder: Path, captions: str, block: int) -> None:
+        """block: data.block, samples that are read ahead together; 0: none."""
+        self.block = block
         self.read_caption = lookup({"first": self._first, "random": self._random}, captions, "data.captions")
         self.shards = Shards.open(folder, ("image", "txt" if captions == "first" else "json"))
         self.problems = self.shards.problems
@@ -45,6 +48,8 @@ class ShardPairs:
         return self.shards.where(sample_id)
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
+        if self.block:
+            self.shards.fetch(sample_id, self.block)
         caption = self.read_caption(sample_id, generator)
         return self.shards.read(sample_id, "image"), caption
 

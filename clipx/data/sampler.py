@@ -17,9 +17,40 @@ from clipx.types import Progress
 Index = tuple[int, int]  # epoch, sample id
 
 
-def permutation(num_samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The order of an epoch."""
-    return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(num_samples)
+MIXED = 256  # blocks
+
+
+class Order:
+    """The order of an epoch: an exact permutation, made piece by piece where it is one of blocks.
+
+    Blocks of `block` neighbouring ids are drawn in random order and the samples of each MIXED blocks are mixed,
+    so that MIXED runs of the disk are being read at a time. 0 mixes all samples.
+    """
+
+    def __init__(self, num_samples: int, seed: int, epoch: int, block: int) -> None:
+        self.num_samples = num_samples
+        self.block = block or num_samples
+        self.seed = [seed, epoch]
+        self.blocks = np.random.Generator(np.random.PCG64(self.seed)).permutation(-(-num_samples // self.block))
+        lengths = np.minimum(num_samples - self.blocks * self.block, self.block)  # the last block may be shorter
+        ends = np.cumsum(lengths)
+        self.starts: NDArray[np.int64] = np.concatenate([[0], ends[MIXED - 1 : -1 : MIXED]])  # of the mixed pieces
+        self._made: dict[int, NDArray[np.int32]] = {}
+
+    def ids(self, begin: int, end: int) -> NDArray[np.int32]:
+        """The ids at places begin..end-1 of the epoch."""
+        first, last = np.searchsorted(self.starts, [begin, end - 1], side="right").tolist()
+        self._made = {k: self._made[k] if k in self._made else self._piece(k) for k in range(first - 1, last)}
+        joined = next(iter(self._made.values())) if last == first else np.concatenate(list(self._made.values()))
+        offset = self.starts[first - 1]
+        return joined[begin - offset : end - offset]
+
+    def _piece(self, number: int) -> NDArray[np.int32]:
+        begins = self.blocks[number * MIXED : (number + 1) * MIXED] * self.block
+        runs = [np.arange(b, min(b + self.block, self.num_samples), dtype=np.int32) for b in begins.tolist()]
+        ids = np.concatenate(runs)
+        np.random.Generator(np.random.PCG64([*self.seed, 1 + number])).shuffle(ids)
+        return ids
 
 
 @dataclass(frozen=True)
@@ -31,6 +62,7 @@ class Sampler:
     seed: int
     rank: int
     world: int
+    block: int = 0  # data.block
 
     def __post_init__(self) -> None:
         length = {"train.epochs": self.train.epochs, "train.samples": self.train.samples}
@@ -76,10 +108,10 @@ class Sampler:
     def batches(self, start: int) -> Iterator[list[Index]]:
         """This rank's ids for steps start, start + 1, ..., total_steps - 1."""
         own = self.train.batch_size // self.world
-        epoch, order = -1, permutation(0, self.seed, 0)
+        epoch, order = -1, Order(0, 0, 0, 1)
         for step in range(start, self.total_steps):
             if step // self.steps_per_epoch != epoch:
                 epoch = step // self.steps_per_epoch
-                order = permutation(self.num_samples, self.seed, epoch)
+                order = Order(self.num_samples, self.seed, epoch, self.block)
             begin = step % self.steps_per_epoch * self.train.batch_size + self.rank * own
-            yield [(epoch, int(i)) for i in order[begin : begin + own]]
+            yield [(epoch, int(i)) for i in order.ids(begin, begin + own)]

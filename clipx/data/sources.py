@@ -28,11 +28,11 @@ def _rendered(config: DataConfig) -> Path:
 
 
 def _shards(config: DataConfig) -> Pairs:
-    return ShardPairs(_root(config) / config.split, config.captions)
+    return ShardPairs(_root(config) / config.split, config.captions, config.block)
 
 
 def _scenes(config: DataConfig) -> Pairs:
-    return ShardPairs(_rendered(config) / config.split, config.captions)
+    return ShardPairs(_rendered(config) / config.split, config.captions, config.block)
 
 
 def _coco(config: DataConfig) -> Pairs:

@@ -1,7 +1,7 @@
 """Batches of a stream: every worker of every rank draws samples of its own."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count, islice
 
 import torch
@@ -18,6 +18,8 @@ from clipx.errors import UserError
 from clipx.types import Inputs
 
 NOTE = "streaming: shards are drawn with replacement and sample ids only count; a resumed run sees other samples"
+
+NAMED = 100  # samples left out that the log names one by one
 
 
 class Drawn(IterableDataset[Decoded]):
@@ -75,17 +77,20 @@ def open_loader(
     return Loader(config, source, sampler, inputs, tokenizer)
 
 
-def notes(source: Pairs | Stream, columns: dict[str, float]) -> list[str]:
+def notes(source: Pairs | Stream, columns: Mapping[str, float]) -> list[str]:
     """What the log says about the source before the first step.
 
     Raises:
         UserError: the objective keeps per-sample state (`columns`) and the source has no stable ids to keep it by.
     """
-    if not source.streaming:
-        return []
-    if columns:
+    if source.streaming and columns:
         raise UserError(
             f"the objective keeps {', '.join(columns)} for every sample, and a stream has no stable sample ids: "
             "use data.source=shards or another source with random access"
         )
-    return [NOTE]
+    problems = source.problems
+    lines = [NOTE] if source.streaming else []
+    lines += [f"left out: {problem}" for problem in problems[:NAMED]]
+    if len(problems) > NAMED:
+        lines.append(f"left out: {len(problems) - NAMED} more; `clipx data index FOLDER` writes the list")
+    return lines

@@ -7,7 +7,7 @@ a number of samples, data.num_samples, and a resumed run goes on with other draw
 import hashlib
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -16,7 +16,7 @@ from clipx.config import DataConfig
 from clipx.data import captions as texts
 from clipx.data import hf
 from clipx.data.images import BadSample
-from clipx.data.shards import COLUMN_OF
+from clipx.data.index import COLUMN_OF
 from clipx.errors import UserError
 from clipx.tables import lookup
 
@@ -35,7 +35,7 @@ class Stream(Protocol):
     """An endless source; `len` is what counts as an epoch."""
 
     streaming: Literal[True]
-    problems: list[str]
+    problems: Sequence[str]
     fingerprint: str
     max_workers: int  # loader processes that can share the work
 
@@ -67,7 +67,7 @@ class ShardStream:
         self.captions = config.captions
         self.buffer = config.shuffle_buffer
         self.num_samples = declared(config)
-        self.problems: list[str] = []
+        self.problems: Sequence[str] = []
         self.fingerprint = f"stream:{_hash([self.shards, weights])}"
 
     def __len__(self) -> int:
@@ -122,7 +122,7 @@ class HFStream:
         self.config = config
         self.rows = hf.load(config, streaming=True)
         self.num_samples = declared(config)
-        self.problems: list[str] = []
+        self.problems: Sequence[str] = []
         self.fingerprint = f"stream:{_hash([Path(str(config.root)).name, config.split])}"
 
     def __len__(self) -> int:

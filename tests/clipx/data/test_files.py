@@ -22,7 +22,7 @@ def write_coco(root: Path, captions: int = 3) -> dict[str, list[str]]:
     (root / "train2014").mkdir(parents=True)
     images = [{"id": 100 - i, "file_name": f"{colour}.jpg"} for i, colour in enumerate(COLOURS)]
     written: dict[str, list[str]] = {f"{colour}.jpg": [] for colour in COLOURS}
-    annotations = []
+    annotations: list[dict[str, object]] = []
     for k in range(captions):
         for image in images:
             text = f"{image['file_name']} caption {k}"

@@ -21,7 +21,7 @@ def own_hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets.disable_progress_bars()
 
 
-def rows() -> dict[str, list[object]]:
+def rows() -> dict[str, object]:
     images = [{"bytes": jpeg(colour), "path": None} for colour in COLOURS]
     texts = [[f"{colour} {k}" for k in range(3)] for colour in COLOURS]
     return {"image": [*images, None], "texts": [*texts, ["nothing"]], "caption": [t[0] for t in texts] + [" "]}
