@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help install check test test-fast demo validate-evaluation bench-table clean
+.PHONY: help install check test test-fast demo validate-evaluation bench-table bench-index bench-data clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,12 @@ validate-evaluation: $(READY) ## published weights against published numbers, on
 
 bench-table: $(READY) ## what per-sample state costs: a nuclr step beside a clip step, memory, read and write
 	$(BIN)/python -m tests.bench.table
+
+bench-index: $(READY) ## start-up and memory of an index of 12.4M samples, speed of the scan
+	$(BIN)/python -m tests.bench.index
+
+bench-data: $(READY) ## images/s beside open_clip's pipeline; needs CLIPX_DATA
+	$(BIN)/python -m tests.bench.data
 
 clean: ## removes caches of tools; runs and data stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -83,6 +83,8 @@ def _settings(config: EvalConfig) -> Settings:
 
 def own_datasets(config: RunConfig) -> list[str]:
     """The evaluation sets of the run's training data, below its data.root."""
+    if not config.data.evaluation:
+        return []
     specs = [entry.partition(":") for entry in config.data.evaluation]
     root = root_folder(config.data)
     return [f"{kind}:{root / folder}" for kind, _, folder in specs]

@@ -21,6 +21,9 @@ BETAS: Rule = (lambda v: len(v) == 2 and all(0 <= b < 1 for b in v), "two number
 
 RUN: dict[str, Rule] = {
     "seed": AT_LEAST_0,
+    "data.num_samples": AT_LEAST_1,
+    "data.shuffle_buffer": AT_LEAST_1,
+    "data.block": AT_LEAST_0,
     "data.workers": AT_LEAST_0,
     "data.max_bad_rate": SHARE,
     "data.held_out": SHARE,

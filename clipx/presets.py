@@ -39,6 +39,14 @@ DATA: dict[str, dict[str, Any]] = {
         "annotations": "annotations/captions_train2014.json",
         "captions": "random",
     },
+    # a table of paths and captions: data.root=FOLDER data.annotations=FILE
+    "csv": {"name": "csv", "source": "csv", "captions": "each", "crop_scale": [0.5, 1.0], "split": "."},
+    "tsv": {"name": "tsv", "source": "tsv", "captions": "each", "crop_scale": [0.5, 1.0], "split": "."},
+    # through `datasets`: data.root=FOLDER or a name on the hub; hf_stream also needs data.num_samples
+    "hf": {"name": "hf", "source": "hf", "crop_scale": [0.5, 1.0]},
+    "hf_stream": {"name": "hf_stream", "source": "hf_stream", "crop_scale": [0.5, 1.0]},
+    # remote or endless shards, resampled: data.urls=[...] data.num_samples=N
+    "webdataset": {"name": "webdataset", "source": "webdataset", "crop_scale": [0.5, 1.0]},
 }
 
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
