@@ -83,7 +83,7 @@ def fit(config: RunConfig, run: Path) -> None:
         inputs, state, total = parts.model.inputs, parts.state, sampler.total_steps
         tokenize = tokenizer.build(inputs)
         loader = open_loader(config.data, pairs, sampler, inputs, tokenize)
-        watch = probe.build(config, pairs, tokenize, parts.model)
+        watch = probe.build(config, tokenize, parts.model)
         notes = [*source_notes(pairs, parts.objective.columns), *resume(state, run)]
         with RunLog(config, run, state.step, total) as log:
             for note in notes:

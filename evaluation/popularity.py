@@ -17,8 +17,9 @@ from clipx import runs, state
 from clipx.atomic import write_text
 from clipx.config import RunConfig
 from clipx.data.images import BadSample
+from clipx.data.pairs import Pairs
 from clipx.data.shards import Shards
-from clipx.data.sources import Pairs, open_source, root_folder
+from clipx.data.sources import open_pairs, root_folder
 from evaluation import results
 from evaluation.types import Result
 
@@ -58,7 +59,7 @@ def evaluate(checkpoint: Path, out: Path) -> list[Result]:
         others = [row for row in results.read(out / "results.jsonl") if row.task != TASK]
         results.write(out / "results.jsonl", others + rows)
         results.show(rows)
-    artifact = _artifact(open_source(config.data), zeta, seen, truth)
+    artifact = _artifact(open_pairs(config.data), zeta, seen, truth)
     write_text(out / "artifacts" / f"{TASK}-{config.data.name}.json", json.dumps(artifact))
     return rows
 

@@ -14,7 +14,7 @@ from clipx import probe, runs
 from clipx.config import RunConfig
 from clipx.data import tokenizer
 from clipx.data.sampler import Sampler, split
-from clipx.data.sources import open_source
+from clipx.data.sources import open_pairs
 from clipx.errors import UserError
 from clipx.geometry import modality_gap
 from clipx.models import clip
@@ -60,9 +60,9 @@ def test_watching_changes_nothing_of_the_run(tmp_path: Path) -> None:
 def test_values_are_those_of_the_held_out_pairs(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
     config = watched(tmp_path)
-    pairs, model = open_source(config.data), clip.build(config)
+    pairs, model = open_pairs(config.data), clip.build(config)
     tokenize = tokenizer.build(model.inputs)
-    watch = probe.build(config, pairs, tokenize, model)
+    watch = probe.build(config, tokenize, model)
     made = probe.Probe(config, pairs, tokenize, model)
     model.eval()
     with torch.no_grad():
@@ -104,7 +104,7 @@ def test_geometry_on_train_takes_pairs_that_are_trained_on(tmp_path: Path) -> No
     config = watched(tmp_path)
     config.data.held_out, config.log.geometry_on, config.log.geometry_pairs = 0.0, "train", 5
     model = clip.build(config)
-    assert len(probe.Probe(config, open_source(config.data), tokenizer.build(model.inputs), model).images) == 5
+    assert len(probe.Probe(config, open_pairs(config.data), tokenizer.build(model.inputs), model).images) == 5
 
 
 def test_an_untrained_run_is_a_checkpoint_and_its_geometry(tmp_path: Path) -> None:
