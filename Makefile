@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help install check test test-fast demo validate-evaluation bench-table bench-index bench-data clean
+.PHONY: help install check test test-fast demo validate-evaluation bench-loss bench-table bench-index bench-data clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ bench-index: $(READY) ## start-up and memory of an index of 12.4M samples, speed
 
 bench-data: $(READY) ## images/s beside open_clip's pipeline; needs CLIPX_DATA
 	$(BIN)/python -m tests.bench.data
+
+bench-loss: $(READY) ## time and memory of every pairwise term against open_clip's ClipLoss
+	$(BIN)/python -m tests.bench.loss
 
 clean: ## removes caches of tools; runs and data stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

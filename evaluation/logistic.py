@@ -84,7 +84,7 @@ class Regression:
         gradient = torch.zeros_like(columns)
         curvature = torch.zeros_like(columns) if diagonal else None
         rows = max(1, CELLS // columns.shape[1])
-        for inputs, label in zip(self.inputs.split(rows), self.label.split(rows), strict=True):
+        for inputs, label in zip(torch.split(self.inputs, rows), torch.split(self.label, rows), strict=True):
             scores = (inputs @ columns).view(-1, problems, classes)
             own = label[:, None, None].expand(-1, problems, 1)
             scores -= scores.amax(dim=2, keepdim=True)

@@ -50,6 +50,6 @@ class _SigmoidSum(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         return tuple(grad * saved for saved in ctx.saved_tensors)

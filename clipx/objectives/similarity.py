@@ -104,7 +104,7 @@ class _LogSumExp(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc]
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         image, text, scale, *results = ctx.saved_tensors
         # finite, so that a row or column of which all is left out gives exp(-inf) = 0

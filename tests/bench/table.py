@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from clipx import distributed, objectives
-from clipx.config import ModelConfig, RunConfig, TowerConfig, TrainConfig
+from clipx.config import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
 from clipx.sample_table import SampleTable
 from clipx.train import Parts, build, train_step
 from clipx.types import Batch, Progress
@@ -33,11 +33,11 @@ def seconds(action: Callable[[], object]) -> float:
 
 def parts(objective: dict[str, dict[str, object]]) -> Parts:
     """The demo's model with an objective on 12 M pairs."""
-    tower = TowerConfig(name="open_clip:mini-48")
+    tower = "open_clip:mini-48"
     config = RunConfig(
         name="bench",
         recipe="bench",
-        model=ModelConfig(image=tower, text=tower),
+        model=ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower)),
         objective=objective,
         train=TrainConfig(epochs=1, batch_size=BATCH),
     )

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from clipx import state
 from clipx.data.transforms import evaluation_transform, normalise
-from clipx.models import towers
+from clipx.models import open_clip_towers as towers
 from clipx.types import Inputs
 from evaluation import features as extraction
 from evaluation.datasets import Captioned, Labelled, Pairs, open_dataset
