@@ -25,10 +25,19 @@ def claims(arguments: list[str]) -> None:
     paths = [Path(argument) for argument in arguments]
     if not paths:
         raise UserError("give run directories or a folder of runs: clipx report claims RUN_OR_DIR...")
+    show(paths, [claim.id for claim in CLAIMS])
+
+
+def show(paths: list[Path], ids: list[str]) -> None:
+    """Prints the verdicts of the claims with these ids, and what to type for those that were not run.
+
+    Raises:
+        UserError: a folder with neither runs nor a claims.json.
+    """
     evidence = gather(runs.find(paths, needed=False), paths)
     if not evidence.runs and not evidence.stated:
         raise UserError(f"no run and no claims.json at or below {', '.join(map(str, paths))}; {runs.HINT}")
-    found = outcomes(CLAIMS, evidence)
+    found = outcomes([claim for claim in CLAIMS if claim.id in ids], evidence)
     table = Table(box=box.SIMPLE, caption="effects point in the claim's direction; 95% intervals over paired seeds")
     table.add_column("claim", no_wrap=True)
     table.add_column("statement", overflow="fold")
