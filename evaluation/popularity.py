@@ -76,14 +76,15 @@ def ranks(values: Tensor) -> Tensor:
     """float64 [n]: 0 for the smallest; ties share the mean of their places."""
     _, group, count = values.unique(return_inverse=True, return_counts=True)  # type: ignore[no-untyped-call]
     last = count.cumsum(0).double()
-    return ((last - count + last - 1) / 2)[group]  # type: ignore[no-any-return]
+    places: Tensor = (last - count + last - 1) / 2
+    return places[group]
 
 
 def correlation(a: Tensor, b: Tensor) -> Tensor:
     """Pearson's along the last dimension; 0 where one of them is constant."""
     a, b = a - a.mean(dim=-1, keepdim=True), b - b.mean(dim=-1, keepdim=True)
     norm = a.norm(dim=-1) * b.norm(dim=-1)
-    return (a * b).sum(dim=-1) / norm.where(norm > 0, 1)
+    return torch.where(norm > 0, (a * b).sum(dim=-1) / norm, 0.0)
 
 
 def spearman(a: Tensor, b: Tensor) -> float:
