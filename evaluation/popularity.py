@@ -84,8 +84,7 @@ def correlation(a: Tensor, b: Tensor) -> Tensor:
     """Pearson's along the last dimension; 0 where one of them is constant."""
     a, b = a - a.mean(dim=-1, keepdim=True), b - b.mean(dim=-1, keepdim=True)
     norm = a.norm(dim=-1) * b.norm(dim=-1)
-    correlations: Tensor = (a * b).sum(dim=-1) / norm.where(norm > 0, 1)
-    return correlations
+    return torch.where(norm > 0, (a * b).sum(dim=-1) / norm, 0.0)
 
 
 def spearman(a: Tensor, b: Tensor) -> float:
