@@ -63,7 +63,7 @@ def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> No
     claims, rows = experiment.claims(result), experiment.table(result)
     console = Console(highlight=False)
     if rows:
-        console.print(_table(name, rows))
+        Console(width=max(110, console.width)).print(_table(name, rows))
     for claim in claims:
         _print(console, claim)
     out.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from clipx.theory import gap, margin, pmi, popularity, robust_g, true_negatives
+from clipx.theory import gap, gap_claims, margin, pmi, popularity, robust_g, true_negatives
 from clipx.theory.experiment import Experiment
 from clipx.theory.figures import gap as gap_figures
 from clipx.theory.figures import margin as margin_figures
@@ -20,6 +20,6 @@ THEORY: dict[str, Experiment[Any, Any]] = {
     "popularity": Experiment(
         popularity.PopularitySettings, popularity.solve, popularity.claims, popularity_figures.draw
     ),
-    "gap_flow": Experiment(gap.GapSettings, gap.solve, gap.claims, gap_figures.draw),
+    "gap_flow": Experiment(gap.GapSettings, gap.solve, gap_claims.claims, gap_figures.draw),
     "pmi": Experiment(pmi.PmiSettings, pmi.solve, pmi.claims, pmi_figures.draw),
 }

@@ -34,9 +34,9 @@ class Settings:
                 raise out_of_range(key, value, allowed)
 
 
-def out_of_range(key: str, value: object, allowed: str) -> UserError:
+def out_of_range(key: str, value: float | tuple[float, ...], allowed: str) -> UserError:
     """For a setting whose range depends on another one, too."""
-    text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    text = ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else f"{value:g}"
     return UserError(f"{key}={text} is out of range; allowed: {allowed}")
 
 

@@ -2,7 +2,8 @@
 
 Rows of H_X, H_Y independent and uniform on the sphere S^(d-1), a = beta0 (1 - gamma0^2), rho = (d - 2)/2. For n -> inf
 
-    dgamma/dt at t = 0  =  2 beta0 gamma0 (I_(rho-1)(a) / I_rho(a) - 2 rho / a)  =  2 beta0 gamma0 I_(rho+1)(a) / I_rho(a)
+    dgamma/dt at t = 0  =  2 beta0 gamma0 (I_(rho-1)(a) / I_rho(a) - 2 rho / a)
+                        =  2 beta0 gamma0 I_(rho+1)(a) / I_rho(a)
 
 which is 2 beta0 gamma0 (coth a - 1/a) for d = 3; the paper's bound on dDelta/dt is twice that (Delta >= 2 gamma).
 """
@@ -28,7 +29,10 @@ def growth_three(beta0: float, gamma0: float) -> float:
 
 def sphere(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Uniform on the sphere of the last axis."""
-    raw = rng.standard_normal(shape)
+    return _on_sphere(rng.standard_normal(shape))
+
+
+def _on_sphere(raw: Array) -> Array:
     return np.asarray(raw / np.linalg.norm(raw, axis=-1, keepdims=True))
 
 
@@ -41,8 +45,8 @@ def sampled(beta0: float, gamma0: float, n: int, d: int, draws: int, rng: np.ran
     for _ in range(draws):
         x, y = sphere((2, n, d), rng)
         by_theta, by_phi, _, by_gamma = velocity(x, y, float(np.log(beta0)), gamma0)
-        ahead = [raw / np.linalg.norm(raw, axis=1, keepdims=True) for raw in (x + step * by_theta, y + step * by_phi)]
-        grown = centres_distance(*ahead, gamma0 + step * by_gamma) - centres_distance(x, y, gamma0)
+        x_ahead, y_ahead = (_on_sphere(raw) for raw in (x + step * by_theta, y + step * by_phi))
+        grown = centres_distance(x_ahead, y_ahead, gamma0 + step * by_gamma) - centres_distance(x, y, gamma0)
         found.append((by_gamma, grown / step))
     by_gamma, by_delta = np.array(found).T
     return by_gamma, by_delta

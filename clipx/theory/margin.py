@@ -113,7 +113,7 @@ def _with_and_without(settings: MarginSettings, pairs: Pairs, tau: Array) -> dic
 def _final(settings: MarginSettings, pairs: Pairs, lam: float, descent: Descent) -> Array:
     """After training; with unique features and the positive term where small steps lead in the end."""
     if lam == 0 or _all_alike(settings):
-        return descent.margin[-1]
+        return np.asarray(descent.margin[-1])
     return np.array([float(margin(minimiser(pairs, tau, lam), pairs)) for tau in settings.taus])
 
 

@@ -181,7 +181,7 @@ def claims(result: PmiResult) -> list[Claim]:
         Check(f"point sets, M={many}: excess over the inner product's", result.point_sets[many] / same, high=0.1),
     ]
     statement = (
-        "The symmetric InfoNCE is bounded by -I(X; Y); the inner product of dimension d < N - 1 stays above it, weighted "
-        "point sets approach it as they grow (Proposition 4.1, section 5.1, Theorem 5.1)"
+        "The symmetric InfoNCE is bounded by -I(X; Y); the inner product of dimension d < N - 1 stays above it, "
+        "weighted point sets approach it as they grow (Proposition 4.1, section 5.1, Theorem 5.1)"
     )
     return [Claim("5.6", statement, checks)]

@@ -13,8 +13,8 @@ PANELS = {
     "uniformity": "uniformity\n(-W2, 0 is best)",
     "margin": "mean margin\n(similarity)",
     "retrieval": "retrieval of\nthe concept (share)",
-    "retrieval, rare half": "retrieval, rarer\nhalf (share)",
-    "excess at best tau": "loss above -I\n(nats, best tau)",
+    "rare half": "retrieval, rarer\nhalf (share)",
+    "best tau": "loss above -I\n(nats, best tau)",
 }
 
 
@@ -33,10 +33,10 @@ def draw(result: FreeResult) -> "dict[str, Figure]":
             axes.margins(x=0.12)
         chance = 1 / result.settings.K
         for axes, key in zip(grid, PANELS, strict=True):
-            if key.startswith("retrieval"):
+            if key in ("retrieval", "rare half"):
                 axes.axvline(chance, color=GREY, linestyle=":", linewidth=1)
                 axes.annotate("chance", (chance, 0), rotation=90, va="top", color=GREY, fontsize=8)
-            elif key.startswith("excess"):
+            elif key == "best tau":
                 axes.axvline(0, color=GREY, linestyle="--", linewidth=1)
                 axes.annotate("bound", (0, 0), rotation=90, va="top", color=GREY, fontsize=8)
         figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(temperatures))

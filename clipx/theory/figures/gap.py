@@ -6,7 +6,8 @@ import numpy as np
 
 from clipx.theory.case_study import Array
 from clipx.theory.figures.style import BLUE, COLOURS, GREY, RED, ordered, panels, plain_ticks, styled
-from clipx.theory.gap import GapResult, slow_line
+from clipx.theory.gap import GapResult
+from clipx.theory.gap_claims import slow_line
 from clipx.theory.gap_flow import beta_of_gamma
 from clipx.theory.gap_growth import growth
 

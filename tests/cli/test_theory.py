@@ -1,0 +1,87 @@
+"""`clipx theory` writes claims and figures, and says what is wrong with a setting in one line."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.main import COMMANDS, guarded
+from cli.theory import experiments, theory
+from clipx import objectives
+from clipx.presets import OBJECTIVES
+from clipx.theory.claims import HOLDS
+from evaluation.claims.table import CLAIMS
+
+FAST = {
+    "margin": ["equal_steps=200", "more_steps=100", "K=3"],
+    "robust_g": ["sweep=2", "starts=10"],
+    "true_negatives": ["p2_grid=5", "theta0_grid=3"],
+    "popularity": ["n=50,100", "seeds=2"],
+    "gap_flow": ["draws=3", "growth_n=32"],
+    "pmi": ["N=6", "iterations=50", "starts=1", "d=2,3", "M=1,2"],
+    "objectives": ["objectives=clip,nuclr", "K=4", "n=64", "batch_size=32", "epochs=2"],
+}
+
+
+@pytest.mark.parametrize("name", experiments())
+def test_claims_and_figures_are_written(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    theory([name, *FAST[name], f"out={tmp_path}"])
+    rows = json.loads((tmp_path / "claims.json").read_text())
+    assert rows
+    for row in rows:
+        assert set(row) == {"claim", "statement", "measured", "expected", "verdict"}
+        assert row["measured"].keys() == row["expected"].keys() != set()
+        assert row["claim"] in {claim.id for claim in CLAIMS}
+    figures = list(tmp_path.glob("*.svg"))
+    assert figures
+    assert all("</svg>" in figure.read_text() for figure in figures)
+    assert str(tmp_path / "claims.json") in capsys.readouterr().out.replace("\n", "")
+
+
+def test_the_table_of_objectives_has_a_row_each(tmp_path: Path) -> None:
+    theory(["objectives", *FAST["objectives"], f"out={tmp_path}"])
+    with (tmp_path / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["objective"], row["tau"]) for row in rows] == [
+        (name, tau) for name in ("clip", "nuclr") for tau in ("0.05", "0.2", "learned")
+    ]
+
+
+def test_every_preset_and_every_term_is_tried() -> None:
+    known = experiments()["objectives"].solve.keywords["known"]
+    assert set(OBJECTIVES) <= set(known)
+    single = {term for terms in OBJECTIVES.values() if len(terms) == 1 for term in terms}
+    assert set(objectives.TERMS) - single <= set(known)
+
+
+def test_every_claim_that_theory_decides_names_a_command_that_exists() -> None:
+    programs = {claim.program for claim in CLAIMS if claim.program.startswith("clipx theory")}
+    assert programs <= {f"clipx theory {name}" for name in experiments()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["margn"], "theory=margn is not known; did you mean 'margin'"),
+        (["margin", "K=1"], "K=1 is out of range; allowed: 2..12"),
+        (["popularity", "n=0"], "n=0 is out of range"),
+        (["margin", "gamma=2.5"], "gamma=2.5 is out of range"),
+        (["robust_g", "tau=0"], "tau=0 is out of range; allowed: more than 0"),
+        (["margin", "gama=0.5"], "setting=gama is not known; did you mean 'gamma'"),
+        (["margin", "pmi"], "give one name"),
+        (["all", "K=3"], "K= belongs to one problem"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(lambda: COMMANDS["theory"](arguments)) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", experiments())
+def test_with_its_default_settings_every_claim_holds(name: str, tmp_path: Path) -> None:
+    theory([name, f"out={tmp_path}", *(["objectives=clip,sogclr"] if name == "objectives" else [])])
+    assert {row["verdict"] for row in json.loads((tmp_path / "claims.json").read_text())} == {HOLDS}
