@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help install check test test-fast demo clean
+.PHONY: help install check test test-fast demo bench-eval clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ demo: $(READY) ## train, evaluate and report in a few minutes on two cores; agai
 	$(BIN)/clipx train recipe=demo
 	$(BIN)/clipx eval checkpoint=runs/demo/s0
 	$(BIN)/clipx report runs/demo
+
+bench-eval: $(READY) ## evaluation beside scikit-learn and clip-benchmark: time and memory; on an idle machine
+	$(BIN)/python -m tests.bench.evaluation
 
 clean: ## removes caches of tools; runs and data stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

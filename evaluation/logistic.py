@@ -124,6 +124,7 @@ class Search:
 
     accuracy_of: dict[int, float]  # place in GRID -> validation accuracy
     best: int  # place in GRID
+    solutions: dict[int, Linear]  # place in GRID -> fitted on the training rows
 
     @property
     def chosen(self) -> float:
@@ -153,7 +154,7 @@ def search(train: Regression, features: Tensor, label: Tensor) -> Search:
             solved[place] = linear
             accuracy_of[place] = float((linear(features).argmax(dim=1) == label).double().mean())
         best = min(accuracy_of, key=lambda place: (-accuracy_of[place], place))
-    return Search(accuracy_of, best)
+    return Search(accuracy_of, best, solved)
 
 
 def _nearest(solved: dict[int, Linear], place: int) -> Linear | None:
