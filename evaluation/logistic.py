@@ -84,7 +84,8 @@ class Regression:
         gradient = torch.zeros_like(columns)
         curvature = torch.zeros_like(columns) if diagonal else None
         rows = max(1, CELLS // columns.shape[1])
-        for inputs, label in zip(self.inputs.split(rows), self.label.split(rows), strict=True):
+        for first in range(0, len(self.label), rows):
+            inputs, label = self.inputs[first : first + rows], self.label[first : first + rows]
             scores = (inputs @ columns).view(-1, problems, classes)
             own = label[:, None, None].expand(-1, problems, 1)
             scores -= scores.amax(dim=2, keepdim=True)
