@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help install check test test-fast demo validate-evaluation bench-loss bench-table bench-index bench-data clean
+.PHONY: help install check test test-fast demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr
 
@@ -81,6 +81,9 @@ bench-data: $(READY) ## images/s beside open_clip's pipeline; needs CLIPX_DATA
 
 bench-loss: $(READY) ## time and memory of every pairwise term against open_clip's ClipLoss
 	$(BIN)/python -m tests.bench.loss
+
+bench-eval: $(READY) ## evaluation beside scikit-learn and clip-benchmark: time and memory; on an idle machine
+	$(BIN)/python -m tests.bench.evaluation
 
 clean: ## removes caches of tools; runs and data stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -81,14 +81,13 @@ def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path)
     """The rows as the summary of a wandb run of job type eval: `task/dataset/metric` -> fraction."""
     import wandb
 
-    about = {"model": model, "checkpoint": rows[0].hashes["checkpoint"] if rows else None}
     run = wandb.init(
-        config=about,
         project=project,
         name=f"eval {model}",
         job_type="eval",
         dir=out,
         mode="online" if mode == "online" else "offline",
+        config={"model": model, "checkpoint": rows[0].hashes["checkpoint"] if rows else ""},
     )
     for row in rows:
         run.summary[f"{row.task}/{row.dataset}/{row.metric}"] = row.value
