@@ -15,6 +15,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx eval checkpoint=RUN [datasets=[..]]  evaluate a run, or model=open_clip:NAME/TAG
   clipx report RUN_OR_DIR...                 tables, figures: Markdown, HTML, CSV; out=DIR
   clipx ls recipes|terms|towers|data|tasks   what there is
+  clipx data index|keywords FOLDER           index shards; how many captions have which keyword
   clipx check recipe=NAME [key=value ...]    build it and do one step on generated pairs
 
   clipx COMMAND --help                       more about one command
@@ -85,12 +86,24 @@ def check(arguments: list[str]) -> None:
     start(compose_run(arguments))
 
 
+def data(arguments: list[str]) -> None:
+    """clipx data index FOLDER | keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]
+
+    index: writes FOLDER/clipx_index, which training uses; sample ids stay when shards are added and it is called
+    again. keywords: label counts of the captions.
+    """
+    from cli.data import data as start
+
+    start(arguments)
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "eval": evaluate,
     "report": report,
     "ls": ls,
     "check": check,
+    "data": data,
 }
 
 
