@@ -2,9 +2,9 @@
 
     python -m tests.bench.loss [B] [E] [repeats]        default 8192 512 5, float32
 
-Times are medians of rounds in which all candidates take turns; on a busy machine compare the CPU seconds, best with
-OMP_NUM_THREADS=1, as waiting threads are counted too. Memory is measured in a fresh process for each: the
-highest resident size while it runs, less the size just before, when inputs and libraries are loaded (Linux only).
+Times are medians of rounds in which all candidates take turns. On a busy machine set OMP_WAIT_POLICY=PASSIVE: threads
+that wait for each other spin otherwise, and the spinning is measured. Memory is measured in a fresh process for each:
+the highest resident size while it runs, less the size just before, when inputs and libraries are loaded (Linux only).
 """
 
 import statistics
