@@ -43,11 +43,11 @@ class KeywordTerm(Term):
         labelled = embeddings.label != 0
         x, y, label = embeddings.image[labelled], embeddings.text[labelled], embeddings.label[labelled]
 
-        def other_label(tile: Tensor, start: int) -> Tensor:
-            return tile.masked_fill(label[start : start + len(tile), None] == label, -torch.inf)
+        def other_label(tile: Tensor, start: int) -> None:
+            tile.masked_fill_(label[start : start + len(tile), None] == label, -torch.inf)
 
-        def same_label(tile: Tensor, start: int) -> Tensor:
-            return tile.masked_fill(label[start : start + len(tile), None] != label, -torch.inf)
+        def same_label(tile: Tensor, start: int) -> None:
+            tile.masked_fill_(label[start : start + len(tile), None] != label, -torch.inf)
 
         if self.sum_same:
             others, D = logsumexp(x, y, embeddings.scale, (Sum(1, other_label), Sum(1, same_label)))

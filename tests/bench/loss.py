@@ -2,8 +2,9 @@
 
     python -m tests.bench.loss [B] [E] [repeats]        default 8192 512 5, float32
 
-Times are medians of rounds in which all candidates take turns. Memory is measured in a fresh process for each: the
-highest resident size while it runs, less the size just before, when inputs and libraries are loaded (Linux only).
+Times are medians of rounds in which all candidates take turns. On a busy machine set OMP_WAIT_POLICY=PASSIVE: threads
+that wait for each other spin otherwise, and the spinning is measured. Memory is measured in a fresh process for each:
+the highest resident size while it runs, less the size just before, when inputs and libraries are loaded (Linux only).
 """
 
 import statistics
@@ -75,25 +76,32 @@ def status(field: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
 
+def median(seconds: dict[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
 def main(B: int = 8192, E: int = 512, repeats: int = 5) -> None:
     """Prints a line for each candidate."""
     names = (PEER, *TERMS)
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         memory = {name: pool.apply(peak, (name, B, E)) for name in names}
     given = {name: inputs(name, B, E) for name in names}
-    times: dict[str, list[float]] = {name: [] for name in names}
+    wall: dict[str, list[float]] = {name: [] for name in names}
+    cpu: dict[str, list[float]] = {name: [] for name in names}
     losses = {}
     for _ in range(repeats):
         for name in names:
-            start = time.perf_counter()
+            start, cpu_start = time.perf_counter(), time.process_time()
             losses[name] = step(name, given[name]).item()
-            times[name].append(time.perf_counter() - start)
-    median = {name: statistics.median(seconds) for name, seconds in times.items()}
+            wall[name].append(time.perf_counter() - start)
+            cpu[name].append(time.process_time() - cpu_start)
     print(f"B = {B}, E = {E}, float32, {torch.get_num_threads()} threads, median of {repeats}")
-    print(f"{'':28}{'seconds':>8}{'ratio':>7}{'MiB':>8}{'ratio':>7}")
+    print(f"{'':28}{'seconds':>8}{'ratio':>7}{'CPU s':>8}{'ratio':>7}{'MiB':>8}{'ratio':>7}")
     for name in names:
-        ratios = median[name] / median[PEER], memory[name] / memory[PEER]
-        print(f"{name:28}{median[name]:8.2f}{ratios[0]:7.2f}{memory[name]:8.0f}{ratios[1]:7.2f}")
+        cells = ""
+        for measured in (median(wall), median(cpu), memory):
+            cells += f"{measured[name]:8.{0 if measured is memory else 2}f}{measured[name] / measured[PEER]:7.2f}"
+        print(f"{name:28}{cells}")
     grads = [(g.image.grad, g.text.grad) for g in (given[PEER], given["clip"])]
     worst = max(float((a - b).abs().max() / a.abs().max()) for a, b in zip(*grads, strict=True) if a is not None)
     print(
