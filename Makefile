@@ -3,10 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help install check test test-fast demo clean
+.PHONY: help install check test test-fast demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data clean
+.PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr
+.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(READY) ## the virtual environment in .venv; every other target does it too
 
@@ -31,6 +33,57 @@ demo: $(READY) ## train, evaluate and report in a few minutes on two cores; agai
 	$(BIN)/clipx train recipe=demo
 	$(BIN)/clipx eval checkpoint=runs/demo/s0
 	$(BIN)/clipx report runs/demo
+
+# Every arm and seed, then a report and the verdicts; called again, finished runs are skipped. DRY=1 lists the runs,
+# JOBS=N does N at a time, SET="key=value ..." changes settings of all.
+REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(SET)
+mini = $(REPRODUCE) jobs=$(or $(JOBS),2) recipe=
+# a paper's training data lie where the user says: $(call folder,CC3M)
+folder = $(or $($(1)),$(error say where the data are: make $@ $(1)=FOLDER))
+
+reproduce-mini-clip-reg: $(READY) ## paper 1 on rendered scenes
+	$(mini)clip_reg_mini,margin_mini
+
+reproduce-mini-counting: $(READY) ## paper 2 on rendered scenes
+	$(mini)counting_mini
+
+reproduce-mini-nuclr: $(READY) ## paper 3 on rendered scenes
+	$(mini)nuclr_mini
+
+reproduce-mini-gap: $(READY) ## paper 4 on rendered scenes
+	$(mini)gap_mini,gap_dynamics_mini,gap_init_mini
+
+reproduce-clip-reg: $(READY) ## paper 1 at its scale; CC3M=DIR MSCOCO=DIR
+	$(REPRODUCE) recipe=clip_reg_cc3m data.root=$(call folder,CC3M)
+	$(REPRODUCE) recipe=margin_mscoco data.root=$(call folder,MSCOCO)
+
+reproduce-counting: $(READY) ## paper 2 at its scale; DATACOMP=DIR
+	$(REPRODUCE) recipe=counting_datacomp data.root=$(call folder,DATACOMP)
+
+reproduce-nuclr: $(READY) ## paper 3 at its scale; CC3M=DIR CC12M=DIR
+	$(REPRODUCE) recipe=nuclr_cc3m data.root=$(call folder,CC3M)
+	$(REPRODUCE) recipe=nuclr_cc12m data.root=$(call folder,CC12M)
+
+reproduce-gap: $(READY) ## paper 4 at its scale; MSCOCO=DIR
+	$(REPRODUCE) recipe=gap_mscoco data.root=$(call folder,MSCOCO)
+
+validate-evaluation: $(READY) ## published weights against published numbers, on what is in ROOT (default data)
+	$(BIN)/python -m cli.validate root=$(or $(ROOT),data)
+
+bench-table: $(READY) ## what per-sample state costs: a nuclr step beside a clip step, memory, read and write
+	$(BIN)/python -m tests.bench.table
+
+bench-index: $(READY) ## start-up and memory of an index of 12.4M samples, speed of the scan
+	$(BIN)/python -m tests.bench.index
+
+bench-data: $(READY) ## images/s beside open_clip's pipeline; needs CLIPX_DATA
+	$(BIN)/python -m tests.bench.data
+
+bench-loss: $(READY) ## time and memory of every pairwise term against open_clip's ClipLoss
+	$(BIN)/python -m tests.bench.loss
+
+bench-eval: $(READY) ## evaluation beside scikit-learn and clip-benchmark: time and memory; on an idle machine
+	$(BIN)/python -m tests.bench.evaluation
 
 clean: ## removes caches of tools; runs and data stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -6,6 +6,7 @@ import time
 import torch
 
 from clipx.config import RunConfig
+from clipx.data import tokenizer
 from clipx.data.sources import open_source
 from clipx.device import choose
 from clipx.errors import UserError
@@ -14,10 +15,10 @@ from clipx.types import Batch, Progress
 
 
 def check(config: RunConfig) -> None:
-    """Prints parameters, time and memory of a step, and whether the data are there.
+    """Prints parameters, time and memory of a step, and whether tokenizer and data are there.
 
     Raises:
-        UserError: the run cannot be built, or its data are missing.
+        UserError: the run cannot be built, or its tokenizer or data are missing.
     """
     device = choose(config.train.device)
     parts = build(config, device, num_samples=config.train.batch_size, data="generated")
@@ -27,10 +28,19 @@ def check(config: RunConfig) -> None:
     loss, seconds = _step(parts)
     print(f"step          loss {loss:.4f} on {config.train.batch_size} generated pairs, {seconds:.2f} s on {device}")
     print(f"memory        {_peak(device) / 2**20:.0f} MB at most")
+    missing = {}
+    try:
+        tokenizer.build(parts.model.inputs)
+        print(f"tokenizer     {parts.model.inputs.tokenizer}, {parts.model.inputs.context_length} tokens")
+    except UserError as error:
+        missing["tokenizer"] = error
     try:
         print(f"data          {len(open_source(config.data))} pairs, {config.data.name}")
     except UserError as error:
-        raise UserError(f"everything but the data is fine: {error}") from error
+        missing["data"] = error
+    if missing:
+        reasons = "; ".join(str(error) for error in missing.values())
+        raise UserError(f"everything but the {' and the '.join(missing)} is fine: {reasons}")
 
 
 def _step(parts: Parts) -> tuple[float, float]:

@@ -25,13 +25,22 @@ def claims(arguments: list[str]) -> None:
     paths = [Path(argument) for argument in arguments]
     if not paths:
         raise UserError("give run directories or a folder of runs: clipx report claims RUN_OR_DIR...")
+    show(paths, [claim.id for claim in CLAIMS])
+
+
+def show(paths: list[Path], ids: list[str]) -> None:
+    """Prints the verdicts of the claims with these ids, and what to type for those that were not run.
+
+    Raises:
+        UserError: a folder with neither runs nor a claims.json.
+    """
     evidence = gather(runs.find(paths, needed=False), paths)
     if not evidence.runs and not evidence.stated:
         raise UserError(f"no run and no claims.json at or below {', '.join(map(str, paths))}; {runs.HINT}")
-    found = outcomes(CLAIMS, evidence)
+    found = outcomes([claim for claim in CLAIMS if claim.id in ids], evidence)
     table = Table(box=box.SIMPLE, caption="effects point in the claim's direction; 95% intervals over paired seeds")
-    for column in ("claim", "statement", "at"):
-        table.add_column(column, overflow="fold")
+    table.add_column("claim", no_wrap=True)
+    table.add_column("statement", overflow="fold")
     for column in ("effect", "95% interval", "more than", "seeds"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
@@ -39,19 +48,33 @@ def claims(arguments: list[str]) -> None:
         _add(table, outcome)
     console = Console()
     console.print(table)
-    for line in evidence.left_out:
+    for line in [*evidence.left_out, *_to_type(found)]:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _to_type(found: list[Outcome]) -> list[str]:
+    """A line a command that would say something about claims that were not run."""
+    claims_of: dict[str, list[str]] = {}
+    for outcome in found:
+        if outcome.verdict == "not run":
+            command = outcome.claim.program or f"clipx reproduce recipe={outcome.recipe}"
+            claims_of.setdefault(command, []).append(outcome.claim.id)
+    return [f"{', '.join(ids)}: {command}" for command, ids in claims_of.items()]
 
 
 def _add(table: Table, outcome: Outcome) -> None:
     table.add_section()
+    if outcome.verdict == "not run":
+        table.add_row(outcome.claim.id, outcome.claim.statement, "", "", "", "", _verdict("not run"))
+        return
     single = outcome.findings[0] if len(outcome.findings) == 1 else None
-    statement = outcome.claim.statement + (f"\n{single.note}" if single and single.note else "")
+    notes = [outcome.recipe, *([single.note] if single and single.note else [])]
+    statement = f"{outcome.claim.statement}\n({'; '.join(notes)})"
     numbers = _numbers(single) if single else [""] * 4
-    table.add_row(outcome.claim.id, Text(statement), Text(outcome.recipe), *numbers, _verdict(outcome.verdict))
+    table.add_row(outcome.claim.id, Text(statement), *numbers, _verdict(outcome.verdict))
     for finding in () if single else outcome.findings:
         label = f"  {finding.label}" + (f"\n  {finding.note}" if finding.note else "")
-        table.add_row("", Text(label), "", *_numbers(finding), _verdict(finding.verdict))
+        table.add_row("", Text(label), *_numbers(finding), _verdict(finding.verdict))
 
 
 def _numbers(finding: Finding) -> list[str]:

@@ -1,16 +1,22 @@
-"""`clipx eval`: which model, which data sets, where the rows go."""
+"""`clipx eval`: which model, which data sets, where the rows go; in this process, or one process per worker."""
 
+import json
+import os
+import sys
+from dataclasses import asdict
 from pathlib import Path
 
-from clipx import runs
+from cli.launch import run_workers
+from clipx import distributed, runs, state
 from clipx.cache import cache_home
 from clipx.config import EvalConfig, RunConfig
 from clipx.data.sources import root_folder
 from clipx.device import choose
 from clipx.errors import UserError
-from evaluation import encoder
+from clipx.log import WANDB_MODES
+from clipx.tables import lookup
+from evaluation import encoder, popularity, results, runner
 from evaluation.datasets import locate
-from evaluation.runner import evaluate as run_evaluation
 from evaluation.types import Settings
 
 
@@ -22,35 +28,79 @@ def evaluate(config: EvalConfig) -> None:
     """
     if (config.checkpoint is None) == (config.model is None):
         raise UserError("give one of checkpoint=RUN_DIRECTORY and model=open_clip:NAME[/TAG_OR_FILE]")
+    lookup({mode: mode for mode in WANDB_MODES}, config.wandb, "wandb")
+    if config.processes == 1:
+        _evaluate(config)
+        return
+    runner.check(_datasets(config), config.tasks, _settings(config))  # what is wrong with the data is said once, here
+    run_workers(config.processes, "cli.evaluate", json.dumps(asdict(config)), "eval")
+
+
+def _evaluate(config: EvalConfig) -> None:
+    """In this process, or in this worker of several."""
+    datasets = _datasets(config)
     device = choose(config.device)
-    datasets = [locate(spec, config.root) for spec in config.datasets]
-    if config.checkpoint is not None:
-        model, out = encoder.from_checkpoint(Path(config.checkpoint), device)
-        datasets = datasets or own_datasets(runs.load_config(out))
-    else:
-        assert config.model is not None
-        model, out = (
-            encoder.from_open_clip(config.model, device),
-            Path("runs") / encoder.folder_name(config.model),
+    with distributed.group(device):
+        if config.checkpoint is not None:
+            model, out = encoder.from_checkpoint(Path(config.checkpoint), device, config.precision)
+        else:
+            assert config.model is not None
+            model = encoder.from_open_clip(config.model, device, config.precision)
+            out = Path("runs") / encoder.folder_name(config.model)
+        out = Path(config.out) if config.out else out
+        rows = runner.evaluate(
+            model,
+            specs=datasets,
+            tasks=config.tasks,
+            out=out,
+            cache_dir=cache_home() / "features",
+            batch_size=config.batch_size,
+            workers=config.workers,
+            device=device,
+            force=config.force,
+            settings=_settings(config),
         )
+        if config.checkpoint is not None and not config.tasks and distributed.rank() == 0:
+            popularity.evaluate(Path(config.checkpoint), out)
+        if config.wandb != "off" and distributed.rank() == 0:
+            results.to_wandb(rows, model.name, config.wandb, config.project, out)
+
+
+def _datasets(config: EvalConfig) -> list[str]:
+    """Those asked for, else the run's own."""
+    datasets = [locate(spec, config.root) for spec in config.datasets]
+    if not datasets and config.checkpoint is not None:
+        run = state.resolve(Path(config.checkpoint)).parent.parent
+        datasets = own_datasets(runs.load_config(run))
     if not datasets:
         raise UserError("datasets= is empty; write datasets=[NAME,wds:DIR,captions:DIR] (`clipx ls data` lists them)")
-    run_evaluation(
-        model,
-        specs=datasets,
-        tasks=config.tasks,
-        out=Path(config.out) if config.out else out,
-        cache_dir=cache_home() / "features",
-        batch_size=config.batch_size,
-        workers=config.workers,
-        device=device,
-        force=config.force,
-        settings=Settings(config.prompts, config.protocol, tuple(config.pools)),
-    )
+    return datasets
+
+
+def _settings(config: EvalConfig) -> Settings:
+    return Settings(config.prompts, config.protocol, tuple(config.pools))
 
 
 def own_datasets(config: RunConfig) -> list[str]:
     """The evaluation sets of the run's training data, below its data.root."""
+    if not config.data.evaluation:
+        return []
     specs = [entry.partition(":") for entry in config.data.evaluation]
     root = root_folder(config.data)
     return [f"{kind}:{root / folder}" for kind, _, folder in specs]
+
+
+def _work(config: EvalConfig) -> None:
+    """In a worker: all ranks learn of the user's mistake, rank 0 says it."""
+    try:
+        _evaluate(config)
+    except UserError:
+        if os.environ["RANK"] == "0":
+            raise
+
+
+if __name__ == "__main__":  # a worker: its settings are the one argument
+    from cli.main import guarded
+
+    worker_config = EvalConfig(**json.loads(sys.argv[1]))
+    sys.exit(guarded(lambda: _work(worker_config)))

@@ -22,10 +22,19 @@ def train(config: RunConfig) -> None:
         fit(config, run)
         return
     open_source(config.data)  # what is wrong with the data is said once, here
+    run_workers(config.train.processes, "cli.launch", str(run), str(run))
+
+
+def run_workers(processes: int, module: str, argument: str, name: str) -> None:
+    """Runs `python -m module argument` in that many processes of one group, and waits.
+
+    Raises:
+        UserError: a worker failed; `name` says in what.
+    """
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={config.train.processes}", "-m", "cli.launch", str(run)]
+    command += [f"--nproc-per-node={processes}", "-m", module, argument]
     if subprocess.run(command, check=False).returncode:
-        raise UserError(f"{run}: a worker failed; its message stands above")
+        raise UserError(f"{name}: a worker failed; its message stands above")
 
 
 if __name__ == "__main__":  # a worker: the run directory's config.yaml is all it reads

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from clipx.tables import lookup
 
@@ -19,7 +20,7 @@ def ls(arguments: list[str]) -> None:
         rows = lookup(LISTS, name, "ls")()
         table = Table("name", "what it is", title=name, title_justify="left", box=None, pad_edge=False)
         for key, text in rows.items():
-            table.add_row(key, text)
+            table.add_row(Text(key), Text(text))  # not markup, for which [NAME] is a style
         Console().print(table)
 
 

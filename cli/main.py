@@ -16,6 +16,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx report RUN_OR_DIR...                 tables, figures: Markdown, HTML, CSV; out=DIR
   clipx reproduce recipe=NAME                every arm and seed of a recipe: train, evaluate, report
   clipx report claims RUN_OR_DIR...          the papers' claims: effect, interval, verdict
+  clipx export RUN out=FILE.safetensors      weights and configuration for open_clip
   clipx ls recipes|terms|towers|data|tasks|claims|theory   what there is
   clipx theory [NAME] [key=value ...]        the papers' toy problems, exact, with verdicts and figures
   clipx check recipe=NAME [key=value ...]    build it and do one step on generated pairs
@@ -115,6 +116,17 @@ def check(arguments: list[str]) -> None:
     start(compose_run(arguments))
 
 
+def export(arguments: list[str]) -> None:
+    """clipx export RUN_OR_CHECKPOINT out=FILE.safetensors|FILE.pt
+
+    Writes the weights as open_clip.create_model(..., pretrained=FILE) loads them, and FILE.json, the model's
+    configuration for open_clip.add_model_config.
+    """
+    from cli.export import export as start
+
+    start(arguments)
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "eval": evaluate,
@@ -122,6 +134,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "reproduce": reproduce,
     "ls": ls,
     "check": check,
+    "export": export,
     "theory": theory,
 }
 

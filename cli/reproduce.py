@@ -1,4 +1,4 @@
-"""`clipx reproduce`: every arm and seed of a recipe is trained and evaluated, then reported; restartable."""
+"""`clipx reproduce`: every arm and seed of a recipe is trained and evaluated, then judged; restartable."""
 
 import os
 import sys
@@ -39,11 +39,13 @@ def reproduce(arguments: list[str]) -> None:
         return
     failures = _run_all(plan, configs)
 
+    from cli.claims import show
     from cli.report import report
 
-    done = [str(runs.directory(config)) for config in configs if (runs.directory(config) / "log.jsonl").exists()]
+    done = [runs.directory(config) for config in configs if (runs.directory(config) / "log.jsonl").exists()]
     if done:
-        report([*done, f"out={plan.out}"])
+        report([*map(str, done), f"out={plan.out}"])
+        show(done, sorted({claim for config in configs for claim in config.claims}))
     if failures:
         raise UserError(f"{len(failures)} of {len(configs)} runs failed: {'; '.join(failures)}")
 
@@ -56,7 +58,7 @@ def make_plan(arguments: list[str]) -> Plan:
         key, equals, value = argument.partition("=")
         if equals and key in own:
             own[key] = value.strip("[]")
-        else:
+        elif not argument.startswith("--config-dir="):  # read where recipes are looked for
             settings.append(argument)
     if not own["recipe"]:
         raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")

@@ -37,10 +37,19 @@ class DataConfig:
     """Where pairs come from and what happens to them before the towers."""
 
     name: str = MISSING  # in run names and tables
-    source: str = MISSING  # scenes | shards
+    source: str = MISSING  # scenes | shards | coco | csv | tsv | hf; streams: webdataset | hf_stream
     root: str | None = field(default=None, metadata=FREE)  # folder; scenes: null is the cache folder
-    split: str = "train"  # folder below root that holds the training shards
-    captions: str = "first"  # first: the .txt member | random: one of the .json's "captions" each epoch
+    split: str = "train"  # folder below root that holds the training shards or images; hf: name of the split
+    # shards, hf: first: the .txt member, the first text | random: one of the .json's "captions" each epoch
+    # coco, csv, tsv: also each: every caption with its image is a sample of its own
+    captions: str = "first"
+    annotations: str | None = None  # coco, csv, tsv: file of the captions, below root
+    image_column: str = "image"  # csv, tsv: paths below root/split, or absolute; hf: images
+    caption_column: str = "caption"  # csv, tsv, hf
+    urls: list[str] = field(default_factory=list)  # webdataset: shards as PREFIX{00000..00099}.tar
+    url_weights: list[float] = field(default_factory=list)  # shares of the samples; empty: equal
+    num_samples: int | None = None  # streams: what counts as an epoch
+    shuffle_buffer: int = 1000  # streams: samples in memory that the next one is drawn from, per worker and URL
     crop_scale: list[float] = field(default_factory=lambda: [0.9, 1.0])  # share of the area kept by the crop
     flip: bool = False  # horizontal flip with probability 1/2; off where captions say left and right
     held_out: float = 0.0  # share of the pairs kept out of training, the same in every seed
@@ -49,6 +58,9 @@ class DataConfig:
     keyword_digits: bool = False  # a number in digits counts as the word for it, "2" as "two"
     rand_augment: list[int] | None = None  # [n, m]: RandAugment of n operations of magnitude m in 0..10; null: off
     clean: str = "none"  # captions and prompts before the tokenizer: none | lower_no_punctuation
+    # samples that lie together on disk and are read together, for spinning disks and network file systems (256 is
+    # good); 256 such blocks, drawn at random, are mixed at a time. 0: any order, which small data and SSDs allow
+    block: int = 0
     workers: int = field(default=2, metadata=FREE)  # loader processes per rank
     max_bad_rate: float = field(default=0.05, metadata=FREE)  # share of bad samples above which a run stops
     # what `clipx eval` takes if no data set is named: wds: captions: pairs: and a folder below root
@@ -205,6 +217,10 @@ class EvalConfig:
     pools: list[int] = field(default_factory=list)  # retrieval among so many images too, beside all of them
     out: str | None = None  # folder of the results; null: the run directory, or runs/<model>
     batch_size: int = 256
-    workers: int = 2
+    workers: int = 2  # processes per rank that decode images
     device: str = "auto"  # auto | cpu | cuda
+    precision: str = "fp32"  # fp32 | bf16 | fp16 for the towers; scores are always float32 or better
+    processes: int = 1  # on this machine; images and texts are split over them
     force: bool = False  # repeat finished evaluations
+    wandb: str = "off"  # off | offline | online
+    project: str = "clipx"  # of wandb

@@ -3,11 +3,13 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -67,6 +69,24 @@ def collect(local: Tensor) -> list[Tensor]:
 def _device() -> torch.device:
     """Where the process group takes tensors from."""
     return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
+def from_first(value: T) -> T:
+    """Rank 0's value, on all ranks; any picklable object."""
+    if world() == 1:
+        return value
+    values = [value]
+    dist.broadcast_object_list(values)
+    return values[0]
+
+
+def gather_objects(local: T) -> list[T]:
+    """Every rank's object, in the order of ranks."""
+    if world() == 1:
+        return [local]
+    found: list[Any] = [None] * world()
+    dist.all_gather_object(found, local)
+    return found
 
 
 def gather(local: Tensor) -> Tensor:

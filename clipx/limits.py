@@ -21,6 +21,9 @@ BETAS: Rule = (lambda v: len(v) == 2 and all(0 <= b < 1 for b in v), "two number
 
 RUN: dict[str, Rule] = {
     "seed": AT_LEAST_0,
+    "data.num_samples": AT_LEAST_1,
+    "data.shuffle_buffer": AT_LEAST_1,
+    "data.block": AT_LEAST_0,
     "data.workers": AT_LEAST_0,
     "data.max_bad_rate": SHARE,
     "data.held_out": SHARE,
@@ -60,7 +63,12 @@ RUN: dict[str, Rule] = {
     "log.geometry_every": AT_LEAST_0,
     "log.geometry_pairs": AT_LEAST_2,
 }
-EVALUATION: dict[str, Rule] = {"batch_size": AT_LEAST_1, "workers": AT_LEAST_0, "pools": ALL_AT_LEAST_1}
+EVALUATION: dict[str, Rule] = {
+    "batch_size": AT_LEAST_1,
+    "workers": AT_LEAST_0,
+    "processes": AT_LEAST_1,
+    "pools": ALL_AT_LEAST_1,
+}
 
 
 def check(config: RunConfig | EvalConfig, rules: dict[str, Rule]) -> None:

@@ -39,6 +39,14 @@ DATA: dict[str, dict[str, Any]] = {
         "annotations": "annotations/captions_train2014.json",
         "captions": "random",
     },
+    # a table of paths and captions: data.root=FOLDER data.annotations=FILE
+    "csv": {"name": "csv", "source": "csv", "captions": "each", "crop_scale": [0.5, 1.0], "split": "."},
+    "tsv": {"name": "tsv", "source": "tsv", "captions": "each", "crop_scale": [0.5, 1.0], "split": "."},
+    # through `datasets`: data.root=FOLDER or a name on the hub; hf_stream also needs data.num_samples
+    "hf": {"name": "hf", "source": "hf", "crop_scale": [0.5, 1.0]},
+    "hf_stream": {"name": "hf_stream", "source": "hf_stream", "crop_scale": [0.5, 1.0]},
+    # remote or endless shards, resampled: data.urls=[...] data.num_samples=N
+    "webdataset": {"name": "webdataset", "source": "webdataset", "crop_scale": [0.5, 1.0]},
 }
 
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
@@ -57,7 +65,7 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     # paper 2: eta = 1000 with log1p is its best arm
     "counting": {"clip": {}, "keyword": {"weight": 1000.0, "g": "log1p", "denominator": "own"}},
     # baselines of paper 3
-    "siglip": {"siglip": {}},  # t = 10 and b = -10 at the start: temperature.tau=0.1
+    "siglip": {"siglip": {}},  # t = 10, b = -10 at the start: temperature.tau=0.1 temperature.bias=-10
     "dcl": {"dcl": {"tau_plus": 0.1}},
     # paper 3, appendix H; take temperature.kind=fixed with both, they learn no temperature
     "sogclr": {"sogclr": {"gamma": 0.8}},

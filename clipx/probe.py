@@ -10,9 +10,10 @@ from torch import Tensor
 
 from clipx import distributed, geometry
 from clipx.config import RunConfig
-from clipx.data.images import BadSample
+from clipx.data.images import BadSample, decode
+from clipx.data.pairs import Pairs
 from clipx.data.sampler import split
-from clipx.data.sources import Pairs
+from clipx.data.sources import open_pairs
 from clipx.data.tokenizer import Tokenizer
 from clipx.data.transforms import evaluation_transform
 from clipx.device import autocast
@@ -24,16 +25,16 @@ MARGIN_BATCH = 64  # paper 1 takes margins within batches of 64
 Watch = Callable[[int, Progress], dict[str, dict[str, float]]]  # (steps done, where the run stands)
 
 
-def build(config: RunConfig, pairs: Pairs, tokenizer: Tokenizer, model: ClipModel) -> Watch:
+def build(config: RunConfig, tokenizer: Tokenizer, model: ClipModel) -> Watch:
     """What to ask after each step: {"geometry": values} every `log.geometry_every` steps, else {}; rank 0 only.
 
     Raises:
-        UserError: no pairs to watch.
+        UserError: no pairs to watch, or a stream, which has none to hold out.
     """
     every = config.log.geometry_every
     if not every or distributed.rank() > 0:
         return lambda steps, progress: {}
-    probe = Probe(config, pairs, tokenizer, model)
+    probe = Probe(config, open_pairs(config.data), tokenizer, model)
     return lambda steps, progress: {} if steps % every else {"geometry": probe.measure(progress)}
 
 
@@ -103,7 +104,8 @@ def _chosen(config: RunConfig, num_samples: int) -> list[int]:
 def _good(pairs: Pairs, ids: list[int]) -> Iterator[tuple[Image.Image, str]]:
     for sample_id in ids:
         try:
-            yield pairs.pair(sample_id, random.Random(sample_id))
+            data, caption = pairs.pair(sample_id, random.Random(sample_id))
+            yield decode(data), caption
         except BadSample:
             continue
 

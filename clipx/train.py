@@ -12,9 +12,10 @@ from torch.nn.parallel import DistributedDataParallel
 from clipx import distributed, environment, mixing, objectives, optim, probe, schedule
 from clipx.config import RunConfig
 from clipx.data import tokenizer
-from clipx.data.loader import Loader
 from clipx.data.sampler import Sampler
 from clipx.data.sources import open_source
+from clipx.data.stream_loader import notes as source_notes
+from clipx.data.stream_loader import open_loader
 from clipx.device import autocast, choose
 from clipx.errors import UserError
 from clipx.log import RunLog
@@ -69,16 +70,23 @@ def fit(config: RunConfig, run: Path) -> None:
     device = choose(config.train.device)
     with distributed.group(device):
         pairs = open_source(config.data)
-        held_out = config.data.held_out
-        sampler = Sampler(len(pairs), config.train, config.seed, distributed.rank(), distributed.world(), held_out)
+        sampler = Sampler(
+            len(pairs),
+            config.train,
+            config.seed,
+            distributed.rank(),
+            distributed.world(),
+            config.data.held_out,
+            config.data.block,
+        )
         parts = build(config, device, len(pairs), pairs.fingerprint)
         inputs, state, total = parts.model.inputs, parts.state, sampler.total_steps
         tokenize = tokenizer.build(inputs)
-        loader = Loader(config.data, pairs, sampler, inputs, tokenize)
-        watch = probe.build(config, pairs, tokenize, parts.model)
-        notes = resume(state, run)
+        loader = open_loader(config.data, pairs, sampler, inputs, tokenize)
+        watch = probe.build(config, tokenize, parts.model)
+        notes = [*source_notes(pairs, parts.objective.columns), *resume(state, run)]
         with RunLog(config, run, state.step, total) as log:
-            for note in (*notes, *(f"left out: {problem}" for problem in pairs.problems)):
+            for note in notes:
                 log.say(note)
             if state.step == total and checkpoints(run):
                 log.say(f"{run} is done: {total} steps")

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,19 @@ from clipx.data import tokenizer
 from clipx.data.transforms import evaluation_transform
 from clipx.models import clip
 from clipx.models import open_clip_towers as towers
+from clipx.tables import lookup
 from clipx.types import Inputs
 from evaluation.types import Encoder
 
+PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+Encode = Callable[[Tensor], Tensor]
 
-def from_checkpoint(path: Path, device: torch.device) -> tuple[Encoder, Path]:
+
+def from_checkpoint(path: Path, device: torch.device, precision: str = "fp32") -> tuple[Encoder, Path]:
     """The model of a run directory or checkpoint folder, and its run directory.
 
     Raises:
-        UserError: no checkpoint there, or a damaged one.
+        UserError: no checkpoint there, or a damaged one; an unknown precision.
     """
     checkpoint = state.resolve(path)
     run = checkpoint.parent.parent
@@ -32,14 +37,15 @@ def from_checkpoint(path: Path, device: torch.device) -> tuple[Encoder, Path]:
     state.load_weights(model, checkpoint)
     name = f"{config.name}/s{config.seed} step {manifest['step']}"
     digest = manifest["sha256"][state.WEIGHTS]
-    return _encoder(name, model, model.inputs, model.encode_image, model.encode_text, digest, config.seed, device), run
+    encode = (model.encode_image, model.encode_text)
+    return _encoder(name, model, model.inputs, encode, digest, config.seed, device, precision), run
 
 
-def from_open_clip(name: str, device: torch.device) -> Encoder:
+def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> Encoder:
     """`open_clip:NAME` with random weights (seed 0), `open_clip:NAME/TAG` or `open_clip:NAME/FILE`.
 
     Raises:
-        UserError: unknown name, or weights that are not there; says how to get them.
+        UserError: unknown name or precision, or weights that are not there; says how to get them.
     """
     known = next(
         (n for n in sorted(towers.names(), key=len, reverse=True) if name == n or name.startswith(n + "/")),
@@ -52,13 +58,14 @@ def from_open_clip(name: str, device: torch.device) -> Encoder:
     title = name if weights else f"{name} (random weights)"
 
     def image(pixels: Tensor) -> Tensor:
-        return F.normalize(model.encode_image(pixels), dim=-1)
+        return F.normalize(model.encode_image(pixels).float(), dim=-1)
 
     def text(tokens: Tensor) -> Tensor:
-        return F.normalize(model.encode_text(tokens), dim=-1)
+        return F.normalize(model.encode_text(tokens).float(), dim=-1)
 
     digest = _digest_of_weights(model)
-    return _encoder(title, model, towers.inputs_of(model, model_name, weights), image, text, digest, 0, device)
+    inputs = towers.inputs_of(model, model_name, weights)
+    return _encoder(title, model, inputs, (image, text), digest, 0, device, precision)
 
 
 def folder_name(model: str) -> str:
@@ -70,23 +77,24 @@ def _encoder(
     name: str,
     model: nn.Module,
     inputs: Inputs,
-    image: Any,
-    text: Any,
+    encode: tuple[Encode, Encode],
     digest: str,
     seed: int,
     device: torch.device,
+    precision: str,
 ) -> Encoder:
+    dtype = lookup(PRECISIONS, precision, "precision")
     model.to(device).to(memory_format=torch.channels_last).eval()
 
     @torch.inference_mode()
     def encode_image(pixels: Tensor) -> Tensor:
-        features: Tensor = image(pixels.to(device)).float().cpu()
-        return features
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+            return encode[0](pixels.to(device)).float().cpu()
 
     @torch.inference_mode()
     def encode_text(tokens: Tensor) -> Tensor:
-        features: Tensor = text(tokens.to(device)).float().cpu()
-        return features
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+            return encode[1](tokens.to(device)).float().cpu()
 
     transform = evaluation_transform(inputs)
     return Encoder(
@@ -100,7 +108,7 @@ def _encoder(
             "architecture": _hash(repr(model)),  # equal weights with another activation are another model
             "transform": _hash(repr(transform)),
             "tokenizer": _hash(f"{inputs.tokenizer} {inputs.context_length} {inputs.clean}"),
-            "precision": f"fp32 {device.type}",
+            "precision": f"{precision} {device.type}",
         },
         seed=seed,
     )

@@ -5,29 +5,37 @@ of the data and of the view, so a changed one is never served from the cache.
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from PIL.Image import Image
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from clipx import distributed
 from clipx.errors import UserError
 from evaluation import types
 from evaluation.folder import content_hash
+from evaluation.progress import Count
 from evaluation.types import Encoder, FeatureRequest, Features
 
 FORMAT = "1"  # of the cached files
 Pixels = tuple[Tensor | None, str]  # an image, or nothing and what is wrong with it
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class Loading:
+    """How embeddings are made; changes their speed only."""
+
+    batch_size: int  # images or texts at once; the last batch may be smaller
+    workers: int  # processes that decode and preprocess images; 0 does it in this one
+    device: torch.device | str  # where the encoder's towers are
+
+
 def extract(
     encoder: Encoder,
     dataset_by_name: Mapping[str, types.Dataset],
@@ -44,23 +52,68 @@ def extract(
         dataset_by_name: by `Dataset.name`, as the requests name them.
         requests: each is extracted once, however often it is there.
         cache_dir: for the embeddings, one safetensors file a request.
-        batch_size: images or texts at once; the last batch may be smaller.
-        workers: processes that decode and preprocess images; 0 does it in this one.
+        batch_size, workers, device: see Loading.
 
     Raises:
         UserError: an unusable image, or an embedding that is not finite; names the data set.
     """
+    loading = Loading(batch_size, workers, device)
     features = {}
-    with _progress() as progress:
+    with Count() as count:
         for request in dict.fromkeys(requests):
             dataset = dataset_by_name[request.dataset]
-            path = cache_dir / f"{cache_key(encoder, dataset, request)}.safetensors"
+            path = _path(cache_dir, encoder, dataset, request)
             found = _read(path)
             if found is None:
-                found = _embed(encoder, dataset, request, batch_size, workers, device, progress)
+                everything = range(_length(dataset, request))
+                found = _finite(_embed(encoder, dataset, request, everything, loading, count), encoder, request)
                 _write(path, found)
             features[request] = found
     return features
+
+
+def fill_cache(
+    encoder: Encoder,
+    dataset_by_name: Mapping[str, types.Dataset],
+    requests: Iterable[FeatureRequest],
+    cache_dir: Path,
+    loading: Loading,
+) -> None:
+    """Puts embeddings into the cache; all ranks call it with the same requests and share the work.
+
+    Ranks take whole batches, the same that one process would make, so that the embeddings are the same too.
+
+    Raises:
+        UserError: as `extract`, on all ranks.
+    """
+    rank, world = distributed.rank(), distributed.world()
+    with Count(active=rank == 0) as count:
+        for request in dict.fromkeys(requests):
+            dataset = dataset_by_name[request.dataset]
+            path = _path(cache_dir, encoder, dataset, request)
+            if distributed.from_first(rank == 0 and _read(path) is not None):
+                continue
+            rows = share(_length(dataset, request), loading.batch_size, rank, world)
+            local, problem = torch.empty(0, 0), ""
+            try:
+                local = _embed(encoder, dataset, request, rows, loading, count)
+            except UserError as error:
+                problem = str(error)
+            facts = distributed.gather_objects((problem, local.shape[1]))
+            for problem, _ in facts:
+                if problem:
+                    raise UserError(problem)
+            local = local.view(-1, max(width for _, width in facts))  # a rank without a batch knows no width
+            embedded = _finite(distributed.gather(local.to(loading.device)).cpu(), encoder, request)
+            if rank == 0:
+                _write(path, embedded)
+
+
+def share(count: int, batch_size: int, rank: int, world: int) -> range:
+    """The rows of a rank: whole batches, in order; over all ranks each row once."""
+    batches = -(-count // batch_size)
+    first, last = (min(count, batches * r // world * batch_size) for r in (rank, rank + 1))
+    return range(first, last)
 
 
 def cache_key(encoder: Encoder, dataset: types.Dataset, request: FeatureRequest) -> str:
@@ -69,34 +122,43 @@ def cache_key(encoder: Encoder, dataset: types.Dataset, request: FeatureRequest)
     return content_hash([FORMAT, sorted(encoder.provenance.items()), fingerprint, request.split, request.view])
 
 
+def _path(cache_dir: Path, encoder: Encoder, dataset: types.Dataset, request: FeatureRequest) -> Path:
+    return cache_dir / f"{cache_key(encoder, dataset, request)}.safetensors"
+
+
+def _length(dataset: types.Dataset, request: FeatureRequest) -> int:
+    images = request.view == "images"
+    return len(dataset.images(request.split)) if images else len(dataset.texts(request.split, request.view))
+
+
+@torch.no_grad()
 def _embed(
-    encoder: Encoder,
-    dataset: types.Dataset,
-    request: FeatureRequest,
-    batch_size: int,
-    workers: int,
-    device: torch.device | str,
-    progress: Progress,
+    encoder: Encoder, dataset: types.Dataset, request: FeatureRequest, rows: range, loading: Loading, count: Count
 ) -> Tensor:
+    """[len(rows), E]; [0, 0] for no rows."""
     batches: Iterable[Tensor]
     if request.view == "images":
-        images = dataset.images(request.split)
-        count, embed = len(images), encoder.image
-        batches = _image_batches(images, encoder.preprocess, batch_size, workers)
+        embed = encoder.image
+        batches = _image_batches(dataset.images(request.split), rows, encoder.preprocess, loading)
     else:
-        texts = dataset.texts(request.split, request.view)
-        count, embed = len(texts), encoder.text
-        batches = (encoder.tokenize(texts[i : i + batch_size]) for i in range(0, count, batch_size))
-    bar = progress.add_task(f"{request.dataset} {request.split} {request.view}", total=count)
-    rows = []
+        embed, size = encoder.text, loading.batch_size
+        texts = dataset.texts(request.split, request.view)[rows.start : rows.stop]
+        batches = (encoder.tokenize(texts[i : i + size]) for i in range(0, len(texts), size))
+    count.start(f"{request.dataset} {request.split} {request.view}", len(rows))
+    embedded = []
     for batch in batches:
-        rows.append(embed(batch.to(device)).float().cpu())
-        progress.advance(bar, len(batch))
-    embedded = torch.cat(rows)
-    assert len(embedded) == count, (len(embedded), count)
+        embedded.append(embed(batch.to(loading.device)).float().cpu())
+        count.advance(len(batch))
+    whole = torch.cat(embedded) if embedded else torch.empty(0, 0)
+    assert len(whole) == len(rows), (len(whole), len(rows))
+    return whole
+
+
+def _finite(embedded: Tensor, encoder: Encoder, request: FeatureRequest) -> Tensor:
+    """The same; UserError where an embedding is not finite."""
     bad = int((~embedded.isfinite()).any(dim=1).sum())
     if bad:
-        what = f"{bad} of {count} {request.view} of {request.dataset} {request.split}"
+        what = f"{bad} of {len(embedded)} {request.view} of {request.dataset} {request.split}"
         raise UserError(f"{encoder.name} gives NaN or infinite embeddings for {what}: take an earlier checkpoint")
     return embedded
 
@@ -104,16 +166,17 @@ def _embed(
 class _Preprocessed(Dataset[Pixels]):
     """Decodes and preprocesses in the loader's processes."""
 
-    def __init__(self, images: Sequence[Image], preprocess: Callable[[Image], Tensor]) -> None:
+    def __init__(self, images: Sequence[Image], rows: range, preprocess: Callable[[Image], Tensor]) -> None:
         self.images = images
+        self.rows = rows
         self.preprocess = preprocess
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.rows)
 
     def __getitem__(self, index: int) -> Pixels:
         try:
-            return self.preprocess(self.images[index]), ""
+            return self.preprocess(self.images[self.rows[index]]), ""
         except UserError as error:  # raised in a worker, it would come out wrapped in a traceback
             return None, str(error)
 
@@ -125,10 +188,10 @@ def _collate(samples: list[Pixels]) -> Pixels:
 
 
 def _image_batches(
-    images: Sequence[Image], preprocess: Callable[[Image], Tensor], batch_size: int, workers: int
+    images: Sequence[Image], rows: range, preprocess: Callable[[Image], Tensor], loading: Loading
 ) -> Iterable[Tensor]:
-    data = _Preprocessed(images, preprocess)
-    for batch, problem in DataLoader(data, batch_size, num_workers=workers, collate_fn=_collate):
+    data = _Preprocessed(images, rows, preprocess)
+    for batch, problem in DataLoader(data, loading.batch_size, num_workers=loading.workers, collate_fn=_collate):
         if batch is None:
             raise UserError(problem)
         yield batch
@@ -150,15 +213,3 @@ def _write(path: Path, embeddings: Tensor) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     save_file({"embeddings": embeddings.contiguous()}, temporary)
     temporary.replace(path)
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-        transient=True,
-    )

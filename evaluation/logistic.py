@@ -16,7 +16,7 @@ from evaluation.lbfgs import minimise
 GRID: list[float] = torch.logspace(-6, 6, 97, dtype=torch.float64).tolist()  # eight values of C a decade
 STRIDES = (16, 8, 4, 2, 1)
 MAX_ITERATIONS = 1000
-TOLERANCE = 3e-6  # largest entry of the gradient of the objective / (C n); scikit-learn's default is 1e-4
+TOLERANCE = 2e-6  # largest entry of the gradient of the objective / (C n); scikit-learn's default is 1e-4
 CELLS = 2**19  # scores (rows x values of C x classes) held at once
 
 
@@ -84,7 +84,8 @@ class Regression:
         gradient = torch.zeros_like(columns)
         curvature = torch.zeros_like(columns) if diagonal else None
         rows = max(1, CELLS // columns.shape[1])
-        for inputs, label in zip(self.inputs.split(rows), self.label.split(rows), strict=True):
+        for first in range(0, len(self.label), rows):
+            inputs, label = self.inputs[first : first + rows], self.label[first : first + rows]
             scores = (inputs @ columns).view(-1, problems, classes)
             own = label[:, None, None].expand(-1, problems, 1)
             scores -= scores.amax(dim=2, keepdim=True)
@@ -124,6 +125,7 @@ class Search:
 
     accuracy_of: dict[int, float]  # place in GRID -> validation accuracy
     best: int  # place in GRID
+    solutions: dict[int, Linear]  # place in GRID -> fitted on the training rows
 
     @property
     def chosen(self) -> float:
@@ -153,7 +155,7 @@ def search(train: Regression, features: Tensor, label: Tensor) -> Search:
             solved[place] = linear
             accuracy_of[place] = float((linear(features).argmax(dim=1) == label).double().mean())
         best = min(accuracy_of, key=lambda place: (-accuracy_of[place], place))
-    return Search(accuracy_of, best)
+    return Search(accuracy_of, best, solved)
 
 
 def _nearest(solved: dict[int, Linear], place: int) -> Linear | None:

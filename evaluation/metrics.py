@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 MISS = torch.iinfo(torch.int64).max  # the rank of what has no rank: within no top k
-CHUNK = 512  # rows of the similarity held at once: 25,000 texts x 512 images are 100 MB in float64
+CHUNK = 512  # texts whose similarities are held at once: with 5,000 images 20 MB in float64
 RESAMPLES = 1000
 DRAWS = 4_000_000  # bootstrap indices drawn at once
 
@@ -45,37 +45,39 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: i
         image: [N, E].
         text: [T, E].
         image_of_text: int64 [T], the image that each caption belongs to, in any order and number.
-        chunk: rows of the similarity held at once; does not change the result.
+        chunk: texts whose similarities are held at once; does not change the result.
 
     An image's rank is that of its best caption among the captions of all other images; an image without a
-    caption is no query (`MISS`) but stays a distractor.
+    caption is no query (`MISS`) but stays a distractor. The scores of the right pairs come first, so that one
+    pass over the similarity serves both ways.
     """
     if image_of_text.shape != text.shape[:1]:
         raise ValueError(f"image_of_text has shape {list(image_of_text.shape)}, not one entry per text")
     if len(text) and not 0 <= int(image_of_text.min()) <= int(image_of_text.max()) < len(image):
         raise ValueError(f"image_of_text names images outside 0..{len(image) - 1}")
-    text_to_image = [
-        rank_of(scores, scores.gather(1, image_of_text[rows, None])[:, 0])
-        for rows in _chunks(len(text), chunk)
-        for scores in [similarity(text[rows], image)]
-    ]
-    image_to_text = [
-        _best_caption_rank(similarity(image[rows], text), image_of_text == torch.arange(len(image))[rows, None])
-        for rows in _chunks(len(image), chunk)
-    ]
-    return Ranks(torch.cat(image_to_text), torch.cat(text_to_image))
+    own = torch.cat([_own_scores(text[rows], image, image_of_text[rows]) for rows in _chunks(len(text), chunk)])
+    lowest = float("-inf")
+    best = torch.full((len(image),), lowest)
+    best.scatter_reduce_(0, image_of_text, own.masked_fill(own.isnan(), lowest), "amax")
+    text_to_image, image_to_text = [], torch.ones(len(image), dtype=torch.int64)
+    images = image.double()  # once, not at every chunk
+    for rows in _chunks(len(text), chunk):
+        scores = similarity(text[rows], images)
+        scores.scatter_(1, image_of_text[rows, None], own[rows, None])  # the same number, not the same rounding
+        text_to_image.append(rank_of(scores, own[rows]))
+        ahead = ~(scores < best)
+        ahead.scatter_(1, image_of_text[rows, None], False)  # its own captions do not stand in an image's way
+        image_to_text += ahead.sum(dim=0)
+    return Ranks(image_to_text.masked_fill(best == lowest, MISS), torch.cat(text_to_image))
+
+
+def _own_scores(text: Tensor, image: Tensor, own: Tensor) -> Tensor:
+    """float32 [n], of each text [n, E] and its image; `own` int64 [n]. Rounded as in `similarity`."""
+    return (text.double() * image[own].double()).sum(dim=1).float()
 
 
 def _chunks(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
-
-
-def _best_caption_rank(scores: Tensor, own: Tensor) -> Tensor:
-    """Rank int64 [n] of each row's best own entry among the others' ([n, T] scores and bool own)."""
-    lowest = float("-inf")
-    best = scores.masked_fill(~own | scores.isnan(), lowest).amax(dim=1)
-    ahead = (~own & ~(scores < best[:, None])).sum(dim=1)
-    return (1 + ahead).masked_fill(best == lowest, MISS)
 
 
 def hits(ranks: Tensor, k: int) -> Tensor:

@@ -68,6 +68,7 @@ def counts(name: str, caption: str, values: list[float], x: str, bins: int = 20)
         axes.axvline(0, color=INK, linestyle=(0, (4, 3)), linewidth=1)
         axes.set_xlabel(x)
         axes.set_ylabel("runs")
+        axes.yaxis.get_major_locator().set_params(integer=True)
         return figure_of(canvas, name, caption)
 
 

@@ -1,10 +1,9 @@
 """The report's part on the papers: verdicts on their claims, their tables, their figures."""
 
 from evaluation import paper_tables, report_geometry
-from evaluation.claims.evidence import Evidence, outcomes
-from evaluation.claims.table import CLAIMS
+from evaluation.claims.evidence import Evidence
 from evaluation.claims.types import Finding, Outcome, Verdict
-from evaluation.document import Block, Cell, Details, Figures, Section, Table, Text, Tone
+from evaluation.document import Block, Cell, Details, Figure, Figures, Section, Table, Text, Tone
 from evaluation.published import TABLES
 from evaluation.summary import Group
 
@@ -23,22 +22,20 @@ RULE = (
 COLUMNS = ["Claim", "Statement", "At", "Verdict", "Effect", "95% interval", "More than", "Seeds", "Published"]
 
 
-def sections(evidence: Evidence, groups: list[Group]) -> list[Section]:
+def sections(evidence: Evidence, found: list[Outcome], groups: list[Group]) -> list[Section]:
     """Claims, tables and figures; short where no run bears on any claim."""
-    found = outcomes(CLAIMS, evidence)
     run = [outcome for outcome in found if outcome.verdict != "not run"]
     bears = bool(run) or any(table.recipe in evidence.runs for table in TABLES)
     drawn = report_geometry.figures(groups, evidence)
     return [
         Section("Claims of the papers", [*_claims(run), *_not_run(found, run), *_left_out(evidence)]),
         Section("The papers' tables", paper_tables.blocks(evidence) if bears else []),
-        Section("The papers' figures", [Figures(drawn)] if drawn else []),
+        Section("The papers' figures", [*([Figures(drawn)] if drawn else []), *(_undrawn(drawn) if bears else [])]),
     ]
 
 
-def lead(evidence: Evidence) -> str:
+def lead(found: list[Outcome]) -> str:
     """One sentence for the first screen; empty where nothing was run."""
-    found = outcomes(CLAIMS, evidence)
     parts = []
     for verdict, words in (("holds", "hold"), ("does not hold", "do not"), ("undecided", "are undecided")):
         ids = [outcome.claim.id for outcome in found if outcome.verdict == verdict]
@@ -101,6 +98,10 @@ def _not_run(found: list[Outcome], run: list[Outcome]) -> list[Block]:
     ]
     table = Table(["Claim", "Statement", "What to type", "Published"], rows)
     return [Details(f"{len(others)} claims that these runs say nothing about", [table])]
+
+
+def _undrawn(drawn: list[Figure]) -> list[Block]:
+    return [Text(f"Not drawn: {what}", "muted") for what in report_geometry.missing(drawn)]
 
 
 def _left_out(evidence: Evidence) -> list[Block]:

@@ -23,6 +23,21 @@ SCATTERS: dict[str, Measure] = {"R@1 both ways": RECALL_1, "zero-shot": ZEROSHOT
 AXES: dict[str, Measure] = {"gap": GAP, "uniformity": UNIFORMITY}
 
 
+FIGURES = {  # names of drawings begin so -> the papers' figures, and what makes them
+    "margins": "margin densities (paper 1, Figs. 3 and 6): clipx reproduce recipe=margin_mini",
+    "missing-objects": "missing objects (paper 1, Fig. 4): clipx report missing-objects ANNOTATIONS",
+    "pca": "pairs in a plane (paper 4, Fig. 1): clipx eval checkpoint=RUN tasks=[geometry]",
+    "slow-closure": "slow closure (paper 4, Fig. 4): clipx reproduce recipe=gap_dynamics_mini",
+    "early-gap": "early growth (paper 4, Fig. 4): clipx reproduce recipe=gap_init_mini",
+    "scatter": "scores against gap and uniformity (paper 4, Figs. 6 and 7): clipx reproduce recipe=gap_mini",
+}
+
+
+def missing(drawn: list[Figure]) -> list[str]:
+    """The papers' figures that are not there, each with the command that makes it."""
+    return [what for name, what in FIGURES.items() if not any(figure.name.startswith(name) for figure in drawn)]
+
+
 def figures(groups: list[Group], evidence: Evidence) -> list[Figure]:
     """Every figure that the runs have the numbers for."""
     return [

@@ -5,7 +5,8 @@ from statistics import median
 from typing import Any
 
 from evaluation import plots, report_artifacts, report_claims
-from evaluation.claims.evidence import Evidence
+from evaluation.claims.evidence import Evidence, outcomes
+from evaluation.claims.table import CLAIMS
 from evaluation.document import (
     Block,
     Cell,
@@ -19,6 +20,7 @@ from evaluation.document import (
     Text,
     Tone,
 )
+from evaluation.report_popularity import popularities
 from evaluation.run_facts import MISSING, duration, facts, flat, number, training_seconds
 from evaluation.runs import Run
 from evaluation.summary import Group, Measure, group, measures
@@ -32,6 +34,7 @@ HEADLINE = {  # task -> its main metrics and their names; of another task, the f
     },
     "pairs": {"pair_accuracy": "pair accuracy"},
     "geometry": {"gap": "modality gap", "uniformity": "uniformity", "margin_mean": "mean margin"},
+    "popularity": {"zeta_text_spearman": "rank correlation of ζ (texts) with popularity"},
 }
 SIGNS = {
     "above chance": "▲ above chance",
@@ -45,19 +48,21 @@ def build(runs: list[Run], evidence: Evidence) -> Document:
     groups = group(runs)
     found = measures(groups)
     main = headline(found)
+    judged = outcomes(CLAIMS, evidence)
     sections = [
         Section("Results", [_results(main, groups)] if main else [_how_to_evaluate(groups)]),
-        *report_claims.sections(evidence, groups),
+        *report_claims.sections(evidence, judged, groups),
         Section("What was run", _what_was_run(groups)),
         Section("Training", _training(groups)),
         Section("Behind the numbers", _drawn(groups, found)),
+        Section("Learned popularity", popularities(groups)),
         Section("Retrieval examples", report_artifacts.retrievals(groups)),
         Section("All results", [Details("Every metric of every seed", [_all_rows(runs)])] if main else []),
         Section("Provenance", _provenance(runs, groups)),
     ]
     title = ", ".join(one.label for one in groups) if len(groups) <= 3 else f"{len(groups)} runs"
     return Document(
-        title, _lead(main, runs) + report_claims.lead(evidence), [section for section in sections if section.blocks]
+        title, _lead(main, runs) + report_claims.lead(judged), [section for section in sections if section.blocks]
     )
 
 

@@ -1,9 +1,12 @@
 """`results.jsonl`: one result a line, replaced in one step so that a killed run loses nothing."""
 
+import csv
+import io
 import json
 from dataclasses import asdict, fields
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 from rich import box
 from rich.console import Console
@@ -12,6 +15,7 @@ from rich.text import Text
 
 from clipx.atomic import write_text
 from clipx.errors import UserError
+from evaluation.document import one_line
 from evaluation.types import Result
 
 NAMES = [field.name for field in fields(Result)]
@@ -47,17 +51,58 @@ def write(path: Path, rows: list[Result]) -> None:
     write_text(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 
+def write_tables(out: Path, rows: list[Result]) -> None:
+    """results.csv (all fields, hashes as JSON) and results.md (shares in per cent) beside the JSONL."""
+    lines = io.StringIO()
+    table = csv.DictWriter(lines, NAMES, lineterminator="\n")
+    table.writeheader()
+    for row in rows:
+        table.writerow(asdict(row) | {"hashes": json.dumps(row.hashes)})
+    write_text(out / "results.csv", lines.getvalue())
+    text = "| model | task | data set | split | metric | %, geometry: value | 95% interval | chance | n |\n"
+    text += "|---|---|---|---|---|--:|---|--:|--:|\n"
+    for row in rows:
+        names = (row.model, row.task, row.dataset, row.split, row.metric)
+        cells = [one_line(name).replace("|", "\\|") for name in names]
+        text += f"| {' | '.join([*cells, *numbers(row)])} |\n"
+    write_text(out / "results.md", text)
+
+
+def numbers(row: Result) -> tuple[str, str, str, str]:
+    """Value, interval, chance and n for a table: shares in per cent, geometry as it is."""
+    value, low, high = (
+        f"{x:.3f}" if row.task == "geometry" else f"{100 * x:.1f}" for x in (row.value, row.low, row.high)
+    )
+    chance = "" if row.chance is None else f"{100 * row.chance:.1f}"
+    return value, f"{low} .. {high}", chance, str(row.n)
+
+
+def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path) -> None:
+    """The rows as the summary of a wandb run of job type eval: `task/dataset/metric` -> fraction."""
+    import wandb
+
+    run = wandb.init(
+        project=project,
+        name=f"eval {model}",
+        job_type="eval",
+        dir=out,
+        mode="online" if mode == "online" else "offline",
+        config={"model": model, "checkpoint": rows[0].hashes["checkpoint"] if rows else ""},
+    )
+    for row in rows:
+        run.summary[f"{row.task}/{row.dataset}/{row.metric}"] = row.value
+    run.finish()
+
+
 def show(rows: list[Result]) -> None:
-    """Prints a table: values in per cent, their 95% interval, and what chance is."""
-    table = Table(box=box.SIMPLE, caption="95% intervals, bootstrap over examples", caption_justify="left")
+    """Prints a table: shares in per cent, geometry as it is; the 95% interval, and what chance is."""
+    table = Table(box=box.SIMPLE, caption="95% intervals over examples", caption_justify="left")
     table.add_column("metric", no_wrap=True)
     for column in ("%", "interval", "chance", "n"):
         table.add_column(column, justify="right", no_wrap=True)
     for (task, dataset), group in groupby(rows, lambda row: (row.task, row.dataset)):
         table.add_section()
-        table.add_row(Text(f"{task} {dataset}", style="bold"))
+        table.add_row(Text(f"{task} {dataset}", style="bold"), "value" if task == "geometry" else "")
         for row in group:
-            interval = f"{100 * row.low:.1f} .. {100 * row.high:.1f}"
-            chance = "" if row.chance is None else f"{100 * row.chance:.1f}"
-            table.add_row(Text(f"  {row.metric}"), f"{100 * row.value:.1f}", interval, chance, str(row.n))
+            table.add_row(Text(f"  {row.metric}"), *numbers(row))
     Console().print(table)

@@ -4,21 +4,22 @@ import base64
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL.Image import Image
 
+from clipx import distributed
 from clipx.atomic import write_text
 from clipx.errors import UserError
 from clipx.tables import lookup
 from evaluation import results
 from evaluation.datasets import AnyDataset, open_dataset
-from evaluation.features import extract
+from evaluation.features import Loading, extract, fill_cache
 from evaluation.tasks import TASKS
-from evaluation.types import DEFAULTS, Encoder, Result, Settings, Task
+from evaluation.types import DEFAULTS, Encoder, FeatureRequest, Features, Result, Settings, Task
 
 THUMBNAIL = 112  # pixels, the longer side
 
@@ -37,11 +38,13 @@ def evaluate(
 ) -> list[Result]:
     """Scores each task on each data set that it fits; returns and prints the rows of all of them.
 
+    With several ranks all of them call it: they share the embedding, rank 0 scores, the others return no rows.
+
     Args:
         encoder: the model.
         specs: data sets, `kind:FOLDER`.
         tasks: names of `TASKS`; empty for all that fit.
-        out: gets results.jsonl and artifacts/; what is already in it for the same hashes is not repeated.
+        out: gets results.jsonl, .csv, .md and artifacts/; what is already in it for the same hashes is not repeated.
         cache_dir: for embeddings.
         batch_size: images or texts at once.
         workers: processes that decode images.
@@ -54,24 +57,57 @@ def evaluate(
     """
     plan = _plan(_open(specs, settings), tasks)
     path = out / "results.jsonl"
+    by_name = {dataset.name: dataset for dataset, _ in plan}
+    jobs = [[_job(encoder, dataset, task, path, force) for task in fitting] for dataset, fitting in plan]
+    if distributed.world() > 1:
+        # rank 0 decides, as it alone writes: what another rank finds done depends on when it looks
+        requests = distributed.from_first([r for group in jobs for r in _requests(group)])
+        fill_cache(encoder, by_name, requests, cache_dir, Loading(batch_size, workers, device))
+        if distributed.rank() > 0:
+            return []
     rows: list[Result] = []
-    for dataset, fitting in plan:
-        hashes = {task.name: _hashes(encoder, dataset, task) for task in fitting}
-        known = {task.name: _finished(path, dataset, task, hashes[task.name]) for task in fitting}
-        pending = [task for task in fitting if force or not known[task.name]]
-        requests = [request for task in pending for request in task.requests(dataset)]
-        features = extract(encoder, {dataset.name: dataset}, requests, cache_dir, batch_size, workers, device)
-        for task in pending:
-            score = task.score(dataset, features)
-            known[task.name] = [
-                replace(row, model=encoder.name, seed=encoder.seed, hashes=hashes[task.name]) for row in score.results
-            ]
-            if score.artifact is not None:
-                _save_artifact(out, dataset, task, score.artifact)
-            _save(path, known[task.name])
-        rows += [row for task in fitting for row in known[task.name]]
+    for group in jobs:
+        features = extract(encoder, by_name, _requests(group), cache_dir, batch_size, workers, device)
+        for job in group:
+            if not job.rows:
+                job.rows = _score(encoder, job, features, out)
+                _save(path, job.rows)
+            rows += job.rows
+    results.write_tables(out, results.read(path))
     results.show(rows)
     return rows
+
+
+@dataclass
+class _Job:
+    """A task on a data set."""
+
+    dataset: AnyDataset
+    task: Task
+    hashes: dict[str, str]
+    rows: list[Result]  # empty: to be scored
+
+
+def _job(encoder: Encoder, dataset: AnyDataset, task: Task, path: Path, force: bool) -> _Job:
+    hashes = _hashes(encoder, dataset, task)
+    return _Job(dataset, task, hashes, [] if force else _finished(path, dataset, task, hashes))
+
+
+def _requests(jobs: list[_Job]) -> list[FeatureRequest]:
+    """Of the jobs that are still to be scored."""
+    return [request for job in jobs if not job.rows for request in job.task.requests(job.dataset)]
+
+
+def _score(encoder: Encoder, job: _Job, features: Features, out: Path) -> list[Result]:
+    score = job.task.score(job.dataset, features)
+    if score.artifact is not None:
+        _save_artifact(out, job.dataset, job.task, score.artifact)
+    return [replace(row, model=encoder.name, seed=encoder.seed, hashes=job.hashes) for row in score.results]
+
+
+def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS) -> None:
+    """Raises UserError where `evaluate` would for the same data sets and tasks; reads no images."""
+    _plan(_open(specs, settings), tasks)
 
 
 def _open(specs: list[str], settings: Settings) -> list[AnyDataset]:

@@ -1,6 +1,7 @@
-"""Student's t: 95% intervals of the mean of a few independent values."""
+"""A few values: their mean with its 95% interval (Student's t), and rank correlation."""
 
 import math
+from itertools import groupby
 
 
 def t_interval(values: list[float]) -> tuple[float, float, float]:
@@ -34,3 +35,20 @@ def _central_mass(t: float, degrees: int) -> float:
         total += term
         term *= (2 * j / (2 * j + 1) if odd else (2 * j - 1) / (2 * j)) * math.cos(theta) ** 2
     return 2 / math.pi * (theta + math.sin(theta) * total) if odd else math.sin(theta) * total
+
+
+def spearman(x: list[float], y: list[float]) -> float:
+    """Rank correlation; ties share their mean rank; 0 where one side does not vary."""
+    a, b = _centred_ranks(x), _centred_ranks(y)
+    ab, aa, bb = (math.fsum(p * q for p, q in zip(*pair, strict=True)) for pair in ((a, b), (a, a), (b, b)))
+    return ab / math.sqrt(aa * bb) if aa * bb else 0.0
+
+
+def _centred_ranks(values: list[float]) -> list[float]:
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranks = [0.0] * len(values)
+    for _, group in groupby(enumerate(order), key=lambda placed: values[placed[1]]):
+        tied = list(group)
+        for _, at in tied:
+            ranks[at] = (tied[0][0] + tied[-1][0]) / 2 - (len(values) - 1) / 2
+    return ranks

@@ -18,14 +18,45 @@ from clipx.types import Progress
 Index = tuple[int, int]  # epoch, sample id
 
 
-def permutation(num_samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The order of an epoch."""
-    return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(num_samples)
+MIXED = 256  # blocks
+
+
+class Order:
+    """The order of an epoch: an exact permutation, made piece by piece where it is one of blocks.
+
+    Blocks of `block` neighbouring ids are drawn in random order and the samples of each MIXED blocks are mixed,
+    so that MIXED runs of the disk are being read at a time. 0 mixes all samples.
+    """
+
+    def __init__(self, num_samples: int, seed: int, epoch: int, block: int) -> None:
+        self.num_samples = num_samples
+        self.block = block or num_samples
+        self.seed = [seed, epoch]
+        self.blocks = np.random.Generator(np.random.PCG64(self.seed)).permutation(-(-num_samples // self.block))
+        lengths = np.minimum(num_samples - self.blocks * self.block, self.block)  # the last block may be shorter
+        ends = np.cumsum(lengths)
+        self.starts: NDArray[np.int64] = np.concatenate([[0], ends[MIXED - 1 : -1 : MIXED]])  # of the mixed pieces
+        self._made: dict[int, NDArray[np.int32]] = {}
+
+    def ids(self, begin: int, end: int) -> NDArray[np.int32]:
+        """The ids at places begin..end-1 of the epoch."""
+        first, last = np.searchsorted(self.starts, [begin, end - 1], side="right").tolist()
+        self._made = {k: self._made[k] if k in self._made else self._piece(k) for k in range(first - 1, last)}
+        joined = next(iter(self._made.values())) if last == first else np.concatenate(list(self._made.values()))
+        offset = self.starts[first - 1]
+        return joined[begin - offset : end - offset]
+
+    def _piece(self, number: int) -> NDArray[np.int32]:
+        begins = self.blocks[number * MIXED : (number + 1) * MIXED] * self.block
+        runs = [np.arange(b, min(b + self.block, self.num_samples), dtype=np.int32) for b in begins.tolist()]
+        ids = np.concatenate(runs)
+        np.random.Generator(np.random.PCG64([*self.seed, 1 + number])).shuffle(ids)
+        return ids
 
 
 def split(num_samples: int, held_out: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ids to train on, ascending, and ids held out, in random order; the same for every seed of a run."""
-    order = permutation(num_samples, 0, 0) if held_out else np.arange(num_samples)
+    order = np.random.Generator(np.random.PCG64(0)).permutation(num_samples)
     first = num_samples - round(held_out * num_samples)
     return np.sort(order[:first]), order[first:]
 
@@ -40,6 +71,7 @@ class Sampler:
     rank: int
     world: int
     held_out: float = 0.0  # share of the samples that are never trained on
+    block: int = 0  # data.block
 
     def __post_init__(self) -> None:
         length = {"train.epochs": self.train.epochs, "train.samples": self.train.samples}
@@ -54,21 +86,26 @@ class Sampler:
             )
         if self.steps_per_epoch == 0:
             raise UserError(
-                f"train.batch_size={self.train.batch_size} is larger than the {len(self.train_ids)} samples to train on"
+                f"train.batch_size={self.train.batch_size} is larger than the {self.num_train} samples to train on"
             )
         if self.total_steps < 1 and self.train.samples != 0:  # 0: the untrained model is what is wanted
             key, value = given.popitem()
             raise UserError(f"{key}={value} is less than one step of train.batch_size={self.train.batch_size}")
 
     @cached_property
-    def train_ids(self) -> NDArray[np.int64]:
-        """The ids that an epoch goes through."""
-        return split(self.num_samples, self.held_out)[0]
+    def train_ids(self) -> NDArray[np.int64] | None:
+        """The ids that an epoch goes through; None for all, of which a list would be long."""
+        return split(self.num_samples, self.held_out)[0] if self.held_out else None
+
+    @property
+    def num_train(self) -> int:
+        """Samples that an epoch goes through."""
+        return self.num_samples if self.train_ids is None else len(self.train_ids)
 
     @property
     def steps_per_epoch(self) -> int:
         """Whole global batches in an epoch."""
-        return len(self.train_ids) // self.train.batch_size
+        return self.num_train // self.train.batch_size
 
     @property
     def total_steps(self) -> int:
@@ -90,10 +127,11 @@ class Sampler:
     def batches(self, start: int) -> Iterator[list[Index]]:
         """This rank's ids for steps start, start + 1, ..., total_steps - 1."""
         own = self.train.batch_size // self.world
-        epoch, order = -1, permutation(0, self.seed, 0)
+        epoch, order = -1, Order(0, 0, 0, 1)
         for step in range(start, self.total_steps):
             if step // self.steps_per_epoch != epoch:
                 epoch = step // self.steps_per_epoch
-                order = self.train_ids[permutation(len(self.train_ids), self.seed, epoch)]
+                order = Order(self.num_train, self.seed, epoch, self.block)
             begin = step % self.steps_per_epoch * self.train.batch_size + self.rank * own
-            yield [(epoch, int(i)) for i in order[begin : begin + own]]
+            ids = order.ids(begin, begin + own)
+            yield [(epoch, int(i)) for i in (ids if self.train_ids is None else self.train_ids[ids])]

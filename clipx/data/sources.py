@@ -1,101 +1,111 @@
-"""Where training pairs come from: image-text pairs with a stable id and random access."""
+"""The table of data sources: where training pairs come from."""
 
-import json
-import random
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
-
-from PIL import Image
 
 from clipx.config import DataConfig
-from clipx.data import scenes
-from clipx.data.images import BadSample, decode
-from clipx.data.shards import Shards
+from clipx.data import files, hf, scenes, streams
+from clipx.data.pairs import Pairs, ShardPairs
+from clipx.data.streams import Stream
 from clipx.errors import UserError
 from clipx.tables import lookup
 
 
-class Pairs(Protocol):
-    """Pairs by sample id; `problems` are samples left out, found without decoding."""
-
-    problems: list[str]
-    fingerprint: str  # changes with the samples or their order
-
-    def __len__(self) -> int: ...
-
-    def where(self, sample_id: int) -> str:
-        """A name of the sample for messages."""
-        ...
-
-    def pair(self, sample_id: int, generator: random.Random) -> tuple[Image.Image, str]:
-        """The decoded image and one caption. Raises BadSample."""
-        ...
-
-
-class ShardPairs:
-    """Pairs of webdataset shards."""
-
-    def __init__(self, folder: Path, captions: str) -> None:
-        self.read_caption = lookup({"first": self._first, "random": self._random}, captions, "data.captions")
-        self.shards = Shards.open(folder, ("image", "txt" if captions == "first" else "json"))
-        self.problems = self.shards.problems
-        self.fingerprint = f"{len(self.shards)}:{self.shards.content_hash()}"
-
-    def __len__(self) -> int:
-        return len(self.shards)
-
-    def where(self, sample_id: int) -> str:
-        return self.shards.where(sample_id)
-
-    def pair(self, sample_id: int, generator: random.Random) -> tuple[Image.Image, str]:
-        caption = self.read_caption(sample_id, generator).strip()
-        if not caption:
-            raise BadSample("empty caption")
-        return decode(self.shards.read(sample_id, "image")), caption
-
-    def _first(self, sample_id: int, generator: random.Random) -> str:
-        try:
-            return self.shards.read(sample_id, "txt").decode()
-        except UnicodeDecodeError as error:
-            raise BadSample(f"caption is not UTF-8 ({error})") from error
-
-    def _random(self, sample_id: int, generator: random.Random) -> str:
-        try:
-            captions = json.loads(self.shards.read(sample_id, "json"))["captions"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise BadSample(f'.json has no "captions" ({type(error).__name__}: {error})') from error
-        if not isinstance(captions, list) or not captions or not all(isinstance(c, str) for c in captions):
-            raise BadSample('"captions" in its .json is no list of texts')
-        caption: str = generator.choice(captions)
-        return caption
-
-
-def _given(config: DataConfig) -> Path:
+def _root(config: DataConfig) -> Path:
     if config.root is None:
-        raise UserError(f"data.root is needed for data={config.name}: the folder that holds {config.split}/*.tar")
+        raise UserError(f"data.root is needed for data={config.name}: {ROOTS[config.source].format(config.split)}")
     return Path(config.root)
+
+
+def _annotations(config: DataConfig) -> Path:
+    if config.annotations is None:
+        raise UserError(f"data.annotations is needed for data={config.name}: the file of the captions, below data.root")
+    return _root(config) / config.annotations
 
 
 def _rendered(config: DataConfig) -> Path:
     return scenes.ensure(config.scenes, Path(config.root) if config.root else None)
 
 
-SOURCES = {"scenes": _rendered, "shards": _given}
+def _shards(config: DataConfig) -> Pairs:
+    return ShardPairs(_root(config) / config.split, config.captions, config.block)
+
+
+def _scenes(config: DataConfig) -> Pairs:
+    return ShardPairs(_rendered(config) / config.split, config.captions, config.block)
+
+
+def _coco(config: DataConfig) -> Pairs:
+    return files.coco(_root(config) / config.split, _annotations(config), config)
+
+
+def _csv(config: DataConfig) -> Pairs:
+    return files.table(_root(config) / config.split, _annotations(config), config, ",")
+
+
+def _tsv(config: DataConfig) -> Pairs:
+    return files.table(_root(config) / config.split, _annotations(config), config, "\t")
+
+
+def _hf(config: DataConfig) -> Pairs:
+    _root(config)
+    return hf.HFPairs(config)
+
+
+def _webdataset(config: DataConfig) -> Stream:
+    return streams.ShardStream(config)
+
+
+def _hf_stream(config: DataConfig) -> Stream:
+    _root(config)
+    return streams.HFStream(config)
+
+
+PAIRS: dict[str, Callable[[DataConfig], Pairs]] = {
+    "scenes": _scenes,
+    "shards": _shards,
+    "coco": _coco,
+    "csv": _csv,
+    "tsv": _tsv,
+    "hf": _hf,
+}
+STREAMS: dict[str, Callable[[DataConfig], Stream]] = {"webdataset": _webdataset, "hf_stream": _hf_stream}
+SOURCES: dict[str, Callable[[DataConfig], Pairs | Stream]] = {**PAIRS, **STREAMS}
+# what data.root is; {} is data.split
+ROOTS = {
+    "shards": "the folder that holds {}/*.tar",
+    "coco": "the folder that holds the images' folder {}/ and data.annotations",
+    "csv": "the folder that holds data.annotations",
+    "tsv": "the folder that holds data.annotations",
+    "hf": "a folder of parquet files or a saved data set, or a name on the hub",
+    "hf_stream": "a folder of parquet files or a saved data set, or a name on the hub",
+    "webdataset": "the shards, or the folder of evaluation sets",
+}
 
 
 def root_folder(config: DataConfig) -> Path:
-    """The folder of the training shards and of the evaluation sets that belong to them; scenes are made first.
+    """The folder of the evaluation sets that belong to the training data; scenes are made first.
 
     Raises:
         UserError: unknown data.source, or a missing root.
     """
-    return lookup(SOURCES, config.source, "data.source")(config)
+    lookup(SOURCES, config.source, "data.source")
+    return _rendered(config) if config.source == "scenes" else _root(config)
 
 
-def open_source(config: DataConfig) -> Pairs:
+def open_source(config: DataConfig) -> Pairs | Stream:
     """The training pairs of a run.
 
     Raises:
-        UserError: as `root_folder`, or an empty folder, or no usable sample.
+        UserError: unknown data.source, a missing setting, or nothing usable where it points.
     """
-    return ShardPairs(root_folder(config) / config.split, config.captions)
+    return lookup(SOURCES, config.source, "data.source")(config)
+
+
+def open_pairs(config: DataConfig) -> Pairs:
+    """As `open_source`, for what needs random access.
+
+    Raises:
+        UserError: as `open_source`, or a streaming source.
+    """
+    return lookup(PAIRS, config.source, "data.source")(config)

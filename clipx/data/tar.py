@@ -6,12 +6,15 @@ links are never followed.
 """
 
 import os
+import re
 import tarfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 BLOCK = tarfile.BLOCKSIZE
 LONG_NAME = tarfile.GNUTYPE_LONGNAME
+PLAIN_NUMBER = re.compile(rb" *[0-7]+[ \0]*")  # octal
 PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
 
 
@@ -64,13 +67,45 @@ def scan(path: Path) -> tuple[list[Member], list[str]]:
     return members, damage
 
 
-def _header(block: bytes) -> tarfile.TarInfo | None:
+def _header(block: bytes) -> "Plain | tarfile.TarInfo | None":
     """A member's header, None if it is damaged."""
+    plain = _plain(block)
+    if plain is not None:
+        return plain
     try:
         info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except tarfile.HeaderError:
         return None
     return info if info.size >= 0 else None  # base-256 sizes may be negative
+
+
+@dataclass(slots=True)
+class Plain:
+    """What is read of the header of a regular file with a short ASCII name, nearly all of a shard."""
+
+    name: str
+    size: int
+    type: bytes = tarfile.REGTYPE
+
+    def isreg(self) -> bool:
+        return True
+
+    def isdir(self) -> bool:
+        return False
+
+
+def _plain(block: bytes) -> Plain | None:
+    """The header of such a file, ten times as fast as `TarInfo.frombuf`; None for any other one."""
+    if block[156:157] != tarfile.REGTYPE or block[345] or not PLAIN_NUMBER.fullmatch(block, 124, 136):
+        return None
+    name, _, _ = block[:100].partition(b"\0")
+    if not name.isascii() or not PLAIN_NUMBER.fullmatch(block, 148, 156):
+        return None
+    # the sum of all bytes, those of the sum itself as spaces: Adler-32's low half is that sum + 1, modulo 65521
+    unsigned = zlib.adler32(block[:148] + b"        " + block[156:]) & 0xFFFF
+    if unsigned != (int(block[148:156].strip(b" \0"), 8) + 1) % 65521:
+        return None  # frombuf has the last word
+    return Plain(name.decode(), int(block[124:136].strip(b" \0"), 8))
 
 
 def _long_name(kind: bytes, record: bytes) -> str:

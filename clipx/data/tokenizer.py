@@ -1,5 +1,6 @@
 """Texts to token ids, by the tokenizer that belongs to a text tower."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ def _open_clip(inputs: Inputs) -> Tokenizer:
 def _hugging_face(source: str, context_length: int) -> Tokenizer:
     from transformers import AutoTokenizer
 
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # worker processes are the parallelism
     folder = Path(source)
     if folder.is_dir() and not any((folder / file).is_file() for file in VOCABULARIES):
         raise UserError(

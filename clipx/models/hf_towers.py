@@ -56,7 +56,7 @@ def build(config: TextTowerConfig, embed_dim: int | None, load: bool) -> TextTow
             f"{KEY}.context_length={length} is more than the {shape.max_position_embeddings} tokens of {config.name}"
         )
     if config.pretrained is None or not load:
-        encoder: Any = AutoModel.from_config(shape, dtype=torch.float32)
+        encoder: Any = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
     else:
         encoder = _pretrained(config.pretrained, source, shape)
     if getattr(encoder, "pooler", None) is not None:
@@ -100,7 +100,7 @@ def _pretrained(weights: str, source: str, shape: Any) -> nn.Module:
     from transformers import AutoModel
     from transformers.utils import logging
 
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     path = Path(weights)
     local = path.exists()
     try:
@@ -122,13 +122,14 @@ def _pretrained(weights: str, source: str, shape: Any) -> nn.Module:
             f"`hf download {weights}` where there is a network, or give a local file or folder in place of the name, "
             f"or null for random weights ({_first_line(error)})"
         ) from error
+    model: nn.Module = encoder
     missing = [key for key in missing if "pooler" not in key]
     if missing:
         raise UserError(
             f"{KEY}.pretrained={weights} does not hold weights of hf:{source}: {len(missing)} are missing, "
             f"{missing[0]} among them"
         )
-    return encoder
+    return model
 
 
 def _from_file(path: Path, shape: Any) -> tuple[Any, list[str]]:
@@ -136,7 +137,7 @@ def _from_file(path: Path, shape: Any) -> tuple[Any, list[str]]:
     from safetensors.torch import load_file
     from transformers import AutoModel
 
-    encoder = AutoModel.from_config(shape, dtype=torch.float32)
+    encoder = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
     if path.suffix == ".safetensors":
         weights = load_file(path)
     else:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import timm
-from timm.data import resolve_data_config
+from timm.data.config import resolve_data_config
 from timm.models import load_state_dict, split_model_name_tag
 from torch import nn
 
@@ -47,8 +47,8 @@ def build(config: ImageTowerConfig, embed_dim: int | None, load: bool) -> ImageT
         raise UserError(f"model.embed_dim= is needed for {KEY}.name={config.name}: the width that it is projected to")
     tag = config.pretrained if config.pretrained in tags(name) else named_tag
     full = f"{name}.{tag}" if tag else name
-    size: dict[str, int] = {}
-    if config.size is not None and timm.get_pretrained_cfg(full).fixed_input_size:
+    size: dict[str, Any] = {}
+    if config.size is not None and _stated(full).fixed_input_size:
         size["img_size"] = config.size  # a tower with positions is made for the size, others take any
     body: Any
     if config.pretrained is None or not load:
@@ -74,7 +74,7 @@ def _parse(name: str) -> tuple[str, str]:
     return model, tag
 
 
-def _fetched(full: str, tag: str, size: dict[str, int]) -> nn.Module:
+def _fetched(full: str, tag: str, size: dict[str, Any]) -> nn.Module:
     """With published weights, of the hub or its cache; loaded with their classifier, so that nothing may be missing."""
     try:
         with quiet_hub(fetching=True):
@@ -88,7 +88,7 @@ def _fetched(full: str, tag: str, size: dict[str, int]) -> nn.Module:
     return _without_classifier(body)
 
 
-def _from_file(full: str, pretrained: str, size: dict[str, int]) -> nn.Module:
+def _from_file(full: str, pretrained: str, size: dict[str, Any]) -> nn.Module:
     """With the weights of a local file or folder, with or without a classifier."""
     path = Path(pretrained)
     path = next((path / file for file in FILES if (path / file).is_file()), path)
@@ -112,9 +112,14 @@ def _from_file(full: str, pretrained: str, size: dict[str, int]) -> nn.Module:
 
 def _classes(full: str, weights: dict[str, Any]) -> int:
     """Classes of the classifier among the weights: only a model of as many is checked for missing weights by timm."""
-    classifier = timm.get_pretrained_cfg(full).classifier
+    classifier = _stated(full).classifier
     first = classifier if isinstance(classifier, str) else (classifier or ("",))[0]
     return len(weights[f"{first}.weight"]) if f"{first}.weight" in weights else 0
+
+
+def _stated(full: str) -> Any:
+    """What timm states of an architecture's default or named weights; it does so for all that it lists."""
+    return timm.get_pretrained_cfg(full)
 
 
 def _without_classifier(body: Any) -> nn.Module:
@@ -124,7 +129,7 @@ def _without_classifier(body: Any) -> nn.Module:
 
 
 def _pixels(body: nn.Module, size: int | None) -> Pixels:
-    data: dict[str, Any] = resolve_data_config({}, model=body)
+    data: dict[str, Any] = resolve_data_config({}, model=body)  # type: ignore[no-untyped-call]
     return Pixels(
         image_size=size or data["input_size"][-1],
         mean=tuple(data["mean"]),

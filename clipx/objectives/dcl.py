@@ -39,7 +39,7 @@ class DclTerm(Term):
         own = own_logits(*pairs)
         if len(own) == 1:
             return 0 * own.sum(), {}
-        images, texts = logsumexp(*pairs, (Sum(dim=1, exclude=off_diagonal), Sum(dim=0, exclude=off_diagonal)))
+        images, texts = logsumexp(*pairs, (Sum(dim=1, adjust=off_diagonal), Sum(dim=0, adjust=off_diagonal)))
         return (self.direction(images, own, embeddings.scale) + self.direction(texts, own, embeddings.scale)) / 2, {}
 
     def direction(self, others: Tensor, own: Tensor, scale: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ exponentiated; a shift by a running maximum, the other way, must rescale u exact
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -59,13 +60,15 @@ def pair_weights(logits: Tensor, log_denominator: Tensor) -> Tensor:
     return log_weights.masked_fill(_diagonal(logits), -math.inf).exp()
 
 
-def surrogate(d: Differences, weights_image: Tensor, weights_text: Tensor, value: Tensor, scale: Tensor) -> Tensor:
+def surrogate(d: Differences, weights: Sequence[Tensor], value: Tensor, scale: Tensor) -> Tensor:
     """A number [] that reads `value` and whose gradient is Algorithm 1's estimator of both directions.
 
-    (1/B) sum_ij W^image_ij grad D_ij + (1/B) sum_ij W^text_ij grad D'_ij, with W [B, B] held constant. As D
-    is a difference of similarities, that is sum_ij M_ij grad s_ij with M = (W^image + W^text.T - diag(row sums
+    (1/B) sum_ij W^image_ij grad D_ij + (1/B) sum_ij W^text_ij grad D'_ij, with `weights`, W^image [B, B] of
+    image anchors and W^text [B, B] of text anchors (anchors in the rows of both), held constant. As D is a
+    difference of similarities, that is sum_ij M_ij grad s_ij with M = (W^image + W^text.T - diag(row sums
     of both)) / B. The estimator has no gradient for the temperature: a learned one gets zeros and stays.
     """
+    weights_image, weights_text = weights
     M = weights_image + weights_text.T
     M.diagonal().sub_(weights_image.sum(dim=1) + weights_text.sum(dim=1))
     linear = (M / len(M) * d.similarity).sum() + 0.0 * scale

@@ -92,7 +92,7 @@ class NuclrTerm(Term):
             values.append(log_denominator.mean() / scale + zeta.mean())
             new[f"nuclr_log_u_{anchor}"] = log_u
             new |= self._zeta(other, rows, logits, log_u, scale, progress)
-        return ma.surrogate(d, *weights, values[0] + values[1], embeddings.scale), new
+        return ma.surrogate(d, weights, values[0] + values[1], embeddings.scale), new
 
     def _zeta(
         self, side: str, rows: Mapping[str, Tensor], logits: Tensor, log_u: Tensor, scale: Tensor, progress: Progress

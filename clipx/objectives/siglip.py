@@ -26,9 +26,7 @@ class SiglipTerm(Term):
         self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
     ) -> tuple[Tensor, dict[str, Tensor]]:
         if embeddings.bias is None:
-            raise UserError(
-                "objective.siglip needs a learned bias of the logits, this model has none: set model.bias=-10"
-            )
+            raise UserError("objective.siglip needs a learned logit bias and there is none: set temperature.bias=-10")
         total: Tensor = _SigmoidSum.apply(embeddings.image, embeddings.text, embeddings.scale, embeddings.bias)
         return total / len(embeddings.image), {}
 
@@ -52,6 +50,6 @@ class _SigmoidSum(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         return tuple(grad * saved for saved in ctx.saved_tensors)

@@ -19,14 +19,15 @@ from torch.autograd.function import once_differentiable
 
 TILE_BYTES = {"cpu": 16 << 20, "cuda": 256 << 20}  # of one tile: stays in the cache | keeps the kernels busy
 
-Exclude = Callable[[Tensor, int], Tensor]  # a tile and its first row -> the tile with -inf where nothing is summed
+# a tile and its first row -> a new tile, constants added to its logits: -inf for what is left out of a sum
+Adjust = Callable[[Tensor, int], Tensor]
 
 
 class Sum(NamedTuple):
     """A log-sum-exp over the texts for each image (dim = 1), or over the images for each text (dim = 0)."""
 
     dim: int
-    exclude: Exclude | None = None
+    adjust: Adjust | None = None
 
 
 def off_diagonal(tile: Tensor, start: int) -> Tensor:
@@ -52,7 +53,7 @@ def logsumexp(image: Tensor, text: Tensor, scale: Tensor, sums: Sequence[Sum]) -
     Args:
         image, text: [B, E] of one dtype.
         scale: [] of the same dtype.
-        sums: which ones; an `exclude` of theirs may not depend on the values of the tile.
+        sums: which ones; no gradient flows into what their `adjust` adds.
     """
     results: tuple[Tensor, ...] = _LogSumExp.apply(image, text, scale, tuple(sums))
     return results
@@ -92,8 +93,8 @@ class _LogSumExp(torch.autograd.Function):
         results = [image.new_full((len(image),), -torch.inf) for _ in sums]
         for start, z in tiles(image, text, scale):
             rows = slice(start, start + len(z))
-            for result, (dim, exclude) in zip(results, sums, strict=True):
-                part = (z if exclude is None else exclude(z, start)).logsumexp(dim)
+            for result, (dim, adjust) in zip(results, sums, strict=True):
+                part = (z if adjust is None else adjust(z, start)).logsumexp(dim)
                 if dim == 1:
                     result[rows] = part
                 else:
@@ -103,7 +104,7 @@ class _LogSumExp(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc]
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         image, text, scale, *results = ctx.saved_tensors
         # finite, so that a row or column of which all is left out gives exp(-inf) = 0
@@ -112,8 +113,8 @@ class _LogSumExp(torch.autograd.Function):
         for start, z in tiles(image, text, scale):
             rows = slice(start, start + len(z))
             W = torch.zeros_like(z)
-            for result, grad, (dim, exclude) in zip(results, grads, ctx.sums, strict=True):
-                left = z if exclude is None else exclude(z, start)
+            for result, grad, (dim, adjust) in zip(results, grads, ctx.sums, strict=True):
+                left = z if adjust is None else adjust(z, start)
                 total, weight = (result[rows, None], grad[rows, None]) if dim == 1 else (result, grad)
                 W.addcmul_((left - total).exp_(), weight)
             gradients.add(start, W)

@@ -45,4 +45,4 @@ class SogclrTerm(Term):
             weights.append(ma.pair_weights(logits, log_u))
             new[f"sogclr_log_u_{side}"] = log_u
         value = (new["sogclr_log_u_image"] + new["sogclr_log_u_text"]).mean() / scale
-        return ma.surrogate(d, *weights, value, embeddings.scale), new
+        return ma.surrogate(d, weights, value, embeddings.scale), new

@@ -88,8 +88,14 @@ def _stated_finding(entry: dict[str, Any]) -> Finding:
     verdict = next((known for known in VERDICTS if known == entry["verdict"]), None)
     if verdict is None:
         raise ValueError(f"verdict {entry['verdict']!r} is not one of {', '.join(VERDICTS)}")
-    note = f"measured {_short(entry['measured'])}, expected {_short(entry['expected'])}"
-    return Finding(str(entry["statement"]), verdict, note=note)
+    return Finding(str(entry["statement"]), verdict, note=_measured(entry["measured"], entry["expected"]))
+
+
+def _measured(measured: Any, expected: Any) -> str:
+    """Of one number or text, or of several by name."""
+    if isinstance(measured, dict) and isinstance(expected, dict):
+        return "; ".join(f"{name}: {_short(value)}, expected {expected.get(name)}" for name, value in measured.items())
+    return f"measured {_short(measured)}, expected {_short(expected)}"
 
 
 def _short(value: object) -> str:
@@ -117,7 +123,7 @@ def _stated_outcome(claim: Claim, evidence: Evidence) -> Outcome:
 def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
     """The claim at one scale."""
     arms = evidence.runs.get(recipe, {})
-    findings = [_assess_part(part, recipe, arms) for part in claim.parts]
+    findings = [_assess_part(part, recipe, arms) for part in claim.parts if part.only in ("", recipe)]
     return Outcome(claim, recipe, overall([f.verdict for f in findings]), findings)
 
 

@@ -19,25 +19,32 @@ class Score:
     datasets: tuple[str, ...] = ()  # by `plain` name; empty: all
     without: tuple[str, ...] = ()  # left out, by `plain` name
     above_chance: bool = False  # the value minus its chance level
+    paper_protocol: bool = False  # rows under protocol=paper, which others leave out
 
     def read(self, run: Run) -> dict[str, float]:
         """Data set -> value; only data sets that have every metric."""
-        found: dict[str, dict[str, float]] = {}
+        found: dict[str, dict[str, dict[str, float]]] = {}  # data set -> split -> metric -> value
         for row in run.results:  # of repeated evaluations the last one counts
-            wanted = row.task == self.task and row.metric in self.metrics
-            if wanted and self._takes(plain(row.dataset)) and math.isfinite(row.value):
-                found.setdefault(plain(row.dataset), {})[row.metric] = self._value(row)
+            if row.task == self.task and row.metric in self.metrics and self._takes(row):
+                of_split = found.setdefault(plain(row.dataset), {}).setdefault(row.split, {})
+                of_split[row.metric] = row.value - (row.chance or 0.0) if self.above_chance else row.value
+        chosen = {f"{self.task} {dataset}": _usual(of_splits) for dataset, of_splits in found.items()}
         return {
-            f"{self.task} {dataset}": math.fsum(values.values()) / len(values)
-            for dataset, values in found.items()
+            dataset: math.fsum(values.values()) / len(values)
+            for dataset, values in chosen.items()
             if len(values) == len(self.metrics)
         }
 
-    def _takes(self, dataset: str) -> bool:
-        return dataset not in self.without and (not self.datasets or dataset in self.datasets)
+    def _takes(self, row: Result) -> bool:
+        dataset = plain(row.dataset)
+        wanted = dataset not in self.without and (not self.datasets or dataset in self.datasets)
+        same_protocol = row.split.endswith(", paper protocol") == self.paper_protocol
+        return wanted and same_protocol and " images (seed" not in row.split and math.isfinite(row.value)
 
-    def _value(self, row: Result) -> float:
-        return row.value - (row.chance or 0.0) if self.above_chance else row.value
+
+def _usual(of_splits: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Rows without a remark after the split's name ("test, prompts simple") before those with one."""
+    return of_splits[next((split for split in of_splits if ", " not in split), next(iter(of_splits)))]
 
 
 @dataclass(frozen=True)

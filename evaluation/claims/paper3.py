@@ -4,13 +4,12 @@ Smallest effects of interest: about a quarter of the published one. The overhead
 this program: three per cent of a step.
 """
 
-from evaluation.claims.measures import Score, StepTime
+from evaluation.claims.measures import StepTime
 from evaluation.claims.parts import level, more, no_slower
-from evaluation.claims.scores import RECALL_1_AND_ZEROSHOT
+from evaluation.claims.scores import RECALL_1_AND_ZEROSHOT, ZETA_POPULARITY
 from evaluation.claims.types import Claim
 
 ARMS = ("nuclr_cc3m", "nuclr_cc12m", "nuclr_mini")
-ZETA = Score("popularity", ("zeta_rank_correlation",))
 
 CLAIMS = (
     Claim(
@@ -46,7 +45,7 @@ CLAIMS = (
         "Learned zeta rises with how often a concept occurs",
         "examples only",
         ("nuclr_mini",),
-        (level("nuclr", ZETA, 0.1, "rank correlation of zeta and popularity"),),
+        (level("nuclr", ZETA_POPULARITY, 0.1, "rank correlation of zeta and popularity"),),
     ),
     Claim(
         "3.6",

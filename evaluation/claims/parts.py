@@ -1,14 +1,13 @@
 """The kinds of comparison that claims are made of. Every effect is of one seed and speaks for the claim."""
 
-import math
-
 from evaluation.claims.types import Measure, Part, Values
+from evaluation.student import spearman
 
 
-def more(better: str, worse: str, measure: Measure, least: float = 0.0, what: str = "") -> Part:
-    """`better` minus `worse`."""
+def more(better: str, worse: str, measure: Measure, least: float = 0.0, what: str = "", only: str = "") -> Part:
+    """`better` minus `worse`; `only` in one recipe, or in all."""
     label = f"{better} − {worse}" + (f", {what}" if what else "")
-    return Part(label, (better, worse), (measure,), lambda v: v[0][0] - v[1][0], least)
+    return Part(label, (better, worse), (measure,), lambda v: v[0][0] - v[1][0], least, only=only)
 
 
 def extra_gain(gains: tuple[str, str], than: tuple[str, str], measure: Measure, least: float = 0.0) -> Part:
@@ -71,17 +70,3 @@ def closer(arms: tuple[str, ...], y: Measure, near: Measure, far: Measure, label
 
 def _correlation(values: Values, x: int, y: int) -> float:
     return spearman([of_arm[x] for of_arm in values], [of_arm[y] for of_arm in values])
-
-
-def spearman(x: list[float], y: list[float]) -> float:
-    """Rank correlation; ties share their mean rank; 0 where one side does not vary."""
-    a, b = _ranks(x), _ranks(y)
-    middle = (len(x) - 1) / 2
-    products = [
-        math.fsum((p - middle) * (q - middle) for p, q in zip(*pair, strict=True)) for pair in ((a, b), (a, a), (b, b))
-    ]
-    return products[0] / math.sqrt(products[1] * products[2]) if products[1] * products[2] else 0.0
-
-
-def _ranks(values: list[float]) -> list[float]:
-    return [sum(v < one for v in values) + (sum(v == one for v in values) - 1) / 2 for one in values]

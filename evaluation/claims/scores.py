@@ -18,3 +18,4 @@ GAP = Score("geometry", ("gap",))
 UNIFORMITY = Score("geometry", ("uniformity",))
 MARGIN = Score("geometry", ("margin_mean",))
 MARGINS_ABOVE_0 = Score("geometry", ("margin_positive",))
+ZETA_POPULARITY = Score("popularity", ("zeta_text_spearman", "zeta_image_spearman"))  # on scenes with a skew

@@ -17,7 +17,7 @@ PARTS = {"train": "train", "test": "val"}  # split -> CLEVR's name; CLEVR's own 
 
 
 def open_clevr(spec: str, folder: Path, settings: Settings) -> Labelled:
-    """`folder` is CLEVR_v1.0.
+    """Counting on CLEVR; PLACE is the folder CLEVR_v1.0.
 
     Raises:
         UserError: its validation scenes are not there, or do not belong to its images.

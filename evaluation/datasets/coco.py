@@ -10,7 +10,7 @@ from evaluation.types import Settings
 
 
 def open_coco(spec: str, path: Path, settings: Settings) -> Captioned:
-    """All images of the file with all their captions.
+    """COCO's caption JSON, PLACE; images in ../SPLIT of it.
 
     Raises:
         UserError: the JSON is missing or damaged, a caption has no image, or an image file is missing.

@@ -42,8 +42,9 @@ def read_json(spec: str, path: Path, content: str) -> dict[str, object]:
     Raises:
         UserError: it is missing or damaged, or holds no object.
     """
+    text = require_file(spec, path, content)
     try:
-        value = json.loads(require_file(spec, path, content))
+        value = json.loads(text)
     except ValueError:
         value = None
     if not isinstance(value, dict):

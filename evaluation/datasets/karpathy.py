@@ -13,7 +13,9 @@ FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Fli
 
 
 def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
-    """The test split of `path`; images lie in the JSON's folder or in one of FOLDERS, below their `filepath`.
+    """The test split of Karpathy's JSON, PLACE; images in its folder.
+
+    Images lie beside the JSON or in one of FOLDERS there, below their `filepath`.
 
     Raises:
         UserError: the JSON is missing or damaged, has no test split, or an image is missing.

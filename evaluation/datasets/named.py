@@ -30,9 +30,14 @@ class Classes:
     part_of: dict[str, str] = field(default_factory=dict)  # split -> its name in the data, where that differs
     get: str = ""  # where it comes from, if `clipx data pull` cannot get it
 
+    @property
+    def place(self) -> str:
+        """What must be there, below root."""
+        return self.parts["test"]
+
     def open(self, name: str, spec: str, root: Path, settings: Settings) -> Labelled:
         """Raises UserError when no test split is there, or one does not have the layout."""
-        require(spec, name, root, self.parts["test"], self.get)
+        require(spec, name, root, self.place, self.get)
         names = prompts.classnames(self.names) if self.names else vision.classnames(spec, root, name)
         readers = {
             split: partial(self.read, spec, root, self.part_of.get(split, split), len(names))
@@ -204,6 +209,11 @@ def require(spec: str, name: str, root: Path, marker: str, get: str) -> None:
             else f"`clipx data pull {name} root={root}` gets it"
         )
         raise UserError(f"datasets={spec}: no {root / marker}; {how}")
+
+
+def present(name: str, root: Path) -> bool:
+    """Whether the set `name` is below root."""
+    return (root / NAMED[name].place).exists()
 
 
 def opener(name: str) -> Callable[[str, Path, Settings], AnyDataset]:

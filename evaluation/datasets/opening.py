@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clipx.errors import UserError
-from clipx.tables import lookup
+from clipx.tables import lookup, suggest
 from evaluation.datasets.clevr import open_clevr
 from evaluation.datasets.coco import open_coco
 from evaluation.datasets.karpathy import open_karpathy
@@ -35,7 +35,7 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
     lookup(PROTOCOLS, settings.protocol, "protocol")
     kind, colon, place = spec.partition(":")
     if not (colon and place):
-        raise UserError(f"datasets={spec}: expected kind:FOLDER, kind one of {', '.join(KINDS)}")
+        raise UserError(f"datasets={spec}: expected a known name or kind:FOLDER; {suggest(kind, KINDS)}")
     return lookup(KINDS, kind, "datasets kind")(spec, Path(place).expanduser(), settings)
 
 

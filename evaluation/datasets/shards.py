@@ -35,7 +35,7 @@ TEMPLATES = "zeroshot_classification_templates.txt"
 
 
 def open_wds(spec: str, folder: Path, settings: Settings) -> Labelled | Captioned:
-    """CLIP-benchmark's layout.
+    """A folder in CLIP-benchmark's webdataset layout.
 
     Raises:
         UserError: a file of the layout is missing, empty or contradicts another.
@@ -58,7 +58,7 @@ def open_wds(spec: str, folder: Path, settings: Settings) -> Labelled | Captione
 
 
 def open_captions(spec: str, folder: Path, settings: Settings) -> Captioned:
-    """Shards of images with captions.
+    """A folder of webdataset shards of images with captions.
 
     Raises:
         UserError: no folder, no caption, or captions that are no list of texts.
@@ -71,7 +71,7 @@ def open_captions(spec: str, folder: Path, settings: Settings) -> Captioned:
 
 
 def open_pairs(spec: str, folder: Path, settings: Settings) -> Pairs:
-    """Shards of minimal pairs.
+    """A folder of webdataset shards of minimal pairs.
 
     Raises:
         UserError: no folder, an odd number of samples, or two neighbours that are no pair.
@@ -87,7 +87,7 @@ def open_pairs(spec: str, folder: Path, settings: Settings) -> Pairs:
 
 
 def open_hub(spec: str, repository: Path, settings: Settings) -> Labelled | Captioned:
-    """A repository of the hub, from the local cache where the hub cannot be reached.
+    """A Hugging Face repository in CLIP-benchmark's layout; from the local cache where there is no network.
 
     Raises:
         UserError: it is neither reachable nor cached; names the command that gets it.

@@ -130,4 +130,4 @@ def _read(spec: str, root: Path, name: str, part: str) -> Any:
 
 
 def _sha(pixels: NDArray[np.uint8]) -> str:
-    return hashlib.sha256(memoryview(pixels).cast("B")).hexdigest()
+    return hashlib.sha256(pixels.data).hexdigest()

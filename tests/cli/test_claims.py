@@ -52,6 +52,12 @@ def test_what_programs_state_is_read_and_damage_is_named(tmp_path: Path, capsys:
     )
     (tmp_path / "theory" / "popularity").mkdir(parents=True)
     file = tmp_path / "theory" / "popularity" / "claims.json"
+    file.write_text(
+        '[{"claim": "5.6", "statement": "s", "measured": {"a": 0.25, "b": null}, "expected": '
+        '{"a": "<= 1", "b": ">= 0"}, "verdict": "undecided"}]'
+    )
+    (several,) = gather([], [tmp_path]).stated["5.6"]
+    assert several.note == "a: 0.25, expected <= 1; b: None, expected >= 0"
     file.write_text(stated)
     assert [f.verdict for f in gather([], [tmp_path]).stated["3.3"]] == ["holds"]
     report(["claims", str(tmp_path)])

@@ -24,7 +24,7 @@ def tiny(root: Path) -> list[str]:
 
 
 MISTAKES = {
-    "train": "recipe= is missing; allowed: demo",
+    "train": "recipe= is missing; allowed: ",
     "trian recipe=demo": "command=trian is not known; did you mean 'train'",
     "train recipe=dmo": "recipe=dmo is not known; did you mean 'demo'",
     "train recipe=demo train.epoch=3": "train.epoch is not a setting; did you mean 'train.epochs'",

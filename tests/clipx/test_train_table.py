@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from clipx import runs, train
+from clipx import objectives, runs, train
 from clipx.config import RunConfig
 from clipx.errors import UserError
-from clipx.state import TABLE, WEIGHTS, checkpoints
+from clipx.state import TABLE, WEIGHTS, checkpoints, resume
 from clipx.train import fit
-from clipx.types import Batch
+from clipx.types import Batch, Progress
 from tests.clipx.folder import settings, write_shards
 from tests.gloo import Gloo
 
@@ -70,7 +70,7 @@ def test_a_resumed_run_ends_in_the_same_table_and_weights(tmp_path: Path, varian
         expected, found = last(whole), last(resumed)
         assert [k for k in expected if not torch.equal(expected[k], found[k])] == []
     assert (expected["nuclr_seen"] == 1).all()
-    assert expected["nuclr_zeta_text"].unique().numel() > SAMPLES // 2
+    assert len(set(expected["nuclr_zeta_text"].tolist())) > SAMPLES // 2
     states = [torch.load(checkpoints(run)[-1] / "training.pt", weights_only=True) for run in (whole, resumed)]
     assert states[0]["objective"] == states[1]["objective"]
     assert states[0]["objective"]["nuclr"]["xi_text"] > -0.05
@@ -96,7 +96,7 @@ def test_the_log_tells_the_distribution_of_every_column(tmp_path: Path) -> None:
     made = config(tmp_path, "logged")
     run = trained(made)
     rows: list[dict[str, Any]] = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    assert set(rows[0]["columns"]) == set(train.objectives.build(made.objective, SAMPLES).columns)
+    assert set(rows[0]["columns"]) == set(objectives.build(made.objective, SAMPLES).columns)
     assert rows[0]["columns"]["nuclr_zeta_text"] == pytest.approx([-0.05] * 7)  # the freeze period
     spread = [row["columns"]["nuclr_zeta_text"][-1] - row["columns"]["nuclr_zeta_text"][0] for row in rows]
     assert spread[-1] > spread[0] == 0
@@ -112,7 +112,7 @@ def test_ids_of_a_batch_are_checked_before_the_weights_are_touched(tmp_path: Pat
     for ids, message in (([0, 4], "sample_id=4 is out of range"), ([1, 1], "sample_id=1 is more than once")):
         batch.sample_id = torch.tensor(ids)
         with pytest.raises(UserError, match=message):
-            train.train_step(parts, batch, train.Progress(0, 1, 0, 1))
+            train.train_step(parts, batch, Progress(0, 1, 0, 1))
     assert all(torch.equal(before[k], v) for k, v in parts.model.state_dict().items())
 
 
@@ -132,7 +132,7 @@ def test_a_damaged_table_is_passed_over_for_the_checkpoint_before(tmp_path: Path
     run = trained(made)
     os.truncate(checkpoints(run)[-1] / TABLE, 40)
     parts = train.build(made, torch.device("cpu"), SAMPLES, json_data(run))
-    notes = train.resume(parts.state, run)
+    notes = resume(parts.state, run)
     assert parts.state.step == 3
     assert f"{TABLE} is damaged" in notes[0]
 

@@ -62,7 +62,8 @@ def test_the_fingerprint_changes_with_the_content_not_with_the_place(tmp_path: P
 @pytest.mark.parametrize(
     ("spec", "part"),
     [
-        ("cifar10", "kind:FOLDER"),
+        ("cifr10", "did you mean 'cifar10'"),
+        ("nothing", "kind:FOLDER"),
         ("wsd:/tmp", "did you mean 'wds'"),
         ("wds:/nowhere/at/all", "no folder /nowhere/at/all"),
         ("wds:/nowhere/wds_cars", "`hf download clip-benchmark/wds_cars --repo-type dataset"),

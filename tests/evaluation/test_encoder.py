@@ -90,3 +90,31 @@ def test_a_file_that_holds_no_weights_is_refused(tmp_path: Path, content: bytes)
     (tmp_path / "w.pt").write_bytes(content)
     with pytest.raises(UserError, match=r"w.pt does not hold weights of mini-48"):
         from_open_clip(f"open_clip:mini-48/{tmp_path}/w.pt", CPU)
+
+
+def test_a_checkpoint_of_open_clips_trainer_is_loaded(tmp_path: Path) -> None:
+    """Its weights are named as DistributedDataParallel names them, beside the optimizer's state."""
+    torch.manual_seed(6)
+    model = open_clip.create_model("mini-48").eval()
+    weights = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
+    optimizer = torch.optim.AdamW(model.parameters()).state_dict()
+    torch.save({"epoch": 3, "name": "x", "state_dict": weights, "optimizer": optimizer}, tmp_path / "epoch_3.pt")
+    encoder = from_open_clip(f"open_clip:mini-48/{tmp_path}/epoch_3.pt", CPU)
+    tokens = encoder.tokenize(["a photo of a dog"])
+    with torch.no_grad():
+        assert torch.allclose(encoder.text(tokens), model.encode_text(tokens, normalize=True), atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_lower_precision_is_close_and_another_model_to_the_cache(precision: str) -> None:
+    full, low = from_open_clip("open_clip:mini-48", CPU), from_open_clip("open_clip:mini-48", CPU, precision)
+    tokens = full.tokenize(["a photo of a dog"])
+    assert low.text(tokens).dtype == torch.float32
+    assert not torch.equal(full.text(tokens), low.text(tokens))
+    torch.testing.assert_close(full.text(tokens), low.text(tokens), atol=0.03, rtol=0)
+    assert full.provenance["precision"] != low.provenance["precision"]
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(UserError, match=r"precision=fp8 is not known; .*bf16, fp16, fp32"):
+        from_open_clip("open_clip:mini-48", CPU, "fp8")

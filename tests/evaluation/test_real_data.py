@@ -1,13 +1,17 @@
-"""CIFAR-10 in the CLIP-benchmark layout and Flickr8k as published, read and scored."""
+"""CIFAR-10 and Tiny-ImageNet in CLIP-benchmark's layout, Flickr8k, CLEVR and COCO as published, read and scored."""
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from cli.evaluate import evaluate as eval_command
+from clipx.config import EvalConfig
+from evaluation import results
 from evaluation.datasets import Captioned, Labelled, open_dataset
 from evaluation.runner import evaluate
-from tests.evaluation import fakes
+from tests.evaluation import fakes, replicas
 
 DATA = os.environ.get("CLIPX_DATA", "")
 pytestmark = [
@@ -44,3 +48,66 @@ def test_random_projections_of_photographs_are_read_by_a_probe_and_retrieve_near
     assert value["linear_probe", "top1"].low > 0.15  # colours alone beat chance
     assert value["zeroshot", "top1"].value < 0.25
     assert value["retrieval", "text_to_image_recall@10"].value < 0.03
+
+
+def test_tiny_imagenet_has_its_classes() -> None:
+    data = open_dataset(f"wds:{DATA}/wds_tiny_imagenet")
+    assert isinstance(data, Labelled)
+    assert (data.classnames[0], len(data.classnames)) == ("Egyptian cat", 200)
+    assert {split: len(data.labels(split)) for split in data.splits} == {"test": 4_000, "train": 6_000}
+    assert data.images("test")[0].size == (64, 64)
+
+
+def test_clevr_images_show_as_many_objects_as_their_scenes_say() -> None:
+    data = open_dataset(f"clevr:{DATA}/CLEVR_v1.0")
+    assert isinstance(data, Labelled)
+    assert (data.short, data.splits, len(data.images("test"))) == ("clevr_count", ("test",), 10)
+    text = (Path(DATA) / "CLEVR_v1.0" / "scenes" / "CLEVR_val_scenes.json").read_text()
+    drawn = {scene["image_filename"]: len(scene["objects"]) for scene in json.loads(text)["scenes"]}
+    names = [path.name for path in data.images("test").paths]  # type: ignore[attr-defined]
+    assert [label + 3 for label in data.labels("test").tolist()] == [drawn[name] for name in names]
+
+
+def test_coco_captions_belong_to_their_images() -> None:
+    data = open_dataset(f"coco:{DATA}/coco/annotations/captions_train2017.json")
+    assert isinstance(data, Captioned)
+    assert (data.short, data.splits, len(data.images("train2017"))) == ("coco/train2017", ("train2017",), 80)
+    assert set(data.image_of_caption("train2017").bincount().tolist()) == {5}
+    place = [path.name for path in data.images("train2017").paths].index("000000322517.jpg")  # type: ignore[attr-defined]
+    texts = data.texts("train2017", "captions")[5 * place : 5 * place + 5]
+    assert "People sitting down to a dinner with candles lit." in texts
+
+
+def test_the_command_scores_sets_of_every_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    replicas.mmvp(tmp_path, [f"pattern {i}" for i in range(9)] * 3)
+    config = EvalConfig(
+        model="open_clip:mini-48",
+        datasets=[f"clevr:{DATA}/CLEVR_v1.0", f"coco:{DATA}/coco/annotations/captions_train2017.json", "mmvp"],
+        root=str(tmp_path),
+        out=str(tmp_path / "out"),
+        pools=[20],
+        workers=0,
+        device="cpu",
+    )
+    eval_command(config)
+    rows = results.read(tmp_path / "out" / "results.jsonl")
+    found = {(row.task, row.dataset, row.split) for row in rows}
+    assert found == {
+        ("zeroshot", "clevr_count", "test"),
+        ("retrieval", "coco/train2017", "train2017"),
+        ("retrieval", "coco/train2017", "train2017, 20 of 80 images (seed 0)"),
+        ("pairs", "mmvp", "test"),
+    }
+    of_pairs = [row for row in rows if row.task == "pairs"]
+    assert [row.n for row in of_pairs] == [27] + [3] * 9
+    assert all(0 <= row.low <= row.value <= row.high <= 1 for row in rows)
+    assert "clevr_count" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_tiny_imagenet_is_scored_at_chance_by_random_projections(tmp_path: Path) -> None:
+    specs = [f"wds:{DATA}/wds_tiny_imagenet"]
+    rows = evaluate(fakes.encoder(), specs, ["zeroshot"], tmp_path / "out", tmp_path / "f", 256, 0, "cpu")
+    value = {row.metric: row for row in rows}
+    assert set(value) == {"top1", "top5", "mean_per_class"}
+    assert value["top1"].value < 0.02 and value["top5"].chance == 5 / 200

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clipx.config import DataConfig, TrainConfig
+from clipx.data.damage import BadSamples
 from clipx.data.images import BadSample
-from clipx.data.loader import BadSamples, Loader
+from clipx.data.loader import Loader
 from clipx.data.sampler import Sampler
-from clipx.data.sources import open_source
+from clipx.data.sources import open_pairs
 from clipx.errors import UserError
 from clipx.types import Batch, Inputs
 from tests.clipx.data.test_images import png_header
@@ -34,7 +35,7 @@ def sampler(samples: int, batch: int, epochs: int = 3, seed: int = 0, rank: int 
 
 def batches(root: Path, workers: int, start: int = 0) -> list[tuple[Batch, list[str]]]:
     config = DataConfig(name="t", source="shards", root=str(root), captions="random", flip=True, workers=workers)
-    pairs = open_source(config)
+    pairs = open_pairs(config)
     loader = Loader(config, pairs, sampler(len(pairs), 8), INPUTS, tokenize)
     return list(loader.batches(start, torch.device("cpu")))
 
@@ -110,7 +111,7 @@ def damaged(root: Path) -> None:
 
 def first_captions(root: Path, bad: float) -> list[tuple[Batch, list[str]]]:
     config = DataConfig(name="t", source="shards", root=str(root), workers=0, max_bad_rate=bad)
-    pairs = open_source(config)
+    pairs = open_pairs(config)
     loader = Loader(config, pairs, sampler(len(pairs), 25, epochs=1), INPUTS, tokenize)
     return list(loader.batches(0, torch.device("cpu")))
 
@@ -147,7 +148,7 @@ def test_captions_that_are_no_list_of_texts_are_bad_samples(tmp_path: Path, capt
     with tarfile.open(folder / "0.tar", "w") as tar:
         add(tar, "a.jpg", jpeg("red"))
         add(tar, "a.json", json.dumps({"captions": captions}).encode())
-    pairs = open_source(DataConfig(name="t", source="shards", root=str(tmp_path), captions="random"))
+    pairs = open_pairs(DataConfig(name="t", source="shards", root=str(tmp_path), captions="random"))
     with pytest.raises(BadSample, match="no list of texts"):
         pairs.pair(0, random.Random(0))
 

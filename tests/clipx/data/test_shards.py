@@ -44,7 +44,7 @@ def test_a_damaged_header_costs_one_sample(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
     path = folder / "00000.tar"
     before = Shards.open(folder, ("image", "txt"))
-    header = int(before.records[5]["image_offset"]) - 512
+    header = before.offset(5, "image") - 512
     data = bytearray(path.read_bytes())
     data[header : header + 100] = b"\xff" * 100
     path.write_bytes(data)
@@ -58,7 +58,7 @@ def test_a_shard_cut_in_a_member_keeps_what_came_before(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
     path = folder / "00000.tar"
     shards = Shards.open(folder, ("image", "txt"))
-    os.truncate(path, int(shards.records[9]["image_offset"]) + 10)
+    os.truncate(path, shards.offset(9, "image") + 10)
     cut = Shards.open(folder, ("image", "txt"))
     assert len(cut) == 9
     assert any("cut in the middle of 000009.jpg" in p for p in cut.problems)
@@ -92,7 +92,7 @@ def test_samples_without_a_caption_are_left_out_and_named(tmp_path: Path) -> Non
         add(tar, "b.txt", b"red")
     shards = Shards.open(folder, ("image", "txt"))
     assert [shards.key(i) for i in range(len(shards))] == ["b"]
-    assert shards.problems == ["0.tar:a lacks txt"]
+    assert list(shards.problems) == ["0.tar:a lacks txt"]
 
 
 def test_a_changed_shard_is_indexed_anew(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_changed_shard_is_indexed_anew(tmp_path: Path) -> None:
 def test_a_hole_of_zeros_costs_one_member_and_is_said(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
     path = folder / "00000.tar"
-    header = int(Shards.open(folder, ("image",)).records[5]["image_offset"]) - 512
+    header = Shards.open(folder, ("image",)).offset(5, "image") - 512
     data = bytearray(path.read_bytes())
     data[header : header + 512] = bytes(512)
     path.write_bytes(data)
@@ -116,7 +116,7 @@ def test_a_hole_of_zeros_costs_one_member_and_is_said(tmp_path: Path) -> None:
 
 def test_a_shard_cut_between_members_is_said(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
-    os.truncate(folder / "00000.tar", int(Shards.open(folder, ("image",)).records[9]["image_offset"]) - 512)
+    os.truncate(folder / "00000.tar", Shards.open(folder, ("image",)).offset(9, "image") - 512)
     assert scan(folder / "00000.tar")[1] == ["00000.tar: has no end marker, so it may be cut"]
 
 

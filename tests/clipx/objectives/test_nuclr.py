@@ -127,7 +127,7 @@ def test_sogclr_is_nuclr_without_zeta_and_xi() -> None:
             step(objective, table, embeddings(image, text, torch.tensor([t, 5, 6, 7]), 0.1), progress(t))
         assert image.grad is not None and text.grad is not None
         gradients.append(torch.cat([image.grad, text.grad]))
-    assert torch.allclose(*gradients, rtol=1e-12)
+    assert torch.allclose(gradients[0], gradients[1], rtol=1e-12)
 
 
 @pytest.mark.parametrize("tau", [0.005, 0.01])
@@ -243,7 +243,7 @@ def test_xi_makes_a_difference() -> None:
         step(objective, table, embeddings(image, text, torch.arange(3), 0.5), progress())
         assert image.grad is not None
         gradients.append(image.grad)
-    assert not torch.allclose(*gradients, rtol=0.01)
+    assert not torch.allclose(gradients[0], gradients[1], rtol=0.01)
 
 
 def test_a_learned_temperature_gets_zeros_so_that_ddp_finds_every_parameter() -> None:

@@ -1,13 +1,17 @@
 """Runs with known effects: as objects for simulations, as directories for what reads them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Claim
 from evaluation.runs import Run
+from evaluation.tasks.geometry import histogram, principal_components
 from evaluation.types import Result
 
 Values = dict[tuple[str, str, str], float]  # (task, dataset, metric) -> value
@@ -49,6 +53,15 @@ def run(
     return Run(Path("runs") / name / f"s{seed}", name, seed, config, log or [], rows, {}, {})
 
 
+def with_geometry(one: Run, margin: float) -> Run:
+    """The run with a geometry artifact whose margins lie around `margin`."""
+    draw = torch.Generator().manual_seed(one.seed)
+    image, text = (torch.nn.functional.normalize(torch.randn(64, 8, generator=draw), dim=1) for _ in range(2))
+    margins = margin + 0.1 * torch.randn(1000, generator=draw)
+    artifact = {"kind": "geometry", "margins": histogram(margins), "pca": principal_components(image, text)}
+    return replace(one, artifacts={"geometry-scenes_captions": artifact})
+
+
 def evidence(runs: list[Run]) -> Evidence:
     found: dict[str, dict[str, dict[int, Run]]] = {}
     for one in runs:
@@ -63,4 +76,7 @@ def write(root: Path, one: Run) -> Path:
     (folder / "config.yaml").write_text(json.dumps(one.config))  # JSON is YAML
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in one.log))
     (folder / "results.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in one.results))
+    for stem, artifact in one.artifacts.items():
+        (folder / "artifacts").mkdir(exist_ok=True)
+        (folder / "artifacts" / f"{stem}.json").write_text(json.dumps(artifact))
     return folder

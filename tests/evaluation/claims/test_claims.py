@@ -3,18 +3,24 @@
 import itertools
 import math
 import random
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
+from clipx.config import ScenesConfig
+from clipx.data.scenes.samples import training_sample
 from evaluation.claims.evidence import assess
 from evaluation.claims.measures import Score, plain, signed_r_squared
-from evaluation.claims.parts import spearman
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
 from evaluation.runs import Run
+from evaluation.student import spearman
 from tests.evaluation.claims.synthetic import Values, claim, evidence, result, run
 
 NUMBERS = {1: 12, 2: 6, 3: 6, 4: 8, 5: 7}  # claims of each paper
@@ -220,18 +226,57 @@ def test_following_uniformity_and_not_the_gap_needs_both() -> None:
     assert outcome("4.6", "gap_mini", gap_instead).verdict == "does not hold"
 
 
+@pytest.mark.parametrize(("sign", "expected"), [(1.0, "holds"), (-1.0, "does not hold")])
+def test_zeta_is_held_against_the_true_popularity_of_each_sample(tmp_path: Path, sign: float, expected: str) -> None:
+    scenes = ScenesConfig(seed=3, popularity_skew=1.0)
+    n = 300
+    popular = torch.tensor([float(training_sample(scenes, i).facts["popularity"]) for i in range(n)])
+    runs = []
+    for seed in range(3):
+        settings = {"data": {"source": "scenes", "scenes": vars(scenes)}}
+        one = replace(run("nuclr_mini", "nuclr", seed, {}, settings=settings), path=tmp_path / f"s{seed}")
+        noise = torch.rand(n, generator=torch.Generator().manual_seed(seed))
+        zeta = sign * (popular.argsort().argsort() / n + 0.2 * noise)
+        seen = (torch.arange(n) < 200).float()
+        zeta[200:] = 0.0  # never visited: must not count
+        folder = one.path / "checkpoints" / "step_00000100"
+        folder.mkdir(parents=True)
+        columns = {"nuclr_seen": seen, "nuclr_zeta_image": zeta, "nuclr_zeta_text": zeta + 0.1}
+        save_file({name: column.contiguous() for name, column in columns.items()}, folder / "table.safetensors")
+        runs.append(one)
+    found = outcome("3.5", "nuclr_mini", runs)
+    assert found.verdict == expected and abs(only(found).effect or 0.0) > 0.7
+    for one in runs:
+        one.config["data"]["scenes"]["popularity_skew"] = 0.0
+    assert outcome("3.5", "nuclr_mini", runs).verdict == "not run"
+
+
 def test_each_way_of_closing_the_gap_is_a_part_of_its_own() -> None:
-    closed = ("flt_4e-2", "ts_s3", "softplus", "slrt", "hs_1e-3")
+    closed = ("flt_4e-2", "ts_s3", "softplus", "slrt")
     arms = {"base": geometry(gap=0.5), "ss_5e-2": geometry(gap=0.6), **{arm: geometry(gap=0.4) for arm in closed}}
+    arms["hs_1e-1"] = geometry(gap=0.4)
     found = outcome("4.4", "gap_mini", seeds("gap_mini", arms))
-    assert [f.verdict for f in found.findings] == ["holds"] * 5 + ["does not hold"]
+    assert [f.verdict for f in found.findings] == ["holds"] * 4 + ["does not hold", "holds"]
     assert found.verdict == "does not hold"
+    assert "hs_1e-3" in outcome("4.4", "gap_mscoco", []).findings[-1].label
 
 
 def test_of_repeated_evaluations_the_last_one_counts() -> None:
     one = run("r", "a", 0, {})
     one.results.extend([result("zeroshot", "s", "top1", value) for value in (0.1, 0.7)])
     assert Score("zeroshot", ("top1",)).read(one) == {"zeroshot s": 0.7}
+
+
+def test_pools_protocols_and_other_prompts_do_not_replace_the_whole_split() -> None:
+    one = run("r", "a", 0, {})
+    splits = {"test": 0.4, "test, 1000 of 5000 images (seed 0)": 0.6, "test, paper protocol": 0.9}
+    one.results.extend(replace(result("retrieval", "mscoco", "R", value), split=name) for name, value in splits.items())
+    assert Score("retrieval", ("R",)).read(one) == {"retrieval mscoco": 0.4}
+    assert Score("retrieval", ("R",), paper_protocol=True).read(one) == {"retrieval mscoco": 0.9}
+    one.results.append(replace(result("zeroshot", "clevr_count", "top1", 0.2), split="test, prompts counting"))
+    assert Score("zeroshot", ("top1",)).read(one) == {"zeroshot clevrcount": 0.2}
+    one.results.append(result("zeroshot", "clevr_count", "top1", 0.3))
+    assert Score("zeroshot", ("top1",)).read(one) == {"zeroshot clevrcount": 0.3}
 
 
 def test_data_sets_are_known_by_name_however_the_folder_is_called() -> None:

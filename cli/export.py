@@ -1,0 +1,154 @@
+"""`clipx export`: a run's weights as open_clip loads them, with the model configuration beside them."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from torch import Tensor
+
+from clipx import runs, state
+from clipx.atomic import write_text
+from clipx.config import RunConfig
+from clipx.errors import UserError
+from clipx.models import clip
+from clipx.types import Progress
+
+SUFFIXES = (".safetensors", ".pt")
+CLOSE = 1e-5  # largest difference of embeddings that is rounding
+
+
+def export(arguments: list[str]) -> None:
+    """RUN_OR_CHECKPOINT out=PATH; prints what was written and how it is loaded.
+
+    Raises:
+        UserError: no checkpoint, no usable out=, or a model that open_clip cannot express.
+    """
+    paths = [Path(a) for a in arguments if not a.startswith("out=")]
+    outs = [Path(a.removeprefix("out=")) for a in arguments if a.startswith("out=")]
+    if len(paths) != 1 or len(outs) != 1 or outs[0].suffix not in SUFFIXES:
+        raise UserError("write clipx export RUN_OR_CHECKPOINT out=FILE.safetensors (or out=FILE.pt)")
+    out = outs[0]
+    checkpoint = state.resolve(paths[0])
+    config = runs.load_config(checkpoint.parent.parent)
+    name = _model_name(config)
+    step = state.verify(checkpoint)["step"]
+    model = clip.build(config, pretrained=False)
+    state.load_weights(model, checkpoint)
+    model.eval()
+
+    model_config = _model_config(config, name, model)
+    own = open_clip.get_model_config(name) == model_config
+    described = out.with_suffix(".json")
+    write_text(described, json.dumps(model_config, indent=4) + "\n")
+    open_clip.add_model_config(described)
+    target = open_clip.create_model(described.stem).eval()
+    _check_transform(model, target, name)
+    weights = _weights(model, step, flat="token_embedding.weight" in target.state_dict())
+    problem = target.load_state_dict(weights, strict=False)
+    assert not problem.missing_keys and not problem.unexpected_keys, problem
+    _check_embeddings(model, target, paths[0])
+    if out.suffix == ".pt":
+        torch.save(weights, out)
+    else:
+        save_file(weights, out)
+    _tell(out, described, name if own else None, model_config)
+
+
+def _model_name(config: RunConfig) -> str:
+    """The open_clip model that both towers are of."""
+    image, text = config.model.image, config.model.text
+    for key, tower in (("model.image.name", image), ("model.text.name", text)):
+        if not tower.name.startswith("open_clip:"):
+            raise UserError(f"{key}={tower.name} cannot be exported: only open_clip: towers are known to open_clip")
+    if image.name != text.name or _quick_gelu(image.name, image.pretrained) != _quick_gelu(text.name, text.pretrained):
+        raise UserError(
+            f"model.image.name={image.name} with model.text.name={text.name} cannot be exported: open_clip has no "
+            "configuration with the towers of two models or two activations"
+        )
+    return image.name.partition(":")[2]
+
+
+def _quick_gelu(name: str, pretrained: str | None) -> bool:
+    """Whether a published tag asks for the activation that the configuration does not name."""
+    tag = open_clip.get_pretrained_cfg(name.partition(":")[2], pretrained) if pretrained else {}
+    return bool(tag.get("quick_gelu", False))
+
+
+def _model_config(config: RunConfig, name: str, model: clip.ClipModel) -> dict[str, Any]:
+    """open_clip's configuration, with what this run has changed in it."""
+    described: dict[str, Any] = open_clip.get_model_config(name)
+    if _quick_gelu(config.model.image.name, config.model.image.pretrained):
+        described["quick_gelu"] = True
+    for part, key, value in (
+        ("vision_cfg", "image_size", model.inputs.image_size),
+        ("text_cfg", "context_length", model.inputs.context_length),
+    ):
+        default = 224 if key == "image_size" else 77
+        if described[part].get(key, default) != value:
+            described[part][key] = value
+    if "bias" in model.state_dict():
+        described["init_logit_bias"] = float(model.state_dict()["bias"])
+    return described
+
+
+def _weights(model: clip.ClipModel, step: int, flat: bool) -> dict[str, Tensor]:
+    """State dict in open_clip's names; `flat` where it keeps the text tower's parts on the model itself."""
+    text = "" if flat else "text."
+    weights = {f"visual.{key}": value for key, value in model.image.state_dict().items()}
+    weights |= {f"{text}{key}": value for key, value in model.text.state_dict().items()}
+    with torch.no_grad():  # of a schedule, its end
+        scale = float(model.temperature(Progress(step=max(step - 1, 0), total_steps=step, epoch=0, total_epochs=1)))
+    weights["logit_scale"] = torch.tensor(math.log(scale))
+    if "bias" in model.state_dict():
+        weights["logit_bias"] = model.state_dict()["bias"]
+    return {key: value.detach().contiguous() for key, value in weights.items()}
+
+
+def _check_transform(model: clip.ClipModel, target: Any, name: str) -> None:
+    """open_clip gives a file the configuration's pixels; other ones would be prepared wrongly without a word."""
+    loaded = open_clip.get_model_preprocess_cfg(target)
+    for key, value in (
+        ("mean", model.inputs.mean),
+        ("std", model.inputs.std),
+        ("interpolation", model.inputs.interpolation),
+        ("resize_mode", model.inputs.resize_mode),
+    ):
+        expected = tuple(loaded[key]) if isinstance(value, tuple) else loaded[key]
+        if expected != value:
+            raise UserError(
+                f"{name} cannot be exported: the run's images have {key} {value}, open_clip would load the file "
+                f"with {expected}"
+            )
+
+
+@torch.no_grad()
+def _check_embeddings(model: clip.ClipModel, target: Any, path: Path) -> None:
+    """Raises UserError where open_clip embeds otherwise: without normalisation, say."""
+    inputs, generator = model.inputs, torch.Generator().manual_seed(0)
+    image = torch.randn(2, 3, inputs.image_size, inputs.image_size, generator=generator)
+    text = torch.randint(1, 1000, (2, inputs.context_length), generator=generator)
+    for what, ours, theirs in (
+        ("image", model.encode_image(image), F.normalize(target.encode_image(image), dim=-1)),
+        ("text", model.encode_text(text), F.normalize(target.encode_text(text), dim=-1)),
+    ):
+        difference = float((ours - theirs).abs().max())
+        if difference > CLOSE:
+            raise UserError(
+                f"{path} cannot be exported: open_clip's {what} embeddings, which are of unit length, "
+                f"would differ from the run's by up to {difference:.2g}"
+            )
+
+
+def _tell(out: Path, described: Path, own_name: str | None, model_config: dict[str, Any]) -> None:
+    print(f"{out}\n{described}")
+    if str(model_config["vision_cfg"].get("timm_model_name", "")).startswith("clipx_"):
+        print("import clipx.models.small  # its image tower")
+    if own_name:
+        print(f"open_clip.create_model({own_name!r}, pretrained={str(out)!r})")
+    print(f"open_clip.add_model_config({str(described)!r})  # once, then:")
+    print(f"open_clip.create_model({described.stem!r}, pretrained={str(out)!r})")

@@ -1,0 +1,65 @@
+"""`make validate-evaluation`: python -m cli.validate [root=DIR] [out=DIR]; exit code 1 if a number differs."""
+
+import os
+import sys
+from pathlib import Path
+
+from cli.main import guarded
+from clipx.errors import UserError
+from clipx.tables import lookup
+
+ALLOWED = {"root": "data", "out": "runs/validation"}
+
+
+def validate(arguments: list[str]) -> None:
+    """Prints measured beside published numbers, and what is not here with the command that fetches it.
+
+    Raises:
+        UserError: an unknown argument, or a data set that is damaged.
+        SystemExit: a number differs from the published one.
+    """
+    from clipx.cache import cache_home
+    from clipx.device import choose
+    from evaluation.encoder import folder_name, from_open_clip
+    from evaluation.reference import MODELS, VALUES
+    from evaluation.runner import evaluate
+    from evaluation.types import Result
+    from evaluation.validate import validate as compare
+
+    chosen = dict(ALLOWED)
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        lookup(ALLOWED, key, "validate")
+        if not value:
+            raise UserError(f"{argument} is not of the form {key}=DIR")
+        chosen[key] = value
+    device = choose("auto")
+
+    def run(model: str, task: str, specs: list[str]) -> list[Result]:
+        encoder = from_open_clip(model, device)
+        out = Path(chosen["out"]) / folder_name(model)
+        workers = min(8, os.cpu_count() or 1)
+        return evaluate(encoder, specs, [task], out, cache_home() / "features", 256, workers, device)
+
+    published = {model: {key: values[i] for key, values in VALUES.items()} for i, model in enumerate(MODELS)}
+    lines = compare(published, Path(chosen["root"]), fetch_command, run)
+    if any(line.verdict == "differs" for line in lines):
+        sys.exit(1)
+
+
+def fetch_command(model: str) -> str:
+    """The command that fetches the weights of `open_clip:NAME/TAG`; "" where they are in the hub's cache."""
+    import open_clip
+    from huggingface_hub import try_to_load_from_cache
+    from open_clip.constants import HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
+
+    name, _, tag = model.partition(":")[2].partition("/")
+    repository = open_clip.get_pretrained_cfg(name, tag)["hf_hub"].rstrip("/")
+    for file in (HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME):
+        if isinstance(try_to_load_from_cache(repository, file), str):
+            return ""
+    return f"`hf download {repository}`"
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(lambda: validate(sys.argv[1:])))

@@ -1,0 +1,181 @@
+"""`make bench-eval`: the evaluation beside scikit-learn and clip-benchmark, in one run on one machine.
+
+1. CLIP's search for C on 10,000 x 512 features in 10 classes: time and accuracy, two kinds of features.
+2. Retrieval of 5,000 images and 25,000 texts at E = 512: time and peak memory, each in a process of its own.
+3. Ten zero-shot sets: the tasks over one cached extraction beside extracting for each.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from evaluation.logistic import GRID, STRIDES, Regression, search
+
+IMAGES, TEXTS, WIDTH, CLASSES = 5_000, 25_000, 512, 10
+Labelled = tuple[Tensor, Tensor]
+
+
+def main() -> None:
+    """Prints the three comparisons."""
+    print(f"{torch.get_num_threads()} threads")
+    for title, separation, noise in (("well separated", 0.2, 0.0), ("overlapping, 3% wrong labels", 0.12, 0.03)):
+        _compare_searches(title, separation, noise)
+    _compare_retrieval()
+    _compare_extraction()
+
+
+def features(n: int, seed: int, separation: float, noise: float) -> Labelled:
+    """Like CLIP's embeddings: unit length, a large common mean, a spectrum that falls as 1/k; same classes always."""
+    fixed, own = torch.Generator().manual_seed(0), torch.Generator().manual_seed(seed)
+    spread = torch.arange(1, WIDTH + 1).float().rsqrt()
+    centres = separation * spread * torch.randn(CLASSES, WIDTH, generator=fixed)
+    mean = F.normalize(torch.randn(WIDTH, generator=fixed), dim=0) * spread.norm() * 1.2
+    rotation = torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=fixed))[0]
+    label = torch.randint(CLASSES, (n,), generator=own)
+    found = (centres[label] + spread * torch.randn(n, WIDTH, generator=own)) @ rotation + mean
+    wrong = torch.rand(n, generator=own) < noise
+    label = torch.where(wrong, torch.randint(CLASSES, (n,), generator=own), label)
+    return F.normalize(found, dim=1), label
+
+
+def _compare_searches(title: str, separation: float, noise: float) -> None:
+    train, validation, test = (
+        features(n, seed, separation, noise) for n, seed in ((10_000, 1), (2_000, 2), (5_000, 3))
+    )
+    ours, (chosen, accuracy, at) = timed(lambda: _our_search(train, validation, test))
+    theirs, (their_chosen, their_accuracy, their_at) = timed(lambda: _their_search(train, validation, test))
+    both = sorted(at.keys() & their_at.keys())
+    apart = max(abs(at[place] - their_at[place]) for place in both if GRID[place] <= 100)
+    print(f"C search, {title}: ours {ours:.1f} s, scikit-learn {theirs:.1f} s: {theirs / ours:.1f} times faster")
+    print(f"  test accuracy at the chosen C: ours {accuracy:.4f} (C {chosen:.3g})", end="")
+    print(f", scikit-learn {their_accuracy:.4f} (C {their_chosen:.3g}); at equal C <= 100 at most {apart:.4f} apart")
+
+
+Searched = tuple[float, float, dict[int, float]]  # chosen C, its test accuracy, place -> test accuracy
+
+
+def _our_search(train: Labelled, validation: Labelled, test: Labelled) -> Searched:
+    problem = Regression(*train, CLASSES)
+    found = search(problem, *validation)
+    accuracy_of = {}
+    for place in found.accuracy_of:
+        accuracy_of[place] = float((found.solutions[place](test[0]).argmax(dim=1) == test[1]).double().mean())
+    return found.chosen, accuracy_of[found.best], accuracy_of
+
+
+def _their_search(train: Labelled, validation: Labelled, test: Labelled) -> Searched:
+    """CLIP's protocol: lbfgs, at most 1,000 iterations, the default tolerance, each C from zeros."""
+    from sklearn.linear_model import LogisticRegression
+
+    warnings.simplefilter("ignore")
+    (x, y), (seen, known), (unseen, truth) = ((f.numpy(), label.numpy()) for f, label in (train, validation, test))
+    valid: dict[int, float] = {}
+    accuracy_of: dict[int, float] = {}
+    best = 0
+    for stride in STRIDES:
+        around = range(0, len(GRID), stride) if stride == STRIDES[0] else (best - stride, best + stride)
+        for place in (p for p in around if p in range(len(GRID))):
+            model = LogisticRegression(C=GRID[place], max_iter=1000).fit(x, y)
+            valid[place] = float(model.score(seen, known))
+            accuracy_of[place] = float(model.score(unseen, truth))
+        best = min(valid, key=lambda place: (-valid[place], place))
+    return GRID[best], accuracy_of[best], accuracy_of
+
+
+def timed(call: Callable[[], Searched]) -> tuple[float, Searched]:
+    """Seconds and result."""
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def _compare_retrieval() -> None:
+    measured = {}
+    for name in RETRIEVALS:
+        command = [sys.executable, "-m", "tests.bench.evaluation", name]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        measured[name] = [float(number) for number in done.stdout.split()]
+    for name, (seconds, extra, *recalls) in measured.items():
+        values = " ".join(f"{100 * value:.2f}" for value in recalls)
+        print(
+            f"retrieval {IMAGES} x {TEXTS}, {name}: {seconds:.2f} s, {extra:.0f} MB more at the peak, R@1/5/10 {values}"
+        )
+    ratio = measured["clip-benchmark"][0] / measured["ours"][0]
+    print(f"  {ratio:.1f} times faster")
+
+
+def _ours(image: Tensor, text: Tensor, owner: Tensor) -> list[float]:
+    from evaluation.metrics import hits, retrieval_ranks
+
+    ranks = retrieval_ranks(image, text, owner)
+    return [float(hits(found, k).mean()) for found in (ranks.text_to_image, ranks.image_to_text) for k in (1, 5, 10)]
+
+
+def _theirs(image: Tensor, text: Tensor, owner: Tensor) -> list[float]:
+    from clip_benchmark.metrics.zeroshot_retrieval import batchify, recall_at_k
+
+    scores = text @ image.T
+    positive = torch.zeros_like(scores, dtype=torch.bool)
+    positive[torch.arange(len(text)), owner] = True
+    return [
+        float((batchify(recall_at_k, s, p, 64, "cpu", k=k) > 0).float().mean())
+        for s, p in ((scores, positive), (scores.T, positive.T))
+        for k in (1, 5, 10)
+    ]
+
+
+RETRIEVALS = {"ours": _ours, "clip-benchmark": _theirs}
+
+
+def _measure_retrieval(name: str) -> None:
+    """In a process of its own, as the peak of memory is the process's."""
+    generator = torch.Generator().manual_seed(0)
+    image = F.normalize(torch.randn(IMAGES, WIDTH, generator=generator), dim=1)
+    owner = torch.arange(TEXTS) // (TEXTS // IMAGES)
+    noise = F.normalize(torch.randn(TEXTS, WIDTH, generator=generator), dim=1)
+    text = F.normalize(image[owner] + 6.0 * noise, dim=1)
+    RETRIEVALS[name](image[:100], text[:500], owner[:500])  # imports, threads and their buffers
+    Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
+    before, start = _memory("VmRSS"), time.perf_counter()
+    recalls = RETRIEVALS[name](image, text, owner)
+    print(time.perf_counter() - start, _memory("VmHWM") - before, *recalls)
+
+
+def _memory(field: str) -> float:
+    """MB, from Linux's account of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
+
+
+def _compare_extraction() -> None:
+    from evaluation import runner
+    from evaluation.encoder import from_open_clip
+    from tests.evaluation import fakes
+
+    encoder = from_open_clip("open_clip:mini-vit-64", torch.device("cpu"))
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        specs = [fakes.labelled(root / f"set{i}", classes=10 + i, test=400) for i in range(10)]
+
+        def run(tasks: list[str], out: str) -> float:
+            start = time.perf_counter()
+            runner.evaluate(encoder, specs, tasks, root / out, root / "cache", 128, 0, "cpu")
+            return time.perf_counter() - start
+
+        with_extraction, scoring = run(["zeroshot"], "first"), run(["zeroshot"], "second")
+    print(f"ten zero-shot sets: {with_extraction:.2f} s with extraction, {scoring:.2f} s over the cached one")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        _measure_retrieval(sys.argv[1])
+    else:
+        main()

@@ -1,0 +1,137 @@
+"""The index at the size of CC12M (12.4M samples): start-up time, memory of all workers, speed of the scan.
+
+`make bench-index`. The index is synthetic: the shards are files without content that nothing reads from.
+"""
+
+import io
+import multiprocessing
+import os
+import random
+import re
+import tarfile
+import tempfile
+import time
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import numpy as np
+
+from clipx.config import TrainConfig
+from clipx.data.index import ABSENT, ARRAYS, PUBLISHED, Arrays, Index, Shard, save
+from clipx.data.sampler import Sampler
+from clipx.data.shards import Shards
+from clipx.data.tar import scan
+
+SAMPLES, PER_SHARD = 12_400_000, 10_000
+RANKS, WORKERS = 2, 4
+
+
+def write_synthetic(folder: Path) -> None:
+    """1,240 empty shards and an index that says that they are full; one sample in 100 has no caption."""
+    shards = []
+    for number in range(SAMPLES // PER_SHARD):
+        path = folder / f"{number:05d}.tar"
+        path.touch()
+        stat = path.stat()
+        shards.append(Shard(path.name, stat.st_size, stat.st_mtime_ns, PER_SHARD, 9 * PER_SHARD))
+    within = np.arange(SAMPLES, dtype=np.uint32) % PER_SHARD
+    arrays: Arrays = dict.fromkeys(ARRAYS, within + 1)
+    arrays["txt_block"] = np.where(np.arange(SAMPLES) % 100, within, ABSENT).astype(np.uint32)
+    arrays["key_end"] = (within + 1) * 9
+    arrays["key_bytes"] = np.full(9 * SAMPLES, ord("7"), np.uint8)
+    arrays["key_hash"] = np.arange(SAMPLES, dtype=np.uint64)
+    (folder / PUBLISHED).mkdir()
+    save(Index(shards, arrays, "synthetic"), folder / PUBLISHED)
+
+
+def rank(folder: Path, ready: Barrier, seconds: "multiprocessing.Queue[tuple[float, float, float]]") -> None:
+    """Opens the index, starts an epoch and forks workers that touch every sample's record."""
+    start, processor = time.perf_counter(), time.process_time()
+    shards = Shards.open(folder, ("image", "txt"))
+    opened = time.perf_counter() - start
+    sampler = Sampler(len(shards), TrainConfig(epochs=1, batch_size=4096), seed=0, rank=0, world=1)
+    order = sampler.batches(0)
+    next(order)
+    seconds.put((opened, time.perf_counter() - start, time.process_time() - processor))
+
+    def work() -> None:
+        total = sum(int(shards.index.arrays[f"{c}_{w}"].sum()) for c in ("image", "txt") for w in ("block", "size"))
+        assert shards._rows is not None and total + int(shards._rows.sum()) > 0
+        ready.wait()
+        ready.wait()
+
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=work) for _ in range(WORKERS)]
+    for process in workers:
+        process.start()
+    ready.wait()
+    ready.wait()
+    for process in workers:
+        process.join()
+
+
+def children(pid: int) -> list[int]:
+    """A process and all below it."""
+    below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(q for child in below for q in children(int(child)))]
+
+
+def proportional(pids: list[int], pattern: str) -> float:
+    """MB of memory whose mapping's path matches; memory that n processes share counts 1/n in each."""
+    total = 0
+    for pid in pids:
+        kind = ""
+        for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+            if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+                kind = line
+            elif line.startswith("Pss:") and re.search(pattern, kind):
+                total += int(line.split()[1])
+    return total / 1000
+
+
+def scan_speed(folder: Path, megabytes: int = 300) -> float:
+    """MB/s of one core, from the page cache, on samples as img2dataset writes them (25 kB .jpg, .txt, .json)."""
+    path, image = folder / "scan.tar", random.Random(0).randbytes(25_000)
+    with tarfile.open(path, "w") as tar:
+        for i in range(megabytes * 10**6 // 27_000):
+            for extension, data in (("jpg", image), ("txt", b"a caption"), ("json", b'{"width": 256}' * 20)):
+                member = tarfile.TarInfo(f"{i:09d}.{extension}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    scan(path)
+    start = time.process_time()
+    scan(path)
+    return path.stat().st_size / 1e6 / (time.process_time() - start)
+
+
+def main() -> None:
+    """Prints what was measured beside what is asked for."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        os.environ["CLIPX_CACHE"] = str(folder / "cache")
+        print(f"scan of one shard: {scan_speed(folder):.0f} MB/s per core (asked for: 500)")
+        (folder / "scan.tar").unlink()
+        write_synthetic(folder)
+        context = multiprocessing.get_context("fork")
+        ready, seconds = context.Barrier(RANKS * (WORKERS + 1) + 1), context.Queue()
+        ranks = [context.Process(target=rank, args=(folder, ready, seconds)) for _ in range(RANKS)]
+        for process in ranks:
+            process.start()
+        ready.wait()
+        pids = [pid for process in ranks if process.pid for pid in children(process.pid)]
+        memory = proportional(pids, re.escape(made))
+        ready.wait()
+        for process in ranks:
+            process.join()
+        starts = [seconds.get() for _ in ranks]
+    print(f"{SAMPLES:,} samples, {RANKS} ranks x {WORKERS} workers ({len(pids)} processes)")
+    print(f"index in memory, all processes together: {memory:.0f} MB (asked for: 400)")
+    opened, total, processor = (max(column) for column in zip(*starts, strict=True))
+    print(
+        f"start-up, all ranks at once: index {opened:.1f} s, with the epoch's permutation {total:.1f} s (asked for: 5)"
+    )
+    print(f"processor time of a rank's start-up: {processor:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

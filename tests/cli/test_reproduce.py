@@ -1,0 +1,85 @@
+"""`clipx reproduce`: all arms and seeds, restartable, and a failed run does not stop the others."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.reproduce import make_plan
+from clipx.errors import UserError
+from tests.cli.test_compose import clipx
+from tests.clipx.folder import write_shards
+
+RECIPE = """
+data: {{name: test, source: shards, root: "{root}", workers: 0, evaluation: ["captions:train"]}}
+model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "open_clip:mini-48"}}}}
+train: {{samples: 16, batch_size: 8}}
+seeds: 2
+arms:
+  plain: []
+  hot: [temperature.tau=0.5]
+"""
+
+
+def test_seeds_come_first_so_that_early_results_compare_arms() -> None:
+    plan = make_plan(["recipe=gap_mini", "arms=base,slrt", "seeds=2", "jobs=2", "optimizer.lr=1"])
+    assert plan.overrides == [
+        ["recipe=gap_mini", f"arm={arm}", f"seed={seed}", "optimizer.lr=1"]
+        for seed in (0, 1)
+        for arm in ("base", "slrt")
+    ]
+    assert plan.jobs == 2 and plan.out == Path("runs/gap_mini-report")
+
+
+def test_several_recipes_are_one_experiment() -> None:
+    plan = make_plan(["recipe=gap_mini,gap_init_mini", "seeds=1", "runs=elsewhere"])
+    assert ["recipe=gap_init_mini", "seed=0", "runs=elsewhere"] in plan.overrides
+    assert plan.out == Path("elsewhere/gap_mini+gap_init_mini-report")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "recipe= is missing"),
+        (["recipe=gap_mni"], "did you mean 'gap_mini'"),
+        (["recipe=gap_mini", "seeds=none"], "seeds=none must be a whole number, 1 or more"),
+        (["recipe=gap_mini", "jobs=0"], "jobs=0 must be a whole number, 1 or more"),
+    ],
+)
+def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make_plan(arguments)
+
+
+@pytest.mark.slow
+def test_all_runs_are_trained_evaluated_reported_and_not_done_twice(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=32)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "two.yaml").write_text(RECIPE.format(root=tmp_path / "shards"))
+    command = ["reproduce", "recipe=two", "--config-dir=recipes"]
+    dry = clipx(*command, "dry=true", cwd=tmp_path)
+    assert dry.stdout.count("16 samples, 8 a step") == 4 and not (tmp_path / "runs").exists()
+    done = clipx(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    runs = sorted((tmp_path / "runs").glob("two-*/s*"))
+    assert [f"{run.parent.name}/{run.name}" for run in runs] == [
+        "two-hot/s0", "two-hot/s1", "two-plain/s0", "two-plain/s1"
+    ]  # fmt: skip
+    rows = [[json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()] for run in runs]
+    assert all({"retrieval", "geometry"} <= {row["task"] for row in one} for one in rows)
+    assert (tmp_path / "runs" / "two-report" / "report.html").exists()
+    before = {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs}
+    assert clipx(*command, cwd=tmp_path).returncode == 0
+    assert {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs} == before
+
+
+@pytest.mark.slow
+def test_a_failed_run_is_named_and_the_others_are_done(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=32)
+    (tmp_path / "recipes").mkdir()
+    broken = RECIPE.format(root=tmp_path / "shards").replace("tau=0.5", "tau=0.001")
+    (tmp_path / "recipes" / "two.yaml").write_text(broken)
+    done = clipx("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "1 of 2 runs failed: runs/two-hot/s0: temperature.tau=0.001 starts out of" in done.stderr
+    assert (tmp_path / "runs" / "two-plain" / "s0" / "results.jsonl").exists()

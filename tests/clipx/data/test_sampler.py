@@ -1,0 +1,61 @@
+"""Orders by blocks: still exact, and nearly as well mixed as an order of single samples."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clipx.config import TrainConfig
+from clipx.data.sampler import MIXED, Order, Sampler
+
+
+@given(st.integers(1, 3000), st.integers(0, 9), st.integers(0, 3), st.integers(0, 3))
+def test_every_epoch_is_a_permutation(n: int, block: int, seed: int, epoch: int) -> None:
+    assert sorted(Order(n, seed, epoch, block).ids(0, n).tolist()) == list(range(n))
+
+
+@given(st.integers(1, 3000), st.integers(0, 9), st.data())
+def test_any_piece_is_a_piece_of_the_whole(n: int, block: int, data: st.DataObject) -> None:
+    begin = data.draw(st.integers(0, n - 1))
+    end = data.draw(st.integers(begin + 1, n))
+    other = data.draw(st.integers(0, n - 1))
+    order = Order(n, 0, 0, block)
+    order.ids(other, n)  # a piece asked for before changes nothing
+    assert order.ids(begin, end).tolist() == Order(n, 0, 0, block).ids(0, n)[begin:end].tolist()
+
+
+def test_ranks_share_the_batches_and_resume_in_them() -> None:
+    train = TrainConfig(epochs=2, batch_size=64)
+    whole = list(Sampler(3000, train, 0, 0, 1, block=2).batches(0))
+    parts = [list(Sampler(3000, train, 0, rank, 4, block=2).batches(37)) for rank in range(4)]
+    assert [[index for part in parts for index in part[i]] for i in range(len(parts[0]))] == whole[37:]
+
+
+def disorder(ids: np.ndarray, batch: int, block: int) -> tuple[float, float, float]:
+    """Pairs of one block in a batch (mean), |correlation| of id and place, mean distance of neighbours over n/3."""
+    n = len(ids)
+    batches = ids[: n // batch * batch].reshape(-1, batch) // block
+    pairs = [sum(c * (c - 1) / 2 for c in np.unique(b, return_counts=True)[1]) for b in batches]
+    places = np.arange(n)
+    distance = np.abs(np.diff(ids)).mean() / (n / 3)
+    return float(np.mean(pairs)), abs(float(np.corrcoef(ids, places)[0, 1])), float(distance)
+
+
+@pytest.mark.parametrize("block", [16, 64])
+def test_blocks_are_nearly_as_well_mixed_as_samples(block: int) -> None:
+    """In a batch of 256, drawn from a piece of 256 blocks, about 1 in 256 pairs is of one block."""
+    n, batch = 100_000, 256
+    ids = Order(n, 0, 0, block).ids(0, n)
+    pairs, correlation, distance = disorder(ids, batch, block)
+    assert pairs < 1.15 * batch * (batch - 1) / 2 / MIXED  # read without mixing: batch / block x block^2 / 2 or more
+    assert correlation < 0.1
+    assert distance == pytest.approx(1, abs=0.05)  # two neighbours are as far apart as two random samples
+    again = Order(n, 0, 1, block).ids(0, n)
+    assert np.mean(ids == again) < 0.001
+
+
+def test_reading_stays_in_a_few_runs() -> None:
+    n, block = 64 * 1_600, 64
+    ids = Order(n, 0, 0, block).ids(0, n)
+    pieces = [ids[i : i + MIXED * block] for i in range(0, n, MIXED * block)]
+    assert max(len(np.unique(piece // block)) for piece in pieces) <= MIXED

@@ -1,0 +1,87 @@
+"""The keyword term against a plain double loop, and where labels leave nothing to compare."""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from clipx import objectives
+from clipx.errors import UserError
+from tests.clipx.objectives.pairs import embed, loss_of, random_pairs, value_and_gradients
+
+VARIANTS = list(product(("log1p", "ratio"), ("own", "same_label")))
+
+
+def by_loops(image: Tensor, text: Tensor, label: list[int], tau: float, g: str, denominator: str) -> float:
+    B = len(image)
+    s = [[math.exp(float(image[i] @ text[j]) / tau) for j in range(B)] for i in range(B)]
+    total = 0.0
+    for i in range(B):
+        if label[i] == 0:
+            continue
+        others = sum(s[i][j] for j in range(B) if label[j] not in (0, label[i]))
+        same = sum(s[i][j] for j in range(B) if label[j] == label[i])
+        x = others / (s[i][i] if denominator == "own" else same)
+        total += math.log(1 + x) if g == "log1p" else x / (1 + x)
+    return total / B
+
+
+@pytest.mark.parametrize(("g", "denominator"), VARIANTS)
+@pytest.mark.parametrize("label", [[2, 3, 0, 2, 4, 0, 3], [0, 5, 5, 0, 0, 0, 9], [1, 2, 3, 4, 5, 6, 7]])
+def test_it_is_the_papers_double_loop(label: list[int], g: str, denominator: str) -> None:
+    image, text = random_pairs(7, 4)
+    loss = loss_of({"keyword": {"g": g, "denominator": denominator}}, embed(image, text, 5.0, label)).total.item()
+    assert abs(loss - by_loops(image, text, label, 0.2, g, denominator)) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("g", "denominator"), VARIANTS)
+@pytest.mark.parametrize("label", [[0, 0, 0, 0], [0, 3, 0, 0], [3, 3, 3, 3], [0, 3, 3, 0]])
+def test_without_contradicting_labels_it_is_zero(
+    label: list[int], g: str, denominator: str, dtype: torch.dtype
+) -> None:
+    image, text = (t.to(dtype) for t in random_pairs(4, 3))
+    loss, gradients = value_and_gradients(
+        {"keyword": {"g": g, "denominator": denominator}}, embed(image, text, 100.0, label)
+    )
+    assert loss == 0
+    assert not any(gradient.any() for gradient in gradients.values())
+
+
+def test_a_ratio_above_float32_is_finite() -> None:
+    """e^200 overflows; its logarithm, the loss, is 200."""
+    image = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    text = torch.tensor([[-1.0, 0.0], [1.0, 0.0]])
+    loss, gradients = value_and_gradients({"keyword": {}}, embed(image, text, 100.0, [1, 2]))
+    assert loss.item() == pytest.approx((200 + math.log(2)) / 2)
+    assert gradients["image"].abs().max().item() == pytest.approx(100)
+
+
+def test_equal_embeddings_count_the_contradicting_texts() -> None:
+    same = torch.ones(6, 4, dtype=torch.float64) / 2
+    label = [1, 1, 2, 2, 2, 0]
+    loss = loss_of({"keyword": {}}, embed(same, same, 50.0, label)).total.item()
+    assert abs(loss - (2 * math.log(1 + 3) + 3 * math.log(1 + 2)) / 6) < 1e-12
+
+
+def test_pairs_without_a_label_have_no_gradient() -> None:
+    _, gradients = value_and_gradients({"keyword": {}}, embed(*random_pairs(4, 3), 5.0, [1, 0, 2, 0]))
+    assert not gradients["image"][[1, 3]].any() and not gradients["text"][[1, 3]].any()
+    assert gradients["image"][[0, 2]].all(dim=1).all()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"g": "log"}, "objective.keyword.g=log is not known; did you mean 'log1p'"),
+        ({"g": True}, "objective.keyword.g=True must be a str"),
+        ({"denominator": "same"}, "objective.keyword.denominator=same is not known; Allowed: own, same_label"),
+        ({"eta": 1000}, "objective.keyword.eta is not known"),
+    ],
+)
+def test_mistakes_name_the_key(parameters: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        objectives.build({"keyword": parameters}, num_samples=4)
+    assert message in str(error.value)

@@ -1,0 +1,37 @@
+"""SigLIP against a plain double loop and at its start."""
+
+import math
+
+import pytest
+import torch
+
+from clipx.errors import UserError
+from tests.clipx.objectives.pairs import embed, loss_of, random_pairs
+
+
+@pytest.mark.parametrize(("t", "b"), [(10.0, -10.0), (3.0, 1.0)])
+def test_it_is_the_papers_double_loop(t: float, b: float) -> None:
+    image, text = random_pairs(6, 4)
+    total = 0.0
+    for i in range(6):
+        for j in range(6):
+            y = 1 if i == j else -1
+            total -= math.log(1 / (1 + math.exp(-y * (t * float(image[i] @ text[j]) + b))))
+    assert abs(loss_of({"siglip": {}}, embed(image, text, t, bias=b)).total.item() - total / 6) < 1e-12
+
+
+def test_orthogonal_pairs_have_a_closed_form() -> None:
+    one = torch.eye(5, dtype=torch.float64)
+    loss = loss_of({"siglip": {}}, embed(one, one, 10.0, bias=-10.0)).total.item()
+    assert abs(loss - (math.log(2) + 4 * math.log1p(math.exp(-10)))) < 1e-12
+
+
+def test_a_sure_pair_keeps_its_digits_in_float32() -> None:
+    image = torch.eye(2)
+    loss = loss_of({"siglip": {}}, embed(image, image, 60.0, bias=-30.0)).total.item()
+    assert loss == pytest.approx(2 * math.exp(-30), rel=1e-5)
+
+
+def test_a_model_without_bias_is_told_what_to_type() -> None:
+    with pytest.raises(UserError, match=r"objective\.siglip needs a learned logit bias .* temperature\.bias=-10"):
+        loss_of({"siglip": {}}, embed(*random_pairs(3, 2), 10.0))

@@ -1,0 +1,148 @@
+"""The tiled sums over the logits against stored ones, for any size of the tiles, and every pairwise term on them."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from clipx import objectives
+from clipx.objectives import similarity
+from clipx.objectives.similarity import Sum, logsumexp, off_diagonal
+from clipx.types import Embeddings
+from tests.clipx.objectives.pairs import START, Terms, embed, random_pairs, value_and_gradients
+
+PAIRWISE: dict[str, Terms] = {
+    "clip": {"clip": {}},
+    "clip summed": {"clip": {"average": False}},
+    "negative": {"negative": {}},
+    "cyclic_inmodal": {"cyclic_inmodal": {}},
+    "cyclic_crossmodal": {"cyclic_crossmodal": {}},
+    "siglip": {"siglip": {}},
+    "dcl": {"dcl": {}},
+    "keyword": {"keyword": {}},
+    "keyword ratio": {"keyword": {"g": "ratio", "denominator": "same_label"}},
+}
+
+
+@pytest.fixture
+def one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smallest tiles."""
+    monkeypatch.setitem(similarity.TILE_BYTES, "cpu", 1)
+
+
+def labels(B: int) -> list[int]:
+    return [i * i % 4 for i in range(B)]
+
+
+def with_offsets(tile: Tensor, start: int) -> Tensor:
+    """What a term with learned per-text offsets adds, the pairs themselves left out."""
+    return off_diagonal(tile, start) - torch.arange(tile.shape[1], dtype=tile.dtype)
+
+
+@settings(max_examples=40, deadline=None)
+@given(B=st.integers(1, 13), rows=st.integers(1, 14), seed=st.integers(0, 99), name=st.sampled_from(sorted(PAIRWISE)))
+def test_the_size_of_the_tiles_changes_nothing(B: int, rows: int, seed: int, name: str) -> None:
+    embeddings = embed(*random_pairs(B, 3, seed), 20.0, labels(B), bias=-10.0)
+    whole, gradients = value_and_gradients(PAIRWISE[name], embeddings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(similarity.TILE_BYTES, "cpu", rows * B * 8)
+        tiled, tiled_gradients = value_and_gradients(PAIRWISE[name], embeddings)
+    assert torch.allclose(whole, tiled, rtol=1e-12, atol=1e-13)
+    for key, gradient in gradients.items():
+        assert torch.allclose(gradient, tiled_gradients[key], rtol=1e-11, atol=1e-12), key
+
+
+@pytest.mark.usefixtures("one_row")
+def test_tiled_sums_and_gradients_are_those_of_stored_logits() -> None:
+    image, text = random_pairs(6, 4)
+    sums = (Sum(dim=1), Sum(dim=0), Sum(dim=1, adjust=with_offsets), Sum(dim=0, adjust=off_diagonal))
+    factors = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    leaves = [t.clone().requires_grad_() for t in (image, text, torch.tensor(9.0, dtype=torch.float64))]
+    tiled = torch.stack(logsumexp(leaves[0], leaves[1], leaves[2], sums))
+    z = leaves[2] * leaves[0] @ leaves[1].T
+    rest = z.masked_fill(torch.eye(6, dtype=torch.bool), -torch.inf)
+    offset = rest - torch.arange(6)
+    stored = torch.stack([z.logsumexp(1), z.logsumexp(0), offset.logsumexp(1), rest.logsumexp(0)])
+    assert torch.allclose(tiled, stored, rtol=1e-14)
+    for a, b in zip(
+        torch.autograd.grad((tiled * factors).sum(), leaves),
+        torch.autograd.grad((stored * factors).sum(), leaves),
+        strict=True,
+    ):
+        assert torch.allclose(a, b, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.usefixtures("one_row")
+def test_a_sum_of_nothing_is_minus_infinity_with_gradients_of_zero() -> None:
+    image, text = (t.requires_grad_() for t in random_pairs(1, 4))
+    (nothing,) = logsumexp(image, text, torch.tensor(5.0, dtype=torch.float64), (Sum(dim=1, adjust=off_diagonal),))
+    nothing.exp().sum().backward()  # type: ignore[no-untyped-call]
+    assert nothing.item() == -torch.inf
+    assert image.grad is not None and not image.grad.any()
+
+
+def test_no_tile_is_larger_than_allowed_unless_a_row_is() -> None:
+    image, text = random_pairs(10, 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(similarity.TILE_BYTES, "cpu", 3 * 10 * 8 + 7)
+        shapes = [tuple(z.shape) for _, z in similarity.tiles(image, text, torch.tensor(1.0))]
+    assert shapes == [(3, 10), (3, 10), (3, 10), (1, 10)]
+
+
+@pytest.mark.parametrize("B", [3, 7])  # below and above the width: the cyclic terms change their formula
+@pytest.mark.parametrize("name", PAIRWISE)
+def test_gradcheck_in_tiles(name: str, B: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(similarity.TILE_BYTES, "cpu", 2 * B * 8)
+    given = embed(*random_pairs(B, 4), 3.0, labels(B), bias=-2.0)
+
+    def total(image: Tensor, text: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+        leaf = Embeddings(image, text, scale, given.sample_id, given.label, bias)
+        return objectives.build(PAIRWISE[name], num_samples=B)(leaf, {}, START).total
+
+    assert given.bias is not None
+    leaves = [t.clone().requires_grad_() for t in (given.image, given.text, given.scale, given.bias)]
+    assert torch.autograd.gradcheck(total, leaves)
+
+
+@pytest.mark.parametrize("B", [3, 7])
+@pytest.mark.parametrize("name", sorted(PAIRWISE.keys() - {"keyword", "keyword ratio"}))
+def test_swapping_the_modalities_changes_nothing(name: str, B: int) -> None:
+    image, text = random_pairs(B, 4)
+    loss, gradients = value_and_gradients(PAIRWISE[name], embed(image, text, 10.0, bias=-3.0))
+    swapped, swapped_gradients = value_and_gradients(PAIRWISE[name], embed(text, image, 10.0, bias=-3.0))
+    assert torch.allclose(loss, swapped, rtol=1e-12)
+    assert torch.allclose(gradients["image"], swapped_gradients["text"], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", PAIRWISE)
+def test_the_order_of_the_pairs_changes_nothing(name: str) -> None:
+    image, text = random_pairs(9, 4)
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(0))
+    shuffled = [labels(9)[i] for i in order.tolist()]
+    loss, _ = value_and_gradients(PAIRWISE[name], embed(image, text, 10.0, labels(9), bias=-3.0))
+    other, _ = value_and_gradients(PAIRWISE[name], embed(image[order], text[order], 10.0, shuffled, bias=-3.0))
+    assert torch.allclose(loss, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("scale", [100.0, 200.0])
+@pytest.mark.parametrize("case", ["random", "equal", "opposite", "one pair"])
+@pytest.mark.parametrize("name", PAIRWISE)
+def test_short_floats_stay_close_to_float64_at_a_small_tau(
+    name: str, case: str, scale: float, dtype: torch.dtype, one_row: None
+) -> None:
+    image, text = (t.to(dtype) for t in random_pairs(8, 4))
+    text = {"random": text, "equal": image, "opposite": -image, "one pair": text}[case]
+    B = 1 if case == "one pair" else 8
+    short = embed(image[:B], text[:B], scale, labels(B), bias=-10.0)
+    exact = embed(image[:B].double(), text[:B].double(), scale, labels(B), bias=-10.0)
+    loss, gradients = value_and_gradients(PAIRWISE[name], short)
+    expected, expected_gradients = value_and_gradients(PAIRWISE[name], exact)
+    assert loss.dtype == torch.float32
+    assert torch.allclose(loss.double(), expected, rtol=1e-4, atol=1e-4)
+    # a gradient is handed back in the dtype of its input
+    rtol = 1e-2 if dtype == torch.bfloat16 else 1e-3
+    for key, gradient in gradients.items():
+        largest = expected_gradients[key].abs().max().item()
+        assert torch.allclose(gradient.double(), expected_gradients[key], rtol=rtol, atol=rtol * largest + 1e-3), key

@@ -1,0 +1,354 @@
+"""Faults that evaluators in the field have had. Each has a check, the faulty version that the check catches, and ours.
+
+`caught` runs the check on the faulty version and demands that it fails there.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from clipx import state
+from clipx.data.transforms import evaluation_transform, normalise
+from clipx.models import open_clip_towers as towers
+from clipx.types import Inputs
+from evaluation import features as extraction
+from evaluation.datasets import Captioned, Labelled, Pairs, open_dataset
+from evaluation.datasets.named import NAMED, Classes
+from evaluation.logistic import Regression, search
+from evaluation.metrics import hits, recall_at_k, retrieval_ranks
+from evaluation.tasks.linear_probe import LinearProbe
+from evaluation.tasks.retrieval import Retrieval
+from evaluation.types import Encoder, FeatureRequest, Features, Settings
+from tests.evaluation import fakes, replicas
+
+Recall = Callable[[Tensor, Tensor, Tensor, int], dict[str, float]]
+
+
+def caught(check: Callable[..., None], *faulty: Any) -> None:
+    """The check fails on the faulty version."""
+    with pytest.raises(AssertionError):
+        check(*faulty)
+
+
+# 1. Hits of text retrieval written for one row in five, the others left as hits: 80% for random embeddings.
+
+
+def check_chance(recall: Recall) -> None:
+    images, k = 300, 3
+    found = recall(fakes.embeddings(images, 0), fakes.embeddings(5 * images, 1), torch.arange(5 * images) // 5, k)
+    assert abs(found["image_to_text"] - k / images) < 4 * (k / images**2) ** 0.5
+    assert abs(found["text_to_image"] - k / images) < 4 * (k / images**2 / 5) ** 0.5
+
+
+def recall_with_a_floor(image: Tensor, text: Tensor, owner: Tensor, k: int) -> dict[str, float]:
+    slots = torch.ones(len(text), dtype=torch.float64)
+    slots[::5] = hits(retrieval_ranks(image, text, owner).image_to_text, k)
+    return recall_at_k(image, text, owner, k) | {"image_to_text": float(slots.mean())}
+
+
+def test_random_embeddings_do_not_find_four_texts_in_five() -> None:
+    check_chance(recall_at_k)
+    caught(check_chance, recall_with_a_floor)
+
+
+def test_the_papers_protocol_is_that_floor_and_says_so(tmp_path: Path) -> None:
+    counts = (5,) * 60
+    data = open_dataset(fakes.captioned(tmp_path / "s", counts), Settings(protocol="paper"))
+    assert isinstance(data, Captioned)
+    image, text, owner = fakes.embeddings(60, 0), fakes.embeddings(300, 1), torch.arange(300) // 5
+    rows = Retrieval().score(data, dict(zip(Retrieval().requests(data), (image, text), strict=True))).results
+    for row in rows:
+        k, way = int(row.metric.partition("@")[2]), row.metric.partition("_recall")[0]
+        assert row.value == pytest.approx(recall_with_a_floor(image, text, owner, k)[way], abs=1e-12)
+        assert row.split == "all, paper protocol"
+    assert rows[0].value >= 0.8 and data.hashes("all")["protocol"] == "paper"
+
+
+# 2. An image of five captions scored with one of them.
+
+
+def check_every_caption_counts(recall: Recall) -> None:
+    for right in range(5):  # only this caption of each image is the image's own vector
+        text = -torch.eye(6).repeat_interleave(5, dim=0)
+        text[right::5] = torch.eye(6)
+        assert recall(torch.eye(6), text, torch.arange(30) // 5, 1)["image_to_text"] == 1.0
+
+
+def recall_of_one_caption(image: Tensor, text: Tensor, owner: Tensor, k: int) -> dict[str, float]:
+    return recall_at_k(image, text[::5], owner[::5], k)
+
+
+def test_all_captions_of_an_image_count() -> None:
+    check_every_caption_counts(recall_at_k)
+    caught(check_every_caption_counts, recall_of_one_caption)
+
+
+# 3. The category of a pair taken from its row's position.
+
+TYPES = ["Color and Appearance", "Quantity and Count", "Color and Appearance", "Text"]
+
+
+def check_categories(categories: Callable[[Path], list[str]], folder: Path) -> None:
+    assert categories(folder) == TYPES
+
+
+def categories_of_ours(folder: Path) -> list[str]:
+    data = open_dataset(f"mmvp:{folder.parent}")
+    assert isinstance(data, Pairs)
+    return data.categories("test")
+
+
+def categories_by_position(folder: Path) -> list[str]:
+    return sorted(TYPES)  # blocks of equal length, in the order of the names
+
+
+def categories_by_row(folder: Path) -> list[str]:
+    rows = (folder / "Questions.csv").read_text().splitlines()[1:]
+    return [row.split(",")[1] for row in rows[::2]]  # pair p is rows 2p and 2p+1 wherever their ids are
+
+
+def test_the_category_of_a_pair_is_that_of_its_column(tmp_path: Path) -> None:
+    folder = replicas.mmvp(tmp_path, TYPES, shuffle=True)
+    check_categories(categories_of_ours, folder)
+    caught(check_categories, categories_by_position, folder)
+    caught(check_categories, categories_by_row, folder)
+
+
+# 4. The templates of one set overwritten by those of another that is opened later.
+
+
+class OneTableForAll:
+    """Faulty: the templates live where the next set's are written."""
+
+    shared: list[str]
+
+    def __init__(self, spec: str) -> None:
+        self.own = open_dataset(spec)
+        assert isinstance(self.own, Labelled)
+        OneTableForAll.shared = self.own.templates
+
+    def texts(self, split: str, view: str) -> list[str]:
+        assert isinstance(self.own, Labelled)
+        return [t.replace("{c}", name) for name in self.own.classnames for t in OneTableForAll.shared]
+
+
+def check_own_templates(opened: Callable[[str], Any], specs: list[str]) -> None:
+    alone = [opened(spec).texts("test", "prompts") for spec in specs]
+    together = [opened(spec) for spec in specs]
+    assert [data.texts("test", "prompts") for data in together] == alone
+
+
+def test_each_set_keeps_its_own_templates(tmp_path: Path) -> None:
+    specs = [fakes.labelled(tmp_path / name) for name in ("a", "b")]
+    (tmp_path / "b" / "zeroshot_classification_templates.txt").write_text("a drawing of {c}\n")
+    replicas.pets(tmp_path)
+    specs.append(f"pets:{tmp_path}")
+    check_own_templates(open_dataset, specs)
+    caught(check_own_templates, OneTableForAll, specs)
+
+
+# 5. The activation is not the one that the weights were trained with.
+
+
+def check_activation(create: Callable[[str], nn.Module]) -> None:
+    assert "QuickGELU" in repr(create("openai")) and "QuickGELU" not in repr(create("laion"))
+
+
+def create_by_configuration(tag: str) -> nn.Module:
+    return towers.create("mini-vit-48", None, "model", custom_text=False, load=False)
+
+
+def test_the_activation_is_that_of_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    towers.names()  # registers our small configurations
+    tags = {"openai": {"quick_gelu": True}, "laion": {}}
+    monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, tag: tags[tag])
+    check_activation(lambda tag: towers.create("mini-vit-48", tag, "model", custom_text=False, load=False))
+    caught(check_activation, create_by_configuration)
+
+
+# 6. Test images normalised with other constants than training images.
+
+INPUTS = Inputs(32, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), "bicubic", "shortest", "mini-48", 32)
+
+
+def check_normalisation(transform: Callable[[Any], Tensor]) -> None:
+    from PIL import Image
+
+    image = Image.new("RGB", (32, 32), (200, 100, 50))
+    pixels = torch.tensor([200, 100, 50], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 32, 32)
+    torch.testing.assert_close(transform(image)[None], normalise(pixels, INPUTS))
+
+
+def test_test_images_are_normalised_as_training_images() -> None:
+    check_normalisation(evaluation_transform(INPUTS))
+    imagenet = replace(INPUTS, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    caught(check_normalisation, evaluation_transform(imagenet))
+
+
+# 7. A cache that does not ask which checkpoint it came from.
+
+
+def negative(model: Encoder) -> Encoder:
+    return replace(model, image=lambda batch: -model.image(batch))
+
+
+def check_cache(data: Captioned, folder: Path) -> None:
+    request = FeatureRequest(data.name, "all", "images")
+    for name in ("c0", "c1"):
+        model = negative(fakes.encoder(checkpoint=name)) if name == "c1" else fakes.encoder(checkpoint=name)
+        found = extraction.extract(model, {data.name: data}, [request], folder, 4, 0, "cpu")[request]
+        pixels = torch.stack([model.preprocess(image) for image in data.images("all")])
+        assert torch.equal(found.sign(), model.image(pixels).sign())
+
+
+def test_the_cache_asks_for_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = open_dataset(fakes.captioned(tmp_path / "s"))
+    assert isinstance(data, Captioned)
+    check_cache(data, tmp_path / "ours")
+
+    def key_of_data_only(encoder: Encoder, data: Captioned, request: FeatureRequest) -> str:
+        return data.fingerprint(request.split, request.view)
+
+    monkeypatch.setattr(extraction, "cache_key", key_of_data_only)
+    caught(check_cache, data, tmp_path / "faulty")
+
+
+# 8. The linear probe's C tuned on the test split.
+
+
+def probe_of_ours(data: Labelled, features: Features) -> float:
+    artifact = LinearProbe().score(data, features).artifact
+    assert artifact is not None
+    return float(artifact["chosen_C"])
+
+
+def probe_tuned_on_test(data: Labelled, features: Features) -> float:
+    train, test = (features[request] for request in LinearProbe().requests(data))
+    found = search(Regression(train, data.labels("train"), len(data.classnames)), test, data.labels("test"))
+    return float(found.chosen)
+
+
+def check_blind_to_test(probe: Callable[[Labelled, Features], float], folder: Path) -> None:
+    data = open_dataset(fakes.labelled(folder, classes=3, train=60, test=60))
+    assert isinstance(data, Labelled)
+    features = {
+        request: fakes.embeddings(60, seed, dim=8) + torch.eye(3, 8)[data.labels(request.split)]
+        for seed, request in enumerate(LinearProbe().requests(data))
+    }
+    honest = probe(data, features)
+    wrong = {request: found.flip(0) if request.split == "test" else found for request, found in features.items()}
+    assert probe(data, wrong) == honest
+
+
+def test_the_choice_of_c_is_blind_to_the_test_split(tmp_path: Path) -> None:
+    check_blind_to_test(probe_of_ours, tmp_path / "ours")
+    caught(check_blind_to_test, probe_tuned_on_test, tmp_path / "faulty")
+
+
+# 9. Selection on the validation set that is reported.
+
+
+def check_selection(resolve: Callable[[Path], Path], run: Path) -> None:
+    """The checkpoint that is evaluated is the last one, whatever was measured on the reported set before."""
+    assert resolve(run).name == "step_00000020"
+
+
+def best_on_the_reported_set(run: Path) -> Path:
+    scores = dict(line.split() for line in (run / "scores.txt").read_text().splitlines())
+    return run / "checkpoints" / max(scores, key=lambda name: float(scores[name]))
+
+
+def test_the_checkpoint_is_not_chosen_by_what_is_reported(tmp_path: Path) -> None:
+    for name in ("step_00000010", "step_00000020"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    (tmp_path / "scores.txt").write_text("step_00000010 0.9\nstep_00000020 0.8\n")
+    check_selection(state.resolve, tmp_path)
+    caught(check_selection, best_on_the_reported_set, tmp_path)
+
+
+def check_reported_folder(parts: Mapping[str, str]) -> None:
+    """No split that fits or chooses anything reads the folder that is reported as test."""
+    assert all(place != parts["test"] for split, place in parts.items() if split != "test")
+
+
+def test_imagenets_validation_images_are_reported_and_nothing_else() -> None:
+    imagenet = NAMED["imagenet"]
+    assert isinstance(imagenet, Classes)
+    check_reported_folder(imagenet.parts)
+    caught(check_reported_folder, imagenet.parts | {"val": "imagenet/val"})
+
+
+# 10. Samples that are dropped or doubled where batches or shards end.
+
+Extract = Callable[[Encoder, Captioned, int], Tensor]
+
+
+def check_each_once(extract: Extract, folder: Path) -> None:
+    data = open_dataset(fakes.captioned(folder, counts=(1,) * 11))
+    assert isinstance(data, Captioned)
+    model = fakes.encoder()
+    expected = torch.cat([model.image(model.preprocess(image)[None]) for image in data.images("all")])
+    for batch_size in (3, 4, 11, 16):
+        found = extract(model, data, batch_size)
+        assert found.shape == expected.shape and torch.allclose(found, expected, atol=1e-6), batch_size
+
+
+def test_no_sample_is_dropped_or_doubled_at_the_end(tmp_path: Path) -> None:
+    def ours(model: Encoder, data: Captioned, batch_size: int) -> Tensor:
+        request = FeatureRequest(data.name, "all", "images")
+        cache = tmp_path / f"cache{batch_size}"
+        return extraction.extract(model, {data.name: data}, [request], cache, batch_size, 0, "cpu")[request]
+
+    def dropped(model: Encoder, data: Captioned, batch_size: int) -> Tensor:
+        found = ours(model, data, batch_size)
+        return found[: len(found) // batch_size * batch_size]
+
+    def doubled(model: Encoder, data: Captioned, batch_size: int) -> Tensor:  # as DistributedSampler fills up
+        found = ours(model, data, batch_size)
+        return torch.cat([found, found[: -len(found) % batch_size]])
+
+    check_each_once(ours, tmp_path / "s")
+    caught(check_each_once, dropped, tmp_path / "s")
+    caught(check_each_once, doubled, tmp_path / "s")
+
+
+# 11. Retrieval that holds the whole similarity matrix.
+
+
+class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records the number of elements of the largest tensor that is made within it."""
+
+    elements = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for one in made if isinstance(made, tuple | list) else (made,):
+            if isinstance(one, Tensor):
+                self.elements = max(self.elements, one.numel())
+        return made
+
+
+def check_memory(recall: Recall) -> None:
+    images, texts = 3_000, 15_000
+    owner = torch.arange(texts) // 5
+    with Largest() as largest:  # type: ignore[no-untyped-call]
+        recall(fakes.embeddings(images, 0, dim=2), fakes.embeddings(texts, 1, dim=2), owner, 1)
+    assert largest.elements < images * texts / 2
+
+
+def recall_of_the_whole_matrix(image: Tensor, text: Tensor, owner: Tensor, k: int) -> dict[str, float]:
+    scores = text @ image.T
+    return {"text_to_image": float((scores.argmax(dim=1) == owner).double().mean())}
+
+
+def test_retrieval_does_not_hold_the_whole_matrix() -> None:
+    check_memory(recall_at_k)
+    caught(check_memory, recall_of_the_whole_matrix)

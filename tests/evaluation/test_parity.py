@@ -1,0 +1,88 @@
+"""Against clip-benchmark's metrics on the same embeddings and scikit-learn's logistic regression at the same C."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from evaluation.logistic import Regression
+from evaluation.metrics import accuracy, mean_per_class, recall_at_k
+from evaluation.tasks.zeroshot import classifier
+from tests.evaluation.fakes import embeddings
+from tests.evaluation.test_logistic import CLASSES, problem
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_accuracies_are_clip_benchmarks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from clip_benchmark.metrics import zeroshot_classification as reference
+    from sklearn.metrics import balanced_accuracy_score
+
+    # it converts an array of one number by float(), which numpy 2.4 refuses
+    monkeypatch.setattr(reference, "float", lambda array: array.item(), raising=False)
+    label = torch.randint(9, (300,), generator=torch.Generator().manual_seed(seed))
+    scores = (embeddings(300, seed) + embeddings(9, 5)[label]) @ embeddings(9, 5).T
+    top1, top5 = reference.accuracy(scores, label, topk=(1, 5))
+    assert (accuracy(scores, label), accuracy(scores, label, k=5)) == pytest.approx((top1, top5))
+    expected = balanced_accuracy_score(label.numpy(), scores.argmax(dim=1).numpy())
+    assert mean_per_class(scores, label) == pytest.approx(expected)
+
+
+def test_the_zero_shot_classifier_is_clip_benchmarks() -> None:
+    """The ensemble: normalised, averaged, normalised; the other package's encoder returns the given embeddings."""
+    from clip_benchmark.metrics import zeroshot_classification as reference
+
+    prompts = 3.0 * embeddings(4 * 3, 0) + 0.2
+
+    class Given(torch.nn.Module):
+        def encode_text(self, rows: Tensor) -> Tensor:
+            return prompts[rows]
+
+    order = iter(torch.arange(4 * 3).view(4, 3))
+    weights = reference.zero_shot_classifier(
+        Given(), lambda texts: next(order), ["a", "b", "c", "d"], ["{c}", "a {c}", "no {c}"], "cpu", amp=False
+    )
+    torch.testing.assert_close(classifier(prompts, classes=4), weights.T)
+
+
+@pytest.mark.parametrize("k", [1, 5, 10])
+def test_recall_is_clip_benchmarks(k: int) -> None:
+    from clip_benchmark.metrics import zeroshot_retrieval as reference
+
+    owner = torch.arange(60).repeat_interleave(torch.arange(60) % 3 + 4)  # 4, 5 or 6 captions
+    image = embeddings(60, 3)
+    text = F.normalize(image[owner] + 2.5 * embeddings(len(owner), 4), dim=1)
+    scores = text @ image.T
+    positive = torch.zeros_like(scores, dtype=torch.bool)
+    positive[torch.arange(len(text)), owner] = True
+    expected = {
+        "text_to_image": reference.batchify(reference.recall_at_k, scores, positive, 16, "cpu", k=k),
+        "image_to_text": reference.batchify(reference.recall_at_k, scores.T, positive.T, 16, "cpu", k=k),
+    }
+    found = recall_at_k(image, text, owner, k)
+    assert found == pytest.approx({way: float((hits > 0).double().mean()) for way, hits in expected.items()})
+    assert 0.1 < found["text_to_image"] < 1.0  # or the comparison would say nothing
+
+
+@pytest.mark.parametrize("C", [1e-3, 0.3, 10.0, 300.0])
+def test_the_loss_at_the_minimum_is_scikit_learns(C: float) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    features, label = problem(700, 8)
+    reference = LogisticRegression(C=C, tol=1e-9, max_iter=10_000).fit(features.double().numpy(), label.numpy())
+    ours = Regression(features, label, CLASSES).fit(C)
+
+    def objective(weight: Tensor, bias: Tensor) -> float:
+        loss = F.cross_entropy(features.double() @ weight + bias, label, reduction="sum")
+        return float(C * loss + 0.5 * weight.square().sum())
+
+    least = objective(torch.from_numpy(reference.coef_).T, torch.from_numpy(reference.intercept_))
+    assert objective(ours.weight.double(), ours.bias.double()) == pytest.approx(least, rel=1e-4)
+
+
+def test_several_c_at_once_are_each_the_minimum_found_alone() -> None:
+    features, label = problem(500, 9)
+    regression = Regression(features, label, CLASSES)
+    Cs = [1e-4, 1.0, 1e-2, 100.0]
+    for C, together in zip(Cs, regression.fit_all(Cs, [None] * 4), strict=True):
+        alone = regression.fit(C)
+        torch.testing.assert_close(together.weight, alone.weight, atol=1e-3, rtol=1e-3)

@@ -1,0 +1,203 @@
+"""The recipes at the papers' scale: every arm composes to what the paper says, and no two arms are the same run."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.compose import compose_run, recipe
+from clipx import mixing, objectives, optim, schedule, temperature
+from clipx.config import RunConfig
+from clipx.models import clip
+from clipx.types import Progress
+from tests.clipx.models.hub import write_distilbert
+
+FOLDER = Path(__file__).parent.parent.parent / "recipes"
+CLIP_REG = ["clip", "clip_reg", "cyclip", "cyclip_reg", "reg_only", "clip_neg", "second_clip", "second_clip_reg"]
+MARGIN = ["untrained", "tau_07", "tau_01", "tau_01_reg"]
+COUNTING = ["clip", *(f"{d}_{g}_{e}" for d in ("own", "same_label") for g in ("log1p", "ratio") for e in (100, 1000))]
+FLT = ["1e-2", "2e-2", "4e-2", "7e-2", "1e-1", "2e-1", "3e-1", "4e-1"]
+HS, SS = ["1", "1e-1", "1e-2", "1e-3"], ["1e-2", "5e-2", "1e-1"]
+SCHEDULES = ["ts_s0", "ts_s1", "ts_s2", "ts_s3", "ts_a0", "ts_a1"]
+GAP = ["base", *(f"flt_{t}" for t in FLT), *SCHEDULES, "softplus", "scale_2", "scale_10", "slrt"]
+GAP += [*(f"hs_{p}" for p in HS), "hs_rows", *(f"ss_{p}" for p in SS), "no_norm"]
+NUCLR = ["clip", "siglip", "dcl", "cyclip", "sogclr", "nuclr"]
+ARMS = {
+    "clip_reg_cc3m": CLIP_REG,
+    "margin_mscoco": MARGIN,
+    "counting_datacomp": COUNTING,
+    "gap_mscoco": GAP,
+    "nuclr_cc3m": NUCLR,
+    "nuclr_cc12m": NUCLR,
+}
+ALL = [(name, arm) for name, arms in ARMS.items() for arm in arms]
+
+
+@cache
+def composed(name: str, arm: str) -> RunConfig:
+    return compose_run([f"recipe={name}", f"arm={arm}"])
+
+
+def at(config: Any, key: str) -> Any:
+    for part in key.split("."):
+        config = config[part] if isinstance(config, dict) else getattr(config, part)
+    return config
+
+
+@pytest.mark.parametrize(("name", "arm"), ALL)
+def test_every_arm_composes_and_its_parts_can_be_built(name: str, arm: str) -> None:
+    config = composed(name, arm)
+    assert (config.recipe, config.arm, config.name) == (name, arm, f"{name}-{arm}")
+    objectives.build(config.objective, num_samples=1000)
+    temperature.build(config.temperature)
+    mixing.build(config.mixing, seed=0)
+    schedule.build(config.schedule, config.optimizer.lr)
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_a_recipe_has_the_arms_of_its_tables_and_claims(name: str) -> None:
+    found = recipe(name)
+    assert list(found.arms) == ARMS[name]
+    assert found.seeds == 3
+    configs = [repr(composed(name, arm)).replace(f"{name}-{arm}", "").replace(f"arm='{arm}'", "") for arm in ARMS[name]]
+    assert len(set(configs)) == len(configs), "two arms are the same run"
+    assert composed(name, ARMS[name][0]).claims
+
+
+NUMBERS: dict[str, dict[str, Any]] = {
+    "clip_reg_cc3m": {  # spec: paper 1, training
+        "model.embed_dim": 512,
+        "model.image.name": "timm:resnet50",
+        "model.text.name": "hf:distilbert-base-uncased",
+        "optimizer.weight_decay": 1e-3,
+        "train.batch_size": 32,
+        "train.epochs": 8,
+        "temperature.kind": "learned",
+        "temperature.tau": 0.07,
+        "data.name": "cc3m",
+    },
+    "margin_mscoco": {
+        "data.held_out": 0.2,
+        "data.captions": "each",
+        "temperature.kind": "fixed",
+        "train.batch_size": 64,
+    },
+    "counting_datacomp": {  # spec: paper 2, training
+        "model.image.name": "open_clip:ViT-B-32",
+        "train.batch_size": 4096,
+        "train.samples": 12_800_000,
+        "optimizer.lr": 5e-4,
+        "optimizer.betas": [0.9, 0.98],
+        "optimizer.weight_decay": 0.2,
+        "schedule.warmup_steps": 500,
+        "temperature.tau": 0.07,
+    },
+    "gap_mscoco": {  # spec: paper 4, training
+        "model.image.name": "open_clip:RN50",
+        "train.batch_size": 1024,
+        "train.epochs": 100,
+        "schedule.kind": "cosine",
+        "schedule.warmup_epochs": 20,
+        "temperature.max_scale": 100.0,
+    },
+    "nuclr_cc3m": {  # spec: paper 3, training
+        "model.embed_dim": 256,
+        "model.image.size": 256,
+        "model.text.context_length": 30,
+        "train.batch_size": 512,
+        "train.epochs": 30,
+        "optimizer.lr": 2e-4,
+        "optimizer.weight_decay": 0.02,
+        "schedule.min_lr": 1e-6,
+        "schedule.warmup_lr": 1e-5,
+        "schedule.warmup_steps": 500,
+        "temperature.kind": "fixed",
+        "temperature.tau": 0.01,
+        "data.crop_scale": [0.5, 1.0],
+        "data.flip": True,
+        "data.rand_augment": [2, 7],
+        "data.clean": "lower_no_punctuation",
+    },
+}
+NUMBERS["nuclr_cc12m"] = NUMBERS["nuclr_cc3m"]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_are_the_papers(name: str) -> None:
+    config = composed(name, ARMS[name][1] if name == "margin_mscoco" else ARMS[name][0])
+    assert {key: at(config, key) for key in NUMBERS[name]} == NUMBERS[name]
+
+
+ARM_NUMBERS: list[tuple[str, str, dict[str, Any]]] = [
+    ("clip_reg_cc3m", "clip_reg", {"objective": {"clip": {}, "positive": {"weight": 0.1}}}),
+    ("clip_reg_cc3m", "second_clip_reg", {"model.image.name": "timm:tiny_vit_21m_224"}),
+    ("margin_mscoco", "untrained", {"train.samples": 0, "train.epochs": None}),
+    ("margin_mscoco", "tau_01_reg", {"temperature.tau": 0.01, "objective.positive.weight": 0.1}),
+    ("counting_datacomp", "same_label_ratio_100", {"objective.keyword.weight": 100, "objective.keyword.g": "ratio"}),
+    ("counting_datacomp", "same_label_log1p_1000", {"objective.keyword.denominator": "same_label"}),
+    ("gap_mscoco", "flt_4e-1", {"temperature.tau": 0.4}),
+    ("gap_mscoco", "ts_s3", {"temperature.tau": 0.01, "temperature.tau_end": 0.05, "temperature.kind": "linear"}),
+    ("gap_mscoco", "ts_a1", {"temperature.tau": 0.01, "temperature.tau_end": 0.04, "temperature.kind": "cosine"}),
+    ("gap_mscoco", "scale_10", {"temperature.s": 10.0, "temperature.parameterisation": "scaled_exp"}),
+    ("gap_mscoco", "hs_1e-3", {"mixing.kind": "hard", "mixing.probability": 1e-3}),
+    ("gap_mscoco", "ss_5e-2", {"mixing.kind": "soft", "mixing.probability": 5e-2}),
+    ("gap_mscoco", "no_norm", {"model.normalise": False, "temperature.kind": "fixed"}),
+    ("nuclr_cc3m", "siglip", {"temperature.kind": "learned", "temperature.tau": 0.1, "temperature.bias": -10.0}),
+    ("nuclr_cc3m", "cyclip", {"objective.cyclic_inmodal.weight": 0.1, "objective.cyclic_crossmodal.weight": 0.1}),
+    ("nuclr_cc3m", "sogclr", {"objective.sogclr.gamma": 0.8}),
+    ("nuclr_cc3m", "nuclr", {"objective.nuclr.zeta0": -0.05, "objective.nuclr.freeze_epochs": 5}),
+    ("nuclr_cc12m", "nuclr", {"objective.nuclr.zeta0": 0.0, "objective.nuclr.gamma": 0.8}),
+]
+
+
+@pytest.mark.parametrize(("name", "arm", "numbers"), ARM_NUMBERS, ids=[f"{name}-{arm}" for name, arm, _ in ARM_NUMBERS])
+def test_numbers_of_an_arm_are_the_papers(name: str, arm: str, numbers: dict[str, Any]) -> None:
+    config = composed(name, arm)
+    assert {key: at(config, key) for key in numbers} == numbers
+
+
+@pytest.mark.parametrize(("name", "n"), [("nuclr_cc3m", 2_723_200), ("nuclr_cc12m", 9_184_256)])
+def test_the_step_on_zeta_is_the_scripts_times_n(name: str, n: int) -> None:
+    assert composed(name, "nuclr").objective["nuclr"]["eta"] == pytest.approx(5e-6 * n, rel=2e-3)
+
+
+def test_counting_labels_are_the_numbers_from_two_to_twenty() -> None:
+    words = composed("counting_datacomp", "clip").data.keywords
+    assert len(words) == 19 and (words[0], words[8], words[-1]) == ("two", "ten", "twenty")
+
+
+def test_warm_up_of_paper_4_is_a_fifth_of_the_run() -> None:
+    config = composed("gap_mscoco", "base")
+    rate = schedule.build(config.schedule, config.optimizer.lr)
+    rates = [rate(Progress(step, 8000, step // 80, 100)) for step in (0, 799, 1599, 1600, 7999)]
+    assert rates == pytest.approx([5e-4 / 1600, 2.5e-4, 5e-4, 5e-4, 0.0], abs=1e-9)
+
+
+def test_rates_of_paper_1_reach_the_towers(tmp_path: Path) -> None:
+    config = composed("clip_reg_cc3m", "clip")
+    text = f"model.text.name='hf:{write_distilbert(tmp_path)}'"
+    small = ["model.image.name='timm:test_resnet'", "model.image.pretrained=null", text, "model.text.pretrained=null"]
+    config = compose_run(["recipe=clip_reg_cc3m", "arm=clip", *small, "model.text.context_length=12"])
+    optimizer = optim.build(clip.build(config), config)
+    optim.set_lr(optimizer, config.optimizer.lr)
+    rates = {group["name"].split()[0]: group["lr"] for group in optimizer.param_groups}
+    expected = {"image": 1e-4, "text": 1e-5, "image.projection": 1e-3, "text.projection": 1e-3, "temperature": 1e-4}
+    assert rates == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_numbers_have_their_source_beside_them(name: str) -> None:
+    """Lines of the training sections with a number; margin_mscoco points to clip_reg_cc3m for those that it shares."""
+    path = FOLDER / f"{name}.yaml"
+    assert yaml.safe_load(path.read_text())["seeds"] == 3
+    sections, bare = ("optimizer", "schedule", "train", "temperature"), []
+    section, above = "", ""
+    for line in path.read_text().splitlines():
+        section = line.partition(":")[0] if line and line[0].isalpha() else section
+        numeric = any(c.isdigit() for c in line.partition("#")[0].partition(":")[2])
+        if section in sections and numeric and "#" not in line and "#" not in above:
+            bare.append(line)
+        above = line
+    assert [line for line in bare if name != "margin_mscoco" or not line.startswith(("optimizer", "schedule"))] == []
