@@ -19,6 +19,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip
   clipx ls recipes|terms|towers|data|tasks|claims|theory   what there is
   clipx theory [NAME] [key=value ...]        the papers' toy problems, exact, with verdicts and figures
+  clipx data index|keywords FOLDER           index shards; how many captions have which keyword
   clipx check recipe=NAME [key=value ...]    build it and do one step on generated pairs
 
   clipx COMMAND --help                       more about one command
@@ -127,6 +128,17 @@ def export(arguments: list[str]) -> None:
     start(arguments)
 
 
+def data(arguments: list[str]) -> None:
+    """clipx data index FOLDER | keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]
+
+    index: writes FOLDER/clipx_index, which training uses; sample ids stay when shards are added and it is called
+    again. keywords: label counts of the captions.
+    """
+    from cli.data import data as start
+
+    start(arguments)
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "eval": evaluate,
@@ -136,6 +148,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "check": check,
     "export": export,
     "theory": theory,
+    "data": data,
 }
 
 

@@ -50,6 +50,8 @@ class DataConfig:
     url_weights: list[float] = field(default_factory=list)  # shares of the samples; empty: equal
     num_samples: int | None = None  # streams: what counts as an epoch
     shuffle_buffer: int = 1000  # streams: samples in memory that the next one is drawn from, per worker and URL
+    # exact: PIL's decoding and resize, as open_clip | fast: JPEG decoded at a part of its size, resize in integers
+    decode: str = "exact"
     crop_scale: list[float] = field(default_factory=lambda: [0.9, 1.0])  # share of the area kept by the crop
     flip: bool = False  # horizontal flip with probability 1/2; off where captions say left and right
     held_out: float = 0.0  # share of the pairs kept out of training, the same in every seed

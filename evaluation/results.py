@@ -6,7 +6,6 @@ import json
 from dataclasses import asdict, fields
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
 
 from rich import box
 from rich.console import Console

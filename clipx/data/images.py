@@ -21,13 +21,29 @@ def decode(data: bytes) -> Image.Image:
     Raises:
         BadSample: the bytes are no complete image of at most MAX_PIXELS pixels.
     """
+    return load(header(data))
+
+
+def header(data: bytes) -> Image.Image:
+    """An image whose size is known and whose pixels are not decoded yet; `load` does that.
+
+    Raises:
+        BadSample: no JPEG, PNG or WebP, or one of more than MAX_PIXELS pixels.
+    """
     try:
         image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP"))
-        width, height = image.size
-        if width * height <= MAX_PIXELS:
-            return image.convert("RGB")
     except UnidentifiedImageError as error:
         raise BadSample("damaged image (no JPEG, PNG or WebP)") from error
-    except Exception as error:  # PIL's decoders raise OSError, SyntaxError, struct.error, ... on damage
+    except Exception as error:  # PIL's readers raise OSError, SyntaxError, struct.error, ... on damage
         raise BadSample(f"damaged image ({type(error).__name__}: {error})") from error
-    raise BadSample(f"image of {width} x {height} pixels, at most {MAX_PIXELS} are read")
+    if image.width * image.height > MAX_PIXELS:
+        raise BadSample(f"image of {image.width} x {image.height} pixels, at most {MAX_PIXELS} are read")
+    return image
+
+
+def load(image: Image.Image) -> Image.Image:
+    """The image as RGB, decoded. Raises BadSample."""
+    try:
+        return image.convert("RGB")
+    except Exception as error:  # as above
+        raise BadSample(f"damaged image ({type(error).__name__}: {error})") from error

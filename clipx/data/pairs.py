@@ -50,8 +50,12 @@ class ShardPairs:
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         if self.block:
             self.shards.fetch(sample_id, self.block)
-        caption = self.read_caption(sample_id, generator)
+        caption = self.caption(sample_id, generator)
         return self.shards.read(sample_id, "image"), caption
+
+    def caption(self, sample_id: int, generator: random.Random) -> str:
+        """One caption, without reading the image. Raises BadSample."""
+        return self.read_caption(sample_id, generator)
 
     def _first(self, sample_id: int, generator: random.Random) -> str:
         return texts.from_txt(self.shards.read(sample_id, "txt"))

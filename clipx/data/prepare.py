@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from clipx.config import DataConfig
-from clipx.data.images import BadSample, decode
+from clipx.data.images import BadSample, header
 from clipx.data.keywords import Keywords
 from clipx.data.tokenizer import Tokenizer
 from clipx.data.transforms import TrainTransform
@@ -47,7 +47,7 @@ class Prepare:
     def __call__(self, sample_id: int, where: str, image: bytes, caption: str, generator: random.Random) -> Decoded:
         """All randomness comes from the generator; `where` names the sample if it is damaged."""
         try:
-            pixels = self.transform(decode(image), generator)
+            pixels = self.transform(header(image), generator)
         except BadSample as error:
             return Decoded(sample_id, damage=f"{where}: {error}")
         return Decoded(sample_id, pixels, self.tokenizer([caption])[0], self.keywords(caption))

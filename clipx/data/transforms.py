@@ -1,5 +1,6 @@
 """Pixels: PIL images to tensors, for training and for evaluation."""
 
+import math
 import random
 from collections.abc import Callable
 
@@ -7,9 +8,12 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn import functional
 
 from clipx.config import DataConfig
+from clipx.data.images import load
 from clipx.errors import UserError
+from clipx.tables import lookup
 from clipx.types import Inputs
 
 RESAMPLING = {
@@ -17,6 +21,8 @@ RESAMPLING = {
     "bilinear": Image.Resampling.BILINEAR,
     "nearest": Image.Resampling.NEAREST,
 }
+
+Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 
 
 class TrainTransform:
@@ -29,33 +35,49 @@ class TrainTransform:
         self.scale = (low, high)
         self.flip = config.flip
         self.size = inputs.image_size
-        self.resampling = RESAMPLING[inputs.interpolation]
         self.augment = _rand_augment(*config.rand_augment) if config.rand_augment else None
+        self.interpolation = inputs.interpolation
+        self.resize = lookup({"exact": self._exact, "fast": self._fast}, config.decode, "data.decode")
 
     def __call__(self, image: Image.Image, generator: random.Random) -> Tensor:
-        """uint8 [3, H, W]."""
+        """uint8 [3, H, W] from an image whose pixels may not be decoded yet. Raises BadSample."""
         box = _crop(image.width, image.height, self.scale, generator)
-        image = image.resize((self.size, self.size), self.resampling, box=box)
+        pixels = self.resize(image, box)
         if self.flip and generator.random() < 0.5:
-            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+            pixels = pixels.flip(2)
         if self.augment is not None:
             with torch.random.fork_rng(devices=[]):  # torchvision draws from the global state of torch
                 torch.default_generator.manual_seed(generator.getrandbits(62))
-                image = self.augment(image)
-        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+                pixels = self.augment(pixels)
+        return pixels
+
+    def _exact(self, image: Image.Image, box: Box) -> Tensor:
+        resized = load(image).resize((self.size, self.size), RESAMPLING[self.interpolation], box=box)
+        return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
+
+    def _fast(self, image: Image.Image, box: Box) -> Tensor:
+        """JPEG decoded at 1/2, 1/4 or 1/8 of its size where the box keeps `size` pixels; torch's integer resize."""
+        width, height = image.size
+        least = (width * self.size / (box[2] - box[0]), height * self.size / (box[3] - box[1]))
+        image.draft("RGB", (math.ceil(least[0]), math.ceil(least[1])))  # of other formats: does nothing
+        pixels = torch.from_numpy(np.array(load(image)))
+        x, y = pixels.shape[1] / width, pixels.shape[0] / height
+        left, top = math.floor(box[0] * x), math.floor(box[1] * y)
+        right, bottom = max(round(box[2] * x), left + 1), max(round(box[3] * y), top + 1)
+        part = pixels[top:bottom, left:right].permute(2, 0, 1)[None]
+        smooth = self.interpolation != "nearest"
+        return functional.interpolate(part, (self.size, self.size), mode=self.interpolation, antialias=smooth)[0]
 
 
-def _rand_augment(operations: int, magnitude: int) -> Callable[[Image.Image], Image.Image]:
+def _rand_augment(operations: int, magnitude: int) -> Callable[[Tensor], Tensor]:
     """RandAugment (Cubuk et al. 2020) with magnitudes in 0..10, as its authors count them."""
     from torchvision.transforms import RandAugment
 
-    augment: Callable[[Image.Image], Image.Image] = RandAugment(operations, magnitude, num_magnitude_bins=11)
+    augment: Callable[[Tensor], Tensor] = RandAugment(operations, magnitude, num_magnitude_bins=11)
     return augment
 
 
-def _crop(
-    width: int, height: int, scale: tuple[float, float], generator: random.Random
-) -> tuple[float, float, float, float]:
+def _crop(width: int, height: int, scale: tuple[float, float], generator: random.Random) -> Box:
     """A box of a random share of the area and an aspect ratio in 3/4..4/3, as torchvision's RandomResizedCrop."""
     for _ in range(10):
         area = width * height * generator.uniform(*scale)
@@ -73,7 +95,7 @@ def normalise(pixels: Tensor, inputs: Inputs) -> Tensor:
     """uint8 [b, 3, H, W] to float32 with the towers' mean and standard deviation, on the pixels' device."""
     mean = torch.tensor(inputs.mean, device=pixels.device).view(3, 1, 1) * 255
     std = torch.tensor(inputs.std, device=pixels.device).view(3, 1, 1) * 255
-    return (pixels.float() - mean) / std
+    return pixels.float().sub_(mean).div_(std)
 
 
 def evaluation_transform(inputs: Inputs) -> Callable[[Image.Image], Tensor]:

@@ -1,0 +1,78 @@
+"""`clipx data`: what can be done with training data before training."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from clipx.data import index as indices
+from clipx.data.images import BadSample
+from clipx.data.index import COLUMNS
+from clipx.data.keywords import Keywords
+from clipx.data.pairs import ShardPairs
+from clipx.data.shards import Shards, shard_paths
+from clipx.errors import UserError
+from clipx.tables import lookup
+
+NAMED = 20  # problems printed one by one; the report has all
+
+
+def data(arguments: list[str]) -> None:
+    """Calls the subcommand.
+
+    Raises:
+        UserError: an unknown one, or what it says about its arguments.
+    """
+    if not arguments:
+        raise UserError(f"clipx data needs one of {', '.join(COMMANDS)}")
+    lookup(COMMANDS, arguments[0], "data")(arguments[1:])
+
+
+def index(arguments: list[str]) -> None:
+    """FOLDER: writes FOLDER/clipx_index and report.txt in it."""
+    folder = _folder(arguments, "index")
+    found = indices.open_index(folder, shard_paths(folder))
+    place = indices.publish(found, folder)
+    needed = next((c for c in ("txt", "json", "cls") if (found.arrays[f"{c}_block"] != indices.ABSENT).any()), "txt")
+    problems = [*Shards(folder, found, ("image", needed)).problems]
+    problems += [f"{found.where(int(row))} has a key that was there before" for row in found.duplicates()]
+    for shard in found.shards:
+        problems += [f"{shard.name}: {n} members .{extension}, not used" for extension, n in shard.others.items()]
+    (place / "report.txt").write_text("".join(f"{problem}\n" for problem in problems))
+    print(f"{len(found):,} samples in {len(found.shards):,} shards")
+    for column in COLUMNS:
+        print(f"  with {column:6s} {int((found.arrays[f'{column}_block'] != indices.ABSENT).sum()):,}")
+    for problem in problems[:NAMED]:
+        print(f"  {problem}")
+    print(f"{len(problems):,} problems, all in {place / 'report.txt'}")
+
+
+def keywords(arguments: list[str]) -> None:
+    """FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true|false]: how many captions have which label."""
+    settings = dict(a.split("=", 1) for a in arguments[1:] if "=" in a)
+    known = {"keywords": "numbers", "captions": "first", "digits": "false"}
+    for key in settings:
+        lookup(known, key, "data keywords")
+    settings = known | settings
+    digits = lookup({"true": True, "false": False}, settings["digits"], "digits")
+    label = Keywords(settings["keywords"].split(","), digits)
+    pairs = ShardPairs(_folder(arguments[:1], "keywords"), settings["captions"], block=0)
+    counts: Counter[int] = Counter()
+    for i in range(len(pairs)):
+        try:
+            counts[label(pairs.caption(i, random.Random(i)))] += 1
+        except BadSample:
+            counts[-1] += 1
+    print(f"{len(pairs):,} captions")
+    rows = [*((word, counts[i]) for i, word in enumerate(label.words, start=1)), ("no label", counts[0])]
+    for word, n in [*rows, ("unreadable", counts[-1])]:
+        print(f"  {word:12s} {n:10,d}  {n / len(pairs):7.2%}")
+
+
+def _folder(arguments: list[str], command: str) -> Path:
+    if len(arguments) != 1 or "=" in arguments[0]:
+        raise UserError(f"clipx data {command} needs the folder of the shards")
+    return Path(arguments[0])
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {"index": index, "keywords": keywords}

@@ -1,0 +1,115 @@
+"""Images per second and core beside open_clip's webdataset pipeline, in one process each, alternating.
+
+`CLIPX_DATA=FOLDER make bench-data`, on FOLDER/photos_full_size. Compared is all from shard to normalised batch:
+- open_clip: the steps of open_clip_train.data.get_wds_dataset (tar stream, PIL decoding, open_clip's training
+  transform, its tokenizer, batches) with the installed webdataset, without shuffle buffers and worker processes.
+  get_wds_dataset itself needs webdataset <= 0.2.86.
+- clipx: its loader without worker processes, at random places of the shard, with the same augmentation.
+Processor time, best of several rounds.
+"""
+
+import os
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+import webdataset
+from open_clip.transform import PreprocessCfg, image_transform_v2
+
+from clipx.config import DataConfig, TrainConfig
+from clipx.data.images import header
+from clipx.data.loader import Loader
+from clipx.data.sampler import Sampler
+from clipx.data.sources import open_pairs
+from clipx.data.transforms import TrainTransform
+from clipx.types import Inputs
+
+SCALE = (0.9, 1.0)  # open_clip's default
+BATCH, ROUNDS = 50, 5
+TARGETS = {("exact", 224): 1.0, ("exact", 112): 1.0, ("fast", 224): 1.25, ("fast", 112): 1.6}
+
+
+def inputs(size: int) -> Inputs:
+    mean, std = open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
+    return Inputs(size, mean, std, "bicubic", "shortest", "ViT-B-32", 77)
+
+
+def config(root: Path, decode: str) -> DataConfig:
+    return DataConfig(
+        name="b", source="shards", root=str(root), split=".", workers=0, decode=decode, crop_scale=list(SCALE)
+    )
+
+
+def theirs(root: Path, size: int) -> Iterator[Any]:
+    cfg = PreprocessCfg(size=size, mean=open_clip.OPENAI_DATASET_MEAN, std=open_clip.OPENAI_DATASET_STD)
+    transform = image_transform_v2(cfg, is_train=True, aug_cfg={"scale": SCALE})
+    tokenizer = open_clip.get_tokenizer("ViT-B-32")
+    pipeline = webdataset.DataPipeline(
+        webdataset.SimpleShardList([str(p) for p in sorted(root.glob("*.tar"))]),
+        webdataset.tarfile_to_samples(),
+        webdataset.decode("pilrgb"),
+        webdataset.rename(image="jpg;png;jpeg;webp", text="txt"),
+        webdataset.map_dict(image=transform, text=lambda text: tokenizer(text)[0]),
+        webdataset.to_tuple("image", "text"),
+        webdataset.batched(BATCH, partial=False),
+    )
+    yield from pipeline
+
+
+def ours(root: Path, size: int, decode: str) -> Iterator[Any]:
+    made = config(root, decode)
+    pairs = open_pairs(made)
+    sampler = Sampler(len(pairs), TrainConfig(epochs=1, batch_size=BATCH), 0, 0, 1)
+    loader = Loader(made, pairs, sampler, inputs(size), open_clip.get_tokenizer("ViT-B-32"))
+    yield from loader.batches(0, torch.device("cpu"))
+
+
+def speed(batches: Callable[[], Iterator[Any]]) -> float:
+    """Images per second of processor time, of one pass."""
+    start, count = time.process_time(), 0
+    for _ in batches():
+        count += BATCH
+    return count / (time.process_time() - start)
+
+
+def difference(root: Path, size: int) -> float:
+    """Mean absolute difference of fast and exact pixels, of 255, over all photographs with the same crops."""
+    pairs = open_pairs(config(root, "exact"))
+    exact, fast = (TrainTransform(config(root, d), inputs(size)) for d in ("exact", "fast"))
+    total = 0.0
+    for i in range(len(pairs)):
+        data, _ = pairs.pair(i, random.Random(0))
+        a, b = (t(header(data), random.Random(i)) for t in (exact, fast))
+        total += float((a.float() - b.float()).abs().mean())
+    return total / len(pairs)
+
+
+def main() -> None:
+    """Prints one line for each size and way of decoding."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    root = Path(os.environ["CLIPX_DATA"]) / "photos_full_size"
+    for size in (224, 112):
+        arms: dict[str, Callable[[], Iterator[Any]]] = {
+            "open_clip": lambda size=size: theirs(root, size),  # type: ignore[misc]
+            "exact": lambda size=size: ours(root, size, "exact"),  # type: ignore[misc]
+            "fast": lambda size=size: ours(root, size, "fast"),  # type: ignore[misc]
+        }
+        best = dict.fromkeys(arms, 0.0)
+        for _ in range(ROUNDS + 1):  # the first one warms up
+            for name, batches in arms.items():
+                best[name] = max(best[name], speed(batches))
+        print(f"{size} px: open_clip {best['open_clip']:.0f} images/s per core")
+        for name in ("exact", "fast"):
+            ratio, target = best[name] / best["open_clip"], TARGETS[name, size]
+            print(f"{size} px: {name:9s} {best[name]:.0f} images/s per core, ratio {ratio:.2f} (asked for: {target})")
+        print(f"{size} px: mean absolute difference of fast against exact {difference(root, size):.2f} of 255")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""What training relies on: one order for any ranks and workers, exact resume, damage that costs only itself."""
+
+import os
+import random
+import tarfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from clipx.config import DataConfig, TrainConfig
+from clipx.data.loader import Loader
+from clipx.data.sampler import Sampler
+from clipx.data.sources import open_pairs
+from clipx.errors import UserError
+from clipx.types import Batch, Inputs
+from tests.clipx.data.test_images import png_header
+from tests.clipx.folder import add, jpeg, write_shards
+
+INPUTS = Inputs(16, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
+BATCH = 8
+
+
+def tokenize(texts: list[str]) -> torch.Tensor:
+    return torch.tensor([list(t.encode()[-8:].ljust(8)) for t in texts])
+
+
+def loaded(config: DataConfig, epochs: int, rank: int = 0, world: int = 1, start: int = 0) -> list[Batch]:
+    pairs = open_pairs(config)
+    train = TrainConfig(epochs=epochs, batch_size=BATCH)
+    sampler = Sampler(len(pairs), train, seed=3, rank=rank, world=world, block=config.block)
+    loader = Loader(config, pairs, sampler, INPUTS, tokenize)
+    return [batch for batch, _ in loader.batches(start, torch.device("cpu"))]
+
+
+def settings(root: Path, workers: int = 0, **more: int) -> DataConfig:
+    made = DataConfig(name="t", source="shards", root=str(root), captions="random", flip=True, workers=workers)
+    made.block = more.get("block", 0)
+    return made
+
+
+def content(batches: list[Batch]) -> list[tuple[list[int], bytes, bytes]]:
+    return [(b.sample_id.tolist(), b.text.numpy().tobytes(), b.image.numpy().tobytes()) for b in batches]
+
+
+@pytest.mark.parametrize("block", [0, 4])
+def test_three_epochs_are_the_same_for_any_ranks_and_workers(tmp_path: Path, block: int) -> None:
+    write_shards(tmp_path / "train", samples=50)
+    alone = loaded(settings(tmp_path, 0, block=block), epochs=3)
+    assert len(alone) == 18
+    for epoch in range(3):
+        ids = torch.cat([b.sample_id for b in alone[epoch * 6 : epoch * 6 + 6]]).tolist()
+        assert len(set(ids)) == 48
+    assert content(loaded(settings(tmp_path, 2, block=block), epochs=3)) == content(alone)
+    ranks = [loaded(settings(tmp_path, 2, block=block), epochs=3, rank=rank, world=2) for rank in range(2)]
+    together = [
+        Batch(*(torch.cat([getattr(a, k), getattr(b, k)]) for k in ("sample_id", "image", "text", "label")))
+        for a, b in zip(*ranks, strict=True)
+    ]
+    assert content(together) == content(alone)
+
+
+def test_any_stop_resumes_in_the_identical_rest(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=50)
+    whole = content(loaded(settings(tmp_path), epochs=3))
+    draw = random.Random()
+    for stop in {0, 5, 6, 17, 18, *(draw.randrange(18) for _ in range(6))}:
+        workers = draw.choice([0, 0, 1])
+        assert content(loaded(settings(tmp_path, workers), epochs=3, start=stop)) == whole[stop:], stop
+
+
+def add_damage(folder: Path) -> None:
+    """One sample of each kind, and a shard cut in the middle of its second image."""
+    good, text = jpeg("red"), b"a caption"
+    kinds = {
+        "truncated": (("jpg", good[:400]), ("txt", text)),
+        "no_text": (("jpg", good),),
+        "empty_text": (("jpg", good), ("txt", b"")),
+        "zeros": (("jpg", bytes(len(good))), ("txt", text)),
+        "empty": (("jpg", b""), ("txt", text)),
+        "extension": (("jpg", b"GIF89a" + bytes(40)), ("txt", text)),
+        "unknown": (("bmp", good), ("txt", text)),
+        "bomb": (("png", png_header(20_000, 20_000)), ("txt", text)),
+        "latin": (("jpg", good), ("txt", "café".encode("latin-1"))),
+    }
+    with tarfile.open(folder / "damaged.tar", "w") as shard:
+        for key, members in kinds.items():
+            for extension, data in members:
+                add(shard, f"{key}.{extension}", data)
+    with tarfile.open(folder / "cut.tar", "w") as shard:
+        for key in ("before", "cut"):
+            add(shard, f"{key}.txt", text)
+            add(shard, f"{key}.jpg", good)
+    os.truncate(folder / "cut.tar", 4 * 512 + 1024 + 700)
+
+
+def test_every_kind_of_damage_costs_exactly_its_samples(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=89)
+    add_damage(tmp_path / "train")
+    config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=0, max_bad_rate=0.2)
+    pairs = open_pairs(config)
+    left_out = " ".join(pairs.problems)
+    for key in ("no_text", "unknown", "cut"):
+        assert key in left_out
+    loader = Loader(config, pairs, Sampler(len(pairs), TrainConfig(epochs=1, batch_size=1), 0, 0, 1), INPUTS, tokenize)
+    good, damage = set(), []
+    for loaded in loader.loaded(0, pin_memory=False):
+        good |= set(loaded.sample_id.tolist())
+        damage += loaded.damage
+    named = {line.split(":")[1] for line in damage}
+    assert named == {"truncated", "empty_text", "zeros", "empty", "extension", "bomb", "latin"}
+    assert len(good) == 90 and {pairs.where(i) for i in good} >= {"cut.tar:before"}
+    assert len(good) + len(damage) == len(pairs)
+
+
+def test_damage_above_the_rate_ends_the_run_with_the_list(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    add_damage(tmp_path / "train")
+    config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=0, max_bad_rate=0.01)
+    with pytest.raises(UserError, match=r"samples are bad, more than data.max_bad_rate=0.01: .*cut.tar"):
+        loaded(config, epochs=1)
