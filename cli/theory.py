@@ -44,18 +44,22 @@ def theory(arguments: list[str]) -> None:
 
 
 def experiments() -> dict[str, Problem]:
-    """THEORY, and the one that needs the objectives: presets, then every term that is no preset, alone."""
-    alone = [list(terms) for terms in OBJECTIVES.values()]
-    terms = OBJECTIVES | {name: {name: {}} for name in objectives.TERMS if [name] not in alone}
-    known = {name: partial(objectives.build, given) for name, given in terms.items()}
+    """THEORY, and the one that needs the objectives."""
     tried = Experiment(
         free_embeddings.FreeSettings,
-        partial(free_embeddings.solve, known=known),
+        partial(free_embeddings.solve, known=known_objectives()),
         free_embeddings.claims,
         free_embeddings_figures.draw,
         free_embeddings.table,
     )
     return {**THEORY, "objectives": tried}
+
+
+def known_objectives() -> dict[str, free_embeddings.Factory]:
+    """The presets, then every term that is no preset, alone."""
+    alone = [list(terms) for terms in OBJECTIVES.values()]
+    terms = OBJECTIVES | {name: {name: {}} for name in objectives.TERMS if [name] not in alone}
+    return {name: partial(objectives.build, given) for name, given in terms.items()}
 
 
 def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> None:

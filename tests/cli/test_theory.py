@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import COMMANDS, guarded
-from cli.theory import experiments, theory
+from cli.theory import experiments, known_objectives, theory
 from clipx import objectives
 from clipx.presets import OBJECTIVES
 from clipx.theory.claims import HOLDS
@@ -49,7 +49,7 @@ def test_the_table_of_objectives_has_a_row_each(tmp_path: Path) -> None:
 
 
 def test_every_preset_and_every_term_is_tried() -> None:
-    known = experiments()["objectives"].solve.keywords["known"]
+    known = known_objectives()
     assert set(OBJECTIVES) <= set(known)
     single = {term for terms in OBJECTIVES.values() if len(terms) == 1 for term in terms}
     assert set(objectives.TERMS) - single <= set(known)

@@ -66,7 +66,7 @@ def _invariant(axes: Any, result: GapResult) -> None:
 def _schemes(result: GapResult) -> "Figure":
     figure, axes = panels(1, width=6.4, height=3.8)
     names = {
-        "learned, beta = exp(nu)": r"learned, $\beta = e^\nu$: $\Theta(1/\log^2 t)$ or slower",
+        "learned, beta = exp(nu)": r"learned, $\beta = e^\nu$: $\Theta(1/\log^2 t)$",
         "learned, beta = nu": r"learned, $\beta = \nu$: $\Theta(t^{-\log t})$",
         "constant beta0": rf"constant, $\beta$ = {result.settings.scheme_beta0:g}: exponential",
         "linear beta0 to beta1, ending at t": (

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clipx.theory.case_study import Array
-from clipx.theory.figures.style import BLUE, GREEN, GREY, RED, panels, styled
+from clipx.theory.figures.style import BLUE, GREEN, GREY, RED, note, panels, styled
 from clipx.theory.robust_g import PATH, SIGN, RobustGResult, X
 
 if TYPE_CHECKING:
@@ -13,79 +13,49 @@ if TYPE_CHECKING:
 
 COLOUR = {"log1p": RED, "ratio": BLUE}
 NAME = {"log1p": r"$g_1 = \log(1+x)$", "ratio": r"$g_2 = x/(1+x)$"}
+MARKS = ((1, "o", GREEN), (-1, "s", "black"))  # sign of z
+RING: Any = {"markersize": 7, "markerfacecolor": "none", "markeredgewidth": 1.6}
 
 
 def draw(result: RobustGResult) -> "dict[str, Figure]":
     with styled():
         figure, (left, middle, right) = panels(3, width=4.2, height=3.6)
         _data(left, result)
-        for name, losses in result.paths.items():
-            middle.plot(PATH, losses, color=COLOUR[name], label=NAME[name])
-        middle.set(
-            yscale="log",
-            xlim=(-0.2, 1.25),
-            xlabel=r"from $g_1$'s minimum (0) to $f^*$ (1)",
-            ylabel=r"loss $L_g$ (B = 2)",
-        )
-        for at, text in ((0, r"$g_1$'s minimum"), (1, r"$f^*$")):
-            middle.axvline(at, color=GREY, linestyle=":", linewidth=1)
-            middle.annotate(
-                text,
-                (at, 0.99),
-                xycoords=("data", "axes fraction"),
-                xytext=(3, -9),
-                textcoords="offset points",
-                color=GREY,
-                fontsize=8.5,
-            )
-        middle.legend(loc="center", bbox_to_anchor=(0.42, 0.45))
-        for name, errors in result.errors.items():
-            right.plot(result.shares, errors, "o-", color=COLOUR[name], label=NAME[name])
-        right.plot(
-            result.shares, result.shares / 2, color=GREY, linestyle="--", linewidth=1, label="only the mislabelled"
-        )
-        right.axvline(result.settings.mislabelled, color=GREY, linestyle=":", linewidth=1)
-        right.set(
-            xscale="log",
-            yscale="log",
-            xlabel="mislabelled share of the images with z = 0.5",
-            ylabel="top-1 error at the minimum",
-        )
-        right.annotate(
-            "the paper's",
-            (result.settings.mislabelled, 0.02),
-            xycoords=("data", "axes fraction"),
-            xytext=(3, 0),
-            textcoords="offset points",
-            color=GREY,
-            fontsize=8.5,
-        )
-        right.legend(loc="upper left")
+        _path(middle, result)
+        _shares(right, result)
         return {"example_1": figure}
+
+
+def _path(axes: Any, result: RobustGResult) -> None:
+    for name, losses in result.paths.items():
+        axes.plot(PATH, losses, color=COLOUR[name], label=NAME[name])
+    for at, text in ((0, r"$g_1$'s minimum"), (1, r"$f^*$")):
+        axes.axvline(at, color=GREY, linestyle=":", linewidth=1)
+        note(axes, text, (at, 0.99), ("data", "axes fraction"), (3, -9))
+    axes.set(yscale="log", xlim=(PATH[0], PATH[-1]), ylabel="loss $L_g$ (B = 2)")
+    axes.set_xlabel(r"from $g_1$'s minimum (0) to $f^*$ (1)")
+    axes.legend(loc="center", bbox_to_anchor=(0.72, 0.6))
+
+
+def _shares(axes: Any, result: RobustGResult) -> None:
+    for name, errors in result.errors.items():
+        axes.plot(result.shares, errors, "o-", color=COLOUR[name], label=NAME[name])
+    alone = result.shares / 2
+    axes.plot(result.shares, alone, color="black", linestyle="--", linewidth=1, label="the mislabelled alone")
+    share = result.settings.mislabelled
+    axes.axvline(share, color=GREY, linestyle=":", linewidth=1)
+    note(axes, f"{share:g}", (share, 0.02), ("data", "axes fraction"), (3, 0))
+    axes.set(xscale="log", yscale="log", ylabel="top-1 error at the minimum")
+    axes.set_xlabel("mislabelled share of the images with z = 0.5")
+    axes.legend(loc="upper left", bbox_to_anchor=(0, 0.93))
 
 
 def _data(axes: Any, result: RobustGResult) -> None:
     x2 = np.linspace(-1.5, 3.5, 400)
-    for sign, marker, colour, label in ((1, "o", GREEN, "z = 0.5"), (-1, "s", "black", "z = -0.5")):
-        points = X[sign == SIGN]
-        axes.plot(
-            points[:, 0],
-            points[:, 1],
-            marker,
-            color=colour,
-            label=label,
-            markersize=7,
-            markerfacecolor="none",
-            markeredgewidth=1.6,
-        )
-    axes.annotate(
-        f"mislabelled,\nprobability {result.settings.mislabelled:g}",
-        X[2, :2],
-        xytext=(10, -3),
-        textcoords="offset points",
-        va="center",
-        fontsize=8.5,
-    )
+    for sign, marker, colour in MARKS:
+        axes.plot(*X[sign == SIGN, :2].T, marker, color=colour, label=f"z = {sign / 2:g}", **RING)
+    wrong = f"mislabelled,\nprobability {result.settings.mislabelled:g}"
+    note(axes, wrong, (X[2, 0], X[2, 1]), ("data", "data"), (10, -8))
     for name, minimum in result.minima.items():
         label = f"boundary of {NAME[name]}: error {minimum.error:.4f}"
         axes.plot(*_line(minimum.abc, x2), color=COLOUR[name], label=label)
@@ -97,11 +67,10 @@ def _data(axes: Any, result: RobustGResult) -> None:
 def _enlarged(axes: Any, result: RobustGResult) -> None:
     """Around (1, 1), where two labels are 0.01 apart."""
     inset = axes.inset_axes((0.62, 0.28, 0.36, 0.26))
-    x2 = np.linspace(0.9, 1.1, 50)
     for name, minimum in result.minima.items():
-        inset.plot(*_line(minimum.abc, x2), color=COLOUR[name])
-    inset.plot(*X[0, :2], "o", color=GREEN, markersize=7, markerfacecolor="none", markeredgewidth=1.6)
-    inset.plot(*X[3, :2], "s", color="black", markersize=7, markerfacecolor="none", markeredgewidth=1.6)
+        inset.plot(*_line(minimum.abc, np.linspace(0.9, 1.1, 50)), color=COLOUR[name])
+    for (_, marker, colour), at in zip(MARKS, (0, 3), strict=True):
+        inset.plot(*X[at, :2], marker, color=colour, **RING)
     inset.set(xlim=(0.98, 1.03), ylim=(0.975, 1.025), xticks=[1.0, 1.02], yticks=[1.0])
     inset.tick_params(labelsize=8)
     axes.indicate_inset_zoom(inset, edgecolor=GREY)

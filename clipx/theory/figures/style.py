@@ -59,15 +59,13 @@ def ordered(count: int) -> list[Any]:
 def reference(axes: Any, y: float, label: str, style: str = ":") -> None:
     """A horizontal reference line, named at its left end."""
     axes.axhline(y, color=GREY, linewidth=1, linestyle=style, zorder=1)
-    axes.annotate(
-        label,
-        (0.01, y),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 2),
-        textcoords="offset points",
-        color=GREY,
-        fontsize=8.5,
-    )
+    note(axes, label, (0.01, y), ("axes fraction", "data"), (0, 2))
+
+
+def note(axes: Any, text: str, at: tuple[float, float], coordinates: tuple[str, str], offset: tuple[int, int]) -> None:
+    """Small grey words; `offset` in points."""
+    place: Any = {"xycoords": coordinates, "xytext": offset, "textcoords": "offset points"}
+    axes.annotate(text, at, color=GREY, fontsize=8.5, **place)
 
 
 def plain_ticks(axis: Any, ticks: list[float]) -> None:

@@ -15,7 +15,7 @@ from clipx.theory.joint import make, nce
 SMALL = FreeSettings(K=8, m=2, n=256, batch_size=64, epochs=12, E=6, taus=(0.2,), noise=0.1)
 
 
-def known(**terms: dict[str, object]) -> dict[str, Factory]:
+def known(**terms: dict[str, dict[str, object]]) -> dict[str, Factory]:
     return {name: partial(objectives.build, given) for name, given in terms.items()}
 
 
@@ -51,7 +51,7 @@ def test_clip_retrieves_what_random_embeddings_do_not() -> None:
 
 @pytest.mark.parametrize("term", objectives.TERMS)
 def test_every_term_runs_and_stays_finite(term: str) -> None:
-    (row,) = [r for r in solve(parse(FreeSettings, SHORT), known(**{term: {term: {}}})).rows if r.temperature == "0.2"]
+    (row,) = [r for r in solve(parse(FreeSettings, SHORT), known(tried={term: {}})).rows if r.temperature == "0.2"]
     assert all(abs(value) < 1e6 for value in row.numbers.values())
 
 
