@@ -37,7 +37,7 @@ def show(paths: list[Path], ids: list[str]) -> None:
     evidence = gather(runs.find(paths, needed=False), paths)
     if not evidence.runs and not evidence.stated:
         raise UserError(f"no run and no claims.json at or below {', '.join(map(str, paths))}; {runs.HINT}")
-    found = outcomes([claim for claim in CLAIMS if claim.id in ids], evidence)
+    found = outcomes(tuple(claim for claim in CLAIMS if claim.id in ids), evidence)
     table = Table(box=box.SIMPLE, caption="effects point in the claim's direction; 95% intervals over paired seeds")
     table.add_column("claim", no_wrap=True)
     table.add_column("statement", overflow="fold")
