@@ -38,7 +38,6 @@ def evaluate(config: EvalConfig) -> None:
 
 def _evaluate(config: EvalConfig) -> None:
     """In this process, or in this worker of several."""
-    datasets = _datasets(config)
     device = choose(config.device)
     with distributed.group(device):
         if config.checkpoint is not None:
@@ -50,7 +49,7 @@ def _evaluate(config: EvalConfig) -> None:
         out = Path(config.out) if config.out else out
         rows = runner.evaluate(
             model,
-            specs=datasets,
+            specs=_datasets(config),
             tasks=config.tasks,
             out=out,
             cache_dir=cache_home() / "features",

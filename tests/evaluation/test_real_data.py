@@ -96,6 +96,7 @@ def test_the_command_scores_sets_of_every_layout(tmp_path: Path, capsys: pytest.
         ("zeroshot", "clevr_count", "test"),
         ("retrieval", "coco/train2017", "train2017"),
         ("retrieval", "coco/train2017", "train2017, 20 of 80 images (seed 0)"),
+        ("geometry", "coco/train2017", "train2017"),
         ("pairs", "mmvp", "test"),
     }
     of_pairs = [row for row in rows if row.task == "pairs"]
