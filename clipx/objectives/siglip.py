@@ -38,7 +38,7 @@ class _SigmoidSum(torch.autograd.Function):
     def forward(ctx: Any, image: Tensor, text: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
         gradients = Gradients(image, text, scale)
         total, grad_bias = torch.zeros_like(bias), torch.zeros_like(bias)
-        for start, z in tiles(image, text, scale):
+        for start, (z,) in tiles(image, text, scale):
             v = z.add_(bias)  # becomes -y z
             v.diagonal(offset=start).neg_()
             total += softplus(v).sum()

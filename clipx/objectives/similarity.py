@@ -58,14 +58,19 @@ def logsumexp(image: Tensor, text: Tensor, scale: Tensor, sums: Sequence[Sum]) -
     return results
 
 
-def tiles(image: Tensor, text: Tensor, scale: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """First row and logits [rows, B] of each tile; the tile's memory is used again for the next one."""
+def tiles(image: Tensor, text: Tensor, scale: Tensor, spare: int = 0) -> Iterator[tuple[int, Tensor]]:
+    """First row and [1 + spare, rows, B] of each tile: the logits, and as many tiles of scratch.
+
+    The next tile takes the same memory. New memory for each would be kept by the allocator, several times over.
+    """
     B = len(text)
     height = max(1, TILE_BYTES[image.device.type] // max(1, B * image.element_size()))
-    buffer = image.new_empty(min(height, len(image)), B)
+    buffers = image.new_empty(1 + spare, min(height, len(image)), B)
     for start in range(0, len(image), height):
         rows = image[start : start + height]
-        yield start, torch.mm(rows * scale, text.T, out=buffer[: len(rows)])
+        tile = buffers[:, : len(rows)]
+        torch.mm(rows * scale, text.T, out=tile[0])
+        yield start, tile
 
 
 class Gradients:
@@ -90,16 +95,19 @@ class _LogSumExp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, image: Tensor, text: Tensor, scale: Tensor, sums: tuple[Sum, ...]) -> tuple[Tensor, ...]:
         results = [image.new_full((len(image),), -torch.inf) for _ in sums]
-        for start, z in tiles(image, text, scale):
+        for start, (z, spare) in tiles(image, text, scale, spare=1):
             rows = slice(start, start + len(z))
             for result, (dim, adjust) in zip(results, sums, strict=True):
-                part = z if adjust is None else z.clone()
+                part = z
                 if adjust is not None:
+                    part = spare.copy_(z)
                     adjust(part, start)
+                largest = part.amax(dim, keepdim=True).clamp_(min=torch.finfo(z.dtype).min)  # z - largest is no NaN
+                total = torch.sub(part, largest, out=spare).exp_().sum(dim).log_() + largest.squeeze(dim)
                 if dim == 1:
-                    result[rows] = part.logsumexp(dim=1)
+                    result[rows] = total
                 else:
-                    torch.logaddexp(result, part.logsumexp(dim=0), out=result)
+                    torch.logaddexp(result, total, out=result)
         ctx.save_for_backward(image, text, scale, *results)
         ctx.sums = sums
         return tuple(results)
@@ -111,12 +119,12 @@ class _LogSumExp(torch.autograd.Function):
         # finite, so that a row or column of which all is left out gives exp(-inf) = 0
         results = [result.clamp(min=torch.finfo(result.dtype).min) for result in results]
         gradients = Gradients(image, text, scale)
-        for start, z in tiles(image, text, scale):
+        for start, (z, share, W) in tiles(image, text, scale, spare=2):
             rows = slice(start, start + len(z))
-            W = torch.zeros_like(z)
+            W.zero_()
             for result, grad, (dim, adjust) in zip(results, grads, ctx.sums, strict=True):
                 total, weight = (result[rows, None], grad[rows, None]) if dim == 1 else (result, grad)
-                share = z - total
+                torch.sub(z, total, out=share)
                 if adjust is not None:
                     adjust(share, start)
                 W.addcmul_(share.exp_(), weight)

@@ -87,7 +87,7 @@ def test_no_tile_is_larger_than_allowed_unless_a_row_is() -> None:
     image, text = random_pairs(10, 4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(similarity.TILE_BYTES, "cpu", 3 * 10 * 8 + 7)
-        shapes = [tuple(z.shape) for _, z in similarity.tiles(image, text, torch.tensor(1.0))]
+        shapes = [tuple(z.shape) for _, (z,) in similarity.tiles(image, text, torch.tensor(1.0))]
     assert shapes == [(3, 10), (3, 10), (3, 10), (1, 10)]
 
 
