@@ -22,7 +22,7 @@ def test_small_towers_take_their_size_and_give_unit_vectors(name: str) -> None:
     model = clip.build(config(name, name))
     size = int(name.rpartition("-")[2])
     assert model.inputs.image_size == size
-    image, text, scale = model(torch.randn(3, 3, size, size), torch.randint(1, 100, (3, 32)), START)
+    image, text, scale, _ = model(torch.randn(3, 3, size, size), torch.randint(1, 100, (3, 32)), START)
     assert image.shape == text.shape == (3, 128)
     assert torch.allclose(image.norm(dim=-1), torch.ones(3), atol=1e-5)
     assert torch.allclose(text.norm(dim=-1), torch.ones(3), atol=1e-5)
@@ -31,7 +31,7 @@ def test_small_towers_take_their_size_and_give_unit_vectors(name: str) -> None:
 
 def test_every_parameter_gets_a_gradient() -> None:
     model = clip.build(config("mini-48", "mini-48"))
-    image, text, scale = model(torch.randn(4, 3, 48, 48), torch.randint(1, 100, (4, 32)), START)
+    image, text, scale, _ = model(torch.randn(4, 3, 48, 48), torch.randint(1, 100, (4, 32)), START)
     (scale * (image @ text.T)).diagonal().sum().backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
@@ -94,7 +94,7 @@ def test_a_run_from_published_weights_is_rebuilt_with_their_activation_and_pixel
 def test_embeddings_are_of_unit_length_in_float32_when_towers_run_in_bf16() -> None:
     model = clip.build(config("mini-vit-48", "mini-vit-48"))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        image, text, _ = model(torch.randn(8, 3, 48, 48), torch.randint(1, 100, (8, 32)), START)
+        image, text, _, _ = model(torch.randn(8, 3, 48, 48), torch.randint(1, 100, (8, 32)), START)
     for embedding in (image, text):
         assert embedding.dtype == torch.float32
         assert torch.allclose(embedding.norm(dim=-1), torch.ones(8), atol=1e-6)

@@ -1,16 +1,15 @@
-"""The CLIP term against golden values, a double loop from the paper and closed forms."""
+"""The CLIP term against a double loop from the paper and closed forms."""
 
 import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from clipx import objectives
 from clipx.errors import UserError
 from clipx.types import Embeddings, Loss, Progress
-from tests.golden import GOLDEN
+from tests.clipx.objectives.pairs import random_pairs
 
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
@@ -24,24 +23,6 @@ def loss(image: Tensor, text: Tensor, tau: float, average: bool = True) -> Loss:
         label=torch.zeros(len(image), dtype=torch.int64),
     )
     return objectives.build({"clip": {"average": average}}, num_samples=len(image))(embeddings, {}, START)
-
-
-def random_pairs(B: int, E: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    image, text = torch.randn(2, B, E, generator=generator, dtype=torch.float64)
-    return F.normalize(image, dim=-1), F.normalize(text, dim=-1)
-
-
-def test_golden_loss_and_gradients() -> None:
-    image = torch.tensor(GOLDEN["image"], dtype=torch.float64, requires_grad=True)
-    text = torch.tensor(GOLDEN["text"], dtype=torch.float64, requires_grad=True)
-    golden = GOLDEN["objectives"]["clip"]
-    total = loss(image, text, golden["tau"]).total
-    total.backward()  # type: ignore[no-untyped-call]
-    assert image.grad is not None and text.grad is not None
-    assert abs(total.item() - golden["loss"]) < 1e-9
-    assert torch.allclose(image.grad, torch.tensor(golden["grad_image"], dtype=torch.float64), atol=1e-9, rtol=0)
-    assert torch.allclose(text.grad, torch.tensor(golden["grad_text"], dtype=torch.float64), atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("average", [True, False])
