@@ -37,35 +37,45 @@ demo: $(READY) ## train, evaluate and report in a few minutes on two cores; agai
 # Every arm and seed, then a report and the verdicts; called again, finished runs are skipped. DRY=1 lists the runs,
 # JOBS=N does N at a time, SET="key=value ..." changes settings of all.
 REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(SET)
+THEORY = $(BIN)/clipx theory
 mini = $(REPRODUCE) jobs=$(or $(JOBS),2) recipe=
 # a paper's training data lie where the user says: $(call folder,CC3M)
 folder = $(or $($(1)),$(error say where the data are: make $@ $(1)=FOLDER))
 
 reproduce-mini-clip-reg: $(READY) ## paper 1 on rendered scenes
+	$(THEORY) margin
 	$(mini)clip_reg_mini,margin_mini
 
 reproduce-mini-counting: $(READY) ## paper 2 on rendered scenes
+	$(THEORY) robust_g && $(THEORY) true_negatives
 	$(mini)counting_mini
 
 reproduce-mini-nuclr: $(READY) ## paper 3 on rendered scenes
+	$(THEORY) popularity
 	$(mini)nuclr_mini
 
 reproduce-mini-gap: $(READY) ## paper 4 on rendered scenes
+	$(THEORY) gap_flow
 	$(mini)gap_mini,gap_dynamics_mini,gap_init_mini
 
 reproduce-clip-reg: $(READY) ## paper 1 at its scale; CC3M=DIR MSCOCO=DIR
-	$(REPRODUCE) recipe=clip_reg_cc3m data.root=$(call folder,CC3M)
-	$(REPRODUCE) recipe=margin_mscoco data.root=$(call folder,MSCOCO)
+	$(THEORY) margin
+	$(BIN)/clipx report missing-objects $(call folder,MSCOCO)/annotations
+	$(REPRODUCE) recipe=clip_reg_cc3m data.root=$(call folder,CC3M); first=$$?; \
+	$(REPRODUCE) recipe=margin_mscoco data.root=$(call folder,MSCOCO) && exit $$first
 
 reproduce-counting: $(READY) ## paper 2 at its scale; DATACOMP=DIR
+	$(THEORY) robust_g && $(THEORY) true_negatives
 	$(REPRODUCE) recipe=counting_datacomp data.root=$(call folder,DATACOMP)
 
 reproduce-nuclr: $(READY) ## paper 3 at its scale; CC3M=DIR CC12M=DIR
-	$(REPRODUCE) recipe=nuclr_cc3m data.root=$(call folder,CC3M)
-	$(REPRODUCE) recipe=nuclr_cc12m data.root=$(call folder,CC12M)
+	$(THEORY) popularity
+	$(REPRODUCE) recipe=nuclr_cc3m data.root=$(call folder,CC3M); first=$$?; \
+	$(REPRODUCE) recipe=nuclr_cc12m data.root=$(call folder,CC12M) && exit $$first
 
 reproduce-gap: $(READY) ## paper 4 at its scale; MSCOCO=DIR
-	$(REPRODUCE) recipe=gap_mscoco data.root=$(call folder,MSCOCO)
+	$(THEORY) gap_flow
+	$(REPRODUCE) recipe=gap_mscoco,gap_dynamics_mscoco,gap_init_mscoco data.root=$(call folder,MSCOCO)
 
 validate-evaluation: $(READY) ## published weights against published numbers, on what is in ROOT (default data)
 	$(BIN)/python -m cli.validate root=$(or $(ROOT),data)

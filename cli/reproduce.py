@@ -1,17 +1,21 @@
 """`clipx reproduce`: every arm and seed of a recipe is trained and evaluated, then judged; restartable."""
 
 import os
+import signal
 import sys
 import time
+import traceback
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context, set_start_method
+from multiprocessing import active_children, get_context, set_start_method
 from pathlib import Path
 
 from cli.compose import compose_eval, compose_run, recipe
 from clipx import runs
 from clipx.config import RunConfig
 from clipx.errors import UserError
+
+SWITCH = {"true": True, "false": False, "1": True, "0": False}
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ def reproduce(arguments: list[str]) -> None:
     """
     plan = make_plan(arguments)
     configs = [compose_run(overrides) for overrides in plan.overrides]
+    if len({runs.directory(config) for config in configs}) < len(configs):
+        raise UserError("several runs would share a directory: leave name= out")
     if plan.dry:
         for config in configs:
             print(f"{runs.directory(config)}  {_state(config)}")
@@ -58,17 +64,21 @@ def make_plan(arguments: list[str]) -> Plan:
         key, equals, value = argument.partition("=")
         if equals and key in own:
             own[key] = value.strip("[]")
+        elif key in ("arm", "seed"):
+            raise UserError(f"{argument}: write {key}s=, which takes {'names' if key == 'arm' else 'how many'}")
         elif not argument.startswith("--config-dir="):  # read where recipes are looked for
             settings.append(argument)
     if not own["recipe"]:
         raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")
+    if own["dry"].lower() not in SWITCH:
+        raise UserError(f"dry={own['dry']} must be true or false")
     names = own["recipe"].split(",")
     overrides = [one for name in names for one in _of_recipe(name, own["arms"], own["seeds"], settings)]
     folder = next((s.removeprefix("runs=") for s in settings if s.startswith("runs=")), "runs")
     return Plan(
         overrides=overrides,
         jobs=_count("jobs", own["jobs"]),
-        dry=own["dry"].lower() in ("1", "true", "yes"),
+        dry=SWITCH[own["dry"].lower()],
         out=Path(own["out"] or f"{folder}/{'+'.join(names)}-report"),
     )
 
@@ -76,6 +86,11 @@ def make_plan(arguments: list[str]) -> Plan:
 def _of_recipe(name: str, chosen: str, seeds: str, settings: list[str]) -> list[list[str]]:
     found = recipe(name)
     arms = chosen.split(",") if chosen else list(found.arms)
+    for arm in arms:
+        for override in found.arms.get(arm, []):
+            key = override.partition("=")[0].lstrip("+~")
+            if any(s.partition("=")[0].lstrip("+~") == key for s in settings):
+                raise UserError(f"{key}= is what arm={arm} of recipe={name} sets: give it to `clipx train` instead")
     count = _count("seeds", seeds) if seeds else found.seeds
     by_arm = [[f"arm={arm}"] for arm in arms] or [[]]
     return [[f"recipe={name}", *arm, f"seed={seed}", *settings] for seed in range(count) for arm in by_arm]
@@ -88,9 +103,14 @@ def _count(key: str, value: str) -> int:
 
 
 def _state(config: RunConfig) -> str:
+    """How long the run is and how far it has come."""
     length = f"{config.train.samples} samples" if config.train.samples is not None else f"{config.train.epochs} epochs"
-    evaluated = (runs.directory(config) / "results.jsonl").exists()
-    return f"{length}, {config.train.batch_size} a step{', evaluated' if evaluated else ''}"
+    run = runs.directory(config)
+    begun = sorted((run / "checkpoints").glob("step_*"))
+    reached = f"at {begun[-1].name}" if begun else "new"
+    if (run / "results.jsonl").exists():
+        reached = "evaluated"
+    return f"{length}, {config.train.batch_size} a step, {reached}"
 
 
 def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:
@@ -99,25 +119,32 @@ def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // plan.jobs)))  # inherited by the pool's processes
     failures: list[str] = []
     start = time.monotonic()
-    with ProcessPoolExecutor(plan.jobs, mp_context=get_context("spawn"), initializer=_fork_loaders) as pool:
+    with ProcessPoolExecutor(plan.jobs, mp_context=get_context("spawn"), initializer=_prepare) as pool:
         waiting: dict[Future[str], RunConfig] = {
             pool.submit(run_one, overrides): config for overrides, config in zip(plan.overrides, configs, strict=True)
         }
-        for number, future in enumerate(as_completed(waiting), start=1):
-            name = runs.directory(waiting[future])
-            try:
-                said = future.result()
-            except UserError as error:
-                said = f"failed: {error}"
-                failures.append(f"{name}: {error}")
-            left = (time.monotonic() - start) / number * (len(configs) - number)
-            print(f"{number}/{len(configs)} {name} {said}, about {left / 60:.0f} min left", file=sys.stderr, flush=True)
+        try:
+            for number, future in enumerate(as_completed(waiting), start=1):
+                name = runs.directory(waiting[future])
+                try:
+                    said = future.result()
+                except Exception as error:  # whatever it is, the other runs go on
+                    said = f"failed: {' '.join(str(error).split()) or type(error).__name__}"
+                    failures.append(f"{name} {said}")
+                left = (time.monotonic() - start) / number * (len(configs) - number) / 60
+                print(f"{number}/{len(configs)} {name} {said}, about {left:.0f} min left", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in active_children():
+                child.terminate()
+            raise
     return failures
 
 
-def _fork_loaders() -> None:
-    """A spawned process spawns its loaders too, and each of those would import torch again."""
+def _prepare() -> None:
+    """In each process of the pool. A spawned process would spawn its loaders, and each of those import torch again."""
     set_start_method("fork", force=True)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends this process
 
 
 def run_one(overrides: list[str]) -> str:
@@ -129,11 +156,16 @@ def run_one(overrides: list[str]) -> str:
     run = runs.directory(config)
     run.mkdir(parents=True, exist_ok=True)
     with (run / "output.log").open("a") as output:
-        sys.stdout.flush(), sys.stderr.flush()
-        os.dup2(output.fileno(), 1), os.dup2(output.fileno(), 2)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(output.fileno(), stream.fileno())
     start = time.monotonic()
-    train(config)
-    trained = time.monotonic()
-    if config.data.evaluation:
-        evaluate(compose_eval([f"checkpoint={run}"]))
+    try:
+        train(config)
+        trained = time.monotonic()
+        if config.data.evaluation:
+            evaluate(compose_eval([f"checkpoint={run}"]))
+    except Exception:
+        traceback.print_exc()
+        raise
     return f"trained {trained - start:.0f} s, evaluated {time.monotonic() - trained:.0f} s"

@@ -18,6 +18,7 @@ import torch
 from torch import Generator, Tensor
 
 from clipx.config import MixingConfig
+from clipx.errors import UserError
 from clipx.tables import lookup
 from clipx.types import Embeddings
 
@@ -49,11 +50,15 @@ def build(config: MixingConfig, seed: int) -> Mixing:
     """The mixing of a run.
 
     Raises:
-        UserError: unknown mixing.kind.
+        UserError: unknown mixing.kind, or one that would never mix.
     """
     mask = lookup(MASKS, config.kind, "mixing.kind")
     if mask is None:
         return lambda embeddings, step: embeddings
+    if not config.probability:
+        raise UserError(
+            f"mixing.kind={config.kind} never mixes with mixing.probability=0; allowed: above 0, up to 1"
+        )
 
     def mix(embeddings: Embeddings, step: int) -> Embeddings:
         generator = _generator(seed, step)

@@ -63,7 +63,9 @@ class Objective:
     def __call__(self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress) -> Loss:
         """Loss over the global batch: total = sum of weight * term."""
         embeddings = at_least_float32(embeddings)
-        total = torch.zeros((), dtype=embeddings.image.dtype, device=embeddings.image.device)
+        total = 0 * embeddings.scale  # terms without a temperature give it zeros, so that DDP finds every parameter
+        if embeddings.bias is not None:
+            total = total + 0 * embeddings.bias
         values: dict[str, Tensor] = {}
         new_rows: dict[str, Tensor] = {}
         for name, term in self.terms.items():

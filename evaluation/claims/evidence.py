@@ -36,22 +36,38 @@ def gather(runs: list[Run], paths: list[Path]) -> Evidence:
     Raises:
         UserError: a claims.json is damaged.
     """
-    candidates: dict[tuple[str, str, int], list[Run]] = {}
+    experiments: dict[str, dict[str, list[Run]]] = {}  # recipe -> what was overridden in all its runs -> runs
     for run in runs:
-        recipe, arm = str(run.config.get("recipe") or ""), str(run.config.get("arm") or "")
-        candidates.setdefault((recipe, arm, run.seed), []).append(run)
+        experiments.setdefault(_recipe(run), {}).setdefault(_overridden(run), []).append(run)
     found: dict[str, dict[str, Seeds]] = {}
     left_out = []
-    for (recipe, arm, seed), same in candidates.items():
-        # a run with further overrides has another name: it is not what the recipe says
-        usual = "-".join(filter(None, (recipe, arm)))
-        chosen = [run for run in same if run.name == usual] or same
-        if len(chosen) == 1:
-            found.setdefault(recipe, {}).setdefault(arm, {})[seed] = chosen[0]
-        elif recipe in RECIPES:
-            folders = ", ".join(str(run.path) for run in chosen)
-            left_out.append(f"left out, as all are recipe={recipe} arm={arm or '-'} seed={seed}: {folders}")
+    for recipe, by_settings in experiments.items():
+        # runs with further overrides are not what the recipe says, and comparable among themselves only
+        chosen = "" if "" in by_settings or len(by_settings) > 1 else next(iter(by_settings))
+        for settings, same in by_settings.items():
+            for run in same if settings == chosen else ():
+                seeds = found.setdefault(recipe, {}).setdefault(str(run.config.get("arm") or ""), {})
+                if seeds.setdefault(run.seed, run) is not run and recipe in RECIPES:
+                    left_out.append(f"left out, the same run as {seeds[run.seed].path}: {run.path}")
+            if settings != chosen and recipe in RECIPES:
+                left_out.append(
+                    f"left out, recipe={recipe} with other settings: {_some([str(run.path) for run in same])}"
+                )
     return Evidence(found, _stated(paths), left_out, _missing_objects(paths))
+
+
+def _recipe(run: Run) -> str:
+    return str(run.config.get("recipe") or "")
+
+
+def _overridden(run: Run) -> str:
+    """What the run's name has behind RECIPE-ARM; the whole name where it was given by hand."""
+    usual = "-".join(filter(None, (_recipe(run), str(run.config.get("arm") or ""))))
+    return run.name.removeprefix(usual)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _files(paths: list[Path], name: str) -> list[Path]:

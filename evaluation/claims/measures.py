@@ -26,8 +26,10 @@ class Score:
         found: dict[str, dict[str, dict[str, float]]] = {}  # data set -> split -> metric -> value
         for row in run.results:  # of repeated evaluations the last one counts
             if row.task == self.task and row.metric in self.metrics and self._takes(row):
-                of_split = found.setdefault(plain(row.dataset), {}).setdefault(row.split, {})
-                of_split[row.metric] = row.value - (row.chance or 0.0) if self.above_chance else row.value
+                chance = row.chance if self.above_chance else 0.0
+                if chance is not None:
+                    of_split = found.setdefault(plain(row.dataset), {}).setdefault(row.split, {})
+                    of_split[row.metric] = row.value - chance
         chosen = {f"{self.task} {dataset}": _usual(of_splits) for dataset, of_splits in found.items()}
         return {
             dataset: math.fsum(values.values()) / len(values)

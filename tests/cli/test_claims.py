@@ -41,9 +41,24 @@ def test_runs_that_cannot_be_told_apart_do_not_count_and_are_named(tmp_path: Pat
     twins = [replace(run("clip_reg_mini", "clip", 0, {}), name=name, path=tmp_path / name) for name in "ab"]
     found = gather(twins, [])
     assert found.runs == {}
-    assert found.left_out == [
-        f"left out, as all are recipe=clip_reg_mini arm=clip seed=0: {tmp_path / 'a'}, {tmp_path / 'b'}"
-    ]
+    assert found.left_out == [f"left out, recipe=clip_reg_mini with other settings: {tmp_path / name}" for name in "ab"]
+
+
+def test_arms_with_different_settings_are_not_compared(tmp_path: Path) -> None:
+    usual = [run("clip_reg_mini", "clip", seed, {}) for seed in range(3)]
+    longer = [run("clip_reg_mini", "clip_reg", seed, {}) for seed in range(3)]
+    longer = [replace(one, name=f"{one.name}-train.samples_99", path=tmp_path / str(one.seed)) for one in longer]
+    found = gather(usual + longer, [])
+    assert list(found.runs["clip_reg_mini"]) == ["clip"]
+    assert len(found.left_out) == 1 and "with other settings" in found.left_out[0]
+    both = [replace(one, name=f"{one.name}-train.samples_99") for one in usual]
+    assert set(gather(both + longer, []).runs["clip_reg_mini"]) == {"clip", "clip_reg"}
+
+
+def test_a_copy_of_a_run_is_named(tmp_path: Path) -> None:
+    one = run("clip_reg_mini", "clip", 0, {})
+    found = gather([one, replace(one, path=tmp_path)], [])
+    assert found.left_out == [f"left out, the same run as {one.path}: {tmp_path}"]
 
 
 def test_what_programs_state_is_read_and_damage_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

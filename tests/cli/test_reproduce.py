@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.reproduce import make_plan
+from cli.compose import compose_run
+from cli.reproduce import _run_all, make_plan, reproduce
 from clipx.errors import UserError
 from tests.cli.test_compose import clipx
 from tests.clipx.folder import write_shards
@@ -44,6 +45,10 @@ def test_several_recipes_are_one_experiment() -> None:
         (["recipe=gap_mni"], "did you mean 'gap_mini'"),
         (["recipe=gap_mini", "seeds=none"], "seeds=none must be a whole number, 1 or more"),
         (["recipe=gap_mini", "jobs=0"], "jobs=0 must be a whole number, 1 or more"),
+        (["recipe=gap_mini", "dry=ture"], "dry=ture must be true or false"),
+        (["recipe=gap_mini", "arm=base"], "arm=base: write arms=, which takes names"),
+        (["recipe=gap_mini", "seed=1"], "seed=1: write seeds=, which takes how many"),
+        (["recipe=gap_mini", "temperature.tau=0.05"], "temperature.tau= is what arm=flt_1e-2 of recipe=gap_mini sets"),
     ],
 )
 def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> None:
@@ -73,6 +78,25 @@ def test_all_runs_are_trained_evaluated_reported_and_not_done_twice(tmp_path: Pa
     assert {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs} == before
 
 
+def test_runs_that_would_share_a_directory_are_refused() -> None:
+    with pytest.raises(UserError, match="several runs would share a directory: leave name= out"):
+        reproduce(["recipe=gap_mini", "name=mine", "dry=true"])
+
+
+def broken(overrides: list[str]) -> str:
+    if "arm=base" in overrides:
+        raise RuntimeError("a fault of ours")
+    return "trained"
+
+
+def test_a_fault_of_ours_ends_its_run_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = make_plan(["recipe=gap_mini", "arms=base,slrt", "seeds=1"])
+    configs = [compose_run(overrides) for overrides in plan.overrides]
+    monkeypatch.setattr("cli.reproduce.run_one", broken)
+    assert _run_all(plan, configs) == ["runs/gap_mini-base/s0 failed: a fault of ours"]
+    assert "2/2" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_failed_run_is_named_and_the_others_are_done(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=32)
@@ -81,5 +105,5 @@ def test_a_failed_run_is_named_and_the_others_are_done(tmp_path: Path) -> None:
     (tmp_path / "recipes" / "two.yaml").write_text(broken)
     done = clipx("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path)
     assert done.returncode == 2
-    assert "1 of 2 runs failed: runs/two-hot/s0: temperature.tau=0.001 starts out of" in done.stderr
+    assert "1 of 2 runs failed: runs/two-hot/s0 failed: temperature.tau=0.001 starts out of" in done.stderr
     assert (tmp_path / "runs" / "two-plain" / "s0" / "results.jsonl").exists()

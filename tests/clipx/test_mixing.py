@@ -54,7 +54,7 @@ def test_soft_draws_its_share_uniformly_for_each_entry() -> None:
     assert (share - uniform).abs().max() < 1.63 / len(share) ** 0.5  # Kolmogorov-Smirnov at 1%
 
 
-@pytest.mark.parametrize("probability", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("probability", [0.1, 0.5])
 def test_the_share_of_steps_that_mix_is_p(probability: float) -> None:
     mix, given = mixing.build(MixingConfig(kind="soft", probability=probability), 0), embeddings()
     share = sum(mix(given, step) is not given for step in range(1000)) / 1000
@@ -89,6 +89,11 @@ def test_gradients_flow_to_where_the_entries_came_from() -> None:
 def test_none_hands_the_embeddings_through() -> None:
     given, out = mixed("none", 1.0)
     assert out is given
+
+
+def test_a_kind_without_a_probability_is_refused() -> None:
+    with pytest.raises(UserError, match=r"mixing.kind=hard never mixes with mixing.probability=0"):
+        mixing.build(MixingConfig(kind="hard"), 0)
 
 
 def test_an_unknown_kind_is_named() -> None:
