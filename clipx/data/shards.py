@@ -145,10 +145,10 @@ def shard_paths(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UserError(f"no folder {folder}: give the folder that holds the .tar shards")
     # not glob, for which a folder that may not be read is an empty one
-    paths = sorted(Path(entry.path) for entry in os.scandir(folder) if entry.name.endswith(".tar"))
-    if not paths:
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".tar"))
+    if not names:
         raise UserError(f"{folder} holds no .tar shards")
-    return paths
+    return [folder / name for name in names]
 
 
 def _shared(rows: Rows, index: Index, extensions: tuple[str, ...]) -> Rows:
