@@ -69,6 +69,11 @@ class Shards:
         """`00003.tar:000123`, for messages."""
         return self.index.where(self._row(index))
 
+    def of_shard(self, number: int) -> range:
+        """The samples of a shard."""
+        rows = self.index.starts[number : number + 2]
+        return range(*(rows if self._rows is None else np.searchsorted(self._rows, rows)).tolist())
+
     def has(self, index: int, column: str) -> bool:
         """Whether the sample has a member of this column."""
         return bool(self.index.arrays[f"{column}_block"][self._row(index)] != ABSENT)
