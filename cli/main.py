@@ -216,7 +216,8 @@ def main() -> None:
         else:
             command(arguments)
 
-    sys.exit(guarded(run))
+    if code := guarded(run):
+        sys.exit(code)
 
 
 if __name__ == "__main__":
