@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from itertools import islice
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -23,18 +22,15 @@ class Meter:
 
     def wait(self, batches: Iterator[T]) -> Iterator[T]:
         """The same batches, with the time between asking for one and getting it added up."""
-        asked = time.perf_counter()
-        for batch in islice(batches, 1):
-            self.start = time.perf_counter()
-            self.first = self.start - asked
+        started, asked = False, time.perf_counter()
+        for batch in batches:
+            now = time.perf_counter()
+            if started:
+                self.waited += now - asked
+            else:
+                started, self.start, self.first = True, now, now - asked
             yield batch
-        while True:
             asked = time.perf_counter()
-            batch = next(batches, None)
-            self.waited += time.perf_counter() - asked
-            if batch is None:
-                return
-            yield batch
 
     def read(self) -> dict[str, float]:
         """`images_per_s` and `data_wait` since the last call; in the first one also `first_batch_s`."""

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from clipx import meter
 from clipx.meter import Meter
 
 
 def test_the_loaders_start_is_no_wait_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(meter.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
     def batches() -> Iterator[int]:
         now[0] += 5  # workers start
