@@ -3,8 +3,10 @@
 import random
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
+from cli.arguments import flag, one_folder, split
+from cli.data_get import make, pull
+from cli.data_verify import text_column, verify
 from clipx.data import index as indices
 from clipx.data.images import BadSample
 from clipx.data.index import COLUMNS
@@ -30,11 +32,11 @@ def data(arguments: list[str]) -> None:
 
 def index(arguments: list[str]) -> None:
     """FOLDER: writes FOLDER/clipx_index and report.txt in it."""
-    folder = _folder(arguments, "index")
+    places, _ = split(arguments, {}, "data index")
+    folder = one_folder(places, "data index")
     found = indices.open_index(folder, shard_paths(folder))
     place = indices.publish(found, folder)
-    needed = next((c for c in ("txt", "json", "cls") if (found.arrays[f"{c}_block"] != indices.ABSENT).any()), "txt")
-    problems = [*Shards(folder, found, ("image", needed)).problems]
+    problems = [*Shards(folder, found, ("image", text_column(found))).problems]
     problems += [f"{found.where(int(row))} has a key that was there before" for row in found.duplicates()]
     for shard in found.shards:
         problems += [f"{shard.name}: {n} members .{extension}, not used" for extension, n in shard.others.items()]
@@ -49,14 +51,11 @@ def index(arguments: list[str]) -> None:
 
 def keywords(arguments: list[str]) -> None:
     """FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true|false]: how many captions have which label."""
-    settings = dict(a.split("=", 1) for a in arguments[1:] if "=" in a)
     known = {"keywords": "numbers", "captions": "first", "digits": "false"}
-    for key in settings:
-        lookup(known, key, "data keywords")
-    settings = known | settings
-    digits = lookup({"true": True, "false": False}, settings["digits"], "digits")
+    places, settings = split(arguments, known, "data keywords")
+    digits = flag(settings["digits"], "digits")
     label = Keywords(settings["keywords"].split(","), digits)
-    pairs = ShardPairs(_folder(arguments[:1], "keywords"), settings["captions"], block=0)
+    pairs = ShardPairs(one_folder(places, "data keywords"), settings["captions"], block=0)
     counts: Counter[int] = Counter()
     for i in range(len(pairs)):
         try:
@@ -69,10 +68,10 @@ def keywords(arguments: list[str]) -> None:
         print(f"  {word:12s} {n:10,d}  {n / len(pairs):7.2%}")
 
 
-def _folder(arguments: list[str], command: str) -> Path:
-    if len(arguments) != 1 or "=" in arguments[0]:
-        raise UserError(f"clipx data {command} needs the folder of the shards")
-    return Path(arguments[0])
-
-
-COMMANDS: dict[str, Callable[[list[str]], None]] = {"index": index, "keywords": keywords}
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "index": index,
+    "keywords": keywords,
+    "verify": verify,
+    "make": make,
+    "pull": pull,
+}

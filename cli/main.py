@@ -1,6 +1,8 @@
 """The `clipx` command: finds the subcommand, turns the user's mistakes into one line and exit code 2."""
 
 import os
+import select
+import signal
 import sys
 from collections.abc import Callable
 
@@ -19,7 +21,8 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip
   clipx ls recipes|terms|towers|data|tasks|claims|theory   what there is
   clipx theory [NAME] [key=value ...]        the papers' toy problems, exact, with verdicts and figures
-  clipx data index|keywords FOLDER           index shards; how many captions have which keyword
+  clipx data index|verify|keywords FOLDER    index shards; read all samples once; count labels of captions
+  clipx data make|pull NAME                  training data by img2dataset; evaluation sets
   clipx check recipe=NAME [key=value ...]    build it and do one step on generated pairs
 
   clipx COMMAND --help                       more about one command
@@ -129,10 +132,16 @@ def export(arguments: list[str]) -> None:
 
 
 def data(arguments: list[str]) -> None:
-    """clipx data index FOLDER | keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]
+    """clipx data index FOLDER | verify FOLDER | keywords FOLDER | make NAME | pull NAME
 
-    index: writes FOLDER/clipx_index, which training uses; sample ids stay when shards are added and it is called
-    again. keywords: label counts of the captions.
+    index FOLDER: writes FOLDER/clipx_index, which training uses; sample ids stay when shards are added and it is
+    called again.
+    verify FOLDER [captions=first|random] [max_bad_rate=0.05] [workers=N] [out=DIR]: decodes every sample once;
+    verify.json and verify.txt name the damaged ones; exit code 2 above the rate.
+    keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]: label counts of the captions.
+    make cc3m|cc12m|datacomp_small urls=LIST root=DIR [size=PIXELS] [processes=N] [threads=64] [dry=true]: shards by
+    img2dataset from the published list; dry=true prints its command line.
+    pull NAME root=DIR: downloads an evaluation set to where `clipx eval` looks for it.
     """
     from cli.data import data as start
 
@@ -156,6 +165,11 @@ def guarded(call: Callable[[], None]) -> int:
     """The exit code: 0 done, 2 the user's input is wrong; a fault of ours keeps its traceback (exit code 1)."""
     try:
         call()
+        sys.stdout.flush()  # not at the interpreter's end, where a failure would be printed
+    except BrokenPipeError:
+        if not _reader_left():
+            raise  # of a process of ours
+        return 128 + signal.SIGPIPE
     except UserError as error:
         print(f"clipx: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -170,15 +184,22 @@ def guarded(call: Callable[[], None]) -> int:
     return 0
 
 
+def _reader_left() -> bool:
+    """Whether nobody reads what is printed, as after `clipx ... | head`; then nothing more is."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)  # 0: errors only
+    if not any(event & select.POLLERR for _, event in output.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
+
+
 def main() -> None:
     """Console script."""
     # OpenMP threads that spin while they wait take the cores from the loader's workers: with as many workers
     # as cores a step took up to ten times as long. Read when torch is loaded, so it stands before any import.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     name, *arguments = sys.argv[1:] or ["--help"]
-    if name in ("-h", "--help", "help"):
-        print(HELP, end="")
-        return
     if name in ("-sc", "--shell-completion"):
         from cli.compose import complete
 
@@ -186,13 +207,17 @@ def main() -> None:
         return
 
     def run() -> None:
+        if name in ("-h", "--help", "help"):
+            print(HELP, end="")
+            return
         command = lookup(COMMANDS, name, "command")
         if {"-h", "--help"} & set(arguments):
             print("\n".join(line.strip() for line in (command.__doc__ or "").splitlines()).rstrip())
         else:
             command(arguments)
 
-    sys.exit(guarded(run))
+    if code := guarded(run):
+        sys.exit(code)
 
 
 if __name__ == "__main__":

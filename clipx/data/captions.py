@@ -24,13 +24,18 @@ def from_json(data: bytes, generator: random.Random) -> str:
     Raises:
         BadSample: there is no list of texts under that name, or the drawn one is empty.
     """
+    return checked(generator.choice(all_from_json(data)))
+
+
+def all_from_json(data: bytes) -> list[str]:
+    """All "captions" of a .json member. Raises BadSample where there is no list of texts under that name."""
     try:
         captions = json.loads(data)["captions"]
     except (ValueError, KeyError, TypeError) as error:
         raise BadSample(f'.json has no "captions" ({type(error).__name__}: {error})') from error
     if not isinstance(captions, list) or not captions or not all(isinstance(c, str) for c in captions):
         raise BadSample('"captions" in its .json is no list of texts')
-    return checked(generator.choice(captions))
+    return captions
 
 
 def checked(caption: str) -> str:

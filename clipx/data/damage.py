@@ -21,7 +21,7 @@ class BadSamples:
         self.seen += total
         self.bad += len(damage)
         self.names.update(dict.fromkeys(damage))
-        if damage and self.seen >= self.enough:
+        if self.seen >= self.enough and self.bad > self.limit * self.seen:
             refuse_above(self.limit, self.bad, self.seen, list(self.names))
 
 

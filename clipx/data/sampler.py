@@ -4,7 +4,7 @@ Everything is a function of (seed, epoch, step), so that any number of workers g
 run resumes at the exact next sample.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,29 +16,29 @@ from clipx.errors import UserError
 from clipx.types import Progress
 
 Index = tuple[int, int]  # epoch, sample id
-
-
 MIXED = 256  # blocks
+PIECE = 2**20  # samples, about, of a piece of an order of single samples
+
+Ids = NDArray[np.int32]
+Pieces = tuple[NDArray[np.int64], Callable[[int], Ids]]  # places at which they start, ids of one before it is mixed
 
 
 class Order:
-    """The order of an epoch: an exact permutation, made piece by piece where it is one of blocks.
+    """The order of an epoch: an exact permutation, whose pieces are mixed when they are reached.
 
     Blocks of `block` neighbouring ids are drawn in random order and the samples of each MIXED blocks are mixed,
     so that MIXED runs of the disk are being read at a time. 0 mixes all samples.
     """
 
     def __init__(self, num_samples: int, seed: int, epoch: int, block: int) -> None:
-        self.num_samples = num_samples
-        self.block = block or num_samples
         self.seed = [seed, epoch]
-        self.blocks = np.random.Generator(np.random.PCG64(self.seed)).permutation(-(-num_samples // self.block))
-        lengths = np.minimum(num_samples - self.blocks * self.block, self.block)  # the last block may be shorter
-        ends = np.cumsum(lengths)
-        self.starts: NDArray[np.int64] = np.concatenate([[0], ends[MIXED - 1 : -1 : MIXED]])  # of the mixed pieces
-        self._made: dict[int, NDArray[np.int32]] = {}
+        generator = np.random.Generator(np.random.PCG64(self.seed))
+        self.starts, self._unmixed = (
+            _by_blocks(num_samples, block, generator) if block else _by_samples(num_samples, generator)
+        )
+        self._made: dict[int, Ids] = {}
 
-    def ids(self, begin: int, end: int) -> NDArray[np.int32]:
+    def ids(self, begin: int, end: int) -> Ids:
         """The ids at places begin..end-1 of the epoch."""
         first, last = np.searchsorted(self.starts, [begin, end - 1], side="right").tolist()
         self._made = {k: self._made[k] if k in self._made else self._piece(k) for k in range(first - 1, last)}
@@ -46,12 +46,37 @@ class Order:
         offset = self.starts[first - 1]
         return joined[begin - offset : end - offset]
 
-    def _piece(self, number: int) -> NDArray[np.int32]:
-        begins = self.blocks[number * MIXED : (number + 1) * MIXED] * self.block
-        runs = [np.arange(b, min(b + self.block, self.num_samples), dtype=np.int32) for b in begins.tolist()]
-        ids = np.concatenate(runs)
+    def _piece(self, number: int) -> Ids:
+        ids = self._unmixed(number)
         np.random.Generator(np.random.PCG64([*self.seed, 1 + number])).shuffle(ids)
         return ids
+
+
+def _by_samples(num_samples: int, generator: np.random.Generator) -> Pieces:
+    """Every sample goes to a random piece. With the pieces mixed, all permutations are equally likely.
+
+    Much faster than to shuffle all at once, as a piece fits into the processor's cache (Rao 1961, Sandelius 1962).
+    """
+    count = -(-num_samples // PIECE)
+    drawn = (
+        generator.integers(count, size=num_samples, dtype=np.uint16) if count > 1 else np.zeros(num_samples, np.uint16)
+    )
+    ids = np.argsort(drawn, kind="stable").astype(np.int32)  # of 16 bits: a radix sort
+    starts = np.concatenate([[0], np.cumsum(np.bincount(drawn, minlength=count))])
+    return starts[:-1], lambda number: ids[starts[number] : starts[number + 1]].copy()
+
+
+def _by_blocks(num_samples: int, block: int, generator: np.random.Generator) -> Pieces:
+    """A piece is MIXED blocks, drawn at random."""
+    blocks = generator.permutation(-(-num_samples // block))
+    lengths = np.minimum(num_samples - blocks * block, block)  # the last block may be shorter
+    starts = np.concatenate([[0], np.cumsum(lengths)[MIXED - 1 : -1 : MIXED]])
+
+    def unmixed(number: int) -> Ids:
+        begins = (blocks[number * MIXED : (number + 1) * MIXED] * block).tolist()
+        return np.concatenate([np.arange(b, min(b + block, num_samples), dtype=np.int32) for b in begins])
+
+    return starts, unmixed
 
 
 def split(num_samples: int, held_out: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

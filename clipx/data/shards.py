@@ -69,6 +69,11 @@ class Shards:
         """`00003.tar:000123`, for messages."""
         return self.index.where(self._row(index))
 
+    def of_shard(self, number: int) -> range:
+        """The samples of a shard."""
+        rows = self.index.starts[number : number + 2]
+        return range(*(rows if self._rows is None else np.searchsorted(self._rows, rows)).tolist())
+
     def has(self, index: int, column: str) -> bool:
         """Whether the sample has a member of this column."""
         return bool(self.index.arrays[f"{column}_block"][self._row(index)] != ABSENT)
@@ -145,10 +150,10 @@ def shard_paths(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UserError(f"no folder {folder}: give the folder that holds the .tar shards")
     # not glob, for which a folder that may not be read is an empty one
-    paths = sorted(Path(entry.path) for entry in os.scandir(folder) if entry.name.endswith(".tar"))
-    if not paths:
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".tar"))
+    if not names:
         raise UserError(f"{folder} holds no .tar shards")
-    return paths
+    return [folder / name for name in names]
 
 
 def _shared(rows: Rows, index: Index, extensions: tuple[str, ...]) -> Rows:

@@ -1,12 +1,13 @@
 """The main job: train, evaluate, report, on shards written by the test and on real photographs."""
 
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from tests.cli.test_compose import clipx, tiny
-from tests.clipx.folder import write_shards
+from tests.clipx.folder import add, jpeg, write_shards
 
 
 @pytest.mark.slow
@@ -40,6 +41,27 @@ def test_a_checkpoint_damaged_on_disk_is_named_by_eval(tmp_path: Path) -> None:
     done = clipx("eval", "checkpoint=runs/e2e/s0", "datasets=[captions:shards/train]", cwd=tmp_path)
     assert done.returncode == 2
     assert "model.safetensors is damaged or was changed" in done.stderr
+
+
+@pytest.mark.slow
+def test_too_much_damage_ends_a_run_with_exit_code_2_and_the_list(tmp_path: Path) -> None:
+    """Images that only decoding shows to be damaged, so the run starts; a little of it is only named."""
+    folder = write_shards(tmp_path / "shards" / "train", samples=60)
+    with tarfile.open(folder / "damaged.tar", "w") as shard:
+        for i in range(4):
+            add(shard, f"torn{i}.jpg", jpeg("red")[:400])
+            add(shard, f"torn{i}.txt", b"a caption")
+    arguments = [*tiny(tmp_path / "shards"), "train.samples=64", "log.every=1"]
+    done = clipx("train", *arguments, "data.max_bad_rate=0.1", "name=some", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {f"damaged.tar:torn{i}: damaged image" in done.stderr for i in range(4)} == {True}
+    rows = [json.loads(r) for r in (tmp_path / "runs/some/s0/log.jsonl").read_text().splitlines()]
+    assert (rows[-1]["step"], rows[-1]["bad"]) == (8, 4)
+    done = clipx("train", *arguments, "data.max_bad_rate=0.05", "name=much", cwd=tmp_path)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("clipx: 4 of 64 samples are bad, more than data.max_bad_rate=0.05: damaged.tar:torn")
+    assert all(f"torn{i}" in last for i in range(4))
 
 
 @pytest.mark.slow

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from clipx.config import DataConfig, TrainConfig
+from clipx.data.damage import BadSamples
 from clipx.data.loader import Loader
 from clipx.data.sampler import Sampler
 from clipx.data.sources import open_pairs
@@ -16,6 +18,7 @@ from clipx.errors import UserError
 from clipx.types import Batch, Inputs
 from tests.clipx.data.test_images import png_header
 from tests.clipx.folder import add, jpeg, write_shards
+from tests.gloo import Gloo
 
 INPUTS = Inputs(16, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
 BATCH = 8
@@ -43,6 +46,14 @@ def content(batches: list[Batch]) -> list[tuple[list[int], bytes, bytes]]:
     return [(b.sample_id.tolist(), b.text.numpy().tobytes(), b.image.numpy().tobytes()) for b in batches]
 
 
+def joined(ranks: list[list[Batch]]) -> list[Batch]:
+    """Global batches of two ranks' parts."""
+    return [
+        Batch(*(torch.cat([getattr(a, k), getattr(b, k)]) for k in ("sample_id", "image", "text", "label")))
+        for a, b in zip(*ranks, strict=True)
+    ]
+
+
 @pytest.mark.parametrize("block", [0, 4])
 def test_three_epochs_are_the_same_for_any_ranks_and_workers(tmp_path: Path, block: int) -> None:
     write_shards(tmp_path / "train", samples=50)
@@ -53,11 +64,17 @@ def test_three_epochs_are_the_same_for_any_ranks_and_workers(tmp_path: Path, blo
         assert len(set(ids)) == 48
     assert content(loaded(settings(tmp_path, 2, block=block), epochs=3)) == content(alone)
     ranks = [loaded(settings(tmp_path, 2, block=block), epochs=3, rank=rank, world=2) for rank in range(2)]
-    together = [
-        Batch(*(torch.cat([getattr(a, k), getattr(b, k)]) for k in ("sample_id", "image", "text", "label")))
-        for a, b in zip(*ranks, strict=True)
-    ]
-    assert content(together) == content(alone)
+    assert content(joined(ranks)) == content(alone)
+
+
+def on_a_rank(config: DataConfig) -> list[Batch]:
+    return loaded(config, 3, dist.get_rank(), dist.get_world_size())
+
+
+def test_two_processes_with_two_workers_each_load_what_one_loads(tmp_path: Path, gloo: Gloo) -> None:
+    write_shards(tmp_path / "train", samples=50)
+    ranks = gloo.run(2, on_a_rank, settings(tmp_path, 2))
+    assert content(joined(ranks)) == content(loaded(settings(tmp_path), epochs=3))
 
 
 def test_any_stop_resumes_in_the_identical_rest(tmp_path: Path) -> None:
@@ -119,3 +136,10 @@ def test_damage_above_the_rate_ends_the_run_with_the_list(tmp_path: Path) -> Non
     config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=0, max_bad_rate=0.01)
     with pytest.raises(UserError, match=r"samples are bad, more than data.max_bad_rate=0.01: .*cut.tar"):
         loaded(config, epochs=1)
+
+
+def test_damage_is_judged_when_enough_was_seen_not_only_when_more_is_met() -> None:
+    bad = BadSamples(limit=0.1, enough=20)
+    bad.count(10, ["a: torn", "b: torn", "c: torn"])
+    with pytest.raises(UserError, match="3 of 20 samples are bad"):
+        bad.count(10, [])

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clipx.config import TrainConfig
+from clipx.data import sampler
 from clipx.data.sampler import MIXED, Order, Sampler
 
 
@@ -22,6 +23,28 @@ def test_any_piece_is_a_piece_of_the_whole(n: int, block: int, data: st.DataObje
     order = Order(n, 0, 0, block)
     order.ids(other, n)  # a piece asked for before changes nothing
     assert order.ids(begin, end).tolist() == Order(n, 0, 0, block).ids(0, n)[begin:end].tolist()
+
+
+def test_a_large_order_of_samples_is_a_permutation_with_all_places_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces of about 4: the place of a sample says nothing about its id."""
+    monkeypatch.setattr(sampler, "PIECE", 4)
+    n, epochs = 40, 400
+    orders = np.array([Order(n, 0, epoch, 0).ids(0, n) for epoch in range(epochs)])
+    assert (np.sort(orders) == np.arange(n)).all()
+    order = Order(n, 0, 7, 0)
+    assert [int(i) for k in range(0, n, 8) for i in order.ids(k, k + 8)] == orders[7].tolist()
+    counts = np.array([np.bincount(orders[:, place], minlength=n) for place in range(n)])  # 10 expected in each cell
+    statistic = ((counts - epochs / n) ** 2 / (epochs / n)).sum()
+    freedom = (n - 1) ** 2
+    assert abs(statistic - freedom) < 5 * np.sqrt(2 * freedom)
+    neighbours = np.mean(np.abs(np.diff(orders)) == 1)  # of independent places 2 in n
+    assert neighbours == pytest.approx(2 / n, rel=0.1)
+
+
+def test_small_data_keep_the_order_that_earlier_runs_had() -> None:
+    """Golden: runs with the same seed are compared with each other, whenever they were trained."""
+    assert Order(10, 3, 1, 0).ids(0, 10).tolist() == [6, 5, 3, 1, 2, 0, 7, 4, 8, 9]
+    assert Order(10, 3, 1, 2).ids(0, 10).tolist() == [4, 1, 9, 3, 8, 2, 5, 0, 6, 7]
 
 
 def test_ranks_share_the_batches_and_resume_in_them() -> None:

@@ -1,0 +1,27 @@
+"""How the command ends."""
+
+import subprocess
+import sys
+
+import pytest
+
+from cli import main
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["ls", "claims"], ["ls", "--help"]])
+def test_a_reader_that_leaves_is_no_error(arguments: list[str]) -> None:
+    """`clipx ... | head`."""
+    command = [sys.executable, "-m", "cli.main", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode in (141, 1)  # as of a program that SIGPIPE ended; rich, which prints tables, ends with 1
+
+
+def test_a_broken_pipe_of_ours_is_not_hidden() -> None:
+    def call() -> None:
+        raise BrokenPipeError(32, "to a worker")
+
+    with pytest.raises(BrokenPipeError):
+        main.guarded(call)

@@ -1,0 +1,35 @@
+"""What the log says of speed, on a clock of the test's."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from clipx.meter import Meter
+
+
+def test_the_loaders_start_is_no_wait_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def batches() -> Iterator[int]:
+        now[0] += 5  # workers start
+        for i in range(4):
+            now[0] += 0.1
+            yield i
+
+    measured, rows = Meter(), []
+    for i in measured.wait(batches()):
+        now[0] += 0.9  # a step
+        measured.images += 9
+        if i % 2:
+            rows.append(measured.read())
+    # two steps and the wait for the second batch; then two steps and two waits
+    assert rows == [
+        {"images_per_s": pytest.approx(18 / 1.9, abs=0.1), "data_wait": pytest.approx(0.1 / 1.9, abs=1e-4),
+         "first_batch_s": 5.1},
+        {"images_per_s": 9.0, "data_wait": 0.1},
+    ]  # fmt: skip
+
+
+def test_no_batches_are_no_batches() -> None:
+    assert list(Meter().wait(iter([]))) == []
