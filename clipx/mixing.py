@@ -56,9 +56,7 @@ def build(config: MixingConfig, seed: int) -> Mixing:
     if mask is None:
         return lambda embeddings, step: embeddings
     if not config.probability:
-        raise UserError(
-            f"mixing.kind={config.kind} never mixes with mixing.probability=0; allowed: above 0, up to 1"
-        )
+        raise UserError(f"mixing.kind={config.kind} never mixes with mixing.probability=0; allowed: above 0, up to 1")
 
     def mix(embeddings: Embeddings, step: int) -> Embeddings:
         generator = _generator(seed, step)

@@ -105,6 +105,14 @@ class Scheduled(Temperature):
         return torch.tensor(1 / (self.tau + way * (self.tau_end - self.tau)))
 
 
+def notes(config: TemperatureConfig, total_epochs: int) -> list[str]:
+    """A line for the log where a schedule by epochs has too few of them to move."""
+    needed = {"linear": 2, "cosine": 3}.get(config.kind, 0)
+    if config.every != "epoch" or total_epochs >= needed:
+        return []
+    return [f"temperature.every=epoch keeps tau at {config.tau:g} in {total_epochs} epochs: set temperature.every=step"]
+
+
 PATHS: dict[str, Callable[[float, float], float]] = {
     "linear": lambda fraction, periods: fraction,  # paper 4, "TS"
     # paper 4, "A0" and "A1": the text says no more than that the alternation follows a cosine

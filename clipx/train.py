@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from clipx import distributed, environment, mixing, objectives, optim, probe, schedule
+from clipx import distributed, environment, mixing, objectives, optim, probe, schedule, temperature
 from clipx.config import RunConfig
 from clipx.data import tokenizer
 from clipx.data.sampler import Sampler
@@ -84,7 +84,11 @@ def fit(config: RunConfig, run: Path) -> None:
         tokenize = tokenizer.build(inputs)
         loader = open_loader(config.data, pairs, sampler, inputs, tokenize)
         watch = probe.build(config, tokenize, parts.model)
-        notes = [*source_notes(pairs, parts.objective.columns), *resume(state, run)]
+        notes = [
+            *temperature.notes(config.temperature, sampler.total_epochs),
+            *source_notes(pairs, parts.objective.columns),
+            *resume(state, run),
+        ]
         with RunLog(config, run, state.step, total) as log:
             for note in notes:
                 log.say(note)

@@ -7,7 +7,7 @@ import torch
 
 from clipx.config import TemperatureConfig
 from clipx.errors import UserError
-from clipx.temperature import build
+from clipx.temperature import build, notes
 from clipx.types import Progress
 
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
@@ -101,6 +101,14 @@ def test_cosine_goes_there_and_back_as_often_as_asked() -> None:
     assert taus(config, 5, 1) == pytest.approx([0.01, 0.025, 0.04, 0.025, 0.01])
     config.periods = 2
     assert taus(config, 5, 1) == pytest.approx([0.01, 0.04, 0.01, 0.04, 0.01])
+
+
+@pytest.mark.parametrize(
+    ("kind", "epochs", "said"), [("linear", 1, 1), ("linear", 2, 0), ("cosine", 2, 1), ("fixed", 1, 0)]
+)
+def test_a_schedule_that_cannot_move_is_said(kind: str, epochs: int, said: int) -> None:
+    assert len(notes(TemperatureConfig(kind=kind, tau_end=0.1), epochs)) == said
+    assert notes(TemperatureConfig(kind=kind, tau_end=0.1, every="step"), epochs) == []
 
 
 def test_a_schedule_of_one_epoch_or_step_stays_at_its_start() -> None:
