@@ -28,12 +28,24 @@ def evaluate(config: EvalConfig) -> None:
     """
     if (config.checkpoint is None) == (config.model is None):
         raise UserError("give one of checkpoint=RUN_DIRECTORY and model=open_clip:NAME[/TAG_OR_FILE]")
-    lookup({mode: mode for mode in WANDB_MODES}, config.wandb, "wandb")
+    _check(config)
     if config.processes == 1:
         _evaluate(config)
-        return
-    runner.check(_datasets(config), config.tasks, _settings(config))  # what is wrong with the data is said once, here
-    run_workers(config.processes, "cli.evaluate", json.dumps(asdict(config)), "eval")
+    else:
+        run_workers(config.processes, "cli.evaluate", json.dumps(asdict(config)), "eval")
+
+
+def _check(config: EvalConfig) -> None:
+    """Says what is wrong once, and before a model is fetched or built."""
+    lookup({mode: mode for mode in WANDB_MODES}, config.wandb, "wandb")
+    lookup(encoder.PRECISIONS, config.precision, "precision")
+    choose(config.device)
+    if config.checkpoint is not None:
+        runs.load_config(state.resolve(Path(config.checkpoint)).parent.parent)
+    else:
+        assert config.model is not None
+        encoder.parse(config.model)
+    runner.check(_datasets(config), config.tasks, _settings(config))
 
 
 def _evaluate(config: EvalConfig) -> None:
@@ -60,7 +72,7 @@ def _evaluate(config: EvalConfig) -> None:
             settings=_settings(config),
         )
         if config.checkpoint is not None and not config.tasks and distributed.rank() == 0:
-            popularity.evaluate(Path(config.checkpoint), out)
+            rows += popularity.evaluate(Path(config.checkpoint), out)
         if config.wandb != "off" and distributed.rank() == 0:
             results.to_wandb(rows, model.name, config.wandb, config.project, out)
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
-from clipx import runs, state
+from clipx import runs, state, temperature
 from clipx.atomic import write_text
 from clipx.config import RunConfig
+from clipx.data.sampler import Sampler
+from clipx.data.sources import open_source
 from clipx.errors import UserError
+from clipx.hub import quiet_hub
 from clipx.models import clip
 from clipx.types import Progress
 
@@ -26,7 +30,8 @@ def export(arguments: list[str]) -> None:
     """RUN_OR_CHECKPOINT out=PATH; prints what was written and how it is loaded.
 
     Raises:
-        UserError: no checkpoint, no usable out=, or a model that open_clip cannot express.
+        UserError: no checkpoint, no usable out=, a model that open_clip cannot express, or one whose temperature
+            follows a schedule and whose training data, which its length is counted in, are not there.
     """
     paths = [Path(a) for a in arguments if not a.startswith("out=")]
     outs = [Path(a.removeprefix("out=")) for a in arguments if a.startswith("out=")]
@@ -43,15 +48,15 @@ def export(arguments: list[str]) -> None:
 
     model_config = _model_config(config, name, model)
     own = open_clip.get_model_config(name) == model_config
-    described = out.with_suffix(".json")
-    write_text(described, json.dumps(model_config, indent=4) + "\n")
-    open_clip.add_model_config(described)
-    target = open_clip.create_model(described.stem).eval()
+    target = _target(model_config, out.stem)
     _check_transform(model, target, name)
-    weights = _weights(model, step, flat="token_embedding.weight" in target.state_dict())
+    weights = _weights(model, _last_step(config, step), flat="token_embedding.weight" in target.state_dict())
     problem = target.load_state_dict(weights, strict=False)
     assert not problem.missing_keys and not problem.unexpected_keys, problem
     _check_embeddings(model, target, paths[0])
+
+    described = out.with_suffix(".json")
+    write_text(described, json.dumps(model_config, indent=4) + "\n")
     if out.suffix == ".pt":
         torch.save(weights, out)
     else:
@@ -96,13 +101,31 @@ def _model_config(config: RunConfig, name: str, model: clip.ClipModel) -> dict[s
     return described
 
 
-def _weights(model: clip.ClipModel, step: int, flat: bool) -> dict[str, Tensor]:
+def _target(model_config: dict[str, Any], name: str) -> Any:
+    """open_clip's model of that configuration; nothing is written where the user looks."""
+    with tempfile.TemporaryDirectory() as folder, quiet_hub(fetching=False):
+        described = Path(folder) / f"{name}.json"
+        described.write_text(json.dumps(model_config))
+        open_clip.add_model_config(described)
+        return open_clip.create_model(name).eval()
+
+
+def _last_step(config: RunConfig, steps: int) -> Progress:
+    """Where the last step before the checkpoint stood; only a schedule of the temperature asks, and reads the data."""
+    if config.temperature.kind not in temperature.PATHS:
+        return Progress(step=0, total_steps=0, epoch=0, total_epochs=0)
+    samples = len(open_source(config.data))
+    sampler = Sampler(samples, config.train, config.seed, rank=0, world=1, held_out=config.data.held_out)
+    return sampler.progress(max(steps - 1, 0))
+
+
+def _weights(model: clip.ClipModel, last: Progress, flat: bool) -> dict[str, Tensor]:
     """State dict in open_clip's names; `flat` where it keeps the text tower's parts on the model itself."""
     text = "" if flat else "text."
     weights = {f"visual.{key}": value for key, value in model.image.state_dict().items()}
     weights |= {f"{text}{key}": value for key, value in model.text.state_dict().items()}
-    with torch.no_grad():  # of a schedule, its end
-        scale = float(model.temperature(Progress(step=max(step - 1, 0), total_steps=step, epoch=0, total_epochs=1)))
+    with torch.no_grad():
+        scale = float(model.temperature(last))
     weights["logit_scale"] = torch.tensor(math.log(scale))
     if "bias" in model.state_dict():
         weights["logit_bias"] = model.state_dict()["bias"]

@@ -1,4 +1,7 @@
-"""`make validate-evaluation`: python -m cli.validate [root=DIR] [out=DIR]; exit code 1 if a number differs."""
+"""`make validate-evaluation`: python -m cli.validate [root=DIR] [out=DIR].
+
+Exit code 1 if a number differs, 3 if nothing was there to be checked.
+"""
 
 import os
 import sys
@@ -9,6 +12,7 @@ from clipx.errors import UserError
 from clipx.tables import lookup
 
 ALLOWED = {"root": "data", "out": "runs/validation"}
+NOTHING = 3  # exit code
 
 
 def validate(arguments: list[str]) -> None:
@@ -16,7 +20,7 @@ def validate(arguments: list[str]) -> None:
 
     Raises:
         UserError: an unknown argument, or a data set that is damaged.
-        SystemExit: a number differs from the published one.
+        SystemExit: a number differs from the published one, or none was compared.
     """
     from clipx.cache import cache_home
     from clipx.device import choose
@@ -43,6 +47,8 @@ def validate(arguments: list[str]) -> None:
 
     published = {model: {key: values[i] for key, values in VALUES.items()} for i, model in enumerate(MODELS)}
     lines = compare(published, Path(chosen["root"]), fetch_command, run)
+    if not lines:
+        sys.exit(NOTHING)
     if any(line.verdict == "differs" for line in lines):
         sys.exit(1)
 

@@ -47,12 +47,7 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
     Raises:
         UserError: unknown name or precision, or weights that are not there; says how to get them.
     """
-    known = next(
-        (n for n in sorted(towers.names(), key=len, reverse=True) if name == n or name.startswith(n + "/")),
-        "",
-    )
-    weights = name[len(known) + 1 :] or None
-    model_name = towers.parse(known or name.partition("/")[0], "model")
+    model_name, weights = parse(name)
     torch.manual_seed(0)
     model: Any = towers.create(model_name, weights, "model", custom_text=False)
     title = name if weights else f"{name} (random weights)"
@@ -66,6 +61,22 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
     digest = _digest_of_weights(model)
     inputs = towers.inputs_of(model, model_name, weights)
     return _encoder(title, model, inputs, (image, text), digest, 0, device, precision)
+
+
+def parse(name: str) -> tuple[str, str | None]:
+    """open_clip's model name and the tag or file of `open_clip:NAME/TAG_OR_FILE`.
+
+    Raises:
+        UserError: an unknown name, or weights that are neither published nor a file.
+    """
+    known = next(
+        (n for n in sorted(towers.names(), key=len, reverse=True) if name == n or name.startswith(n + "/")),
+        "",
+    )
+    weights = name[len(known) + 1 :] or None
+    model_name = towers.parse(known or name.partition("/")[0], "model")
+    towers.check_weights(model_name, weights, "model")
+    return model_name, weights
 
 
 def folder_name(model: str) -> str:

@@ -6,6 +6,7 @@ training sample is known, gives Spearman's rank correlation; on any data, the ca
 
 import json
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from clipx.data.images import BadSample
 from clipx.data.pairs import Pairs
 from clipx.data.shards import Shards
 from clipx.data.sources import open_pairs, root_folder
+from clipx.errors import UserError
 from evaluation import results
 from evaluation.types import Result
 
@@ -31,16 +33,16 @@ DRAWS = 4_000_000  # bootstrap indices drawn at once
 
 
 def evaluate(checkpoint: Path, out: Path) -> list[Result]:
-    """Adds rows to out/results.jsonl (scenes) and writes out/artifacts/popularity-<data>.json; [] without zeta.
+    """Adds rows to the results of `out` (scenes) and writes artifacts/popularity-<data>.json; [] without zeta.
 
-    Samples that were never visited are left out.
+    Samples that were never visited are left out. Where the training data are not there, says so and does nothing.
 
     Args:
         checkpoint: a run directory or checkpoint folder.
         out: where the results go.
 
     Raises:
-        UserError: no or a damaged checkpoint, or its training data are not there.
+        UserError: no or a damaged checkpoint.
     """
     folder = state.resolve(checkpoint)
     manifest = state.verify(folder)
@@ -50,16 +52,21 @@ def evaluate(checkpoint: Path, out: Path) -> list[Result]:
     config = runs.load_config(folder.parent.parent)
     seen = columns["nuclr_seen"].nonzero().squeeze(1)
     zeta = {side: columns[f"nuclr_zeta_{side}"][seen] for side in SIDES}
-    truth = true_popularity(config)
+    try:
+        pairs, truth = open_pairs(config.data), true_popularity(config)
+    except UserError as error:
+        print(f"popularity is left out, as the training data are not here: {error}", file=sys.stderr)
+        return []
     rows = []
     if truth is not None and len(truth) == len(columns["nuclr_seen"]):
         model = f"{config.name}/s{config.seed} step {manifest['step']}"
-        hashes = {"checkpoint": manifest["sha256"][state.TABLE], "data": manifest["data"]}
+        sha = manifest["sha256"]
+        hashes = {"checkpoint": sha[state.WEIGHTS][:16], "table": sha[state.TABLE][:16], "data": manifest["data"]}
         rows = [_row(config, side, zeta[side], truth[seen], model, hashes) for side in SIDES]
-        others = [row for row in results.read(out / "results.jsonl") if row.task != TASK]
-        results.write(out / "results.jsonl", others + rows)
+        results.add(out / "results.jsonl", rows)
+        results.write_tables(out, results.read(out / "results.jsonl"))
         results.show(rows)
-    artifact = _artifact(open_pairs(config.data), zeta, seen, truth)
+    artifact = _artifact(pairs, zeta, seen, truth)
     write_text(out / "artifacts" / f"{TASK}-{config.data.name}.json", json.dumps(artifact))
     return rows
 

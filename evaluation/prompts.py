@@ -47,17 +47,22 @@ def classnames(key: str) -> list[str]:
     return _table("en_classnames.json")[key]
 
 
-def choose(templates: Templates, choice: str) -> list[str]:
-    """`ensemble`, `simple`, or one template of the user's own.
-
-    Raises:
-        UserError: none of these.
-    """
-    if "{c}" in choice:
-        return [choice]
-    if choice not in (ENSEMBLE, SIMPLE):
+def check_choice(choice: str) -> None:
+    """Raises UserError unless it is `ensemble`, `simple`, or a template of the user's own."""
+    if "{c}" not in choice and choice not in (ENSEMBLE, SIMPLE):
         own = "a prompt of your own with {c} for the class name"
         raise UserError(f"prompts={choice} is not known; allowed: {ENSEMBLE}, {SIMPLE}, or {own}")
+
+
+def choose(templates: Templates, choice: str) -> list[str]:
+    """The templates of a choice that `check_choice` passes.
+
+    Raises:
+        UserError: it is none.
+    """
+    check_choice(choice)
+    if "{c}" in choice:
+        return [choice]
     return templates.ensemble if choice == ENSEMBLE else templates.simple
 
 

@@ -50,6 +50,16 @@ def write(path: Path, rows: list[Result]) -> None:
     write_text(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 
+def add(path: Path, rows: list[Result]) -> None:
+    """Adds rows; those of the same task, data set and hashes make way."""
+
+    def key(row: Result) -> tuple[str, str, list[tuple[str, str]]]:
+        return row.task, row.dataset, sorted(row.hashes.items())
+
+    new = [key(row) for row in rows]
+    write(path, [row for row in read(path) if key(row) not in new] + rows)
+
+
 def write_tables(out: Path, rows: list[Result]) -> None:
     """results.csv (all fields, hashes as JSON) and results.md (shares in per cent) beside the JSONL."""
     lines = io.StringIO()
@@ -77,7 +87,7 @@ def numbers(row: Result) -> tuple[str, str, str, str]:
 
 
 def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path) -> None:
-    """The rows as the summary of a wandb run of job type eval: `task/dataset/metric` -> fraction."""
+    """The rows as the summary of a wandb run of job type eval: `task/dataset[, choices]/metric` -> fraction."""
     import wandb
 
     run = wandb.init(
@@ -89,19 +99,25 @@ def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path)
         config={"model": model, "checkpoint": rows[0].hashes["checkpoint"] if rows else ""},
     )
     for row in rows:
-        run.summary[f"{row.task}/{row.dataset}/{row.metric}"] = row.value
+        run.summary[f"{row.task}/{_measured_on(row)}/{row.metric}"] = row.value
     run.finish()
 
 
 def show(rows: list[Result]) -> None:
     """Prints a table: shares in per cent, geometry as it is; the 95% interval, and what chance is."""
     table = Table(box=box.SIMPLE, caption="95% intervals over examples", caption_justify="left")
-    table.add_column("metric", no_wrap=True)
+    table.add_column("metric", overflow="fold")
     for column in ("%", "interval", "chance", "n"):
         table.add_column(column, justify="right", no_wrap=True)
-    for (task, dataset), group in groupby(rows, lambda row: (row.task, row.dataset)):
+    for (task, measured_on), group in groupby(rows, lambda row: (row.task, _measured_on(row))):
         table.add_section()
-        table.add_row(Text(f"{task} {dataset}", style="bold"), "value" if task == "geometry" else "")
+        table.add_row(Text(f"{task} {measured_on}", style="bold"), "value" if task == "geometry" else "")
         for row in group:
             table.add_row(Text(f"  {row.metric}"), *numbers(row))
     Console().print(table)
+
+
+def _measured_on(row: Result) -> str:
+    """The data set, and what was chosen where there is a choice: `flickr8k, 400 of 1000 images (seed 0)`."""
+    _, comma, choices = row.split.partition(", ")
+    return row.dataset + comma + choices

@@ -58,7 +58,7 @@ def evaluate(
     plan = _plan(_open(specs, settings), tasks)
     path = out / "results.jsonl"
     by_name = {dataset.name: dataset for dataset, _ in plan}
-    jobs = [[_job(encoder, dataset, task, path, force) for task in fitting] for dataset, fitting in plan]
+    jobs = [[_job(encoder, dataset, task, out, force) for task in fitting] for dataset, fitting in plan]
     if distributed.world() > 1:
         # rank 0 decides, as it alone writes: what another rank finds done depends on when it looks
         requests = distributed.from_first([r for group in jobs for r in _requests(group)])
@@ -70,8 +70,8 @@ def evaluate(
         features = extract(encoder, by_name, _requests(group), cache_dir, batch_size, workers, device)
         for job in group:
             if not job.rows:
-                job.rows = _score(encoder, job, features, out)
-                _save(path, job.rows)
+                job.rows = _score(encoder, job, features, out, device)
+                results.add(path, job.rows)
             rows += job.rows
     results.write_tables(out, results.read(path))
     results.show(rows)
@@ -88,9 +88,9 @@ class _Job:
     rows: list[Result]  # empty: to be scored
 
 
-def _job(encoder: Encoder, dataset: AnyDataset, task: Task, path: Path, force: bool) -> _Job:
+def _job(encoder: Encoder, dataset: AnyDataset, task: Task, out: Path, force: bool) -> _Job:
     hashes = _hashes(encoder, dataset, task)
-    return _Job(dataset, task, hashes, [] if force else _finished(path, dataset, task, hashes))
+    return _Job(dataset, task, hashes, [] if force else _finished(out, dataset, task, hashes))
 
 
 def _requests(jobs: list[_Job]) -> list[FeatureRequest]:
@@ -98,11 +98,13 @@ def _requests(jobs: list[_Job]) -> list[FeatureRequest]:
     return [request for job in jobs if not job.rows for request in job.task.requests(job.dataset)]
 
 
-def _score(encoder: Encoder, job: _Job, features: Features, out: Path) -> list[Result]:
-    score = job.task.score(job.dataset, features)
+def _score(encoder: Encoder, job: _Job, features: Features, out: Path, device: torch.device | str) -> list[Result]:
+    score = job.task.score(job.dataset, features, device)
     if score.artifact is not None:
-        _save_artifact(out, job.dataset, job.task, score.artifact)
-    return [replace(row, model=encoder.name, seed=encoder.seed, hashes=job.hashes) for row in score.results]
+        _save_artifact(out, job, score.artifact)
+    return [
+        replace(row, model=encoder.name, seed=encoder.seed, hashes=job.hashes | row.hashes) for row in score.results
+    ]
 
 
 def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS) -> None:
@@ -147,26 +149,36 @@ def _hashes(encoder: Encoder, dataset: AnyDataset, task: Task) -> dict[str, str]
     return hashes
 
 
-def _finished(path: Path, dataset: AnyDataset, task: Task, hashes: dict[str, str]) -> list[Result]:
-    def same(row: Result) -> bool:
-        return (row.task, row.dataset, row.hashes) == (task.name, dataset.short, hashes)
-
-    return [row for row in results.read(path) if same(row)]
-
-
-def _save(path: Path, rows: list[Result]) -> None:
-    """Adds the rows of one task on one data set; those of the same hashes make way."""
-    key = (rows[0].task, rows[0].dataset, rows[0].hashes)
-    others = [row for row in results.read(path) if (row.task, row.dataset, row.hashes) != key]
-    results.write(path, others + rows)
+def _finished(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, str]) -> list[Result]:
+    """The rows that are there, if all are and the artifact beside them is theirs; else none."""
+    known = [
+        row for row in results.read(out / "results.jsonl") if (row.task, row.dataset) == (task.name, dataset.short)
+    ]
+    groups = [[row for row in known if row.hashes == hashes | own] for own in task.groups(dataset)]
+    if not all(groups) or _hashes_of_artifact(_artifact_path(out, dataset, task)) not in (None, hashes):
+        return []
+    return [row for group in groups for row in group]
 
 
-def _save_artifact(out: Path, dataset: AnyDataset, task: Task, artifact: dict[str, Any]) -> None:
-    """Written before the rows, so that a finished task always has it."""
-    images = dataset.images(dataset.splits[0]) if artifact["kind"] == "retrieval" else []
+def _artifact_path(out: Path, dataset: AnyDataset, task: Task) -> Path:
+    return out / "artifacts" / f"{task.name}-{dataset.short.replace('/', '_')}.json"
+
+
+def _hashes_of_artifact(path: Path) -> object:
+    """None where there is none, or one of before the hashes were in it; nobody's where it is damaged."""
+    try:
+        return json.loads(path.read_text()).get("hashes") if path.is_file() else None
+    except ValueError:
+        return {}
+
+
+def _save_artifact(out: Path, job: _Job, artifact: dict[str, Any]) -> None:
+    """Written before the rows, so that a finished task always has it; one file, so it says whose it is."""
+    images = job.dataset.images(job.dataset.splits[0]) if artifact["kind"] == "retrieval" else []
     for entry in _with_image(artifact):
         entry["src"] = thumbnail(images[entry.pop("image")])
-    write_text(out / "artifacts" / f"{task.name}-{dataset.short.replace('/', '_')}.json", json.dumps(artifact))
+    path = _artifact_path(out, job.dataset, job.task)
+    write_text(path, json.dumps(artifact | {"hashes": job.hashes}))
 
 
 def _with_image(artifact: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+import torch
 from PIL.Image import Image
 from torch import Tensor
 
@@ -101,4 +102,5 @@ class Task(Protocol):
     needs: tuple[str, ...]  # splits that such a data set must have
 
     def requests(self, dataset: Any) -> list[FeatureRequest]: ...
-    def score(self, dataset: Any, features: Features) -> Score: ...
+    def groups(self, dataset: Any) -> list[dict[str, str]]: ...  # hashes that rows of one score differ in
+    def score(self, dataset: Any, features: Features, device: torch.device | str = "cpu") -> Score: ...

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from evaluation.datasets.named import present
+from evaluation.folder import short_name
 from evaluation.reference import COPIES, DRAWN, TOLERANCE
 from evaluation.types import Result
 
@@ -88,7 +89,7 @@ def find(name: str, root: Path) -> str:
 def short(spec: str) -> str:
     """The name that rows of this set carry."""
     kind, _, place = spec.partition(":")
-    return Path(place).name if kind == "wds" else kind
+    return short_name(Path(place)) if kind == "wds" else kind
 
 
 def how_to_get(name: str, root: Path) -> str:
@@ -111,4 +112,5 @@ def show(lines: list[Line], absent: list[str]) -> None:
     for entry in absent:
         console.print(f"not here: {entry}", markup=False, highlight=False)
     agreed = sum(line.verdict == "agrees" for line in lines)
-    console.print(f"{agreed} of {len(lines)} numbers agree within {100 * TOLERANCE:.1f} points", highlight=False)
+    found = f"{agreed} of {len(lines)} numbers agree within {100 * TOLERANCE:.1f} points"
+    console.print(found if lines else "nothing was checked", highlight=False)

@@ -58,7 +58,7 @@ class Shards:
         return self._length
 
     def content_hash(self) -> str:
-        """Changes with any shard, key, offset or size of a member: of compressed images, with any content."""
+        """Changes with any shard, key, offset or size of a member; not with other bytes of the same size."""
         return f"{self.index.digest}/{'+'.join(self.extensions)}"
 
     def key(self, index: int) -> str:

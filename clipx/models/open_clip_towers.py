@@ -45,6 +45,14 @@ def parse(name: str, key: str) -> str:
     return model
 
 
+def check_weights(model: str, pretrained: str | None, key: str) -> None:
+    """Raises UserError where `pretrained` is neither a published tag nor a file; fetches nothing."""
+    if pretrained and not _tag(model, pretrained) and not Path(pretrained).is_file():
+        tags = open_clip.list_pretrained_tags_by_model(model)
+        known = f"published for {model}: {', '.join(tags)}" if tags else f"none is published for {model}"
+        raise UserError(f"{key}={pretrained} is neither published weights nor a file; {known}")
+
+
 def create(
     model: str,
     pretrained: str | None,
@@ -63,10 +71,8 @@ def create(
         UserError: weights that are neither published nor a file, cannot be fetched, or do not fit.
     """
     tag = _tag(model, pretrained)
-    if pretrained and load and not tag and not Path(pretrained).is_file():
-        tags = open_clip.list_pretrained_tags_by_model(model)
-        known = f"published for {model}: {', '.join(tags)}" if tags else f"none is published for {model}"
-        raise UserError(f"{key}={pretrained} is neither published weights nor a file; {known}")
+    if load:
+        check_weights(model, pretrained, key)
     try:
         with quiet_hub(fetching=bool(tag) and load), warnings.catch_warnings():
             warnings.simplefilter("ignore")

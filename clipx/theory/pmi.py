@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 from clipx.limits import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
 from clipx.theory.case_study import Array
 from clipx.theory.claims import Check, Claim
-from clipx.theory.experiment import COUNT, Settings
+from clipx.theory.experiment import COUNT, Settings, out_of_range
 
 Similarity = Callable[[Array], tuple[Array, Callable[[Array], Array]]]  # parameters -> g, and dL/dg -> dL/dparameters
 
@@ -54,6 +54,11 @@ class PmiSettings(Settings):
         "iterations": AT_LEAST_1,
         "seed": AT_LEAST_0,
     }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.alpha) != 2 or not any(self.alpha):
+            raise out_of_range("alpha", self.alpha, "two numbers of 0 or more, not both 0")
 
 
 @dataclass(frozen=True)

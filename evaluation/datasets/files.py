@@ -15,15 +15,17 @@ SEED = 0  # of every split that we draw ourselves
 
 
 def fingerprint(spec: str, root: Path, paths: Sequence[Path]) -> str:
-    """Of names below `root` and sizes: of compressed images they change with any content.
+    """Of each file's name below `root`, size and time of its last change: a replaced file may have the old size.
 
     Raises:
         UserError: a file is missing.
     """
     try:
-        return content_hash([(path.relative_to(root).as_posix(), path.stat().st_size) for path in paths])
+        stats = [path.stat() for path in paths]
     except OSError as error:
         raise UserError(f"datasets={spec}: {error.filename} is missing") from None
+    names = [path.relative_to(root).as_posix() for path in paths]
+    return content_hash([(name, s.st_size, s.st_mtime_ns) for name, s in zip(names, stats, strict=True)])
 
 
 def split_of_files(spec: str, root: Path, paths: Sequence[Path], labels: Sequence[int]) -> Split:

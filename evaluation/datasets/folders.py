@@ -8,7 +8,7 @@ from clipx.errors import UserError
 from evaluation.datasets.files import SEED, split_of_files
 from evaluation.datasets.kinds import Split
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 TRAIN_PER_CLASS = 30  # of Caltech-101, as everyone has it
 
 

@@ -116,10 +116,13 @@ class Captioned:
         """`captions` of each image; `fingerprint` of the images' content.
 
         Raises:
-            UserError: there is no caption.
+            UserError: there is no caption, or a pool is not smaller than the set.
         """
         if not any(captions):
             raise UserError(f'datasets={spec}: no sample has a caption, neither .json with "captions" nor .txt')
+        for pool in settings.pools:
+            if pool >= len(images):
+                raise UserError(f"pools={pool} is too large for datasets={spec}: it has {len(images)} images")
         self.name = spec
         self.short = short
         self.splits: tuple[str, ...] = (split,)
@@ -148,9 +151,8 @@ class Captioned:
         return self._fingerprint if view == "images" else content_hash(self._captions)
 
     def hashes(self, split: str) -> dict[str, str]:
-        """What a score depends on beside the features; the protocol and pools by name."""
-        found = {"captions": content_hash(self._captions), "protocol": self.protocol}
-        return found | ({"pools": ",".join(map(str, self.pools))} if self.pools else {})
+        """What a score depends on beside the features; the protocol by name."""
+        return {"captions": content_hash(self._captions), "protocol": self.protocol}
 
 
 class Pairs:

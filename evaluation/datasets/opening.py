@@ -5,6 +5,7 @@ from pathlib import Path
 
 from clipx.errors import UserError
 from clipx.tables import lookup, suggest
+from evaluation import prompts
 from evaluation.datasets.clevr import open_clevr
 from evaluation.datasets.coco import open_coco
 from evaluation.datasets.karpathy import open_karpathy
@@ -30,9 +31,11 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
     """The evaluation data set `kind:PLACE`; of a named set, PLACE is the folder in which all such sets lie.
 
     Raises:
-        UserError: no such kind or place, a layout file or split is missing, captions or class names are.
+        UserError: no such kind, place, protocol or prompts; a layout file, a split, captions or class names are
+            missing.
     """
     lookup(PROTOCOLS, settings.protocol, "protocol")
+    prompts.check_choice(settings.prompts)
     kind, colon, place = spec.partition(":")
     if not (colon and place):
         raise UserError(f"datasets={spec}: expected a known name or kind:FOLDER; {suggest(kind, KINDS)}")

@@ -92,10 +92,19 @@ def classnames(spec: str, root: Path, name: str) -> list[str]:
     return [line.replace("_", " ") for line in found]
 
 
+class LabelledSTL10(tv.STL10):  # type: ignore[misc]
+    """torchvision's reader checks the 2.6 GB of images without labels as well, of which we need none."""
+
+    @property
+    def train_list(self) -> list[list[str]]:
+        """Images and labels."""
+        return list(tv.STL10.train_list[:2])
+
+
 READERS: dict[str, Callable[[str, str], Any]] = {
     "cifar10": lambda root, part: tv.CIFAR10(root, train=part == "train"),
     "cifar100": lambda root, part: tv.CIFAR100(root, train=part == "train"),
-    "stl10": lambda root, part: tv.STL10(root, part),
+    "stl10": lambda root, part: LabelledSTL10(root, part),
     "food101": lambda root, part: tv.Food101(root, part, loader=Path),
     "dtd": lambda root, part: tv.DTD(root, part, loader=Path),
     "flowers102": lambda root, part: tv.Flowers102(root, part, loader=Path),

@@ -40,7 +40,11 @@ class Geometry:
             FeatureRequest(dataset.name, split, "captions"),
         ]
 
-    def score(self, dataset: Captioned, features: Features) -> Score:
+    def groups(self, dataset: Captioned) -> list[dict[str, str]]:
+        """One: the rows share their hashes."""
+        return [{}]
+
+    def score(self, dataset: Captioned, features: Features, device: torch.device | str = "cpu") -> Score:
         """Rows; a histogram of the margins and the pairs in their first two principal components."""
         image, text = (features[request] for request in self.requests(dataset))
         image, text = paired(image, text, dataset.image_of_caption(dataset.splits[0]))

@@ -26,17 +26,22 @@ class LinearProbe:
         splits = [split for split in ("train", "val", SPLIT) if split in dataset.splits]
         return [FeatureRequest(dataset.name, split, "images") for split in splits]
 
-    def score(self, dataset: Labelled, features: Features) -> Score:
-        """Rows, and the search for C."""
+    def groups(self, dataset: Labelled) -> list[dict[str, str]]:
+        """One: the rows share their hashes."""
+        return [{}]
+
+    def score(self, dataset: Labelled, features: Features, device: torch.device | str = "cpu") -> Score:
+        """Rows, and the search for C, on the device (but not on mps, which lacks double precision)."""
+        device = torch.device("cpu") if torch.device(device).type == "mps" else torch.device(device)
         *fitting, test = self.requests(dataset)
-        known = torch.cat([features[request] for request in fitting])
+        known = torch.cat([features[request] for request in fitting]).to(device)
         labels = [dataset.labels(request.split) for request in fitting]
-        label, classes = torch.cat(labels), len(dataset.classnames)
+        label, classes = torch.cat(labels).to(device), len(dataset.classnames)
         train, validation = _split(labels)
         found = search(Regression(known[train], label[train], classes), known[validation], label[validation])
         probe = Regression(known, label, classes).fit(found.chosen)
         truth = dataset.labels(SPLIT)
-        correct = hits(label_ranks(probe(features[test]), truth), 1)
+        correct = hits(label_ranks(probe(features[test].to(device)).cpu(), truth), 1)
         # a probe on features without meaning can still learn which class is the most frequent
         largest = torch.bincount(truth).max().item() / len(truth)
         rows = [

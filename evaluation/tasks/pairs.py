@@ -26,7 +26,11 @@ class Pairs:
             FeatureRequest(dataset.name, split, "captions"),
         ]
 
-    def score(self, dataset: PairSet, features: Features) -> Score:
+    def groups(self, dataset: PairSet) -> list[dict[str, str]]:
+        """One: the rows share their hashes."""
+        return [{}]
+
+    def score(self, dataset: PairSet, features: Features, device: torch.device | str = "cpu") -> Score:
         """Rows, and the categories for the report."""
         images, texts = (features[request].double() for request in self.requests(dataset))
         images, texts = images.view(-1, 2, images.shape[1]), texts.view(-1, 2, texts.shape[1])

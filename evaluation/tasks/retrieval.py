@@ -1,5 +1,6 @@
 """Retrieval of captions by image and of images by caption; all captions of an image count."""
 
+from dataclasses import replace
 from math import lgamma
 from typing import Any
 
@@ -39,16 +40,22 @@ class Retrieval:
             FeatureRequest(dataset.name, split, "captions"),
         ]
 
-    def score(self, dataset: Captioned, features: Features) -> Score:
+    def groups(self, dataset: Captioned) -> list[dict[str, str]]:
+        """All images, and each smaller pool: its size is a hash of its rows alone."""
+        return [{}, *({"pool": str(size)} for size in sorted(set(dataset.pools)))]
+
+    def score(self, dataset: Captioned, features: Features, device: torch.device | str = "cpu") -> Score:
         """Rows for all images and for each smaller pool, and examples with pictures for the `image` numbers."""
         image, text = (features[request] for request in self.requests(dataset))
         image_of_text = dataset.image_of_caption(dataset.splits[0])
         ranks = retrieval_ranks(image, text, image_of_text)
         rows = self._rows(dataset, ranks, image_of_text, len(image), "")
-        for size in sorted({pool for pool in dataset.pools if pool < len(image)}):
+        for size in sorted(set(dataset.pools)):
             images, texts, owner = pool(image_of_text, len(image), size)
             found = retrieval_ranks(image[images], text[texts], owner)
-            rows += self._rows(dataset, found, owner, size, f", {size} of {len(image)} images (seed {POOL_SEED})")
+            note = f", {size} of {len(image)} images (seed {POOL_SEED})"
+            of_pool = self._rows(dataset, found, owner, size, note)
+            rows += [replace(row, hashes={"pool": str(size)}) for row in of_pool]
         texts_shown = dataset.texts(dataset.splits[0], "captions")
         artifact = {
             "kind": "retrieval",

@@ -47,7 +47,11 @@ class ZeroShot:
         """Test images and prompts."""
         return [FeatureRequest(dataset.name, SPLIT, "images"), FeatureRequest(dataset.name, SPLIT, "prompts")]
 
-    def score(self, dataset: Labelled, features: Features) -> Score:
+    def groups(self, dataset: Labelled) -> list[dict[str, str]]:
+        """One: the rows share their hashes."""
+        return [{}]
+
+    def score(self, dataset: Labelled, features: Features, device: torch.device | str = "cpu") -> Score:
         """Rows and the confusion matrix."""
         images, prompts = (features[request] for request in self.requests(dataset))
         label, classes = dataset.labels(SPLIT), len(dataset.classnames)

@@ -11,18 +11,18 @@ import torch
 from cli.export import export
 from clipx import runs, state
 from clipx.atomic import write_text
-from clipx.config import RunConfig
+from clipx.config import RunConfig, TemperatureConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.state import RunState
-from tests.clipx.folder import settings
+from tests.clipx.folder import settings, write_shards
 
 
-def run_with(root: Path, config: RunConfig) -> Path:
+def run_with(root: Path, config: RunConfig, step: int = 3) -> Path:
     """A run directory with one checkpoint of random weights."""
     run = runs.claim(config)
     model = clip.build(config, pretrained=False)
-    RunState(model, torch.optim.SGD(model.parameters()), "data", step=3).save(run, keep=1)
+    RunState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run, keep=1)
     return run
 
 
@@ -53,6 +53,35 @@ def test_open_clip_embeds_as_the_run_does(
         assert float(theirs.logit_scale.detach().exp()) == pytest.approx(1 / config.temperature.tau, rel=1e-5)
 
 
+@pytest.mark.parametrize("every", ["epoch", "step"])
+@pytest.mark.parametrize(("steps", "epoch"), [(6, 2), (3, 1)])  # of 6: two an epoch
+def test_the_temperature_of_a_schedule_is_that_of_the_last_step(
+    tmp_path: Path, every: str, steps: int, epoch: int
+) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    config = settings(tmp_path, epochs=3)
+    config.temperature = TemperatureConfig(kind="linear", tau=0.07, tau_end=0.01, every=every)
+    export([str(run_with(tmp_path, config, steps)), f"out={tmp_path}/x.pt"])
+    share = epoch / 2 if every == "epoch" else (steps - 1) / 5
+    weights = torch.load(tmp_path / "x.pt", weights_only=True)
+    assert float(weights["logit_scale"].exp()) == pytest.approx(1 / (0.07 - share * 0.06), rel=1e-5)
+
+
+def test_a_bias_is_exported(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    config.temperature.bias = -7.5
+    out = tmp_path / "biased.pt"
+    export([str(run_with(tmp_path, config)), f"out={out}"])
+    open_clip.add_model_config(tmp_path / "biased.json")
+    loaded = open_clip.create_model("biased", pretrained=str(out))
+    assert float(loaded.logit_bias.detach()) == -7.5
+
+
+def test_nothing_is_said_of_random_weights(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    export([str(run_with(tmp_path, settings(tmp_path))), f"out={tmp_path}/x.pt"])
+    assert "initialized randomly" not in caplog.text
+
+
 def test_the_activation_of_the_published_weights_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tag may stand for QuickGELU where the configuration of that name does not say so."""
     monkeypatch.setattr(open_clip, "get_pretrained_cfg", lambda model, tag: {"quick_gelu": True})
@@ -76,33 +105,39 @@ def test_towers_that_no_configuration_has_are_refused(tmp_path: Path, image: str
     before, _, after = written.partition("text:")
     after = after.replace("open_clip:mini-48", text)
     write_text(run / "config.yaml", before.replace("open_clip:mini-48", image) + "text:" + after)
-    with pytest.raises(UserError, match=part):
-        export([str(run), f"out={tmp_path}/x.pt"])
-    assert not (tmp_path / "x.pt").exists()
+    check_refused(run, tmp_path, part)
+
+
+def check_refused(run: Path, folder: Path, part: str) -> None:
+    """The message, and nothing written or changed."""
+    write_text(folder / "x.json", "the user's")
+    before = sorted(folder.rglob("*"))
+    for out in ("x.pt", "sub/x.pt"):
+        with pytest.raises(UserError, match=part):
+            export([str(run), f"out={folder / out}"])
+    assert sorted(folder.rglob("*")) == before and (folder / "x.json").read_text() == "the user's"
 
 
 def test_other_pixels_than_open_clip_would_load_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_with(tmp_path, with_tower(tmp_path, "open_clip:mini-48"))
-    monkeypatch.setattr("open_clip.get_model_preprocess_cfg", _other_after_the_first())
-    with pytest.raises(UserError, match=r"images have mean .*open_clip would load the file with \(0.5"):
-        export([str(run), f"out={tmp_path}/x.pt"])
+    monkeypatch.setattr("open_clip.get_model_preprocess_cfg", _other_each_second_time())
+    check_refused(run, tmp_path, r"images have mean .*open_clip would load the file with \(0.5")
 
 
-def _other_after_the_first() -> Callable[[object], dict[str, object]]:
+def _other_each_second_time() -> Callable[[object], dict[str, object]]:
     real, calls = open_clip.get_model_preprocess_cfg, [0]
 
     def preprocess(model: object) -> dict[str, object]:
         calls[0] += 1
-        return dict(real(model)) | ({"mean": (0.5, 0.5, 0.5)} if calls[0] > 1 else {})
+        return dict(real(model)) | ({"mean": (0.5, 0.5, 0.5)} if calls[0] % 2 == 0 else {})
 
     return preprocess
 
 
-def test_a_model_that_does_not_normalise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_with(tmp_path, with_tower(tmp_path, "open_clip:mini-48"))
-    monkeypatch.setattr(clip.ClipModel, "encode_image", lambda model, image: model.image(image))
-    with pytest.raises(UserError, match="which are of unit length, would differ"):
-        export([str(run), f"out={tmp_path}/x.pt"])
+def test_a_model_that_does_not_normalise_is_refused(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    config.model.normalise = False
+    check_refused(run_with(tmp_path, config), tmp_path, "which are of unit length, would differ")
 
 
 @pytest.mark.parametrize("arguments", [[], ["run"], ["run", "out=x.bin"], ["a", "b", "out=x.pt"]])

@@ -13,7 +13,26 @@ import torchvision.datasets as tv
 from PIL import Image
 from scipy.io import savemat
 
-from evaluation import prompts
+# Oxford-IIIT Pet's, as its files are named, by class id
+BREEDS = (
+    "Abyssinian american_bulldog american_pit_bull_terrier basset_hound beagle Bengal Birman Bombay boxer "
+    "British_Shorthair chihuahua Egyptian_Mau english_cocker_spaniel english_setter german_shorthaired great_pyrenees "
+    "havanese japanese_chin keeshond leonberger Maine_Coon miniature_pinscher newfoundland Persian pomeranian pug "
+    "Ragdoll Russian_Blue saint_bernard samoyed scottish_terrier shiba_inu Siamese Sphynx staffordshire_bull_terrier "
+    "wheaten_terrier yorkshire_terrier "
+)
+# Caltech-101's folders, sorted by name
+CALTECH = (
+    "BACKGROUND_Google Faces Faces_easy Leopards Motorbikes accordion airplanes anchor ant barrel bass beaver "
+    "binocular bonsai brain brontosaurus buddha butterfly camera cannon car_side ceiling_fan cellphone chair "
+    "chandelier cougar_body cougar_face crab crayfish crocodile crocodile_head cup dalmatian dollar_bill dolphin "
+    "dragonfly electric_guitar elephant emu euphonium ewer ferry flamingo flamingo_head garfield gerenuk gramophone "
+    "grand_piano hawksbill headphone hedgehog helicopter ibis inline_skate joshua_tree kangaroo ketch lamp laptop "
+    "llama lobster lotus mandolin mayfly menorah metronome minaret nautilus octopus okapi pagoda panda pigeon pizza "
+    "platypus pyramid revolver rhino rooster saxophone schooner scissors scorpion sea_horse snoopy soccer_ball "
+    "stapler starfish stegosaurus stop_sign strawberry sunflower tick trilobite umbrella watch water_lilly wheelchair "
+    "wild_cat windsor_chair wrench yin_yang "
+)
 
 
 def jpeg(seed: int, size: int = 8) -> bytes:
@@ -91,20 +110,18 @@ def pets(root: Path) -> None:
     folder = root / "oxford-iiit-pet"
     for part, count in (("trainval", 3), ("test", 2)):
         rows = []
-        for label, name in enumerate(prompts.classnames("pets"), 1):
+        for label, name in enumerate(BREEDS.split(), 1):
             for i in range(count):
-                image = f"{name.replace(' ', '_')}_{part}{i}"
+                image = f"{name}_{part}{i}"
                 rows.append(f"{image} {label} 1 1")
                 write(folder / "images" / f"{image}.jpg", jpeg(label + 100 * i))
         write(folder / "annotations" / f"{part}.txt", "\n".join(rows) + "\n")
 
 
 def caltech101(root: Path) -> None:
-    """102 folders, in the published names' order; 31 + c % 3 images in folder c."""
-    names = ["BACKGROUND_Google", "Faces", "Faces_easy", "Leopards", "Motorbikes", "accordion"]
-    names += [f"b{c:03d}" for c in range(96)]
+    """102 folders; 31 + c % 3 images in folder c."""
     picture = jpeg(0)
-    for c, name in enumerate(names):
+    for c, name in enumerate(CALTECH.split()):
         folder = root / "caltech101" / "101_ObjectCategories" / name
         folder.mkdir(parents=True)
         for i in range(31 + c % 3):

@@ -1,9 +1,9 @@
 """Faults that evaluators in the field have had. Each has a check, the faulty version that the check catches, and ours.
 
-`caught` runs the check on the faulty version and demands that it fails there.
+`fakes.caught` runs the check on the faulty version and demands that it fails there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,27 +13,21 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from clipx import state
+from clipx import runs, state
 from clipx.data.transforms import evaluation_transform, normalise
+from clipx.models import clip
 from clipx.models import open_clip_towers as towers
 from clipx.types import Inputs
 from evaluation import features as extraction
 from evaluation.datasets import Captioned, Labelled, Pairs, open_dataset
-from evaluation.datasets.named import NAMED, Classes
-from evaluation.logistic import Regression, search
+from evaluation.encoder import from_checkpoint
 from evaluation.metrics import hits, recall_at_k, retrieval_ranks
-from evaluation.tasks.linear_probe import LinearProbe
 from evaluation.tasks.retrieval import Retrieval
-from evaluation.types import Encoder, FeatureRequest, Features, Settings
+from evaluation.types import Encoder, FeatureRequest, Settings
+from tests.clipx.folder import settings
 from tests.evaluation import fakes, replicas
 
 Recall = Callable[[Tensor, Tensor, Tensor, int], dict[str, float]]
-
-
-def caught(check: Callable[..., None], *faulty: Any) -> None:
-    """The check fails on the faulty version."""
-    with pytest.raises(AssertionError):
-        check(*faulty)
 
 
 # 1. Hits of text retrieval written for one row in five, the others left as hits: 80% for random embeddings.
@@ -54,7 +48,7 @@ def recall_with_a_floor(image: Tensor, text: Tensor, owner: Tensor, k: int) -> d
 
 def test_random_embeddings_do_not_find_four_texts_in_five() -> None:
     check_chance(recall_at_k)
-    caught(check_chance, recall_with_a_floor)
+    fakes.caught(check_chance, recall_with_a_floor)
 
 
 def test_the_papers_protocol_is_that_floor_and_says_so(tmp_path: Path) -> None:
@@ -86,7 +80,7 @@ def recall_of_one_caption(image: Tensor, text: Tensor, owner: Tensor, k: int) ->
 
 def test_all_captions_of_an_image_count() -> None:
     check_every_caption_counts(recall_at_k)
-    caught(check_every_caption_counts, recall_of_one_caption)
+    fakes.caught(check_every_caption_counts, recall_of_one_caption)
 
 
 # 3. The category of a pair taken from its row's position.
@@ -116,8 +110,8 @@ def categories_by_row(folder: Path) -> list[str]:
 def test_the_category_of_a_pair_is_that_of_its_column(tmp_path: Path) -> None:
     folder = replicas.mmvp(tmp_path, TYPES, shuffle=True)
     check_categories(categories_of_ours, folder)
-    caught(check_categories, categories_by_position, folder)
-    caught(check_categories, categories_by_row, folder)
+    fakes.caught(check_categories, categories_by_position, folder)
+    fakes.caught(check_categories, categories_by_row, folder)
 
 
 # 4. The templates of one set overwritten by those of another that is opened later.
@@ -150,7 +144,7 @@ def test_each_set_keeps_its_own_templates(tmp_path: Path) -> None:
     replicas.pets(tmp_path)
     specs.append(f"pets:{tmp_path}")
     check_own_templates(open_dataset, specs)
-    caught(check_own_templates, OneTableForAll, specs)
+    fakes.caught(check_own_templates, OneTableForAll, specs)
 
 
 # 5. The activation is not the one that the weights were trained with.
@@ -169,26 +163,47 @@ def test_the_activation_is_that_of_the_weights(monkeypatch: pytest.MonkeyPatch) 
     tags = {"openai": {"quick_gelu": True}, "laion": {}}
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, tag: tags[tag])
     check_activation(lambda tag: towers.create("mini-vit-48", tag, "model", custom_text=False, load=False))
-    caught(check_activation, create_by_configuration)
+    fakes.caught(check_activation, create_by_configuration)
 
 
 # 6. Test images normalised with other constants than training images.
 
-INPUTS = Inputs(32, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), "bicubic", "shortest", "mini-48", 32)
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)  # of no model that there is
 
 
-def check_normalisation(transform: Callable[[Any], Tensor]) -> None:
+def run_of_a_tag(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that started from published weights whose pixels are not those of the model's configuration."""
+    monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, tag: {"mean": MEAN, "std": STD})
+    config = settings(root)
+    config.model.image.pretrained = config.model.text.pretrained = "published"
+    run = runs.claim(config)
+    model = clip.build(config, pretrained=False)
+    state.RunState(model, torch.optim.SGD(model.parameters()), "data", step=1).save(run, keep=1)
+    return run
+
+
+def check_normalisation(run: Path) -> None:
+    """What a checkpoint is fed is what the loader feeds in training, for a plain image."""
     from PIL import Image
 
-    image = Image.new("RGB", (32, 32), (200, 100, 50))
-    pixels = torch.tensor([200, 100, 50], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 32, 32)
-    torch.testing.assert_close(transform(image)[None], normalise(pixels, INPUTS))
+    encoder, _ = from_checkpoint(run, torch.device("cpu"))
+    inputs = clip.build(runs.load_config(run), pretrained=False).inputs
+    assert (inputs.mean, inputs.std) == (MEAN, STD)
+    size = inputs.image_size
+    pixels = torch.tensor([200, 100, 50], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, size, size)
+    image = Image.new("RGB", (size, size), (200, 100, 50))
+    torch.testing.assert_close(encoder.preprocess(image)[None], normalise(pixels, inputs))
 
 
-def test_test_images_are_normalised_as_training_images() -> None:
-    check_normalisation(evaluation_transform(INPUTS))
-    imagenet = replace(INPUTS, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-    caught(check_normalisation, evaluation_transform(imagenet))
+def imagenets_constants(inputs: Inputs) -> Callable[[Any], Tensor]:
+    return evaluation_transform(replace(inputs, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)))
+
+
+def test_test_images_are_normalised_as_training_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of_a_tag(tmp_path, monkeypatch)
+    check_normalisation(run)
+    monkeypatch.setattr("evaluation.encoder.evaluation_transform", imagenets_constants)
+    fakes.caught(check_normalisation, run)
 
 
 # 7. A cache that does not ask which checkpoint it came from.
@@ -216,72 +231,10 @@ def test_the_cache_asks_for_the_checkpoint(tmp_path: Path, monkeypatch: pytest.M
         return data.fingerprint(request.split, request.view)
 
     monkeypatch.setattr(extraction, "cache_key", key_of_data_only)
-    caught(check_cache, data, tmp_path / "faulty")
+    fakes.caught(check_cache, data, tmp_path / "faulty")
 
 
-# 8. The linear probe's C tuned on the test split.
-
-
-def probe_of_ours(data: Labelled, features: Features) -> float:
-    artifact = LinearProbe().score(data, features).artifact
-    assert artifact is not None
-    return float(artifact["chosen_C"])
-
-
-def probe_tuned_on_test(data: Labelled, features: Features) -> float:
-    train, test = (features[request] for request in LinearProbe().requests(data))
-    found = search(Regression(train, data.labels("train"), len(data.classnames)), test, data.labels("test"))
-    return float(found.chosen)
-
-
-def check_blind_to_test(probe: Callable[[Labelled, Features], float], folder: Path) -> None:
-    data = open_dataset(fakes.labelled(folder, classes=3, train=60, test=60))
-    assert isinstance(data, Labelled)
-    features = {
-        request: fakes.embeddings(60, seed, dim=8) + torch.eye(3, 8)[data.labels(request.split)]
-        for seed, request in enumerate(LinearProbe().requests(data))
-    }
-    honest = probe(data, features)
-    wrong = {request: found.flip(0) if request.split == "test" else found for request, found in features.items()}
-    assert probe(data, wrong) == honest
-
-
-def test_the_choice_of_c_is_blind_to_the_test_split(tmp_path: Path) -> None:
-    check_blind_to_test(probe_of_ours, tmp_path / "ours")
-    caught(check_blind_to_test, probe_tuned_on_test, tmp_path / "faulty")
-
-
-# 9. Selection on the validation set that is reported.
-
-
-def check_selection(resolve: Callable[[Path], Path], run: Path) -> None:
-    """The checkpoint that is evaluated is the last one, whatever was measured on the reported set before."""
-    assert resolve(run).name == "step_00000020"
-
-
-def best_on_the_reported_set(run: Path) -> Path:
-    scores = dict(line.split() for line in (run / "scores.txt").read_text().splitlines())
-    return run / "checkpoints" / max(scores, key=lambda name: float(scores[name]))
-
-
-def test_the_checkpoint_is_not_chosen_by_what_is_reported(tmp_path: Path) -> None:
-    for name in ("step_00000010", "step_00000020"):
-        (tmp_path / "checkpoints" / name).mkdir(parents=True)
-    (tmp_path / "scores.txt").write_text("step_00000010 0.9\nstep_00000020 0.8\n")
-    check_selection(state.resolve, tmp_path)
-    caught(check_selection, best_on_the_reported_set, tmp_path)
-
-
-def check_reported_folder(parts: Mapping[str, str]) -> None:
-    """No split that fits or chooses anything reads the folder that is reported as test."""
-    assert all(place != parts["test"] for split, place in parts.items() if split != "test")
-
-
-def test_imagenets_validation_images_are_reported_and_nothing_else() -> None:
-    imagenet = NAMED["imagenet"]
-    assert isinstance(imagenet, Classes)
-    check_reported_folder(imagenet.parts)
-    caught(check_reported_folder, imagenet.parts | {"val": "imagenet/val"})
+# 8 and 9: test_selection_faults.py
 
 
 # 10. Samples that are dropped or doubled where batches or shards end.
@@ -314,8 +267,8 @@ def test_no_sample_is_dropped_or_doubled_at_the_end(tmp_path: Path) -> None:
         return torch.cat([found, found[: -len(found) % batch_size]])
 
     check_each_once(ours, tmp_path / "s")
-    caught(check_each_once, dropped, tmp_path / "s")
-    caught(check_each_once, doubled, tmp_path / "s")
+    fakes.caught(check_each_once, dropped, tmp_path / "s")
+    fakes.caught(check_each_once, doubled, tmp_path / "s")
 
 
 # 11. Retrieval that holds the whole similarity matrix.
@@ -351,4 +304,4 @@ def recall_of_the_whole_matrix(image: Tensor, text: Tensor, owner: Tensor, k: in
 
 def test_retrieval_does_not_hold_the_whole_matrix() -> None:
     check_memory(recall_at_k)
-    caught(check_memory, recall_of_the_whole_matrix)
+    fakes.caught(check_memory, recall_of_the_whole_matrix)

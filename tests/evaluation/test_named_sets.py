@@ -66,6 +66,77 @@ def test_images_and_labels_are_those_of_torchvisions_reader(
         np.testing.assert_array_equal(np.asarray(data.images(split)[i]), np.asarray(reader[i][0].convert("RGB")))
 
 
+def test_a_replaced_image_of_equal_size_is_another_data_set(tmp_path: Path) -> None:
+    replicas.eurosat(tmp_path)
+    data = labelled("eurosat", tmp_path)
+    before = data.fingerprint("test", "images")
+    path = data.images("test").paths[0]  # type: ignore[attr-defined]
+    content = path.read_bytes()
+    path.write_bytes(content[::-1])
+    assert labelled("eurosat", tmp_path).fingerprint("test", "images") != before
+
+
+# name of a class -> the folder or file stem in which the published data have it, written down from the data
+PLACES = {
+    "caltech101": {
+        "background": "BACKGROUND_Google",
+        "off-center face": "Faces",
+        "centered face": "Faces_easy",
+        "leopard": "Leopards",
+        "motorbike": "Motorbikes",
+        "accordion": "accordion",
+        "airplane": "airplanes",
+        "side of a car": "car_side",
+        "face of a cougar cat": "cougar_face",
+        "crocodile": "crocodile",
+        "head of a  crocodile": "crocodile_head",
+        "stegosaurus": "stegosaurus",
+        "yin and yang symbol": "yin_yang",
+    },
+    "eurosat": {
+        "annual crop land": "AnnualCrop",
+        "forest": "Forest",
+        "brushland or shrubland": "HerbaceousVegetation",
+        "highway or road": "Highway",
+        "industrial buildings or commercial buildings": "Industrial",
+        "pasture land": "Pasture",
+        "permanent crop land": "PermanentCrop",
+        "residential buildings or homes or apartments": "Residential",
+        "river": "River",
+        "lake or sea": "SeaLake",
+    },
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_class_names_stand_for_the_folders_of_their_classes(name: str, tmp_path: Path) -> None:
+    (replicas.caltech101 if name == "caltech101" else replicas.eurosat)(tmp_path)
+    data = labelled(name, tmp_path)
+    paths = data.images("test").paths  # type: ignore[attr-defined]
+    found = {data.classnames[c]: p.parent.name for p, c in zip(paths, data.labels("test").tolist(), strict=True)}
+    assert {key: found[key] for key in PLACES[name]} == PLACES[name]
+
+
+def test_pets_flowers_and_aircraft_are_named_at_their_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for make in (replicas.pets, replicas.aircraft):
+        make(tmp_path)
+    replicas.flowers102(tmp_path, monkeypatch)
+    pets = labelled("pets", tmp_path)
+    paths = pets.images("test").paths  # type: ignore[attr-defined]
+    for path, label in zip(paths, pets.labels("test").tolist(), strict=True):
+        assert path.stem.rpartition("_")[0].replace("_", " ").lower() == pets.classnames[label].lower()
+    flowers = labelled("flowers102", tmp_path)
+    named = {0: "pink primrose", 1: "hard-leaved pocket orchid", 49: "common dandelion", 73: "rose"}
+    named |= {76: "passion flower", 101: "blackberry lily"}  # one less than in imagelabels.mat
+    assert {label: flowers.classnames[label] for label in named} == named
+    assert [flowers.classnames[label] for label in flowers.labels("train").tolist()] == [
+        "pink primrose",
+        "blackberry lily",
+        "canterbury bells",
+    ]
+    assert labelled("aircraft", tmp_path).classnames == ["707-320", "A340-600", "Yak-42"]
+
+
 @pytest.mark.parametrize(
     ("name", "splits", "first"),
     [
@@ -88,6 +159,13 @@ def test_splits_and_class_names_are_the_published_ones(
     assert all("{c}" in template for template in data.templates)
     prints = {data.fingerprint(split, "images") for split in splits}
     assert len(prints) == len(splits)
+
+
+def test_stl10_is_read_without_its_unlabelled_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replicas.stl10(tmp_path, monkeypatch)
+    (tmp_path / "stl10_binary" / "unlabeled_X.bin").unlink()
+    data = labelled("stl10", tmp_path)
+    assert (len(data.images("train")), len(data.images("test"))) == (20, 10)
 
 
 def test_caltech_trains_on_thirty_a_class_and_tests_on_all_others(tmp_path: Path) -> None:

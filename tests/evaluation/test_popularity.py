@@ -3,12 +3,13 @@
 import json
 import statistics
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from clipx import runs, train
+from clipx import runs, state, train
 from clipx.config import ScenesConfig
 from clipx.data.scenes.folder import FINISHED, FORMAT
 from clipx.data.sources import open_source
@@ -39,14 +40,14 @@ def finished_run(tmp_path: Path, sign: float, skew: float) -> Path:
     scenes_folder(tmp_path, config.data.scenes)
     run = runs.claim(config)
     pairs = open_source(config.data)
-    state = train.build(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
+    built = train.build(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
     truth = popularity.true_popularity(config)
     values = torch.arange(float(SAMPLES)) if truth is None else truth.float()
     ids = torch.arange(SAMPLES)
-    rows = state.table.read(ids)
+    rows = built.table.read(ids)
     rows |= {"nuclr_zeta_text": sign * values, "nuclr_seen": (ids > 0).float()}
-    state.table.write(ids, rows)
-    state.save(run, keep=1)
+    built.table.write(ids, rows)
+    built.save(run, keep=1)
     return run
 
 
@@ -58,6 +59,9 @@ def test_zeta_that_follows_popularity_correlates_with_it(tmp_path: Path, sign: f
     assert text.value == pytest.approx(sign)
     assert image.metric == "zeta_image_spearman" and image.value == 0.0  # all at their start
     assert popularity.evaluate(run, run) == results.read(run / "results.jsonl")  # again: not twice
+    assert "zeta_text_spearman" in (run / "results.csv").read_text()
+    manifest = json.loads((state.resolve(run) / state.MANIFEST).read_text())
+    assert text.hashes["checkpoint"] == manifest["sha256"][state.WEIGHTS][:16]  # as in the rows of all tasks
     artifact = json.loads((run / "artifacts" / "popularity-scenes.json").read_text())
     assert artifact["curve"]["text"] == pytest.approx([sign * p for p in artifact["curve"]["popularity"]], abs=1e-6)
     most, least = artifact["captions"]["most"], artifact["captions"]["least"]
@@ -71,6 +75,26 @@ def report_mentions(run: Path, folder: Path, caption: str) -> bool:
     page = (folder / "report" / "report.md").read_text()
     assert "rank correlation of ζ (texts) with popularity" in page
     return caption in page
+
+
+def test_rows_of_another_checkpoint_stay(tmp_path: Path) -> None:
+    run = finished_run(tmp_path, 1.0, skew=1.0)
+    rows = popularity.evaluate(run, run)
+    others = [replace(row, hashes={**row.hashes, "checkpoint": "other"}) for row in rows]
+    results.write(run / "results.jsonl", others)
+    popularity.evaluate(run, run)
+    assert results.read(run / "results.jsonl") == others + rows
+
+
+def test_without_the_training_data_it_is_left_out_with_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = settings(tmp_path)
+    config.objective = {"nuclr": {}}
+    run = runs.claim(config)
+    train.build(config, torch.device("cpu"), 8, "x").state.save(run, keep=1)
+    assert popularity.evaluate(run, run) == []
+    assert "popularity is left out" in capsys.readouterr().err
 
 
 def test_without_known_popularity_there_are_captions_but_no_row(tmp_path: Path) -> None:

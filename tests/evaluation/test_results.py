@@ -1,8 +1,9 @@
 """results.jsonl: what cannot be a result is named, half a last line is nothing."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,3 +33,27 @@ def test_a_line_that_is_no_result_is_named(tmp_path: Path, change: dict[str, Any
     (tmp_path / "r.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.raises(UserError, match=r"r.jsonl:2 is no result"):
         results.read(tmp_path / "r.jsonl")
+
+
+def test_rows_of_one_metric_on_other_splits_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pool's rows would overwrite those of the full set."""
+    pool = replace(ROW, split="test, 10 of 40 images (seed 0)", value=0.9)
+    run = SimpleNamespace(summary={}, finish=lambda: None)
+    monkeypatch.setattr("wandb.init", lambda **settings: run)
+    results.to_wandb([ROW, pool], "model", "offline", "project", tmp_path)
+    assert run.summary == {"zeroshot/set/top1": 0.5, "zeroshot/set, 10 of 40 images (seed 0)/top1": 0.9}
+    results.show([ROW, pool])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.index("50.0") < printed.index("zeroshot set, 10 of 40 images") < printed.index("90.0")
+
+
+def test_added_rows_replace_those_of_the_same_hashes_only(tmp_path: Path) -> None:
+    other = replace(ROW, hashes={"checkpoint": "bb"})
+    results.write(tmp_path / "r.jsonl", [ROW, other])
+    results.add(tmp_path / "r.jsonl", [replace(ROW, value=0.7)])
+    assert [(row.value, row.hashes) for row in results.read(tmp_path / "r.jsonl")] == [
+        (0.5, {"checkpoint": "bb"}),
+        (0.7, {"checkpoint": "aa"}),
+    ]

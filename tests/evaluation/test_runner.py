@@ -4,22 +4,30 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from clipx.errors import UserError
 from evaluation import results
+from evaluation.datasets import Labelled, open_dataset
 from evaluation.runner import evaluate
 from evaluation.tasks import TASKS
-from evaluation.types import Encoder, Result
+from evaluation.tasks.linear_probe import LinearProbe
+from evaluation.types import DEFAULTS, Encoder, Features, Result, Score, Settings
 from tests.evaluation import fakes
 
 ALL = ["zeroshot", "linear_probe", "retrieval", "pairs"]
 
 
 def run(
-    tmp_path: Path, specs: list[str], tasks: list[str], encoder: Encoder | None = None, force: bool = False
+    tmp_path: Path,
+    specs: list[str],
+    tasks: list[str],
+    encoder: Encoder | None = None,
+    force: bool = False,
+    settings: Settings = DEFAULTS,
 ) -> list[Result]:
     model = encoder or fakes.encoder()
-    return evaluate(model, specs, tasks, tmp_path / "out", tmp_path / "features", 8, 0, "cpu", force)
+    return evaluate(model, specs, tasks, tmp_path / "out", tmp_path / "features", 8, 0, "cpu", force, settings)
 
 
 def three_kinds(tmp_path: Path) -> list[str]:
@@ -90,6 +98,77 @@ def test_another_checkpoint_or_other_templates_are_scored_and_kept_beside(tmp_pa
     (tmp_path / "things" / "zeroshot_classification_templates.txt").write_text("{c}\n")
     run(tmp_path, [spec], ["zeroshot"])
     assert len(results.read(path)) == 3 * count
+
+
+def test_the_artifact_is_that_of_the_last_evaluation(tmp_path: Path) -> None:
+    """Going back to a finished evaluation brings its artifact back."""
+    spec = fakes.labelled(tmp_path / "things")
+    path = tmp_path / "out" / "artifacts" / "zeroshot-things.json"
+    run(tmp_path, [spec], ["zeroshot"])
+    first = path.read_text()
+    run(tmp_path, [spec], ["zeroshot"], settings=Settings(prompts="a bad {c}"))
+    assert path.read_text() != first
+    rows = run(tmp_path, [spec], ["zeroshot"])
+    assert path.read_text() == first
+    assert results.read(tmp_path / "out" / "results.jsonl")[-len(rows) :] == rows  # the last written are shown
+
+
+def test_an_artifact_without_hashes_is_no_reason_to_score_again(tmp_path: Path) -> None:
+    spec = fakes.labelled(tmp_path / "things")
+    run(tmp_path, [spec], ["zeroshot"])
+    path = tmp_path / "out" / "artifacts" / "zeroshot-things.json"
+    path.write_text('{"kind": "confusion"}')
+    run(tmp_path, [spec], ["zeroshot"])
+    assert path.read_text() == '{"kind": "confusion"}'
+
+
+def test_pools_add_rows_and_leave_the_others_as_they_are(tmp_path: Path) -> None:
+    spec = fakes.captioned(tmp_path / "shots" / "test")
+    path = tmp_path / "out" / "results.jsonl"
+    tasks = ["retrieval", "geometry"]
+    plain = run(tmp_path, [spec], tasks)
+    pooled = run(tmp_path, [spec], tasks, settings=Settings(pools=(2, 3)))
+    assert {row.split for row in pooled} == {"test", "test, 2 of 4 images (seed 0)", "test, 3 of 4 images (seed 0)"}
+    assert run(tmp_path, [spec], tasks) == plain
+    assert run(tmp_path, [spec], tasks, settings=Settings(pools=(3,))) == [r for r in pooled if "2 of" not in r.split]
+    rows = results.read(path)
+    assert len(rows) == len({(row.task, row.split, row.metric) for row in rows}) == len(pooled)
+
+
+@pytest.mark.parametrize("pool", [4, 400])
+def test_a_pool_that_is_not_smaller_than_the_set_is_refused(tmp_path: Path, pool: int) -> None:
+    spec = fakes.captioned(tmp_path / "shots" / "test")
+    with pytest.raises(UserError, match=rf"pools={pool} is too large for datasets=.*: it has 4 images"):
+        run(tmp_path, [spec], ["retrieval"], settings=Settings(pools=(pool,)))
+
+
+def test_tasks_are_scored_where_they_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The linear probe on a GPU, say."""
+    seen = []
+    score = LinearProbe.score
+
+    def watched(task: LinearProbe, data: Labelled, features: Features, device: torch.device | str = "") -> Score:
+        seen.append(str(device))
+        return score(task, data, features, device)
+
+    monkeypatch.setattr(LinearProbe, "score", watched)
+    run(tmp_path, [fakes.labelled(tmp_path / "things", train=30)], ["linear_probe"])
+    assert seen == ["cpu"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_the_probe_on_a_gpu_scores_as_on_the_cpu(tmp_path: Path) -> None:
+    data = open_dataset(fakes.labelled(tmp_path / "things", train=60, test=60))
+    assert isinstance(data, Labelled)
+    task = LinearProbe()
+    features = {
+        request: fakes.embeddings(60, seed, dim=8) + 3 * torch.eye(3, 8)[data.labels(request.split)]
+        for seed, request in enumerate(task.requests(data))
+    }
+    torch.cuda.reset_peak_memory_stats()
+    found = task.score(data, features, "cuda").results[0].value
+    assert torch.cuda.max_memory_allocated() > 0
+    assert found == pytest.approx(task.score(data, features).results[0].value, abs=0.05)
 
 
 def test_a_run_that_stops_keeps_what_it_had_finished(tmp_path: Path) -> None:

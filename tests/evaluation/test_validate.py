@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cli import validate as command
-from evaluation.datasets import NAMED
+from evaluation.datasets import NAMED, open_dataset
 from evaluation.reference import COPIES, MODELS, VALUES
 from evaluation.types import Result
 from evaluation.validate import Published, validate
@@ -51,6 +51,16 @@ def test_the_benchmarks_own_copy_comes_first_and_a_split_of_ours_is_compared_by_
     assert (verdicts, calls) == (["differs"], [("m", "zeroshot", [f"wds:{tmp_path / 'wds_vtab-eurosat'}"])])
 
 
+def test_a_copy_behind_a_link_is_compared_under_the_name_that_its_rows_carry(tmp_path: Path) -> None:
+    fakes.labelled(tmp_path / "elsewhere" / "eurosat")
+    (tmp_path / "root").mkdir()
+    copy = tmp_path / "root" / "wds_vtab-eurosat"
+    copy.symlink_to(tmp_path / "elsewhere" / "eurosat")
+    name = open_dataset(f"wds:{copy}").short
+    published = {"m": {("eurosat", "top1"): 0.50}}
+    assert run(published, tmp_path / "root", [result(name, "top1", 0.50)])[0] == ["agrees"]
+
+
 def test_what_is_not_here_is_listed_with_its_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     replicas.dtd(tmp_path)
     published = {"absent": {("dtd", "top1"): 0.4, ("pets", "mean_per_class"): 0.8}}
@@ -65,9 +75,12 @@ def test_it_ends_cleanly_where_nothing_is_here(
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(command, "fetch_command", lambda model: f"`hf download {model}`")
-    command.validate([f"root={tmp_path}"])
+    with pytest.raises(SystemExit) as end:
+        command.validate([f"root={tmp_path}"])
+    assert end.value.code == command.NOTHING != 0
     printed = capsys.readouterr().out
-    assert printed.count("not here: ") == len(COPIES) + len(MODELS) and "0 of 0 numbers agree" in printed
+    assert printed.count("not here: ") == len(COPIES) + len(MODELS) and "nothing was checked" in printed
+    assert "numbers agree" not in printed
 
 
 def test_every_reference_is_of_a_known_set_and_below_one() -> None:

@@ -1,0 +1,130 @@
+"""Faults 8 and 9 of test_field_faults.py: what is chosen by the set that is reported."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from clipx import runs, state
+from clipx.models import clip
+from evaluation import results, summary
+from evaluation import runs as report_runs
+from evaluation.datasets import Labelled, open_dataset
+from evaluation.datasets.named import NAMED, Classes
+from evaluation.encoder import from_checkpoint
+from evaluation.logistic import Regression, search
+from evaluation.tasks.linear_probe import LinearProbe
+from evaluation.types import DEFAULTS, Encoder, Features, Result
+from tests.clipx.folder import settings
+from tests.evaluation import fakes, replicas
+
+# 8. The linear probe's C tuned on the test split.
+
+
+def probe_of_ours(data: Labelled, features: Features) -> float:
+    artifact = LinearProbe().score(data, features).artifact
+    assert artifact is not None
+    return float(artifact["chosen_C"])
+
+
+def probe_tuned_on_test(data: Labelled, features: Features) -> float:
+    train, test = (features[request] for request in LinearProbe().requests(data))
+    found = search(Regression(train, data.labels("train"), len(data.classnames)), test, data.labels("test"))
+    return float(found.chosen)
+
+
+def check_blind_to_test(probe: Callable[[Labelled, Features], float], folder: Path) -> None:
+    data = open_dataset(fakes.labelled(folder, classes=3, train=60, test=60))
+    assert isinstance(data, Labelled)
+    features = {
+        request: fakes.embeddings(60, seed, dim=8) + torch.eye(3, 8)[data.labels(request.split)]
+        for seed, request in enumerate(LinearProbe().requests(data))
+    }
+    honest = probe(data, features)
+    wrong = {request: found.flip(0) if request.split == "test" else found for request, found in features.items()}
+    assert probe(data, wrong) == honest
+
+
+def test_the_choice_of_c_is_blind_to_the_test_split(tmp_path: Path) -> None:
+    check_blind_to_test(probe_of_ours, tmp_path / "ours")
+    fakes.caught(check_blind_to_test, probe_tuned_on_test, tmp_path / "faulty")
+
+
+# 9. Selection on the validation set that is reported.
+
+
+def evaluated_twice(root: Path) -> Path:
+    """A run of two checkpoints, of which the first was the better one on the reported set."""
+    config = settings(root)
+    run = runs.claim(config)
+    model = clip.build(config)
+    rows = []
+    for step, value in ((10, 0.9), (20, 0.8)):
+        torch.nn.init.constant_(next(model.image.parameters()), step)
+        kept = state.RunState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run, keep=2)
+        name = state.verify(kept)["sha256"][state.WEIGHTS][:16]
+        hashes = {"checkpoint": name}
+        rows.append(Result("zeroshot", "s", "test", "top1", value, 10, 0, 1, 0.1, True, 0, "test", hashes))
+    results.write(run / "results.jsonl", rows)
+    return run
+
+
+def check_selection(opened: Callable[[Path], Encoder], run: Path) -> None:
+    """The checkpoint that is evaluated is the last one, whatever was measured on the reported set before."""
+    last = results.read(run / "results.jsonl")[-1]
+    assert opened(run).provenance["checkpoint"] == last.hashes["checkpoint"]
+
+
+def opened_by_us(run: Path) -> Encoder:
+    return from_checkpoint(run, torch.device("cpu"))[0]
+
+
+def best_on_the_reported_set(run: Path) -> Encoder:
+    best = max(results.read(run / "results.jsonl"), key=lambda row: row.value).hashes["checkpoint"]
+    return next(
+        encoder for path in state.checkpoints(run) if best in (encoder := opened_by_us(path)).provenance.values()
+    )
+
+
+def test_the_checkpoint_is_not_chosen_by_what_is_reported(tmp_path: Path) -> None:
+    run = evaluated_twice(tmp_path)
+    check_selection(opened_by_us, run)
+    fakes.caught(check_selection, best_on_the_reported_set, run)
+
+
+def check_reported_row(reported: Callable[[Path], float], run: Path) -> None:
+    """Of a run that was evaluated several times, the report shows the last evaluation."""
+    assert reported(run) == 0.8
+
+
+def reported_by_us(run: Path) -> float:
+    (measure,) = summary.measures(summary.group([report_runs.read(run)]))
+    return measure.value
+
+
+def best_row(run: Path) -> float:
+    return max(row.value for row in results.read(run / "results.jsonl"))
+
+
+def test_the_best_of_several_evaluations_is_not_what_is_reported(tmp_path: Path) -> None:
+    run = evaluated_twice(tmp_path)
+    check_reported_row(reported_by_us, run)
+    fakes.caught(check_reported_row, best_row, run)
+
+
+def check_apart(known: Classes, root: Path) -> None:
+    """No image that fits or chooses anything is reported as test."""
+    data = known.open("imagenet", f"imagenet:{root}", root, DEFAULTS)
+    paths = {split: set(data.images(split).paths) for split in data.splits}  # type: ignore[attr-defined]
+    assert paths["test"] and len(paths) > 1
+    assert all(not paths["test"] & found for split, found in paths.items() if split != "test")
+
+
+def test_imagenets_validation_images_are_reported_and_nothing_else(tmp_path: Path) -> None:
+    replicas.imagenet(tmp_path)
+    imagenet = NAMED["imagenet"]
+    assert isinstance(imagenet, Classes)
+    check_apart(imagenet, tmp_path)
+    fakes.caught(check_apart, replace(imagenet, part_of={"train": "val", "test": "val"}), tmp_path)
+    fakes.caught(check_apart, replace(imagenet, parts=imagenet.parts | {"val": "imagenet/val"}), tmp_path)
