@@ -13,10 +13,10 @@ that every rank and every device mixes the same way and a resumed run goes on as
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from clipx import draws
 from clipx.config import MixingConfig
 from clipx.tables import lookup
 from clipx.types import Embeddings
@@ -56,7 +56,7 @@ def build(config: MixingConfig, seed: int) -> Mixing:
         return lambda embeddings, step: embeddings
 
     def mix(embeddings: Embeddings, step: int) -> Embeddings:
-        generator = _generator(seed, step)
+        generator = draws.generator(seed, step, STREAM)
         if torch.rand((), generator=generator) >= config.probability:
             return embeddings
         X, Y = embeddings.image, embeddings.text
@@ -64,9 +64,3 @@ def build(config: MixingConfig, seed: int) -> Mixing:
         return replace(embeddings, image=share * X + (1 - share) * Y, text=share * Y + (1 - share) * X)
 
     return mix
-
-
-def _generator(seed: int, step: int) -> Generator:
-    """A stream of its own for each (seed, step): Mersenne twisters seeded with neighbours start alike."""
-    state = np.random.SeedSequence([seed, step, STREAM]).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(state))
