@@ -67,6 +67,7 @@ class DataConfig:
     max_bad_rate: float = field(default=0.05, metadata=FREE)  # share of bad samples above which a run stops
     # what `clipx eval` takes if no data set is named: wds: captions: pairs: and a folder below root
     evaluation: list[str] = field(default_factory=list, metadata=FREE)
+    before_projection: bool = field(default=False, metadata=FREE)  # `clipx eval` probes those image features as well
     scenes: ScenesConfig = field(default_factory=ScenesConfig)  # used by source scenes only
 
 

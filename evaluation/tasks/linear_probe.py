@@ -14,19 +14,27 @@ VALIDATION_SHARE = 10  # one row in ten, where the data set has no validation sp
 
 
 class LinearProbe:
-    """Top-1 and mean per-class accuracy; C is chosen on a validation split, then refitted on all but test."""
+    """Top-1 and mean per-class accuracy; C is chosen on a validation split, then refitted on all but test.
 
-    name = "linear_probe"
+    Of the embeddings, or with `variant` of other features of the images, which names task and metrics too.
+    """
+
     kind: Kind = "labelled"
     version = 1
     needs: tuple[str, ...] = ("train", SPLIT)
 
+    def __init__(self, variant: str = "") -> None:
+        self.variant = variant
+        self.variants = (variant,) if variant else ()
+        self.suffix = f"_{variant.replace(' ', '_')}" if variant else ""
+        self.name = f"linear_probe{self.suffix}"
+
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:
         """Images of train, val (where there is one) and test."""
         splits = [split for split in ("train", "val", SPLIT) if split in dataset.splits]
-        return [FeatureRequest(dataset.name, split, "images") for split in splits]
+        return [FeatureRequest(dataset.name, split, "images", self.variant) for split in splits]
 
-    def score(self, dataset: Labelled, features: Features) -> Score:
+    def score(self, dataset: Labelled, features: Features, cosine: bool = True) -> Score:
         """Rows, and the search for C."""
         *fitting, test = self.requests(dataset)
         known = torch.cat([features[request] for request in fitting])
@@ -40,7 +48,7 @@ class LinearProbe:
         # a probe on features without meaning can still learn which class is the most frequent
         largest = torch.bincount(truth).max().item() / len(truth)
         rows = [
-            row(self.name, dataset.short, SPLIT, metric, correct, weights, len(truth), chance)
+            row(self.name, dataset.short, SPLIT, f"{metric}{self.suffix}", correct, weights, len(truth), chance)
             for metric, weights, chance in (
                 ("top1", torch.ones_like(correct), largest),
                 ("mean_per_class", class_weights(truth), 1 / classes),

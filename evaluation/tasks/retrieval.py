@@ -30,6 +30,7 @@ class Retrieval:
     kind: Kind = "captioned"
     version = 2
     needs: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
 
     def requests(self, dataset: Captioned) -> list[FeatureRequest]:
         """Images and captions."""
@@ -39,7 +40,7 @@ class Retrieval:
             FeatureRequest(dataset.name, split, "captions"),
         ]
 
-    def score(self, dataset: Captioned, features: Features) -> Score:
+    def score(self, dataset: Captioned, features: Features, cosine: bool = True) -> Score:
         """Rows for all images and for each smaller pool, and examples with pictures for the `image` numbers."""
         image, text = (features[request] for request in self.requests(dataset))
         image_of_text = dataset.image_of_caption(dataset.splits[0])
