@@ -4,8 +4,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .PHONY: help install check test test-fast demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data clean
-.PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr
-.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr
+.PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
+.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-wpse
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ reproduce-mini-nuclr: $(READY) ## paper 3 on rendered scenes
 reproduce-mini-gap: $(READY) ## paper 4 on rendered scenes
 	$(mini)gap_mini,gap_dynamics_mini,gap_init_mini
 
+reproduce-mini-wpse: $(READY) ## paper 5 on rendered scenes
+	$(mini)wpse_mini
+
 reproduce-clip-reg: $(READY) ## paper 1 at its scale; CC3M=DIR MSCOCO=DIR
 	$(REPRODUCE) recipe=clip_reg_cc3m data.root=$(call folder,CC3M)
 	$(REPRODUCE) recipe=margin_mscoco data.root=$(call folder,MSCOCO)
@@ -66,6 +69,10 @@ reproduce-nuclr: $(READY) ## paper 3 at its scale; CC3M=DIR CC12M=DIR
 
 reproduce-gap: $(READY) ## paper 4 at its scale; MSCOCO=DIR
 	$(REPRODUCE) recipe=gap_mscoco data.root=$(call folder,MSCOCO)
+
+reproduce-wpse: $(READY) ## paper 5 at its scale; CC3M=DIR CC12M=DIR
+	$(REPRODUCE) recipe=wpse_cc3m data.root=$(call folder,CC3M)
+	$(REPRODUCE) recipe=wpse_cc12m data.root=$(call folder,CC12M)
 
 validate-evaluation: $(READY) ## published weights against published numbers, on what is in ROOT (default data)
 	$(BIN)/python -m cli.validate root=$(or $(ROOT),data)
@@ -81,6 +88,9 @@ bench-data: $(READY) ## images/s beside open_clip's pipeline; needs CLIPX_DATA
 
 bench-loss: $(READY) ## time and memory of every pairwise term against open_clip's ClipLoss
 	$(BIN)/python -m tests.bench.loss
+
+bench-wpse: $(READY) ## a training step of point sets beside CLIP's on the same towers: time and memory
+	$(BIN)/python -m tests.bench.wpse
 
 bench-eval: $(READY) ## evaluation beside scikit-learn and clip-benchmark: time and memory; on an idle machine
 	$(BIN)/python -m tests.bench.evaluation
