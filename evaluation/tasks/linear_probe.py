@@ -54,7 +54,7 @@ class LinearProbe:
                 ("mean_per_class", class_weights(truth), 1 / classes),
             )
         ]
-        return Score(rows, _artifact(found))
+        return Score(rows, _artifact(self.name, found))
 
 
 def _split(labels: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -67,10 +67,10 @@ def _split(labels: list[Tensor]) -> tuple[Tensor, Tensor]:
     return order[held:].sort().values, order[:held].sort().values
 
 
-def _artifact(found: Search) -> dict[str, object]:
+def _artifact(kind: str, found: Search) -> dict[str, object]:
     places = sorted(found.accuracy_of)
     return {
-        "kind": "linear_probe",
+        "kind": kind,
         "C": [GRID[place] for place in places],
         "validation_accuracy": [found.accuracy_of[place] for place in places],
         "chosen_C": found.chosen,

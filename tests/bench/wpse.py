@@ -57,12 +57,12 @@ def batch(case: str, p: Parts) -> Batch:
     return Batch(torch.arange(size), image, text, torch.zeros(size, dtype=torch.int64))
 
 
-def step(case: str, p: Parts, number: int) -> float:
-    """Wall seconds of one training step."""
+def step(case: str, p: Parts, number: int) -> tuple[float, float]:
+    """Wall and CPU seconds of one training step."""
     data = batch(case, p)
-    start = time.perf_counter()
+    wall, cpu = time.perf_counter(), time.process_time()
     train_step(p, data, Progress(step=number, total_steps=1000, epoch=0, total_epochs=1))
-    return time.perf_counter() - start
+    return time.perf_counter() - wall, time.process_time() - cpu
 
 
 def peak(case: str, arm: str) -> float:
@@ -80,7 +80,7 @@ def compare(case: str, rounds: int) -> None:
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         memory = {arm: pool.apply(peak, (case, arm)) for arm in ARMS}
     made = {arm: parts(case, arm) for arm in ARMS}
-    times: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    times: dict[str, list[tuple[float, float]]] = {arm: [] for arm in ARMS}
     for turn in range(rounds + 1):
         for arm in ARMS if turn % 2 else ARMS[::-1]:
             taken = step(case, made[arm], turn)
@@ -88,12 +88,14 @@ def compare(case: str, rounds: int) -> None:
                 times[arm].append(taken)
     tower, size = CASES[case]
     print(f"{tower}, B = {size}, {torch.get_num_threads()} threads, median of {rounds}")
-    print(f"{'':12}{'ms':>9}{'ratio':>7}{'MiB':>8}{'ratio':>7}{'parameters':>12}")
+    print(f"{'':12}{'ms':>9}{'ratio':>7}{'CPU ms':>9}{'ratio':>7}{'MiB':>8}{'ratio':>7}{'parameters':>12}")
     for arm in ARMS:
-        ratio = statistics.median(a / c for a, c in zip(times[arm], times["clip"], strict=True))
+        cells = ""
+        for clock in (0, 1):
+            ratio = statistics.median(a[clock] / c[clock] for a, c in zip(times[arm], times["clip"], strict=True))
+            cells += f"{1e3 * statistics.median(t[clock] for t in times[arm]):9.0f}{ratio:7.2f}"
         count = sum(p.numel() for p in made[arm].model.parameters())
-        cells = f"{1e3 * statistics.median(times[arm]):9.0f}{ratio:7.2f}{memory[arm]:8.0f}"
-        print(f"{arm:12}{cells}{memory[arm] / memory['clip']:7.2f}{count / 1e6:10.2f} M")
+        print(f"{arm:12}{cells}{memory[arm]:8.0f}{memory[arm] / memory['clip']:7.2f}{count / 1e6:10.2f} M")
 
 
 def main(rounds: int = 5, which: str = "both") -> None:
