@@ -25,7 +25,7 @@ class LinearProbe:
 
     def __init__(self, variant: str = "") -> None:
         self.variant = variant
-        self.variants = (variant,) if variant else ()
+        self.variants: tuple[str, ...] = (variant,) if variant else ()
         self.suffix = f"_{variant.replace(' ', '_')}" if variant else ""
         self.name = f"linear_probe{self.suffix}"
 
