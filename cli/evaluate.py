@@ -15,7 +15,7 @@ from clipx.device import choose
 from clipx.errors import UserError
 from clipx.log import WANDB_MODES
 from clipx.tables import lookup
-from evaluation import diverged, encoder, popularity, results, runner
+from evaluation import diverged, encoder, popularity, results, runner, weights
 from evaluation.datasets import locate
 from evaluation.types import Settings
 
@@ -65,6 +65,7 @@ def _evaluate(config: EvalConfig) -> None:
         )
         if config.checkpoint is not None and not config.tasks and distributed.rank() == 0:
             popularity.evaluate(Path(config.checkpoint), out)
+            weights.evaluate(Path(config.checkpoint), out)
         if config.wandb != "off" and distributed.rank() == 0:
             results.to_wandb(rows, model.name, config.wandb, config.project, out)
 

@@ -36,9 +36,8 @@ class PointTower(nn.Module):
 
     def before_projection(self, x: Tensor) -> Tensor:
         """The weighted mean of the tokens before the projection, [b, width] (paper 5, table 2, "bef")."""
-        tokens = self.body(x)
-        total: Tensor = (self._weights(tokens)[:, None, :] @ tokens.float())[:, 0]
-        return total / tokens.shape[1]
+        tokens: Tensor = self.body(x)
+        return (self._weights(tokens)[:, None, :] @ tokens.float())[:, 0] / tokens.shape[1]
 
     def _weights(self, tokens: Tensor) -> Tensor:
         return self.bound(self.weight_head(tokens)[..., 0].float())

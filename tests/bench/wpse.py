@@ -105,4 +105,4 @@ def main(rounds: int = 5, which: str = "both") -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:2]), which=sys.argv[2] if len(sys.argv) > 2 else "both")
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5, sys.argv[2] if len(sys.argv) > 2 else "both")
