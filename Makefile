@@ -4,8 +4,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .PHONY: help install check test test-fast demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data clean
-.PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr
-.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr
+.PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
+.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-wpse
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ reproduce-mini-gap: $(READY) ## paper 4 on rendered scenes
 	$(THEORY) gap_flow
 	$(mini)gap_mini,gap_dynamics_mini,gap_init_mini
 
+reproduce-mini-wpse: $(READY) ## paper 5 on rendered scenes
+	$(THEORY) pmi
+	$(mini)wpse_mini
+
 reproduce-clip-reg: $(READY) ## paper 1 at its scale; CC3M=DIR MSCOCO=DIR
 	$(THEORY) margin
 	$(BIN)/clipx report missing-objects $(call folder,MSCOCO)/annotations
@@ -77,6 +81,11 @@ reproduce-gap: $(READY) ## paper 4 at its scale; MSCOCO=DIR
 	$(THEORY) gap_flow
 	$(REPRODUCE) recipe=gap_mscoco,gap_dynamics_mscoco,gap_init_mscoco data.root=$(call folder,MSCOCO)
 
+reproduce-wpse: $(READY) ## paper 5 at its scale; CC3M=DIR CC12M=DIR
+	$(THEORY) pmi
+	$(REPRODUCE) recipe=wpse_cc3m data.root=$(call folder,CC3M); first=$$?; \
+	$(REPRODUCE) recipe=wpse_cc12m data.root=$(call folder,CC12M) && exit $$first
+
 # its exit code 3: nothing was here to be checked
 validate-evaluation: $(READY) ## published weights against published numbers, on what is in ROOT (default data)
 	$(BIN)/python -m cli.validate root=$(or $(ROOT),data) || [ $$? -eq 3 ]
@@ -92,6 +101,9 @@ bench-data: $(READY) ## images/s beside open_clip's pipeline; needs CLIPX_DATA
 
 bench-loss: $(READY) ## time and memory of every pairwise term against open_clip's ClipLoss
 	$(BIN)/python -m tests.bench.loss
+
+bench-wpse: $(READY) ## a training step of point sets beside CLIP's on the same towers: time and memory
+	$(BIN)/python -m tests.bench.wpse
 
 bench-eval: $(READY) ## evaluation beside scikit-learn and clip-benchmark: time and memory; on an idle machine
 	$(BIN)/python -m tests.bench.evaluation

@@ -15,19 +15,23 @@ from clipx.device import choose
 from clipx.errors import UserError
 from clipx.log import WANDB_MODES
 from clipx.tables import lookup
-from evaluation import encoder, popularity, results, runner
+from evaluation import diverged, encoder, popularity, results, runner, weights
 from evaluation.datasets import locate
 from evaluation.types import Settings
 
 
 def evaluate(config: EvalConfig) -> None:
-    """One call of `clipx eval`.
+    """One call of `clipx eval`. Of a run that diverged it is recorded; its checkpoints can be scored by their names.
 
     Raises:
         UserError: not exactly one of checkpoint and model, nothing to evaluate on, or unusable weights or data.
     """
     if (config.checkpoint is None) == (config.model is None):
         raise UserError("give one of checkpoint=RUN_DIRECTORY and model=open_clip:NAME[/TAG_OR_FILE]")
+    if config.checkpoint is not None and (ended := runs.diverged(Path(config.checkpoint))) is not None:
+        print(ended.text(Path(config.checkpoint)), file=sys.stderr)
+        results.show(diverged.record(Path(config.checkpoint), ended))
+        return
     _check(config)
     if config.processes == 1:
         _evaluate(config)
@@ -73,6 +77,7 @@ def _evaluate(config: EvalConfig) -> None:
         )
         if config.checkpoint is not None and not config.tasks and distributed.rank() == 0:
             rows += popularity.evaluate(Path(config.checkpoint), out)
+            weights.evaluate(Path(config.checkpoint), out)
         if config.wandb != "off" and distributed.rank() == 0:
             results.to_wandb(rows, model.name, config.wandb, config.project, out)
 

@@ -66,7 +66,9 @@ def export(arguments: list[str]) -> None:
 
 def _model_name(config: RunConfig) -> str:
     """The open_clip model that both towers are of."""
-    image, text = config.model.image, config.model.text
+    image, text, kernel = config.model.image, config.model.text, config.model.points.kernel
+    if kernel != "none":
+        raise UserError(f"model.points.kernel={kernel} cannot be exported: open_clip has no point sets")
     for key, tower in (("model.image.name", image), ("model.text.name", text)):
         if not tower.name.startswith("open_clip:"):
             raise UserError(f"{key}={tower.name} cannot be exported: only open_clip: towers are known to open_clip")

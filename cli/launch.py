@@ -12,12 +12,15 @@ from clipx.train import fit
 
 
 def train(config: RunConfig) -> None:
-    """Trains a run, or resumes it, in its run directory.
+    """Trains a run, or resumes it, in its run directory; one that diverged stays as it is.
 
     Raises:
         UserError: from the settings, the data or the checkpoints.
     """
     run = runs.claim(config)
+    if (ended := runs.diverged(run)) is not None:
+        print(ended.text(run), file=sys.stderr)
+        return
     if config.train.processes == 1:
         fit(config, run)
         return

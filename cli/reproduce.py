@@ -168,4 +168,6 @@ def run_one(overrides: list[str]) -> str:
     except Exception:
         traceback.print_exc()
         raise
+    if (ended := runs.diverged(run)) is not None:
+        return f"diverged at step {ended.step}, after {trained - start:.0f} s"
     return f"trained {trained - start:.0f} s, evaluated {time.monotonic() - trained:.0f} s"

@@ -67,6 +67,7 @@ class DataConfig:
     max_bad_rate: float = field(default=0.05, metadata=FREE)  # share of bad samples above which a run stops
     # what `clipx eval` takes if no data set is named: wds: captions: pairs: and a folder below root
     evaluation: list[str] = field(default_factory=list, metadata=FREE)
+    before_projection: bool = field(default=False, metadata=FREE)  # `clipx eval` probes those image features as well
     scenes: ScenesConfig = field(default_factory=ScenesConfig)  # used by source scenes only
 
 
@@ -96,6 +97,19 @@ class TextTowerConfig(TowerConfig):
 
 
 @dataclass(kw_only=True)
+class PointsConfig:
+    """Weighted point sets of all tokens in place of one point a sample (paper 5)."""
+
+    kernel: str = "none"  # none: one point, CLIP | linear: alpha is (1, 0) | gaussian | imq, with the linear kernel
+    width: float = 0.75  # of gaussian: sigma; of imq: c
+    alpha: list[float] = field(default_factory=lambda: [0.5, 0.5])  # alpha1 of the linear kernel, alpha2 of the other
+    weights: str = "tanh"  # bound of a weight x: tanh: 100 tanh(x/100) | sigmoid: 100 sigmoid(x/100), positive
+    reduce: str = "mean"  # mean | sum over the points of a set
+    features_train: int = 1024  # D, random Fourier features, new ones each step
+    features_eval: int = field(default=512, metadata=FREE)  # D in evaluation
+
+
+@dataclass(kw_only=True)
 class ModelConfig:
     """Two towers with the same embedding width E."""
 
@@ -104,6 +118,7 @@ class ModelConfig:
     embed_dim: int | None = None  # E; needed by timm: and hf: towers, fixed by the configuration of open_clip: ones
     projection_lr_factor: float = 1.0  # learning rate of the projections of timm: and hf: towers over optimizer.lr
     normalise: bool = True  # L2-normalised embeddings; false: paper 4's "Remove Normalization"
+    points: PointsConfig = field(default_factory=PointsConfig)
 
 
 @dataclass(kw_only=True)
@@ -163,6 +178,8 @@ class TrainConfig:
     batch_size: int = MISSING  # B, over all ranks
     grad_clip: float | None = None  # bound of the global gradient norm; null: off
     precision: str = "fp32"  # fp32 | bf16 for the towers; the objective is always float32
+    # steps in a row without a finite loss and gradient, each skipped, after which the run ends as diverged
+    max_bad_steps: int = field(default=10, metadata=FREE)
     save_every: int = field(default=200, metadata=FREE)  # steps between checkpoints
     keep: int = field(default=2, metadata=FREE)  # checkpoints kept, the last ones
     device: str = field(default="auto", metadata=FREE)  # auto | cpu | cuda

@@ -13,10 +13,10 @@ that every rank and every device mixes the same way and a resumed run goes on as
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from clipx import draws
 from clipx.config import MixingConfig
 from clipx.errors import UserError
 from clipx.tables import lookup
@@ -59,7 +59,7 @@ def build(config: MixingConfig, seed: int) -> Mixing:
         raise UserError(f"mixing.kind={config.kind} never mixes with mixing.probability=0; allowed: above 0, up to 1")
 
     def mix(embeddings: Embeddings, step: int) -> Embeddings:
-        generator = _generator(seed, step)
+        generator = draws.generator(seed, step, STREAM)
         if torch.rand((), generator=generator) >= config.probability:
             return embeddings
         X, Y = embeddings.image, embeddings.text
@@ -67,9 +67,3 @@ def build(config: MixingConfig, seed: int) -> Mixing:
         return replace(embeddings, image=share * X + (1 - share) * Y, text=share * Y + (1 - share) * X)
 
     return mix
-
-
-def _generator(seed: int, step: int) -> Generator:
-    """A stream of its own for each (seed, step): Mersenne twisters seeded with neighbours start alike."""
-    state = np.random.SeedSequence([seed, step, STREAM]).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(state))

@@ -57,14 +57,15 @@ class Probe:
     def measure(self, progress: Progress) -> dict[str, float]:
         """The geometry now; `loss` is the InfoNCE of the pairs among themselves, whatever the run's objective.
 
-        Features are normalised, also where training does not.
+        Features are normalised, also where training does not, but for the loss, which has the run's similarity.
         """
         was_training = self.model.training
         self.model.eval()
-        image, text = self._features()
+        raw_image, raw_text = self._features()
         self.model.train(was_training)
         scale = float(self.model.temperature(progress))
-        logits = scale * image @ text.T
+        logits = scale * raw_image @ raw_text.T
+        image, text = F.normalize(raw_image, dim=-1), F.normalize(raw_text, dim=-1)
         own = torch.arange(len(logits), device=logits.device)
         margins = _margins(image, text)
         return {
@@ -83,7 +84,7 @@ class Probe:
             with autocast(self.precision, device):
                 images.append(self.model.encode_image(pixels.to(device)))
                 texts.append(self.model.encode_text(tokens.to(device)))
-        return F.normalize(torch.cat(images), dim=-1), F.normalize(torch.cat(texts), dim=-1)
+        return torch.cat(images), torch.cat(texts)
 
 
 def _chosen(config: RunConfig, num_samples: int) -> list[int]:

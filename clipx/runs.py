@@ -1,6 +1,7 @@
 """The run directory `<runs>/<name>/s<seed>/`; its config.yaml is all that resume, eval and report read."""
 
-from dataclasses import fields, is_dataclass
+import json
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,30 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from clipx import distributed
 from clipx.atomic import write_text
 from clipx.config import RunConfig
 from clipx.errors import UserError
+
+OUTCOME = "outcome.json"
+
+
+@dataclass(frozen=True)
+class Diverged:
+    """The end of a run whose loss or gradient stayed without a finite value."""
+
+    step: int  # steps done or skipped
+    bad_steps: int  # of them the last, in a row, skipped
+    checkpoint: str | None  # the last good one, below the run directory
+    outcome: str = "diverged"
+
+    def text(self, run: Path) -> str:
+        """For the person."""
+        kept = f"its last good checkpoint is {run / self.checkpoint}" if self.checkpoint else "it has no checkpoint yet"
+        return (
+            f"{run} diverged at step {self.step}: {self.bad_steps} steps in a row without a finite loss and gradient; "
+            f"{kept}. To train it anew, remove {run}"
+        )
 
 
 def directory(config: RunConfig) -> Path:
@@ -57,6 +79,29 @@ def load_config(run: Path) -> RunConfig:
         raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
     assert isinstance(config, RunConfig)
     return config
+
+
+def end_diverged(run: Path, step: int, bad_steps: int) -> Diverged:
+    """Records the end of a run in its directory; called by all ranks, rank 0 writes."""
+    found = sorted((run / "checkpoints").glob("step_*"))
+    ended = Diverged(step, bad_steps, f"checkpoints/{found[-1].name}" if found else None)
+    if distributed.rank() == 0:
+        write_text(run / OUTCOME, json.dumps(asdict(ended)) + "\n")
+    return ended
+
+
+def diverged(run: Path) -> Diverged | None:
+    """How a run ended, if it diverged.
+
+    Raises:
+        UserError: a damaged record.
+    """
+    if not (run / OUTCOME).is_file():
+        return None
+    try:
+        return Diverged(**json.loads((run / OUTCOME).read_text()))
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{run / OUTCOME} is damaged: remove it, and the run goes on where it was") from error
 
 
 def _bound_keys(node: Any, prefix: str = "") -> list[str]:

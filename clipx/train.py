@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from clipx import distributed, environment, mixing, objectives, optim, probe, schedule, temperature
+from clipx import distributed, environment, mixing, objectives, optim, probe, runs, schedule, temperature
 from clipx.config import RunConfig
 from clipx.data import tokenizer
 from clipx.data.sampler import Sampler
@@ -17,7 +17,6 @@ from clipx.data.sources import open_source
 from clipx.data.stream_loader import notes as source_notes
 from clipx.data.stream_loader import open_loader
 from clipx.device import autocast, choose
-from clipx.errors import UserError
 from clipx.log import RunLog
 from clipx.meter import Meter
 from clipx.models import clip
@@ -40,6 +39,7 @@ class Parts:
     objective: Objective
     learning_rate: Callable[[Progress], float]
     state: RunState
+    bad_steps: int = 0  # the last ones, in a row, whose loss or gradient was not finite: skipped
 
 
 def build(config: RunConfig, device: torch.device, num_samples: int, data: str) -> Parts:
@@ -64,8 +64,11 @@ def build(config: RunConfig, device: torch.device, num_samples: int, data: str) 
 def fit(config: RunConfig, run: Path) -> None:
     """Trains to the end, from the last good checkpoint of the run directory if there is one.
 
+    A step whose loss or gradient is not finite is skipped; after train.max_bad_steps of them in a row the run ends
+    as diverged: its last checkpoint stays, and outcome.json says so.
+
     Raises:
-        UserError: unusable settings, data or checkpoints, too many bad samples, a loss that is not finite.
+        UserError: unusable settings, data or checkpoints, too many bad samples.
     """
     device = choose(config.train.device)
     with distributed.group(device):
@@ -111,17 +114,20 @@ def fit(config: RunConfig, run: Path) -> None:
                     parts.objective.end_epoch(state.table)
                 meter.images += config.train.batch_size
                 last, seen = state.step == total, watch(state.step, progress)
-                if last or seen or state.step % config.log.every == 0:
+                if last or seen or parts.bad_steps or state.step % config.log.every == 0:
                     numbers = {**log_row(parts, row, progress), **meter.read(), "bad": loader.bad.bad}
                     log.step(state.step, {**numbers, **seen})
-                if last or state.step % config.train.save_every == 0:
+                if parts.bad_steps >= config.train.max_bad_steps:
+                    log.say(runs.end_diverged(run, state.step, parts.bad_steps).text(run))
+                    return
+                if last or (state.step % config.train.save_every == 0 and not parts.bad_steps):
                     state.save(run, config.train.keep)
 
 
 def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]:
     """One update: towers, gather, objective in float32, backward, clip, AdamW, bounds of the temperature.
 
-    Returns the step's numbers for the log.
+    Without a finite loss and gradient nothing is updated. Returns the step's numbers for the log.
     """
     config, optimizer = parts.config, parts.state.optimizer
     lr = parts.learning_rate(progress)
@@ -139,18 +145,17 @@ def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]
     )
     table = parts.state.table
     loss = parts.objective(parts.mix(embeddings, progress.step), table.read(embeddings.sample_id), progress)
-    if not torch.isfinite(loss.total):
-        raise UserError(
-            f"the loss is {loss.total.item()} at step {progress.step}; the last checkpoint is kept, "
-            f"the learning rate was {lr:g}: try a smaller optimizer.lr or a train.grad_clip"
-        )
     optimizer.zero_grad()
     loss.total.backward()  # type: ignore[no-untyped-call]
     norm = nn.utils.clip_grad_norm_(parts.model.parameters(), config.train.grad_clip or float("inf"))
-    optimizer.step()
-    parts.model.temperature.bound_()
-    table.write(embeddings.sample_id, loss.rows)
-    parts.objective.end_step(table)
+    if torch.isfinite(loss.total) and torch.isfinite(norm):  # equal on all ranks, as loss and gradients are
+        optimizer.step()
+        parts.model.temperature.bound_()
+        table.write(embeddings.sample_id, loss.rows)
+        parts.objective.end_step(table)
+        parts.bad_steps = 0
+    else:
+        parts.bad_steps += 1
     return {
         "loss": loss.total.detach(),
         "terms": loss.terms,
@@ -173,4 +178,5 @@ def log_row(parts: Parts, row: dict[str, Any], progress: Progress) -> dict[str, 
         "lr": row["lr"],
         "grad_norm": float(row["grad_norm"]),
         **({"columns": parts.state.table.quantiles()} if parts.objective.columns else {}),
+        **({"skipped": parts.bad_steps} if parts.bad_steps else {}),
     }

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,15 @@ def from_checkpoint(path: Path, device: torch.device, precision: str = "fp32") -
     name = f"{config.name}/s{config.seed} step {manifest['step']}"
     digest = manifest["sha256"][state.WEIGHTS]
     encode = (model.encode_image, model.encode_text)
-    return _encoder(name, model, model.inputs, encode, digest, config.seed, device, precision), run
+    made = _encoder(name, model, model.inputs, encode, digest, config.seed, device, precision)
+    made.cosine = model.head.cosine
+    made.provenance |= model.head.provenance()
+    for draw in range(1, model.head.draws):
+        made.image_variants[f"draw {draw}"] = _prepared(partial(model.encode_image, draw=draw), device, precision)
+        made.text_variants[f"draw {draw}"] = _prepared(partial(model.encode_text, draw=draw), device, precision)
+    if config.data.before_projection:
+        made.image_variants["before projection"] = _prepared(model.before_projection, device, precision)
+    return made, run
 
 
 def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> Encoder:
@@ -94,26 +103,15 @@ def _encoder(
     device: torch.device,
     precision: str,
 ) -> Encoder:
-    dtype = lookup(PRECISIONS, precision, "precision")
+    image, text = (_prepared(of_one, device, precision) for of_one in encode)
     model.to(device).to(memory_format=torch.channels_last).eval()
-
-    @torch.inference_mode()
-    def encode_image(pixels: Tensor) -> Tensor:
-        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
-            return encode[0](pixels.to(device)).float().cpu()
-
-    @torch.inference_mode()
-    def encode_text(tokens: Tensor) -> Tensor:
-        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
-            return encode[1](tokens.to(device)).float().cpu()
-
     transform = evaluation_transform(inputs)
     return Encoder(
         name=name,
         preprocess=transform,
         tokenize=tokenizer.build(inputs),
-        image=encode_image,
-        text=encode_text,
+        image=image,
+        text=text,
         provenance={
             "checkpoint": digest[:16],
             "architecture": _hash(repr(model)),  # equal weights with another activation are another model
@@ -123,6 +121,18 @@ def _encoder(
         },
         seed=seed,
     )
+
+
+def _prepared(encode: Encode, device: torch.device, precision: str) -> Encode:
+    """Without gradients, on the device, the towers in that precision; float32 on the CPU comes out."""
+    dtype = lookup(PRECISIONS, precision, "precision")
+
+    @torch.inference_mode()
+    def prepared(given: Tensor) -> Tensor:
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+            return encode(given.to(device)).float().cpu()
+
+    return prepared
 
 
 def _digest_of_weights(model: nn.Module) -> str:

@@ -1,7 +1,7 @@
 """Embeddings of data sets: every one that is asked for once, cached by what it was made from.
 
 The name of a cached file is a hash of the model (checkpoint, transform, tokenizer, precision), of the content
-of the data and of the view, so a changed one is never served from the cache.
+of the data and of the view and its variant, so a changed one is never served from the cache.
 """
 
 import os
@@ -119,7 +119,10 @@ def share(count: int, batch_size: int, rank: int, world: int) -> range:
 def cache_key(encoder: Encoder, dataset: types.Dataset, request: FeatureRequest) -> str:
     """Changes with the model's provenance, the data's content, the split or the view; not with paths."""
     fingerprint = dataset.fingerprint(request.split, request.view)
-    return content_hash([FORMAT, sorted(encoder.provenance.items()), fingerprint, request.split, request.view])
+    variant = [request.variant] if request.variant else []
+    return content_hash(
+        [FORMAT, sorted(encoder.provenance.items()), fingerprint, request.split, request.view, *variant]
+    )
 
 
 def _path(cache_dir: Path, encoder: Encoder, dataset: types.Dataset, request: FeatureRequest) -> Path:
@@ -138,10 +141,11 @@ def _embed(
     """[len(rows), E]; [0, 0] for no rows."""
     batches: Iterable[Tensor]
     if request.view == "images":
-        embed = encoder.image
+        embed = encoder.image_variants[request.variant] if request.variant else encoder.image
         batches = _image_batches(dataset.images(request.split), rows, encoder.preprocess, loading)
     else:
-        embed, size = encoder.text, loading.batch_size
+        embed = encoder.text_variants[request.variant] if request.variant else encoder.text
+        size = loading.batch_size
         texts = dataset.texts(request.split, request.view)[rows.start : rows.stop]
         batches = (encoder.tokenize(texts[i : i + size]) for i in range(0, len(texts), size))
     count.start(f"{request.dataset} {request.split} {request.view}", len(rows))

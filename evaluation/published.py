@@ -96,7 +96,7 @@ BEFORE_13 = (
         Column(
             name,
             Score(
-                "linear_probe",
+                "linear_probe_before_projection",
                 ("mean_per_class_before_projection" if name in PER_CLASS else "top1_before_projection",),
                 ALIASES[name],
             ),

@@ -21,6 +21,7 @@ from evaluation.document import (
     Tone,
 )
 from evaluation.report_popularity import popularities
+from evaluation.report_weights import weights
 from evaluation.run_facts import MISSING, duration, facts, flat, number, training_seconds
 from evaluation.runs import Run
 from evaluation.summary import Group, Measure, group, measures
@@ -56,6 +57,7 @@ def build(runs: list[Run], evidence: Evidence) -> Document:
         Section("Training", _training(groups)),
         Section("Behind the numbers", _drawn(groups, found)),
         Section("Learned popularity", popularities(groups)),
+        Section("Weights of points", weights(groups)),
         Section("Retrieval examples", report_artifacts.retrievals(groups)),
         Section("All results", [Details("Every metric of every seed", [_all_rows(runs)])] if main else []),
         Section("Provenance", _provenance(runs, groups)),

@@ -55,7 +55,7 @@ def evaluate(
     Raises:
         UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data.
     """
-    plan = _plan(_open(specs, settings), tasks)
+    plan = _plan(_open(specs, settings), tasks, encoder)
     path = out / "results.jsonl"
     by_name = {dataset.name: dataset for dataset, _ in plan}
     jobs = [[_job(encoder, dataset, task, out, force) for task in fitting] for dataset, fitting in plan]
@@ -99,7 +99,7 @@ def _requests(jobs: list[_Job]) -> list[FeatureRequest]:
 
 
 def _score(encoder: Encoder, job: _Job, features: Features, out: Path, device: torch.device | str) -> list[Result]:
-    score = job.task.score(job.dataset, features, device)
+    score = job.task.score(job.dataset, features, device, encoder.cosine)
     if score.artifact is not None:
         _save_artifact(out, job, score.artifact)
     return [
@@ -123,20 +123,30 @@ def _open(specs: list[str], settings: Settings) -> list[AnyDataset]:
     return list(datasets.values())
 
 
-def _plan(datasets: list[AnyDataset], names: list[str]) -> list[tuple[AnyDataset, list[Task]]]:
-    """The tasks that each data set fits."""
+def _plan(
+    datasets: list[AnyDataset], names: list[str], encoder: Encoder | None = None
+) -> list[tuple[AnyDataset, list[Task]]]:
+    """The tasks that each data set fits, and the encoder where it is there already."""
     tasks = [lookup(TASKS, name, "tasks") for name in dict.fromkeys(names)]
     for task in tasks:
         if not any(_fits(task, dataset) for dataset in datasets):
             splits = f" with {' and '.join(task.needs)} splits" if task.needs else ""
             given = ", ".join(f"{d.name} ({d.kind}: {', '.join(d.splits)})" for d in datasets) or "none"
             raise UserError(f"tasks={task.name} needs a {task.kind} data set{splits}; datasets are {given}")
-    chosen = tasks or list(TASKS.values())
+        if encoder is not None and not _can(encoder, task):
+            raise UserError(
+                f"tasks={task.name} needs a model with features {', '.join(task.variants)}: {encoder.name} has none"
+            )
+    chosen = tasks or [task for task in TASKS.values() if encoder is None or _can(encoder, task)]
     return [(dataset, [task for task in chosen if _fits(task, dataset)]) for dataset in datasets]
 
 
 def _fits(task: Task, dataset: AnyDataset) -> bool:
     return task.kind == dataset.kind and set(task.needs) <= set(dataset.splits)
+
+
+def _can(encoder: Encoder, task: Task) -> bool:
+    return set(task.variants) <= encoder.image_variants.keys()
 
 
 def _hashes(encoder: Encoder, dataset: AnyDataset, task: Task) -> dict[str, str]:

@@ -19,6 +19,7 @@ class FeatureRequest:
     dataset: str  # the data set's full name, e.g. "wds:/data/wds_cifar10"
     split: str
     view: View
+    variant: str = ""  # "": the model's embeddings; else one of Encoder.image_variants
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,14 @@ class Encoder:
     name: str  # for tables, e.g. "demo/s0 step 470"
     preprocess: Callable[[Image], Tensor]  # -> float [3, H, W], normalised as in training
     tokenize: Callable[[list[str]], Tensor]  # -> int64 [n, L]
-    image: Callable[[Tensor], Tensor]  # [b, 3, H, W] -> [b, E] L2-normalised
-    text: Callable[[Tensor], Tensor]  # [b, L] -> [b, E] L2-normalised
+    image: Callable[[Tensor], Tensor]  # [b, 3, H, W] -> [b, E]
+    text: Callable[[Tensor], Tensor]  # [b, L] -> [b, E]
     provenance: dict[str, str]  # hashes: checkpoint, transform, tokenizer; and precision
     seed: int  # the run's seed; 0 for published weights
+    cosine: bool = True  # embeddings are L2-normalised; else their dot product, as it is, is the similarity
+    # what else there is of a sample, by name: "draw 1", ... of random features, "before projection"
+    image_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    text_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
 
 
 class Dataset(Protocol):
@@ -100,7 +105,10 @@ class Task(Protocol):
     kind: Kind  # the data sets it can score
     version: int  # raise it when the same features score differently: finished rows are then made anew
     needs: tuple[str, ...]  # splits that such a data set must have
+    variants: tuple[str, ...]  # what a model must have beside its embeddings: of Encoder.image_variants
 
     def requests(self, dataset: Any) -> list[FeatureRequest]: ...
     def groups(self, dataset: Any) -> list[dict[str, str]]: ...  # hashes that rows of one score differ in
-    def score(self, dataset: Any, features: Features, device: torch.device | str = "cpu") -> Score: ...
+    def score(
+        self, dataset: Any, features: Features, device: torch.device | str = "cpu", cosine: bool = True
+    ) -> Score: ...  # as Encoder.cosine

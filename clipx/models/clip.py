@@ -1,21 +1,24 @@
-"""Two towers and a temperature."""
+"""Two towers, a head that makes vectors of what they give, and a temperature."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clipx import temperature
 from clipx.config import RunConfig
-from clipx.models import towers
+from clipx.errors import UserError
+from clipx.models import before_projection, point_sets, tokens, towers
+from clipx.models.base import ImageTower, TextTower
+from clipx.models.heads import Head, KernelHead, OnePoint
+from clipx.tables import lookup
 from clipx.types import Inputs, Progress
 
 
 class ClipModel(nn.Module):
-    """Embeds a local batch: one point per image and text, L2-normalised unless `normalise` is off."""
+    """Embeds a local batch: one vector per image and text."""
 
     def __init__(
         self,
@@ -24,7 +27,7 @@ class ClipModel(nn.Module):
         tau: temperature.Temperature,
         bias: float | None,
         inputs: Inputs,
-        normalise: bool = True,
+        head: Head,
         frozen: Sequence[nn.Module] = (),
     ) -> None:
         super().__init__()
@@ -33,7 +36,7 @@ class ClipModel(nn.Module):
         self.temperature = tau
         self.bias = None if bias is None else nn.Parameter(torch.tensor(bias))
         self.inputs = inputs
-        self.normalise = normalise
+        self.head = head
         self.frozen = tuple(frozen)  # parts of the towers that do not change
         for part in self.frozen:
             part.requires_grad_(False)
@@ -45,13 +48,21 @@ class ClipModel(nn.Module):
             part.eval()
         return self
 
-    def encode_image(self, image: Tensor) -> Tensor:
-        """[b, 3, H, W] -> [b, E], float32 whatever the towers compute in."""
-        return self._point(self.image(image))
+    def encode_image(self, image: Tensor, draw: int = 0) -> Tensor:
+        """[b, 3, H, W] -> [b, E] for evaluation, float32 whatever the towers compute in; `draw` as in the head."""
+        return self.head.evaluation(draw)(self.image(image))
 
-    def encode_text(self, text: Tensor) -> Tensor:
-        """[b, L] -> [b, E]."""
-        return self._point(self.text(text))
+    def encode_text(self, text: Tensor, draw: int = 0) -> Tensor:
+        """[b, L] -> [b, E] for evaluation."""
+        return self.head.evaluation(draw)(self.text(text))
+
+    def before_projection(self, image: Tensor) -> Tensor:
+        """[b, 3, H, W] -> [b, width], float32.
+
+        Raises:
+            UserError: the image tower has nothing before its projection.
+        """
+        return before_projection.features(self.image, image).float()
 
     def forward(self, image: Tensor, text: Tensor, progress: Progress) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Image [b, E], text [b, E], the scale 1/tau [] and the logit bias [].
@@ -59,21 +70,38 @@ class ClipModel(nn.Module):
         All in one call, so that DDP sees every parameter.
         """
         scale = self.temperature(progress).to(image.device)
-        return self.encode_image(image), self.encode_text(text), scale, self.bias
-
-    def _point(self, features: Tensor) -> Tensor:
-        return F.normalize(features.float(), dim=-1) if self.normalise else features.float()
+        embed = self.head.training(progress)
+        return embed(self.image(image)), embed(self.text(text)), scale, self.bias
 
 
 def build(config: RunConfig, pretrained: bool = True) -> ClipModel:
     """The model of a run; `pretrained=False` leaves published weights out (a checkpoint follows).
 
     Raises:
-        UserError: as `towers.build`.
+        UserError: as `towers.build`; point sets of towers that have no tokens to give.
     """
     image, text = towers.build(config.model, load=pretrained)
-    tokens = replace(text.tokens, clean=config.data.clean)
+    head = _head(config, image, text)
+    prepared = replace(text.tokens, clean=config.data.clean)
     frozen = [t.body for t, c in ((image, config.model.image), (text, config.model.text)) if c.frozen]
-    inputs = Inputs(**vars(image.pixels), **vars(tokens))
+    inputs = Inputs(**vars(image.pixels), **vars(prepared))
     tau = temperature.build(config.temperature)
-    return ClipModel(image.module, text.module, tau, config.temperature.bias, inputs, config.model.normalise, frozen)
+    return ClipModel(image.module, text.module, tau, config.temperature.bias, inputs, head, frozen)
+
+
+def _head(config: RunConfig, image: ImageTower, text: TextTower) -> Head:
+    """The head of the settings; for point sets the towers are changed to give them."""
+    model, points = config.model, config.model.points
+    if points.kernel == "none":
+        return OnePoint(model.normalise)
+    if not model.normalise:
+        raise UserError("model.normalise=false is for one point a sample: points of a set are always of unit length")
+    head = KernelHead(points, image.embed_dim, config.seed)
+    bound = lookup(point_sets.BOUNDS, points.weights, "model.points.weights")
+    of_image, of_text = (
+        tokens.image_tokens(image.module, model.image.name),
+        tokens.text_tokens(text.module, model.text.name),
+    )
+    for tower, found in ((image, of_image), (text, of_text)):
+        tower.module, tower.body = point_sets.PointTower(found, bound), found.body
+    return head

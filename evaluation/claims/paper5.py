@@ -11,8 +11,8 @@ from evaluation.claims.types import Claim
 
 ARMS = ("wpse_cc3m", "wpse_cc12m", "wpse_mini")
 KERNELS = ("gaussian", "imq")
-BEFORE = Score("linear_probe", ("top1_before_projection",))
-SPREAD = Score("zeroshot", ("top1_spread_over_draws",))
+BEFORE = Score("linear_probe_before_projection", ("top1_before_projection",))
+SPREAD = Score("zeroshot_draws", ("top1_spread_over_draws",))
 
 CLAIMS = (
     Claim(

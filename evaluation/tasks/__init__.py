@@ -5,11 +5,14 @@ from evaluation.tasks.linear_probe import LinearProbe
 from evaluation.tasks.pairs import Pairs
 from evaluation.tasks.retrieval import Retrieval
 from evaluation.tasks.zeroshot import ZeroShot
+from evaluation.tasks.zeroshot_draws import ZeroShotDraws
 from evaluation.types import Task
 
 TASKS: dict[str, Task] = {
     "zeroshot": ZeroShot(),
+    "zeroshot_draws": ZeroShotDraws(),
     "linear_probe": LinearProbe(),
+    "linear_probe_before_projection": LinearProbe("before projection"),
     "retrieval": Retrieval(),
     "pairs": Pairs(),
     "geometry": Geometry(),

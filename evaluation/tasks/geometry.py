@@ -31,6 +31,7 @@ class Geometry:
     kind: Kind = "captioned"
     version = 1
     needs: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
 
     def requests(self, dataset: Captioned) -> list[FeatureRequest]:
         """Images and captions."""
@@ -44,7 +45,9 @@ class Geometry:
         """One: the rows share their hashes."""
         return [{}]
 
-    def score(self, dataset: Captioned, features: Features, device: torch.device | str = "cpu") -> Score:
+    def score(
+        self, dataset: Captioned, features: Features, device: torch.device | str = "cpu", cosine: bool = True
+    ) -> Score:
         """Rows; a histogram of the margins and the pairs in their first two principal components."""
         image, text = (features[request] for request in self.requests(dataset))
         image, text = paired(image, text, dataset.image_of_caption(dataset.splits[0]))

@@ -14,23 +14,33 @@ VALIDATION_SHARE = 10  # one row in ten, where the data set has no validation sp
 
 
 class LinearProbe:
-    """Top-1 and mean per-class accuracy; C is chosen on a validation split, then refitted on all but test."""
+    """Top-1 and mean per-class accuracy; C is chosen on a validation split, then refitted on all but test.
 
-    name = "linear_probe"
+    Of the embeddings, or with `variant` of other features of the images, which names task and metrics too.
+    """
+
     kind: Kind = "labelled"
     version = 1
     needs: tuple[str, ...] = ("train", SPLIT)
 
+    def __init__(self, variant: str = "") -> None:
+        self.variant = variant
+        self.variants: tuple[str, ...] = (variant,) if variant else ()
+        self.suffix = f"_{variant.replace(' ', '_')}" if variant else ""
+        self.name = f"linear_probe{self.suffix}"
+
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:
         """Images of train, val (where there is one) and test."""
         splits = [split for split in ("train", "val", SPLIT) if split in dataset.splits]
-        return [FeatureRequest(dataset.name, split, "images") for split in splits]
+        return [FeatureRequest(dataset.name, split, "images", self.variant) for split in splits]
 
     def groups(self, dataset: Labelled) -> list[dict[str, str]]:
         """One: the rows share their hashes."""
         return [{}]
 
-    def score(self, dataset: Labelled, features: Features, device: torch.device | str = "cpu") -> Score:
+    def score(
+        self, dataset: Labelled, features: Features, device: torch.device | str = "cpu", cosine: bool = True
+    ) -> Score:
         """Rows, and the search for C, on the device (but not on mps, which lacks double precision)."""
         device = torch.device("cpu") if torch.device(device).type == "mps" else torch.device(device)
         *fitting, test = self.requests(dataset)
@@ -45,13 +55,13 @@ class LinearProbe:
         # a probe on features without meaning can still learn which class is the most frequent
         largest = torch.bincount(truth).max().item() / len(truth)
         rows = [
-            row(self.name, dataset.short, SPLIT, metric, correct, weights, len(truth), chance)
+            row(self.name, dataset.short, SPLIT, f"{metric}{self.suffix}", correct, weights, len(truth), chance)
             for metric, weights, chance in (
                 ("top1", torch.ones_like(correct), largest),
                 ("mean_per_class", class_weights(truth), 1 / classes),
             )
         ]
-        return Score(rows, _artifact(found))
+        return Score(rows, _artifact(self.name, found))
 
 
 def _split(labels: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -64,10 +74,10 @@ def _split(labels: list[Tensor]) -> tuple[Tensor, Tensor]:
     return order[held:].sort().values, order[:held].sort().values
 
 
-def _artifact(found: Search) -> dict[str, object]:
+def _artifact(kind: str, found: Search) -> dict[str, object]:
     places = sorted(found.accuracy_of)
     return {
-        "kind": "linear_probe",
+        "kind": kind,
         "C": [GRID[place] for place in places],
         "validation_accuracy": [found.accuracy_of[place] for place in places],
         "chosen_C": found.chosen,

@@ -17,6 +17,7 @@ class Pairs:
     kind: Kind = "pairs"
     version = 1
     needs: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
 
     def requests(self, dataset: PairSet) -> list[FeatureRequest]:
         """Images and captions."""
@@ -30,7 +31,9 @@ class Pairs:
         """One: the rows share their hashes."""
         return [{}]
 
-    def score(self, dataset: PairSet, features: Features, device: torch.device | str = "cpu") -> Score:
+    def score(
+        self, dataset: PairSet, features: Features, device: torch.device | str = "cpu", cosine: bool = True
+    ) -> Score:
         """Rows, and the categories for the report."""
         images, texts = (features[request].double() for request in self.requests(dataset))
         images, texts = images.view(-1, 2, images.shape[1]), texts.view(-1, 2, texts.shape[1])

@@ -31,6 +31,7 @@ class Retrieval:
     kind: Kind = "captioned"
     version = 2
     needs: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
 
     def requests(self, dataset: Captioned) -> list[FeatureRequest]:
         """Images and captions."""
@@ -44,7 +45,9 @@ class Retrieval:
         """All images, and each smaller pool: its size is a hash of its rows alone."""
         return [{}, *({"pool": str(size)} for size in sorted(set(dataset.pools)))]
 
-    def score(self, dataset: Captioned, features: Features, device: torch.device | str = "cpu") -> Score:
+    def score(
+        self, dataset: Captioned, features: Features, device: torch.device | str = "cpu", cosine: bool = True
+    ) -> Score:
         """Rows for all images and for each smaller pool, and examples with pictures for the `image` numbers."""
         image, text = (features[request] for request in self.requests(dataset))
         image_of_text = dataset.image_of_caption(dataset.splits[0])

@@ -13,14 +13,17 @@ from evaluation.types import FeatureRequest, Features, Kind, Score
 SPLIT = "test"
 
 
-def classifier(prompts: Tensor, classes: int) -> Tensor:
+def classifier(prompts: Tensor, classes: int, cosine: bool = True) -> Tensor:
     """Class embeddings [classes, E]: the normalised mean of each class's normalised prompt embeddings.
 
     Args:
         prompts: [classes x templates, E], class by class.
+        cosine: else the plain mean, for embeddings whose length means something (paper 5, appendix E).
     """
-    by_class = F.normalize(prompts, dim=1).view(classes, -1, prompts.shape[1])
-    return F.normalize(by_class.mean(dim=1), dim=1)
+    by_class = prompts.view(classes, -1, prompts.shape[1])
+    if not cosine:
+        return by_class.mean(dim=1)
+    return F.normalize(F.normalize(by_class, dim=2).mean(dim=1), dim=1)
 
 
 def confusion(predicted: Tensor, label: Tensor, classes: int) -> list[list[int]]:
@@ -42,6 +45,7 @@ class ZeroShot:
     kind: Kind = "labelled"
     version = 1
     needs: tuple[str, ...] = (SPLIT,)
+    variants: tuple[str, ...] = ()
 
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:
         """Test images and prompts."""
@@ -51,11 +55,13 @@ class ZeroShot:
         """One: the rows share their hashes."""
         return [{}]
 
-    def score(self, dataset: Labelled, features: Features, device: torch.device | str = "cpu") -> Score:
+    def score(
+        self, dataset: Labelled, features: Features, device: torch.device | str = "cpu", cosine: bool = True
+    ) -> Score:
         """Rows and the confusion matrix."""
         images, prompts = (features[request] for request in self.requests(dataset))
         label, classes = dataset.labels(SPLIT), len(dataset.classnames)
-        scores = similarity(images, classifier(prompts, classes))
+        scores = similarity(images, classifier(prompts, classes, cosine))
         ranks = label_ranks(scores, label)
         equal = torch.ones(len(label))
         measures = [("top1", 1, equal), ("mean_per_class", 1, class_weights(label))]

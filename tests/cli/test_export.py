@@ -140,6 +140,13 @@ def test_a_model_that_does_not_normalise_is_refused(tmp_path: Path) -> None:
     check_refused(run_with(tmp_path, config), tmp_path, "which are of unit length, would differ")
 
 
+def test_a_model_of_point_sets_is_refused(tmp_path: Path) -> None:
+    config = with_tower(tmp_path, "open_clip:mini-vit-48")
+    config.model.points.kernel = "linear"
+    with pytest.raises(UserError, match=r"model\.points\.kernel=linear cannot be exported"):
+        export([str(run_with(tmp_path, config)), f"out={tmp_path}/x.pt"])
+
+
 @pytest.mark.parametrize("arguments", [[], ["run"], ["run", "out=x.bin"], ["a", "b", "out=x.pt"]])
 def test_an_incomplete_command_shows_the_whole_one(arguments: list[str]) -> None:
     with pytest.raises(UserError, match=r"clipx export RUN_OR_CHECKPOINT out=FILE\.safetensors"):

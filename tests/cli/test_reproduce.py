@@ -107,3 +107,19 @@ def test_a_failed_run_is_named_and_the_others_are_done(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "1 of 2 runs failed: runs/two-hot/s0 failed: temperature.tau=0.001 starts out of" in done.stderr
     assert (tmp_path / "runs" / "two-plain" / "s0" / "results.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_a_diverged_run_is_recorded_and_the_experiment_goes_on(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=32)
+    (tmp_path / "recipes").mkdir()
+    hot = "hot: [optimizer.lr=1e30, schedule.warmup_steps=1, train.max_bad_steps=2, train.samples=160]"
+    recipe = RECIPE.format(root=tmp_path / "shards").replace("hot: [temperature.tau=0.5]", hot)
+    (tmp_path / "recipes" / "two.yaml").write_text(recipe)
+    done = clipx("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "runs/two-hot/s0 diverged at step" in done.stderr
+    hot_run = tmp_path / "runs" / "two-hot" / "s0"
+    assert json.loads((hot_run / "outcome.json").read_text())["bad_steps"] == 2
+    assert [json.loads(line)["task"] for line in (hot_run / "results.jsonl").read_text().splitlines()] == ["train"]
+    assert (tmp_path / "runs" / "two-report" / "report.html").exists()

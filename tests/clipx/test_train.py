@@ -93,15 +93,6 @@ def test_a_run_that_never_started_can_be_corrected(tmp_path: Path) -> None:
     runs.claim(config)
 
 
-def test_a_loss_that_is_not_finite_stops_before_the_weights_are_touched(tmp_path: Path) -> None:
-    write_shards(tmp_path / "train", samples=48)
-    config = settings(tmp_path)
-    config.optimizer.lr = 1e30
-    config.schedule.warmup_steps = 1
-    with pytest.raises(UserError, match=r"the loss is (nan|inf) at step"):
-        fit(config, runs.claim(config))
-
-
 def kill_when(run: Path, step: int, process: subprocess.Popen[bytes]) -> None:
     """SIGKILL once the log shows the step; the deadline only guards the test itself."""
     deadline = time.monotonic() + 300

@@ -24,6 +24,7 @@ SCHEDULES = ["ts_s0", "ts_s1", "ts_s2", "ts_s3", "ts_a0", "ts_a1"]
 GAP = ["base", *(f"flt_{t}" for t in FLT), *SCHEDULES, "softplus", "scale_2", "scale_10", "slrt"]
 GAP += [*(f"hs_{p}" for p in HS), "hs_rows", *(f"ss_{p}" for p in SS), "no_norm"]
 NUCLR = ["clip", "siglip", "dcl", "cyclip", "sogclr", "nuclr"]
+WPSE = ["clip", "gaussian", "imq", "positive_weights", "linear", "nonlinear"]
 ARMS = {
     "clip_reg_cc3m": CLIP_REG,
     "margin_mscoco": MARGIN,
@@ -31,6 +32,8 @@ ARMS = {
     "gap_mscoco": GAP,
     "nuclr_cc3m": NUCLR,
     "nuclr_cc12m": NUCLR,
+    "wpse_cc3m": WPSE,
+    "wpse_cc12m": WPSE,
 }
 ALL = [(name, arm) for name, arms in ARMS.items() for arm in arms]
 
@@ -120,8 +123,27 @@ NUMBERS: dict[str, dict[str, Any]] = {
         "data.rand_augment": [2, 7],
         "data.clean": "lower_no_punctuation",
     },
+    "wpse_cc3m": {  # spec: paper 5, training
+        "model.image.name": "open_clip:ViT-B-16",
+        "model.points.features_train": 1024,
+        "model.points.features_eval": 512,
+        "data.crop_scale": [0.5, 1.0],
+        "optimizer.lr": 5e-4,
+        "optimizer.betas": [0.9, 0.98],
+        "optimizer.weight_decay": 0.5,
+        "schedule.kind": "cosine",
+        "schedule.warmup_epochs": 2,
+        "schedule.warmup_lr": 1e-6,
+        "schedule.min_lr": 1e-5,
+        "temperature.tau": 0.07,
+        "temperature.min_scale": 1.0,
+        "temperature.max_scale": 100.0,
+        "train.batch_size": 2048,
+        "train.epochs": 50,
+    },
 }
 NUMBERS["nuclr_cc12m"] = NUMBERS["nuclr_cc3m"]
+NUMBERS["wpse_cc12m"] = NUMBERS["wpse_cc3m"] | {"schedule.warmup_epochs": 1, "train.epochs": 35}
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -149,6 +171,11 @@ ARM_NUMBERS: list[tuple[str, str, dict[str, Any]]] = [
     ("nuclr_cc3m", "sogclr", {"objective.sogclr.gamma": 0.8}),
     ("nuclr_cc3m", "nuclr", {"objective.nuclr.zeta0": -0.05, "objective.nuclr.freeze_epochs": 5}),
     ("nuclr_cc12m", "nuclr", {"objective.nuclr.zeta0": 0.0, "objective.nuclr.gamma": 0.8}),
+    ("wpse_cc3m", "clip", {"model.points.kernel": "none", "temperature.parameterisation": "exp"}),
+    ("wpse_cc3m", "imq", {"model.points.kernel": "imq", "temperature.parameterisation": "identity"}),
+    ("wpse_cc3m", "linear", {"model.points.kernel": "linear"}),
+    ("wpse_cc3m", "positive_weights", {"model.points.weights": "sigmoid", "model.points.kernel": "imq"}),
+    ("wpse_cc12m", "nonlinear", {"model.points.alpha": [0.0, 1.0], "model.points.kernel": "gaussian"}),
 ]
 
 

@@ -1,0 +1,43 @@
+"""Towers whose output is a weighted point set: every token a point, with a weight of its own (paper 5, section 5.3)."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from clipx.models.tokens import TokenTower
+from clipx.types import PointSet
+
+BOUND = 100.0  # of the weights; without one the paper's runs diverged (appendix E)
+# bound of a weight: signed as in the paper, or positive, its ablation
+BOUNDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": lambda x: BOUND * torch.tanh(x / BOUND),
+    "sigmoid": lambda x: BOUND * torch.sigmoid(x / BOUND),
+}
+
+
+class PointTower(nn.Module):
+    """Tokens, and beside their projection to d a weight head: width -> 1, no bias, not normalised over the set."""
+
+    def __init__(self, tokens: TokenTower, bound: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        width, d = tokens.projection.shape
+        self.body = tokens.body
+        self.projection = nn.Linear(width, d, bias=False)  # the optimizer knows it by this name
+        self.projection.weight.data = tokens.projection.T.contiguous()
+        self.weight_head = nn.Linear(width, 1, bias=False)
+        nn.init.normal_(self.weight_head.weight, std=width**-0.5)
+        self.bound = bound
+
+    def forward(self, x: Tensor) -> PointSet:
+        """Images [b, 3, H, W] or token ids [b, L] -> points [b, K, d], not normalised, and weights [b, K]."""
+        tokens = self.body(x)
+        return PointSet(self.projection(tokens), self._weights(tokens))
+
+    def before_projection(self, x: Tensor) -> Tensor:
+        """The weighted mean of the tokens before the projection, [b, width] (paper 5, table 2, "bef")."""
+        tokens: Tensor = self.body(x)
+        return (self._weights(tokens)[:, None, :] @ tokens.float())[:, 0] / tokens.shape[1]
+
+    def _weights(self, tokens: Tensor) -> Tensor:
+        return self.bound(self.weight_head(tokens)[..., 0].float())

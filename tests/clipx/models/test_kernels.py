@@ -1,0 +1,147 @@
+"""Kernel embeddings of point sets: golden values, convergence to the kernel sums, exact chunks."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+from clipx import draws
+from clipx.errors import UserError
+from clipx.models import kernels
+from clipx.models.kernels import embed, exact_similarity, sample_frequencies
+from clipx.types import PointSet
+from tests.golden import GOLDEN
+
+WPSE = GOLDEN["wpse"]
+ALPHA = (0.5, 0.5)
+
+
+def golden(name: str) -> Tensor:
+    return torch.tensor(WPSE[name], dtype=torch.float64)
+
+
+def golden_set(side: str) -> PointSet:
+    return PointSet(golden(f"points_{side}"), golden(f"weights_{side}"))
+
+
+def random_set(b: int, K: int, d: int, seed: int) -> PointSet:
+    points = torch.randn(b, K, d, generator=draws.generator(seed, 1), dtype=torch.float64)
+    return PointSet(points, torch.randn(b, K, generator=draws.generator(seed, 2), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_golden_embeddings_and_similarities(reduce: str) -> None:
+    image, text = (
+        embed(golden_set(side), WPSE["alpha"], golden("omega"), golden("beta"), reduce) for side in ("image", "text")
+    )
+    for found, expected in ((image, "image"), (text, "text"), (image @ text.T, "similarity")):
+        reference = torch.tensor(WPSE[reduce][expected], dtype=torch.float64)
+        torch.testing.assert_close(found, reference, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "key"),
+    [("gaussian", "exact_sum_similarity_gaussian_sigma_0.75"), ("imq", "exact_sum_similarity_imq_c_0.75")],
+)
+def test_golden_kernel_sums(kernel: str, key: str) -> None:
+    found = exact_similarity(golden_set("image"), golden_set("text"), kernel, 0.75, WPSE["alpha"], "sum")
+    torch.testing.assert_close(found, golden(key), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "imq"])
+def test_the_error_of_random_features_falls_like_one_over_the_root_of_their_number(kernel: str) -> None:
+    image, text = random_set(6, 5, 8, 1), random_set(6, 5, 8, 2)
+    exact = exact_similarity(image, text, kernel, 0.75, (0.0, 1.0))
+    errors = []
+    for count in (256, 4096, 65536):
+        squared = []
+        for draw in range(8):
+            omega, beta = sample_frequencies(kernel, 0.75, 8, count, draws.generator(draw, count))
+            similarity = embed(image, (0.0, 1.0), omega, beta) @ embed(text, (0.0, 1.0), omega, beta).T
+            squared.append((similarity - exact).square().mean())
+        errors.append(math.sqrt(torch.stack(squared).mean()))
+    slopes = [math.log(b / a) / math.log(16) for a, b in pairwise(errors)]
+    assert all(-0.65 < slope < -0.35 for slope in slopes), (errors, slopes)
+
+
+def test_the_inverse_multiquadric_is_a_mixture_of_gaussians() -> None:
+    t = torch.linspace(-8, 8, 20001, dtype=torch.float64)
+    density = torch.exp(-(t**2) / 2) / math.sqrt(2 * math.pi)
+    for r in (0.1, 0.7, 2.0):
+        mixture = torch.trapezoid(density * torch.exp(-((t * r / 0.75) ** 2) / 2), t)
+        assert float(mixture) == pytest.approx(0.75 / math.hypot(0.75, r), abs=1e-8)
+
+
+def test_frequencies_have_the_spectrum_of_their_kernel() -> None:
+    """E cos(omega delta) is the kernel at distance |delta|."""
+    for kernel, value in kernels.KERNELS.items():
+        omega, _ = sample_frequencies(kernel, 0.5, 3, 200_000, draws.generator(3))
+        for r in (0.3, 1.0):
+            mean = torch.cos(omega @ torch.tensor([r, 0.0, 0.0])).mean()
+            assert float(mean) == pytest.approx(float(value(torch.tensor(r * r), 0.5)), abs=0.01)
+
+
+def test_chunks_change_neither_values_nor_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    omega, beta = sample_frequencies("gaussian", 0.75, 6, 32, draws.generator(0))
+    cotangent = torch.randn(7, 6 + 32, generator=draws.generator(9), dtype=torch.float64)
+    found = []
+    for chunk in (1 << 22, 2 * 4 * 32, 1):  # all at once, two samples, one
+        monkeypatch.setattr(kernels, "CHUNK", chunk)
+        given = random_set(7, 4, 6, 0)
+        points, weights = given.points.requires_grad_(), given.weights.requires_grad_()
+        out = embed(given, ALPHA, omega, beta)
+        found.append((out.detach(), *torch.autograd.grad((out * cotangent).sum(), (points, weights))))
+    given = random_set(7, 4, 6, 0)
+    points, weights = given.points.requires_grad_(), given.weights.requires_grad_()
+    unit = torch.nn.functional.normalize(points, dim=-1)
+    features = math.sqrt(2 / 32) * torch.cos(unit @ omega.double().T + beta.double())
+    whole = torch.cat([unit, features], dim=-1) * math.sqrt(0.5)
+    plain = (weights[..., None] * whole).mean(dim=1)
+    found.append((plain.detach(), *torch.autograd.grad((plain * cotangent).sum(), (points, weights))))
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
+
+
+def test_no_block_of_all_tokens_and_features_is_ever_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "CHUNK", 2 * 50 * 64)
+    sizes, plain = [], kernels._phases
+
+    def phases(points: Tensor, omega: Tensor, beta: Tensor) -> Tensor:
+        block = plain(points, omega, beta)
+        sizes.append(block.numel())
+        return block
+
+    monkeypatch.setattr(kernels, "_phases", phases)
+    given = random_set(9, 50, 8, 0)
+    given.points.requires_grad_()
+    embedded = embed(given, ALPHA, *sample_frequencies("imq", 1.0, 8, 64, draws.generator(0)))
+    torch.autograd.grad(embedded.sum(), given.points)
+    assert max(sizes) == 2 * 50 * 64
+    assert sum(sizes) == 2 * 9 * 50 * 64  # forward, and again in backward
+
+
+def test_gradients_agree_with_finite_differences() -> None:
+    omega, beta = sample_frequencies("imq", 0.75, 3, 4, draws.generator(0))
+
+    def function(points: Tensor, weights: Tensor) -> Tensor:
+        return embed(PointSet(points, weights), ALPHA, omega, beta, "sum")
+
+    given = random_set(2, 3, 3, 5)
+    assert torch.autograd.gradcheck(function, (given.points.requires_grad_(), given.weights.requires_grad_()))
+
+
+def test_without_features_the_linear_part_is_all() -> None:
+    given = random_set(3, 1, 4, 0)
+    given.weights.fill_(1.0)
+    found = embed(given, (1.0, 0.0), torch.empty(0, 4), torch.empty(0))
+    torch.testing.assert_close(found, torch.nn.functional.normalize(given.points[:, 0], dim=-1))
+
+
+def test_unknown_kernels_and_reductions_are_named() -> None:
+    with pytest.raises(UserError, match=r"model\.points\.kernel=gausian.*gaussian"):
+        sample_frequencies("gausian", 1.0, 2, 2, draws.generator(0))
+    with pytest.raises(UserError, match=r"model\.points\.reduce=max"):
+        embed(random_set(1, 1, 2, 0), ALPHA, torch.empty(0, 2), torch.empty(0), "max")

@@ -1,0 +1,235 @@
+"""Point sets of real towers: which tokens, which padding, which frequencies; CLIP as the smallest of them."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clipx.config import ImageTowerConfig, ModelConfig, PointsConfig, RunConfig, TemperatureConfig, TextTowerConfig
+from clipx.errors import UserError
+from clipx.models import clip
+from clipx.models.heads import KernelHead
+from clipx.models.kernels import embed
+from clipx.models.open_clip_towers import create, names
+from clipx.models.point_sets import BOUNDS
+from clipx.models.tokens import PaddedText, image_tokens, text_tokens
+from clipx.types import PointSet, Progress
+
+TOWER = "open_clip:mini-vit-48"
+
+
+def at(step: int) -> Progress:
+    return Progress(step=step, total_steps=9, epoch=0, total_epochs=1)
+
+
+def config(kernel: str = "imq", seed: int = 0, tower: str = TOWER, **points: object) -> RunConfig:
+    made = PointsConfig(kernel=kernel, features_train=64, features_eval=32)
+    for key, value in points.items():
+        setattr(made, key, value)
+    model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower), points=made)
+    return RunConfig(name="x", recipe="x", seed=seed, model=model, temperature=TemperatureConfig())
+
+
+def build(made: RunConfig) -> clip.ClipModel:
+    torch.manual_seed(made.seed)
+    return clip.build(made).eval()
+
+
+def pixels(b: int = 2, size: int = 48) -> Tensor:
+    return torch.randn(b, 3, size, size, generator=torch.Generator().manual_seed(1))
+
+
+def texts(lengths: tuple[int, ...] = (3, 5), context: int = 32) -> Tensor:
+    """Start, words, end and padding of id 0."""
+    rows = torch.zeros(len(lengths), context, dtype=torch.int64)
+    for row, length in zip(rows, lengths, strict=True):
+        row[0], row[length + 1] = 49406, 49407
+        row[1 : length + 1] = torch.arange(100, 100 + length)
+    return rows
+
+
+@torch.no_grad()
+def test_vit_b_16_gives_all_197_tokens_and_its_text_tower_77() -> None:
+    model: Any = create("ViT-B-16", None, "model.image", custom_text=True)
+    pooled = model.visual(pixels(1, 224)), None
+    visual = image_tokens(model.visual, "x")
+    tokens = visual.body(pixels(1, 224))
+    assert tokens.shape == (1, 197, 768)
+    torch.testing.assert_close(tokens[:, 0] @ visual.projection, pooled[0])  # the class token is among them
+    text = text_tokens(model.text, "x")
+    assert text.body(texts(context=77)).shape == (2, 77, 512)
+    assert text.projection.shape == (512, 512)
+
+
+def small() -> nn.Module:
+    names()  # makes the small ones known to open_clip
+    return create("mini-vit-48", None, "model.image", custom_text=True).eval()
+
+
+@torch.no_grad()
+def test_words_up_to_the_end_are_as_in_the_plain_text_tower() -> None:
+    model: Any = small()
+    before = model.text(texts())
+    found = text_tokens(model.text, "x")
+    after = found.body(texts())[torch.arange(2), torch.tensor([4, 6])] @ found.projection
+    torch.testing.assert_close(after, before)
+
+
+def padded(text: Tensor) -> tuple[Tensor, int]:
+    model: Any = small()
+    body = text_tokens(model.text, "x").body
+    assert type(body) is PaddedText
+    rows = body.tower.token_embedding.weight
+    assert len(rows) == 49408 + 32 - 1
+    return body.padded(text), 49408
+
+
+def test_padding_depends_on_the_distance_from_the_end_alone_and_is_no_word() -> None:
+    given = texts((3, 5, 0, 30))
+    given[0, 10] = 7  # whatever a tokenizer pads with
+    found, vocabulary = padded(given)
+    for row, length in zip(found, (3, 5, 0, 30), strict=True):
+        count = 32 - length - 2
+        assert row[length + 2 :].tolist() == [vocabulary + k for k in range(count)]
+    assert torch.equal(found[:, :2], given[:, :2])
+    assert torch.equal(found[3], given[3])
+
+
+@torch.no_grad()
+def test_the_exclamation_mark_is_not_padding() -> None:
+    """Id 0 is "!" and open_clip's padding: after the end it must not count as the word."""
+    model = build(config())
+    text = texts()
+    point_set: PointSet = model.text(text)
+    with torch.no_grad():
+        model.text.get_parameter("body.tower.token_embedding.weight")[0] += 10
+    again: PointSet = model.text(text)
+    torch.testing.assert_close(again.points, point_set.points)
+
+
+def test_weights_are_bounded_signed_or_positive_and_start_as_the_paper_says() -> None:
+    x = torch.tensor([-1e4, -50.0, 0.0, 1.0, 1e4])
+    assert BOUNDS["tanh"](x).tolist() == pytest.approx([-100, -46.2117, 0, 0.99997, 100], rel=1e-4)
+    assert BOUNDS["sigmoid"](x).tolist() == pytest.approx([0, 37.7541, 50, 50.25, 100], abs=1e-3)
+    head = build(config()).get_submodule("image.weight_head")
+    assert [name for name, _ in head.named_parameters()] == ["weight"]
+    stds = [float(build(config(seed=s)).get_parameter("image.weight_head.weight").data.std()) for s in range(5)]
+    assert sum(stds) / 5 == pytest.approx(128**-0.5, rel=0.15)
+
+
+@torch.no_grad()
+def test_clip_is_the_point_set_of_one_point_of_weight_one_under_the_linear_kernel() -> None:
+    plain = build(config(kernel="none"))
+    embedded = plain.encode_image(pixels())
+    one = PointSet(plain.image(pixels())[:, None], torch.ones(2, 1))
+    torch.testing.assert_close(KernelHead(PointsConfig(kernel="linear"), 128, 0).training(at(0))(one), embedded)
+    torch.testing.assert_close(plain(pixels(), texts(), at(3))[0], embedded)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("tower", [TOWER, "open_clip:mini-48"])
+@pytest.mark.parametrize("kernel", ["linear", "gaussian", "imq"])
+def test_a_model_embeds_as_its_point_sets_do(kernel: str, tower: str) -> None:
+    made = config(kernel=kernel, tower=tower)
+    model = build(made)
+    image, text, scale, bias = model(pixels(), texts(), at(2))
+    features = 0 if kernel == "linear" else 64
+    assert image.shape == text.shape == (2, 128 + features)
+    assert float(scale) == pytest.approx(1 / 0.07)
+    assert bias is None
+    sets: PointSet = model.image(pixels())
+    assert sets.points.shape == (2, 36 + (tower == TOWER), 128)
+    unit = F.normalize(sets.points, dim=-1)
+    first = (sets.weights[..., None] * unit).mean(dim=1) * (1.0 if kernel == "linear" else math.sqrt(0.5))
+    torch.testing.assert_close(image[:, :128], first)
+    assert model.encode_image(pixels()).shape == (2, 128 + features // 2)
+
+
+def test_frequencies_are_those_of_seed_and_step_on_every_rank_and_after_a_resume() -> None:
+    points = PointsConfig(kernel="gaussian", features_train=16, features_eval=8)
+    sets = PointSet(torch.randn(3, 4, 5), torch.randn(3, 4))
+    head, other = KernelHead(points, 5, 7), KernelHead(points, 5, 7)
+    other.training(at(1))(sets)  # whatever was drawn before
+    torch.manual_seed(99)
+    assert torch.equal(head.training(at(4))(sets), other.training(at(4))(sets))
+    assert not torch.equal(head.training(at(4))(sets), head.training(at(5))(sets))
+    assert not torch.equal(head.training(at(4))(sets), KernelHead(points, 5, 8).training(at(4))(sets))
+    assert torch.equal(head.evaluation(2)(sets), KernelHead(points, 5, 8).evaluation(2)(sets))
+    assert not torch.equal(head.evaluation(2)(sets), head.evaluation(3)(sets))
+
+
+def test_images_and_texts_of_a_step_have_the_same_frequencies() -> None:
+    head = KernelHead(PointsConfig(kernel="imq", alpha=[0.0, 1.0], features_train=4096), 5, 0)
+    sets = PointSet(torch.randn(1, 1, 5), torch.ones(1, 1))
+    made = head.training(at(0))
+    assert float(made(sets) @ made(sets).T) == pytest.approx(1.0, abs=0.05)  # k~(v, v)
+
+
+def test_half_precision_towers_do_not_reach_the_phases() -> None:
+    sets = PointSet(torch.randn(3, 4, 5), torch.randn(3, 4))
+    head = KernelHead(PointsConfig(kernel="imq"), 5, 0)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = head.evaluation(0)(sets)
+    torch.testing.assert_close(inside, head.evaluation(0)(sets), atol=0, rtol=0)
+
+
+@torch.no_grad()
+def test_before_the_projection_it_is_the_weighted_mean_of_the_tokens() -> None:
+    model = build(config())
+    tower = model.image
+    tokens = tower.get_submodule("body")(pixels())
+    weights = model.image(pixels()).weights
+    expected = (weights[..., None] * tokens).mean(dim=1)
+    torch.testing.assert_close(model.before_projection(pixels()), expected)
+
+
+def test_towers_that_pool_and_project_at_once_have_nothing_before() -> None:
+    with pytest.raises(UserError, match="TimmModel has no features before a projection"):
+        build(config(kernel="none", tower="open_clip:mini-48")).before_projection(pixels())
+
+
+@torch.no_grad()
+def test_before_the_projection_clip_has_its_class_token() -> None:
+    model = build(config(kernel="none"))
+    found = model.before_projection(pixels())
+    assert found.shape == (2, 128)
+    torch.testing.assert_close(found @ model.image.get_parameter("proj"), model.image(pixels()))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kernel": "rbf"}, r"model\.points\.kernel=rbf"),
+        ({"weights": "relu"}, r"model\.points\.weights=relu"),
+        ({"alpha": [0.5]}, r"model\.points\.alpha=\[0\.5\] is not"),
+        ({"alpha": [0.0, 0.0]}, r"one above 0"),
+        ({"reduce": "max"}, r"model\.points\.reduce=max"),
+    ],
+)
+def test_settings_that_make_no_kernel_are_named(change: dict[str, object], message: str) -> None:
+    made = config()
+    for key, value in change.items():
+        setattr(made.model.points, key, value)
+    with pytest.raises(UserError, match=message):
+        clip.build(made)
+
+
+def test_towers_without_tokens_are_refused_by_name() -> None:
+    made = config()
+    made.model.embed_dim = 128
+    made.model.image.name = "timm:resnet18"
+    with pytest.raises(UserError, match=r"model\.image\.name=timm:resnet18 gives no tokens"):
+        clip.build(made)
+    made = config()
+    made.model.normalise = False
+    with pytest.raises(UserError, match=r"model\.normalise=false"):
+        clip.build(made)
+
+
+def test_a_wrong_reduction_is_found_when_the_model_is_built() -> None:
+    sets = PointSet(torch.randn(1, 2, 3), torch.ones(1, 2))
+    by_sum, by_mean = (embed(sets, (1.0, 0.0), torch.empty(0, 3), torch.empty(0), r) for r in ("sum", "mean"))
+    torch.testing.assert_close(by_sum, 2 * by_mean)

@@ -1,0 +1,158 @@
+"""Evaluation of point sets: plain prototypes, draws of the random features, features before the projection."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cli import evaluate
+from clipx import runs
+from clipx.config import EvalConfig, RunConfig
+from clipx.errors import UserError
+from clipx.train import fit
+from evaluation import report, results
+from evaluation.claims.scores import ZEROSHOT
+from evaluation.datasets import Labelled, open_dataset
+from evaluation.encoder import from_checkpoint
+from evaluation.runner import evaluate as run_tasks
+from evaluation.runs import read
+from evaluation.tasks import TASKS
+from evaluation.tasks.zeroshot import ZeroShot, classifier
+from evaluation.tasks.zeroshot_draws import ZeroShotDraws
+from evaluation.types import Features
+from tests.clipx.folder import settings, write_shards
+from tests.evaluation import fakes
+
+CPU = torch.device("cpu")
+
+
+def untrained(root: Path, kernel: str = "imq") -> RunConfig:
+    if not (root / "train").exists():
+        write_shards(root / "train", samples=16)
+    config = settings(root)
+    config.name = kernel
+    config.train.epochs, config.train.samples = None, 0
+    config.model.image.name = config.model.text.name = "open_clip:mini-vit-48"
+    config.model.points.kernel = kernel
+    config.data.before_projection = True
+    return config
+
+
+def trained(config: RunConfig) -> Path:
+    run = runs.claim(config)
+    fit(config, run)
+    return run
+
+
+def dataset(folder: Path, classes: int = 3, test: int = 30) -> Labelled:
+    opened = open_dataset(fakes.labelled(folder, classes=classes, test=test))
+    assert isinstance(opened, Labelled)
+    return opened
+
+
+def test_draws_differ_in_their_features_alone_and_the_first_is_the_embedding(tmp_path: Path) -> None:
+    encoder, _ = from_checkpoint(trained(untrained(tmp_path)), CPU)
+    assert not encoder.cosine
+    assert list(encoder.image_variants) == ["draw 1", "draw 2", "draw 3", "draw 4", "before projection"]
+    assert list(encoder.text_variants) == ["draw 1", "draw 2", "draw 3", "draw 4"]
+    assert "kernel=imq" in encoder.provenance["points"]
+    pixels = torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(0))
+    zero, one, two = encoder.image(pixels), *(encoder.image_variants[f"draw {k}"](pixels) for k in (1, 2))
+    assert zero.shape == (2, 128 + 512)
+    torch.testing.assert_close(zero[:, :128], one[:, :128])
+    assert not torch.allclose(zero[:, 128:], one[:, 128:]) and not torch.allclose(one[:, 128:], two[:, 128:])
+    assert encoder.image_variants["before projection"](pixels).shape == (2, 128)
+
+
+def test_models_without_random_features_have_no_draws(tmp_path: Path) -> None:
+    plain, _ = from_checkpoint(trained(untrained(tmp_path, "none")), CPU)
+    assert plain.cosine and list(plain.image_variants) == ["before projection"]
+    assert not {"points", "similarity"} & plain.provenance.keys()  # embeddings cached before are still good
+    linear, _ = from_checkpoint(trained(untrained(tmp_path, "linear")), CPU)
+    assert not linear.cosine and list(linear.image_variants) == ["before projection"]
+
+
+def test_prototypes_of_point_sets_are_plain_means() -> None:
+    prompts = torch.randn(6, 5)
+    expected = torch.stack([prompts[2 * c : 2 * c + 2].mean(dim=0) for c in range(3)])
+    torch.testing.assert_close(classifier(prompts, 3, cosine=False), expected)
+    unit = F.normalize(prompts, dim=1)
+    found = classifier(prompts, 3, cosine=True)
+    torch.testing.assert_close(found[1], F.normalize(unit[2] + unit[3], dim=0))
+
+
+def test_the_length_of_prototypes_counts_for_point_sets(tmp_path: Path) -> None:
+    data, task = dataset(tmp_path, classes=2, test=10), ZeroShot()
+    images, prompts = task.requests(data)
+    # both classes lie in the images' direction, the second three times as far
+    text = torch.tensor([[1.0, 0.0], [1.0, 0.0], [3.0, 0.1], [3.0, 0.1]])
+    features: Features = {images: torch.tensor([[1.0, 0.0]]).expand(10, 2), prompts: text}
+    share = float((data.labels("test") == 1).double().mean())
+    assert task.score(data, features, cosine=False).results[0].value == pytest.approx(share)
+    assert task.score(data, features, cosine=True).results[0].value == pytest.approx(1 - share)
+
+
+def test_the_spread_is_the_standard_deviation_of_top1_over_five_draws(tmp_path: Path) -> None:
+    data, task = dataset(tmp_path), ZeroShotDraws()
+    asked, label = task.requests(data), data.labels("test")
+    assert len(asked) == 10
+
+    def drawn(wrong: int) -> tuple[Tensor, Tensor]:
+        """Images and prompts with so many images beside their class."""
+        text = torch.eye(3).repeat_interleave(2, dim=0)
+        image = torch.eye(3)[label]
+        image[:wrong] = torch.eye(3)[(label[:wrong] + 1) % 3]
+        return image, text
+
+    features: Features = {}
+    for number in range(5):
+        features[asked[2 * number]], features[asked[2 * number + 1]] = drawn(3 * number)
+    (row,) = task.score(data, features, cosine=False).results
+    accuracies = torch.tensor([1 - 3 * k / 30 for k in range(5)], dtype=torch.float64)
+    assert row.metric == "top1_spread_over_draws" and not row.higher_is_better
+    assert row.value == pytest.approx(float(accuracies.std()))
+    assert 0 < row.low < row.value < row.high
+    for request in asked:
+        features[request] = features[asked[0 if request.view == "images" else 1]]
+    assert task.score(data, features, cosine=False).results[0].value == 0
+
+
+def test_the_probe_before_the_projection_reads_other_features_and_says_so(tmp_path: Path) -> None:
+    run = trained(untrained(tmp_path))
+    encoder, _ = from_checkpoint(run, CPU)
+    spec = fakes.labelled(tmp_path / "things", train=24)
+    rows = run_tasks(encoder, [spec], [], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")
+    metrics = {(row.task, row.metric) for row in rows}
+    assert {task for task, _ in metrics} == {name for name, task in TASKS.items() if task.kind == "labelled"}
+    assert ("linear_probe_before_projection", "top1_before_projection") in metrics
+    assert ("zeroshot_draws", "top1_spread_over_draws") in metrics
+    again = run_tasks(encoder, [spec], [], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")
+    assert again == rows
+
+
+def test_a_task_that_the_model_has_nothing_for_is_refused_by_name(tmp_path: Path) -> None:
+    spec = fakes.labelled(tmp_path / "things")
+    with pytest.raises(UserError, match="tasks=zeroshot_draws needs a model with features draw 1"):
+        run_tasks(fakes.encoder(), [spec], ["zeroshot_draws"], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")
+
+
+def test_a_diverged_run_has_a_row_that_is_no_number_and_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(untrained(tmp_path))
+    ended = runs.end_diverged(run, step=7, bad_steps=3)
+    for _ in range(2):  # again: one row
+        evaluate.evaluate(EvalConfig(checkpoint=str(run), datasets=[fakes.labelled(tmp_path / "things")]))
+        assert "diverged at step 7" in capsys.readouterr().err
+    (row,) = results.read(run / "results.jsonl")
+    assert (row.task, row.metric, row.n) == ("train", "loss", 7 * 8)
+    assert math.isnan(row.value) and "diverged at step 7" in row.model
+    assert ZEROSHOT.read(read(run)) == {}
+    assert ended.checkpoint is not None
+    last = str(run / ended.checkpoint)  # its last good checkpoint can still be scored, by name
+    evaluate.evaluate(EvalConfig(checkpoint=last, tasks=["zeroshot"], datasets=[fakes.labelled(tmp_path / "things")]))
+    assert {row.task for row in results.read(run / "results.jsonl")} == {"train", "zeroshot"}
+    report.write([run], tmp_path / "report")

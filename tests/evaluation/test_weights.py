@@ -1,0 +1,59 @@
+"""Weights of patches and words: those of the model, in their places, and drawn in the report."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from clipx import runs, state
+from clipx.models import clip
+from evaluation import report, weights
+from evaluation.datasets import open_dataset
+from evaluation.encoder import from_checkpoint
+from tests.evaluation import fakes
+from tests.evaluation.test_point_sets import trained, untrained
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    config = untrained(tmp_path)
+    fakes.captioned(tmp_path / "pairs")
+    config.data.evaluation = ["captions:pairs"]
+    return trained(config)
+
+
+def test_the_artifact_holds_the_models_weights_in_their_places(run: Path) -> None:
+    weights.evaluate(run, run)
+    shown = json.loads((run / "artifacts" / "weights-test.json").read_text())["shown"]
+    assert len(shown) == weights.SHOWN
+    model = clip.build(runs.load_config(run)).eval()
+    state.load_weights(model, state.resolve(run))
+    encoder, _ = from_checkpoint(run, torch.device("cpu"))
+    data = open_dataset(f"captions:{run.parent.parent.parent / 'pairs'}")
+    with torch.no_grad():
+        image = model.image(encoder.preprocess(data.images(data.splits[0])[0])[None])
+        text = model.text(encoder.tokenize(data.texts(data.splits[0], "captions")[:1]))
+    patches = torch.tensor(shown[0]["patches"])
+    torch.testing.assert_close(patches.flatten(), image.weights[0, 1:])  # 36 patches after the class token
+    assert patches.shape == (6, 6)
+    values = torch.tensor([value for _, value in shown[0]["words"]])
+    torch.testing.assert_close(values, text.weights[0, 1 : 1 + len(values)])
+    caption = "".join(word for word, _ in shown[0]["words"])
+    assert caption == data.texts(data.splits[0], "captions")[0].lower().replace(" ", "")
+
+
+def test_the_report_draws_them(run: Path, tmp_path: Path) -> None:
+    weights.evaluate(run, run)
+    report.write([run], tmp_path / "report")
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert page.count("weights of the patches, largest") >= weights.SHOWN
+    assert page.count("weights of the words") >= weights.SHOWN
+
+
+def test_models_of_one_point_have_none(tmp_path: Path) -> None:
+    config = untrained(tmp_path, "none")
+    config.data.evaluation = ["captions:pairs"]
+    plain = trained(config)
+    weights.evaluate(plain, plain)
+    assert not (plain / "artifacts").exists()
