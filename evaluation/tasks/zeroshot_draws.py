@@ -30,7 +30,13 @@ class ZeroShotDraws:
             for view in ("images", "prompts")
         ]
 
-    def score(self, dataset: Labelled, features: Features, cosine: bool = True) -> Score:
+    def groups(self, dataset: Labelled) -> list[dict[str, str]]:
+        """One: the rows share their hashes."""
+        return [{}]
+
+    def score(
+        self, dataset: Labelled, features: Features, device: torch.device | str = "cpu", cosine: bool = True
+    ) -> Score:
         """One row; the interval is a bootstrap over the examples."""
         asked, label, classes = self.requests(dataset), dataset.labels(SPLIT), len(dataset.classnames)
         correct = []
