@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.padding import Padding
 from rich.text import Text
 
 from clipx.errors import UserError
@@ -38,16 +37,11 @@ def show(paths: list[Path], ids: list[str]) -> None:
     if not evidence.runs and not evidence.stated:
         raise UserError(f"no run and no claims.json at or below {', '.join(map(str, paths))}; {runs.HINT}")
     found = outcomes(tuple(claim for claim in CLAIMS if claim.id in ids), evidence)
-    table = Table(box=box.SIMPLE, caption="effects point in the claim's direction; 95% intervals over paired seeds")
-    table.add_column("claim", no_wrap=True)
-    table.add_column("statement", overflow="fold")
-    for column in ("effect", "95% interval", "more than", "seeds"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
+    console = Console(highlight=False)
     for outcome in found:
-        _add(table, outcome)
-    console = Console()
-    console.print(table)
+        if outcome.verdict != "not run":
+            _print(console, outcome)
+    console.print("Effects point in the claim's direction, with 95% intervals over paired seeds.", style="dim")
     for line in [*evidence.left_out, *_to_type(found)]:
         console.print(line, markup=False, soft_wrap=True)
 
@@ -62,29 +56,25 @@ def _to_type(found: list[Outcome]) -> list[str]:
     return [f"{', '.join(ids)}: {command}" for command, ids in claims_of.items()]
 
 
-def _add(table: Table, outcome: Outcome) -> None:
-    table.add_section()
-    if outcome.verdict == "not run":
-        table.add_row(outcome.claim.id, outcome.claim.statement, "", "", "", "", _verdict("not run"))
-        return
-    single = outcome.findings[0] if len(outcome.findings) == 1 else None
-    notes = [outcome.recipe, *([single.note] if single and single.note else [])]
-    statement = f"{outcome.claim.statement}\n({'; '.join(notes)})"
-    numbers = _numbers(single) if single else [""] * 4
-    table.add_row(outcome.claim.id, Text(statement), *numbers, _verdict(outcome.verdict))
-    for finding in () if single else outcome.findings:
-        label = f"  {finding.label}" + (f"\n  {finding.note}" if finding.note else "")
-        table.add_row("", Text(label), *_numbers(finding), _verdict(finding.verdict))
+def _print(console: Console, outcome: Outcome) -> None:
+    """The claim and its verdict, and below it a line for each part; lines wrap where the terminal ends."""
+    title = Text.assemble((f"{outcome.claim.id} {outcome.verdict}", COLOURS[outcome.verdict]))
+    console.print(title.append(f"  {outcome.claim.statement}" + (f" ({outcome.recipe})" if outcome.recipe else "")))
+    for finding in outcome.findings:
+        words = [finding.label, *_numbers(finding)]
+        if len(outcome.findings) > 1:
+            words.append(finding.verdict)
+        console.print(Padding(Text("; ".join([*filter(None, words), *filter(None, [finding.note])])), (0, 0, 0, 5)))
 
 
 def _numbers(finding: Finding) -> list[str]:
+    """`0.1000 [0.0900, 0.1100] against 0.005`, and how many seeds; "" for what a finding has not."""
     effect = "" if finding.effect is None else f"{finding.effect:.4f}"
-    interval = "" if finding.low is None or finding.high is None else f"{finding.low:.4f} .. {finding.high:.4f}"
-    return [effect, interval, "" if finding.least is None else f"{finding.least:g}", str(finding.seeds or "")]
-
-
-def _verdict(verdict: str) -> Text:
-    return Text(verdict, style=COLOURS[verdict])
+    if finding.low is not None and finding.high is not None:
+        effect += f" [{finding.low:.4f}, {finding.high:.4f}]"
+    if effect and finding.least is not None:
+        effect += f" against {finding.least:g}"
+    return [effect, f"{finding.seeds} seeds" if finding.seeds else ""]
 
 
 def missing(arguments: list[str]) -> None:

@@ -25,9 +25,19 @@ def test_verdicts_are_printed_with_effect_interval_and_seeds(
     write_arms(tmp_path)
     report(["claims", str(tmp_path)])
     lines = capsys.readouterr().out.splitlines()
-    (line,) = [line for line in lines if line.strip().startswith("1.5 ")]
-    assert line.split()[-7:] == ["0.1000", "0.1000", "..", "0.1000", "0.005", "3", "holds"]
-    assert sum("not run" in line for line in lines) > 30
+    at = next(i for i, line in enumerate(lines) if line.startswith("1.5 holds  CLIP + positive term beats CLIP"))
+    assert lines[at + 1].strip() == "clip_reg − clip, zero-shot; 0.1000 [0.1000, 0.1000] against 0.005; 3 seeds"
+    assert "1.4, 1.6, 1.7, 1.8, 1.9: clipx reproduce recipe=clip_reg_mini" in lines
+
+
+def test_lines_fit_a_narrow_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    write_arms(tmp_path)
+    report(["claims", str(tmp_path)])
+    (first, *_) = capsys.readouterr().out.splitlines()
+    assert len(first) > 40, "the statement has no room of its own"
 
 
 def test_a_run_with_other_settings_does_not_replace_the_recipes_own(tmp_path: Path) -> None:

@@ -147,9 +147,11 @@ def test_tasks_are_scored_where_they_are_told(tmp_path: Path, monkeypatch: pytes
     seen = []
     score = LinearProbe.score
 
-    def watched(task: LinearProbe, data: Labelled, features: Features, device: torch.device | str = "") -> Score:
+    def watched(
+        task: LinearProbe, data: Labelled, features: Features, device: torch.device | str, cosine: bool
+    ) -> Score:
         seen.append(str(device))
-        return score(task, data, features, device)
+        return score(task, data, features, device, cosine)
 
     monkeypatch.setattr(LinearProbe, "score", watched)
     run(tmp_path, [fakes.labelled(tmp_path / "things", train=30)], ["linear_probe"])
