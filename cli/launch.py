@@ -1,4 +1,4 @@
-"""Starts training: in this process, or one process per worker through torch.distributed.run."""
+"""Starts training: in this process, or one process per worker through cli.workers."""
 
 import subprocess
 import sys

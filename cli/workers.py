@@ -11,7 +11,7 @@ def main() -> int:
     """The exit code: 2 where a worker ended with 2, the user's mistake; else, after the launcher's report, 1."""
     logging.disable(logging.ERROR)  # in this process only; what it would log is in the report
     try:
-        run(parse_args(sys.argv[1:]))
+        run(parse_args(sys.argv[1:]))  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
         if error.get_first_failure()[1].exitcode == 2:
             return 2
