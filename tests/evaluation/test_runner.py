@@ -137,7 +137,7 @@ def test_pools_add_rows_and_leave_the_others_as_they_are(tmp_path: Path) -> None
 
 def test_a_pool_that_is_larger_than_the_set_is_refused(tmp_path: Path) -> None:
     spec = fakes.captioned(tmp_path / "shots" / "test")
-    with pytest.raises(UserError, match="pools=5 is too large for datasets=.*: it has 4 images"):
+    with pytest.raises(UserError, match=r"pools=5 is too large for datasets=.*: it has 4 images"):
         run(tmp_path, [spec], ["retrieval"], settings=Settings(pools=(4, 5)))
 
 
