@@ -1,4 +1,4 @@
-"""Starts training: in this process, or one process per worker through torch.distributed.run."""
+"""Starts training: in this process, or one process per worker through cli.workers."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def run_workers(processes: int, module: str, argument: str, name: str) -> None:
     Raises:
         UserError: a worker failed; `name` says in what.
     """
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [sys.executable, "-m", "cli.workers", "--standalone"]
     command += [f"--nproc-per-node={processes}", "-m", module, argument]
     if subprocess.run(command, check=False).returncode:
         raise UserError(f"{name}: a worker failed; its message stands above")

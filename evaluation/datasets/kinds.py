@@ -116,18 +116,18 @@ class Captioned:
         """`captions` of each image; `fingerprint` of the images' content.
 
         Raises:
-            UserError: there is no caption, or a pool is not smaller than the set.
+            UserError: there is no caption, or a pool is larger than the set.
         """
         if not any(captions):
             raise UserError(f'datasets={spec}: no sample has a caption, neither .json with "captions" nor .txt')
         for pool in settings.pools:
-            if pool >= len(images):
+            if pool > len(images):
                 raise UserError(f"pools={pool} is too large for datasets={spec}: it has {len(images)} images")
         self.name = spec
         self.short = short
         self.splits: tuple[str, ...] = (split,)
         self.protocol = settings.protocol
-        self.pools = settings.pools
+        self.pools = tuple(pool for pool in settings.pools if pool < len(images))  # all images are no pool
         self._images = images
         self._captions = captions
         self._fingerprint = fingerprint

@@ -61,7 +61,7 @@ def test_a_pool_holds_whole_images_and_is_the_same_every_time() -> None:
 
 def test_smaller_pools_have_rows_of_their_own(tmp_path: Path) -> None:
     replicas.karpathy(tmp_path, "mscoco", "", [5] * 12, "val2014")
-    data = open_dataset(f"mscoco:{tmp_path}", Settings(pools=(4,)))
+    data = open_dataset(f"mscoco:{tmp_path}", Settings(pools=(4, 12)))
     features = dict(
         zip(Retrieval().requests(data), (fakes.embeddings(12, 0), fakes.embeddings(60, 1)), strict=True)  # type: ignore[arg-type]
     )
