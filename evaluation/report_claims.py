@@ -37,7 +37,7 @@ def sections(evidence: Evidence, found: list[Outcome], groups: list[Group]) -> l
 def lead(found: list[Outcome]) -> str:
     """One sentence for the first screen; empty where nothing was run."""
     parts = []
-    for verdict, words in (("holds", "hold"), ("does not hold", "do not"), ("undecided", "are undecided")):
+    for verdict, words in (("holds", "hold"), ("does not hold", "do not hold"), ("undecided", "are undecided")):
         ids = [outcome.claim.id for outcome in found if outcome.verdict == verdict]
         if ids:
             parts.append(f"{len(ids)} {words} ({', '.join(ids)})")

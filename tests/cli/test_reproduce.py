@@ -80,7 +80,7 @@ def test_all_runs_are_trained_evaluated_reported_and_not_done_twice(tmp_path: Pa
 
 def test_runs_that_would_share_a_directory_are_refused() -> None:
     with pytest.raises(UserError, match="several runs would share a directory: leave name= out"):
-        reproduce(["recipe=gap_mini", "name=mine", "dry=true"])
+        reproduce(["recipe=gap_mini", "arms=base,slrt", "seeds=1", "name=mine", "dry=true"])
 
 
 def broken(overrides: list[str]) -> str:
