@@ -71,7 +71,9 @@ def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> No
     for claim in claims:
         _print(console, claim)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "claims.json").write_text(json.dumps([claim.row() for claim in claims], indent=1) + "\n")
+    # the report judges a paper's claim by default settings only
+    stated = [claim.row() | {"settings": given} for claim in claims]
+    (out / "claims.json").write_text(json.dumps(stated, indent=1) + "\n")
     written = [out / "claims.json"]
     if rows:
         written.append(out / "table.csv")
@@ -87,7 +89,7 @@ def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> No
 
 
 def _print(console: Console, claim: Claim) -> None:
-    console.print(f"\n{claim.claim}  {claim.verdict}", style="bold")
+    console.print(f"\n{claim.claim}  {claim.verdict}".replace("\n  ", "\n"), style="bold")
     console.print(claim.statement)
     table = Table("number", "measured", "expected", "", box=None, pad_edge=False)
     for check in claim.checks:

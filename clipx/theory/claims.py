@@ -41,7 +41,7 @@ def near(name: str, measured: float, value: float, tolerance: float) -> Check:
 
 @dataclass(frozen=True)
 class Claim:
-    """`claim` is its number in this project's list, the paper's first."""
+    """`claim` is its number in this project's list, the paper's first; "" for a statement that is in none."""
 
     claim: str
     statement: str

@@ -21,7 +21,7 @@ from clipx.theory.case_study import (
     one_close_pair,
     with_unique_features,
 )
-from clipx.theory.claims import Check, Claim, near
+from clipx.theory.claims import Check, Claim
 from clipx.theory.experiment import Settings, out_of_range
 from clipx.theory.square_loss import SCORES, bayes_optimum, clip_embedding, inner_product, top1_error
 
@@ -128,7 +128,8 @@ def _log_spaced(steps: int) -> list[int]:
 def claims(result: MarginResult) -> list[Claim]:
     """1.10 and 1.11 of the project's list."""
     settings, smallest = result.settings, int(np.argmin(result.settings.taus))
-    in_taus = result.equal.margin / np.array(settings.taus)  # [T, taus]
+    taus = np.array(settings.taus)
+    in_taus = result.equal.margin / taus  # [T, taus]
     late = result.equal.steps >= 100
     fit = np.corrcoef(np.log(result.equal.steps[late]), in_taus[late, smallest])[0, 1] ** 2
     tau, half = settings.taus[smallest], settings.gamma / 2
@@ -137,7 +138,8 @@ def claims(result: MarginResult) -> list[Claim]:
         "The margin of CLIP is O(tau) up to logarithms (Theorem 6.2); with the positive term it is at least gamma/2 "
         "(Theorem 6.3)",
         [
-            near("margin / tau at equal steps, largest over smallest", _spread(in_taus[-1]), 1, 1e-6),
+            # with the positive term it is 6.9 at the default settings, where the margin does not follow tau
+            Check("margin / tau after training, largest over smallest", _spread(result.final[0.0] / taus), high=2),
             Check("R^2 of margin against log(step)", float(fit), low=0.99),
             Check(f"CLIP's margin at tau={tau:g}, below gamma/2", float(result.final[0.0][smallest]), high=half),
             *(

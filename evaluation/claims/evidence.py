@@ -93,9 +93,13 @@ def _missing_objects(paths: list[Path]) -> list[int] | None:
 
 
 def _read_stated(file: Path) -> list[tuple[str, Finding]]:
-    """[{claim, statement, measured, expected, verdict}]; measured and expected are numbers or texts."""
+    """[{claim, statement, measured, expected, verdict}]; measured and expected are numbers or texts.
+
+    What was computed with settings of the user's own is not what the paper claims, and left out.
+    """
     try:
-        return [(str(entry["claim"]), _stated_finding(entry)) for entry in json.loads(file.read_text())]
+        entries = [entry for entry in json.loads(file.read_text()) if not entry.get("settings")]
+        return [(str(entry["claim"]), _stated_finding(entry)) for entry in entries]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is damaged ({error!r}): delete it and run its command again") from error
 

@@ -100,3 +100,11 @@ def test_directories_are_read_as_they_were_written(tmp_path: Path) -> None:
         "clip": [0, 1, 2],
         "clip_reg": [0, 1, 2],
     }
+
+
+def test_settings_of_the_users_own_decide_no_claim(tmp_path: Path) -> None:
+    row = '{{"claim": "5.6", "statement": "s", "measured": 1, "expected": 2, "verdict": "holds", "settings": {}}}'
+    (tmp_path / "claims.json").write_text(f"[{row.format('{}')}]")
+    assert "5.6" in gather([], [tmp_path]).stated
+    (tmp_path / "claims.json").write_text("[" + row.format('{"M": "8"}') + "]")
+    assert gather([], [tmp_path]).stated == {}

@@ -30,9 +30,10 @@ def test_claims_and_figures_are_written(name: str, tmp_path: Path, capsys: pytes
     rows = json.loads((tmp_path / "claims.json").read_text())
     assert rows
     for row in rows:
-        assert set(row) == {"claim", "statement", "measured", "expected", "verdict"}
+        assert set(row) == {"claim", "statement", "measured", "expected", "verdict", "settings"}
         assert row["measured"].keys() == row["expected"].keys() != set()
-        assert row["claim"] in {claim.id for claim in CLAIMS}
+        assert row["claim"] in {claim.id for claim in CLAIMS} or name == "objectives"
+        assert row["settings"] == dict(given.split("=") for given in FAST[name])
     figures = list(tmp_path.glob("*.svg"))
     assert figures
     assert all("</svg>" in figure.read_text() for figure in figures)
