@@ -40,6 +40,16 @@ def out_of_range(key: str, value: float | tuple[float, ...], allowed: str) -> Us
     return UserError(f"{key}={text} is out of range; allowed: {allowed}")
 
 
+def two_or_more(key: str, values: tuple[int, ...]) -> None:
+    """For a setting whose smallest and largest number a claim compares: one alone would be its own measure.
+
+    Raises:
+        UserError: fewer than two different numbers.
+    """
+    if len(set(values)) < 2:
+        raise out_of_range(key, values, "two or more different numbers, the claim compares them")
+
+
 Cells = dict[str, str | float]  # column -> cell
 S = TypeVar("S", bound=Settings)
 R = TypeVar("R")

@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 from clipx.limits import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
 from clipx.theory.case_study import Array
 from clipx.theory.claims import Check, Claim
-from clipx.theory.experiment import COUNT, Settings, out_of_range
+from clipx.theory.experiment import COUNT, Settings, out_of_range, two_or_more
 
 Similarity = Callable[[Array], tuple[Array, Callable[[Array], Array]]]  # parameters -> g, and dL/dg -> dL/dparameters
 
@@ -59,6 +59,7 @@ class PmiSettings(Settings):
         super().__post_init__()
         if len(self.alpha) != 2 or not any(self.alpha):
             raise out_of_range("alpha", self.alpha, "two numbers of 0 or more, not both 0")
+        two_or_more("M", self.M)
 
 
 @dataclass(frozen=True)

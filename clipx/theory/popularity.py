@@ -14,7 +14,7 @@ import numpy as np
 from clipx.limits import AT_LEAST_0, POSITIVE, Rule
 from clipx.theory.case_study import Array
 from clipx.theory.claims import Check, Claim
-from clipx.theory.experiment import Settings
+from clipx.theory.experiment import Settings, two_or_more
 
 METHODS = ("global contrastive loss", "NUCLR's q", "maximum likelihood")
 
@@ -36,6 +36,10 @@ class PopularitySettings(Settings):
         "sweeps": POSITIVE,
         "seed": AT_LEAST_0,
     }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        two_or_more("n", self.n)
 
 
 @dataclass(frozen=True)

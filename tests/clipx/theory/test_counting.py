@@ -1,6 +1,7 @@
 """Claims 2.4 and 2.5 (examples 1 and 2 of paper 2) with the numbers of an independent check."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from clipx.errors import UserError
 from clipx.theory import robust_g, true_negatives
-from clipx.theory.claims import HOLDS
+from clipx.theory.claims import FAILS, HOLDS
 from clipx.theory.experiment import parse
 from clipx.theory.figures.true_negatives import largest_p2
 from clipx.theory.robust_g import RobustGSettings, minimise
@@ -69,6 +70,15 @@ def test_loss_is_the_mean_over_two_draws_written_with_loops() -> None:
 
 def test_claim_2_4_holds() -> None:
     assert [c.verdict for c in robust_g.claims(robust_g.solve(RobustGSettings(sweep=2)))] == [HOLDS]
+
+
+def test_a_wrong_minimum_of_log1p_decides_against_claim_2_4() -> None:
+    """Its loss must be the paper's, not only below that of f*."""
+    result = replace(robust_g.solve(RobustGSettings(sweep=2)), settings=ORIGINAL)
+    assert [c.verdict for c in robust_g.claims(result)] == [HOLDS]
+    wrong = replace(result.minima["log1p"], loss=0.3465)
+    found = robust_g.claims(replace(result, minima=result.minima | {"log1p": wrong}))
+    assert [c.verdict for c in found] == [FAILS]
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """Claims 1.10 and 1.11 with the numbers of an independent check; the gradient against differences."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from clipx.theory.case_study import (
     one_close_pair,
     with_unique_features,
 )
-from clipx.theory.claims import HOLDS
+from clipx.theory.claims import FAILS, HOLDS
 from clipx.theory.experiment import parse
 from clipx.theory.margin import MarginResult, MarginSettings, claims, solve
 from clipx.theory.square_loss import SCORES, bayes_optimum, clip_embedding, inner_product, top1_error
@@ -43,6 +45,12 @@ def test_a_claim_that_fails_is_said_to_fail() -> None:
     """At tau far above gamma CLIP's margin is not small, whatever the theorem says about small tau."""
     order = claims(solve(MarginSettings(taus=(1.0, 0.5), equal_steps=200, more_steps=500)))[0]
     assert order.verdict == "does not hold"
+
+
+def test_margins_that_do_not_follow_tau_decide_against_claim_1_10(solved: MarginResult) -> None:
+    """The same margin at every tau, below gamma/2: what the other checks ask for."""
+    flat = replace(solved, final=solved.final | {0.0: np.full(len(solved.settings.taus), 0.24)})
+    assert claims(flat)[0].verdict == FAILS
 
 
 def test_unique_features_do_not_take_the_margin_away() -> None:

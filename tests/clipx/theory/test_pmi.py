@@ -95,7 +95,19 @@ def test_both_forms_of_the_loss_agree(p: Array) -> None:
     assert float(nce_of_joint(torch.from_numpy(g), torch.from_numpy(p))) == pytest.approx(nce(g, p)[0], rel=1e-12)
 
 
-BAD = ["N=1", "d=0", "M=0,2", "sigma=0", "alpha=-1,0.5", "alpha=0.5", "alpha=0,0", "alpha=1,1,1", "starts=0"]
+BAD = [
+    "N=1",
+    "d=0",
+    "M=0,2",
+    "sigma=0",
+    "alpha=-1,0.5",
+    "alpha=0.5",
+    "alpha=0,0",
+    "alpha=1,1,1",
+    "starts=0",
+    "M=8",
+    "M=8,8",
+]
 
 
 @pytest.mark.parametrize("setting", BAD)
