@@ -73,15 +73,7 @@ def fit(config: RunConfig, run: Path) -> None:
     device = choose(config.train.device)
     with distributed.group(device):
         pairs = open_source(config.data)
-        sampler = Sampler(
-            len(pairs),
-            config.train,
-            config.seed,
-            distributed.rank(),
-            distributed.world(),
-            config.data.held_out,
-            config.data.block,
-        )
+        sampler = _sampler(config, len(pairs))
         parts = build(config, device, len(pairs), pairs.fingerprint)
         inputs, state, total = parts.model.inputs, parts.state, sampler.total_steps
         tokenize = tokenizer.build(inputs)
@@ -122,6 +114,11 @@ def fit(config: RunConfig, run: Path) -> None:
                     return
                 if last or (state.step % config.train.save_every == 0 and not parts.bad_steps):
                     state.save(run, config.train.keep)
+
+
+def _sampler(config: RunConfig, num_samples: int) -> Sampler:
+    rank, world = distributed.rank(), distributed.world()
+    return Sampler(num_samples, config.train, config.seed, rank, world, config.data.held_out, config.data.block)
 
 
 def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]:
