@@ -17,7 +17,8 @@ LINES = [shlex.split(line, comments=True)[1:] for block in BLOCKS for line in bl
 
 @pytest.mark.parametrize("words", [words for words in LINES if words[0] == "train"], ids=" ".join)
 def test_settings_of_the_page_exist(words: list[str]) -> None:
-    compose_run(words[1:])
+    given = [word for word in words[1:] if word.startswith("recipe=")]
+    assert f"recipe={compose_run(words[1:]).recipe}" in given
 
 
 @pytest.mark.parametrize("words", [words for words in LINES if words[0] == "data"], ids=" ".join)
