@@ -2,7 +2,8 @@
 
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.document import Block, Cell, Details, Table, Text
-from evaluation.published import TABLES, Column, PaperTable
+from evaluation.published import TABLES
+from evaluation.published_columns import Column, PaperTable
 from evaluation.student import mean, t_interval
 
 EMPTY = "–"

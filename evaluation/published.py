@@ -3,108 +3,23 @@
 A row is an arm of the recipe. Scores are per cent, geometry is as it is; `-` is a number the paper does not give.
 """
 
-from dataclasses import dataclass
-
 from evaluation.claims.measures import Score
-from evaluation.claims.scores import BOTH_R1
-
-ALIASES = {  # the papers' names -> data sets as evaluation folders may be called (see `measures.plain`)
-    "ImageNet": ("imagenet", "imagenet1k"),
-    "ImageNetV2": ("imagenetv2",),
-    "Aircraft": ("aircraft", "fgvcaircraft"),
-    "Caltech-101": ("caltech101",),
-    "CIFAR-10": ("cifar10",),
-    "CIFAR-100": ("cifar100",),
-    "STL-10": ("stl10",),
-    "Food-101": ("food101",),
-    "Flowers": ("flowers", "flowers102"),
-    "Pets": ("pets", "oxfordiiitpet"),
-    "Cars": ("cars", "stanfordcars"),
-    "EuroSAT": ("eurosat",),
-    "DTD": ("dtd",),
-    "SUN397": ("sun397",),
-    "MSCOCO": ("mscoco", "mscococaptions", "coco"),
-    "Flickr30k": ("flickr30k",),
-    "CLEVR-Count": ("clevr", "clevrv10", "clevrcount", "clevrcountall"),
-    "MMVP": ("mmvp", "mmvpvlm"),
-    "any": (),
-}
-PER_CLASS = ("Caltech-101", "Aircraft", "Flowers", "Pets")  # of paper 5
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: what of our results stands beside it."""
-
-    label: str
-    score: Score | None  # None: the mean of the other columns
-    scale: float = 100.0  # our fractions times this are the paper's unit
-
-
-@dataclass(frozen=True)
-class PaperTable:
-    """One table of a paper."""
-
-    paper: int
-    source: str  # where the numbers are printed
-    title: str
-    recipe: str  # whose arms the rows are
-    columns: tuple[Column, ...]
-    rows: dict[str, str]  # arm -> the numbers, in the columns' order
-
-
-def _scores(task: str, names: str, per_class: tuple[str, ...] = ()) -> tuple[Column, ...]:
-    metric = {name: "mean_per_class" if name in per_class else "top1" for name in names.split()}
-    return tuple(Column(name, Score(task, (metric[name],), ALIASES[name])) for name in metric)
-
-
-def _recalls(dataset: str) -> tuple[Column, ...]:
-    ways = {"text": "image_to_text", "image": "text_to_image"}
-    return tuple(
-        Column(
-            f"{way} R@{k}",
-            # their text columns have the evaluator's floor; image columns are the same under both protocols
-            Score("retrieval", (f"{ways[way]}_recall@{k}",), ALIASES[dataset], paper_protocol=way == "text"),
-        )
-        for way in ways
-        for k in (1, 5, 10)
-    )
-
-
-MEAN = Column("mean", None)
-REG_SETS = "CIFAR-10 CIFAR-100 STL-10 Food-101 ImageNetV2 DTD"
-REG_PROBES = "CIFAR-10 CIFAR-100 STL-10 Food-101 DTD Flowers Pets"
-THIRTEEN = "ImageNet CIFAR-10 CIFAR-100 STL-10 Food-101 Caltech-101 Cars Aircraft Flowers EuroSAT DTD Pets SUN397"
-GAP_COLUMNS = (
-    Column("gap", Score("geometry", ("gap",)), 1.0),
-    Column("uniformity", Score("geometry", ("uniformity",)), 1.0),
-    *(Column(f"{what} CIFAR-10", Score(task, ("top1",), ALIASES["CIFAR-10"])) for what, task in
-      (("zero-shot", "zeroshot"), ("probe", "linear_probe"))),
-    Column("image R@1", Score("retrieval", ("text_to_image_recall@1",), ALIASES["MSCOCO"])),
-    Column("text R@1", Score("retrieval", ("image_to_text_recall@1",), ALIASES["MSCOCO"])),
-)  # fmt: skip
-NUCLR_COLUMNS = (
-    *(Column(f"{name} R@1", Score("retrieval", BOTH_R1, ALIASES[name])) for name in ("MSCOCO", "Flickr30k")),
-    *_scores("zeroshot", "CIFAR-100 ImageNet"),
+from evaluation.published_columns import (
+    ABLATION,
+    ALIASES,
+    BEFORE_13,
+    GAP_COLUMNS,
     MEAN,
+    NUCLR_COLUMNS,
+    PROBE_13,
+    REG_PROBES,
+    REG_SETS,
+    ZEROSHOT_13,
+    Column,
+    PaperTable,
+    recalls,
+    scores,
 )
-ZEROSHOT_13 = (MEAN, *_scores("zeroshot", THIRTEEN, PER_CLASS))
-PROBE_13 = (MEAN, *_scores("linear_probe", THIRTEEN, PER_CLASS))
-BEFORE_13 = (
-    MEAN,
-    *(
-        Column(
-            name,
-            Score(
-                "linear_probe_before_projection",
-                ("mean_per_class_before_projection" if name in PER_CLASS else "top1_before_projection",),
-                ALIASES[name],
-            ),
-        )
-        for name in THIRTEEN.split()
-    ),
-)
-ABLATION = (Column("zero-shot", Score("zeroshot", ("top1",))), Column("linear", Score("linear_probe", ("top1",))))
 
 TABLES: tuple[PaperTable, ...] = (
     PaperTable(
@@ -112,7 +27,7 @@ TABLES: tuple[PaperTable, ...] = (
         "paper 1, Tables 1, 5 and 7 (the mean of Reg is as printed; its six numbers average 4.05)",
         "Zero-shot top-1",
         "clip_reg_cc3m",
-        (*_scores("zeroshot", REG_SETS), MEAN),
+        (*scores("zeroshot", REG_SETS), MEAN),
         {
             "reg_only": "10.04 1.05 9.95 1.08 0.11 2.07 3.47",
             "clip": "63.85 31.17 90.35 8.39 20.24 21.22 39.20",
@@ -128,7 +43,7 @@ TABLES: tuple[PaperTable, ...] = (
         "paper 1, Table 2",
         "Linear probe",
         "clip_reg_cc3m",
-        (*_scores("linear_probe", REG_PROBES), MEAN),
+        (*scores("linear_probe", REG_PROBES), MEAN),
         {
             "reg_only": "14.09 2.17 17.86 1.73 3.40 2.18 4.12 6.51",
             "clip": "87.30 66.03 93.26 62.8 56.70 70.24 72.91 72.75",
@@ -142,7 +57,7 @@ TABLES: tuple[PaperTable, ...] = (
         "ours are comparable under protocol=paper only",
         "Retrieval on Flickr30k",
         "clip_reg_cc3m",
-        (*_recalls("Flickr30k"), MEAN),
+        (*recalls("Flickr30k"), MEAN),
         {
             "clip": "87.36 93.0 95.18 26.88 54.18 66.22 70.47",
             "clip_reg": "87.42 93.42 95.82 29.94 58.00 69.82 72.40",
@@ -155,7 +70,7 @@ TABLES: tuple[PaperTable, ...] = (
         "paper 1, retrieval; the same floor of 80% in text R@k",
         "Retrieval on MSCOCO",
         "clip_reg_cc3m",
-        (*_recalls("MSCOCO"), MEAN),
+        (*recalls("MSCOCO"), MEAN),
         {
             "clip": "81.19 83.21 84.42 4.73 11.66 15.93 46.86",
             "clip_reg": "81.25 83.31 84.49 4.98 12.14 16.66 47.14",
@@ -168,7 +83,7 @@ TABLES: tuple[PaperTable, ...] = (
         "paper 2, main table",
         "CLEVR-Count top-1",
         "counting_datacomp",
-        _scores("zeroshot", "CLEVR-Count"),
+        scores("zeroshot", "CLEVR-Count"),
         {
             "clip": "14.05",
             "own_log1p_100": "14.48",

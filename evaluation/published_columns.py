@@ -1,0 +1,104 @@
+"""Columns of the papers' tables: what of our results stands beside each."""
+
+from dataclasses import dataclass
+
+from evaluation.claims.measures import Score
+from evaluation.claims.scores import BOTH_R1
+
+ALIASES = {  # the papers' names -> data sets as evaluation folders may be called (see `measures.plain`)
+    "ImageNet": ("imagenet", "imagenet1k"),
+    "ImageNetV2": ("imagenetv2",),
+    "Aircraft": ("aircraft", "fgvcaircraft"),
+    "Caltech-101": ("caltech101",),
+    "CIFAR-10": ("cifar10",),
+    "CIFAR-100": ("cifar100",),
+    "STL-10": ("stl10",),
+    "Food-101": ("food101",),
+    "Flowers": ("flowers", "flowers102"),
+    "Pets": ("pets", "oxfordiiitpet"),
+    "Cars": ("cars", "stanfordcars"),
+    "EuroSAT": ("eurosat",),
+    "DTD": ("dtd",),
+    "SUN397": ("sun397",),
+    "MSCOCO": ("mscoco", "mscococaptions", "coco"),
+    "Flickr30k": ("flickr30k",),
+    "CLEVR-Count": ("clevr", "clevrv10", "clevrcount", "clevrcountall"),
+    "MMVP": ("mmvp", "mmvpvlm"),
+    "any": (),
+}
+PER_CLASS = ("Caltech-101", "Aircraft", "Flowers", "Pets")  # of paper 5
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: what of our results stands beside it."""
+
+    label: str
+    score: Score | None  # None: the mean of the other columns
+    scale: float = 100.0  # our fractions times this are the paper's unit
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """One table of a paper."""
+
+    paper: int
+    source: str  # where the numbers are printed
+    title: str
+    recipe: str  # whose arms the rows are
+    columns: tuple[Column, ...]
+    rows: dict[str, str]  # arm -> the numbers, in the columns' order
+
+
+def scores(task: str, names: str, per_class: tuple[str, ...] = ()) -> tuple[Column, ...]:
+    metric = {name: "mean_per_class" if name in per_class else "top1" for name in names.split()}
+    return tuple(Column(name, Score(task, (metric[name],), ALIASES[name])) for name in metric)
+
+
+def recalls(dataset: str) -> tuple[Column, ...]:
+    ways = {"text": "image_to_text", "image": "text_to_image"}
+    return tuple(
+        Column(
+            f"{way} R@{k}",
+            # their text columns have the evaluator's floor; image columns are the same under both protocols
+            Score("retrieval", (f"{ways[way]}_recall@{k}",), ALIASES[dataset], paper_protocol=way == "text"),
+        )
+        for way in ways
+        for k in (1, 5, 10)
+    )
+
+
+MEAN = Column("mean", None)
+REG_SETS = "CIFAR-10 CIFAR-100 STL-10 Food-101 ImageNetV2 DTD"
+REG_PROBES = "CIFAR-10 CIFAR-100 STL-10 Food-101 DTD Flowers Pets"
+THIRTEEN = "ImageNet CIFAR-10 CIFAR-100 STL-10 Food-101 Caltech-101 Cars Aircraft Flowers EuroSAT DTD Pets SUN397"
+GAP_COLUMNS = (
+    Column("gap", Score("geometry", ("gap",)), 1.0),
+    Column("uniformity", Score("geometry", ("uniformity",)), 1.0),
+    *(Column(f"{what} CIFAR-10", Score(task, ("top1",), ALIASES["CIFAR-10"])) for what, task in
+      (("zero-shot", "zeroshot"), ("probe", "linear_probe"))),
+    Column("image R@1", Score("retrieval", ("text_to_image_recall@1",), ALIASES["MSCOCO"])),
+    Column("text R@1", Score("retrieval", ("image_to_text_recall@1",), ALIASES["MSCOCO"])),
+)  # fmt: skip
+NUCLR_COLUMNS = (
+    *(Column(f"{name} R@1", Score("retrieval", BOTH_R1, ALIASES[name])) for name in ("MSCOCO", "Flickr30k")),
+    *scores("zeroshot", "CIFAR-100 ImageNet"),
+    MEAN,
+)
+ZEROSHOT_13 = (MEAN, *scores("zeroshot", THIRTEEN, PER_CLASS))
+PROBE_13 = (MEAN, *scores("linear_probe", THIRTEEN, PER_CLASS))
+BEFORE_13 = (
+    MEAN,
+    *(
+        Column(
+            name,
+            Score(
+                "linear_probe_before_projection",
+                ("mean_per_class_before_projection" if name in PER_CLASS else "top1_before_projection",),
+                ALIASES[name],
+            ),
+        )
+        for name in THIRTEEN.split()
+    ),
+)
+ABLATION = (Column("zero-shot", Score("zeroshot", ("top1",))), Column("linear", Score("linear_probe", ("top1",))))
