@@ -10,6 +10,13 @@ images' zeta and xi and a u of their own. n training pairs, B the global batch, 
     zeta_j <- zeta_j - eta G_j         after the freeze period
     xi = max(xi0, max_j zeta_j)        over all n
 
+In G_j the own pair counts 1/B, as j is always in the batch, where the mean over all n anchors, which (5) is about,
+gives it 1/n: once pairs are told apart it outweighs the rest, and zeta rises with a pair's own probability, which is
+highest where few others are alike. `variant: unbiased` is Algorithm 1 with G_j's expectation set right:
+
+    G_j = 1/n - 1/n sum_{i != j} [1/(u_i + exp(-zeta_i/tau)/(n-1))] exp((D_ij - zeta_j)/tau) / (B-1)
+              - 1/n [1/(u_j + exp(-zeta_j/tau)/(n-1))] exp(-zeta_j/tau) / (n-1)
+
 `variant: code` is the authors' script instead: xi at the end of each epoch, and zeta_j moves against an average
 of n G_j with 0.9 on the new one, by eta (x 0.1 for images), cosine per epoch, /10 from half and /100 from
 three quarters of the run on. Its u sums where Algorithm 1 averages, which is the same after scaling. Its
@@ -33,6 +40,22 @@ IMAGE_FACTOR = 0.1  # on the images' learning rate, authors' script
 SIDES = (("image", "text"), ("text", "image"))  # anchors, contrasted
 
 
+def batch_mean(ratios: Tensor, n: int) -> Tensor:
+    """Over the batch's anchors, [B, B] -> [B], the own one among them."""
+    return ratios.mean(dim=0)
+
+
+def sample_mean(ratios: Tensor, n: int) -> Tensor:
+    """Unbiased for the mean over all n anchors, [B, B] -> [B]: the own one is one of n, the others are a sample."""
+    own = ratios.diagonal()
+    others = ratios.masked_fill(torch.eye(len(ratios), dtype=torch.bool, device=ratios.device), 0.0)
+    return ((n - 1) * others.sum(dim=0) / (len(ratios) - 1) + own) / n
+
+
+# name -> is it the authors' script?, mean of G_j over anchors
+VARIANTS = {"paper": (False, batch_mean), "code": (True, batch_mean), "unbiased": (False, sample_mean)}
+
+
 class NuclrTerm(Term):
     """Its value is (tau/B) sum_i log(u_i + exp(-xi/tau)/(n-1)) + mean zeta of both directions.
 
@@ -43,10 +66,11 @@ class NuclrTerm(Term):
         gamma: weight of the new value in the moving average u (paper: 0.8).
         zeta0: where every zeta starts (paper: -0.05 on CC3M, 0 on CC12M).
         xi0: least xi; the paper asks for xi0 > zeta0.
-        eta: step on G_j, of order 1/n; in variant code on n G_j (authors' script: 5e-6, so 5e-6 n for the paper's).
+        eta: step on G_j, of which n G_j is of order 1 but for paper's own pair; in variant code on n G_j (authors'
+            script: 5e-6, so 5e-6 n for the paper's).
         freeze_steps: zeta stays for these first steps
         freeze_epochs: and for these first epochs (paper: 5).
-        variant: paper | code.
+        variant: paper | code | unbiased.
     """
 
     def __init__(
@@ -65,7 +89,7 @@ class NuclrTerm(Term):
         for key, value in (("eta", eta), ("freeze_steps", freeze_steps), ("freeze_epochs", freeze_epochs)):
             if value < 0:
                 raise UserError(f"objective.nuclr.{key}={value} is out of range; allowed: 0 or more")
-        self.code = lookup({"paper": False, "code": True}, variant, "objective.nuclr.variant")
+        self.code, self.column_mean = lookup(VARIANTS, variant, "objective.nuclr.variant")
         self.n, self.gamma, self.xi0, self.eta = num_samples, gamma, xi0, eta
         self.freeze_steps, self.freeze_epochs = freeze_steps, freeze_epochs
         initial = {"seen": 0.0, "log_u_image": 0.0, "log_u_text": 0.0, "zeta_image": zeta0, "zeta_text": zeta0}
@@ -104,7 +128,7 @@ class NuclrTerm(Term):
             return {f"nuclr_zeta_{side}": zeta} | ({average: rows[average]} if self.code else {})
         log_denominator = torch.logaddexp(log_u, -scale * zeta - math.log(self.n - 1))
         ratios = (logits - log_denominator[:, None]).exp()  # [B, B], at most (B-1)/gamma; n-1 on the diagonal
-        G = 1 / self.n - ratios.mean(dim=0) / (self.n - 1)
+        G = 1 / self.n - self.column_mean(ratios, self.n) / (self.n - 1)
         if not self.code:
             return {f"nuclr_zeta_{side}": zeta - self.eta * G}
         gradient = (1 - NEW_SHARE) * rows[average] + NEW_SHARE * self.n * G

@@ -1,5 +1,6 @@
 """SogCLR and NUCLR against golden traces, Algorithm 1 by plain loops, and what must not happen in float32."""
 
+import itertools
 import math
 from typing import Any
 
@@ -211,6 +212,29 @@ def test_the_codes_zeta_step() -> None:
     step(code, code_table, embeddings(image, text, ids, 0.1), progress())
     expected = 0.1 * before[:4] + 0.9 * n * G[:4]
     assert torch.allclose(code_table.whole()["nuclr_gradient_text"][:4], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("variant", "right"), [("unbiased", True), ("paper", False)])
+def test_the_mean_zeta_step_over_all_batches_is_the_gradient_of_the_objective(variant: str, right: bool) -> None:
+    """Of (5) with u exact; Algorithm 1 counts the own pair n/B times."""
+    n, B, tau, eta = 6, 3, 0.3, 1.0
+    image, text = (side.detach() for side in pairs(n))
+    zeta = torch.linspace(-0.2, 0.3, n, dtype=torch.float64).requires_grad_()
+    D = image @ text.T - (image * text).sum(dim=1, keepdim=True)
+    (tau * torch.logsumexp((D - zeta) / tau, dim=1) + zeta).mean().backward()  # type: ignore[no-untyped-call]
+    off = ((D - zeta) / tau).exp().fill_diagonal_(0).detach()
+    objective, table = fresh({"nuclr": {"variant": variant, "gamma": 1e-9, "eta": eta}}, n)
+    every = torch.arange(n)
+    rows = table.read(every) | {"nuclr_seen": torch.ones(n).double(), "nuclr_zeta_text": zeta.detach()}
+    rows["nuclr_log_u_image"] = (off.sum(dim=1) / (n - 1)).log()
+    steps: list[list[float]] = [[] for _ in range(n)]
+    for ids in itertools.combinations(range(n), B):
+        at = torch.tensor(ids)
+        loss = objective(embeddings(image[at], text[at], at, tau), {c: r[at] for c, r in rows.items()}, progress())
+        for j, new in zip(ids, loss.rows["nuclr_zeta_text"], strict=True):
+            steps[j].append(float(zeta[j].detach() - new) / eta)
+    mean = torch.tensor([sum(of_j) / len(of_j) for of_j in steps], dtype=torch.float64)
+    assert torch.allclose(mean, zeta.grad, atol=1e-8) == right  # type: ignore[arg-type]
 
 
 def test_the_codes_learning_rate_drops_at_half_and_three_quarters() -> None:
