@@ -2,23 +2,73 @@
 
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TypeVar
+
+import torch
 
 T = TypeVar("T")
 
 
-class Meter:
-    """Images per second, and the share of the time that steps wait for data.
+class Laps:
+    """Seconds of a step's phases: forward (towers), loss (gather and objective), backward, optimizer.
 
-    Both count from the first batch on. What that one takes is the start of the loader, once in a run: it is reported
+    Under train.accumulation, forward is the first pass, loss holds the objective's own gradient, backward the second
+    pass. On CUDA a lap's end is an event in the stream, which costs the step nothing; they are waited for when the
+    log is written, so phases are the device's time there, the host's on a CPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.cuda = device.type == "cuda"
+        self.steps: list[list[tuple[str, float | torch.cuda.Event]]] = []  # each: ends of its laps
+
+    def start(self) -> None:
+        """A step begins."""
+        self.steps.append([])
+        self.end("")
+
+    def end(self, name: str) -> None:
+        """A phase ends."""
+        if self.cuda:
+            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            event.record()  # type: ignore[no-untyped-call]
+            self.steps[-1].append((name, event))
+        else:
+            self.steps[-1].append((name, time.perf_counter()))
+
+    def read(self) -> dict[str, float]:
+        """Phase -> mean seconds a step since the last call."""
+        if self.cuda:
+            torch.cuda.synchronize()
+        sums: dict[str, float] = {}
+        for ends in self.steps:
+            for (_, before), (name, now) in pairwise(ends):
+                sums[name] = sums.get(name, 0.0) + _seconds(before, now)
+        means = {name: round(total / len(self.steps), 6) for name, total in sums.items()}
+        self.steps.clear()
+        return means
+
+
+def _seconds(before: float | torch.cuda.Event, now: float | torch.cuda.Event) -> float:
+    if isinstance(before, float) or isinstance(now, float):
+        return float(now) - float(before)  # type: ignore[arg-type]
+    milliseconds: float = before.elapsed_time(now)  # type: ignore[no-untyped-call]
+    return milliseconds / 1e3
+
+
+class Meter:
+    """Images per second, the share of the time that steps wait for data, and what a step's time goes into.
+
+    All count from the first batch on. What that one takes is the start of the loader, once in a run: it is reported
     by itself, with the first numbers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, laps: Laps) -> None:
+        self.laps = laps
         self.start = time.perf_counter()
         self.first: float | None = None  # seconds until the first batch, until it was read
         self.waited = 0.0
-        self.images = 0
+        self.images = self.batches = 0
 
     def wait(self, batches: Iterator[T]) -> Iterator[T]:
         """The same batches, with the time between asking for one and getting it added up."""
@@ -29,17 +79,23 @@ class Meter:
                 self.waited += now - asked
             else:
                 started, self.start, self.first = True, now, now - asked
+            self.batches += 1
             yield batch
             asked = time.perf_counter()
 
-    def read(self) -> dict[str, float]:
-        """`images_per_s` and `data_wait` since the last call; in the first one also `first_batch_s`."""
+    def read(self) -> dict[str, float | dict[str, float]]:
+        """Since the last call: `images_per_s`, `data_wait` (a share), `step_s`; in the first one also `first_batch_s`.
+
+        `step_s` is the mean seconds of a step in data (waiting for it) and in the phases of `Laps`.
+        """
         elapsed = time.perf_counter() - self.start
-        rates = {
+        rates: dict[str, float | dict[str, float]] = {
             "images_per_s": round(self.images / elapsed, 1),
             "data_wait": round(self.waited / elapsed, 4),
+            "step_s": {"data": round(self.waited / max(1, self.batches), 6), **self.laps.read()},
         }
         if self.first is not None:
             rates["first_batch_s"] = round(self.first, 2)
-        self.start, self.waited, self.images, self.first = time.perf_counter(), 0.0, 0, None
+        self.start, self.waited, self.first = time.perf_counter(), 0.0, None
+        self.images = self.batches = 0
         return rates
