@@ -1,13 +1,15 @@
 """Speed of a run between two lines of the log."""
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 T = TypeVar("T")
+KEPT = 1000  # steps whose laps wait for the next line of the log
 
 
 class Laps:
@@ -19,41 +21,51 @@ class Laps:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.cuda = device.type == "cuda"
-        self.steps: list[list[tuple[str, float | torch.cuda.Event]]] = []  # each: ends of its laps
+        self.clock = _CudaClock() if device.type == "cuda" else _HostClock()
+        self.steps: deque[list[tuple[str, Any]]] = deque(maxlen=KEPT)  # each: ends of its laps
 
     def start(self) -> None:
         """A step begins."""
-        self.steps.append([])
-        self.end("")
+        self.steps.append([("", self.clock.now())])
 
     def end(self, name: str) -> None:
         """A phase ends."""
-        if self.cuda:
-            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            event.record()  # type: ignore[no-untyped-call]
-            self.steps[-1].append((name, event))
-        else:
-            self.steps[-1].append((name, time.perf_counter()))
+        self.steps[-1].append((name, self.clock.now()))
 
     def read(self) -> dict[str, float]:
-        """Phase -> mean seconds a step since the last call."""
-        if self.cuda:
-            torch.cuda.synchronize()
+        """Phase -> mean seconds a step since the last call, of the last KEPT steps at most."""
+        self.clock.wait()
         sums: dict[str, float] = {}
         for ends in self.steps:
             for (_, before), (name, now) in pairwise(ends):
-                sums[name] = sums.get(name, 0.0) + _seconds(before, now)
+                sums[name] = sums.get(name, 0.0) + self.clock.between(before, now)
         means = {name: round(total / len(self.steps), 6) for name, total in sums.items()}
         self.steps.clear()
         return means
 
 
-def _seconds(before: float | torch.cuda.Event, now: float | torch.cuda.Event) -> float:
-    if isinstance(before, float) or isinstance(now, float):
-        return float(now) - float(before)  # type: ignore[arg-type]
-    milliseconds: float = before.elapsed_time(now)  # type: ignore[no-untyped-call]
-    return milliseconds / 1e3
+class _HostClock:
+    def now(self) -> Any:
+        return time.perf_counter()
+
+    def wait(self) -> None:
+        """Nothing is under way."""
+
+    def between(self, before: Any, now: Any) -> float:
+        return float(now - before)
+
+
+class _CudaClock(_HostClock):
+    def now(self) -> Any:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def wait(self) -> None:
+        torch.cuda.synchronize()
+
+    def between(self, before: Any, now: Any) -> float:
+        return float(before.elapsed_time(now)) / 1e3
 
 
 class Meter:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from timm.layers import SyncBatchNormAct, convert_sync_batchnorm
+from timm.layers.norm_act import SyncBatchNormAct, convert_sync_batchnorm
 from torch import Tensor, nn
 
 
@@ -15,7 +15,7 @@ def synchronise(model: nn.Module, device: torch.device) -> None:
     timm's conversion, not PyTorch's: that one loses the activation of timm's norms. PyTorch's SyncBatchNorm refuses
     tensors on the CPU (as of 2.15) once there is a process group, so there the sums below take its place.
     """
-    convert_sync_batchnorm(model)
+    convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     if device.type == "cpu":
         for module in model.modules():
             if type(module) in ON_CPU:
@@ -51,7 +51,7 @@ class OnCpu(nn.SyncBatchNorm):
         self.running_var.lerp_(variance.to(self.running_var), new)
 
 
-class OnCpuAct(SyncBatchNormAct, OnCpu):  # type: ignore[misc]
+class OnCpuAct(SyncBatchNormAct, OnCpu):
     """The same with timm's activation after it."""
 
 
