@@ -3,9 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help install check test test-fast demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data clean
+.PHONY: help install check test test-fast test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
-.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-wpse
+.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-wpse bench-train bench-leak
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: $(READY) ## all tests; CLIPX_DATA=FOLDER adds those on real data
 
 test-fast: $(READY) ## tests without the slow ones
 	$(BIN)/pytest -m 'not slow'
+
+test-dist: $(READY) ## every term on 1, 2 and 4 processes and micro-batches; all tests on several processes
+	$(BIN)/pytest tests/clipx/test_step_distributed.py tests/clipx/test_step.py tests/clipx/test_leak.py tests/clipx/test_train_table.py
 
 demo: $(READY) ## train, evaluate and report in a few minutes on two cores; again: resumes, or says that it is done
 	$(BIN)/clipx train recipe=demo
@@ -101,6 +104,12 @@ bench-data: $(READY) ## images/s beside open_clip's pipeline; needs CLIPX_DATA
 
 bench-loss: $(READY) ## time and memory of every pairwise term against open_clip's ClipLoss
 	$(BIN)/python -m tests.bench.loss
+
+bench-train: $(READY) ## images/s of training beside open_clip's own script; on a GPU the share of its bf16 peak too
+	$(BIN)/python -m tests.bench.train
+
+bench-leak: $(READY) ## growth of memory and of time per step over 2,000 steps
+	$(BIN)/python -m tests.bench.leak
 
 bench-wpse: $(READY) ## a training step of point sets beside CLIP's on the same towers: time and memory
 	$(BIN)/python -m tests.bench.wpse

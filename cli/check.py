@@ -10,7 +10,8 @@ from clipx.data import tokenizer
 from clipx.data.sources import open_source
 from clipx.device import choose
 from clipx.errors import UserError
-from clipx.train import Parts, build, train_step
+from clipx.parts import Parts, build
+from clipx.step import train_step
 from clipx.types import Batch, Progress
 
 

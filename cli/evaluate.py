@@ -28,6 +28,8 @@ def evaluate(config: EvalConfig) -> None:
     """
     if (config.checkpoint is None) == (config.model is None):
         raise UserError("give one of checkpoint=RUN_DIRECTORY and model=open_clip:NAME[/TAG_OR_FILE]")
+    if config.ema and config.checkpoint is None:
+        raise UserError("ema=true is for checkpoint=, whose run has averaged weights (train.ema)")
     if config.checkpoint is not None and (ended := runs.diverged(Path(config.checkpoint))) is not None:
         print(ended.text(Path(config.checkpoint)), file=sys.stderr)
         results.show(diverged.record(Path(config.checkpoint), ended))
@@ -45,7 +47,9 @@ def _check(config: EvalConfig) -> None:
     lookup(encoder.PRECISIONS, config.precision, "precision")
     choose(config.device)
     if config.checkpoint is not None:
-        runs.load_config(state.resolve(Path(config.checkpoint)).parent.parent)
+        checkpoint = state.resolve(Path(config.checkpoint))
+        runs.load_config(checkpoint.parent.parent)
+        state.chosen_weights(checkpoint, config.ema)
     else:
         assert config.model is not None
         encoder.parse(config.model)
@@ -57,7 +61,8 @@ def _evaluate(config: EvalConfig) -> None:
     device = choose(config.device)
     with distributed.group(device):
         if config.checkpoint is not None:
-            model, out = encoder.from_checkpoint(Path(config.checkpoint), device, config.precision)
+            model, run = encoder.from_checkpoint(Path(config.checkpoint), device, config.precision, config.ema)
+            out = run / "ema" if config.ema else run  # a report of the run takes its last weights
         else:
             assert config.model is not None
             model = encoder.from_open_clip(config.model, device, config.precision)
@@ -75,7 +80,7 @@ def _evaluate(config: EvalConfig) -> None:
             force=config.force,
             settings=_settings(config),
         )
-        if config.checkpoint is not None and not config.tasks and distributed.rank() == 0:
+        if config.checkpoint is not None and not config.tasks and not config.ema and distributed.rank() == 0:
             rows += popularity.evaluate(Path(config.checkpoint), out)
             weights.evaluate(Path(config.checkpoint), out)
         if config.wandb != "off" and distributed.rank() == 0:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
+from cli.arguments import flag
 from clipx import runs, state, temperature
 from clipx.atomic import write_text
 from clipx.config import RunConfig
@@ -22,28 +23,29 @@ from clipx.hub import quiet_hub
 from clipx.models import clip
 from clipx.types import Progress
 
+SETTINGS = ("out=", "ema=")
 SUFFIXES = (".safetensors", ".pt")
 CLOSE = 1e-5  # largest difference of embeddings that is rounding
 
 
 def export(arguments: list[str]) -> None:
-    """RUN_OR_CHECKPOINT out=PATH; prints what was written and how it is loaded.
+    """RUN_OR_CHECKPOINT out=PATH [ema=true]; prints what was written and how it is loaded.
 
     Raises:
         UserError: no checkpoint, no usable out=, a model that open_clip cannot express, or one whose temperature
             follows a schedule and whose training data, which its length is counted in, are not there.
     """
-    paths = [Path(a) for a in arguments if not a.startswith("out=")]
-    outs = [Path(a.removeprefix("out=")) for a in arguments if a.startswith("out=")]
-    if len(paths) != 1 or len(outs) != 1 or outs[0].suffix not in SUFFIXES:
-        raise UserError("write clipx export RUN_OR_CHECKPOINT out=FILE.safetensors (or out=FILE.pt)")
-    out = outs[0]
-    checkpoint = state.resolve(paths[0])
+    places = [a for a in arguments if not a.startswith(SETTINGS)]  # a run's name may hold a "=" as well
+    given = {"out": "", "ema": "false"} | dict(a.split("=", 1) for a in arguments if a.startswith(SETTINGS))
+    out = Path(given["out"])
+    if len(places) != 1 or out.suffix not in SUFFIXES:
+        raise UserError("write clipx export RUN_OR_CHECKPOINT out=FILE.safetensors (or out=FILE.pt) [ema=true]")
+    checkpoint = state.resolve(Path(places[0]))
     config = runs.load_config(checkpoint.parent.parent)
     name = _model_name(config)
     step = state.verify(checkpoint)["step"]
     model = clip.build(config, pretrained=False)
-    state.load_weights(model, checkpoint)
+    state.load_weights(model, checkpoint, state.chosen_weights(checkpoint, flag(given["ema"], "ema")))
     model.eval()
 
     model_config = _model_config(config, name, model)
@@ -53,7 +55,7 @@ def export(arguments: list[str]) -> None:
     weights = _weights(model, _last_step(config, step), flat="token_embedding.weight" in target.state_dict())
     problem = target.load_state_dict(weights, strict=False)
     assert not problem.missing_keys and not problem.unexpected_keys, problem
-    _check_embeddings(model, target, paths[0])
+    _check_embeddings(model, target, Path(places[0]))
 
     described = out.with_suffix(".json")
     write_text(described, json.dumps(model_config, indent=4) + "\n")

@@ -56,7 +56,7 @@ def evaluate(arguments: list[str]) -> None:
     Data sets: names below root=DIR (cifar10, mscoco, ...), or a layout and a place (wds:DIR, captions:DIR,
     hf:REPOSITORY, ...), see `clipx ls data`; a run's own if none is named. prompts=ensemble|simple|"... {c} ...",
     protocol=corrected|paper, pools=[1000] are choices that the rows record. Rows go to RUN/results.jsonl, a finished
-    evaluation is not repeated (force=true).
+    evaluation is not repeated (force=true). ema=true: the averaged weights of train.ema, rows to RUN/ema/.
     """
     from cli.compose import compose_eval
     from cli.evaluate import evaluate as start
@@ -121,10 +121,10 @@ def check(arguments: list[str]) -> None:
 
 
 def export(arguments: list[str]) -> None:
-    """clipx export RUN_OR_CHECKPOINT out=FILE.safetensors|FILE.pt
+    """clipx export RUN_OR_CHECKPOINT out=FILE.safetensors|FILE.pt [ema=true]
 
     Writes the weights as open_clip.create_model(..., pretrained=FILE) loads them, and FILE.json, the model's
-    configuration for open_clip.add_model_config.
+    configuration for open_clip.add_model_config. ema=true takes the averaged weights of train.ema.
     """
     from cli.export import export as start
 

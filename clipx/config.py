@@ -150,8 +150,9 @@ class MixingConfig:
 
 @dataclass(kw_only=True)
 class OptimizerConfig:
-    """AdamW; gains, biases and the temperature are not decayed."""
+    """The update; gains, biases and the temperature are not decayed."""
 
+    kind: str = "adamw"  # adamw | sgd, plain, whose steps are as long as the gradients: for checks
     lr: float = 1e-3
     betas: list[float] = field(default_factory=lambda: [0.9, 0.98])
     eps: float = 1e-6
@@ -177,7 +178,14 @@ class TrainConfig:
     samples: int | None = None  # or samples seen
     batch_size: int = MISSING  # B, over all ranks
     grad_clip: float | None = None  # bound of the global gradient norm; null: off
-    precision: str = "fp32"  # fp32 | bf16 for the towers; the objective is always float32
+    precision: str = "fp32"  # fp32 | bf16 | fp16 (loss scaled) for the towers; the objective is always float32
+    # micro-batches that a rank's part of the batch goes through the towers in, to save memory: the loss has all
+    # negatives, and the result is that of 1 (but for batch statistics, which are of a micro-batch)
+    accumulation: int = field(default=1, metadata=FREE)
+    grad_checkpointing: bool = field(default=False, metadata=FREE)  # activations computed again, to save memory
+    compile: bool = field(default=False, metadata=FREE)  # towers by torch.compile
+    sync_batchnorm: bool = False  # batch statistics over all processes
+    ema: float | None = None  # decay, per step, of averaged weights that are kept beside the others; null: none
     # steps in a row without a finite loss and gradient, each skipped, after which the run ends as diverged
     max_bad_steps: int = field(default=10, metadata=FREE)
     save_every: int = field(default=200, metadata=FREE)  # steps between checkpoints
@@ -240,6 +248,7 @@ class EvalConfig:
     device: str = "auto"  # auto | cpu | cuda
     precision: str = "fp32"  # fp32 | bf16 | fp16 for the towers; scores are always float32 or better
     processes: int = 1  # on this machine; images and texts are split over them
+    ema: bool = False  # the averaged weights of a checkpoint (train.ema)
     force: bool = False  # repeat finished evaluations
     wandb: str = "off"  # off | offline | online
     project: str = "clipx"  # of wandb

@@ -5,7 +5,7 @@ import torch
 from clipx.errors import UserError
 from clipx.tables import lookup
 
-PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
+PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def choose(name: str) -> torch.device:
@@ -34,3 +34,8 @@ def autocast(precision: str, device: torch.device) -> torch.autocast:
     """
     dtype = lookup(PRECISIONS, precision, "train.precision")
     return torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
+
+
+def grad_scaler(precision: str, device: torch.device) -> torch.amp.GradScaler:
+    """What keeps small gradients from vanishing in fp16; for other precisions one that does nothing."""
+    return torch.amp.GradScaler(device.type, enabled=precision == "fp16")

@@ -5,10 +5,14 @@ import torch
 from torch import Generator
 
 
-def generator(*key: int) -> Generator:
-    """A stream of its own on the CPU for each key, e.g. (seed, step, a number of the purpose).
+def seed(*key: int) -> int:
+    """A seed of its own for each key, e.g. (seed, step, a number of the purpose).
 
     The key is hashed: Mersenne twisters seeded with neighbours start alike.
     """
-    state = np.random.SeedSequence(key).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(state))
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
+
+
+def generator(*key: int) -> Generator:
+    """A stream of its own on the CPU for each key."""
+    return torch.Generator().manual_seed(seed(*key))

@@ -17,6 +17,7 @@ ALL_AT_LEAST_1: Rule = (lambda v: all(n >= 1 for n in v), "numbers of 1 or more"
 AT_LEAST_3: Rule = (lambda v: v >= 3, "3 or more: a start, an end and one token between")
 RAND_AUGMENT: Rule = (lambda v: len(v) == 2 and v[0] >= 1 and 0 <= v[1] <= 10, "[n, m] with n >= 1 and m in 0..10")
 SHARE: Rule = (lambda v: 0 <= v <= 1, "0..1")
+DECAY: Rule = (lambda v: 0 <= v < 1, "0..1, 1 excluded")
 BETAS: Rule = (lambda v: len(v) == 2 and all(0 <= b < 1 for b in v), "two numbers in 0..1, 1 excluded")
 
 RUN: dict[str, Rule] = {
@@ -59,6 +60,8 @@ RUN: dict[str, Rule] = {
     "train.samples": AT_LEAST_0,
     "train.batch_size": AT_LEAST_1,
     "train.grad_clip": POSITIVE,
+    "train.accumulation": AT_LEAST_1,
+    "train.ema": DECAY,
     "train.max_bad_steps": AT_LEAST_1,
     "train.save_every": AT_LEAST_1,
     "train.keep": AT_LEAST_1,

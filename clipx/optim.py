@@ -1,20 +1,25 @@
 """Parameter groups and the optimizer."""
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
-from clipx.config import RunConfig
+from clipx.config import OptimizerConfig, RunConfig
 from clipx.errors import UserError
+from clipx.tables import lookup
+
+Groups = list[dict[str, object]]
 
 
-def build(model: nn.Module, config: RunConfig) -> torch.optim.AdamW:
-    """AdamW with a group for each part of the model, and for its weights that are decayed and those that are not.
+def build(model: nn.Module, config: RunConfig) -> torch.optim.Optimizer:
+    """An optimizer with a group for each part of the model, and in it for weights that are decayed and that are not.
 
     Parts are image, text, their projections and temperature; gains, biases and positions of one dimension are
     not decayed. A group carries its `name` and `lr_factor`; `set_lr` multiplies that with the schedule's value.
 
     Raises:
-        UserError: all parts are frozen.
+        UserError: all parts are frozen, or an unknown optimizer.kind.
     """
     rules = _rules(config)
     groups: dict[str, dict[str, object]] = {}
@@ -30,11 +35,19 @@ def build(model: nn.Module, config: RunConfig) -> torch.optim.AdamW:
         groups[group] = {"name": group, "params": members[group], "weight_decay": decay, "lr_factor": lr_factor}
     if not groups:
         raise UserError("nothing is left to train: model.image.frozen, model.text.frozen and a fixed temperature")
-    optimizer = config.optimizer
-    beta1, beta2 = optimizer.betas
-    return torch.optim.AdamW(
-        list(groups.values()), lr=optimizer.lr, betas=(beta1, beta2), eps=optimizer.eps, fused=True
-    )
+    return lookup(KINDS, config.optimizer.kind, "optimizer.kind")(list(groups.values()), config.optimizer)
+
+
+def _adamw(groups: Groups, config: OptimizerConfig) -> torch.optim.Optimizer:
+    beta1, beta2 = config.betas
+    return torch.optim.AdamW(groups, lr=config.lr, betas=(beta1, beta2), eps=config.eps, fused=True)
+
+
+def _sgd(groups: Groups, config: OptimizerConfig) -> torch.optim.Optimizer:
+    return torch.optim.SGD(groups, lr=config.lr, fused=True)
+
+
+KINDS: dict[str, Callable[[Groups, OptimizerConfig], torch.optim.Optimizer]] = {"adamw": _adamw, "sgd": _sgd}
 
 
 def _rules(config: RunConfig) -> dict[str, tuple[float, float]]:

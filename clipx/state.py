@@ -1,8 +1,8 @@
 """Checkpoints: weights as safetensors, the rest as tensors that `weights_only` loads; nothing is executed.
 
-checkpoints/step_00000100/ holds model.safetensors, training.pt (optimizer, objective and random states),
-table.safetensors (whole per-sample columns, if the objective has any) and checkpoint.json (step and SHA-256
-of the others). A folder appears in one rename, so it is complete.
+checkpoints/step_00000100/ holds model.safetensors, training.pt (optimizer, scaler, objective and random states),
+table.safetensors (whole per-sample columns, if the objective has any), ema.safetensors (averaged weights, with
+train.ema) and checkpoint.json (step and SHA-256 of the others). A folder appears in one rename, so it is complete.
 """
 
 import hashlib
@@ -18,12 +18,13 @@ from torch import Tensor, nn
 
 from clipx import distributed, sample_table
 from clipx.atomic import new_folder
+from clipx.ema import Average
 from clipx.errors import UserError
 from clipx.objectives.base import Objective
 from clipx.sample_table import SampleTable
 
 WEIGHTS, TRAINING, MANIFEST = "model.safetensors", "training.pt", "checkpoint.json"
-TABLE = "table.safetensors"
+TABLE, AVERAGED = "table.safetensors", "ema.safetensors"
 
 
 @dataclass
@@ -36,6 +37,8 @@ class RunState:
     step: int = 0  # steps done
     objective: Objective = field(default_factory=lambda: Objective({}, {}))  # its numbers, e.g. NUCLR's xi
     table: SampleTable = field(default_factory=lambda: SampleTable({}, 0))  # per-sample columns
+    scaler: torch.amp.GradScaler = field(default_factory=lambda: torch.amp.GradScaler(enabled=False))
+    average: Average | None = None
 
     def save(self, run: Path, keep: int) -> Path:
         """Rank 0 writes checkpoints/step_XXXXXXXX and removes all but the last `keep`; the others wait."""
@@ -53,11 +56,15 @@ class RunState:
     def _write(self, folder: Path, columns: dict[str, Tensor]) -> None:
         save_file({k: v.contiguous() for k, v in self.model.state_dict().items()}, folder / WEIGHTS)
         optimizer, objective = self.optimizer.state_dict(), self.objective.state()
-        torch.save({"optimizer": optimizer, "objective": objective, "random": _random_state()}, folder / TRAINING)
+        training = {"optimizer": optimizer, "objective": objective, "random": _random_state()}
+        torch.save({**training, "scaler": self.scaler.state_dict()}, folder / TRAINING)
         names = [WEIGHTS, TRAINING]
         if columns:
             sample_table.save(folder / TABLE, columns)
             names.append(TABLE)
+        if self.average:
+            save_file({k: v.contiguous() for k, v in self.average.weights.items()}, folder / AVERAGED)
+            names.append(AVERAGED)
         digests = {name: digest(folder / name) for name in names}
         manifest = {"step": self.step, "data": self.data, "sha256": digests}
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
@@ -77,10 +84,14 @@ class RunState:
         load_weights(self.model, path)
         if self.table.columns:
             self.table.load(path / TABLE)
+        if self.average:
+            self.average.load(_read(path / AVERAGED))
         try:
             training = torch.load(path / TRAINING, weights_only=True, map_location="cpu")
             self.optimizer.load_state_dict(training["optimizer"])
             self.objective.load_state(training["objective"])
+            if self.scaler.is_enabled():
+                self.scaler.load_state_dict(training["scaler"])
             _set_random_state(training["random"])
         except Exception as error:  # torch.load raises many kinds on damage and on pickled objects
             raise UserError(f"{path / TRAINING} is no training state: {_first_line(error)}") from error
@@ -137,7 +148,7 @@ def verify(path: Path) -> dict[str, Any]:
     """
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
-        names = (WEIGHTS, TRAINING, TABLE) if TABLE in manifest["sha256"] else (WEIGHTS, TRAINING)
+        names = (WEIGHTS, TRAINING, *(name for name in (TABLE, AVERAGED) if name in manifest["sha256"]))
         expected = {name: str(manifest["sha256"][name]) for name in names}
         int(manifest["step"]), str(manifest["data"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -148,16 +159,34 @@ def verify(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Weights of a checkpoint folder into a model.
+def chosen_weights(path: Path, averaged: bool) -> str:
+    """The file of a checkpoint folder that holds the weights of the last step, or the averaged ones.
+
+    Raises:
+        UserError: it holds no averaged weights.
+    """
+    if averaged and not (path / AVERAGED).is_file():
+        raise UserError(f"ema=true: {path} holds no averaged weights; a run keeps them with train.ema=DECAY")
+    return AVERAGED if averaged else WEIGHTS
+
+
+def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS) -> None:
+    """Weights of a checkpoint folder into a model: those of the last step, or `AVERAGED`.
 
     Raises:
         UserError: no safetensors file, or one of another model.
     """
     try:
-        model.load_state_dict(load_file(path / WEIGHTS))
+        model.load_state_dict(load_file(path / name))
     except Exception as error:  # safetensors' own error type, RuntimeError on other shapes
-        raise UserError(f"{path / WEIGHTS} does not hold this model's weights: {_first_line(error)}") from error
+        raise UserError(f"{path / name} does not hold this model's weights: {_first_line(error)}") from error
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        return dict(load_file(path))
+    except Exception as error:  # safetensors' own error type
+        raise UserError(f"{path} cannot be read: {_first_line(error)}") from error
 
 
 def digest(path: Path) -> str:

@@ -24,20 +24,23 @@ PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 Encode = Callable[[Tensor], Tensor]
 
 
-def from_checkpoint(path: Path, device: torch.device, precision: str = "fp32") -> tuple[Encoder, Path]:
-    """The model of a run directory or checkpoint folder, and its run directory.
+def from_checkpoint(
+    path: Path, device: torch.device, precision: str = "fp32", averaged: bool = False
+) -> tuple[Encoder, Path]:
+    """The model of a run directory or checkpoint folder, and its run directory; `averaged` takes train.ema's weights.
 
     Raises:
-        UserError: no checkpoint there, or a damaged one; an unknown precision.
+        UserError: no checkpoint there, or a damaged one, or none with averaged weights; an unknown precision.
     """
     checkpoint = state.resolve(path)
     run = checkpoint.parent.parent
     config = runs.load_config(run)
     manifest = state.verify(checkpoint)
     model = clip.build(config, pretrained=False)
-    state.load_weights(model, checkpoint)
-    name = f"{config.name}/s{config.seed} step {manifest['step']}"
-    digest = manifest["sha256"][state.WEIGHTS]
+    weights = state.chosen_weights(checkpoint, averaged)
+    state.load_weights(model, checkpoint, weights)
+    name = f"{config.name}/s{config.seed} step {manifest['step']}{' ema' if averaged else ''}"
+    digest = manifest["sha256"][weights]
     encode = (model.encode_image, model.encode_text)
     made = _encoder(name, model, model.inputs, encode, digest, config.seed, device, precision)
     made.cosine = model.head.cosine

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from clipx import temperature
 from clipx.config import RunConfig
 from clipx.errors import UserError
-from clipx.models import before_projection, point_sets, tokens, towers
+from clipx.models import before_projection, point_sets, recompute, tokens, towers
 from clipx.models.base import ImageTower, TextTower
 from clipx.models.heads import Head, KernelHead, OnePoint
 from clipx.tables import lookup
@@ -78,9 +78,13 @@ def build(config: RunConfig, pretrained: bool = True) -> ClipModel:
     """The model of a run; `pretrained=False` leaves published weights out (a checkpoint follows).
 
     Raises:
-        UserError: as `towers.build`; point sets of towers that have no tokens to give.
+        UserError: as `towers.build`; point sets of towers that have no tokens to give, gradient checkpointing of
+            towers that have none.
     """
     image, text = towers.build(config.model, load=pretrained)
+    if config.train.grad_checkpointing:
+        recompute.switch_on(image.module, f"model.image.name={config.model.image.name}")
+        recompute.switch_on(text.module, f"model.text.name={config.model.text.name}")
     head = _head(config, image, text)
     prepared = replace(text.tokens, clean=config.data.clean)
     frozen = [t.body for t, c in ((image, config.model.image), (text, config.model.text)) if c.frozen]

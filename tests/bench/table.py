@@ -13,8 +13,9 @@ import torch
 
 from clipx import distributed, objectives
 from clipx.config import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
+from clipx.parts import Parts, build
 from clipx.sample_table import SampleTable
-from clipx.train import Parts, build, train_step
+from clipx.step import train_step
 from clipx.types import Batch, Progress
 from tests.gloo import pool
 

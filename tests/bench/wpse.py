@@ -25,7 +25,8 @@ from clipx.config import (
     TextTowerConfig,
     TrainConfig,
 )
-from clipx.train import Parts, build, train_step
+from clipx.parts import Parts, build
+from clipx.step import train_step
 from clipx.types import Batch, Progress
 from tests.bench.loss import status
 

@@ -12,6 +12,7 @@ from cli.export import export
 from clipx import runs, state
 from clipx.atomic import write_text
 from clipx.config import RunConfig, TemperatureConfig
+from clipx.ema import Average
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.state import RunState
@@ -51,6 +52,23 @@ def test_open_clip_embeds_as_the_run_does(
             torch.testing.assert_close(theirs.encode_image(pixels, normalize=True), ours.eval().encode_image(pixels))
             torch.testing.assert_close(theirs.encode_text(tokens, normalize=True), ours.encode_text(tokens))
         assert float(theirs.logit_scale.detach().exp()) == pytest.approx(1 / config.temperature.tau, rel=1e-5)
+
+
+def test_averaged_weights_are_exported_on_request(tmp_path: Path) -> None:
+    config = with_tower(tmp_path, "open_clip:mini-vit-48")
+    run = run_with(tmp_path, config)
+    with pytest.raises(UserError, match=r"ema=true: .* holds no averaged weights"):
+        export([str(run), f"out={tmp_path}/x.pt", "ema=true"])
+    model = clip.build(config)
+    averaged = Average(model, 0.5)
+    averaged.weights["image.proj"] += 1
+    RunState(model, torch.optim.SGD(model.parameters()), "data", step=9, average=averaged).save(run, keep=1)
+    for ema in ("true", "false"):
+        out = tmp_path / f"{ema}.safetensors"
+        export([str(run), f"out={out}", f"ema={ema}"])
+        theirs = open_clip.create_model("mini-vit-48", pretrained=str(out))
+        expected = averaged.weights if ema == "true" else model.state_dict()
+        assert torch.equal(theirs.visual.proj, expected["image.proj"])
 
 
 @pytest.mark.parametrize("every", ["epoch", "step"])

@@ -12,7 +12,9 @@ from cli import launch
 from clipx import runs, train
 from clipx.config import RunConfig
 from clipx.objectives.base import Objective
+from clipx.parts import build
 from clipx.state import checkpoints
+from clipx.step import train_step
 from clipx.types import Batch, Embeddings, Loss, Progress
 from tests.clipx.folder import settings, write_shards
 
@@ -61,20 +63,20 @@ def test_a_skipped_step_changes_no_weight_no_moment_and_no_row(factor: float, mo
     made = settings(Path(), epochs=1)
     made.model.image.name = "open_clip:mini-vit-48"
     made.objective, made.temperature.kind = {"sogclr": {"gamma": 0.8}}, "fixed"
-    parts = train.build(made, torch.device("cpu"), num_samples=8, data="x")
+    parts = build(made, torch.device("cpu"), num_samples=8, data="x")
     before = {k: v.clone() for k, v in parts.model.state_dict().items()}
     columns = {k: v.clone() for k, v in parts.state.table.whole().items()}
     text = torch.randint(1, 1000, (8, parts.model.inputs.context_length))
     batch = Batch(torch.arange(8), torch.randn(8, 3, 48, 48), text, torch.zeros(8).long())
     if factor == 1e38:
         made.temperature.tau = 1e-4
-    train.train_step(parts, batch, Progress(0, 2, 0, 1))
+    train_step(parts, batch, Progress(0, 2, 0, 1))
     assert parts.bad_steps == 1
     assert all(torch.equal(before[k], v) for k, v in parts.model.state_dict().items())
     assert not parts.state.optimizer.state_dict()["state"]
     for name, column in parts.state.table.whole().items():
         torch.testing.assert_close(column, columns[name], equal_nan=True, atol=0, rtol=0)
-    train.train_step(parts, batch, Progress(1, 2, 0, 1))
+    train_step(parts, batch, Progress(1, 2, 0, 1))
     assert parts.bad_steps == 0
     assert parts.state.optimizer.state_dict()["state"]
 

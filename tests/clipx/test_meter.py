@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
+import torch
 
-from clipx.meter import Meter
+from clipx.meter import Laps, Meter
 
 
 def test_the_loaders_start_is_no_wait_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,19 +18,25 @@ def test_the_loaders_start_is_no_wait_of_a_step(monkeypatch: pytest.MonkeyPatch)
             now[0] += 0.1
             yield i
 
-    measured, rows = Meter(), []
+    laps = Laps(torch.device("cpu"))
+    measured, rows = Meter(laps), []
     for i in measured.wait(batches()):
-        now[0] += 0.9  # a step
+        laps.start()
+        now[0] += 0.2
+        laps.end("forward")
+        now[0] += 0.7  # the rest of a step
+        laps.end("backward")
         measured.images += 9
         if i % 2:
             rows.append(measured.read())
     # two steps and the wait for the second batch; then two steps and two waits
     assert rows == [
         {"images_per_s": pytest.approx(18 / 1.9, abs=0.1), "data_wait": pytest.approx(0.1 / 1.9, abs=1e-4),
-         "first_batch_s": 5.1},
-        {"images_per_s": 9.0, "data_wait": 0.1},
+         "step_s": {"data": 0.05, "forward": pytest.approx(0.2), "backward": pytest.approx(0.7)}, "first_batch_s": 5.1},
+        {"images_per_s": 9.0, "data_wait": 0.1,
+         "step_s": {"data": 0.1, "forward": pytest.approx(0.2), "backward": pytest.approx(0.7)}},
     ]  # fmt: skip
 
 
 def test_no_batches_are_no_batches() -> None:
-    assert list(Meter().wait(iter([]))) == []
+    assert list(Meter(Laps(torch.device("cpu"))).wait(iter([]))) == []

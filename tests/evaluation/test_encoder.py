@@ -53,6 +53,23 @@ def test_hashes_tell_checkpoints_apart(tmp_path: Path) -> None:
     assert two.name == "e2/s0 step 4"
 
 
+def test_averaged_weights_are_another_model(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    config = settings(tmp_path, epochs=1)
+    config.train.ema, config.train.accumulation = 0.5, 2
+    run = runs.claim(config)
+    fit(config, run)
+    last, averaged = from_checkpoint(run, CPU)[0], from_checkpoint(run, CPU, averaged=True)[0]
+    assert averaged.provenance["checkpoint"] != last.provenance["checkpoint"]
+    assert averaged.name == f"{last.name} ema"
+    model = clip.build(config, pretrained=False).eval()
+    state.load_weights(model, state.resolve(run), state.AVERAGED)
+    pixels = last.preprocess(IMAGE)[None]
+    with torch.no_grad():
+        assert torch.allclose(averaged.image(pixels), model.encode_image(pixels), atol=1e-6)
+    assert not torch.allclose(averaged.image(pixels), last.image(pixels), atol=1e-6)
+
+
 def test_an_open_clip_model_embeds_as_open_clip_does() -> None:
     encoder = from_open_clip("open_clip:mini-48", CPU)
     torch.manual_seed(0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from clipx import runs, state, train
+from clipx import parts, runs, state
 from clipx.config import ScenesConfig
 from clipx.data.scenes.folder import FINISHED, FORMAT
 from clipx.data.sources import open_source
@@ -40,7 +40,7 @@ def finished_run(tmp_path: Path, sign: float, skew: float) -> Path:
     scenes_folder(tmp_path, config.data.scenes)
     run = runs.claim(config)
     pairs = open_source(config.data)
-    built = train.build(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
+    built = parts.build(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
     truth = popularity.true_popularity(config)
     values = torch.arange(float(SAMPLES)) if truth is None else truth.float()
     ids = torch.arange(SAMPLES)
@@ -92,7 +92,7 @@ def test_without_the_training_data_it_is_left_out_with_a_note(
     config = settings(tmp_path)
     config.objective = {"nuclr": {}}
     run = runs.claim(config)
-    train.build(config, torch.device("cpu"), 8, "x").state.save(run, keep=1)
+    parts.build(config, torch.device("cpu"), 8, "x").state.save(run, keep=1)
     assert popularity.evaluate(run, run) == []
     assert "popularity is left out" in capsys.readouterr().err
 
@@ -107,7 +107,7 @@ def test_without_known_popularity_there_are_captions_but_no_row(tmp_path: Path) 
 def test_a_run_without_zeta_has_none(tmp_path: Path) -> None:
     config = settings(tmp_path)
     run = runs.claim(config)
-    train.build(config, torch.device("cpu"), 8, "x").state.save(run, keep=1)
+    parts.build(config, torch.device("cpu"), 8, "x").state.save(run, keep=1)
     assert popularity.evaluate(run, run) == []
     assert not (run / "artifacts").exists()
 

@@ -1,0 +1,116 @@
+"""The gradient of a step: in one pass, or in two over micro-batches with all negatives (train.accumulation).
+
+With N micro-batches a rank (a feature cache: Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under
+Memory Limited Setup"):
+
+    1. embeds all of them, without keeping activations;
+    2. takes the objective of the whole global batch, and its gradient with respect to the embeddings, scale and bias;
+    3. embeds each again and lets its share of that gradient go back through the towers.
+
+The sum is the gradient of the large batch, since an embedding depends on its own sample alone. Batch statistics break
+that: they are of a micro-batch, on one rank or with train.sync_batchnorm on all. What is random in the towers
+(dropout) is drawn from (seed, step, rank, micro-batch), so that it is the same both times, and after a resume.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from clipx import distributed, draws
+from clipx.device import autocast
+from clipx.parts import Parts
+from clipx.types import Batch, Loss, Progress
+
+STREAM = 0x544F57  # keeps the towers' draws apart from others made of (seed, step)
+
+Outputs = tuple[Tensor, Tensor, Tensor, Tensor | None]  # image [b, E], text [b, E], scale [], bias []
+LossOf = Callable[[Tensor, Tensor, Tensor, Tensor | None], Loss]  # of these, over the global batch
+
+
+def backward(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf) -> tuple[Loss, Tensor]:
+    """Adds the gradient of the global batch's loss to the parameters; in fp16 times the scaler's factor.
+
+    Returns:
+        The loss, and the scale 1/tau that it was computed with.
+    """
+    passes = _one_pass if parts.config.train.accumulation == 1 else _two_passes
+    return passes(parts, batch, progress, loss_of)
+
+
+def _one_pass(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf) -> tuple[Loss, Tensor]:
+    image, text, scale, bias = _embed(parts, batch.image, batch.text, progress, 0)
+    parts.laps.end("forward")
+    loss = loss_of(image, text, scale, bias)
+    parts.laps.end("loss")
+    # checkpointed layers run twice, which their batch norms would count as two batches
+    with _unchanged_buffers(parts.model) if parts.config.train.grad_checkpointing else nullcontext():
+        parts.state.scaler.scale(loss.total).backward()  # type: ignore[no-untyped-call]
+    parts.laps.end("backward")
+    return loss, scale.detach()
+
+
+def _two_passes(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf) -> tuple[Loss, Tensor]:
+    count = parts.config.train.accumulation
+    pieces = list(zip(batch.image.chunk(count), batch.text.chunk(count), strict=True))
+    # compiled code differs with and without gradients, in rounding and in how it draws: the same in both passes
+    with torch.set_grad_enabled(parts.config.train.compile), _unsynchronised(parts.parallel):
+        found = [
+            [output if output is None else output.detach() for output in _embed(parts, *piece, progress, k)]
+            for k, piece in enumerate(pieces)
+        ]
+    images, texts, scales, biases = zip(*found, strict=True)
+    image, text, scale = (leaf.requires_grad_() for leaf in (torch.cat(images), torch.cat(texts), scales[0]))
+    bias = biases[0] if biases[0] is None else biases[0].requires_grad_()
+    parts.laps.end("forward")
+    loss = loss_of(image, text, scale, bias)
+    parts.state.scaler.scale(loss.total).backward()  # type: ignore[no-untyped-call]
+    parts.laps.end("loss")
+    with _unchanged_buffers(parts.model):  # the first pass has counted these batches
+        gradients = zip(_chunks(image.grad, count), _chunks(text.grad, count), strict=True)
+        for k, (piece, of_pair) in enumerate(zip(pieces, gradients, strict=True)):
+            last = k == count - 1
+            with nullcontext() if last else _unsynchronised(parts.parallel):
+                outputs = _embed(parts, *piece, progress, k)
+                # scale and bias belong to no micro-batch: once, in that which DDP synchronises
+                wanted = (*of_pair, *((scale.grad, None if bias is None else bias.grad) if last else ()))
+                _go_back(outputs, wanted)
+    parts.laps.end("backward")
+    return loss, scale.detach()
+
+
+def _embed(parts: Parts, image: Tensor, text: Tensor, progress: Progress, number: int) -> Outputs:
+    """A micro-batch through the towers, with the draws that belong to it."""
+    torch.manual_seed(draws.seed(parts.config.seed, progress.step, distributed.rank(), number, STREAM))
+    with autocast(parts.config.train.precision, parts.device):
+        outputs: Outputs = parts.parallel(image, text, progress)
+    return outputs
+
+
+def _chunks(gradient: Tensor | None, count: int) -> tuple[Tensor, ...]:
+    assert gradient is not None, "an objective uses both modalities"
+    return gradient.chunk(count)
+
+
+def _go_back(outputs: Outputs, gradients: tuple[Tensor | None, ...]) -> None:
+    """Backward from the outputs that depend on a parameter: not those of frozen towers or a fixed temperature."""
+    pairs = [(o, g) for o, g in zip(outputs, gradients, strict=False) if o is not None and o.requires_grad]
+    if pairs:
+        torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
+
+
+def _unsynchronised(parallel: nn.Module) -> AbstractContextManager[None]:
+    """Gradients stay on their rank until the last micro-batch."""
+    return parallel.no_sync() if isinstance(parallel, DistributedDataParallel) else nullcontext()
+
+
+@contextmanager
+def _unchanged_buffers(model: nn.Module) -> Iterator[None]:
+    """Puts running statistics back to what they were before the block."""
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    yield
+    with torch.no_grad():
+        for buffer, old in before:
+            buffer.copy_(old)

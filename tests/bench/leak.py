@@ -1,0 +1,70 @@
+"""Growth of memory and of time per step over 2,000 steps of the mini model: `make bench-leak`.
+
+Slopes by least squares over the steps after the first tenth, with their 95% intervals: memory of the process, number
+of tensors alive, and seconds of a step. Without a leak the intervals hold 0, or a slope that is small beside
+the median.
+"""
+
+import gc
+import os
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from scipy.stats import linregress, t
+
+from clipx.step import log_row, train_step
+from clipx.types import Progress
+from tests.bench.train import CPU, generated, our_parts
+
+STEPS, EVERY = int(os.environ.get("STEPS", "2000")), 20
+
+
+def resident() -> int:
+    """Bytes of this process in memory (Linux)."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def tensors() -> int:
+    """Tensors that Python knows."""
+    return sum(isinstance(found, torch.Tensor) for found in gc.get_objects())
+
+
+def show(name: str, unit: str, steps: list[int], values: list[float]) -> None:
+    """The slope per 1,000 steps with its interval, and the median."""
+    kept = [(s, v) for s, v in zip(steps, values, strict=True) if s >= STEPS // 10]
+    fit = linregress(*zip(*kept, strict=True))
+    half = float(t.ppf(0.975, len(kept) - 2)) * fit.stderr
+    slopes = f"{1e3 * fit.slope:+.4g} ({1e3 * (fit.slope - half):+.4g} .. {1e3 * (fit.slope + half):+.4g})"
+    print(f"{name:8s} median {statistics.median(v for _, v in kept):.5g} {unit}, per 1,000 steps {slopes}")
+
+
+def main() -> None:
+    """Prints one line a quantity."""
+    torch.set_num_threads(1)
+    parts = our_parts(CPU, torch.device("cpu"))
+    batch = generated(parts)
+    steps: list[int] = []
+    memory: list[float] = []
+    alive: list[float] = []
+    duration: list[float] = []
+    for first in range(0, STEPS, EVERY):
+        start = time.perf_counter()
+        for step in range(first, first + EVERY):
+            at = Progress(step, STEPS, 0, 1)
+            row = train_step(parts, batch, at)
+        log_row(parts, row, at)
+        parts.laps.read()
+        duration.append((time.perf_counter() - start) / EVERY)
+        gc.collect()
+        steps.append(first)
+        memory.append(resident() / 2**20)
+        alive.append(tensors())
+    show("memory", "MiB", steps, memory)
+    show("tensors", "", steps, alive)
+    show("step", "s", steps, duration)
+
+
+if __name__ == "__main__":
+    main()

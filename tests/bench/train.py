@@ -1,0 +1,269 @@
+"""Images per second of training beside open_clip's own script: `make bench-train`, with a GPU on that.
+
+Twice, on the same towers, batch and precision, in alternating rounds, so that both meet the same machine:
+- scripts: `clipx train` and open_clip_train.main, a process each, on the same shards of generated images with the
+  same number of loader workers. The first line of each log is left out: it holds the start.
+- loops: train_step and open_clip_train's train_one_epoch in one process, on a generated batch in memory. On a GPU
+  also the share of the chip's bf16 peak, from the FLOPs that PyTorch counts in a step.
+
+open_clip_train reads shards with webdataset <= 0.2.86 only, which is put into a folder of its own in the cache.
+Measures only; the target for both ratios is 1.0. ROUNDS and STEPS in the environment change how long it takes.
+"""
+
+import io
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import open_clip
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from clipx.cache import cache_home
+from clipx.config import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
+from clipx.device import choose
+from clipx.models import open_clip_towers
+from clipx.parts import Parts, build
+from clipx.step import log_row, train_step
+from clipx.types import Batch, Progress
+
+ROUNDS, STEPS = int(os.environ.get("ROUNDS", "3")), int(os.environ.get("STEPS", "30"))
+EVERY = 10  # steps between lines of both logs
+SHARDS, PER_SHARD = 16, 256
+WEBDATASET = "0.2.86"
+CONFIGS = Path(open_clip_towers.__file__).parent / "configs"
+PEER = """
+import sys, open_clip
+from open_clip_train.main import main
+open_clip.add_model_config(sys.argv[1])  # our small towers
+main(sys.argv[2:])
+"""
+# dense bf16 FLOP/s of a chip, by a part of its name: NVIDIA's data sheets
+PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What both train."""
+
+    model: str  # open_clip's name
+    side: int  # of the images in the shards, pixels
+    batch: int
+    precision: str  # ours
+    peers: str  # open_clip_train's name of it
+    workers: int
+
+
+CPU = Case("mini-vit-48", 64, 128, "fp32", "fp32", 1)
+GPU = Case("ViT-B-32", 256, 1024, "bf16", "amp_bf16", max(1, (os.cpu_count() or 1) - 2))
+
+
+def write_shards(folder: Path, side: int) -> None:
+    """Smooth random images, which JPEG compresses about as photographs, with short captions."""
+    generator = np.random.default_rng(0)
+    folder.mkdir()
+    for shard in range(SHARDS):
+        with tarfile.open(folder / f"{shard:05d}.tar", "w") as tar:
+            for number in range(PER_SHARD):
+                coarse = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+                picture = io.BytesIO()
+                Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC).save(picture, "JPEG")
+                words = f"a picture of {generator.integers(1000)} things and {generator.integers(1000)} others"
+                for suffix, data in (("jpg", picture.getvalue()), ("txt", words.encode())):
+                    info = tarfile.TarInfo(f"{shard * PER_SHARD + number:06d}.{suffix}")
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+
+
+def our_script(case: Case, shards: Path, out: Path, device: str) -> float:
+    """Images per second by log.jsonl."""
+    arguments = {
+        "recipe": "demo", "data": "shards", "data.root": shards, "data.name": "bench", "data.workers": case.workers,
+        "model.image.name": f"open_clip:{case.model}", "model.text.name": f"open_clip:{case.model}",
+        "train.samples": STEPS * case.batch, "train.batch_size": case.batch, "train.precision": case.precision,
+        "train.device": device, "train.save_every": 10**6, "log.every": EVERY, "runs": out, "name": "ours",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "cli.main", "train", *(f"{key}={value}" for key, value in arguments.items())]
+    _run(command, dict(os.environ))
+    lines = [json.loads(line) for line in (out / "ours" / "s0" / "log.jsonl").read_text().splitlines()]
+    return statistics.harmonic_mean([line["images_per_s"] for line in lines[1:]])
+
+
+def their_script(case: Case, shards: Path, out: Path, device: str) -> float:
+    """Images per second by out.log, whose lines have the mean seconds of a step since the line before."""
+    arguments = {
+        "dataset-type": "webdataset", "train-data": f"{shards}/{{00000..{SHARDS - 1:05d}}}.tar",
+        "train-num-samples": STEPS * case.batch, "batch-size": case.batch, "workers": case.workers, "epochs": 1,
+        "model": case.model, "precision": case.peers, "device": device, "lr": 1e-3, "warmup": 10, "logs": out,
+        "name": "theirs", "log-every-n-steps": EVERY, "save-frequency": 0, "report-to": "",
+    }  # fmt: skip
+    options = [text for key, value in arguments.items() for text in (f"--{key}", str(value))]
+    path = os.pathsep.join(filter(None, [str(side_folder()), os.environ.get("PYTHONPATH", "")]))
+    _run([sys.executable, "-c", PEER, str(CONFIGS), *options], {**os.environ, "PYTHONPATH": path})
+    seconds = re.findall(r"Batch \(t\): ([\d.]+)", (out / "theirs" / "out.log").read_text())
+    return case.batch / statistics.mean(map(float, seconds[1:]))
+
+
+def side_folder() -> Path:
+    """Where the old webdataset lies, installed at the first call."""
+    folder = cache_home() / "bench" / f"webdataset-{WEBDATASET}"
+    if not folder.exists():
+        target = ["--target", str(folder), "--no-deps", "--quiet", f"webdataset=={WEBDATASET}"]
+        _run([sys.executable, "-m", "pip", "install", *target], dict(os.environ))
+    return folder
+
+
+def _run(command: list[str], environment: dict[str, str]) -> None:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def scripts(case: Case, device: str) -> None:
+    """Prints one line a round and the median ratio."""
+    ratios = []
+    with tempfile.TemporaryDirectory() as name:
+        shards = Path(name) / "shards"
+        write_shards(shards, case.side)
+        for turn in range(ROUNDS):
+            out = Path(name) / str(turn)
+            runs: list[Callable[[], float]] = [
+                lambda out=out: our_script(case, shards, out, device),  # type: ignore[misc]
+                lambda out=out: their_script(case, shards, out, device),  # type: ignore[misc]
+            ]
+            rates = [0.0, 0.0]
+            for k in (0, 1) if turn % 2 else (1, 0):
+                rates[k] = runs[k]()
+            ratios.append(rates[0] / rates[1])
+            print(f"scripts, round {turn + 1}: clipx {rates[0]:.0f}, open_clip {rates[1]:.0f} images/s", flush=True)
+    print(f"scripts: {case.model}, {case.precision}, batch {case.batch}: ratio {statistics.median(ratios):.2f}")
+
+
+class Generated:
+    """A loader, as train_one_epoch takes it, that gives the same batch again and again."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch, self.num_batches = batch, STEPS
+        self.num_samples = STEPS * len(batch.image)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter([(self.batch.image, self.batch.text)] * STEPS)
+
+
+def our_parts(case: Case, device: torch.device) -> Parts:
+    """The model that `clipx train` makes."""
+    tower = f"open_clip:{case.model}"
+    model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower))
+    train = TrainConfig(epochs=1, batch_size=case.batch, precision=case.precision)
+    config = RunConfig(name="bench", recipe="bench", model=model, objective={"clip": {}}, train=train)
+    return build(config, device, case.batch, "generated")
+
+
+def generated(parts: Parts) -> Batch:
+    """Random pairs on the device."""
+    inputs, size = parts.model.inputs, parts.config.train.batch_size
+    shape = (size, 3, inputs.image_size, inputs.image_size)
+    return Batch(
+        sample_id=torch.arange(size, device=parts.device),
+        image=torch.randn(shape, device=parts.device).to(memory_format=torch.channels_last),
+        text=torch.randint(1, 1000, (size, inputs.context_length), device=parts.device),
+        label=torch.zeros(size, dtype=torch.int64, device=parts.device),
+    )
+
+
+def our_loop(parts: Parts, batch: Batch) -> None:
+    """STEPS steps with their log lines."""
+    for step in range(STEPS):
+        at = Progress(step, STEPS, 0, 1)
+        row = train_step(parts, batch, at)
+        if step % EVERY == 0:
+            log_row(parts, row, at)
+            parts.laps.read()
+
+
+def their_loop(case: Case, device: torch.device) -> Callable[[Batch], None]:
+    """An epoch of STEPS steps of open_clip_train, with its optimizer and schedule."""
+    from open_clip_train.scheduler import cosine_lr
+    from open_clip_train.train import train_one_epoch
+
+    model: nn.Module = open_clip.create_model(case.model, output_dict=True, device=device)
+    named = list(model.named_parameters())
+    plain = [p for n, p in named if p.ndim < 2 or "bn" in n or "ln" in n or "bias" in n or "logit_scale" in n]
+    others = [p for n, p in named if not any(p is q for q in plain)]
+    groups = [{"params": plain, "weight_decay": 0.0}, {"params": others, "weight_decay": 0.2}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.98), eps=1e-6)
+    scheduler = cosine_lr(optimizer, 1e-3, 10, 10**6)
+    arguments = SimpleNamespace(
+        device=str(device), precision=case.peers, distill=False, accum_freq=1, skip_scheduler=False, horovod=False,
+        grad_clip_norm=None, log_every_n_steps=EVERY, batch_size=case.batch, world_size=1, rank=0, local_rank=0,
+        wandb=False, save_logs=False, log_local=False, distributed=False,
+    )  # fmt: skip
+
+    def epoch(batch: Batch) -> None:
+        data = {"train": SimpleNamespace(set_epoch=lambda epoch: None, dataloader=Generated(batch))}
+        train_one_epoch(model, data, open_clip.ClipLoss(), 0, optimizer, None, scheduler, None, arguments)
+
+    return epoch
+
+
+def seconds(action: Callable[[], object], device: torch.device) -> float:
+    """Wall time until the device is done."""
+    start = time.perf_counter()
+    action()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def loops(case: Case, device: torch.device) -> None:
+    """Prints images per second of both, the median of the rounds' ratios, and FLOP/s."""
+    parts = our_parts(case, device)
+    batch = generated(parts)
+    theirs = their_loop(case, device)
+    if device.type == "cuda":  # as open_clip_train sets it
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.benchmark = True, True
+    times: list[list[float]] = [[], []]
+    arms: list[Callable[[], None]] = [lambda: our_loop(parts, batch), lambda: theirs(batch)]
+    for turn in range(2 * ROUNDS + 1):  # the first one warms up
+        for k in (0, 1) if turn % 2 else (1, 0):
+            taken = seconds(arms[k], device)
+            if turn:
+                times[k].append(taken)
+    ours, peers = (STEPS * case.batch / min(t) for t in times)
+    ratio = statistics.median(b / a for a, b in zip(*times, strict=True))
+    print(f"loops: clipx {ours:.0f}, open_clip {peers:.0f} images/s (best), median ratio of the rounds {ratio:.2f}")
+    with FlopCounterMode(display=False) as counter:
+        train_step(parts, batch, Progress(0, STEPS, 0, 1))
+    flops = counter.get_total_flops() * ours / case.batch
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    peak = next((value for key, value in PEAKS.items() if key in name), None)
+    share = f", {flops / peak:.1%} of its bf16 peak" if peak and case.precision == "bf16" else ""
+    print(f"loops: {counter.get_total_flops() / 1e9:.1f} GFLOP a step, {flops / 1e12:.3g} TFLOP/s on {name}{share}")
+
+
+def main() -> None:
+    """Prints all of it."""
+    device = choose("auto")
+    case = GPU if device.type == "cuda" else CPU
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+        os.environ["OMP_NUM_THREADS"] = "1"
+    loops(case, device)
+    scripts(case, device.type)
+
+
+if __name__ == "__main__":
+    main()
