@@ -6,6 +6,7 @@ READY := .venv/.ready
 .PHONY: help install check test test-fast test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-wpse bench-train bench-leak
+.PHONY: reproduce-mini reproduce-all
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,57 +38,57 @@ demo: $(READY) ## train, evaluate and report in a few minutes on two cores; agai
 	$(BIN)/clipx eval checkpoint=runs/demo/s0
 	$(BIN)/clipx report runs/demo
 
-# Every arm and seed, then a report and the verdicts; called again, finished runs are skipped. DRY=1 lists the runs,
-# JOBS=N does N at a time, SET="key=value ..." changes settings of all.
+# Every arm and seed, then a report and the verdicts; called again, finished runs are skipped. DRY=1 lists the runs with
+# their cost and does nothing, JOBS=N does N at a time, SET="key=value ..." changes settings of all.
 REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(SET)
-THEORY = $(BIN)/clipx theory
+first = $(if $(DRY),,$(foreach name,$(1),$(BIN)/clipx theory $(name) &&)) # before the runs, seconds each
 mini = $(REPRODUCE) jobs=$(or $(JOBS),2) recipe=
 # a paper's training data lie where the user says: $(call folder,CC3M)
-folder = $(or $($(1)),$(error say where the data are: make $@ $(1)=FOLDER))
+folder = $(or $($(1)),$(if $(DRY),$(1),$(error say where the data are: make $@ $(1)=FOLDER)))
+cc3m = cc3m=$(call folder,CC3M)
+cc12m = cc12m=$(call folder,CC12M)
+mscoco = mscoco=$(call folder,MSCOCO)
+datacomp = datacomp_small=$(call folder,DATACOMP)
+objects = $(if $(DRY),,$(BIN)/clipx report missing-objects $(call folder,MSCOCO)/annotations &&)
 
 reproduce-mini-clip-reg: $(READY) ## paper 1 on rendered scenes
-	$(THEORY) margin
-	$(mini)clip_reg_mini,margin_mini
+	$(call first,margin) $(mini)clip_reg_mini,margin_mini
 
 reproduce-mini-counting: $(READY) ## paper 2 on rendered scenes
-	$(THEORY) robust_g && $(THEORY) true_negatives
-	$(mini)counting_mini
+	$(call first,robust_g true_negatives) $(mini)counting_mini
 
 reproduce-mini-nuclr: $(READY) ## paper 3 on rendered scenes
-	$(THEORY) popularity
-	$(mini)nuclr_mini
+	$(call first,popularity) $(mini)nuclr_mini
 
 reproduce-mini-gap: $(READY) ## paper 4 on rendered scenes
-	$(THEORY) gap_flow
-	$(mini)gap_mini,gap_dynamics_mini,gap_init_mini
+	$(call first,gap_flow) $(mini)gap_mini,gap_dynamics_mini,gap_init_mini
 
 reproduce-mini-wpse: $(READY) ## paper 5 on rendered scenes
-	$(THEORY) pmi
-	$(mini)wpse_mini
+	$(call first,pmi) $(mini)wpse_mini
+
+MINI = clip_reg_mini,margin_mini,counting_mini,nuclr_mini,gap_mini,gap_dynamics_mini,gap_init_mini,wpse_mini
+reproduce-mini: $(READY) ## all five papers on rendered scenes, one report: less than 3 hours on two cores
+	$(call first,all) $(mini)$(MINI) out=runs/mini-report
 
 reproduce-clip-reg: $(READY) ## paper 1 at its scale; CC3M=DIR MSCOCO=DIR
-	$(THEORY) margin
-	$(BIN)/clipx report missing-objects $(call folder,MSCOCO)/annotations
-	$(REPRODUCE) recipe=clip_reg_cc3m data.root=$(call folder,CC3M); first=$$?; \
-	$(REPRODUCE) recipe=margin_mscoco data.root=$(call folder,MSCOCO) && exit $$first
+	$(call first,margin) $(objects) $(REPRODUCE) recipe=clip_reg_cc3m,margin_mscoco $(cc3m) $(mscoco)
 
 reproduce-counting: $(READY) ## paper 2 at its scale; DATACOMP=DIR
-	$(THEORY) robust_g && $(THEORY) true_negatives
-	$(REPRODUCE) recipe=counting_datacomp data.root=$(call folder,DATACOMP)
+	$(call first,robust_g true_negatives) $(REPRODUCE) recipe=counting_datacomp $(datacomp)
 
 reproduce-nuclr: $(READY) ## paper 3 at its scale; CC3M=DIR CC12M=DIR
-	$(THEORY) popularity
-	$(REPRODUCE) recipe=nuclr_cc3m data.root=$(call folder,CC3M); first=$$?; \
-	$(REPRODUCE) recipe=nuclr_cc12m data.root=$(call folder,CC12M) && exit $$first
+	$(call first,popularity) $(REPRODUCE) recipe=nuclr_cc3m,nuclr_cc12m $(cc3m) $(cc12m)
 
 reproduce-gap: $(READY) ## paper 4 at its scale; MSCOCO=DIR
-	$(THEORY) gap_flow
-	$(REPRODUCE) recipe=gap_mscoco,gap_dynamics_mscoco,gap_init_mscoco data.root=$(call folder,MSCOCO)
+	$(call first,gap_flow) $(REPRODUCE) recipe=gap_mscoco,gap_dynamics_mscoco,gap_init_mscoco $(mscoco)
 
 reproduce-wpse: $(READY) ## paper 5 at its scale; CC3M=DIR CC12M=DIR
-	$(THEORY) pmi
-	$(REPRODUCE) recipe=wpse_cc3m data.root=$(call folder,CC3M); first=$$?; \
-	$(REPRODUCE) recipe=wpse_cc12m data.root=$(call folder,CC12M) && exit $$first
+	$(call first,pmi) $(REPRODUCE) recipe=wpse_cc3m,wpse_cc12m $(cc3m) $(cc12m)
+
+FULL = clip_reg_cc3m,margin_mscoco,counting_datacomp,nuclr_cc3m,nuclr_cc12m,gap_mscoco,gap_dynamics_mscoco,gap_init_mscoco
+reproduce-all: $(READY) ## all five papers at their scale, one report; CC3M=DIR CC12M=DIR MSCOCO=DIR DATACOMP=DIR
+	$(call first,all) $(objects) $(REPRODUCE) recipe=$(FULL),wpse_cc3m,wpse_cc12m \
+	  $(cc3m) $(cc12m) $(mscoco) $(datacomp) out=runs/all-report
 
 # its exit code 3: nothing was here to be checked
 validate-evaluation: $(READY) ## published weights against published numbers, on what is in ROOT (default data)

@@ -18,6 +18,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx report RUN_OR_DIR...                 tables, figures: Markdown, HTML, CSV; out=DIR
   clipx reproduce recipe=NAME                every arm and seed of a recipe: train, evaluate, report
   clipx report claims RUN_OR_DIR...          the papers' claims: effect, interval, verdict
+  clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip
   clipx ls recipes|terms|towers|data|tasks|claims|theory   what there is
   clipx theory [NAME] [key=value ...]        the papers' toy problems, exact, with verdicts and figures
@@ -68,6 +69,8 @@ def report(arguments: list[str]) -> None:
     """clipx report RUN_OR_DIR... [out=DIR]
 
     Writes report.md, report.html (one file, no network) and report.csv, by default into the first folder.
+    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [out=DIR]: methods under the same
+    towers, data, length and seeds, ranked with paired intervals, geometry beside; compare.md, .html, .csv.
     clipx report claims RUN_OR_DIR...: only the verdicts on the papers' claims, in the terminal.
     clipx report missing-objects FOLDER [out=DIR]: claim 1.12 on COCO's annotations.
     """
@@ -80,7 +83,9 @@ def reproduce(arguments: list[str]) -> None:
     """clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [jobs=N] [dry=true] [out=DIR] [key=value ...]
 
     Trains and evaluates every arm of a recipe with every seed, jobs=N at a time, and writes a report. Called
-    again, it goes on where it was: finished runs are skipped. dry=true lists the runs.
+    again, it goes on where it was: finished runs are skipped. Recipes on several data sets take their folders by
+    name: cc3m=DIR mscoco=DIR. dry=true lists the runs with their GPU-hours and disk, by calculation: chip=H100 (A100,
+    H200, L40S, RTX4090) and share=0.35 of its peak.
     """
     from cli.reproduce import reproduce as start
 

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cli.claims import claims, missing
+from cli.compare import show
 from clipx.errors import UserError
 from evaluation.report import write
 
-KINDS: dict[str, Callable[[list[str]], None]] = {"claims": claims, "missing-objects": missing}
+KINDS: dict[str, Callable[[list[str]], None]] = {"claims": claims, "compare": show, "missing-objects": missing}
 
 
 def report(arguments: list[str]) -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 import traceback
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context, set_start_method
 from pathlib import Path
 
@@ -14,7 +14,9 @@ from cli.compose import compose_eval, compose_run, recipe
 from clipx import runs
 from clipx.config import RunConfig
 from clipx.errors import UserError
+from clipx.presets import DATA
 
+COSTS = {"chip": "H100", "share": "0.35"}  # what dry=true reckons with; about what well-fed CLIP training reaches
 SWITCH = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -25,7 +27,10 @@ class Plan:
     overrides: list[list[str]]  # of `clipx train`, one list a run; seed by seed, so that early results compare arms
     jobs: int  # runs at the same time
     dry: bool  # say what would be run and stop
+    chip: str  # that costs are estimated for
+    share: str  # of its peak
     out: Path  # of the report
+    stated: list[Path]  # folders beside the runs in which programs may have left a claims.json
 
 
 def reproduce(arguments: list[str]) -> None:
@@ -35,35 +40,58 @@ def reproduce(arguments: list[str]) -> None:
         UserError: wrong arguments before anything runs; failed runs after all others are done.
     """
     plan = make_plan(arguments)
-    configs = [compose_run(overrides) for overrides in plan.overrides]
+    configs = composed(plan.overrides)
     if len({runs.directory(config) for config in configs}) < len(configs):
         raise UserError("several runs would share a directory: leave name= out")
     if plan.dry:
-        for config in configs:
-            print(f"{runs.directory(config)}  {_state(config)}")
-        print(f"{len(configs)} runs, {plan.jobs} at a time; the report goes to {plan.out}")
+        from cli import cost, dry  # torch comes with them
+
+        dry.show(configs, plan.chip, cost.read_share(plan.share), plan.jobs, plan.out)
         return
     failures = _run_all(plan, configs)
-
-    from cli.claims import show
-    from cli.report import report
-
     done = [runs.directory(config) for config in configs if (runs.directory(config) / "log.jsonl").exists()]
     if done:
-        report([*map(str, done), f"out={plan.out}"])
-        show(done, sorted({claim for config in configs for claim in config.claims}))
+        _judge([*done, *(path for path in plan.stated if path.is_dir())], configs, plan.out)
     if failures:
         raise UserError(f"{len(failures)} of {len(configs)} runs failed: {'; '.join(failures)}")
 
 
+def composed(overrides: list[list[str]]) -> list[RunConfig]:
+    """The config of each run; seeds differ in nothing else, and to compose takes long."""
+    known: dict[tuple[str, ...], RunConfig] = {}
+    configs = []
+    for one in overrides:
+        (seed,) = (o for o in one if o.startswith("seed="))
+        others = tuple(o for o in one if o is not seed)
+        if others not in known:
+            known[others] = compose_run(one)
+        configs.append(replace(known[others], seed=int(seed.removeprefix("seed="))))
+    return configs
+
+
+def _judge(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
+    """The report, and in the terminal the verdicts on the recipes' claims and on what programs said of these papers."""
+    from cli.claims import show
+    from cli.report import report
+    from evaluation.claims.table import CLAIMS
+
+    report([*map(str, paths), f"out={out}"])
+    ids = {claim for config in configs for claim in config.claims}
+    papers = {claim.paper for claim in CLAIMS if claim.id in ids}
+    show(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
+
+
 def make_plan(arguments: list[str]) -> Plan:
-    """recipe=A[,B] [arms=a,b] [seeds=N] [jobs=N] [dry=true] [out=DIR], and settings for every run."""
-    own = {"recipe": "", "arms": "", "seeds": "", "jobs": "1", "dry": "false", "out": ""}
+    """Arguments as in `clipx reproduce --help`; those that are not its own are settings for every run."""
+    own = {"recipe": "", "arms": "", "seeds": "", "jobs": "1", "dry": "false", "out": "", **COSTS}
+    roots: dict[str, str] = {}
     settings = []
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if equals and key in own:
             own[key] = value.strip("[]")
+        elif equals and key in DATA:
+            roots[key] = value
         elif key in ("arm", "seed"):
             raise UserError(f"{argument}: write {key}s=, which takes {'names' if key == 'arm' else 'how many'}")
         elif not argument.startswith("--config-dir="):  # read where recipes are looked for
@@ -73,14 +101,33 @@ def make_plan(arguments: list[str]) -> Plan:
     if own["dry"].lower() not in SWITCH:
         raise UserError(f"dry={own['dry']} must be true or false")
     names = own["recipe"].split(",")
-    overrides = [one for name in names for one in _of_recipe(name, own["arms"], own["seeds"], settings)]
+    of_data = _data_roots(names, roots)
+    overrides = [
+        one
+        for name in names
+        for one in _of_recipe(name, own["arms"], own["seeds"], [*of_data.get(name, []), *settings])
+    ]
     folder = next((s.removeprefix("runs=") for s in settings if s.startswith("runs=")), "runs")
     return Plan(
         overrides=overrides,
         jobs=_count("jobs", own["jobs"]),
         dry=SWITCH[own["dry"].lower()],
+        chip=own["chip"],
+        share=own["share"],
         out=Path(own["out"] or f"{folder}/{'+'.join(names)}-report"),
+        stated=[Path(folder) / "theory", Path(folder) / "missing_objects"],
     )
+
+
+def _data_roots(names: list[str], roots: dict[str, str]) -> dict[str, list[str]]:
+    """Recipe -> the data.root= of its data, where `cc3m=DIR` says it."""
+    if not roots:
+        return {}
+    data = {name: compose_run([f"recipe={name}"]).data.name for name in names}
+    for key in roots:
+        if key not in data.values():
+            raise UserError(f"{key}={roots[key]}: no recipe here is on {key}; their data: {', '.join(data.values())}")
+    return {name: [f"data.root={roots[of]}"] for name, of in data.items() if of in roots}
 
 
 def _of_recipe(name: str, chosen: str, seeds: str, settings: list[str]) -> list[list[str]]:
@@ -100,17 +147,6 @@ def _count(key: str, value: str) -> int:
     if not value.isdigit() or int(value) < 1:
         raise UserError(f"{key}={value} must be a whole number, 1 or more")
     return int(value)
-
-
-def _state(config: RunConfig) -> str:
-    """How long the run is and how far it has come."""
-    length = f"{config.train.samples} samples" if config.train.samples is not None else f"{config.train.epochs} epochs"
-    run = runs.directory(config)
-    begun = sorted((run / "checkpoints").glob("step_*"))
-    reached = f"at {begun[-1].name}" if begun else "new"
-    if (run / "results.jsonl").exists():
-        reached = "evaluated"
-    return f"{length}, {config.train.batch_size} a step, {reached}"
 
 
 def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:

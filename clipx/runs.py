@@ -51,7 +51,7 @@ def claim(config: RunConfig) -> Path:
         old = load_config(run)
         changed = [
             f"{key}: {_at(old, key)} -> {_at(config, key)}"
-            for key in _bound_keys(config)
+            for key in bound_keys(config)
             if _at(old, key) != _at(config, key)
         ]
         if changed:
@@ -104,14 +104,14 @@ def diverged(run: Path) -> Diverged | None:
         raise UserError(f"{run / OUTCOME} is damaged: remove it, and the run goes on where it was") from error
 
 
-def _bound_keys(node: Any, prefix: str = "") -> list[str]:
+def bound_keys(node: Any, prefix: str = "") -> list[str]:
     """Dotted names of all settings that change what a run computes."""
     keys = []
     for f in fields(node):
         if f.metadata.get("free"):
             continue
         value = getattr(node, f.name)
-        keys += _bound_keys(value, f"{prefix}{f.name}.") if is_dataclass(value) else [f"{prefix}{f.name}"]
+        keys += bound_keys(value, f"{prefix}{f.name}.") if is_dataclass(value) else [f"{prefix}{f.name}"]
     return keys
 
 

@@ -127,6 +127,7 @@ class Document:
     title: str
     lead: str  # one sentence: what came out
     sections: list[Section]
+    foot: str  # how to read it
 
 
 def one_line(text: str) -> str:

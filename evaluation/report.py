@@ -6,12 +6,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from clipx.atomic import write_text
-from evaluation import report_html, report_markdown, report_sections, runs
+from evaluation import report_compare, report_html, report_markdown, report_sections, runs
 from evaluation.claims.evidence import gather
+from evaluation.compare import Comparison
+from evaluation.document import Document
 from evaluation.runs import Run
 from evaluation.types import Result
-
-FILES = "report_files"  # figures of the Markdown page
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Report:
 
     html: Path  # self-contained
     markdown: Path
-    csv: Path  # every result row
+    csv: Path  # every result row; of a comparison a row a method and measure
     figures: list[Path]  # what the Markdown page shows
 
 
@@ -33,21 +33,29 @@ def write(paths: list[Path], out: Path) -> Report:
         UserError: a path holds no run, or a file of a run is damaged; names it and what to type.
     """
     found = runs.find(paths)
-    document = report_sections.build(found, gather(found, paths))
-    markdown, files = report_markdown.page(document, FILES)
-    figures = out / FILES
+    return _write(report_sections.build(found, gather(found, paths)), table(found), out, "report")
+
+
+def write_comparison(found: list[Comparison], left_out: list[str], out: Path) -> Report:
+    """The comparison in the folder `out`: compare.html, compare.md, compare.csv."""
+    return _write(report_compare.build(found, left_out), report_compare.table(found), out, "compare")
+
+
+def _write(document: Document, rows: str, out: Path, name: str) -> Report:
+    markdown, files = report_markdown.page(document, f"{name}_files")
+    figures = out / f"{name}_files"
     figures.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (figures / name).write_bytes(content)
+    for file, content in files.items():
+        (figures / file).write_bytes(content)
     report = Report(
-        html=out / "report.html",
-        markdown=out / "report.md",
-        csv=out / "report.csv",
-        figures=[figures / name for name in files],
+        html=out / f"{name}.html",
+        markdown=out / f"{name}.md",
+        csv=out / f"{name}.csv",
+        figures=[figures / file for file in files],
     )
     write_text(report.html, report_html.page(document))
     write_text(report.markdown, markdown)
-    write_text(report.csv, table(found))
+    write_text(report.csv, rows)
     return report
 
 

@@ -40,9 +40,7 @@ def page(document: Document) -> str:
         f'<header><p class="kind">clipx report</p><h1>{title}</h1>',
         f'<p class="lead">{_text(document.lead)}</p></header>',
         *(_section(section) for section in document.sections),
-        "<footer>Numbers are fractions. ▲ and ▼: the whole 95% interval lies above or below chance; with "
-        "several seeds, both Student's t over the seeds and the mean of their own bootstrap intervals. "
-        "Click a column's head to sort.</footer>",
+        f"<footer>{_text(document.foot)}</footer>",
         f"</main><script>{SCRIPT}</script></body>",
         "</html>",
         "",

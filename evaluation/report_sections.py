@@ -42,6 +42,10 @@ SIGNS = {
     "not different": "● not different",
     "below chance": "▼ below chance",
 }
+FOOT = (
+    "Numbers are fractions. ▲ and ▼: the whole 95% interval lies above or below chance; with several seeds, both "
+    "Student's t over the seeds and the mean of their own bootstrap intervals. Click a column's head to sort."
+)
 
 
 def build(runs: list[Run], evidence: Evidence) -> Document:
@@ -63,9 +67,8 @@ def build(runs: list[Run], evidence: Evidence) -> Document:
         Section("Provenance", _provenance(runs, groups)),
     ]
     title = ", ".join(one.label for one in groups) if len(groups) <= 3 else f"{len(groups)} runs"
-    return Document(
-        title, _lead(main, runs) + report_claims.lead(judged), [section for section in sections if section.blocks]
-    )
+    lead = _lead(main, runs) + report_claims.lead(judged)
+    return Document(title, lead, [section for section in sections if section.blocks], FOOT)
 
 
 def headline(found: list[Measure]) -> list[Measure]:

@@ -14,7 +14,7 @@ def facts(run: Run) -> dict[str, str]:
         "Data": _setting(run, "data", "name"),
         "Image tower": _setting(run, "model", "image", "name"),
         "Text tower": _setting(run, "model", "text", "name"),
-        "Objective": _objective(_get(run.config, "objective")),
+        "Objective": objective(run),
         "Temperature": _temperature(run),
         "Steps": _steps(run),
         "Batch size": _setting(run, "train", "batch_size"),
@@ -84,8 +84,9 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-def _objective(terms: Any) -> str:
+def objective(run: Run) -> str:
     """`clip + 0.1 positive (gamma=0.9)`."""
+    terms = _get(run.config, "objective")
     if not isinstance(terms, dict) or not terms:
         return MISSING
     return " + ".join(_term(str(name), parameters or {}) for name, parameters in terms.items())

@@ -12,6 +12,7 @@ from evaluation import results
 from evaluation.types import Result
 
 MARKS = ("config.yaml", "results.jsonl")  # published weights have results but no config
+STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
 HINT = "run `clipx train recipe=demo`, then `clipx eval checkpoint=...`"
 
 
@@ -38,14 +39,15 @@ def find(paths: list[Path], needed: bool = True) -> list[Run]:
     """All runs at or below `paths`, each once, ordered by folder.
 
     Raises:
-        UserError: a path is missing or (if `needed`) holds no run, or a file of a run is damaged.
+        UserError: a path is missing or (if `needed`) holds neither run nor claims.json, there is no run at all, or a
+            file of a run is damaged.
     """
     folders: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
             raise UserError(f"no run folder at {path}; {HINT}")
         found = list(_run_folders(path))
-        if needed and not found:
+        if needed and not found and not (folders and any(path.rglob(STATED))):
             raise UserError(f"no run (a folder with config.yaml) at or below {path}; {HINT}")
         for folder in found:
             folders.setdefault(folder.resolve(), folder)

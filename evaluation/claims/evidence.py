@@ -11,13 +11,12 @@ from clipx.errors import UserError
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY, Claim, Finding, Outcome, Part, Verdict
 from evaluation.claims.verdict import judge, overall
-from evaluation.runs import Run
+from evaluation.runs import STATED, Run
 
 Seeds = dict[int, Run]
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "undecided", "not run")
 RECIPES = {recipe for claim in CLAIMS for recipe in claim.recipes}
 HISTOGRAM = "missing_objects.json"  # written by `clipx report missing-objects`
-STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.compose import compose_run
-from cli.reproduce import _run_all, make_plan, reproduce
+from cli.reproduce import _run_all, composed, make_plan, reproduce
 from clipx.errors import UserError
 from tests.cli.test_compose import clipx
 from tests.clipx.folder import write_shards
@@ -38,6 +38,21 @@ def test_several_recipes_are_one_experiment() -> None:
     assert plan.out == Path("elsewhere/gap_mini+gap_init_mini-report")
 
 
+def test_recipes_on_several_data_sets_take_their_folders_by_name() -> None:
+    recipes = "recipe=nuclr_cc3m,nuclr_cc12m,gap_init_mini"
+    plan = make_plan([recipes, "seeds=1", "cc3m=/three", "cc12m=/twelve"])
+    assert ["recipe=nuclr_cc3m", "arm=clip", "seed=0", "data.root=/three"] in plan.overrides
+    assert ["recipe=nuclr_cc12m", "arm=clip", "seed=0", "data.root=/twelve"] in plan.overrides
+    assert ["recipe=gap_init_mini", "seed=0"] in plan.overrides
+    with pytest.raises(UserError, match="mscoco=/c: no recipe here is on mscoco; their data: cc3m, cc12m, scenes"):
+        make_plan([recipes, "mscoco=/c"])
+
+
+def test_configs_of_seeds_are_those_that_would_be_composed() -> None:
+    plan = make_plan(["recipe=gap_mini", "arms=base,slrt", "seeds=2"])
+    assert composed(plan.overrides) == [compose_run(overrides) for overrides in plan.overrides]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -63,7 +78,7 @@ def test_all_runs_are_trained_evaluated_reported_and_not_done_twice(tmp_path: Pa
     (tmp_path / "recipes" / "two.yaml").write_text(RECIPE.format(root=tmp_path / "shards"))
     command = ["reproduce", "recipe=two", "--config-dir=recipes"]
     dry = clipx(*command, "dry=true", cwd=tmp_path)
-    assert dry.stdout.count("16 samples, 8 a step") == 4 and not (tmp_path / "runs").exists()
+    assert dry.stdout.count("s0..s1      8 a step") == 2 and not (tmp_path / "runs").exists()
     done = clipx(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     runs = sorted((tmp_path / "runs").glob("two-*/s*"))

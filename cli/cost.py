@@ -1,0 +1,104 @@
+"""What a run costs before it is run: steps, FLOPs, GPU-hours and disk, all by calculation."""
+
+from dataclasses import dataclass
+
+import torch
+
+from clipx import objectives
+from clipx.config import RunConfig
+from clipx.data.sampler import Sampler
+from clipx.errors import UserError
+from clipx.flops import step_flops
+from clipx.models import clip
+from clipx.tables import lookup
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Dense peak of a GPU as its maker gives it, FLOP/s."""
+
+    bf16: float  # with float32 accumulation
+    fp32: float
+
+
+CHIPS = {  # NVIDIA's data sheets and white papers, without sparsity; H100 and H200: SXM
+    "A100": Chip(312e12, 19.5e12),
+    "H100": Chip(989e12, 67e12),
+    "H200": Chip(989e12, 67e12),
+    "L40S": Chip(362e12, 91.6e12),
+    "RTX4090": Chip(165e12, 82.6e12),
+}
+
+PAIRS = {  # of data sets that are not made here; what could be downloaded differs from year to year
+    "cc3m": 2_786_288,  # paper 1, appendix C.5 (paper 3, appendix H: 2,723,200)
+    "cc12m": 9_184_256,  # paper 3, appendix H
+    "mscoco": 82_783,  # images of train2014
+    "datacomp_small": 12_800_000,  # samples of DataComp's small pool
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one run."""
+
+    steps: int
+    gpu_hours: float
+    disk: int  # bytes of the checkpoints that it keeps
+
+
+class Estimator:
+    """Costs on one chip; towers are counted once, however many runs have them.
+
+    Raises:
+        UserError: an unknown chip.
+    """
+
+    def __init__(self, chip: str, share: float) -> None:
+        self.chip, self.share = lookup(CHIPS, chip, "chip"), share  # share of the peak that training reaches
+        self._flops: dict[str, int] = {}
+        self._bytes: dict[str, int] = {}
+
+    def cost(self, config: RunConfig) -> Cost | None:
+        """None where the number of pairs is not known before the data are read.
+
+        Raises:
+            UserError: unknown towers or objectives.
+        """
+        pairs = num_pairs(config)
+        if pairs is None and config.train.samples is None:
+            return None
+        steps = Sampler(pairs or config.train.batch_size, config.train, 0, 0, 1, config.data.held_out).total_steps
+        key = f"{config.model} {config.temperature} {config.train.batch_size}"
+        if key not in self._flops:
+            self._flops[key], self._bytes[key] = step_flops(config), checkpoint_bytes(config)
+        peak = self.chip.bf16 if config.train.precision == "bf16" else self.chip.fp32
+        columns = objectives.build(config.objective, pairs or 1).columns
+        kept = min(config.train.keep, max(1, -(-steps // config.train.save_every)))
+        disk = kept * (self._bytes[key] + 4 * len(columns) * (pairs or 0))
+        return Cost(steps, self._flops[key] * steps / (self.share * peak) / 3600, disk)
+
+
+def num_pairs(config: RunConfig) -> int | None:
+    """How many pairs an epoch has, where that is known without the data."""
+    if config.data.source == "scenes":
+        return config.data.scenes.num_train
+    return config.data.num_samples or PAIRS.get(config.data.name)
+
+
+def checkpoint_bytes(config: RunConfig) -> int:
+    """Weights, and AdamW's two moments of those that are trained, in float32; per-sample columns come on top."""
+    with torch.device("meta"):
+        model = clip.build(config, pretrained=False)
+    weights = sum(tensor.numel() for tensor in model.state_dict().values())
+    return 4 * (weights + 2 * sum(p.numel() for p in model.parameters() if p.requires_grad))
+
+
+def read_share(text: str) -> float:
+    """Raises UserError unless it is a share."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise UserError(f"share={text} must be above 0 and at most 1: the part of the chip's peak that is reached")
+    return share

@@ -1,0 +1,93 @@
+"""`clipx reproduce dry=true`: the runs, how far each has come, and what all of them cost."""
+
+from collections import Counter
+from pathlib import Path
+
+from cli.cost import Cost, Estimator, num_pairs
+from clipx import runs
+from clipx.config import RunConfig
+from evaluation.run_facts import duration, training_seconds
+from evaluation.runs import read
+from evaluation.student import mean
+
+
+def show(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path) -> None:
+    """Prints a line for the seeds of each name, then totals and what they rest on.
+
+    Raises:
+        UserError: an unknown chip, unknown towers.
+    """
+    estimator = Estimator(chip, share)
+    by_name: dict[Path, list[RunConfig]] = {}
+    for config in configs:
+        by_name.setdefault(runs.directory(config).parent, []).append(config)
+    costs: list[tuple[RunConfig, Cost]] = []
+    width = max(len(str(name)) for name in by_name)
+    for name, seeds in by_name.items():
+        cost = estimator.cost(seeds[0])
+        costs += [(config, cost) for config in seeds if cost is not None]
+        numbers = "steps unknown" if cost is None else f"{cost.steps:>9,} steps{_each(cost)}"
+        states = ", ".join(f"{count} {state}" for state, count in Counter(map(_state, seeds)).items())
+        print(f"{name!s:{width}} {_seeds(seeds):>8} {seeds[0].train.batch_size:>6} a step {numbers}  {states}")
+    left = [(config, cost) for config, cost in costs if _state(config) != "evaluated"]
+    print(f"{len(configs)} runs, {jobs} at a time; the report goes to {out}")
+    print(f"all: {_total(costs)}" + (f"; left: {_total(left)}" if len(left) < len(costs) else ""))
+    for line in (*_measured(configs, jobs), *_rests_on(configs, chip, share, estimator)):
+        print(line)
+
+
+def _seeds(configs: list[RunConfig]) -> str:
+    """`s0..s2` of seeds without a gap, as they always are here."""
+    first, last = configs[0].seed, configs[-1].seed
+    return f"s{first}" if first == last else f"s{first}..s{last}"
+
+
+def _each(cost: Cost) -> str:
+    return f", each {_hours(cost.gpu_hours):>8} GPU-h {cost.disk / 1e9:6.2f} GB"
+
+
+def _hours(hours: float) -> str:
+    return "<0.1" if hours < 0.1 else f"{hours:,.1f}"
+
+
+def _total(costs: list[tuple[RunConfig, Cost]]) -> str:
+    hours, disk = sum(cost.gpu_hours for _, cost in costs), sum(cost.disk for _, cost in costs)
+    return f"{_hours(hours)} GPU-hours of training, {disk / 1e9:,.1f} GB of checkpoints"
+
+
+def _state(config: RunConfig) -> str:
+    run = runs.directory(config)
+    if (run / "results.jsonl").exists():
+        return "evaluated"
+    begun = sorted((run / "checkpoints").glob("step_*"))
+    return f"at {begun[-1].name}" if begun else "new"
+
+
+def _measured(configs: list[RunConfig], jobs: int) -> list[str]:
+    """How long what is left will train here, where a run of each recipe is finished here."""
+    seconds: dict[str, list[float]] = {}
+    left: Counter[str] = Counter()
+    for config in configs:
+        if _state(config) != "evaluated":
+            left[config.recipe] += 1
+        elif (took := training_seconds(read(runs.directory(config)))) is not None:
+            seconds.setdefault(config.recipe, []).append(took)
+    if not left or not set(left) <= set(seconds):
+        return []
+    total = sum(count * mean(seconds[recipe]) for recipe, count in left.items()) / jobs
+    finished = sum(map(len, seconds.values()))
+    return [
+        f"here: about {duration(total)} of training left, after the {finished} finished runs; evaluation not counted"
+    ]
+
+
+def _rests_on(configs: list[RunConfig], chip: str, share: float, estimator: Estimator) -> list[str]:
+    pairs = {c.data.name: num_pairs(c) for c in configs if c.data.source != "scenes"}
+    sizes = "".join(f", {name} taken as {count:,} pairs" for name, count in pairs.items() if count)
+    unknown = "".join(f", {name} unknown: give train.samples" for name, count in pairs.items() if not count)
+    peak = estimator.chip
+    return [
+        f"GPU-hours: FLOPs of both towers{sizes}{unknown}, at share={share:g} of one {chip}'s peak "
+        f"({peak.bf16 / 1e12:.0f} TFLOP/s in bf16, {peak.fp32 / 1e12:.0f} in fp32); chip= and share= change that. "
+        "Evaluation, slow disks and small towers, which keep no GPU busy, are not in it."
+    ]

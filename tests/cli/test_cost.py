@@ -1,0 +1,86 @@
+"""What dry=true says a reproduction costs: steps, GPU-hours, disk, and what they rest on."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cli import cost, dry
+from cli.compose import compose_run
+from cli.cost import Estimator, checkpoint_bytes, num_pairs
+from cli.reproduce import composed, make_plan
+from clipx.config import RunConfig
+from clipx.errors import UserError
+from tests.evaluation.claims import synthetic
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step has 1e12 FLOPs and every checkpoint 1 GB."""
+    monkeypatch.setattr(cost, "step_flops", lambda config: 10**12)
+    monkeypatch.setattr(cost, "checkpoint_bytes", lambda config: 10**9)
+
+
+def test_checkpoints_have_the_size_that_they_have_on_disk() -> None:
+    on_disk = 27_733_092 + 55_483_264  # model.safetensors and training.pt of such a run
+    assert checkpoint_bytes(compose_run(["recipe=gap_mini", "arm=base"])) == pytest.approx(on_disk, rel=0.001)
+
+
+def test_hours_are_flops_over_the_share_of_the_peak_of_the_runs_precision(counted: None) -> None:
+    config = compose_run(["recipe=wpse_cc3m", "arm=imq"])
+    found = Estimator("H100", 0.5).cost(config)
+    assert found is not None
+    assert found.steps == 50 * (2_786_288 // 2048)
+    assert found.gpu_hours == pytest.approx(found.steps * 1e12 / (0.5 * 989e12) / 3600)
+    assert found.disk == 2 * 10**9
+    full = replace(config, train=replace(config.train, precision="fp32"))
+    slower = Estimator("H100", 0.5).cost(full)
+    assert slower is not None and slower.gpu_hours == pytest.approx(found.gpu_hours * 989 / 67)
+
+
+def test_columns_of_samples_are_on_disk_and_short_runs_keep_one_checkpoint(counted: None) -> None:
+    nuclr = compose_run(["recipe=nuclr_cc12m", "arm=nuclr"])
+    short = replace(nuclr, train=replace(nuclr.train, epochs=None, samples=512))
+    many, one = (Estimator("A100", 0.3).cost(config) for config in (nuclr, short))
+    assert many is not None and one is not None
+    assert one.disk == 10**9 + 4 * 5 * 9_184_256  # of NUCLR's five columns
+    assert many.disk == nuclr.train.keep * one.disk
+
+
+def test_data_of_unknown_size_have_no_cost_unless_the_run_says_how_long_it_is(counted: None) -> None:
+    own = compose_run(["recipe=wpse_cc3m", "data=shards", "data.name=mine"])
+    assert num_pairs(own) is None and Estimator("H100", 0.5).cost(own) is None
+    long = replace(own, train=replace(own.train, epochs=None, samples=20480))
+    found = Estimator("H100", 0.5).cost(long)
+    assert found is not None and found.steps == 10
+
+
+@pytest.mark.parametrize("text", ["0", "1.5", "much"])
+def test_a_share_is_one(text: str) -> None:
+    with pytest.raises(UserError, match=f"share={text} must be above 0 and at most 1"):
+        cost.read_share(text)
+
+
+def configs(tmp_path: Path) -> list[RunConfig]:
+    return composed(make_plan(["recipe=gap_mini", "arms=base,slrt", f"runs={tmp_path}"]).overrides)
+
+
+def test_a_line_for_the_seeds_of_an_arm_then_totals_and_what_they_rest_on(
+    counted: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = [{"step": 312, "samples": 19968, "images_per_s": 19968 / 90}]  # 90 seconds
+    done = synthetic.run("gap_mini", "base", 0, {}, log)
+    synthetic.write(tmp_path, done)
+    dry.show(configs(tmp_path), "H100", 0.35, 2, tmp_path / "report")
+    lines = capsys.readouterr().out.splitlines()
+    numbers = "s0..s2 64 a step 312 steps, each <0.1 GPU-h 1.00 GB 1 evaluated, 2 new"
+    assert lines[0].split()[1:] == numbers.split()
+    assert lines[1].endswith("3 new")
+    assert lines[3].startswith("all: <0.1 GPU-hours of training, 6.0 GB of checkpoints; left: <0.1 GPU-hours of")
+    assert lines[4].startswith("here: about 3 min 45 s of training left, as the 1 finished runs went")
+    assert "share=0.35 of one H100's peak (989 TFLOP/s in bf16, 67 in fp32)" in lines[5]
+
+
+def test_an_unknown_chip_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"chip=H10.*did you mean 'H100'"):
+        dry.show(configs(tmp_path), "H10", 0.35, 1, tmp_path)
