@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import open_clip
+import torch
 from torch import nn
 
 from clipx.config import ImageTowerConfig, TextTowerConfig
@@ -85,6 +86,7 @@ def create(
                 force_image_size=image_size,
                 force_context_length=context_length,
                 pretrained_text=False,
+                device=torch.get_default_device(),
             )
     except Exception as error:  # the hub's client and torch.load raise a dozen kinds
         if pretrained is None or not load:
