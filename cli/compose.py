@@ -21,16 +21,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cli import arms
-from cli.keys import check_key, suggest_key
+from cli.keys import check_key, is_free, suggest_key
 from clipx import limits
 from clipx.config import EvalConfig, RunConfig
 from clipx.errors import UserError
 from clipx.presets import DATA, OBJECTIVES
 from clipx.tables import lookup
 
-# What does not tell two runs apart, or is in the path already: left out of automatic run names.
-UNNAMED = re.compile(r"^(recipe|name|seed|runs|data\.root|data\.workers|log\..*|train\.(device|save_every|keep))$")
-
+UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # in a run's path already, or not of the run
 
 GROUPS = ("recipe", "data", "objective")  # key=NAME chooses one of several
 
@@ -65,8 +63,11 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
         try:
             task(_to_run_config(config, HydraConfig.get().overrides.task, from_arm))
         except UserError as error:
+            if os.getpid() != here:
+                raise  # a launcher's job elsewhere: its failure comes back as what it raised
             failures.append(str(error))
 
+    here = os.getpid()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions reach us instead of being printed
     _translated(lambda: hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(job)())
     if failures:
@@ -192,7 +193,7 @@ def _name_parts(overrides: list[str]) -> list[str]:
     parts = []
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
-        if not UNNAMED.match(key):
+        if not UNNAMED.match(key) and not is_free(RunConfig, key):
             parts.append(value if key in (*GROUPS, "arm") else f"{key}_{value}")
     return [re.sub(r"[^\w.+-]+", "_", part).strip("_") for part in parts]
 
@@ -202,6 +203,11 @@ def _translated(call: Callable[[], Any], schema: type = RunConfig) -> Any:
     try:
         return call()
     except (HydraException, OmegaConfBaseException) as error:
+        if "hydra/launcher/submitit" in str(error):
+            raise UserError(
+                "hydra/launcher=submitit_slurm needs the extra `slurm`: pip install 'clipx[slurm]', or in a checkout "
+                "pip install -e '.[slurm]'"
+            ) from error
         key = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
         near = suggest_key(schema, key[1]) if key else ""
         hint = f" ({near})" if near else ""

@@ -38,7 +38,7 @@ def evaluate(config: EvalConfig) -> None:
     if config.processes == 1:
         _evaluate(config)
     else:
-        run_workers(config.processes, "cli.evaluate", json.dumps(asdict(config)), "eval")
+        run_workers(config.processes, "cli.evaluate", [json.dumps(asdict(config))], "eval")
 
 
 def _check(config: EvalConfig) -> None:

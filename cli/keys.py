@@ -33,6 +33,21 @@ def suggest_key(schema: type, key: str) -> str:
     return ""
 
 
+def is_free(schema: type, key: str) -> bool:
+    """Whether a setting does not change what a run computes; group choices (data=NAME) are none."""
+    node: Any = schema
+    free = False
+    for part in key.split("."):
+        if not is_dataclass(node):
+            return False
+        found = {f.name: f for f in fields(node)}.get(part)
+        if found is None:
+            return False
+        free = bool(found.metadata.get("free"))
+        node = _node_type(get_type_hints(node)[part])
+    return free
+
+
 def _node_type(hint: Any) -> Any:
     """The dataclass or `dict` behind a field's annotation, also behind `X | None`."""
     for candidate in (hint, *get_args(hint)):

@@ -1,5 +1,6 @@
 """The `clipx` command: finds the subcommand, turns the user's mistakes into one line and exit code 2."""
 
+import errno
 import os
 import select
 import signal
@@ -7,8 +8,10 @@ import sys
 from collections.abc import Callable
 
 from clipx.config import RunConfig
-from clipx.errors import UserError
+from clipx.errors import Fault, UserError
 from clipx.tables import lookup
+
+FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk or the user's share of it
 
 HELP = """\
 clipx: train, evaluate and compare contrastive image-text objectives
@@ -167,7 +170,10 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
 
 
 def guarded(call: Callable[[], None]) -> int:
-    """The exit code: 0 done, 2 the user's input is wrong; a fault of ours keeps its traceback (exit code 1)."""
+    """The exit code: 0 done, 2 the user's input is wrong; a fault of ours keeps its traceback (exit code 1).
+
+    `launch.train` ends the program itself, with 75, where a run was stopped early and saved.
+    """
     try:
         call()
         sys.stdout.flush()  # not at the interpreter's end, where a failure would be printed
@@ -178,10 +184,14 @@ def guarded(call: Callable[[], None]) -> int:
     except UserError as error:
         print(f"clipx: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except Fault as error:
+        print(f"clipx: {error}", file=sys.stderr)
+        return 1
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in FULL:
             raise
-        print(f"clipx: cannot use {error.filename}: {error.strerror}", file=sys.stderr)
+        what = error.filename or "a file that is being written"
+        print(f"clipx: cannot use {what}: {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("clipx: stopped", file=sys.stderr)

@@ -13,8 +13,9 @@ from pathlib import Path
 from cli.compose import compose_eval, compose_run, recipe
 from clipx import runs
 from clipx.config import RunConfig
-from clipx.errors import UserError
+from clipx.errors import REQUEUE, UserError
 from clipx.presets import DATA
+from clipx.stopping import SIGNALS
 
 COSTS = {"chip": "H100", "share": "0.35"}  # what dry=true reckons with; about what well-fed CLIP training reaches
 SWITCH = {"true": True, "false": False, "1": True, "0": False}
@@ -155,6 +156,8 @@ def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // plan.jobs)))  # inherited by the pool's processes
     failures: list[str] = []
     start = time.monotonic()
+    for number in SIGNALS:  # the children are sent SIGTERM, and save
+        signal.signal(number, lambda n, frame: sys.exit(REQUEUE))
     with ProcessPoolExecutor(plan.jobs, mp_context=get_context("spawn"), initializer=_prepare) as pool:
         waiting: dict[Future[str], RunConfig] = {
             pool.submit(run_one, overrides): config for overrides, config in zip(plan.overrides, configs, strict=True)
@@ -169,7 +172,7 @@ def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:
                     failures.append(f"{name} {said}")
                 left = (time.monotonic() - start) / number * (len(configs) - number) / 60
                 print(f"{number}/{len(configs)} {name} {said}, about {left:.0f} min left", file=sys.stderr, flush=True)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):  # by a signal, or a run was stopped early: it has saved
             pool.shutdown(wait=False, cancel_futures=True)
             for child in active_children():
                 child.terminate()

@@ -1,21 +1,90 @@
-"""`python -m cli.workers ...`: torch.distributed.run, which says nothing more where a worker has said what is wrong."""
+"""`python -m cli.workers ...`: torch.distributed.run, with three differences.
+
+It says nothing more where a worker has said what is wrong. Workers that ended for good (by the user's mistake, or
+saved and stopped early) are not started again. SIGTERM and SIGUSR1 are passed on to the workers, which save, and do
+not end them.
+"""
 
 import logging
+import os
+import signal
 import sys
+import threading
+import time
+from types import FrameType
+from typing import Any
 
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous.api import RendezvousError
+from torch.distributed.launcher import api
 from torch.distributed.run import parse_args, run
+
+from clipx.errors import REQUEUE
+
+FINAL = (2, REQUEUE)  # exit codes that a restart would only repeat
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+
+
+class Agent(LocalElasticAgent):
+    """The parent of a machine's workers."""
+
+    stopped = False  # by a signal; of the class, as there is one agent and torch makes it
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        started = super()._start_workers(worker_group)  # whose own handlers kill the workers
+        for number in SIGNALS:
+            signal.signal(number, self._pass_on)
+        if Agent.stopped:  # between two groups of workers
+            self._pass_on(signal.SIGTERM, None)
+        return started  # type: ignore[no-any-return]
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        result: RunResult = super()._monitor_workers(worker_group)
+        if Agent.stopped or any(failure.exitcode in FINAL for failure in result.failures.values()):
+            self._remaining_restarts = 0
+        return result
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        Agent.stopped = True
+        for pid in self._pcontext.pids().values() if self._pcontext else ():
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:  # it has ended meanwhile
+                continue
+
+
+def end_with_parent() -> None:
+    """Ends this process soon after its parent, also where that was killed: two runs must not share a directory."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def main() -> int:
-    """The exit code: 2 where a worker ended with 2, the user's mistake; else, after the launcher's report, 1."""
+    """The exit code: 2 or 75 where a worker ended so, 75 after a signal; else, after the launcher's report, 1."""
+    end_with_parent()
     logging.disable(logging.ERROR)  # in this process only; what it would log is in the report
+    vars(api)["LocalElasticAgent"] = Agent  # the launcher has no argument for it
     try:
         run(parse_args(sys.argv[1:]))  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
-        if error.get_first_failure()[1].exitcode == 2:
-            return 2
+        codes = {failure.exitcode for failure in error.failures.values()}
+        for code in FINAL:
+            if code in codes:
+                return code
+        if Agent.stopped:
+            return REQUEUE
         print(error, file=sys.stderr)
+        return 1
+    except RendezvousError as error:
+        print(f"clipx: the machines of launch.nodes did not meet: {error}", file=sys.stderr)
         return 1
     return 0
 

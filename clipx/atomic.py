@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +33,8 @@ def new_folder(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     """Replaces the file in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # on a shared folder, another machine may have a process of the same number
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
     temporary.write_text(text)
     _sync(temporary)
     temporary.replace(path)

@@ -64,6 +64,7 @@ class DataConfig:
     # good); 256 such blocks, drawn at random, are mixed at a time. 0: any order, which small data and SSDs allow
     block: int = 0
     workers: int = field(default=2, metadata=FREE)  # loader processes per rank
+    stall_seconds: float = field(default=600.0, metadata=FREE)  # without a batch, after which the run ends
     max_bad_rate: float = field(default=0.05, metadata=FREE)  # share of bad samples above which a run stops
     # what `clipx eval` takes if no data set is named: wds: captions: pairs: and a folder below root
     evaluation: list[str] = field(default_factory=list, metadata=FREE)
@@ -190,10 +191,26 @@ class TrainConfig:
     max_bad_steps: int = field(default=10, metadata=FREE)
     save_every: int = field(default=200, metadata=FREE)  # steps between checkpoints
     keep: int = field(default=2, metadata=FREE)  # checkpoints kept, the last ones
+    keep_every: int | None = field(default=None, metadata=FREE)  # steps whose multiples are saved and kept for ever
+    # min:NAME or max:NAME of what log.geometry_every measures, e.g. min:loss: the best checkpoint is saved and kept
+    keep_best: str | None = field(default=None, metadata=FREE)
+    copy_to: str | None = field(
+        default=None, metadata=FREE
+    )  # URL (fsspec's) that checkpoints are copied to; null: none
+    max_minutes: float | None = field(default=None, metadata=FREE)  # wall clock, then the run saves and ends with 75
     device: str = field(default="auto", metadata=FREE)  # auto | cpu | cuda
     # where per-sample columns live: with the model, or on the CPU, which frees 4 bytes a sample and column on a GPU
     table_device: str = field(default="auto", metadata=FREE)  # auto | cpu
     processes: int = field(default=1, metadata=FREE)  # on this machine; the global batch is split over them
+
+
+@dataclass(kw_only=True)
+class LaunchConfig:
+    """Machines and restarts; train.processes is their number on each machine. The same command on all of them."""
+
+    nodes: int = field(default=1, metadata=FREE)  # machines
+    rendezvous: str | None = field(default=None, metadata=FREE)  # HOST:PORT of one of the machines, where they meet
+    max_restarts: int = field(default=3, metadata=FREE)  # of the processes after one was lost, from the last checkpoint
 
 
 @dataclass(kw_only=True)
@@ -227,6 +244,7 @@ class RunConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    launch: LaunchConfig = field(default_factory=LaunchConfig)
     log: LogConfig = field(default_factory=LogConfig)
 
 

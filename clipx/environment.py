@@ -1,4 +1,4 @@
-"""What a run was made with: environment.json."""
+"""What a run was made with: environment.json; later starts with other versions or devices are added to it."""
 
 import json
 import platform
@@ -6,26 +6,50 @@ import shutil
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from clipx import distributed
 from clipx.atomic import write_text
 
 PACKAGES = ("clipx", "torch", "torchvision", "open_clip_torch", "timm", "transformers", "numpy", "pillow")
 
 
-def write(run: Path, device: torch.device) -> None:
-    """Versions, git commit of the code (if it is a checkout) and devices."""
-    facts = {
+def write(run: Path, device: torch.device, step: int) -> None:
+    """Versions, git commit of the code (if it is a checkout) and devices, by rank 0.
+
+    What has changed when the run was resumed at `step` stands below "later", "step_<step>".
+    """
+    if distributed.rank() > 0:
+        return
+    path = run / "environment.json"
+    now = _facts(device)
+    try:
+        known: dict[str, Any] = json.loads(path.read_text()) if step else {}
+    except (OSError, ValueError):
+        known = {}
+    if not known:
+        write_text(path, json.dumps(now, indent=1))
+        return
+    before = {**known, **{key: value for later in known.get("later", {}).values() for key, value in later.items()}}
+    changed = {key: value for key, value in now.items() if before.get(key) != value}
+    if changed:
+        known.setdefault("later", {}).setdefault(f"step_{step}", {}).update(changed)
+        write_text(path, json.dumps(known, indent=1))
+
+
+def _facts(device: torch.device) -> dict[str, Any]:
+    return {
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
         "git_commit": _git("rev-parse", "--verify", "HEAD") or None,
         "git_changes": bool(_git("status", "--porcelain")),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "processes": distributed.world(),
         "threads": torch.get_num_threads(),
         "platform": platform.platform(),
     }
-    write_text(run / "environment.json", json.dumps(facts, indent=1))
 
 
 def _git(*arguments: str) -> str:

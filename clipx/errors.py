@@ -1,5 +1,11 @@
-"""The user's mistakes: one line at the terminal, exit code 2, no traceback."""
+"""What ends a command with one line at the terminal and no traceback."""
+
+REQUEUE = 75  # exit code EX_TEMPFAIL: stopped early and saved, the same command goes on; schedulers may requeue
 
 
 class UserError(ValueError):
-    """The input is wrong: the message names the key, its value and what is allowed or what to type."""
+    """The input is wrong: the message names the key, its value and what is allowed or what to type. Exit code 2."""
+
+
+class Fault(RuntimeError):
+    """Something outside gave way, such as a file system that hangs: the message says what. Exit code 1."""

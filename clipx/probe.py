@@ -21,6 +21,7 @@ from clipx.errors import UserError
 from clipx.models.clip import ClipModel
 from clipx.types import Progress
 
+METRICS = ("gap", "uniformity", "alignment", "margin_mean", "margin_positive", "loss")  # what is measured
 MARGIN_BATCH = 64  # paper 1 takes margins within batches of 64
 Watch = Callable[[int, Progress], dict[str, dict[str, float]]]  # (steps done, where the run stands)
 

@@ -49,18 +49,23 @@ def claim(config: RunConfig) -> Path:
     run = directory(config)
     if (run / "log.jsonl").exists() or (run / "checkpoints").exists():  # else it never got to its first step
         old = load_config(run)
-        changed = [
-            f"{key}: {_at(old, key)} -> {_at(config, key)}"
-            for key in bound_keys(config)
-            if _at(old, key) != _at(config, key)
-        ]
-        if changed:
-            raise UserError(
-                f"{run} holds a run with other settings ({'; '.join(changed)}): "
-                "give this one another name=, or remove that directory"
-            )
+        refuse_changes(old, config, str(run))
     write_text(run / "config.yaml", OmegaConf.to_yaml(OmegaConf.structured(config)))
     return run
+
+
+def refuse_changes(old: RunConfig, config: RunConfig, where: str) -> None:
+    """Raises UserError naming the settings that change what a run computes, old -> new, if there are any."""
+    changed = [
+        f"{key}: {_at(old, key)} -> {_at(config, key)}"
+        for key in bound_keys(config)
+        if _at(old, key) != _at(config, key)
+    ]
+    if changed:
+        raise UserError(
+            f"{where} holds a run with other settings ({'; '.join(changed)}): "
+            "give this one another name=, or remove that directory"
+        )
 
 
 def load_config(run: Path) -> RunConfig:

@@ -8,11 +8,14 @@ train.ema) and checkpoint.json (step and SHA-256 of the others). A folder appear
 import hashlib
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -25,6 +28,7 @@ from clipx.sample_table import SampleTable
 
 WEIGHTS, TRAINING, MANIFEST = "model.safetensors", "training.pt", "checkpoint.json"
 TABLE, AVERAGED = "table.safetensors", "ema.safetensors"
+NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass
@@ -40,20 +44,37 @@ class RunState:
     scaler: torch.amp.GradScaler = field(default_factory=lambda: torch.amp.GradScaler(enabled=False))
     average: Average | None = None
 
-    def save(self, run: Path, keep: int) -> Path:
-        """Rank 0 writes checkpoints/step_XXXXXXXX and removes all but the last `keep`; the others wait."""
+    def save(self, run: Path, keep: int | None = None, metrics: Mapping[str, float] = NOTHING) -> Path:
+        """Rank 0 writes checkpoints/step_XXXXXXXX and removes all but the last `keep` (None: none); the others wait.
+
+        Args: `metrics` of this step go into the manifest.
+
+        Raises:
+            UserError: it could not be written, most often a full disk; earlier checkpoints stay.
+        """
         path = run / "checkpoints" / f"step_{self.step:08d}"
         columns = self.table.whole()  # from all ranks
         if distributed.rank() == 0:
-            with new_folder(path) as made:
-                self._write(made, columns)
+            if path.exists():  # damaged, or the run would have been resumed from it
+                shutil.rmtree(path)
+            try:
+                with new_folder(path) as made:
+                    self._write(made, columns, metrics)
+            except Exception as error:
+                if not _is_of_the_disk(error):
+                    raise
+                raise UserError(_not_written(path, error)) from error
+            found = checkpoints(run)
+            # later steps than this one are damaged too: the run was resumed from before them
+            over = [p for p in found if step_of(p) > self.step]
+            past = [p for p in found if step_of(p) <= self.step]
             leftovers = (run / "checkpoints").glob(".step_*")  # of killed runs
-            for old in (*checkpoints(run)[:-keep], *leftovers):
+            for old in (*over, *(past[:-keep] if keep else []), *leftovers):
                 shutil.rmtree(old)
         distributed.barrier()
         return path
 
-    def _write(self, folder: Path, columns: dict[str, Tensor]) -> None:
+    def _write(self, folder: Path, columns: dict[str, Tensor], metrics: Mapping[str, float]) -> None:
         save_file({k: v.contiguous() for k, v in self.model.state_dict().items()}, folder / WEIGHTS)
         optimizer, objective = self.optimizer.state_dict(), self.objective.state()
         training = {"optimizer": optimizer, "objective": objective, "random": _random_state()}
@@ -66,7 +87,7 @@ class RunState:
             save_file({k: v.contiguous() for k, v in self.average.weights.items()}, folder / AVERAGED)
             names.append(AVERAGED)
         digests = {name: digest(folder / name) for name in names}
-        manifest = {"step": self.step, "data": self.data, "sha256": digests}
+        manifest = {"step": self.step, "data": self.data, "metrics": dict(metrics), "sha256": digests}
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
     def load(self, path: Path) -> None:
@@ -101,11 +122,24 @@ class RunState:
 def resume(state: RunState, run: Path) -> list[str]:
     """Loads the last good checkpoint of a run, if there is any, and returns lines that say what was done.
 
-    A damaged checkpoint is passed over for the one before it.
+    A damaged checkpoint is passed over for the one before it. Rank 0 chooses for all ranks.
 
     Raises:
-        UserError: all checkpoints are damaged, or the data set has changed.
+        UserError: all checkpoints are damaged, the data set has changed, or a rank cannot see what rank 0 sees.
     """
+    path, notes = distributed.from_first(_last_good(run) if distributed.rank() == 0 else (None, []))
+    if path is None:
+        return notes
+    if not (path / MANIFEST).is_file():
+        raise UserError(
+            f"{path}, which rank 0 resumes from, is not to be seen here: with launch.nodes above 1 the run directory "
+            "(runs=) must be on a file system that all machines share"
+        )
+    state.load(path)
+    return [*notes, f"resumed from {path}"]
+
+
+def _last_good(run: Path) -> tuple[Path | None, list[str]]:
     notes = []
     for path in reversed(checkpoints(run)):
         try:
@@ -113,16 +147,30 @@ def resume(state: RunState, run: Path) -> list[str]:
         except UserError as error:
             notes.append(f"passed over: {error}")
             continue
-        state.load(path)
-        return [*notes, f"resumed from {path}"]
+        return path, notes
     if notes:
         raise UserError(f"{run} has no good checkpoint ({'; '.join(notes)}): remove its checkpoints to start again")
-    return []
+    return None, []
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """Checkpoint folders of a run, oldest first."""
-    return sorted((run / "checkpoints").glob("step_*"))
+    """Checkpoint folders of a run by their steps, oldest first; clocks and times of files do not count."""
+    return sorted((run / "checkpoints").glob("step_*"), key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step in a folder's name; -1 for a name that has none."""
+    number = checkpoint.name.removeprefix("step_")
+    return int(number) if number.isdigit() else -1
+
+
+def metrics(checkpoint: Path) -> dict[str, float]:
+    """What was measured at the step of a checkpoint; nothing for a damaged one."""
+    try:
+        found = json.loads((checkpoint / MANIFEST).read_text()).get("metrics", {})
+        return {str(name): float(value) for name, value in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 def resolve(path: Path) -> Path:
@@ -132,7 +180,7 @@ def resolve(path: Path) -> Path:
         UserError: neither of the two.
     """
     if (path / MANIFEST).is_file():
-        return path
+        return path.parent / path.readlink() if path.is_symlink() else path  # checkpoints/best
     found = checkpoints(path)
     if not found:
         kind = "a file" if path.is_file() else "a folder without checkpoints" if path.is_dir() else "missing"
@@ -204,6 +252,22 @@ def _set_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["cpu"])
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def _is_of_the_disk(error: Exception) -> bool:
+    """torch.save has no error of its own for a file that cannot be written."""
+    return isinstance(error, (OSError, SafetensorError)) or "inline_container" in str(error)
+
+
+def _not_written(path: Path, error: Exception) -> str:
+    free = shutil.disk_usage(path.parent).free / 2**20
+    before = checkpoints(path.parent.parent)
+    kept = f"the last good checkpoint is {before[-1]}" if before else "there is no earlier checkpoint"
+    reason = _first_line(error).removeprefix("Error while serializing: ")
+    return (
+        f"{path} could not be written ({reason}; {free:.0f} MiB are free there); {kept}: make room, and the same "
+        "command goes on from it"
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -1,5 +1,6 @@
 """Training: `fit` is the whole story of a run."""
 
+import time
 from pathlib import Path
 
 from clipx import distributed, environment, probe, runs, temperature
@@ -13,18 +14,26 @@ from clipx.device import choose
 from clipx.log import RunLog
 from clipx.meter import Meter
 from clipx.parts import build
+from clipx.saving import Saver
+from clipx.second_place import open_place
 from clipx.state import checkpoints, resume
 from clipx.step import log_row, train_step
+from clipx.stopping import Stop
 
 
-def fit(config: RunConfig, run: Path) -> None:
+def fit(config: RunConfig, run: Path, started: float | None = None) -> bool:
     """Trains to the end, from the last good checkpoint of the run directory if there is one.
 
     A step whose loss or gradient is not finite is skipped; after train.max_bad_steps of them in a row the run ends
-    as diverged: its last checkpoint stays, and outcome.json says so.
+    as diverged: its last checkpoint stays, and outcome.json says so. SIGTERM, SIGUSR1 and train.max_minutes after
+    `started` (time.monotonic(), by default now) end it early at the end of a step, which is saved.
+
+    Returns:
+        Whether the run is over; False where it ended early and goes on if it is called again.
 
     Raises:
-        UserError: unusable settings, data or checkpoints, too many bad samples.
+        UserError: unusable settings, data or checkpoints, too many bad samples, no room for a checkpoint.
+        Fault: no batch came for data.stall_seconds.
     """
     device = choose(config.train.device)
     with distributed.group(device):
@@ -35,22 +44,28 @@ def fit(config: RunConfig, run: Path) -> None:
         tokenize = tokenizer.build(inputs)
         loader = open_loader(config.data, pairs, sampler, inputs, tokenize)
         watch = probe.build(config, tokenize, parts.model)
+        place = open_place(config, run)
         notes = [
             *temperature.notes(config.temperature, sampler.total_epochs),
             *source_notes(pairs, parts.objective.columns),
+            *(place.restore() if place else []),
             *resume(state, run),
         ]
-        with RunLog(config, run, state.step, total) as log:
+        with (
+            Stop(config.train.max_minutes, started or time.monotonic()) as stop,
+            RunLog(config, run, state.step, total) as log,
+            Saver(config, run, place, log.say) as saver,
+        ):
             for note in notes:
                 log.say(note)
             if state.step == total and checkpoints(run):
                 log.say(f"{run} is done: {total} steps")
-                return
-            environment.write(run, device)
+                return True
+            environment.write(run, device, state.step)
             if state.step == 0:
                 log.record(0, watch(0, sampler.progress(0)))
                 if total == 0:  # the untrained model is what is wanted
-                    state.save(run, config.train.keep)
+                    saver.save(state, {})
             meter = Meter(parts.laps)
             for batch, damage in meter.wait(loader.batches(state.step, device)):
                 for sample in damage:
@@ -67,9 +82,14 @@ def fit(config: RunConfig, run: Path) -> None:
                     log.step(state.step, {**numbers, **seen})
                 if parts.bad_steps >= config.train.max_bad_steps:
                     log.say(runs.end_diverged(run, state.step, parts.bad_steps).text(run))
-                    return
-                if last or (state.step % config.train.save_every == 0 and not parts.bad_steps):
-                    state.save(run, config.train.keep)
+                    return True
+                why = "" if last else stop.why()
+                if last or why or (saver.due(state.step, seen.get("geometry", {})) and not parts.bad_steps):
+                    saver.save(state, seen.get("geometry", {}))
+                if why:
+                    log.say(f"{why}: saved at step {state.step} of {total}; the same command goes on from it")
+                    return False
+    return True
 
 
 def _sampler(config: RunConfig, num_samples: int) -> Sampler:

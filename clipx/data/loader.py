@@ -13,6 +13,7 @@ from clipx.data.images import BadSample
 from clipx.data.pairs import Pairs
 from clipx.data.prepare import Decoded, Loaded, Prepare, collate
 from clipx.data.sampler import Index, Sampler
+from clipx.data.stall import Reading, own_group, watched
 from clipx.data.streams import Stream
 from clipx.data.tokenizer import Tokenizer
 from clipx.data.transforms import normalise
@@ -23,19 +24,23 @@ from clipx.types import Batch, Inputs
 class Samples(Dataset[Decoded]):
     """(epoch, id) -> sample; all randomness is a function of (seed, epoch, id)."""
 
-    def __init__(self, pairs: Pairs, prepare: Prepare, seed: int) -> None:
+    def __init__(self, pairs: Pairs, prepare: Prepare, seed: int, reading: Reading) -> None:
         self.pairs = pairs
         self.prepare = prepare
         self.seed = seed
+        self.reading = reading
 
     def __getitem__(self, index: Index) -> Decoded:
         epoch, sample_id = index
         generator = random.Random(f"{self.seed},{epoch},{sample_id}")
         where = self.pairs.where(sample_id)
+        self.reading.note(where)
         try:
             image, caption = self.pairs.pair(sample_id, generator)
         except BadSample as error:
             return Decoded(sample_id, damage=f"{where}: {error}")
+        finally:
+            self.reading.note("")
         return self.prepare(sample_id, where, image, caption, generator)
 
 
@@ -63,6 +68,8 @@ class Batches(ABC):
         self.inputs = inputs
         self.workers = config.workers
         self.prepare = Prepare(config, inputs, tokenizer)
+        self.stall_seconds = config.stall_seconds
+        self.reading = Reading(config.workers)
         self.bad = BadSamples(config.max_bad_rate, enough=min(1000, len(source)))
         problems = source.problems
         refuse_above(config.max_bad_rate, len(problems), len(source) + len(problems), problems)
@@ -72,8 +79,10 @@ class Batches(ABC):
 
         Raises:
             UserError: more bad samples than data.max_bad_rate, or a batch without a good one.
+            Fault: no batch came for data.stall_seconds.
         """
-        for loaded in self.loaded(start, pin_memory=device.type == "cuda"):
+        loader = self.loaded(start, pin_memory=device.type == "cuda")
+        for loaded in watched(loader, self.stall_seconds, self.reading):
             self.bad.count(len(loaded.sample_id) + len(loaded.damage), loaded.damage)
             if not len(loaded.sample_id):
                 raise UserError(f"a batch had no good sample: {'; '.join(loaded.damage[:5])}")
@@ -99,7 +108,7 @@ class Loader(Batches):
         self, config: DataConfig, pairs: Pairs, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
     ) -> None:
         super().__init__(config, pairs, sampler, inputs, tokenizer)
-        self.samples = Samples(pairs, self.prepare, sampler.seed)
+        self.samples = Samples(pairs, self.prepare, sampler.seed, self.reading)
 
     def loaded(self, start: int, pin_memory: bool) -> Iterator[Loaded]:
         yield from DataLoader(
@@ -108,5 +117,6 @@ class Loader(Batches):
             num_workers=self.workers,
             collate_fn=collate,
             pin_memory=pin_memory,
+            worker_init_fn=own_group,
             generator=torch.Generator(),  # else each start of an iterator draws from the global state
         )

@@ -12,6 +12,7 @@ from clipx.data.loader import Batches, Loader
 from clipx.data.pairs import Pairs
 from clipx.data.prepare import Decoded, Loaded, Prepare, collate
 from clipx.data.sampler import Sampler
+from clipx.data.stall import Reading, own_group
 from clipx.data.streams import Stream
 from clipx.data.tokenizer import Tokenizer
 from clipx.errors import UserError
@@ -25,17 +26,19 @@ NAMED = 100  # samples left out that the log names one by one
 class Drawn(IterableDataset[Decoded]):
     """An endless draw that depends on (seed, start, rank, worker); sample ids are places in it."""
 
-    def __init__(self, stream: Stream, prepare: Prepare, sampler: Sampler, start: int) -> None:
+    def __init__(self, stream: Stream, prepare: Prepare, sampler: Sampler, start: int, reading: Reading) -> None:
         self.stream = stream
         self.prepare = prepare
         self.sampler = sampler
         self.start = start
+        self.reading = reading
 
     def __iter__(self) -> Iterator[Decoded]:
         worker = get_worker_info()
         number = worker.id if worker else 0
         generator = random.Random(f"{self.sampler.seed},{self.start},{self.sampler.rank},{number}")
         for place, found in zip(count(), self.stream.pairs(generator), strict=False):
+            self.reading.note(f"on after {found.where}")
             if found.damage:
                 yield Decoded(place, damage=f"{found.where}: {found.damage}")
             else:
@@ -55,11 +58,12 @@ class StreamLoader(Batches):
     def loaded(self, start: int, pin_memory: bool) -> Iterator[Loaded]:
         own = self.sampler.train.batch_size // self.sampler.world
         endless = DataLoader(
-            Drawn(self.stream, self.prepare, self.sampler, start),
+            Drawn(self.stream, self.prepare, self.sampler, start, self.reading),
             batch_size=own,
             num_workers=self.workers,
             collate_fn=collate,
             pin_memory=pin_memory,
+            worker_init_fn=own_group,
             generator=torch.Generator(),
         )
         for step, loaded in enumerate(islice(endless, self.sampler.total_steps - start), start):

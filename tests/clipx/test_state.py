@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pickle
+import resource
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,49 @@ def test_a_truncated_file_is_passed_over_for_the_checkpoint_before(tmp_path: Pat
     assert loaded.step == 5
     assert f"{broken / name} is damaged" in notes[0]
     assert broken.exists()
+
+
+def test_after_a_fallback_the_damaged_later_ones_are_replaced_and_never_outlive_good_ones(tmp_path: Path) -> None:
+    saved = state()
+    for saved.step in (5, 10, 15):
+        saved.save(tmp_path, keep=3)
+    for name in ("step_00000010", "step_00000015"):
+        os.truncate(tmp_path / "checkpoints" / name / "training.pt", 100)
+    loaded = state(1)
+    assert len(resume(loaded, tmp_path)) == 3
+    assert loaded.step == 5
+    loaded.step = 10
+    verify(loaded.save(tmp_path, keep=1))  # one of the same number was there, and a later one
+    assert [p.name for p in checkpoints(tmp_path)] == ["step_00000010"]
+
+
+def test_a_full_disk_ends_the_run_in_one_line_and_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
+    saved = state()
+    saved.model.extra = nn.Linear(300, 300)
+    saved.step = 5
+    good = saved.save(tmp_path, keep=1)
+    saved.step = 10
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    for size in (100_000, 362_000):  # the weights do not fit; the weights fit and the optimizer's state does not
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            with pytest.raises(UserError) as raised:
+                saved.save(tmp_path, keep=1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        assert "step_00000010 could not be written (" in str(raised.value)
+        assert f"the last good checkpoint is {good}: make room" in str(raised.value)
+        assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step_00000005"]
+    verify(good)
+
+
+def test_an_error_that_is_not_of_the_disk_stays_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("CUDA error")
+
+    monkeypatch.setattr("clipx.state.save_file", fail)
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        state().save(tmp_path, keep=1)
 
 
 def test_without_any_good_checkpoint_nothing_is_overwritten(tmp_path: Path) -> None:

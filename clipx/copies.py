@@ -1,0 +1,59 @@
+"""Checkpoints go to the second place by a thread, while training goes on."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+
+from clipx.second_place import Place, line_of
+
+LONGEST_PAUSE = 60.0  # seconds between attempts; the first is 1, and it doubles
+LAST_ATTEMPTS = 4  # once the run is over, so that it comes to an end
+
+
+class Copies:
+    """A copy that fails is said and tried again until there is a newer checkpoint; it never stops the run."""
+
+    def __init__(self, place: Place, say: Callable[[str], None]) -> None:
+        self.place, self.say = place, say
+        self.busy: Path | None = None  # the checkpoint that is being read
+        self.waiting: SimpleQueue[Path | None] = SimpleQueue()
+        self.ending = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def add(self, checkpoint: Path) -> None:
+        """Copies it soon; returns at once."""
+        if self.thread is None:  # not before: a process with threads is better not forked, as the loader does
+            self.thread = threading.Thread(target=self._work, name="copies", daemon=True)
+            self.thread.start()
+        self.waiting.put(checkpoint)
+
+    def finish(self) -> None:
+        """Waits until all are there or were given up."""
+        if self.thread:
+            self.ending.set()
+            self.waiting.put(None)
+            self.thread.join()
+
+    def _work(self) -> None:
+        while (checkpoint := self.waiting.get()) is not None:
+            self.busy = checkpoint
+            self._copy(checkpoint)
+            self.busy = None
+
+    def _copy(self, checkpoint: Path) -> None:
+        pause, last = 1.0, 0
+        while checkpoint.exists():  # else it was removed while it waited
+            try:
+                self.place.put(checkpoint)
+                return
+            except Exception as error:  # every file system has its own kinds
+                last += self.ending.is_set()
+                newer = not self.ending.is_set() and not self.waiting.empty()
+                given_up = newer or last == LAST_ATTEMPTS
+                then = "given up" if given_up else f"trying again in {pause:.0f} s"
+                self.say(f"{checkpoint.name} was not copied to {self.place.root}: {line_of(error)}; {then}")
+            if given_up:
+                return
+            self.ending.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)

@@ -1,0 +1,77 @@
+"""Signals and the time limit: the run ends at the end of a step, saved, on all ranks at the same one."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from clipx import distributed, runs, train
+from clipx.config import RunConfig
+from clipx.state import checkpoints
+from tests.clipx.folder import settings, write_shards
+from tests.gloo import Gloo
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(checkpoints(run)[-1] / "model.safetensors")
+
+
+def at_step(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number: int) -> None:
+    """A signal to this process in the middle of a step, if it is that rank."""
+    plain = train.train_step
+
+    def signalled(parts: Any, batch: Any, progress: Any) -> Any:
+        if progress.step == step and distributed.rank() == rank:
+            os.kill(os.getpid(), number)
+        return plain(parts, batch, progress)
+
+    monkeypatch.setattr(train, "train_step", signalled)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_and_the_next_start_ends_in_the_same_weights(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_shards(tmp_path / "train", samples=32)
+    config = settings(tmp_path, epochs=2)
+    assert train.fit(config, runs.claim(config))
+    whole = weights(runs.directory(config))
+    config.name = "stopped"
+    run = runs.claim(config)
+    before = signal.getsignal(number)
+    with monkeypatch.context() as patch:
+        at_step(patch, 4, 0, number)
+        assert not train.fit(config, run)
+    assert signal.getsignal(number) == before
+    assert [p.name for p in checkpoints(run)] == ["step_00000005"]
+    assert f"{number.name}: saved at step 5 of 8; the same command goes on from it" in capsys.readouterr().err
+    assert train.fit(config, run)
+    assert all(torch.equal(whole[k], v) for k, v in weights(run).items())
+
+
+def test_the_time_limit_counts_from_the_launchers_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_shards(tmp_path / "train", samples=32)
+    config = settings(tmp_path, epochs=2)
+    config.train.max_minutes = 60.0
+    assert not train.fit(config, runs.claim(config), started=time.monotonic() - 3600)
+    assert "train.max_minutes=60: saved at step 1 of 8" in capsys.readouterr().err
+    assert train.fit(config, runs.claim(config))
+
+
+def fit_with_a_signal_to_rank_1(config: RunConfig) -> tuple[bool, list[str]]:
+    with pytest.MonkeyPatch.context() as patch:
+        at_step(patch, 2, 1, signal.SIGTERM)
+        over = train.fit(config, runs.directory(config))
+    return over, [p.name for p in checkpoints(runs.directory(config))]
+
+
+def test_a_signal_to_one_rank_stops_all_at_the_same_step(tmp_path: Path, gloo: Gloo) -> None:
+    write_shards(tmp_path / "train", samples=32)
+    config = settings(tmp_path, epochs=2)
+    runs.claim(config)
+    assert gloo.run(2, fit_with_a_signal_to_rank_1, config) == [(False, ["step_00000003"])] * 2
