@@ -16,9 +16,10 @@ import torch
 
 from clipx.atomic import write_text
 from clipx.errors import UserError
-from evaluation.claims.evidence import HISTOGRAM, STATED
+from evaluation.claims.evidence import HISTOGRAM
 from evaluation.claims.types import Verdict
 from evaluation.metrics import bootstrap_interval, weighted_mean
+from evaluation.runs import STATED
 
 LEAST = 0.5  # "many": more than half of the pairs
 PERSON = "person"
