@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 INK = "#010203"  # stands for currentColor until the drawing is written
 COLOURS = ("#3d85c8", "#dd7a28", "#2a9d72", "#c2589a", "#8b72d6", "#a88a1c", "#3fa0b0", "#d3505f")
 FONT = 10.0  # px
+LABELS = 6  # intervals of the x axis at most, so that numbers such as -0.0425 do not touch
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from evaluation.canvas import (
     COLOURS,
     FONT,
     INK,
+    LABELS,
     canvas_of,
     colours_of,
     drawing,
@@ -61,6 +62,8 @@ def curves(name: str, caption: str, lines: list[Line], x: str, y: str, log_x: bo
         if log_x:
             axes.set_xscale("log")
             _plain_ticks(axes.xaxis)
+        else:
+            axes.locator_params(axis="x", nbins=LABELS)
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         axes.grid(alpha=0.15, color=INK)

@@ -6,6 +6,7 @@ from evaluation.canvas import (
     COLOURS,
     FONT,
     INK,
+    LABELS,
     canvas_of,
     colours_of,
     drawing,
@@ -54,6 +55,7 @@ def scatter(name: str, caption: str, points: dict[str, tuple[float, float]], x: 
         for label, place in points.items() if len(points) <= MOST_LABELS else ():
             axes.annotate(short(label), place, xytext=(4, 3), textcoords="offset points", fontsize=FONT - 3)
         axes.margins(0.12)
+        axes.locator_params(axis="x", nbins=LABELS)
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         axes.grid(alpha=0.15, color=INK)
