@@ -86,5 +86,5 @@ def _parallel(model: clip.ClipModel, config: RunConfig, device: torch.device) ->
         batch_norm.synchronise(model, device)
     if config.train.compile:
         for tower in (model.image, model.text):
-            tower.compile()  # type: ignore[no-untyped-call]
+            tower.compile()
     return DistributedDataParallel(model) if several else model

@@ -99,7 +99,7 @@ def our_script(case: Case, shards: Path, out: Path, device: str) -> float:
     command = [sys.executable, "-m", "cli.main", "train", *(f"{key}={value}" for key, value in arguments.items())]
     _run(command, dict(os.environ))
     lines = [json.loads(line) for line in (out / "ours" / "s0" / "log.jsonl").read_text().splitlines()]
-    return statistics.harmonic_mean([line["images_per_s"] for line in lines[1:]])
+    return float(statistics.harmonic_mean([line["images_per_s"] for line in lines[1:]]))
 
 
 def their_script(case: Case, shards: Path, out: Path, device: str) -> float:

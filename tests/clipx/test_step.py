@@ -49,7 +49,7 @@ def by_hand(micro_batches: int, tower: str) -> nn.Module:
     with torch.no_grad():
         for parameter in parts.model.parameters():
             assert parameter.grad is not None
-            parameter -= parameter.grad
+            parameter.sub_(parameter.grad)
     return parts.model
 
 
@@ -58,7 +58,7 @@ def by_hand(micro_batches: int, tower: str) -> nn.Module:
 def test_both_passes_see_the_same_masks_and_count_batch_statistics_once(tower: str, micro_batches: int) -> None:
     found, expected = stepped(micro_batches, tower).model, by_hand(micro_batches, tower)
     for (name, a), b in zip(found.state_dict().items(), expected.state_dict().values(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6, msg=tiny.about(name))
     counted = {int(v) for k, v in found.state_dict().items() if k.endswith("num_batches_tracked")}
     assert counted == ({micro_batches} if tower == "resnet" else set())
 
@@ -126,7 +126,7 @@ def test_a_scaler_that_backs_off_is_no_divergence_until_it_has_nothing_left() ->
     parts, batch = tiny.parts_of(config), next(tiny.batches(config, 1))
     before = {k: v.clone() for k, v in parts.model.state_dict().items()}
     first = next(parts.model.parameters())
-    first.register_hook(lambda gradient: gradient * float("inf"))
+    first.register_hook(lambda gradient: gradient * float("inf"))  # type: ignore[no-untyped-call]
     scales = []
     for step in range(19):
         scales.append(parts.state.scaler.get_scale())
@@ -212,7 +212,7 @@ def test_checkpointed_towers_end_in_the_same_weights_and_statistics(image: str) 
     again = build(config, torch.device("cpu"), 2, "x")
     train_step(again, batch, AT)
     for name, value in again.model.state_dict().items():
-        torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
+        torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6, msg=tiny.about(name))
 
 
 def test_a_tower_without_checkpointing_is_refused() -> None:

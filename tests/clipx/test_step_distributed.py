@@ -59,7 +59,7 @@ def check(found: Result, expected: Result, moved_from: Result) -> None:
     """Equal up to the rounding of float32, and far from where training started."""
     assert found.keys() == expected.keys()
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=2e-6, msg=lambda m, name=name: f"{name}: {m}")
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=2e-6, msg=tiny.about(name))
         if name in moved_from and name != "temperature.nu":
             assert (value - moved_from[name]).abs().max() > 1e-4, f"{name} has hardly been trained"
 

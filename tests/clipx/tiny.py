@@ -1,6 +1,6 @@
 """Towers of a few hundred weights and generated pairs: training steps without data and without waiting."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -102,3 +102,8 @@ def train(parts: Parts, steps: int = 5) -> dict[str, Tensor]:
         train_step(parts, batch, Progress(step, steps, 0, 1))
     assert not parts.bad_steps
     return {k: v.clone() for k, v in parts.model.state_dict().items()} | parts.state.table.whole()
+
+
+def about(name: str) -> Callable[[str], str]:
+    """For torch.testing: its message with the name of the weight in front."""
+    return lambda message: f"{name}: {message}"
