@@ -57,7 +57,7 @@ class _HostClock:
 
 class _CudaClock(_HostClock):
     def now(self) -> Any:
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 

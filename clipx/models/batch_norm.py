@@ -12,8 +12,8 @@ from torch import Tensor, nn
 def synchronise(model: nn.Module, device: torch.device) -> None:
     """Replaces the batch norms inside a model; names in its state dict stay.
 
-    timm's conversion, not PyTorch's: that one loses the activation of timm's norms. PyTorch's SyncBatchNorm refuses
-    tensors on the CPU (as of 2.15) once there is a process group, so there the sums below take its place.
+    timm's conversion, not PyTorch's: that one loses the activation of timm's norms. PyTorch's SyncBatchNorm
+    refuses tensors on the CPU, and DDP the class itself there (as of 2.15), so the sums below take its place.
     """
     convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     if device.type == "cpu":
@@ -22,7 +22,7 @@ def synchronise(model: nn.Module, device: torch.device) -> None:
                 module.__class__ = ON_CPU[type(module)]
 
 
-class OnCpu(nn.SyncBatchNorm):
+class OnCpu(nn.modules.batchnorm._BatchNorm):
     """With sums over all ranks, forward and backward; in float64, as a variance of float32 sums cancels."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,8 +51,16 @@ class OnCpu(nn.SyncBatchNorm):
         self.running_var.lerp_(variance.to(self.running_var), new)
 
 
-class OnCpuAct(SyncBatchNormAct, OnCpu):
-    """The same with timm's activation after it."""
+class OnCpuAct(OnCpu):
+    """The same with what timm's norms hold as well."""
+
+    drop: nn.Module
+    act: nn.Module
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Then dropout and activation."""
+        activated: Tensor = self.act(self.drop(super().forward(x)))
+        return activated
 
 
 ON_CPU: dict[type, type] = {nn.SyncBatchNorm: OnCpu, SyncBatchNormAct: OnCpuAct}

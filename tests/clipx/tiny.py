@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import torch
+from timm.layers.norm_act import BatchNormAct2d
 from torch import Tensor, nn
 
 from clipx import distributed, temperature
@@ -28,7 +29,8 @@ class ResNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        norm = BatchNormAct2d(8, act_layer=nn.ReLU)  # timm's, which holds the activation
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), norm)
         self.block = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8))
         self.head = nn.Linear(8, E)
 
