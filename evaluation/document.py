@@ -69,6 +69,22 @@ class Figures:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A finished SVG file on white ground, with colours of its own."""
+
+    name: str  # file name without suffix, unique in the document
+    svg: bytes
+    caption: str
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Files side by side where there is room."""
+
+    pictures: list[Picture]
+
+
+@dataclass(frozen=True)
 class Item:
     """A caption or a picture of a retrieval example."""
 
@@ -109,7 +125,7 @@ class Details:
     open: bool = False
 
 
-Block = Text | Facts | Table | Figures | Gallery | Details
+Block = Text | Facts | Table | Figures | Pictures | Gallery | Details
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The report's part on the papers: verdicts on their claims, their tables, their figures."""
 
-from evaluation import paper_tables, report_geometry
+from evaluation import paper_tables, report_geometry, report_theory
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.types import Finding, Outcome, Verdict
 from evaluation.document import Block, Cell, Details, Figure, Figures, Section, Table, Text, Tone
@@ -19,7 +19,7 @@ RULE = (
     "the whole 95% interval lies above the smallest effect of interest, does not hold where it lies below, and is "
     "undecided otherwise or with fewer than three seeds."
 )
-COLUMNS = ["Claim", "Statement", "At", "Verdict", "Effect", "95% interval", "More than", "Seeds", "Published"]
+COLUMNS = ["Claim", "Verdict", "Statement", "At", "Effect", "95% interval", "More than", "Seeds", "Published"]
 
 
 def sections(evidence: Evidence, found: list[Outcome], groups: list[Group]) -> list[Section]:
@@ -29,6 +29,7 @@ def sections(evidence: Evidence, found: list[Outcome], groups: list[Group]) -> l
     drawn = report_geometry.figures(groups, evidence)
     return [
         Section("Claims of the papers", [*_claims(run), *_not_run(found, run), *_left_out(evidence)]),
+        Section("The papers' toy problems", report_theory.blocks(evidence, found)),
         Section("The papers' tables", paper_tables.blocks(evidence) if bears else []),
         Section("The papers' figures", [*([Figures(drawn)] if drawn else []), *(_undrawn(drawn) if bears else [])]),
     ]
@@ -50,7 +51,7 @@ def _claims(run: list[Outcome]) -> list[Block]:
     parts = [row for outcome in run if len(outcome.findings) > 1 for row in _parts(outcome)]
     inner: list[Block] = [Text(RULE, "muted"), Table(COLUMNS, [_row(outcome) for outcome in run])]
     if parts:
-        columns = ["Claim", "Part", *COLUMNS[3:8]]
+        columns = ["Claim", "Verdict", "Part", *COLUMNS[4:8]]
         inner.append(Details("Parts of the claims that have several", [Table(columns, parts)], open=True))
     return inner
 
@@ -60,15 +61,15 @@ def _row(outcome: Outcome) -> list[Cell]:
     numbers = _numbers(single) if single else [Cell("")] * 4
     statement = Cell(claim.statement, note=single.note if single else f"{len(outcome.findings)} parts, below")
     verdict = Cell(SIGNS[outcome.verdict], tone=TONES[outcome.verdict])
-    return [_id(claim.id), statement, Cell(outcome.recipe), verdict, *numbers, Cell(claim.published)]
+    return [_id(claim.id), verdict, statement, Cell(outcome.recipe), *numbers, Cell(claim.published)]
 
 
 def _parts(outcome: Outcome) -> list[list[Cell]]:
     return [
         [
             _id(outcome.claim.id),
-            Cell(finding.label, note=finding.note),
             Cell(SIGNS[finding.verdict], tone=TONES[finding.verdict]),
+            Cell(finding.label, note=finding.note),
             *_numbers(finding),
         ]
         for finding in outcome.findings

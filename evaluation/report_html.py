@@ -1,5 +1,6 @@
 """A report as one self-contained HTML page: no network, no fonts, all user text escaped."""
 
+import base64
 from html import escape
 from typing import assert_never
 
@@ -13,6 +14,8 @@ from evaluation.document import (
     Figures,
     Gallery,
     Item,
+    Picture,
+    Pictures,
     Query,
     Section,
     Span,
@@ -21,6 +24,8 @@ from evaluation.document import (
     one_line,
 )
 from evaluation.report_style import SCRIPT, STYLE
+
+MOST_ON_A_LINE = 36  # characters of a text in a table
 
 
 def page(document: Document) -> str:
@@ -70,6 +75,8 @@ def _block(block: Block) -> str:
             return _table(block)
         case Figures(figures):
             return f'<div class="figures">{"".join(map(_figure, figures))}</div>'
+        case Pictures(pictures):
+            return f'<div class="figures">{"".join(map(_finished, pictures))}</div>'
         case Gallery(title, queries):
             inner = "".join(map(_query, queries))
             return f'<h3>{_text(title)}</h3><div class="gallery">{inner}</div>'
@@ -81,28 +88,29 @@ def _block(block: Block) -> str:
 
 
 def _table(table: Table) -> str:
-    numeric = [
-        any(row[at].sort is not None for row in table.rows) for at in range(len(table.columns))
-    ]  # a missing number is right-aligned as well
+    kinds = [_kind(name, [row[at] for row in table.rows]) for at, name in enumerate(table.columns)]
     head = "".join(
-        f'<th{_right(right)} scope="col"><button type="button">{_text(name)}</button></th>'
-        for name, right in zip(table.columns, numeric, strict=True)
+        f'<th{_class(kind)} scope="col"><button type="button">{_text(name)}</button></th>'
+        for name, kind in zip(table.columns, kinds, strict=True)
     )
-    lines = []
-    for row in table.rows:
-        cells = zip(row, numeric, table.columns, strict=True)
-        lines.append("<tr>" + "".join(_cell(cell, right, name) for cell, right, name in cells) + "</tr>")
+    lines = ["<tr>" + "".join(map(_cell, row, kinds)) + "</tr>" for row in table.rows]
     body = "\n".join(lines)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
 
 
-def _right(right: bool) -> str:
-    return ' class="n"' if right else ""
+def _kind(name: str, cells: list[Cell]) -> str:
+    """Numbers stand on the right, also where one is missing; long texts break into lines."""
+    if any(cell.sort is not None for cell in cells):
+        return "n value" if name == "Value" else "n"
+    return "long" if any(max(len(cell.text), len(cell.note)) > MOST_ON_A_LINE for cell in cells) else ""
 
 
-def _cell(cell: Cell, right: bool, column: str) -> str:
+def _class(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""
+
+
+def _cell(cell: Cell, kind: str) -> str:
     sort = "" if cell.sort is None else f' data-sort="{cell.sort!r}"'
-    kind = ' class="n value"' if right and column == "Value" else _right(right)
     text = _text(cell.text)
     if cell.tone in ("good", "bad") or (cell.tone and cell.text.startswith("●")):
         text = f'<span class="pill {cell.tone}">{text}</span>'
@@ -110,7 +118,7 @@ def _cell(cell: Cell, right: bool, column: str) -> str:
         text = f'<span class="{cell.tone}">{text}</span>'
     if cell.note:
         text += f'<br><span class="note">{_text(cell.note)}</span>'
-    return f"<td{kind}{sort}>{text}{_span(cell.span) if cell.span else ''}</td>"
+    return f"<td{_class(kind)}{sort}>{text}{_span(cell.span) if cell.span else ''}</td>"
 
 
 def _span(span: Span) -> str:
@@ -137,6 +145,12 @@ def _figure(figure: Figure) -> str:
         f'<svg viewBox="0 0 {width:g} {height:g}" style="{least}max-width:{1.5 * width:.0f}px" role="img" '
         f'aria-label="{_text(figure.caption)}">{figure.body}</svg></figure>'
     )
+
+
+def _finished(picture: Picture) -> str:
+    data, caption = base64.b64encode(picture.svg).decode(), _text(picture.caption)
+    image = f'<img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+    return f'<figure class="paper"><figcaption>{caption}</figcaption>{image}</figure>'
 
 
 def _query(query: Query) -> str:

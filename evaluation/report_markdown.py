@@ -16,6 +16,8 @@ from evaluation.document import (
     Figures,
     Gallery,
     Item,
+    Picture,
+    Pictures,
     Query,
     Table,
     Text,
@@ -56,6 +58,8 @@ def _block(block: Block, folder: str, files: dict[str, bytes]) -> list[str]:
             return [_rows([_text(name) for name in columns], [[_cell(cell) for cell in row] for row in rows])]
         case Figures(figures):
             return [_figure(figure, folder, files) for figure in figures]
+        case Pictures(pictures):
+            return [_finished(picture, folder, files) for picture in pictures]
         case Gallery():
             return _gallery(block, folder, files)
         case Details(summary, blocks):
@@ -81,6 +85,11 @@ def _figure(figure: Figure, folder: str, files: dict[str, bytes]) -> str:
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{SVG_STYLE}{figure.body}</svg>\n'
     files[f"{figure.name}.svg"] = svg.encode()
     return f"![{_text(figure.caption)}]({folder}/{figure.name}.svg)\n\n{_text(figure.caption)}"
+
+
+def _finished(picture: Picture, folder: str, files: dict[str, bytes]) -> str:
+    files[f"{picture.name}.svg"] = picture.svg
+    return f"![{_text(picture.caption)}]({folder}/{picture.name}.svg)\n\n{_text(picture.caption)}"
 
 
 def _gallery(gallery: Gallery, folder: str, files: dict[str, bytes]) -> list[str]:

@@ -4,7 +4,7 @@ import math
 from statistics import median
 from typing import Any
 
-from evaluation import plots, report_artifacts, report_claims
+from evaluation import plots, report_artifacts, report_claims, report_results
 from evaluation.claims.evidence import Evidence, outcomes
 from evaluation.claims.table import CLAIMS
 from evaluation.document import (
@@ -15,10 +15,8 @@ from evaluation.document import (
     Facts,
     Figures,
     Section,
-    Span,
     Table,
     Text,
-    Tone,
 )
 from evaluation.report_popularity import popularities
 from evaluation.report_weights import weights
@@ -26,22 +24,8 @@ from evaluation.run_facts import MISSING, duration, facts, flat, number, trainin
 from evaluation.runs import Run
 from evaluation.summary import Group, Measure, group, measures
 
-HEADLINE = {  # task -> its main metrics and their names; of another task, the first metric it wrote
-    "zeroshot": {"top1": "zero-shot accuracy"},
-    "linear_probe": {"top1": "linear probe accuracy"},
-    "retrieval": {
-        "image_to_text_recall@1": "image → text R@1",
-        "text_to_image_recall@1": "text → image R@1",
-    },
-    "pairs": {"pair_accuracy": "pair accuracy"},
-    "geometry": {"gap": "modality gap", "uniformity": "uniformity", "margin_mean": "mean margin"},
-    "popularity": {"zeta_text_spearman": "rank correlation of ζ (texts) with popularity"},
-}
-SIGNS = {
-    "above chance": "▲ above chance",
-    "not different": "● not different",
-    "below chance": "▼ below chance",
-}
+FEW = 3  # methods that a title can name
+MOST_ROWS = 12  # of a table that is not folded
 FOOT = (
     "Numbers are fractions. ▲ and ▼: the whole 95% interval lies above or below chance; with several seeds, both "
     "Student's t over the seeds and the mean of their own bootstrap intervals. Click a column's head to sort."
@@ -52,12 +36,14 @@ def build(runs: list[Run], evidence: Evidence) -> Document:
     """The report on `runs` (at least one), and on what they say about the papers."""
     groups = group(runs)
     found = measures(groups)
-    main = headline(found)
+    main = report_results.headline(found)
     judged = outcomes(CLAIMS, evidence)
+    results = Section("Results", report_results.blocks(main, groups) if main else [_how_to_evaluate(groups)])
+    claims, *papers = report_claims.sections(evidence, judged, groups)
+    what = Section("What was run", _what_was_run(groups))
+    of_papers = len(groups) > FEW and any(outcome.verdict != "not run" for outcome in judged)
     sections = [
-        Section("Results", [_results(main, groups)] if main else [_how_to_evaluate(groups)]),
-        *report_claims.sections(evidence, judged, groups),
-        Section("What was run", _what_was_run(groups)),
+        *((claims, what, results, *papers) if of_papers else (results, claims, *papers, what)),
         Section("Training", _training(groups)),
         Section("Behind the numbers", _drawn(groups, found)),
         Section("Learned popularity", popularities(groups)),
@@ -66,81 +52,32 @@ def build(runs: list[Run], evidence: Evidence) -> Document:
         Section("All results", [Details("Every metric of every seed", [_all_rows(runs)])] if main else []),
         Section("Provenance", _provenance(runs, groups)),
     ]
-    title = ", ".join(one.label for one in groups) if len(groups) <= 3 else f"{len(groups)} runs"
-    lead = _lead(main, runs) + report_claims.lead(judged)
-    return Document(title, lead, [section for section in sections if section.blocks], FOOT)
+    lead = _lead(main, runs, len(groups)) + report_claims.lead(judged)
+    return Document(_title(groups), lead, [section for section in sections if section.blocks], FOOT)
 
 
-def headline(found: list[Measure]) -> list[Measure]:
-    """The main metrics of each task and data set."""
-    main: dict[tuple[str, str, str], set[str]] = {}
-    for measure in found:
-        chosen = main.setdefault((measure.task, measure.dataset, measure.split), set())
-        is_main = measure.metric in HEADLINE[measure.task] if measure.task in HEADLINE else not chosen
-        if is_main:
-            chosen.add(measure.metric)
-    return [one for one in found if one.metric in main[one.task, one.dataset, one.split]]
-
-
-def _lead(main: list[Measure], runs: list[Run]) -> str:
+def _lead(main: list[Measure], runs: list[Run], methods: int) -> str:
     seeds = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+    if methods > 1:
+        seeds += f" of {methods} methods"
     if not main:
         return f"{seeds}, not evaluated yet."
     main = [measure for measure in main if measure.chance is not None]
-    better = sum(_tone(measure) == "good" for measure in main)
-    worse = sum(_tone(measure) == "bad" for measure in main)
+    better = sum(report_results.tone(measure) == "good" for measure in main)
+    worse = sum(report_results.tone(measure) == "bad" for measure in main)
     sentence = f"{seeds}; {better} of {len(main)} headline measures are better than chance beyond the 95% interval"
     return sentence + (f", {worse} worse." if worse else ".")
 
 
+def _title(groups: list[Group]) -> str:
+    if len(groups) <= FEW:
+        return ", ".join(one.label for one in groups)
+    recipes = list(dict.fromkeys(str(one.runs[0].config.get("recipe") or one.label) for one in groups))
+    return ", ".join(recipes) if len(recipes) <= FEW else f"{len(groups)} methods of {len(recipes)} recipes"
+
+
 def _how_to_evaluate(groups: list[Group]) -> Text:
     return Text(f"No results yet. To get them: clipx eval checkpoint={groups[0].runs[0].path}")
-
-
-def _results(main: list[Measure], groups: list[Group]) -> Table:
-    several = len(groups) > 1
-    columns = ["Measure", *(["Run"] if several else []), "Value", "Against chance", "95% interval", "Chance"]
-    rows = [
-        [
-            Cell(HEADLINE.get(one.task, {}).get(one.metric, f"{one.task} {one.metric}"), note=_data(one)),
-            *([Cell(one.group.label)] if several else []),
-            _number(one.value),
-            Cell(SIGNS.get(one.standing, MISSING), tone=_tone(one)),
-            _interval(one),
-            _number(one.chance),
-            Cell(f"{one.n:,}", one.n),
-            Cell(one.source, tone="muted"),
-        ]
-        for one in main
-    ]
-    return Table([*columns, "Examples", "Interval from"], rows)
-
-
-def _data(measure: Measure) -> str:
-    """The data set, and its split where that is not the usual one or part of the name."""
-    usual = measure.split in ("", "test") or measure.dataset.endswith(measure.split)
-    return measure.dataset if usual else f"{measure.dataset} ({measure.split})"
-
-
-def _interval(measure: Measure) -> Cell:
-    low, high, chance = measure.low, measure.high, measure.chance
-    is_fraction = 0 <= measure.value <= 1 and (chance is None or 0 <= chance <= 1)
-    span = Span(low, measure.value, high, chance) if is_fraction else None
-    return Cell(f"{_digits(low)} – {_digits(high)}", low, span=span)
-
-
-def _tone(measure: Measure) -> Tone:
-    if measure.standing not in ("above chance", "below chance"):
-        return "muted"
-    return "good" if (measure.standing == "above chance") == measure.higher_is_better else "bad"
-
-
-def _number(value: float | None) -> Cell:
-    return Cell(MISSING) if value is None or math.isnan(value) else Cell(_digits(value), value)
-
-
-def _digits(value: float) -> str:
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:,.1f}"
 
 
 def _what_was_run(groups: list[Group]) -> list[Block]:
@@ -180,7 +117,8 @@ def _training(groups: list[Group]) -> list[Block]:
         for one, run in logged
     ]
     columns = ["Run", "Seed", "Last loss", "Last τ", "Gradient norm", "Images/s (median)", "Time"]
-    return [Figures(drawn), Table(columns, rows)]
+    table = Table(columns, rows)
+    return [Figures(drawn), table if len(rows) <= MOST_ROWS else Details(f"Each of the {len(rows)} runs", [table])]
 
 
 def _drawn(groups: list[Group], found: list[Measure]) -> list[Block]:
@@ -222,7 +160,7 @@ def _all_rows(runs: list[Run]) -> Table:
             *(Cell(text) for text in (run.name,)),
             Cell(str(row.seed), row.seed),
             *(Cell(text) for text in (row.task, row.dataset, row.split, row.metric)),
-            *(_number(value) for value in (row.value, row.low, row.high, row.chance)),
+            *(report_results.number(value) for value in (row.value, row.low, row.high, row.chance)),
             Cell(f"{row.n:,}", row.n),
             Cell(row.model),
         ]

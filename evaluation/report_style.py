@@ -3,10 +3,10 @@
 STYLE = """
 :root { color-scheme: light dark; --page: #fbfbf9; --card: #fff; --ink: #1d2127; --soft: #626a75;
   --line: #e2e3df; --accent: #2f74b5; --good: #1b7a4f; --good-bg: #e3f3ea; --bad: #b3303f; --bad-bg: #fae7e8;
-  --muted-bg: #eeefec; }
+  --muted-bg: #eeefec; --edge: #0004; }
 @media (prefers-color-scheme: dark) { :root { --page: #14171b; --card: #1b1f25; --ink: #e4e6e9;
   --soft: #9aa3af; --line: #2f353d; --accent: #6aabea; --good: #6fcf9f; --good-bg: #17352a; --bad: #f08c95;
-  --bad-bg: #41212a; --muted-bg: #282d34; } }
+  --bad-bg: #41212a; --muted-bg: #282d34; --edge: #000c; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.55 system-ui, -apple-system,
   "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
@@ -21,12 +21,19 @@ h2 { font: 600 22px/1.3 ui-serif, Georgia, "Times New Roman", serif; margin: 40p
 h3 { font-size: 15px; font-weight: 600; margin: 20px 0 10px; }
 p { margin: 0 0 12px; max-width: 75ch; overflow-wrap: anywhere; }
 .muted { color: var(--soft); }
-.scroll { overflow-x: auto; background: var(--card); border: 1px solid var(--line); border-radius: 8px;
-  margin: 0 0 16px; }
+.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 8px; margin: 0 0 16px;
+  background: linear-gradient(90deg, var(--card) 30%, transparent) local,
+    linear-gradient(270deg, var(--card) 30%, transparent) right / 100% 100% no-repeat local,
+    radial-gradient(farthest-side at 0 50%, var(--edge), transparent) 0 / 12px 100% no-repeat,
+    radial-gradient(farthest-side at 100% 50%, var(--edge), transparent) right / 12px 100% no-repeat,
+    var(--card); } /* a shade at the edge behind which there is more */
 table { border-collapse: collapse; width: 100%; font-size: 14.5px; font-variant-numeric: tabular-nums; }
-th, td { padding: 8px 14px; text-align: left; white-space: nowrap; border-top: 1px solid var(--line); }
+th, td { padding: 8px 14px; text-align: left; white-space: nowrap; border-top: 1px solid var(--line);
+  vertical-align: top; }
+td.long { white-space: normal; min-width: 24ch; max-width: 52ch; overflow-wrap: anywhere; }
 thead th { border-top: 0; padding: 0; font-size: 13px; font-weight: 600; color: var(--soft); }
 thead th button { all: unset; box-sizing: border-box; cursor: pointer; width: 100%; padding: 9px 14px; }
+th.n button { white-space: normal; min-width: 11ch; }
 thead th button:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 thead th button::after { content: " \\2195"; opacity: .3; }
 th[aria-sort=ascending] button::after { content: " \\2191"; opacity: 1; }
@@ -50,6 +57,9 @@ dd { margin: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; fon
 figure { margin: 0; padding: 14px; background: var(--card); border: 1px solid var(--line); border-radius: 8px;
   min-width: 0; overflow-x: auto; }
 figure > svg { display: block; width: 100%; height: auto; margin: auto; stroke-linejoin: round; }
+figure.paper { background: #fff; border-color: #ddd; }
+figure.paper img { display: block; max-width: 100%; min-width: min(100%, 560px); margin: auto; }
+figure.paper figcaption { color: #555; }
 figcaption { font-size: 14px; color: var(--soft); margin-bottom: 8px; overflow-wrap: anywhere; }
 details { margin-bottom: 16px; }
 summary { cursor: pointer; font-weight: 600; font-size: 15px; padding: 4px 0 10px; overflow-wrap: anywhere; }

@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ class Evidence:
     stated: dict[str, list[Finding]]  # claim -> what a program found
     left_out: list[str]  # runs that could not be told apart, in words
     missing_objects: list[int] | None = None  # pairs by missing kinds of object (paper 1, figure 4)
+    drawn: list[Path] = field(default_factory=list)  # what programs drew beside a claims.json: SVG files
 
 
 def gather(runs: list[Run], paths: list[Path]) -> Evidence:
@@ -52,7 +53,8 @@ def gather(runs: list[Run], paths: list[Path]) -> Evidence:
                 left_out.append(
                     f"left out, recipe={recipe} with other settings: {_some([str(run.path) for run in same])}"
                 )
-    return Evidence(found, _stated(paths), left_out, _missing_objects(paths))
+    drawn = [svg for file in _files(paths, STATED) for svg in sorted(file.parent.glob("*.svg"))]
+    return Evidence(found, _stated(paths), left_out, _missing_objects(paths), drawn)
 
 
 def _recipe(run: Run) -> str:

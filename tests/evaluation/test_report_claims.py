@@ -1,7 +1,10 @@
 """The report on the papers: verdicts, tables with both numbers, figures; and little of it where nothing was run."""
 
+import base64
+import json
 import math
 import random
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -117,9 +120,9 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Report:
 def test_verdicts_are_on_the_page_and_in_its_first_sentence(papers: Report) -> None:
     text = papers.html.read_text()
     page = Page(text)
-    assert page.row("4.3")[3] == "▲ holds"
-    assert page.row("1.2")[3] == "▲ holds"
-    assert page.row("1.12")[3] == "▲ holds"
+    assert page.row("4.3")[1] == "▲ holds"
+    assert page.row("1.2")[1] == "▲ holds"
+    assert page.row("1.12")[1] == "▲ holds"
     assert "Of the papers' claims" in text.replace("&#x27;", "'").split("</header>")[0]
     assert page.row("5.1")[2].startswith("run: clipx train recipe=wpse_mini")
 
@@ -167,3 +170,27 @@ def test_gathering_directories_finds_what_was_written(papers: Report) -> None:
     found = gather(find([root]), [root])
     assert found.missing_objects == [30, 50, 20]
     assert set(found.runs) == {"gap_mini", "margin_mini", "gap_dynamics_mini", "gap_init_mini"}
+
+
+def test_drawings_of_toy_problems_are_in_the_page_beside_their_verdicts(tmp_path: Path) -> None:
+    for one in mini_runs()[:8]:
+        synthetic.write(tmp_path / "runs", one)
+    folder = tmp_path / "runs" / "theory" / "gap_flow"
+    folder.mkdir(parents=True)
+    (folder / "closure.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    stated = {"claim": "4.8", "statement": "Lemma", "measured": 1.0, "expected": "1", "verdict": "holds"}
+    (folder / "claims.json").write_text(f"[{json.dumps(stated)}]")
+    report = write([tmp_path / "runs"], tmp_path / "out")
+    page = report.html.read_text()
+    assert "<summary>gap_flow: 4.8 holds</summary>" in page
+    assert f'src="data:image/svg+xml;base64,{base64.b64encode((folder / "closure.svg").read_bytes()).decode()}"' in page
+    assert (tmp_path / "out" / "report_files" / "theory-gap_flow-closure.svg").read_text().startswith("<svg")
+    assert "report_files/theory-gap_flow-closure.svg" in report.markdown.read_text()
+
+
+def test_many_methods_of_papers_begin_with_the_claims_and_have_a_row_each(papers: Report) -> None:
+    text = papers.html.read_text()
+    heads = re.findall(r"<h2>(.*?)</h2>", text)
+    assert heads[:3] == ["Claims of the papers", "What was run", "Results"]
+    row = Page(text).row("gap_mini-flt_1e-2")
+    assert len(row) > 3 and row[1].startswith("0.8")
