@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help install check test test-fast test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data clean
+.PHONY: help install check test test-fast test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-wpse bench-train bench-leak
 .PHONY: reproduce-mini reproduce-all
@@ -117,6 +117,9 @@ bench-wpse: $(READY) ## a training step of point sets beside CLIP's on the same 
 
 bench-eval: $(READY) ## evaluation beside scikit-learn and clip-benchmark: time and memory; on an idle machine
 	$(BIN)/python -m tests.bench.evaluation
+
+chaos: $(READY) ## 20 random kills of a run on two processes, whose weights must not differ by a bit; SEED=N repeats
+	$(BIN)/python -m tests.chaos $(or $(KILLS),20) $(SEED)
 
 clean: ## removes caches of tools; runs and data stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -24,7 +24,7 @@ from cli import arms
 from cli.keys import check_key, is_free, suggest_key
 from clipx import limits
 from clipx.config import EvalConfig, RunConfig
-from clipx.errors import UserError
+from clipx.errors import Fault, UserError
 from clipx.presets import DATA, OBJECTIVES
 from clipx.tables import lookup
 
@@ -56,22 +56,23 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     if not any(a.startswith(("--hydra-help", "--info")) for a in arguments):
         _check_overrides([a for a in arguments if "=" in a and not a.startswith("-")])
 
-    failures: list[str] = []
+    failures: list[UserError | Fault] = []
 
     def job(config: DictConfig) -> None:
         # Hydra would print its own lines around an exception, and a sweep goes on after a failed job
         try:
             task(_to_run_config(config, HydraConfig.get().overrides.task, from_arm))
-        except UserError as error:
+        except (UserError, Fault) as error:
             if os.getpid() != here:
                 raise  # a launcher's job elsewhere: its failure comes back as what it raised
-            failures.append(str(error))
+            failures.append(error)
 
     here = os.getpid()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions reach us instead of being printed
     _translated(lambda: hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(job)())
     if failures:
-        raise UserError("; ".join(failures))
+        kind = Fault if any(type(failure) is Fault for failure in failures) else UserError
+        raise kind("; ".join(map(str, failures)))
 
 
 def complete(arguments: list[str]) -> None:

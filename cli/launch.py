@@ -10,7 +10,7 @@ from types import FrameType
 from clipx import runs
 from clipx.config import LaunchConfig, RunConfig
 from clipx.data.sources import open_source
-from clipx.errors import REQUEUE, UserError
+from clipx.errors import REQUEUE, Fault, UserError
 from clipx.stopping import SIGNALS
 from clipx.train import fit
 
@@ -45,7 +45,8 @@ def run_workers(processes: int, module: str, arguments: list[str], name: str, la
     Ends the program with exit code 75 where the workers did.
 
     Raises:
-        UserError: a worker failed; `name` says in what.
+        UserError: launch.rendezvous is unusable, or a worker ended with 2; `name` says in what.
+        Fault: a worker failed.
     """
     options = [f"--nproc-per-node={processes}", f"--max-restarts={launch.max_restarts}", *_meeting(launch, name)]
     process = subprocess.Popen([sys.executable, "-m", "cli.workers", *options, "-m", module, *arguments])
@@ -65,7 +66,8 @@ def run_workers(processes: int, module: str, arguments: list[str], name: str, la
     if code == REQUEUE or (code and stopped):
         sys.exit(REQUEUE)
     if code:
-        raise UserError(f"{name}: a worker failed; its message stands above")
+        kind = UserError if code == 2 else Fault
+        raise kind(f"{name}: a worker failed; its message stands above")
 
 
 def _meeting(launch: LaunchConfig, name: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Checkpoints go to the second place by a thread, while training goes on."""
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
@@ -42,7 +43,7 @@ class Copies:
             self.busy = None
 
     def _copy(self, checkpoint: Path) -> None:
-        pause, last = 1.0, 0
+        pause, last = min(1.0, LONGEST_PAUSE), 0
         while checkpoint.exists():  # else it was removed while it waited
             try:
                 self.place.put(checkpoint)
@@ -55,5 +56,8 @@ class Copies:
                 self.say(f"{checkpoint.name} was not copied to {self.place.root}: {line_of(error)}; {then}")
             if given_up:
                 return
-            self.ending.wait(pause)
+            if self.ending.is_set():
+                time.sleep(pause)
+            elif self.ending.wait(pause):
+                pause = min(1.0, LONGEST_PAUSE)
             pause = min(2 * pause, LONGEST_PAUSE)

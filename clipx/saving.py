@@ -32,6 +32,7 @@ class Saver:
     ) -> None:
         if self.copies:
             self.copies.finish()
+            self._prune()  # what was kept while it was being copied
 
     def due(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Whether this step is to be saved; the same on all ranks, though only rank 0 has `metrics`."""

@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from cli.compose import compose_run
 from cli.main import main
+from clipx.errors import UserError
 from tests.clipx.folder import write_shards
 
 
@@ -86,6 +89,20 @@ def test_mistakes_end_in_one_line_and_exit_code_2(
 
 
 @pytest.mark.slow
+def test_automatic_names_leave_out_what_changes_no_result() -> None:
+    free = ["train.processes=2", "launch.nodes=3", "train.copy_to=file:///x", "data.workers=1"]
+    assert compose_run(["recipe=demo", *free]).name == "demo"
+    assert compose_run(["recipe=demo", "train.epochs=3", "data=flickr8k", "objective.positive.weight=0.1"]).name == (
+        "demo-train.epochs_3-flickr8k-objective.positive.weight_0.1"
+    )
+
+
+@pytest.mark.skipif(find_spec("submitit") is not None, reason="the extra is installed")
+def test_a_launcher_that_is_not_installed_is_named_with_what_installs_it() -> None:
+    with pytest.raises(UserError, match=r"needs the extra `slurm`: pip install 'clipx\[slurm\]'"):
+        compose_run(["recipe=demo", "hydra/launcher=submitit_slurm"])
+
+
 def test_the_installed_command_prints_no_traceback(tmp_path: Path) -> None:
     done = clipx("train", "recipe=demo", "data=flickr8k", cwd=tmp_path)
     assert done.returncode == 2

@@ -11,7 +11,7 @@ import pytest
 
 from cli.launch import run_workers
 from clipx.config import LaunchConfig
-from clipx.errors import REQUEUE, UserError
+from clipx.errors import REQUEUE, Fault, UserError
 
 # a worker without torch: notes its start, then ends by its argument; `wait` ends with 75 when it is told to
 WORKER = """
@@ -50,7 +50,7 @@ def starts(folder: Path) -> list[str]:
     [
         (2, UserError, False, ["0.2.0", "1.2.0"]),  # the user's mistake: not again
         (REQUEUE, SystemExit, False, ["0.2.0", "1.2.0"]),
-        (1, UserError, True, ["0.2.0", "0.2.1", "1.2.0", "1.2.1"]),
+        (1, Fault, True, ["0.2.0", "0.2.1", "1.2.0", "1.2.1"]),
     ],
 )
 def test_only_a_fault_is_tried_again_and_only_it_keeps_the_launchers_report(
