@@ -178,7 +178,7 @@ def generated(parts: Parts) -> Batch:
     shape = (size, 3, inputs.image_size, inputs.image_size)
     return Batch(
         sample_id=torch.arange(size, device=parts.device),
-        image=torch.randn(shape, device=parts.device).to(memory_format=torch.channels_last),
+        image=torch.randn(shape, device=parts.device),
         text=torch.randint(1, 1000, (size, inputs.context_length), device=parts.device),
         label=torch.zeros(size, dtype=torch.int64, device=parts.device),
     )
