@@ -5,11 +5,14 @@ import math
 from scipy import stats
 
 
-def t_interval(values: list[float]) -> tuple[float, float, float]:
-    """Mean and 95% interval of the mean of at least two independent values (Student's t, n - 1 degrees)."""
+def t_interval(values: list[float], least_deviation: float = 0.0) -> tuple[float, float, float]:
+    """Mean and 95% interval of the mean of at least two independent values (Student's t, n - 1 degrees).
+
+    Their standard deviation is taken as `least_deviation` where it is smaller.
+    """
     n, centre = len(values), mean(values)
     variance = math.fsum((value - centre) ** 2 for value in values) / (n - 1)
-    half = t_quantile(n - 1) * math.sqrt(variance / n)
+    half = t_quantile(n - 1) * math.sqrt(max(variance, least_deviation**2) / n)
     return centre, centre - half, centre + half
 
 

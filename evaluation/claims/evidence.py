@@ -165,7 +165,8 @@ def _assess_part(part: Part, recipe: str, arms: dict[str, Seeds]) -> Finding:
         return judge(
             part, [], f"no seed has the numbers of all arms; clipx eval checkpoint={_lacking(part, arms).path}"
         )
-    return judge(part, known, "" if len(there) == len(part.arms) else f"{len(there)} of {len(part.arms)} arms")
+    note = "" if len(there) == len(part.arms) else f"{len(there)} of {len(part.arms)} arms"
+    return judge(part, known, note, len(there))
 
 
 def _lacking(part: Part, arms: dict[str, Seeds]) -> Run:

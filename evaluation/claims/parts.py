@@ -50,7 +50,7 @@ def no_slower(arm: str, than: str, step_time: Measure, most: float) -> Part:
 def rises(arms: tuple[str, ...], x: Measure, y: Measure, least: float, label: str, sign: int = 1) -> Part:
     """Rank correlation of y with x over arms (at least four of them), or of y with -x."""
     label = f"rank correlation of {label}"
-    return Part(label, arms, (x, y), lambda v: sign * _correlation(v, 0, 1), least, fewest=4)
+    return Part(label, arms, (x, y), lambda v: sign * _correlation(v, 0, 1), least, interval="rank", fewest=4)
 
 
 def unrelated(arms: tuple[str, ...], x: Measure, y: Measure, most: float, label: str) -> Part:

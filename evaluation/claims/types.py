@@ -30,7 +30,7 @@ class Part:
     measures: tuple[Measure, ...]
     effect: Callable[[Values], float]  # of one seed
     least: float  # smallest effect of interest: see evaluation.claims.verdict
-    interval: Literal["t", "share"] = "t"  # of a mean over seeds, or of a share of them
+    interval: Literal["t", "share", "rank"] = "t"  # of a mean over seeds, a share of them, a mean rank correlation
     fewest: int = 0  # arms that must be there, of a part that takes those there are; 0: all
     only: str = ""  # the one recipe that it is for, where recipes have different arms
 

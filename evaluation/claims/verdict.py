@@ -9,6 +9,9 @@ smallest effect of interest s, written down with the claim before any run:
     undecided       it contains s, or there are fewer than three seeds
     not run         there is nothing to measure
 
+Rank correlations of a few arms take few values, so that three seeds can agree by chance; without a bound on their
+spread, a true 0.8 passed for more in up to 9% of simulated experiments, with `least_deviation` in less than 2%.
+
 So for an effect of at most s the verdict `holds` comes up in at most 2.5% of experiments, and for one of at
 least s `does not hold` does. s = 0 asks for any gain at all; a negative s asks that no more than that is lost.
 A claim of several parts holds if all hold, does not hold if one does not, and is undecided otherwise.
@@ -23,8 +26,8 @@ from evaluation.student import mean, t_interval
 FEWEST_SEEDS = 3
 
 
-def judge(part: Part, values: list[float], note: str = "") -> Finding:
-    """The finding on the effects of the seeds."""
+def judge(part: Part, values: list[float], note: str = "", arms: int = 2) -> Finding:
+    """The finding on the effects of the seeds; `arms` are behind each of them."""
     if not values:
         return Finding(part.label, "not run", least=part.least, note=note)
     if len(values) < FEWEST_SEEDS:
@@ -35,9 +38,14 @@ def judge(part: Part, values: list[float], note: str = "") -> Finding:
         hits = sum(value > 0 for value in values)
         effect, (low, high) = hits / len(values), binomial_interval(hits, len(values))
     else:
-        effect, low, high = t_interval(values)
+        effect, low, high = t_interval(values, least_deviation(part, arms) if part.interval == "rank" else 0.0)
     verdict: Verdict = "holds" if low > part.least else "does not hold" if high < part.least else "undecided"
     return Finding(part.label, verdict, len(values), effect, low, high, part.least, note)
+
+
+def least_deviation(part: Part, arms: int) -> float:
+    """Of a rank correlation over arms: its smallest step, or 0.4 of its standard error where it is `part.least`."""
+    return max(12 / (arms * (arms**2 - 1)), 0.4 * (1 - part.least**2) / math.sqrt(arms - 1))
 
 
 def overall(verdicts: list[Verdict]) -> Verdict:

@@ -192,5 +192,5 @@ def test_many_methods_of_papers_begin_with_the_claims_and_have_a_row_each(papers
     text = papers.html.read_text()
     heads = re.findall(r"<h2>(.*?)</h2>", text)
     assert heads[:3] == ["Claims of the papers", "What was run", "Results"]
-    row = Page(text).row("gap_mini-flt_1e-2")
-    assert len(row) > 3 and row[1].startswith("0.8")
+    of_arm = [row for row in Page(text).rows if row and row[0] == "gap_mini-flt_1e-2" and len(row) > 3]
+    assert any(re.match(r"0\.(79|80|81)\d0?", row[1]) for row in of_arm)  # the gap, its mean over seeds first

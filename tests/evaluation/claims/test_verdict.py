@@ -4,6 +4,7 @@ import math
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from evaluation.claims.evidence import assess
@@ -80,6 +81,31 @@ def test_whole_claims_keep_the_error_rate_and_gain_power_from_pairing() -> None:
 )
 def test_the_rule(values: list[float], least: float, expected: Verdict) -> None:
     assert judge(part(least), values).verdict == expected
+
+
+def rank_correlations(slope: float, arms: int, draw: np.random.Generator) -> list[list[float]]:
+    """Of arms whose numbers rise by `slope` beside noise of 1: three seeds an experiment."""
+    order = draw.normal(np.arange(arms) * slope, 1.0, (1000, 3, arms)).argsort(axis=-1).argsort(axis=-1)
+    centred = np.arange(arms) - (arms - 1) / 2
+    found: list[list[float]] = ((order * centred).sum(axis=-1) / (centred**2).sum()).tolist()
+    return found
+
+
+@pytest.mark.parametrize("arms", [4, 6, 7, 8])
+@pytest.mark.parametrize("least", [0.0, 0.8])
+def test_rank_correlations_that_take_few_values_keep_the_error_rate(arms: int, least: float) -> None:
+    slope, step = 0.0, 1.0
+    for _ in range(8 if least else 0):  # where the mean correlation is the smallest effect of interest, or less
+        slope += step
+        if np.mean(rank_correlations(slope, arms, np.random.default_rng(1))) > least:
+            slope -= step
+        step /= 2
+    ranked = Part("r", ("a",) * arms, (), lambda v: v[0][0], least, interval="rank")
+    experiments = rank_correlations(slope, arms, np.random.default_rng(0))
+    verdicts = Counter(judge(ranked, values, arms=arms).verdict for values in experiments)
+    assert verdicts["holds"] <= 0.05 * len(experiments)
+    perfect = judge(ranked, [1.0, 1.0, 1.0], arms=arms).verdict
+    assert perfect == ("undecided" if arms == 4 and least else "holds")
 
 
 def test_few_seeds_say_how_many_are_needed() -> None:
