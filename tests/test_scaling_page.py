@@ -12,7 +12,7 @@ from cli.compose import compose_run
 PAGE = Path(__file__).parent.parent / "docs" / "scaling.md"
 TEXT = PAGE.read_text()
 INPUTS = {name: float(value) for name, value in re.findall(r"^\| (\w+) \| ([\d.e]+) \|", TEXT, re.MULTILINE)}
-ROWS = re.findall(r"^\| (1|8|64) \|(.*)\|$", TEXT, re.MULTILINE)
+ROWS = re.findall(r"^\| (1|8|64) \|( [\d.,]+ \|.*)\|$", TEXT, re.MULTILINE)
 
 
 def costs(i: dict[str, float], N: int) -> dict[str, float]:
