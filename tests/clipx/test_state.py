@@ -96,9 +96,10 @@ def test_after_a_fallback_the_damaged_later_ones_are_replaced_and_never_outlive_
 
 def test_a_full_disk_ends_the_run_in_one_line_and_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
     saved = state()
-    saved.model.extra = nn.Linear(300, 300)
-    saved.optimizer.add_param_group({"params": list(saved.model.extra.parameters())})
-    saved.model.extra(torch.randn(1, 300)).sum().backward()
+    large = nn.Linear(300, 300)
+    saved.model.add_module("large", large)
+    saved.optimizer.add_param_group({"params": list(large.parameters())})
+    large(torch.randn(1, 300)).sum().backward()
     saved.optimizer.step()
     saved.step = 5
     good = saved.save(tmp_path, keep=1)
