@@ -89,8 +89,9 @@ def checkpoint_bytes(config: RunConfig) -> int:
     """Weights, and AdamW's two moments of those that are trained, in float32; per-sample columns come on top."""
     with torch.device("meta"):
         model = clip.build(config, pretrained=False)
-    weights = sum(tensor.numel() for tensor in model.state_dict().values())
-    return 4 * (weights + 2 * sum(p.numel() for p in model.parameters() if p.requires_grad))
+    weights: int = sum(tensor.numel() for tensor in model.state_dict().values())
+    trained: int = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return 4 * (weights + 2 * trained)
 
 
 def read_share(text: str) -> float:

@@ -156,8 +156,8 @@ def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // plan.jobs)))  # inherited by the pool's processes
     failures: list[str] = []
     start = time.monotonic()
-    for number in SIGNALS:  # the children are sent SIGTERM, and save
-        signal.signal(number, lambda n, frame: sys.exit(REQUEUE))
+    for early in SIGNALS:  # the children are sent SIGTERM, and save
+        signal.signal(early, lambda n, frame: sys.exit(REQUEUE))
     with ProcessPoolExecutor(plan.jobs, mp_context=get_context("spawn"), initializer=_prepare) as pool:
         waiting: dict[Future[str], RunConfig] = {
             pool.submit(run_one, overrides): config for overrides, config in zip(plan.overrides, configs, strict=True)

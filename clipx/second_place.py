@@ -47,7 +47,7 @@ class Place:
         """
         if checkpoints(self.run):
             return []
-        notes = []
+        notes: list[str] = []
         try:
             steps = sorted(self._found(), reverse=True)
             if steps:

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ def patch(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         else:
             at = source.index(line[1:], at) + 1
     module = importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
-    patched = {"__name__": module.__name__}
+    patched: dict[str, Any] = {"__name__": module.__name__}
     exec(compile("\n".join(source), path, "exec"), patched)
     for name, value in patched.items():
         old = getattr(module, name, None)

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from clipx import distributed, runs, train
 from clipx.config import RunConfig
 from clipx.state import checkpoints
+from clipx.step import train_step
 from tests.clipx.folder import settings, write_shards
 from tests.gloo import Gloo
 
@@ -23,7 +24,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 def at_step(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number: int) -> None:
     """A signal to this process in the middle of a step, if it is that rank."""
-    plain = train.train_step
+    plain = train_step
 
     def signalled(parts: Any, batch: Any, progress: Any) -> Any:
         if progress.step == step and distributed.rank() == rank:

@@ -100,7 +100,7 @@ def test_other_towers_data_or_length_are_refused_in_one_line(changes: dict[str, 
 
 
 def test_what_belongs_to_the_method_may_differ_and_is_said() -> None:
-    changes = {
+    changes: dict[str, Any] = {
         "objective": {"clip": {}, "positive": {"weight": 0.1}},
         "data": {"name": "d", "source": "shards", "keywords": ["numbers"], "workers": 7, "root": "elsewhere"},
         "temperature": {"tau": 0.05},
@@ -112,7 +112,7 @@ def test_what_belongs_to_the_method_may_differ_and_is_said() -> None:
 
 
 def test_several_conditions_are_compared_apart_and_runs_without_a_partner_are_named() -> None:
-    long = {"train": {"samples": 1280, "batch_size": 64}}
+    long: dict[str, Any] = {"train": {"samples": 1280, "batch_size": 64}}
     runs = [*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.7, **long), *runs_of("d", 0.8, **long)]
     alone = runs_of("e", 0.9, train={"samples": 64, "batch_size": 64})
     found, left_out = compare(group([*runs, *alone]))
