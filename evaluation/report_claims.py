@@ -19,6 +19,7 @@ RULE = (
     "the whole 95% interval lies above the smallest effect of interest, does not hold where it lies below, and is "
     "undecided otherwise or with fewer than three seeds."
 )
+MOST_NOTE = 120  # characters below a claim's statement
 COLUMNS = ["Claim", "Verdict", "Statement", "At", "Effect", "95% interval", "More than", "Seeds", "Published"]
 
 
@@ -48,20 +49,33 @@ def lead(found: list[Outcome]) -> str:
 def _claims(run: list[Outcome]) -> list[Block]:
     if not run:
         return []
-    parts = [row for outcome in run if len(outcome.findings) > 1 for row in _parts(outcome)]
+    parts = [row for outcome in run if not _is_short(outcome) for row in _parts(outcome)]
     inner: list[Block] = [Text(RULE, "muted"), Table(COLUMNS, [_row(outcome) for outcome in run])]
     if parts:
         columns = ["Claim", "Verdict", "Part", *COLUMNS[4:8]]
-        inner.append(Details("Parts of the claims that have several", [Table(columns, parts)], open=True))
+        inner.append(
+            Details(
+                "Parts of the claims that have several, and what programs measured", [Table(columns, parts)], open=True
+            )
+        )
     return inner
 
 
 def _row(outcome: Outcome) -> list[Cell]:
-    claim, single = outcome.claim, outcome.findings[0] if len(outcome.findings) == 1 else None
+    claim, single = outcome.claim, outcome.findings[0] if _is_short(outcome) else None
     numbers = _numbers(single) if single else [Cell("")] * 4
-    statement = Cell(claim.statement, note=single.note if single else f"{len(outcome.findings)} parts, below")
+    statement = Cell(claim.statement, note=single.note if single else _below(len(outcome.findings)))
     verdict = Cell(SIGNS[outcome.verdict], tone=TONES[outcome.verdict])
     return [_id(claim.id), verdict, statement, Cell(outcome.recipe), *numbers, Cell(claim.published)]
+
+
+def _is_short(outcome: Outcome) -> bool:
+    """Whether one row says it all."""
+    return len(outcome.findings) == 1 and len(outcome.findings[0].note) <= MOST_NOTE
+
+
+def _below(parts: int) -> str:
+    return f"{parts} parts, below" if parts > 1 else "measured numbers below"
 
 
 def _parts(outcome: Outcome) -> list[list[Cell]]:

@@ -10,7 +10,7 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.55 system-ui, -apple-system,
   "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
-main { max-width: 1240px; margin: 0 auto; padding: 40px 24px 64px; }
+main { max-width: 1360px; margin: 0 auto; padding: 40px 24px 64px; }
 header { border-bottom: 2px solid var(--ink); padding-bottom: 18px; margin-bottom: 8px; }
 .kind { font-size: 13px; letter-spacing: .08em; text-transform: uppercase; color: var(--accent); margin: 0; }
 h1 { font: 600 clamp(26px, 5vw, 38px)/1.15 ui-serif, Georgia, "Times New Roman", serif; margin: 4px 0 8px;
@@ -30,10 +30,10 @@ p { margin: 0 0 12px; max-width: 75ch; overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; font-size: 14.5px; font-variant-numeric: tabular-nums; }
 th, td { padding: 8px 14px; text-align: left; white-space: nowrap; border-top: 1px solid var(--line);
   vertical-align: top; }
-td.long { white-space: normal; min-width: 24ch; max-width: 52ch; overflow-wrap: anywhere; }
+td.long { white-space: normal; min-width: 28ch; max-width: 52ch; overflow-wrap: anywhere; }
 thead th { border-top: 0; padding: 0; font-size: 13px; font-weight: 600; color: var(--soft); }
 thead th button { all: unset; box-sizing: border-box; cursor: pointer; width: 100%; padding: 9px 14px; }
-th.n button { white-space: normal; min-width: 11ch; }
+th.n button { white-space: normal; min-width: 8ch; }
 thead th button:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 thead th button::after { content: " \\2195"; opacity: .3; }
 th[aria-sort=ascending] button::after { content: " \\2191"; opacity: 1; }

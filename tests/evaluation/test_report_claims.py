@@ -24,7 +24,7 @@ from tests.evaluation.claims.synthetic import Values, evidence, run, with_geomet
 from tests.evaluation.report_runs import write_run
 from tests.evaluation.test_report import Page
 
-TAUS = {"flt_1e-2": 0.01, "flt_2e-2": 0.02, "flt_4e-2": 0.04, "flt_7e-2": 0.07}
+TAUS = {"flt_1e-2": 0.01, "flt_2e-2": 0.02, "flt_4e-2": 0.04, "flt_7e-2": 0.07, "flt_1e-1": 0.1, "flt_3e-1": 0.3}
 PRINTED_OTHERWISE = {("clip_reg_cc3m", "reg_only"), ("clip_reg_cc3m", "cyclip")}  # means that their rows do not give
 
 
@@ -88,11 +88,9 @@ def mini_runs() -> list[Run]:
     draw = random.Random(0)
     runs = []
     for seed in range(3):
-        for at, (arm, tau) in enumerate(
-            {"flt_1e-2": 0.01, "flt_2e-2": 0.02, "flt_4e-2": 0.04, "flt_7e-2": 0.07}.items()
-        ):
+        for at, (arm, tau) in enumerate(TAUS.items()):
             values: Values = {
-                ("geometry", "scenes_captions", "gap"): 0.8 - 0.2 * at + draw.gauss(0, 0.01),
+                ("geometry", "scenes_captions", "gap"): 0.8 - 0.1 * at + draw.gauss(0, 0.01),
                 ("geometry", "scenes_captions", "uniformity"): -1.2 + 0.02 * at + draw.gauss(0, 0.01),
                 ("zeroshot", "scenes_shape", "top1"): 0.5 + draw.gauss(0, 0.02),
             }
