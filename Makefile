@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# a process a core; each has one thread, or they would wait for each other
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: help install check test test-fast test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
@@ -25,10 +27,10 @@ check: $(READY) ## lint, format and types
 	$(BIN)/mypy
 
 test: $(READY) ## all tests; CLIPX_DATA=FOLDER adds those on real data
-	$(BIN)/pytest
+	$(PYTEST)
 
 test-fast: $(READY) ## tests without the slow ones
-	$(BIN)/pytest -m 'not slow'
+	$(PYTEST) -m 'not slow'
 
 test-dist: $(READY) ## every term on 1, 2 and 4 processes and micro-batches; all tests on several processes
 	$(BIN)/pytest tests/clipx/test_step_distributed.py tests/clipx/test_step.py tests/clipx/test_leak.py tests/clipx/test_train_table.py
