@@ -26,6 +26,9 @@ if how == "wait":
 if how == "killed" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1":
     os.kill(os.getpid(), signal.SIGKILL)
 if how.isdigit():
+    group = f"*.{os.environ['WORLD_SIZE']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+    while len(list(folder.glob(group))) < int(os.environ["WORLD_SIZE"]):  # the first to end ends the others
+        time.sleep(0.02)
     print("worker says what is wrong", file=sys.stderr)
     sys.exit(int(how))
 time.sleep(0.3)
