@@ -72,6 +72,8 @@ def main() -> int:
     end_with_parent()
     logging.disable(logging.ERROR)  # in this process only; what it would log is in the report
     vars(api)["LocalElasticAgent"] = Agent  # the launcher has no argument for it
+    # else groups started again find the addresses of dead workers in the launcher's store, and wait for them
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     try:
         run(parse_args(sys.argv[1:]))  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
