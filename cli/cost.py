@@ -68,12 +68,14 @@ class Estimator:
         if pairs is None and config.train.samples is None:
             return None
         steps = Sampler(pairs or config.train.batch_size, config.train, 0, 0, 1, config.data.held_out).total_steps
-        key = f"{config.model} {config.temperature} {config.train.batch_size}"
+        train = config.train
+        key = f"{config.model} {config.temperature} {train.batch_size} {train.ema} {train.grad_checkpointing}"
         if key not in self._flops:
             self._flops[key], self._bytes[key] = step_flops(config), checkpoint_bytes(config)
-        peak = self.chip.bf16 if config.train.precision == "bf16" else self.chip.fp32
-        columns = objectives.build(config.objective, pairs or 1).columns
-        kept = min(config.train.keep, max(1, -(-steps // config.train.save_every)))
+        peak = self.chip.fp32 if config.train.precision == "fp32" else self.chip.bf16
+        columns = objectives.build(config.objective, pairs or 2).columns
+        kept = min(train.keep, max(1, -(-steps // train.save_every)))
+        kept += (steps // train.keep_every if train.keep_every else 0) + (train.keep_best is not None)
         disk = kept * (self._bytes[key] + 4 * len(columns) * (pairs or 0))
         return Cost(steps, self._flops[key] * steps / (self.share * peak) / 3600, disk)
 

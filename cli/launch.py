@@ -63,7 +63,7 @@ def run_workers(processes: int, module: str, arguments: list[str], name: str, la
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if code == REQUEUE or (code and stopped):
+    if code == REQUEUE or (stopped and code not in (0, 2)):
         sys.exit(REQUEUE)
     if code:
         kind = UserError if code == 2 else Fault

@@ -8,6 +8,7 @@ import traceback
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context, set_start_method
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from cli.compose import compose_eval, compose_run, recipe
@@ -18,6 +19,7 @@ from clipx.presets import DATA
 from clipx.stopping import SIGNALS
 
 COSTS = {"chip": "H100", "share": "0.35"}  # what dry=true reckons with; about what well-fed CLIP training reaches
+OVER: Event | None = None  # in the pool's processes: set once no further run is to start
 SWITCH = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -158,7 +160,9 @@ def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:
     start = time.monotonic()
     for early in SIGNALS:  # the children are sent SIGTERM, and save
         signal.signal(early, lambda n, frame: sys.exit(REQUEUE))
-    with ProcessPoolExecutor(plan.jobs, mp_context=get_context("spawn"), initializer=_prepare) as pool:
+    context = get_context("spawn")
+    over = context.Event()
+    with ProcessPoolExecutor(plan.jobs, mp_context=context, initializer=_prepare, initargs=(over,)) as pool:
         waiting: dict[Future[str], RunConfig] = {
             pool.submit(run_one, overrides): config for overrides, config in zip(plan.overrides, configs, strict=True)
         }
@@ -173,6 +177,7 @@ def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:
                 left = (time.monotonic() - start) / number * (len(configs) - number) / 60
                 print(f"{number}/{len(configs)} {name} {said}, about {left:.0f} min left", file=sys.stderr, flush=True)
         except (KeyboardInterrupt, SystemExit):  # by a signal, or a run was stopped early: it has saved
+            over.set()  # a run that the pool has handed out already cannot be cancelled
             pool.shutdown(wait=False, cancel_futures=True)
             for child in active_children():
                 child.terminate()
@@ -180,14 +185,21 @@ def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:
     return failures
 
 
-def _prepare() -> None:
-    """In each process of the pool. A spawned process would spawn its loaders, and each of those import torch again."""
+def _prepare(over: Event) -> None:
+    """In each process of the pool; `over`: no further run is to start.
+
+    A spawned process would spawn its loaders, and each of those import torch again.
+    """
+    global OVER
+    OVER = over
     set_start_method("fork", force=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends this process
 
 
 def run_one(overrides: list[str]) -> str:
     """Trains and evaluates one run in this process, which belongs to the pool; its output goes to RUN/output.log."""
+    if OVER is not None and OVER.is_set():
+        sys.exit(REQUEUE)
     from cli.evaluate import evaluate
     from cli.launch import train
 

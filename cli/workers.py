@@ -86,7 +86,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     except RendezvousError as error:
-        print(f"clipx: the machines of launch.nodes did not meet: {error}", file=sys.stderr)
+        print(f"clipx: the machines of launch.nodes did not meet at launch.rendezvous: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -13,12 +14,17 @@ T = TypeVar("T")
 
 
 @contextmanager
-def group(device: torch.device) -> Iterator[None]:
-    """Joins the process group that torch.distributed.run set up; nothing to join for a single process."""
+def group(device: torch.device, patience: float = 1800.0) -> Iterator[None]:
+    """Joins the process group that torch.distributed.run set up; nothing to join for a single process.
+
+    Args:
+        patience: seconds that a rank waits for the others, who may read data, save or copy meanwhile.
+    """
     if "WORLD_SIZE" not in os.environ:
         yield
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=timedelta(seconds=patience))
     try:
         yield
     finally:

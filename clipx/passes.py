@@ -53,8 +53,9 @@ def _one_pass(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf) -
 
 
 def _two_passes(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf) -> tuple[Loss, Tensor]:
-    count = parts.config.train.accumulation
-    pieces = list(zip(batch.image.chunk(count), batch.text.chunk(count), strict=True))
+    # samples that were left out may leave a rank fewer than N; all ranks take the same number of micro-batches
+    count = min(parts.config.train.accumulation, int(-distributed.max_of(-float(len(batch.image)))))
+    pieces = list(zip(batch.image.tensor_split(count), batch.text.tensor_split(count), strict=True))
     # compiled code differs with and without gradients, in rounding and in how it draws: the same in both passes
     with torch.set_grad_enabled(parts.config.train.compile), _unsynchronised(parts.parallel):
         found = [
@@ -91,7 +92,7 @@ def _embed(parts: Parts, image: Tensor, text: Tensor, progress: Progress, number
 
 def _chunks(gradient: Tensor | None, count: int) -> tuple[Tensor, ...]:
     assert gradient is not None, "an objective uses both modalities"
-    return gradient.chunk(count)
+    return gradient.tensor_split(count)
 
 
 def _go_back(outputs: Outputs, gradients: tuple[Tensor | None, ...]) -> None:

@@ -33,6 +33,8 @@ class Saver:
         if self.copies:
             self.copies.finish()
             self._prune()  # what was kept while it was being copied
+        if kind is None:
+            distributed.barrier()  # the launcher ends rank 0 soon after the others have ended
 
     def due(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Whether this step is to be saved; the same on all ranks, though only rank 0 has `metrics`."""

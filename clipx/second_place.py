@@ -35,8 +35,9 @@ class Place:
         for file in (self.run / "config.yaml", self.run / "log.jsonl"):
             if file.exists():
                 self.fs.put_file(str(file), f"{self.root}/{file.name}")
-        found = self._found()
-        for step in found.keys() - self.policy.retained(found):
+        # later steps are of before a damaged checkpoint was passed over; what is not whole was cut by a kill
+        found = {step: measured for step, measured in self._found().items() if step <= step_of(checkpoint)}
+        for step in self._steps() - self.policy.retained(found):
             self.fs.rm(f"{self.root}/checkpoints/step_{step:08d}", recursive=True)
 
     def restore(self) -> list[str]:
@@ -57,22 +58,29 @@ class Place:
                     copy = f"{self.root}/checkpoints/step_{step:08d}"
                     return [*notes, f"{self.run} had no checkpoint: took the copy {copy}"]
                 notes.append(f"passed over: {problem}")
-        except (OSError, ValueError) as error:
-            if isinstance(error, UserError):
-                raise
+        except UserError:
+            raise
+        except Exception as error:  # every file system has its own kinds
             raise UserError(f"train.copy_to: {self.root} cannot be read: {line_of(error)}") from error
         return notes
 
-    def _found(self) -> dict[int, dict[str, float]]:
-        """Steps of whole copies, and what was measured at them."""
+    def _steps(self) -> set[int]:
+        """Steps of all copies, also of those that are not whole."""
         self.fs.invalidate_cache()
         folder = f"{self.root}/checkpoints"
         names = [Path(place).name for place in self.fs.ls(folder, detail=False)] if self.fs.exists(folder) else []
+        return {step for name in names if (step := step_of(Path(name))) >= 0}
+
+    def _found(self) -> dict[int, dict[str, float]]:
+        """Steps of whole copies, and what was measured at them."""
         found = {}
-        for name in names:
-            manifest = f"{folder}/{name}/{MANIFEST}"
-            if step_of(Path(name)) >= 0 and self.fs.exists(manifest):
-                found[step_of(Path(name))] = json.loads(self.fs.cat_file(manifest)).get("metrics", {})
+        for step in self._steps():
+            manifest = f"{self.root}/checkpoints/step_{step:08d}/{MANIFEST}"
+            try:
+                if self.fs.exists(manifest):
+                    found[step] = json.loads(self.fs.cat_file(manifest)).get("metrics", {})
+            except ValueError:  # cut short
+                continue
         return found
 
     def _fetch(self, step: int) -> str:

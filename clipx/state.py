@@ -251,7 +251,7 @@ def _random_state() -> dict[str, Any]:
 def _set_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["cpu"])
     if state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"])
+        torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])
 
 
 def _is_of_the_disk(error: Exception) -> bool:

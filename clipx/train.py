@@ -36,7 +36,11 @@ def fit(config: RunConfig, run: Path, started: float | None = None) -> bool:
         Fault: no batch came for data.stall_seconds.
     """
     device = choose(config.train.device)
-    with distributed.group(device):
+    patience = max(1800.0, 2 * config.data.stall_seconds)
+    with (
+        distributed.group(device, patience),
+        Stop(config.train.max_minutes, started or time.monotonic()) as stop,
+    ):
         pairs = open_source(config.data)
         sampler = _sampler(config, len(pairs))
         parts = build(config, device, len(pairs), pairs.fingerprint)
@@ -51,11 +55,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None) -> bool:
             *(place.restore() if place else []),
             *resume(state, run),
         ]
-        with (
-            Stop(config.train.max_minutes, started or time.monotonic()) as stop,
-            RunLog(config, run, state.step, total) as log,
-            Saver(config, run, place, log.say) as saver,
-        ):
+        with RunLog(config, run, state.step, total) as log, Saver(config, run, place, log.say) as saver:
             for note in notes:
                 log.say(note)
             if state.step == total and checkpoints(run):

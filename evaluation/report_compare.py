@@ -44,7 +44,7 @@ def build(comparisons: list[Comparison], left_out: list[str]) -> Document:
 
 def _lead(one: Comparison) -> str:
     if not one.ranked:
-        return "No run has been evaluated: clipx eval checkpoint=RUN."
+        return f"No run has a value of {NAMES[one.by]} (clipx eval checkpoint=RUN adds results, by=NAME takes others)."
     best, *others = one.ranked
     may_be = [method.label for method in others if one.ranks(method)[0] == 1]
     shared = f"Under {_short(one)}, {best.label} is first of {len(one.ranked)} by {NAMES[one.by]}"

@@ -1,6 +1,7 @@
 """A step on one process: random state, batch statistics, precision, averaged weights, and what is refused."""
 
 import math
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,21 @@ def by_hand(micro_batches: int, tower: str) -> nn.Module:
             assert parameter.grad is not None
             parameter.sub_(parameter.grad)
     return parts.model
+
+
+@pytest.mark.parametrize("rows", [3, 5])
+def test_samples_that_are_left_out_do_not_upset_micro_batches(rows: int) -> None:
+    """With 3, fewer than the micro-batches; with 5, not a multiple of them."""
+    found = []
+    for accumulation in (1, 4):
+        config = tiny.settings(CLIP)
+        config.train.accumulation = accumulation
+        parts, batch = tiny.parts_of(config), next(tiny.batches(config, 1))
+        kept = (getattr(batch, field.name)[:rows] for field in fields(Batch))
+        train_step(parts, Batch(*kept), AT)
+        found.append(parts.model.state_dict())
+    for name, expected in found[0].items():
+        torch.testing.assert_close(found[1][name], expected, msg=tiny.about(name))
 
 
 @pytest.mark.parametrize("tower", ["dropout", "resnet"])
