@@ -31,7 +31,7 @@ class Diverged:
         kept = f"its last good checkpoint is {run / self.checkpoint}" if self.checkpoint else "it has no checkpoint yet"
         return (
             f"{run} diverged at step {self.step}: {self.bad_steps} steps in a row without a finite loss and gradient; "
-            f"{kept}. To train it anew, remove {run}"
+            f"{kept}. To train it anew, remove {run}, and its copies if it has train.copy_to"
         )
 
 
