@@ -6,14 +6,16 @@ from pathlib import Path
 from clipx import distributed, environment, probe, runs, temperature
 from clipx.config import RunConfig
 from clipx.data import tokenizer
+from clipx.data.pairs import Pairs
 from clipx.data.sampler import Sampler
 from clipx.data.sources import open_source
 from clipx.data.stream_loader import notes as source_notes
 from clipx.data.stream_loader import open_loader
+from clipx.data.streams import Stream
 from clipx.device import choose
 from clipx.log import RunLog
 from clipx.meter import Meter
-from clipx.parts import build
+from clipx.parts import Parts, build
 from clipx.saving import Saver
 from clipx.second_place import open_place
 from clipx.state import checkpoints, resume
@@ -37,10 +39,8 @@ def fit(config: RunConfig, run: Path, started: float | None = None) -> bool:
     """
     device = choose(config.train.device)
     patience = max(1800.0, 2 * config.data.stall_seconds)
-    with (
-        distributed.group(device, patience),
-        Stop(config.train.max_minutes, started or time.monotonic()) as stop,
-    ):
+    end = Stop(config.train.max_minutes, started or time.monotonic())
+    with distributed.group(device, patience), end as stop:
         pairs = open_source(config.data)
         sampler = _sampler(config, len(pairs))
         parts = build(config, device, len(pairs), pairs.fingerprint)
@@ -49,12 +49,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None) -> bool:
         loader = open_loader(config.data, pairs, sampler, inputs, tokenize)
         watch = probe.build(config, tokenize, parts.model)
         place = open_place(config, run)
-        notes = [
-            *temperature.notes(config.temperature, sampler.total_epochs),
-            *source_notes(pairs, parts.objective.columns),
-            *(place.restore() if place else []),
-            *resume(state, run),
-        ]
+        notes = _notes(config, sampler, pairs, parts) + (place.restore() if place else []) + resume(state, run)
         with RunLog(config, run, state.step, total) as log, Saver(config, run, place, log.say) as saver:
             for note in notes:
                 log.say(note)
@@ -64,8 +59,8 @@ def fit(config: RunConfig, run: Path, started: float | None = None) -> bool:
             environment.write(run, device, state.step)
             if state.step == 0:
                 log.record(0, watch(0, sampler.progress(0)))
-                if total == 0:  # the untrained model is what is wanted
-                    saver.save(state, {})
+            if total == 0:  # the untrained model is what is wanted
+                saver.save(state, {})
             meter = Meter(parts.laps)
             for batch, damage in meter.wait(loader.batches(state.step, device)):
                 for sample in damage:
@@ -90,6 +85,12 @@ def fit(config: RunConfig, run: Path, started: float | None = None) -> bool:
                     log.say(f"{why}: saved at step {state.step} of {total}; the same command goes on from it")
                     return False
     return True
+
+
+def _notes(config: RunConfig, sampler: Sampler, pairs: Pairs | Stream, parts: Parts) -> list[str]:
+    """What the settings imply that a person may not expect."""
+    of_schedule = temperature.notes(config.temperature, sampler.total_epochs)
+    return [*of_schedule, *source_notes(pairs, parts.objective.columns)]
 
 
 def _sampler(config: RunConfig, num_samples: int) -> Sampler:
