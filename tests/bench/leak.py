@@ -35,6 +35,9 @@ def tensors() -> int:
 def show(name: str, unit: str, steps: list[int], values: list[float]) -> None:
     """The slope per 1,000 steps with its interval, and the median."""
     kept = [(s, v) for s, v in zip(steps, values, strict=True) if s >= STEPS // 10]
+    if len({v for _, v in kept}) == 1:
+        print(f"{name:8s} {kept[0][1]:.5g} {unit}, always")
+        return
     fit = linregress(*zip(*kept, strict=True))
     half = float(t.ppf(0.975, len(kept) - 2)) * fit.stderr
     slopes = f"{1e3 * fit.slope:+.4g} ({1e3 * (fit.slope - half):+.4g} .. {1e3 * (fit.slope + half):+.4g})"
