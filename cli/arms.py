@@ -1,9 +1,10 @@
-"""Recipe files: settings, and beside them the arms of the experiment and its number of seeds.
+"""Recipe files: settings, and beside them the arms of the experiment, its number of seeds and its evaluations.
 
 arms:                                  # NAME: the overrides that make this arm
   clip: []
   clip_reg: [objective=clip_reg]
 seeds: 3                               # how many `clipx reproduce` runs of each arm
+evaluations: [[], [protocol=paper]]    # calls of `clipx eval` after each run; left out: one, with its defaults
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ class Recipe:
     settings: DictConfig  # fields of RunConfig
     arms: dict[str, list[str]]  # name -> overrides, in the file's order
     seeds: int
+    evaluations: list[list[str]]  # overrides of each call of `clipx eval`
 
 
 def load(path: Path) -> Recipe:
@@ -42,7 +44,10 @@ def load(path: Path) -> Recipe:
         raise UserError(f"recipe {path}: arms must be lines of the form NAME: [key=value, ...]")
     if not isinstance(seeds, int) or seeds < 1:
         raise UserError(f"recipe {path}: seeds={seeds} must be 1 or more")
-    return Recipe(settings, {str(name): list(overrides) for name, overrides in arms.items()}, seeds)
+    evaluations = OmegaConf.to_container(settings.pop("evaluations", OmegaConf.create([[]])))
+    if not isinstance(evaluations, list) or not all(_are_overrides(e) for e in evaluations):
+        raise UserError(f"recipe {path}: evaluations must be a list of [key=value, ...]")
+    return Recipe(settings, {str(name): list(overrides) for name, overrides in arms.items()}, seeds, evaluations)
 
 
 def _are_overrides(given: object) -> bool:
@@ -59,7 +64,10 @@ def expand(arguments: list[str], arms: dict[str, list[str]]) -> tuple[list[str],
     if not chosen:
         return arguments, []
     if len(chosen) > 1 or "," in chosen[0]:
-        raise UserError(f"arm={','.join(chosen)} must be one name; all arms and seeds: clipx reproduce recipe=NAME")
+        raise UserError(
+            f"arm={','.join(chosen)} must be one name, also in a sweep: give each arm a command, or run all arms and "
+            "seeds by clipx reproduce recipe=NAME"
+        )
     if not arms:
         raise UserError(f"arm={chosen[0]}: this recipe has no arms")
     given = {a.partition("=")[0].lstrip("+~") for a in arguments}

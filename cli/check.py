@@ -2,9 +2,12 @@
 
 import resource
 import time
+from dataclasses import replace
 
 import torch
 
+from cli.evaluate import check_evaluation
+from cli.memory import LESS_MEMORY, enough_memory
 from clipx.config import RunConfig
 from clipx.data import tokenizer
 from clipx.data.sources import open_source
@@ -16,18 +19,25 @@ from clipx.types import Batch, Progress
 
 
 def check(config: RunConfig) -> None:
-    """Prints parameters, time and memory of a step, and whether tokenizer and data are there.
+    """Prints parameters, time and memory of a step, and whether tokenizer, data and evaluation sets are there.
+
+    Of several processes one is tried, on its share of the batch.
 
     Raises:
         UserError: the run cannot be built, or its tokenizer or data are missing.
     """
     device = choose(config.train.device)
-    parts = build(config, device, num_samples=config.train.batch_size, data="generated")
+    processes = config.train.processes * config.launch.nodes
+    share = replace(config, train=replace(config.train, batch_size=max(2, config.train.batch_size // processes)))
+    parts = build(share, device, num_samples=share.train.batch_size, data="generated")
     for tower, module in (("image", parts.model.image), ("text", parts.model.text)):
         count = sum(p.numel() for p in module.parameters())
         print(f"{tower} tower   {count / 1e6:.2f} M parameters, {getattr(config.model, tower).name}")
-    loss, seconds = _step(parts)
-    print(f"step          loss {loss:.4f} on {config.train.batch_size} generated pairs, {seconds:.2f} s on {device}")
+    pairs = share.train.batch_size
+    with enough_memory(f"train.batch_size={config.train.batch_size}, {pairs} pairs a GPU,", LESS_MEMORY):
+        loss, seconds = _step(parts)
+    of = f", the share of one of {processes} processes" if processes > 1 else ""
+    print(f"step          loss {loss:.4f} on {pairs} generated pairs{of}, {seconds:.2f} s on {device}")
     print(f"memory        {_peak(device) / 2**20:.0f} MB at most")
     missing = {}
     try:
@@ -39,6 +49,12 @@ def check(config: RunConfig) -> None:
         print(f"data          {len(open_source(config.data))} pairs, {config.data.name}")
     except UserError as error:
         missing["data"] = error
+    if config.data.evaluation:
+        try:
+            check_evaluation(config)
+            print(f"evaluation    {len(config.data.evaluation)} sets, all there")
+        except UserError as error:
+            missing["evaluation sets"] = error
     if missing:
         reasons = "; ".join(str(error) for error in missing.values())
         raise UserError(f"everything but the {' and the '.join(missing)} is fine: {reasons}")
@@ -52,9 +68,10 @@ def _step(parts: Parts) -> tuple[float, float]:
         text=torch.randint(1, 1000, (size, inputs.context_length), device=parts.device),
         label=torch.zeros(size, dtype=torch.int64, device=parts.device),
     )
+    loss = float(train_step(parts, batch, Progress(0, 2, 0, 1))["loss"])  # waits for the device, and warms it up
     start = time.perf_counter()
-    row = train_step(parts, batch, Progress(step=0, total_steps=1, epoch=0, total_epochs=1))
-    return float(row["loss"]), time.perf_counter() - start
+    float(train_step(parts, batch, Progress(1, 2, 0, 1))["loss"])
+    return loss, time.perf_counter() - start
 
 
 def _peak(device: torch.device) -> int:

@@ -31,6 +31,7 @@ from clipx.tables import lookup
 UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # in a run's path already, or not of the run
 
 GROUPS = ("recipe", "data", "objective")  # key=NAME chooses one of several
+CHOICES = ("arm", "data", "objective")  # in a run's name by their value alone
 
 
 def recipes() -> dict[str, Path]:
@@ -41,6 +42,8 @@ def recipes() -> dict[str, Path]:
             folders.append(Path(value))
         elif switch.startswith("--config-dir="):
             folders.append(Path(switch.partition("=")[2]))
+    if missing := [str(folder) for folder in folders if not folder.is_dir()]:
+        raise UserError(f"--config-dir={missing[0]} is no folder")
     return {p.stem: p for folder in folders for p in sorted(folder.glob("*.yaml")) if p.stem != "base"}
 
 
@@ -183,19 +186,24 @@ def _to_run_config(composed: DictConfig, overrides: list[str], from_arm: set[str
     config = _translated(lambda: OmegaConf.to_object(with_names))
     assert isinstance(config, RunConfig)
     limits.check(config, limits.RUN)
+    limits.check_together(config)
     return config
 
 
 def _name_parts(overrides: list[str]) -> list[str]:
     """What sets this run apart from others of its recipe: `flickr8k` for data=flickr8k, else `key_value`.
 
-    Only characters that are safe in folder names and need no quotes in an override.
+    In an order of their own, so that the same settings in another order are the same run. Only characters that are
+    safe in folder names and need no quotes in an override.
     """
-    parts = []
+    choices, settings = {}, {}
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
-        if not UNNAMED.match(key) and not is_free(RunConfig, key):
-            parts.append(value if key in (*GROUPS, "arm") else f"{key}_{value}")
+        if key in CHOICES:
+            choices[key] = value
+        elif not UNNAMED.match(key) and not is_free(RunConfig, key):
+            settings[key] = f"{key}_{value}"
+    parts = [choices[key] for key in CHOICES if key in choices] + [settings[key] for key in sorted(settings)]
     return [re.sub(r"[^\w.+-]+", "_", part).strip("_") for part in parts]
 
 
@@ -206,8 +214,7 @@ def _translated(call: Callable[[], Any], schema: type = RunConfig) -> Any:
     except (HydraException, OmegaConfBaseException) as error:
         if "hydra/launcher/submitit" in str(error):
             raise UserError(
-                "hydra/launcher=submitit_slurm needs the extra `slurm`: pip install 'clipx[slurm]', or in a checkout "
-                "pip install -e '.[slurm]'"
+                "hydra/launcher=submitit_slurm needs the extra `slurm`: pip install -e '.[slurm]' in the checkout"
             ) from error
         key = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
         near = suggest_key(schema, key[1]) if key else ""

@@ -1,12 +1,12 @@
 """`clipx eval`: which model, which data sets, where the rows go; in this process, or one process per worker."""
 
 import json
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from cli.launch import run_workers
+from cli.launch import check_gpus, run_workers
+from cli.memory import enough_memory
 from clipx import distributed, runs, state
 from clipx.cache import cache_home
 from clipx.config import EvalConfig, RunConfig
@@ -36,8 +36,9 @@ def evaluate(config: EvalConfig) -> None:
         return
     _check(config)
     if config.processes == 1:
-        _evaluate(config)
+        _work(config)
     else:
+        check_gpus("processes", config.processes, config.device)
         run_workers(config.processes, "cli.evaluate", [json.dumps(asdict(config))], "eval")
 
 
@@ -102,6 +103,18 @@ def _settings(config: EvalConfig) -> Settings:
     return Settings(config.prompts, config.protocol, tuple(config.pools))
 
 
+def check_evaluation(config: RunConfig) -> None:
+    """Raises UserError naming the evaluation sets of the run's training data that are not there."""
+    missing = []
+    for spec in own_datasets(config):
+        try:
+            runner.check([spec], [], _settings(EvalConfig()))
+        except UserError as error:
+            missing.append(str(error))
+    if missing:
+        raise UserError("; ".join(missing))
+
+
 def own_datasets(config: RunConfig) -> list[str]:
     """The evaluation sets of the run's training data, below its data.root."""
     if not config.data.evaluation:
@@ -111,17 +124,14 @@ def own_datasets(config: RunConfig) -> list[str]:
     return [f"{kind}:{root / folder}" for kind, _, folder in specs]
 
 
-def _work(config: EvalConfig) -> None:
-    """In a worker: all ranks learn of the user's mistake, rank 0 says it."""
-    try:
+def _work(config: EvalConfig) -> int:
+    with enough_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16"):
         _evaluate(config)
-    except UserError:
-        if os.environ["RANK"] == "0":
-            raise
+    return 0
 
 
 if __name__ == "__main__":  # a worker: its settings are the one argument
-    from cli.main import guarded
+    from cli.workers import work
 
     worker_config = EvalConfig(**json.loads(sys.argv[1]))
-    sys.exit(guarded(lambda: _work(worker_config)))
+    work(lambda: _work(worker_config))

@@ -7,6 +7,9 @@ import time
 from pathlib import Path
 from types import FrameType
 
+import torch
+
+from cli.memory import LESS_MEMORY, enough_memory
 from clipx import runs
 from clipx.config import LaunchConfig, RunConfig
 from clipx.data.sources import open_source
@@ -15,7 +18,6 @@ from clipx.stopping import SIGNALS
 from clipx.train import fit
 
 HERE = LaunchConfig(max_restarts=0)  # workers of this machine, started once
-GRACE = 3.0  # seconds
 
 
 def train(config: RunConfig) -> None:
@@ -32,11 +34,19 @@ def train(config: RunConfig) -> None:
         print(ended.text(run), file=sys.stderr)
         return
     if config.train.processes == 1 and config.launch.nodes == 1:
-        if not fit(config, run, started):
-            sys.exit(REQUEUE)
+        if code := _fit(config, run, started):
+            sys.exit(code)
         return
+    check_gpus("train.processes", config.train.processes, config.train.device)
     open_source(config.data)  # what is wrong with the data is said once, here
     run_workers(config.train.processes, "cli.launch", [str(run), str(started)], str(run), config.launch)
+
+
+def check_gpus(key: str, processes: int, device: str) -> None:
+    """Raises UserError where several processes of this machine would have to share a GPU."""
+    gpus = torch.cuda.device_count()
+    if device != "cpu" and 0 < gpus < processes:
+        raise UserError(f"{key}={processes}, but this machine has {gpus} GPUs; allowed: 1..{gpus}, or device cpu")
 
 
 def run_workers(processes: int, module: str, arguments: list[str], name: str, launch: LaunchConfig = HERE) -> None:
@@ -88,20 +98,15 @@ def _meeting(launch: LaunchConfig, name: str) -> list[str]:
     ]
 
 
-def _work(run: Path, started: float) -> int:
-    """In a worker: the run directory's config.yaml is all it reads. The exit code."""
-    from cli.main import guarded
-    from cli.workers import end_with_parent
-
-    end_with_parent()
-    over = []
-    try:
-        code = guarded(lambda: over.append(fit(runs.load_config(run), run, started)))
-    except Exception:
-        time.sleep(GRACE)  # where another worker's end has ended this one, that one is seen, and heard, first
-        raise
-    return code or (0 if over == [True] else REQUEUE)
+def _fit(config: RunConfig, run: Path, started: float) -> int:
+    """Trains in this process; the exit code."""
+    share = config.train.batch_size // (config.train.processes * config.launch.nodes)
+    with enough_memory(f"train.batch_size={config.train.batch_size}, {share} pairs a GPU,", LESS_MEMORY):
+        return 0 if fit(config, run, started) else REQUEUE
 
 
-if __name__ == "__main__":
-    sys.exit(_work(Path(sys.argv[1]), float(sys.argv[2])))
+if __name__ == "__main__":  # a worker: the run directory's config.yaml is all it reads
+    from cli.workers import work
+
+    its_run = Path(sys.argv[1])
+    work(lambda: _fit(runs.load_config(its_run), its_run, float(sys.argv[2])))

@@ -1,6 +1,7 @@
 """`clipx ls`: what there is, from the same tables that the settings are looked up in."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 
 from rich.console import Console
@@ -25,15 +26,28 @@ def ls(arguments: list[str]) -> None:
 
 
 def _recipes() -> dict[str, str]:
-    from cli.compose import recipes
+    """The first sentence of each file, and its arms."""
+    from cli.compose import recipe, recipes
 
-    return {name: path.read_text().partition("\n")[0].lstrip("# ") for name, path in recipes().items()}
+    rows = {}
+    for name, path in recipes().items():
+        comment = " ".join(re.findall(r"^# ?(.*)$", path.read_text(), re.MULTILINE))
+        arms = ", ".join(recipe(name).arms)
+        rows[name] = re.split(r"(?<=\.) ", comment)[0] + (f" Arms: {arms}" if arms else "")
+    return rows
 
 
 def _terms() -> dict[str, str]:
+    """What each is, and its parameters (objective.NAME.PARAMETER) with their defaults."""
     from clipx.objectives import TERMS
 
-    return {name: _first_line(inspect.getmodule(term)) for name, term in TERMS.items()}
+    rows = {}
+    for name, term in TERMS.items():
+        known = inspect.signature(term).parameters.values()
+        parameters = ", ".join(f"{p.name}={p.default}" for p in known if p.default is not p.empty)
+        said = f"{_first_line(inspect.getmodule(term))} {_first_line(term)}"
+        rows[name] = f"{said} Parameters: weight=1{', ' if parameters else ''}{parameters}"
+    return rows
 
 
 def _towers() -> dict[str, str]:
@@ -43,12 +57,15 @@ def _towers() -> dict[str, str]:
 
 
 def _data() -> dict[str, str]:
-    """Training data, and what `clipx eval` takes as datasets=[...]."""
+    """Training data by name, and what `clipx eval` takes as datasets=[...]."""
+    from clipx.data.sources import ROOTS
     from clipx.presets import DATA
     from evaluation.datasets import LAYOUTS, NAMED
 
     training = {
-        name: f"source {node['source']}, evaluated on {len(node.get('evaluation', []))} sets"
+        name: f"training data; data.root is {ROOTS[node['source']].format(node.get('split', 'train'))}"
+        if node["source"] in ROOTS
+        else "training data, rendered"
         for name, node in DATA.items()
     }
     named = {f"datasets=[{name}]": known.what for name, known in NAMED.items()}

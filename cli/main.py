@@ -31,6 +31,8 @@ clipx: train, evaluate and compare contrastive image-text objectives
 
   clipx COMMAND --help                       more about one command
 
+  --config-dir DIR                           recipes of your own, with any command that takes recipe=NAME
+
   eval "$(clipx -sc install=bash)"           completes settings and names in bash (zsh, fish alike)
 
 Start with:  clipx train recipe=demo
@@ -41,8 +43,9 @@ def train(arguments: list[str]) -> None:
     """clipx train recipe=NAME [key=value ...] [-m] [--cfg job] [--config-dir DIR]
 
     Trains in runs/<name>/s<seed>/ and resumes there if called again. The run's name is the recipe and what
-    was overridden; name=NAME sets it. Settings: clipx train recipe=NAME --cfg job. Sweeps: -m key=a,b,c.
-    Own recipes: YAML files in a folder given by --config-dir.
+    was overridden; name=NAME sets it. arm=NAME runs one of the recipe's arms. Settings: clipx train recipe=NAME
+    --cfg job; what each means: clipx/config.py. Sweeps: -m key=a,b,c. Own recipes: YAML files in a folder given by
+    --config-dir.
     """
     from cli import compose
 
@@ -209,6 +212,17 @@ def _reader_left() -> bool:
     return True
 
 
+def _without_recipe_folders(arguments: list[str]) -> list[str]:
+    """Hydra knows --config-dir DIR; for the other commands cli.compose reads it from the command line."""
+    kept, skip = [], False
+    for argument in arguments:
+        switch = argument in ("--config-dir", "-cd")
+        if not (skip or switch or argument.startswith("--config-dir=")):
+            kept.append(argument)
+        skip = switch
+    return kept
+
+
 def main() -> None:
     """Console script."""
     # OpenMP threads that spin while they wait take the cores from the loader's workers: with as many workers
@@ -229,7 +243,7 @@ def main() -> None:
         if {"-h", "--help"} & set(arguments):
             print("\n".join(line.strip() for line in (command.__doc__ or "").splitlines()).rstrip())
         else:
-            command(arguments)
+            command(arguments if command is train else _without_recipe_folders(arguments))
 
     if code := guarded(run):
         sys.exit(code)

@@ -8,8 +8,11 @@ import traceback
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context, set_start_method
+from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 from pathlib import Path
+
+import torch
 
 from cli.compose import compose_eval, compose_run, recipe
 from clipx import runs
@@ -51,7 +54,9 @@ def reproduce(arguments: list[str]) -> None:
 
         dry.show(configs, plan.chip, cost.read_share(plan.share), plan.jobs, plan.out)
         return
-    failures = _run_all(plan, configs)
+    _check_evaluations(configs)
+    seats = _seats(plan.jobs, max(config.train.processes for config in configs))
+    failures = _run_all(plan, configs, seats)
     done = [runs.directory(config) for config in configs if (runs.directory(config) / "log.jsonl").exists()]
     if done:
         _judge([*done, *(path for path in plan.stated if path.is_dir())], configs, plan.out)
@@ -70,6 +75,32 @@ def composed(overrides: list[list[str]]) -> list[RunConfig]:
             known[others] = compose_run(one)
         configs.append(replace(known[others], seed=int(seed.removeprefix("seed="))))
     return configs
+
+
+def _check_evaluations(configs: list[RunConfig]) -> None:
+    """Raises UserError, before days of training, where sets that runs are to be evaluated on are not there."""
+    from cli.evaluate import check_evaluation
+
+    for config in {str((c.data.root, c.data.evaluation)): c for c in configs}.values():
+        try:
+            check_evaluation(config)
+        except UserError as error:
+            raise UserError(f"{error}; or choose others: data.evaluation=[NAME:FOLDER_BELOW_DATA_ROOT,...]") from error
+
+
+def _seats(jobs: int, processes: int) -> list[str]:
+    """CUDA_VISIBLE_DEVICES of each job; "" where there is at most one GPU, or one job that may have all of them.
+
+    Raises:
+        UserError: several jobs, each of several processes, on GPUs.
+    """
+    gpus = torch.cuda.device_count()
+    if gpus <= 1 or jobs == 1:
+        return [""] * jobs
+    if processes > 1:
+        raise UserError(f"jobs={jobs} gives each run one GPU of {gpus}, but train.processes={processes}: set one to 1")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
+    return [visible[job % gpus] for job in range(jobs)]
 
 
 def _judge(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
@@ -96,8 +127,9 @@ def make_plan(arguments: list[str]) -> Plan:
         elif equals and key in DATA:
             roots[key] = value
         elif key in ("arm", "seed"):
-            raise UserError(f"{argument}: write {key}s=, which takes {'names' if key == 'arm' else 'how many'}")
-        elif not argument.startswith("--config-dir="):  # read where recipes are looked for
+            meant = f"arms={value} (names, separated by commas)" if key == "arm" else "seeds=3 (how many)"
+            raise UserError(f"{argument} is for clipx train; here write {meant}")
+        else:
             settings.append(argument)
     if not own["recipe"]:
         raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")
@@ -152,7 +184,7 @@ def _count(key: str, value: str) -> int:
     return int(value)
 
 
-def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:
+def _run_all(plan: Plan, configs: list[RunConfig], seats: list[str]) -> list[str]:
     """Trains and evaluates; returns a line for each run that failed."""
     cores = len(os.sched_getaffinity(0))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // plan.jobs)))  # inherited by the pool's processes
@@ -161,8 +193,10 @@ def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:
     for early in SIGNALS:  # the children are sent SIGTERM, and save
         signal.signal(early, lambda n, frame: sys.exit(REQUEUE))
     context = get_context("spawn")
-    over = context.Event()
-    with ProcessPoolExecutor(plan.jobs, mp_context=context, initializer=_prepare, initargs=(over,)) as pool:
+    over, free = context.Event(), context.Queue()
+    for seat in seats:
+        free.put(seat)
+    with ProcessPoolExecutor(plan.jobs, mp_context=context, initializer=_prepare, initargs=(over, free)) as pool:
         waiting: dict[Future[str], RunConfig] = {
             pool.submit(run_one, overrides): config for overrides, config in zip(plan.overrides, configs, strict=True)
         }
@@ -185,13 +219,15 @@ def _run_all(plan: Plan, configs: list[RunConfig]) -> list[str]:
     return failures
 
 
-def _prepare(over: Event) -> None:
-    """In each process of the pool; `over`: no further run is to start.
+def _prepare(over: Event, free: "Queue[str]") -> None:
+    """In each process of the pool. `over`: no further run is to start; `free`: GPUs of which it takes one.
 
     A spawned process would spawn its loaders, and each of those import torch again.
     """
     global OVER
     OVER = over
+    if seat := free.get():
+        os.environ["CUDA_VISIBLE_DEVICES"] = seat  # CUDA reads it at its first use, which is in a run
     set_start_method("fork", force=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends this process
 
@@ -215,7 +251,9 @@ def run_one(overrides: list[str]) -> str:
         train(config)
         trained = time.monotonic()
         if config.data.evaluation:
-            evaluate(compose_eval([f"checkpoint={run}"]))
+            judged = run / "checkpoints" / "best" if config.train.keep_best and runs.diverged(run) is None else run
+            for settings in recipe(config.recipe).evaluations:
+                evaluate(compose_eval([f"checkpoint={judged}", *settings]))
     except Exception:
         traceback.print_exc()
         raise

@@ -1,8 +1,8 @@
-"""`python -m cli.workers ...`: torch.distributed.run, with three differences.
+"""`python -m cli.workers ...`: torch.distributed.run, with three differences; and `work`, what each worker runs in.
 
 It says nothing more where a worker has said what is wrong. Workers that ended for good (by the user's mistake, or
-saved and stopped early) are not started again. SIGTERM and SIGUSR1 are passed on to the workers, which save, and do
-not end them.
+saved and stopped early) are not started again. SIGINT, SIGTERM and SIGUSR1 are passed on to the workers, which save,
+and do not end them.
 """
 
 import logging
@@ -11,20 +11,24 @@ import signal
 import sys
 import threading
 import time
+import traceback
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous.api import RendezvousError
 from torch.distributed.launcher import api
 from torch.distributed.run import parse_args, run
 
-from clipx.errors import REQUEUE
+from clipx.errors import REQUEUE, Fault, UserError
+from clipx.stopping import SIGNALS
 
 FINAL = (2, REQUEUE)  # exit codes that a restart would only repeat
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+GRACE = 3.0  # seconds
 
 
 class Agent(LocalElasticAgent):
@@ -48,6 +52,8 @@ class Agent(LocalElasticAgent):
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         Agent.stopped = True
+        if number == signal.SIGINT:  # a terminal sends it to the workers too, for whom a second one means: at once
+            number = signal.SIGTERM
         for pid in self._pcontext.pids().values() if self._pcontext else ():
             try:
                 os.kill(pid, number)
@@ -65,6 +71,38 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def work(job: Callable[[], int]) -> NoReturn:
+    """A worker's whole life: `job` returns its exit code. A mistake that all ranks find is said by rank 0.
+
+    After a failure the process group is not taken down and neither is the interpreter: NCCL would wait for ranks that
+    wait for this one. The others are ended by the launcher.
+    """
+    from cli.main import guarded
+
+    end_with_parent()
+    codes: list[int] = []
+    try:
+        failed = guarded(lambda: codes.append(_in_turn(job)))
+    except Exception:
+        traceback.print_exc()
+        failed = 1
+    if failed:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(failed)
+    sys.exit(codes[0])
+
+
+def _in_turn(job: Callable[[], int]) -> int:
+    """Fails after a while: another worker's failure, of which this one is a copy or a consequence, is heard first."""
+    try:
+        return job()
+    except Exception as error:
+        if os.environ["RANK"] != "0" or not isinstance(error, UserError | Fault):
+            time.sleep(GRACE)
+        raise
 
 
 def main() -> int:
@@ -85,6 +123,8 @@ def main() -> int:
             return REQUEUE
         print(error, file=sys.stderr)
         return 1
+    except SignalException:  # before there were workers
+        return REQUEUE
     except RendezvousError as error:
         print(f"clipx: the machines of launch.nodes did not meet at launch.rendezvous: {error}", file=sys.stderr)
         return 1

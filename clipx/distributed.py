@@ -17,6 +17,8 @@ T = TypeVar("T")
 def group(device: torch.device, patience: float = 1800.0) -> Iterator[None]:
     """Joins the process group that torch.distributed.run set up; nothing to join for a single process.
 
+    After an error the group stays: to take it down NCCL waits for the ranks, which wait for this one.
+
     Args:
         patience: seconds that a rank waits for the others, who may read data, save or copy meanwhile.
     """
@@ -25,10 +27,8 @@ def group(device: torch.device, patience: float = 1800.0) -> Iterator[None]:
         return
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=patience))
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
+    yield
+    dist.destroy_process_group()
 
 
 def rank() -> int:

@@ -91,3 +91,12 @@ def check(config: RunConfig | EvalConfig, rules: dict[str, Rule]) -> None:
             value = getattr(value, part)
         if value is not None and not holds(value):
             raise UserError(f"{key}={value} is out of range; allowed: {allowed}")
+
+
+def check_together(config: RunConfig) -> None:
+    """Raises UserError where settings that are right by themselves make no sense together."""
+    if "keyword" in config.objective and not config.data.keywords:
+        raise UserError(
+            "objective.keyword has no labels to work on, as data.keywords is empty; allowed: words, or names of lists "
+            "(numbers, colours, directions)"
+        )

@@ -1,5 +1,6 @@
-"""When a run ends before its last step: on SIGTERM and SIGUSR1, and after train.max_minutes."""
+"""When a run ends before its last step: on Ctrl-C, SIGTERM and SIGUSR1, and after train.max_minutes."""
 
+import os
 import signal
 import threading
 import time
@@ -8,7 +9,7 @@ from typing import Any
 
 from clipx import distributed
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class Stop:
@@ -44,4 +45,9 @@ class Stop:
         return f"train.max_minutes={self.limit:g}" if code and self.limit else ""
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            if self.received == signal.SIGINT:  # a person who does not want to wait for the save
+                raise KeyboardInterrupt
+            if distributed.rank() == 0:  # by os.write: the signal may have come in the middle of a print
+                os.write(2, b"\nclipx: saving after this step; Ctrl-C again ends at once\n")
         self.received = signal.Signals(number)

@@ -1,4 +1,4 @@
-"""The commands of docs/data.md are real ones: settings exist, and what needs no network runs."""
+"""The commands of README and docs/ are real: their settings, targets and names exist; those of docs/data.md run."""
 
 import re
 import shlex
@@ -6,23 +6,92 @@ from pathlib import Path
 
 import pytest
 
-from cli.compose import compose_run
+from cli import ls
+from cli.compose import compose_eval, compose_run
 from cli.data import data
+from cli.main import COMMANDS
+from cli.reproduce import composed, make_plan
+from cli.theory import experiments
 from tests.clipx.folder import write_shards
 
-PAGE = Path(__file__).parent.parent / "docs" / "data.md"
-BLOCKS = re.findall(r"```\n(.*?)```", PAGE.read_text(), re.DOTALL)
-LINES = [shlex.split(line, comments=True)[1:] for block in BLOCKS for line in block.splitlines()]
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SHELL = re.compile(r"^(?:srun \S+ )?(clipx|make) (.*)$")
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-@pytest.mark.parametrize("words", [words for words in LINES if words[0] == "train"], ids=" ".join)
-def test_settings_of_the_page_exist(words: list[str]) -> None:
-    given = [word for word in words[1:] if word.startswith("recipe=")]
-    assert f"recipe={compose_run(words[1:]).recipe}" in given
+def commands(page: Path) -> list[tuple[str, list[str]]]:
+    """Program and words of each command in the page's blocks; continued lines are joined, loops' variables filled."""
+    found = []
+    for block in re.findall(r"```\n(.*?)```", page.read_text(), re.DOTALL):
+        for line in block.replace("\\\n", " ").replace("$arm", "imq").replace("&\n", "\n").splitlines():
+            if match := SHELL.match(line.strip()):
+                found.append((match[1], shlex.split(match[2], comments=True)))
+    return found
 
 
-@pytest.mark.parametrize("words", [words for words in LINES if words[0] == "data"], ids=" ".join)
-def test_data_commands_of_the_page_run(
+ALL = [(page.name, *command) for page in PAGES for command in commands(page)]
+
+
+def named(*wanted: str) -> "pytest.MarkDecorator":
+    """The commands of clipx with one of these names."""
+    chosen = [words for _, program, words in ALL if program == "clipx" and words[0] in wanted]
+    return pytest.mark.parametrize("words", chosen, ids=" ".join)
+
+
+@named("train", "check")
+def test_settings_exist(words: list[str]) -> None:
+    if "my_recipes" in words:
+        return  # test_the_readers_own_recipe
+    given = [word for word in words[1:] if "=" in word and not word.startswith("hydra")]
+    if "-m" in words:  # the first job of a sweep
+        given = [re.sub(r",.*", "", word) if "[" not in word else word for word in given]
+    assert f"recipe={compose_run(given).recipe}" in given
+
+
+@named("reproduce")
+def test_experiments_exist(words: list[str]) -> None:
+    if "my_recipes" not in words:
+        assert composed(make_plan(words[1:]).overrides)
+
+
+@named("eval")
+def test_evaluation_settings_exist(words: list[str]) -> None:
+    config = compose_eval([word for word in words[1:] if "=" in word])
+    assert config.checkpoint or config.model
+
+
+@named("ls")
+def test_lists_exist(words: list[str]) -> None:
+    assert set(words[1:]) <= set(ls.LISTS)
+
+
+@named("theory")
+def test_toy_problems_exist(words: list[str]) -> None:
+    assert {word for word in words[1:] if "=" not in word} <= set(experiments())
+
+
+def test_commands_and_targets_exist() -> None:
+    assert {words[0] for _, program, words in ALL if program == "clipx"} <= set(COMMANDS)
+    assert {words[0] for _, program, words in ALL if program == "make"} <= TARGETS
+    assert len(ALL) > 80
+
+
+def test_the_readers_own_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (recipe,) = re.findall(r"```\n# my_recipes/mine.yaml.*?\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "mine.yaml").write_text(recipe)
+    monkeypatch.setattr("sys.argv", ["clipx", "--config-dir", str(tmp_path)])
+    config = compose_run(["recipe=mine", "arm=clip_reg", "data.root=FOLDER", "train.processes=8"])
+    assert config.model.image.name == "open_clip:ViT-B-32" and set(config.objective) == {"clip", "positive"}
+    assert len(make_plan(["recipe=mine", "data.root=FOLDER"]).overrides) == 6
+
+
+@pytest.mark.parametrize(
+    "words",
+    [w for page, program, w in ALL if page == "data.md" and w[0] == "data"],
+    ids=" ".join,
+)
+def test_data_commands_run(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -30,7 +99,3 @@ def test_data_commands_of_the_page_run(
     monkeypatch.setattr("evaluation.datasets.pull", lambda name, root: None)
     data([*words[1:], "dry=true"] if words[1] == "make" else words[1:])
     assert capsys.readouterr().out
-
-
-def test_nothing_on_the_page_is_left_out() -> None:
-    assert {words[0] for words in LINES} == {"train", "data"} and len(LINES) >= 14

@@ -23,7 +23,7 @@ from clipx.types import Embeddings, Progress
 
 
 class CyclicInmodalTerm(Term):
-    """Sum over pairs, divided by B."""
+    """Images against texts, each among themselves; sum over pairs, divided by B."""
 
     def __call__(
         self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
@@ -37,7 +37,7 @@ class CyclicInmodalTerm(Term):
 
 
 class CyclicCrossmodalTerm(Term):
-    """Sum over pairs, divided by B."""
+    """Image i with text j against image j with text i; sum over pairs, divided by B."""
 
     def __call__(
         self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress

@@ -34,7 +34,10 @@ def test_runs_are_named_after_recipe_arm_and_own_overrides() -> None:
     ("arguments", "message"),
     [
         (["recipe=gap_mini", "arm=flt_4e2"], r"arm=flt_4e2 is not known; did you mean"),
-        (["recipe=gap_mini", "arm=base,slrt"], r"arm=base,slrt must be one name; all arms and seeds: clipx reproduce"),
+        (
+            ["recipe=gap_mini", "arm=base,slrt"],
+            r"arm=base,slrt must be one name, also in a sweep: give each arm a command",
+        ),
         (["recipe=demo", "arm=base"], r"arm=base: this recipe has no arms"),
     ],
 )

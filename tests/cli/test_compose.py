@@ -99,7 +99,7 @@ def test_automatic_names_leave_out_what_changes_no_result() -> None:
 
 @pytest.mark.skipif(find_spec("submitit") is not None, reason="the extra is installed")
 def test_a_launcher_that_is_not_installed_is_named_with_what_installs_it() -> None:
-    with pytest.raises(UserError, match=r"needs the extra `slurm`: pip install 'clipx\[slurm\]'"):
+    with pytest.raises(UserError, match=r"needs the extra `slurm`: pip install -e '\.\[slurm\]'"):
         compose_run(["recipe=demo", "hydra/launcher=submitit_slurm"])
 
 
@@ -167,3 +167,19 @@ def test_ls_lists_every_table(tmp_path: Path) -> None:
     assert "flickr8k" in clipx("ls", "data", cwd=tmp_path).stdout
     assert "retrieval" in clipx("ls", "tasks", cwd=tmp_path).stdout
     assert "SogCLR beats CLIP" in clipx("ls", "claims", cwd=tmp_path).stdout
+
+
+def test_the_order_of_overrides_is_not_in_a_runs_name() -> None:
+    names = {
+        compose_run(["recipe=demo", *overrides]).name
+        for overrides in (
+            ["optimizer.lr=1e-2", "mixing.kind=hard", "objective=dcl"],
+            ["objective=dcl", "mixing.kind=hard", "optimizer.lr=1e-2"],
+        )
+    }
+    assert names == {"demo-dcl-mixing.kind_hard-optimizer.lr_1e-2"}
+
+
+def test_true_negatives_need_labels() -> None:
+    with pytest.raises(UserError, match=r"objective.keyword has no labels to work on, as data.keywords is empty"):
+        compose_run(["recipe=demo", "objective=counting"])

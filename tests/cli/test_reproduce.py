@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.compose import compose_run
-from cli.reproduce import _run_all, composed, make_plan, reproduce
+from cli.reproduce import _run_all, _seats, composed, make_plan, reproduce
 from clipx.errors import UserError
 from tests.cli.test_compose import clipx
 from tests.clipx.folder import write_shards
@@ -16,6 +16,7 @@ data: {{name: test, source: shards, root: "{root}", workers: 0, evaluation: ["ca
 model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "open_clip:mini-48"}}}}
 train: {{samples: 16, batch_size: 8}}
 seeds: 2
+evaluations: [["pools=[4]"]]
 arms:
   plain: []
   hot: [temperature.tau=0.5]
@@ -61,8 +62,8 @@ def test_configs_of_seeds_are_those_that_would_be_composed() -> None:
         (["recipe=gap_mini", "seeds=none"], "seeds=none must be a whole number, 1 or more"),
         (["recipe=gap_mini", "jobs=0"], "jobs=0 must be a whole number, 1 or more"),
         (["recipe=gap_mini", "dry=ture"], "dry=ture must be true or false"),
-        (["recipe=gap_mini", "arm=base"], "arm=base: write arms=, which takes names"),
-        (["recipe=gap_mini", "seed=1"], "seed=1: write seeds=, which takes how many"),
+        (["recipe=gap_mini", "arm=base"], "arm=base is for clipx train; here write arms=base"),
+        (["recipe=gap_mini", "seed=1"], "seed=1 is for clipx train; here write seeds=3"),
         (["recipe=gap_mini", "temperature.tau=0.05"], "temperature.tau= is what arm=flt_1e-2 of recipe=gap_mini sets"),
     ],
 )
@@ -76,7 +77,7 @@ def test_all_runs_are_trained_evaluated_reported_and_not_done_twice(tmp_path: Pa
     write_shards(tmp_path / "shards" / "train", samples=32)
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "two.yaml").write_text(RECIPE.format(root=tmp_path / "shards"))
-    command = ["reproduce", "recipe=two", "--config-dir=recipes"]
+    command = ["reproduce", "recipe=two", "--config-dir", "recipes"]
     dry = clipx(*command, "dry=true", cwd=tmp_path)
     assert dry.stdout.count("s0..s1      8 a step") == 2 and not (tmp_path / "runs").exists()
     done = clipx(*command, cwd=tmp_path)
@@ -87,6 +88,7 @@ def test_all_runs_are_trained_evaluated_reported_and_not_done_twice(tmp_path: Pa
     ]  # fmt: skip
     rows = [[json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()] for run in runs]
     assert all({"retrieval", "geometry"} <= {row["task"] for row in one} for one in rows)
+    assert all(any("4 of 32" in row["split"] for row in one) for one in rows)
     assert (tmp_path / "runs" / "two-report" / "report.html").exists()
     before = {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs}
     assert clipx(*command, cwd=tmp_path).returncode == 0
@@ -108,7 +110,7 @@ def test_a_fault_of_ours_ends_its_run_only(monkeypatch: pytest.MonkeyPatch, caps
     plan = make_plan(["recipe=gap_mini", "arms=base,slrt", "seeds=1"])
     configs = [compose_run(overrides) for overrides in plan.overrides]
     monkeypatch.setattr("cli.reproduce.run_one", broken)
-    assert _run_all(plan, configs) == ["runs/gap_mini-base/s0 failed: a fault of ours"]
+    assert _run_all(plan, configs, [""]) == ["runs/gap_mini-base/s0 failed: a fault of ours"]
     assert "2/2" in capsys.readouterr().err
 
 
@@ -138,3 +140,30 @@ def test_a_diverged_run_is_recorded_and_the_experiment_goes_on(tmp_path: Path) -
     assert json.loads((hot_run / "outcome.json").read_text())["bad_steps"] == 2
     assert [json.loads(line)["task"] for line in (hot_run / "results.jsonl").read_text().splitlines()] == ["train"]
     assert (tmp_path / "runs" / "two-report" / "report.html").exists()
+
+
+def test_sets_to_evaluate_on_are_looked_for_before_the_first_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"one.*two.*choose others: data.evaluation="):
+        reproduce(["recipe=gap_mscoco", f"data.root={tmp_path}", "data.evaluation=[cifar10:one,dtd:two]"])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "jobs", "visible", "seats"),
+    [
+        (0, 2, None, ["", ""]),
+        (1, 2, None, ["", ""]),
+        (4, 1, None, [""]),
+        (2, 3, None, ["0", "1", "0"]),
+        (2, 2, "5,7", ["5", "7"]),
+    ],
+)
+def test_jobs_take_gpus_in_turn(
+    gpus: int, jobs: int, visible: str | None, seats: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert _seats(jobs, processes=1) == seats
+    if seats[0]:
+        with pytest.raises(UserError, match=f"jobs={jobs} gives each run one GPU of {gpus}, but train.processes=2"):
+            _seats(jobs, processes=2)

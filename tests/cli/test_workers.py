@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from cli.launch import run_workers
+from cli import workers
+from cli.launch import check_gpus, run_workers
 from clipx.config import LaunchConfig
 from clipx.errors import REQUEUE, Fault, UserError
 
@@ -112,3 +114,37 @@ def test_two_launches_at_once_do_not_take_each_others_port_and_a_signal_reaches_
 def test_several_machines_need_a_place_to_meet(rendezvous: str | None) -> None:
     with pytest.raises(UserError, match=f"launch.rendezvous={rendezvous} must be HOST:PORT, one of the 2 machines"):
         run_workers(1, "x", [], "x", LaunchConfig(nodes=2, rendezvous=rendezvous))
+
+
+@pytest.mark.parametrize(
+    ("rank", "error", "waits"),
+    [
+        ("0", UserError("tau"), False),
+        ("0", Fault("disk"), False),
+        ("1", UserError("tau"), True),
+        ("0", OSError(), True),
+    ],
+)
+def test_rank_0_says_a_mistake_and_others_wait_to_be_ended(
+    rank: str, error: Exception, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setattr("cli.workers.time.sleep", slept.append)
+
+    def job() -> int:
+        raise error
+
+    with pytest.raises(type(error)):
+        workers._in_turn(job)
+    assert slept == [workers.GRACE] * waits
+
+
+@pytest.mark.parametrize(("device", "processes", "refused"), [("auto", 3, True), ("auto", 2, False), ("cpu", 3, False)])
+def test_more_processes_than_gpus_are_refused(
+    device: str, processes: int, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    said = r"train.processes=3, but this machine has 2 GPUs; allowed: 1..2, or device cpu"
+    with pytest.raises(UserError, match=said) if refused else nullcontext():
+        check_gpus("train.processes", processes, device)

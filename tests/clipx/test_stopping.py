@@ -34,7 +34,7 @@ def at_step(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number: int) 
     monkeypatch.setattr(train, "train_step", signalled)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_saves_and_the_next_start_ends_in_the_same_weights(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -53,6 +53,22 @@ def test_a_signal_saves_and_the_next_start_ends_in_the_same_weights(
     assert f"{number.name}: saved at step 5 of 8; the same command goes on from it" in capsys.readouterr().err
     assert train.fit(config, run)
     assert all(torch.equal(whole[k], v) for k, v in weights(run).items())
+
+
+def test_a_second_ctrl_c_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_shards(tmp_path / "train", samples=32)
+    config = settings(tmp_path, epochs=2)
+    step = train.train_step
+
+    def interrupted(*arguments: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        return step(*arguments)
+
+    monkeypatch.setattr(train, "train_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train.fit(config, runs.claim(config))
+    assert not checkpoints(runs.directory(config))
 
 
 def test_the_time_limit_counts_from_the_launchers_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
