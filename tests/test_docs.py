@@ -3,8 +3,10 @@
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from cli import ls
 from cli.compose import compose_eval, compose_run
@@ -12,7 +14,9 @@ from cli.data import data
 from cli.main import COMMANDS
 from cli.reproduce import composed, make_plan
 from cli.theory import experiments
-from tests.clipx.folder import write_shards
+from clipx import runs
+from clipx.train import fit
+from tests.clipx.folder import jpeg, settings, write_shards
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -99,3 +103,16 @@ def test_data_commands_run(
     monkeypatch.setattr("evaluation.datasets.pull", lambda name, root: None)
     data([*words[1:], "dry=true"] if words[1] == "make" else words[1:])
     assert capsys.readouterr().out
+
+
+def test_a_run_is_used_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    write_shards(tmp_path / "train", samples=16)
+    config = settings(tmp_path, epochs=1)
+    fit(config, runs.claim(config))
+    (tmp_path / "image.jpg").write_bytes(jpeg("red"))
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec(code.replace("runs/demo/s0", str(runs.directory(config))), found)
+    assert found["similarity"].shape == (1, 2)
+    assert torch.allclose(found["text"].norm(dim=1), torch.ones(2))
