@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shlex
 import socket
 from pathlib import Path
@@ -14,7 +15,7 @@ from pyarrow import csv as arrow
 from cli import data_get
 from cli.data import data
 from clipx.errors import UserError
-from evaluation.datasets import vision
+from evaluation.datasets import NAMED, vision
 
 ROWS = [
     ('a "quoted" dog', "http://a.example/1.jpg"),
@@ -130,6 +131,13 @@ def _no_network(*_: object, **__: object) -> None:
 def test_mistakes_are_named(line: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         data(line.split())
+
+
+def test_the_page_lists_what_can_be_pulled() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    sentence = page.partition("`pull` fetches")[2].partition(";")[0]
+    assert re.findall(r"`(\w+)`", sentence) == sorted(vision.DOWNLOADS)
+    assert set(vision.DOWNLOADS) < set(NAMED)
 
 
 def test_pull_without_a_network_ends_in_one_line(
