@@ -26,7 +26,7 @@ def data(arguments: list[str]) -> None:
         UserError: an unknown one, or what it says about its arguments.
     """
     if not arguments:
-        raise UserError(f"clipx data needs one of {', '.join(COMMANDS)}")
+        raise UserError(f"`clipx data` needs a command; allowed: {', '.join(COMMANDS)}")
     lookup(COMMANDS, arguments[0], "data")(arguments[1:])
 
 

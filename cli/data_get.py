@@ -70,7 +70,7 @@ def make(arguments: list[str]) -> None:
     """
     names, settings = split(arguments, SETTINGS, "data make")
     if len(names) != 1:
-        raise UserError(f"clipx data make needs one of {', '.join(PUBLISHED)}")
+        raise UserError(f"`clipx data make` needs a name; allowed: {', '.join(PUBLISHED)}")
     (name,) = names
     published = lookup(PUBLISHED, name, "data make")
     if not settings["urls"] or not settings["root"]:
@@ -199,10 +199,11 @@ def pull(arguments: list[str]) -> None:
         UserError: an unknown set, one that torchvision cannot get, or no network.
     """
     from evaluation import datasets
+    from evaluation.datasets.vision import DOWNLOADS
 
     names, settings = split(arguments, {"root": ""}, "data pull")
     if len(names) != 1 or not settings["root"]:
-        raise UserError("clipx data pull needs the name of an evaluation set and root=DIR; `clipx ls data` lists them")
+        raise UserError(f"`clipx data pull` needs a name and root=DIR; allowed: {', '.join(DOWNLOADS)}")
     try:
         datasets.pull(names[0], Path(settings["root"]))
     except (OSError, RuntimeError) as error:  # RuntimeError: a checksum, or what torchvision misses

@@ -22,17 +22,21 @@ def show(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path
     for config in configs:
         by_name.setdefault(runs.directory(config).parent, []).append(config)
     costs: list[tuple[RunConfig, Cost]] = []
+    unknown: list[RunConfig] = []
     width = max(len(str(name)) for name in by_name)
     for name, seeds in by_name.items():
         cost = estimator.cost(seeds[0])
-        costs += [(config, cost) for config in seeds if cost is not None]
+        if cost is None:
+            unknown += seeds
+        else:
+            costs += [(config, cost) for config in seeds]
         numbers = "steps unknown" if cost is None else f"{cost.steps:>9,} steps{_each(cost)}"
         states = ", ".join(f"{count} {state}" for state, count in Counter(map(_state, seeds)).items())
         print(f"{name!s:{width}} {_seeds(seeds):>8} {seeds[0].train.batch_size:>6} a step {numbers}  {states}")
     left = [(config, cost) for config, cost in costs if _state(config) != "evaluated"]
     print(f"{len(configs)} runs, {jobs} at a time; the report goes to {out}")
-    print(f"all: {_total(costs)}" + (f"; left: {_total(left)}" if len(left) < len(costs) else ""))
-    for line in (*_measured(configs, jobs), *_rests_on(configs, chip, share, estimator)):
+    print(f"all: {_all(costs, unknown)}" + (f"; left: {_total(left)}" if len(left) < len(costs) else ""))
+    for line in (*_measured(configs, jobs), *_advice(unknown), *_rests_on(configs, chip, share, estimator)):
         print(line)
 
 
@@ -48,6 +52,12 @@ def _each(cost: Cost) -> str:
 
 def _hours(hours: float) -> str:
     return "<0.1" if hours < 0.1 else f"{hours:,.1f}"
+
+
+def _all(costs: list[tuple[RunConfig, Cost]], unknown: list[RunConfig]) -> str:
+    known = [_total(costs)] if costs else []
+    others = [f"unknown for {len(unknown)} runs, whose number of pairs is not known"] if unknown else []
+    return ", ".join(known + others)
 
 
 def _total(costs: list[tuple[RunConfig, Cost]]) -> str:
@@ -81,13 +91,17 @@ def _measured(configs: list[RunConfig], jobs: int) -> list[str]:
     ]
 
 
+def _advice(unknown: list[RunConfig]) -> list[str]:
+    names = ", ".join(dict.fromkeys(config.data.name for config in unknown))
+    return [f"pairs of {names}: not known; train.samples=N train.epochs=null says how long a run is"] if names else []
+
+
 def _rests_on(configs: list[RunConfig], chip: str, share: float, estimator: Estimator) -> list[str]:
     pairs = {c.data.name: num_pairs(c) for c in configs if c.data.source != "scenes"}
     sizes = "".join(f", {name} taken as {count:,} pairs" for name, count in pairs.items() if count)
-    unknown = "".join(f", {name} unknown: give train.samples" for name, count in pairs.items() if not count)
     peak = estimator.chip
     return [
-        f"GPU-hours: FLOPs of both towers{sizes}{unknown}, at share={share:g} of one {chip}'s peak "
+        f"GPU-hours: FLOPs of both towers{sizes}, at share={share:g} of one {chip}'s peak "
         f"({peak.bf16 / 1e12:.0f} TFLOP/s in bf16, {peak.fp32 / 1e12:.0f} in fp32); chip= and share= change that. "
         "Evaluation, slow disks and small towers, which keep no GPU busy, are not in it."
     ]

@@ -10,11 +10,11 @@ V = TypeVar("V")
 
 
 def suggest(name: str, allowed: Iterable[str]) -> str:
-    """`did you mean a or b? Allowed: ...` for a name that is not among `allowed`."""
+    """`did you mean a or b? allowed: ...` for a name that is not among `allowed`."""
     names = sorted(allowed)
     near = get_close_matches(name, names, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
-    return f"{hint}Allowed: {', '.join(names) or '(none)'}"
+    return f"{hint}allowed: {', '.join(names) or '(none)'}"
 
 
 def lookup(table: Mapping[str, V], name: str, key: str) -> V:

@@ -20,7 +20,8 @@ RULE = (
     "undecided otherwise or with fewer than three seeds."
 )
 MOST_NOTE = 120  # characters below a claim's statement
-COLUMNS = ["Claim", "Verdict", "Statement", "At", "Effect", "95% interval", "More than", "Seeds", "Published"]
+NUMBERS = ["Effect", "95% interval", "Smallest effect of interest", "Seeds"]
+COLUMNS = ["Claim", "Verdict", "Statement", "Recipe", *NUMBERS, "Published"]
 
 
 def sections(evidence: Evidence, found: list[Outcome], groups: list[Group]) -> list[Section]:
@@ -52,7 +53,7 @@ def _claims(run: list[Outcome]) -> list[Block]:
     parts = [row for outcome in run if not _is_short(outcome) for row in _parts(outcome)]
     inner: list[Block] = [Text(RULE, "muted"), Table(COLUMNS, [_row(outcome) for outcome in run])]
     if parts:
-        columns = ["Claim", "Verdict", "Part", *COLUMNS[4:8]]
+        columns = ["Claim", "Verdict", "Part", *NUMBERS]
         inner.append(
             Details(
                 "Parts of the claims that have several, and what programs measured", [Table(columns, parts)], open=True
@@ -99,7 +100,7 @@ def _numbers(finding: Finding) -> list[Cell]:
     effect = Cell("") if finding.effect is None else Cell(f"{finding.effect:.4f}", finding.effect)
     interval = Cell("")
     if finding.low is not None and finding.high is not None:
-        interval = Cell(f"{finding.low:.4f} – {finding.high:.4f}", finding.low)
+        interval = Cell(f"[{finding.low:.4f}, {finding.high:.4f}]", finding.low)
     least = Cell("") if finding.least is None else Cell(f"{finding.least:g}", finding.least)
     return [effect, interval, least, Cell(str(finding.seeds), finding.seeds) if finding.seeds else Cell("")]
 
@@ -111,7 +112,7 @@ def _not_run(found: list[Outcome], run: list[Outcome]) -> list[Block]:
     rows = [
         [_id(o.claim.id), Cell(o.claim.statement), Cell(o.findings[0].note), Cell(o.claim.published)] for o in others
     ]
-    table = Table(["Claim", "Statement", "What to type", "Published"], rows)
+    table = Table(["Claim", "Statement", "Command", "Published"], rows)
     return [Details(f"{len(others)} claims that these runs say nothing about", [table])]
 
 

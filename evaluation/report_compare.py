@@ -124,7 +124,7 @@ def interval(found: Estimate) -> Cell:
     """Empty with fewer seeds than an interval needs."""
     if found.low is None or found.high is None:
         return Cell("")
-    return Cell(f"{found.low:.3f} – {found.high:.3f}", found.low)
+    return Cell(f"[{found.low:.3f}, {found.high:.3f}]", found.low)
 
 
 def _difference(found: Estimate | None) -> Cell:

@@ -73,7 +73,7 @@ def _interval(measure: Measure) -> Cell:
     low, high, chance = measure.low, measure.high, measure.chance
     is_fraction = 0 <= measure.value <= 1 and (chance is None or 0 <= chance <= 1)
     span = Span(low, measure.value, high, chance) if is_fraction else None
-    return Cell(f"{_digits(low)} – {_digits(high)}", low, span=span)
+    return Cell(f"[{_digits(low)}, {_digits(high)}]", low, span=span)
 
 
 def tone(measure: Measure) -> Tone:
@@ -109,7 +109,7 @@ def _value(one: Measure | None) -> Cell:
     if one is None:
         return Cell(MISSING)
     cell = number(one.value)
-    return Cell(cell.text, cell.sort, note=f"{_digits(one.low)} – {_digits(one.high)}")
+    return Cell(cell.text, cell.sort, note=f"[{_digits(one.low)}, {_digits(one.high)}]")
 
 
 def _name(one: Measure) -> str:

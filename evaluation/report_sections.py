@@ -27,8 +27,9 @@ from evaluation.summary import Group, Measure, group, measures
 FEW = 3  # methods that a title can name
 MOST_ROWS = 12  # of a table that is not folded
 FOOT = (
-    "Numbers are fractions. ▲ and ▼: the whole 95% interval lies above or below chance; with several seeds, both "
-    "Student's t over the seeds and the mean of their own bootstrap intervals. Click a column's head to sort."
+    "Numbers are fractions. ▲ and ▼: the whole 95% interval lies above or below chance. With several seeds, both "
+    "intervals must lie there: Student's t over the seeds, and the mean of the seeds' bootstrap intervals. Click a "
+    "column's head to sort."
 )
 
 
@@ -65,8 +66,8 @@ def _lead(main: list[Measure], runs: list[Run], methods: int) -> str:
     main = [measure for measure in main if measure.chance is not None]
     better = sum(report_results.tone(measure) == "good" for measure in main)
     worse = sum(report_results.tone(measure) == "bad" for measure in main)
-    sentence = f"{seeds}; {better} of {len(main)} headline measures are better than chance beyond the 95% interval"
-    return sentence + (f", {worse} worse." if worse else ".")
+    sentence = f"{seeds}. For {better} of {len(main)} headline measures the whole 95% interval is better than chance"
+    return sentence + (f", for {worse} it is worse." if worse else ".")
 
 
 def _title(groups: list[Group]) -> str:

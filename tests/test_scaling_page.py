@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from cli.compose import compose_run
+from cli.cost import PAIRS
+from cli.reproduce import COSTS
 
 PAGE = Path(__file__).parent.parent / "docs" / "scaling.md"
 TEXT = PAGE.read_text()
@@ -59,6 +61,10 @@ def test_no_row_is_missing_and_the_other_numbers_follow_too() -> None:
     assert f"12 p bytes = {12 * i['p'] / 1e9:.2f} GB" in TEXT
     assert f"SogCLR ({12 * i['n'] / 1e9:.2f} GB), 5 for NUCLR ({20 * i['n'] / 1e9:.2f} GB)" in TEXT
     assert math.isclose(i["a"], 34 * 12 * (197 * 768 + 77 * 512), rel_tol=1e-2)
+
+
+def test_what_dry_runs_reckon_with_is_what_they_do() -> None:
+    assert f"reckons with {PAIRS['cc12m']:,} pairs (paper 3) and an {COSTS['chip']}," in TEXT
 
 
 def test_the_inputs_are_those_of_the_recipe() -> None:

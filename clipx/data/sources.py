@@ -73,6 +73,7 @@ STREAMS: dict[str, Callable[[DataConfig], Stream]] = {"webdataset": _webdataset,
 SOURCES: dict[str, Callable[[DataConfig], Pairs | Stream]] = {**PAIRS, **STREAMS}
 # what data.root is; {} is data.split
 ROOTS = {
+    "scenes": "not needed: the folder to render to, by default in the cache",
     "shards": "the folder that holds {}/*.tar",
     "coco": "the folder that holds the images' folder {}/ and data.annotations",
     "csv": "the folder that holds data.annotations",

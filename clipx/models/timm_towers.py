@@ -67,7 +67,7 @@ def _parse(name: str) -> tuple[str, str]:
         near = " or ".join(f"timm:{n}" for n in get_close_matches(model, names(), n=3))
         raise UserError(
             f"{KEY}.name={name} is not known; {f'did you mean {near}? ' if near else ''}"
-            "timm.list_models() lists the names"
+            "`clipx ls towers` says how towers are named, timm.list_models() which timm has"
         )
     if tag and tag not in tags(model):
         raise UserError(f"{KEY}.name={name} has an unknown tag; published for {model}: {', '.join(tags(model))}")

@@ -56,7 +56,7 @@ def _kind(name: str, key: str, table: Mapping[str, Builder]) -> Builder:
         raise UserError(f"{key}={name} has no kind; write open_clip:{name}, `clipx ls towers` lists the names")
     if kind not in table:
         allowed = " or ".join(f"{k}:NAME" for k in table)
-        raise UserError(f"{key}={name} is of no kind that can stand here; allowed: {allowed}")
+        raise UserError(f"{key}={name}: unknown kind {kind!r}; allowed: {allowed}")
     return table[kind]
 
 

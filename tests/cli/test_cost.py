@@ -81,6 +81,31 @@ def test_a_line_for_the_seeds_of_an_arm_then_totals_and_what_they_rest_on(
     assert "share=0.35 of one H100's peak (989 TFLOP/s in bf16, 67 in fp32)" in lines[5]
 
 
+def test_runs_on_data_of_unknown_size_are_not_in_the_total(
+    counted: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*settings: str) -> str:
+        words = ["recipe=wpse_cc3m", "arms=clip,imq", "seeds=2", f"runs={tmp_path}", *settings]
+        dry.show(composed(make_plan(words).overrides), "H100", 0.35, 1, tmp_path / "report")
+        return capsys.readouterr().out
+
+    own = said("data=shards", "data.name=mine")
+    assert "all: unknown for 4 runs, whose number of pairs is not known\n" in own
+    assert "pairs of mine: not known; train.samples=N train.epochs=null says how long a run is" in own
+    assert "not known" not in said("data=shards", "data.name=mine", "train.samples=20480", "train.epochs=null")
+
+
+def test_known_and_unknown_costs_stand_side_by_side(
+    counted: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = compose_run(["recipe=wpse_cc3m", "arm=imq", "data=shards", "data.name=mine", f"runs={tmp_path}"])
+    dry.show([*configs(tmp_path), own], "H100", 0.35, 1, tmp_path / "report")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("all:")]
+    assert line.startswith("all: <0.1 GPU-hours") and line.endswith(
+        "GB of checkpoints, unknown for 1 runs, whose number of pairs is not known"
+    )
+
+
 def test_an_unknown_chip_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"chip=H10.*did you mean 'H100'"):
         dry.show(configs(tmp_path), "H10", 0.35, 1, tmp_path)

@@ -42,7 +42,7 @@ def test_keyword_counts_are_those_of_the_captions(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "needs one of index"),
+        ("", "`clipx data` needs a command; allowed: index, keywords"),
         ("indx x", "did you mean 'index'"),
         ("index", "needs the folder of the shards"),
         ("index nowhere", "no folder nowhere"),

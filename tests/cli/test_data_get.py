@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shlex
 import socket
 from pathlib import Path
@@ -14,7 +15,7 @@ from pyarrow import csv as arrow
 from cli import data_get
 from cli.data import data
 from clipx.errors import UserError
-from evaluation.datasets import vision
+from evaluation.datasets import NAMED, vision
 
 ROWS = [
     ('a "quoted" dog', "http://a.example/1.jpg"),
@@ -117,12 +118,12 @@ def _no_network(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("make", "needs one of cc3m, cc12m"),
+        ("make", "`clipx data make` needs a name; allowed: cc3m, cc12m, datacomp_small"),
         ("make cc13m", "did you mean 'cc3m'"),
         ("make cc3m", "Train_GCC-training.tsv from ai.google.com"),
         ("make cc3m urls=x root=y size=big", "size=big must be a number from 16 to 4096"),
         ("make cc3m urls=nowhere root=y", "urls=nowhere is missing; it comes from"),
-        ("pull cifar10", "root=DIR"),
+        ("pull cifar10", "`clipx data pull` needs a name and root=DIR; allowed: cifar10, cifar100"),
         ("pull cifra10 root=x", "did you mean 'cifar10'"),
         ("pull mmvp root=x", "mmvp cannot be pulled: `hf download"),
     ],
@@ -130,6 +131,13 @@ def _no_network(*_: object, **__: object) -> None:
 def test_mistakes_are_named(line: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         data(line.split())
+
+
+def test_the_page_lists_what_can_be_pulled() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    sentence = page.partition("`pull` fetches")[2].partition(";")[0]
+    assert re.findall(r"`(\w+)`", sentence) == sorted(vision.DOWNLOADS)
+    assert set(vision.DOWNLOADS) < set(NAMED)
 
 
 def test_pull_without_a_network_ends_in_one_line(

@@ -31,7 +31,7 @@ def test_the_last_every_nth_and_the_best_stay() -> None:
     ("value", "every", "message"),
     [
         ("min:los", 5, "did you mean 'loss'"),
-        ("loss", 5, "its first part=loss is not known; Allowed: max, min"),
+        ("loss", 5, "its first part=loss is not known; allowed: max, min"),
         ("min:loss", 0, "keep_best=min:loss needs the number to be measured: set log.geometry_every"),
     ],
 )

@@ -103,7 +103,7 @@ def test_a_wrong_layout_file_is_explained(tmp_path: Path, name: str, content: st
 
 
 def test_a_split_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
-    assert "Allowed: test" in error_of(fakes.labelled(tmp_path), split="train")
+    assert "allowed: test" in error_of(fakes.labelled(tmp_path), split="train")
 
 
 @pytest.mark.parametrize(

@@ -94,8 +94,12 @@ def test_a_size_that_a_tower_cannot_take_is_named() -> None:
 @pytest.mark.parametrize(
     ("image", "text", "message"),
     [
-        ("timm:resnet18", "timm:resnet18", "model.text.name=timm:resnet18 is of no kind that can stand here"),
-        ("hf:x", "hf:x", "model.image.name=hf:x is of no kind that can stand here; allowed: open_clip:NAME or timm"),
+        (
+            "timm:resnet18",
+            "timm:resnet18",
+            "model.text.name=timm:resnet18: unknown kind 'timm'; allowed: open_clip:NAME",
+        ),
+        ("hf:x", "hf:x", "model.image.name=hf:x: unknown kind 'hf'; allowed: open_clip:NAME or timm"),
         ("resnet18", "hf:x", "has no kind; write open_clip:resnet18"),
     ],
 )

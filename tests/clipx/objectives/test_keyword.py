@@ -77,7 +77,7 @@ def test_pairs_without_a_label_have_no_gradient() -> None:
     [
         ({"g": "log"}, "objective.keyword.g=log is not known; did you mean 'log1p'"),
         ({"g": True}, "objective.keyword.g=True must be a str"),
-        ({"denominator": "same"}, "objective.keyword.denominator=same is not known; Allowed: own, same_label"),
+        ({"denominator": "same"}, "objective.keyword.denominator=same is not known; allowed: own, same_label"),
         ({"eta": 1000}, "objective.keyword.eta is not known"),
     ],
 )
