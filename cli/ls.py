@@ -64,8 +64,6 @@ def _data() -> dict[str, str]:
 
     training = {
         name: f"training data; data.root is {ROOTS[node['source']].format(node.get('split', 'train'))}"
-        if node["source"] in ROOTS
-        else "training data, rendered"
         for name, node in DATA.items()
     }
     named = {f"datasets=[{name}]": known.what for name, known in NAMED.items()}
