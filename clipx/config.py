@@ -79,6 +79,7 @@ class TowerConfig:
     name: str = MISSING  # open_clip:NAME | timm:NAME (image) | hf:NAME_OR_FOLDER (text); `clipx ls towers` lists them
     pretrained: str | None = None  # a published tag (hf: a hub name), or a local file or folder; null: from scratch
     lr_factor: float = 1.0  # learning rate of the tower over optimizer.lr
+    layer_decay: float = 1.0  # each layer learns at so much of the rate of the one above it
     weight_decay: float | None = None  # null: optimizer.weight_decay
     frozen: bool = False  # no gradients, in evaluation mode throughout; a new projection on top is trained
 

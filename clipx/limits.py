@@ -17,6 +17,7 @@ ALL_AT_LEAST_1: Rule = (lambda v: all(n >= 1 for n in v), "numbers of 1 or more"
 AT_LEAST_3: Rule = (lambda v: v >= 3, "3 or more: a start, an end and one token between")
 RAND_AUGMENT: Rule = (lambda v: len(v) == 2 and v[0] >= 1 and 0 <= v[1] <= 10, "[n, m] with n >= 1 and m in 0..10")
 SHARE: Rule = (lambda v: 0 <= v <= 1, "0..1")
+FACTOR: Rule = (lambda v: 0 < v <= 1, "0..1, 0 excluded")
 DECAY: Rule = (lambda v: 0 <= v < 1, "0..1, 1 excluded")
 BETAS: Rule = (lambda v: len(v) == 2 and all(0 <= b < 1 for b in v), "two numbers in 0..1, 1 excluded")
 
@@ -33,9 +34,11 @@ RUN: dict[str, Rule] = {
     "model.embed_dim": AT_LEAST_1,
     "model.projection_lr_factor": AT_LEAST_0,
     "model.image.lr_factor": AT_LEAST_0,
+    "model.image.layer_decay": FACTOR,
     "model.image.weight_decay": AT_LEAST_0,
     "model.image.size": AT_LEAST_1,
     "model.text.lr_factor": AT_LEAST_0,
+    "model.text.layer_decay": FACTOR,
     "model.text.weight_decay": AT_LEAST_0,
     "model.text.context_length": AT_LEAST_3,
     "model.points.width": POSITIVE,

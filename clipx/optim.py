@@ -7,6 +7,7 @@ from torch import nn
 
 from clipx.config import OptimizerConfig, RunConfig
 from clipx.errors import UserError
+from clipx.layers import depths
 from clipx.tables import lookup
 
 Groups = list[dict[str, object]]
@@ -16,23 +17,25 @@ def build(model: nn.Module, config: RunConfig) -> torch.optim.Optimizer:
     """An optimizer with a group for each part of the model, and in it for weights that are decayed and that are not.
 
     Parts are image, text, their projections and temperature; gains, biases and positions of one dimension are
-    not decayed. A group carries its `name` and `lr_factor`; `set_lr` multiplies that with the schedule's value.
+    not decayed; with layer_decay the layers of a tower are parts too. A group carries its `name` and `lr_factor`;
+    `set_lr` multiplies that with the schedule's value.
 
     Raises:
         UserError: all parts are frozen, or an unknown optimizer.kind.
     """
-    rules = _rules(config)
+    rules, layers = _rules(config), _layers(model, config)
     groups: dict[str, dict[str, object]] = {}
     members: dict[str, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         part = max((p for p in rules if name.startswith(p)), key=len)
-        lr_factor, weight_decay = rules[part]
+        (lr_factor, weight_decay), (layer, of_layer) = rules[part], layers.get(name, ("", 1.0))
         decay = weight_decay if parameter.ndim > 1 else 0.0
-        group = f"{part.rstrip('.') or 'other'} {'decay' if parameter.ndim > 1 else 'no_decay'}"
+        group = f"{part.rstrip('.') or 'other'}{layer} {'decay' if parameter.ndim > 1 else 'no_decay'}"
         members.setdefault(group, []).append(parameter)
-        groups[group] = {"name": group, "params": members[group], "weight_decay": decay, "lr_factor": lr_factor}
+        factor = lr_factor * of_layer
+        groups[group] = {"name": group, "params": members[group], "weight_decay": decay, "lr_factor": factor}
     if not groups:
         raise UserError("nothing is left to train: model.image.frozen, model.text.frozen and a fixed temperature")
     return lookup(KINDS, config.optimizer.kind, "optimizer.kind")(list(groups.values()), config.optimizer)
@@ -62,6 +65,19 @@ def _rules(config: RunConfig) -> dict[str, tuple[float, float]]:
         "text.projection.": projection,
         "temperature.": (config.temperature.lr_factor, 0.0),
     }
+
+
+def _layers(model: nn.Module, config: RunConfig) -> dict[str, tuple[str, float]]:
+    """Parameter's name -> its layer and the factor of that; of towers whose layers differ, without new projections."""
+    found = {}
+    for key, tower in (("image.", config.model.image), ("text.", config.model.text)):
+        if tower.layer_decay == 1:
+            continue
+        ours = [n for n, _ in model.named_parameters() if n.startswith(key) and not n.startswith(f"{key}projection.")]
+        depth = depths(ours)
+        top = max(depth.values())
+        found |= {name: (f" layer {d}", tower.layer_decay ** (top - d)) for name, d in depth.items()}
+    return found
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:

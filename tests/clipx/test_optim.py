@@ -2,13 +2,16 @@
 
 from pathlib import Path
 
+import open_clip
 import pytest
+import timm
 import torch
 from torch import nn
 
 from clipx import optim
 from clipx.config import ImageTowerConfig, ModelConfig, RunConfig, TemperatureConfig, TextTowerConfig
 from clipx.errors import UserError
+from clipx.layers import depths
 from clipx.models import clip
 from tests.clipx.models.hub import settings, write_distilbert
 
@@ -69,3 +72,41 @@ def test_nothing_to_train_is_said() -> None:
     config = RunConfig(model=ModelConfig(image=image, text=text), temperature=TemperatureConfig(kind="fixed"))
     with pytest.raises(UserError, match="nothing is left to train"):
         optim.build(clip.build(config), config)
+
+
+@pytest.mark.parametrize(
+    ("tower", "layers"),
+    [
+        ("open_clip:ViT-B-32", {"class_embedding": 0, "conv1.weight": 0, "resblocks.0.ln_1.bias": 1, "proj": 13}),
+        ("open_clip:RN50", {"conv1.weight": 0, "bn2.bias": 0, "layer1.0.conv1.weight": 1, "attnpool.c_proj.bias": 5}),
+        ("timm:vit_tiny_patch16_224", {"cls_token": 0, "blocks.11.norm1.bias": 12, "norm.weight": 13}),
+        ("timm:convnext_atto", {"stem.0.weight": 0, "stages.3.blocks.1.gamma": 4, "head.norm.bias": 5}),
+    ],
+)
+def test_layers_of_image_towers(tower: str, layers: dict[str, int]) -> None:
+    kind, _, name = tower.partition(":")
+    with torch.device("meta"):
+        body = timm.create_model(name) if kind == "timm" else open_clip.CLIP(**open_clip.get_model_config(name)).visual
+    found = depths([name for name, _ in body.named_parameters()])
+    assert set(found.values()) == set(range(max(found.values()) + 1))
+    for end, depth in layers.items():
+        assert {d for name, d in found.items() if name.endswith(end) and name.startswith(end[:3])} <= {depth}, end
+        assert any(name.endswith(end) for name in found), end
+
+
+def test_rates_fall_from_layer_to_layer_and_projections_keep_theirs(tmp_path: Path) -> None:
+    config = settings(write_distilbert(tmp_path))
+    config.model.text.layer_decay, config.model.text.lr_factor = 0.5, 0.1
+    model = clip.build(config)
+    optimizer = optim.build(model, config)
+    optim.set_lr(optimizer, 1.0)
+    found = rules(model, optimizer)
+    assert found.keys() == dict(model.named_parameters()).keys()
+    blocks = [name for name in found if "transformer.layer." in name]
+    top = max(int(name.split("layer.")[1][0]) for name in blocks)
+    for name, (lr, _) in found.items():
+        if name in blocks:
+            assert lr == pytest.approx(0.1 * 0.5 ** (top - int(name.split("layer.")[1][0]))), name
+        elif "embeddings" in name:
+            assert lr == pytest.approx(0.1 * 0.5 ** (top + 1)), name
+    assert found["text.projection.weight"][0] == 1.0 and found["image.body.conv1.0.weight"][0] == 1.0
