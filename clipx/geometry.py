@@ -8,12 +8,12 @@ from torch import Tensor
 
 
 def modality_gap(image: Tensor, text: Tensor) -> float:
-    """Distance of the two modalities' mean embeddings (Liang et al. 2022; paper 4, section 5)."""
+    """Distance of the two modalities' mean embeddings (Liang et al. 2022; paper 4, appendix E.2)."""
     return float((image.double().mean(dim=0) - text.double().mean(dim=0)).norm())
 
 
 def uniformity(image: Tensor, text: Tensor) -> float:
-    """-W2 between N(mu, Sigma) of all 2n features and N(0, I/m), m their dimension (paper 4, section 5).
+    """-W2 between N(mu, Sigma) of all 2n features and N(0, I/m), m their dimension (paper 4, appendix E.2).
 
         W2^2 = ||mu||^2 + 1 + tr(Sigma) - (2 / sqrt(m)) tr(Sigma^(1/2))
 

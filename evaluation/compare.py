@@ -170,7 +170,7 @@ def _comparison(shared: dict[str, str], groups: list[Group], by: str) -> Compari
         if tasks and at in scored:
             seeds = set.intersection(*(set(values[task]) for task in tasks))
             values[MEAN] = {seed: mean([values[task][seed] for task in tasks]) for seed in sorted(seeds)}
-        diverged = sum(any(row.task == "train" for row in run.results) for run in group.runs)
+        diverged = sum(run.diverged for run in group.runs)
         methods.append(Method(group.label, described[at], values, diverged))
     ranked = [method for method in methods if method.values.get(by)]
     ranked.sort(key=lambda method: -mean(list(method.values[by].values())))

@@ -54,7 +54,7 @@ def find(paths: list[Path]) -> tuple[Path, Path]:
 
 
 def count(files: tuple[Path, Path]) -> Missing:
-    """Counts over all image-caption pairs of images with annotated objects.
+    """Counts over all image-caption pairs; an image without annotated objects has none that could be missing.
 
     Raises:
         UserError: a file is no COCO annotation file, or no image has both.
@@ -72,11 +72,10 @@ def count(files: tuple[Path, Path]) -> Missing:
         raise UserError(f"{files[0]} and {files[1]} are no COCO annotations: {error!r}") from error
     patterns = {name: _pattern(name) for name in names.values()}
     missing = [
-        [{kind for kind in kinds[image] if not patterns[kind].search(text)} for text in texts[image]]
-        for image in sorted(kinds)
-        if texts[image]
+        [{kind for kind in kinds.get(image, ()) if not patterns[kind].search(text)} for text in texts[image]]
+        for image in sorted(texts)
     ]
-    if not missing:
+    if not kinds.keys() & texts.keys():
         raise UserError(f"{files[0]} and {files[1]} have no image in common")
     return _summed(missing)
 

@@ -3,7 +3,7 @@
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.document import Block, Cell, Details, Table, Text
 from evaluation.published import TABLES
-from evaluation.published_columns import Column, PaperTable
+from evaluation.published_columns import Column, PaperTable, printed
 from evaluation.student import mean, t_interval
 
 EMPTY = "–"
@@ -57,14 +57,15 @@ def _ours(column: Column, columns: tuple[Column, ...], seeds: Seeds) -> list[flo
 
 def _cell(ours: list[float], published: str) -> Cell:
     """Our mean; below it the paper's number, the difference and, from two seeds on, its 95% interval."""
-    paper = f"paper {published}" if published != "-" else "not in the paper"
+    theirs = printed(published)
+    paper = f"paper {published}" if theirs is not None else "not in the paper"
     if not ours:
         return Cell(EMPTY, note=paper, tone="muted")
-    digits = len(published.partition(".")[2]) if published != "-" else 2
+    digits = len(published.partition("±")[0].partition(".")[2]) if theirs is not None else 2
     value = mean(ours)
-    if published != "-":
-        paper += f", {value - float(published):+.{digits}f}"
+    if theirs is not None:
+        paper += f", {value - theirs:+.{digits}f}"
         if len(ours) > 1:
-            _, low, high = t_interval([one - float(published) for one in ours])
+            _, low, high = t_interval([one - theirs for one in ours])
             paper += f" [{low:.{digits}f}, {high:.{digits}f}]"
     return Cell(f"{value:.{digits}f}", value, note=paper)

@@ -3,30 +3,8 @@
 from dataclasses import dataclass
 
 from evaluation.claims.measures import Score
-from evaluation.claims.scores import BOTH_R1
-
-ALIASES = {  # the papers' names -> data sets as evaluation folders may be called (see `measures.plain`)
-    "ImageNet": ("imagenet", "imagenet1k"),
-    "ImageNetV2": ("imagenetv2",),
-    "Aircraft": ("aircraft", "fgvcaircraft"),
-    "Caltech-101": ("caltech101",),
-    "CIFAR-10": ("cifar10",),
-    "CIFAR-100": ("cifar100",),
-    "STL-10": ("stl10",),
-    "Food-101": ("food101",),
-    "Flowers": ("flowers", "flowers102"),
-    "Pets": ("pets", "oxfordiiitpet"),
-    "Cars": ("cars", "stanfordcars"),
-    "EuroSAT": ("eurosat",),
-    "DTD": ("dtd",),
-    "SUN397": ("sun397",),
-    "MSCOCO": ("mscoco", "mscococaptions", "coco"),
-    "Flickr30k": ("flickr30k",),
-    "CLEVR-Count": ("clevr", "clevrv10", "clevrcount", "clevrcountall"),
-    "MMVP": ("mmvp", "mmvpvlm"),
-    "any": (),
-}
-PER_CLASS = ("Caltech-101", "Aircraft", "Flowers", "Pets")  # of paper 5
+from evaluation.claims.names import ALIASES
+from evaluation.claims.scores import BOTH_R1, PER_CLASS, PER_CLASS_PROBE, PER_CLASS_ZEROSHOT
 
 
 @dataclass(frozen=True)
@@ -50,9 +28,8 @@ class PaperTable:
     rows: dict[str, str]  # arm -> the numbers, in the columns' order
 
 
-def scores(task: str, names: str, per_class: tuple[str, ...] = ()) -> tuple[Column, ...]:
-    metric = {name: "mean_per_class" if name in per_class else "top1" for name in names.split()}
-    return tuple(Column(name, Score(task, (metric[name],), ALIASES[name])) for name in metric)
+def scores(task: str, names: str, metric: str = "top1", per_class: tuple[str, ...] = ()) -> tuple[Column, ...]:
+    return tuple(Column(name, Score(task, (metric,), ALIASES[name], per_class=per_class)) for name in names.split())
 
 
 def recalls(dataset: str) -> tuple[Column, ...]:
@@ -85,20 +62,13 @@ NUCLR_COLUMNS = (
     *scores("zeroshot", "CIFAR-100 ImageNet"),
     MEAN,
 )
-ZEROSHOT_13 = (MEAN, *scores("zeroshot", THIRTEEN, PER_CLASS))
-PROBE_13 = (MEAN, *scores("linear_probe", THIRTEEN, PER_CLASS))
-BEFORE_13 = (
-    MEAN,
-    *(
-        Column(
-            name,
-            Score(
-                "linear_probe_before_projection",
-                ("mean_per_class_before_projection" if name in PER_CLASS else "top1_before_projection",),
-                ALIASES[name],
-            ),
-        )
-        for name in THIRTEEN.split()
-    ),
-)
-ABLATION = (Column("zero-shot", Score("zeroshot", ("top1",))), Column("linear", Score("linear_probe", ("top1",))))
+ZEROSHOT_13 = (MEAN, *scores("zeroshot", THIRTEEN, per_class=PER_CLASS))
+PROBE_13 = (MEAN, *scores("linear_probe", THIRTEEN, per_class=PER_CLASS))
+BEFORE_13 = (MEAN, *scores("linear_probe_before_projection", THIRTEEN, "top1_before_projection", PER_CLASS))
+SPREAD_13 = scores("zeroshot_draws", THIRTEEN, "top1_spread_over_draws")
+ABLATION = (Column("zero-shot", PER_CLASS_ZEROSHOT), Column("linear", PER_CLASS_PROBE))
+
+
+def printed(text: str) -> float | None:
+    """A published number without its spread; None for one that the paper does not give."""
+    return None if text == "-" else float(text.partition("±")[0])

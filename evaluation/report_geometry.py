@@ -7,6 +7,7 @@ from evaluation import plots, plots_geometry
 from evaluation.canvas import COLOURS
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.measures import EarlyChange, logged
+from evaluation.claims.paper4 import DYNAMICS, INITIAL
 from evaluation.claims.scores import GAP, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
 from evaluation.document import Figure
@@ -19,7 +20,11 @@ MARGINS = {  # recipe -> arms, as in the papers' figures 3 and 6
     "Fig. 3": ("untrained", "tau_07", "tau_01"),
     "Fig. 6": ("tau_01", "tau_01_reg"),
 }
-SCATTERS: dict[str, Measure] = {"R@1 both ways": RECALL_1, "zero-shot": ZEROSHOT, "linear probe": PROBE}
+SCATTERS: dict[str, tuple[Measure, str]] = {  # scores, and the paper's figure
+    "R@1 both ways": (RECALL_1, "Fig. 6"),
+    "zero-shot": (ZEROSHOT, "Fig. 7"),
+    "linear probe": (PROBE, "Fig. 7"),
+}
 AXES: dict[str, Measure] = {"gap": GAP, "uniformity": UNIFORMITY}
 
 
@@ -81,13 +86,13 @@ def _scatters(evidence: Evidence) -> list[Figure]:
     """Paper 4, figures 6 and 7: a point an arm, mean of its seeds."""
     drawn = []
     for recipe, arms in evidence.runs.items():
-        for at, (x_name, x) in enumerate(AXES.items()):
-            for y_name, y in SCATTERS.items():
+        for x_name, x in AXES.items():
+            for y_name, (y, figure) in SCATTERS.items():
                 points = {arm: (_mean(x, seeds), _mean(y, seeds)) for arm, seeds in arms.items()}
                 known = {arm: p for arm, p in points.items() if all(math.isfinite(v) for v in p)}
                 if len(known) >= 4:
                     name = f"scatter-{slug(recipe)}-{slug(x_name)}-{slug(y_name)}"
-                    caption = f"{recipe}: {y_name} against {x_name}, a point an arm (paper 4, Fig. {6 + at})"
+                    caption = f"{recipe}: {y_name} against {x_name}, a point an arm (paper 4, {figure})"
                     drawn.append(plots_geometry.scatter(name, caption, known, x_name, y_name))
     return drawn
 
@@ -99,25 +104,33 @@ def _mean(measure: Measure, seeds: Seeds) -> float:
 
 def _closure(evidence: Evidence) -> list[Figure]:
     """Paper 4, figure 4: the gap against -1/log^2 t after step 100."""
-    lines = []
-    for arm, seeds in evidence.runs.get("gap_dynamics_mini", {}).items():
-        for run in seeds.values():
-            points = [(-1 / math.log(step) ** 2, gap) for step, gap in logged(run, "gap") if step > 100]
-            lines.append(plots.Line(arm or run.name, [x for x, _ in points], [y for _, y in points]))
-    if not any(line.x for line in lines):
-        return []
-    caption = "Gap while training, one line a seed; slow closure is a straight line (paper 4, Fig. 4)"
-    return [plots.curves("slow-closure", caption, lines, "−1 / log² t", "gap")]
+    drawn = []
+    for recipe in DYNAMICS:
+        lines = []
+        for arm, seeds in evidence.runs.get(recipe, {}).items():
+            for run in seeds.values():
+                points = [(-1 / math.log(step) ** 2, gap) for step, gap in logged(run, "gap") if step > 100]
+                lines.append(plots.Line(arm or run.name, [x for x, _ in points], [y for _, y in points]))
+        if any(line.x for line in lines):
+            caption = (
+                f"{recipe}: gap while training, one line a seed; slow closure is a straight line (paper 4, Fig. 4)"
+            )
+            drawn.append(plots.curves(f"slow-closure-{slug(recipe)}", caption, lines, "−1 / log² t", "gap"))
+    return drawn
 
 
 def _early(evidence: Evidence) -> list[Figure]:
     """Paper 4, figure 4: the gap's change in ten steps over initialisations."""
-    runs = [run for seeds in evidence.runs.get("gap_init_mini", {}).values() for run in seeds.values()]
-    changes = [change for run in runs for change in EarlyChange().read(run).values()]
-    if len(changes) < 2:
-        return []
-    caption = f"Change of the gap in the first 10 steps, {len(changes)} initialisations (paper 4, Fig. 4)"
-    return [plots_geometry.counts("early-gap", caption, changes, "gap after 10 steps − at initialisation")]
+    drawn = []
+    for recipe in INITIAL:
+        runs = [run for seeds in evidence.runs.get(recipe, {}).values() for run in seeds.values()]
+        changes = [change for run in runs for change in EarlyChange().read(run).values()]
+        if len(changes) > 1:
+            name, label = f"early-gap-{slug(recipe)}", "gap after 10 steps − at initialisation"
+            count = f"{len(changes)} initialisations"
+            caption = f"{recipe}: change of the gap in the first 10 steps, {count} (paper 4, Fig. 4)"
+            drawn.append(plots_geometry.counts(name, caption, changes, label))
+    return drawn
 
 
 def _pictures(groups: list[Group]) -> list[Figure]:

@@ -29,6 +29,11 @@ class Run:
     artifacts: dict[str, dict[str, Any]]  # "<task>-<dataset with / as _>" -> what the report draws
     environment: dict[str, Any]
 
+    @property
+    def diverged(self) -> bool:
+        """Whether it ended without a finite loss: that is the one row of task train (see `evaluation.diverged`)."""
+        return any(row.task == "train" for row in self.results)
+
     def dataset(self, slug: str) -> str:
         """The data set's name for a `slug` of an artifact's file name, where "/" became "_"."""
         names = (row.dataset for row in self.results)

@@ -15,7 +15,7 @@ CARDINALS = (
 )  # fmt: skip
 # a name of the list stands for its words
 PRESETS = {
-    "numbers": CARDINALS[2:],  # paper 2, section 5
+    "numbers": CARDINALS[2:],  # paper 2, section 6
     "colours": ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white", "grey"),
     "directions": ("left", "right", "above", "below"),
 }

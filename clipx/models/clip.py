@@ -107,5 +107,5 @@ def _head(config: RunConfig, image: ImageTower, text: TextTower) -> Head:
         tokens.text_tokens(text.module, model.text.name),
     )
     for tower, found in ((image, of_image), (text, of_text)):
-        tower.module, tower.body = point_sets.PointTower(found, bound), found.body
+        tower.module, tower.body = point_sets.PointTower(found, bound, points.reduce), found.body
     return head

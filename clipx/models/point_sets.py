@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from clipx.models.kernels import REDUCTIONS
 from clipx.models.tokens import TokenTower
 from clipx.types import PointSet
 
@@ -19,7 +20,7 @@ BOUNDS: dict[str, Callable[[Tensor], Tensor]] = {
 class PointTower(nn.Module):
     """Tokens, and beside their projection to d a weight head: width -> 1, no bias, not normalised over the set."""
 
-    def __init__(self, tokens: TokenTower, bound: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, tokens: TokenTower, bound: Callable[[Tensor], Tensor], reduce: str) -> None:
         super().__init__()
         width, d = tokens.projection.shape
         self.body = tokens.body
@@ -28,6 +29,7 @@ class PointTower(nn.Module):
         self.weight_head = nn.Linear(width, 1, bias=False)
         nn.init.normal_(self.weight_head.weight, std=width**-0.5)
         self.bound = bound
+        self.reduction = REDUCTIONS[reduce]  # as of the points
 
     def forward(self, x: Tensor) -> PointSet:
         """Images [b, 3, H, W] or token ids [b, L] -> points [b, K, d], not normalised, and weights [b, K]."""
@@ -35,9 +37,9 @@ class PointTower(nn.Module):
         return PointSet(self.projection(tokens), self._weights(tokens))
 
     def before_projection(self, x: Tensor) -> Tensor:
-        """The weighted mean of the tokens before the projection, [b, width] (paper 5, table 2, "bef")."""
+        """The weighted mean (or sum) of the tokens before the projection, [b, width] (paper 5, table 2, "bef")."""
         tokens: Tensor = self.body(x)
-        return (self._weights(tokens)[:, None, :] @ tokens.float())[:, 0] / tokens.shape[1]
+        return (self._weights(tokens)[:, None, :] @ tokens.float())[:, 0] * self.reduction(tokens.shape[1])
 
     def _weights(self, tokens: Tensor) -> Tensor:
         return self.bound(self.weight_head(tokens)[..., 0].float())

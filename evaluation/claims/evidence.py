@@ -10,7 +10,7 @@ from typing import Any
 from clipx.errors import UserError
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY, Claim, Finding, Outcome, Part, Verdict
-from evaluation.claims.verdict import judge, overall
+from evaluation.claims.verdict import FEWEST_SEEDS, judge, overall
 from evaluation.runs import STATED, Run
 
 Seeds = dict[int, Run]
@@ -157,22 +157,47 @@ def _assess_part(part: Part, recipe: str, arms: dict[str, Seeds]) -> Finding:
         missing = [arm for arm in part.arms if arm not in arms]
         arm = "" if missing == [ANY] else f" arm={missing[0]}"
         return judge(part, [], f"run: clipx train recipe={recipe}{arm} seed=0")
+    lost = _diverged(arms, there)
+    if part.fatal and len(seeds := _fatal_seeds(part, arms, lost)) >= FEWEST_SEEDS:
+        return Finding(part.label, "holds", len(seeds), least=part.least, note=_in_words(lost, arms))
     pieces = _pieces(part, [arms[arm] for arm in there])
     complete = [seed for seed, of_arms in pieces.items() if all(all(of_arm) for of_arm in of_arms)]
     effects = [part.effect(_means(pieces, seed, complete)) for seed in complete]
     known = [effect for effect in effects if math.isfinite(effect)]
     if not known:
-        return judge(
-            part, [], f"no seed has the numbers of all arms; clipx eval checkpoint={_lacking(part, arms).path}"
-        )
-    note = "" if len(there) == len(part.arms) else f"{len(there)} of {len(part.arms)} arms"
-    return judge(part, known, note, len(there))
+        lacking = _lacking(part, arms)
+        hint = _in_words(lost, arms) if lacking.diverged else f"clipx eval checkpoint={lacking.path}"
+        return judge(part, [], f"no seed has the numbers of all arms; {hint}")
+    fewer = "" if len(there) == len(part.arms) else f"{len(there)} of {len(part.arms)} arms"
+    return judge(part, known, "; ".join(filter(None, (fewer, _in_words(lost, arms)))), len(there))
+
+
+def _diverged(arms: dict[str, Seeds], names: list[str]) -> dict[str, int]:
+    """Arm -> its seeds that diverged, of arms with such."""
+    counts = {arm: sum(run.diverged for run in arms[arm].values()) for arm in names}
+    return {arm: count for arm, count in counts.items() if count}
+
+
+def _fatal_seeds(part: Part, arms: dict[str, Seeds], lost: dict[str, int]) -> list[int]:
+    """Where `part.fatal` diverged and the other arms have their numbers; none unless it alone did, in all its seeds."""
+    if lost != {part.fatal: len(arms[part.fatal])}:
+        return []
+    others = [arms[arm] for arm in part.arms if arm != part.fatal]
+    return [seed for seed in arms[part.fatal] if all(seed in of and _has(part, of[seed]) for of in others)]
+
+
+def _has(part: Part, run: Run) -> bool:
+    return all(measure.read(run) for measure in part.measures)
+
+
+def _in_words(lost: dict[str, int], arms: dict[str, Seeds]) -> str:
+    return "; ".join(f"{arm} diverged in {count} of {len(arms[arm])} seeds" for arm, count in lost.items())
 
 
 def _lacking(part: Part, arms: dict[str, Seeds]) -> Run:
     """The first run without one of the measures, or just the first: seeds that no two arms share."""
     runs = [run for arm in part.arms for run in arms.get(arm, {}).values()]
-    return next((run for run in runs if not all(m.read(run) for m in part.measures)), runs[0])
+    return next((run for run in runs if not _has(part, run)), runs[0])
 
 
 def _pieces(part: Part, arms: list[Seeds]) -> dict[int, list[list[dict[str, float]]]]:

@@ -5,7 +5,6 @@ import re
 from dataclasses import dataclass
 from statistics import median
 
-from evaluation.run_facts import number
 from evaluation.runs import Run
 from evaluation.types import Result
 
@@ -20,12 +19,13 @@ class Score:
     without: tuple[str, ...] = ()  # left out, by `plain` name
     above_chance: bool = False  # the value minus its chance level
     paper_protocol: bool = False  # rows under protocol=paper, which others leave out
+    per_class: tuple[str, ...] = ()  # data sets whose top1 is mean_per_class instead, by `plain` name
 
     def read(self, run: Run) -> dict[str, float]:
         """Data set -> value; only data sets that have every metric."""
         found: dict[str, dict[str, dict[str, float]]] = {}  # data set -> split -> metric -> value
         for row in run.results:  # of repeated evaluations the last one counts
-            if row.task == self.task and row.metric in self.metrics and self._takes(row):
+            if row.task == self.task and row.metric in self._metrics(plain(row.dataset)) and self._takes(row):
                 chance = row.chance if self.above_chance else 0.0
                 if chance is not None:
                     of_split = found.setdefault(plain(row.dataset), {}).setdefault(row.split, {})
@@ -36,6 +36,10 @@ class Score:
             for dataset, values in chosen.items()
             if len(values) == len(self.metrics)
         }
+
+    def _metrics(self, dataset: str) -> tuple[str, ...]:
+        per_class = dataset in self.per_class
+        return tuple(m.replace("top1", "mean_per_class") for m in self.metrics) if per_class else self.metrics
 
     def _takes(self, row: Result) -> bool:
         dataset = plain(row.dataset)
@@ -77,13 +81,16 @@ class Setting:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds a step: the batch over the median throughput, the first tenth of the log left out."""
+    """Seconds that a step computes: the median of what is logged as step_s, the first tenth of the log left out.
+
+    Waiting for data is no part of it, nor are saving and measuring between steps: a slow disk makes all runs alike.
+    """
 
     def read(self, run: Run) -> dict[str, float]:
         """{} where nothing was logged."""
-        speeds = [speed for line in run.log[len(run.log) // 10 :] if (speed := number(line, "images_per_s"))]
-        batch = Setting("train.batch_size").read(run)
-        return {"step": batch["train.batch_size"] / median(speeds)} if speeds and batch else {}
+        lines = [line["step_s"] for line in run.log[len(run.log) // 10 :] if isinstance(line.get("step_s"), dict)]
+        seconds = [math.fsum(s for phase, s in of_line.items() if phase != "data") for of_line in lines]
+        return {"step": median(seconds)} if any(seconds) else {}
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Paper 2: true negatives from keyword labels.
 
 Smallest effects of interest: about a quarter of the published one, at least half a point. "Not much worse" is
-at most two points.
+at least 95% of the baseline: levels on DataComp-small lie between .03 and .4, so a loss in points says little.
 """
 
-from evaluation.claims.parts import extra_gain, more
+from evaluation.claims.parts import extra_gain, keeps, more
 from evaluation.claims.scores import COUNT, OTHERS
 from evaluation.claims.types import Claim
 
@@ -30,10 +30,10 @@ CLAIMS = (
     ),
     Claim(
         "2.3",
-        "Other data sets do not get much worse",
+        "Other data sets do not get much worse: at least 95% of the baseline, mean of zero-shot and retrieval",
         "figures only (appendix)",
         ARMS,
-        (more("own_log1p_1000", "clip", OTHERS, -0.02, "zero-shot of the others"),),
+        (keeps("own_log1p_1000", "clip", OTHERS, 0.95, "other data sets"),),
     ),
     Claim(
         "2.4",

@@ -49,7 +49,7 @@ CLAIMS = (
     ),
     Claim(
         "3.6",
-        "The overhead is negligible",
+        "The overhead is negligible: computing a step takes at most 1.03 of CLIP's time, waiting for data left out",
         "stated; no number",
         ARMS,
         (no_slower("nuclr", "clip", StepTime(), 1.03),),

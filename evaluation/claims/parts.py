@@ -1,13 +1,18 @@
 """The kinds of comparison that claims are made of. Every effect is of one seed and speaks for the claim."""
 
+import math
+
 from evaluation.claims.types import Measure, Part, Values
 from evaluation.student import spearman
 
 
-def more(better: str, worse: str, measure: Measure, least: float = 0.0, what: str = "", only: str = "") -> Part:
-    """`better` minus `worse`; `only` in one recipe, or in all."""
+def more(
+    better: str, worse: str, measure: Measure, least: float = 0.0, what: str = "", only: str = "", fatal: bool = False
+) -> Part:
+    """`better` minus `worse`; `only` in one recipe, or in all; `fatal`: `worse` may also diverge in every seed."""
     label = f"{better} − {worse}" + (f", {what}" if what else "")
-    return Part(label, (better, worse), (measure,), lambda v: v[0][0] - v[1][0], least, only=only)
+    lost = worse if fatal else ""
+    return Part(label, (better, worse), (measure,), lambda v: v[0][0] - v[1][0], least, only=only, fatal=lost)
 
 
 def extra_gain(gains: tuple[str, str], than: tuple[str, str], measure: Measure, least: float = 0.0) -> Part:
@@ -18,6 +23,12 @@ def extra_gain(gains: tuple[str, str], than: tuple[str, str], measure: Measure, 
         return (v[0][0] - v[1][0]) - (v[2][0] - v[3][0])
 
     return Part(label, (*gains, *than), (measure,), effect, least)
+
+
+def keeps(arm: str, than: str, measure: Measure, share: float, what: str) -> Part:
+    """`arm` over `than`: no less than about `share` of it."""
+    label = f"{arm} / {than}, {what}"
+    return Part(label, (arm, than), (measure,), lambda v: v[0][0] / v[1][0] if v[1][0] else math.nan, share)
 
 
 def level(arm: str, measure: Measure, least: float, label: str) -> Part:
@@ -47,26 +58,22 @@ def no_slower(arm: str, than: str, step_time: Measure, most: float) -> Part:
     return Part(label, (arm, than), (step_time,), lambda v: most - v[0][0] / v[1][0], 0.0)
 
 
-def rises(arms: tuple[str, ...], x: Measure, y: Measure, least: float, label: str, sign: int = 1) -> Part:
+def rises(
+    arms: tuple[str, ...], x: Measure, y: Measure, least: float, label: str, sign: int = 1, only: str = ""
+) -> Part:
     """Rank correlation of y with x over arms (at least four of them), or of y with -x."""
     label = f"rank correlation of {label}"
-    return Part(label, arms, (x, y), lambda v: sign * _correlation(v, 0, 1), least, interval="rank", fewest=4)
+    return Part(label, arms, (x, y), lambda v: sign * _correlation(v), least, interval="rank", fewest=4, only=only)
 
 
-def unrelated(arms: tuple[str, ...], x: Measure, y: Measure, most: float, label: str) -> Part:
-    """No strong rank correlation over arms, of either sign: what is left to `most`."""
-    label = f"|rank correlation| of {label} (left to {most:g})"
-    return Part(label, arms, (x, y), lambda v: most - abs(_correlation(v, 0, 1)), 0.0, fewest=4)
+def unrelated(
+    arms: tuple[str, ...], x: Measure, y: Measure, most: float, label: str, fewest: int = 8, only: str = ""
+) -> Part:
+    """A rank correlation over arms that is below `most` in size: minus that size, above -`most`."""
+    label = f"−|rank correlation| of {label}"
+    return Part(label, arms, (x, y), lambda v: -abs(_correlation(v)), -most, interval="rank", fewest=fewest, only=only)
 
 
-def closer(arms: tuple[str, ...], y: Measure, near: Measure, far: Measure, label: str) -> Part:
-    """How much stronger y is tied to `near` than to `far`, as rank correlations over arms without their sign."""
-
-    def effect(v: Values) -> float:
-        return abs(_correlation(v, 1, 0)) - abs(_correlation(v, 2, 0))
-
-    return Part(label, arms, (y, near, far), effect, 0.0, fewest=4)
-
-
-def _correlation(values: Values, x: int, y: int) -> float:
-    return spearman([of_arm[x] for of_arm in values], [of_arm[y] for of_arm in values])
+def _correlation(values: Values) -> float:
+    """Of two measures over the arms."""
+    return spearman([x for x, _ in values], [y for _, y in values])

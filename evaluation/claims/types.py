@@ -33,6 +33,7 @@ class Part:
     interval: Literal["t", "share", "rank"] = "t"  # of a mean over seeds, a share of them, a mean rank correlation
     fewest: int = 0  # arms that must be there, of a part that takes those there are; 0: all
     only: str = ""  # the one recipe that it is for, where recipes have different arms
+    fatal: str = ""  # the arm whose divergence in every seed, where no other arm diverges, is the claim's best case
 
 
 ANY = "*"

@@ -44,7 +44,10 @@ def judge(part: Part, values: list[float], note: str = "", arms: int = 2) -> Fin
 
 
 def least_deviation(part: Part, arms: int) -> float:
-    """Of a rank correlation over arms: its smallest step, or 0.4 of its standard error where it is `part.least`."""
+    """Of a rank correlation over arms: its smallest step, or 0.4 of its standard error where its size is that of least.
+
+    Fewer arms or a smaller correlation make equal ones in three seeds less of a surprise.
+    """
     return max(12 / (arms * (arms**2 - 1)), 0.4 * (1 - part.least**2) / math.sqrt(arms - 1))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from evaluation.datasets import Captioned
@@ -11,7 +12,7 @@ from evaluation.geometry import alignment, margins, modality_gap, uniformity
 from evaluation.student import t_interval
 from evaluation.types import FeatureRequest, Features, Kind, Result, Score
 
-PAIRS = 512  # for gap, uniformity and alignment (paper 4, section 5)
+PAIRS = 512  # for gap, uniformity and alignment (paper 4, appendix E.2)
 BATCH = 64  # for margins (paper 1, figures 3 and 6)
 RESAMPLES = 100
 QUANTILES = {"margin_q05": 0.05, "margin_q50": 0.5, "margin_q95": 0.95}
@@ -25,11 +26,14 @@ SHAPES: dict[str, Callable[[Tensor, Tensor], float]] = {
 
 
 class Geometry:
-    """Rows on 512 random pairs, and margins within random batches of 64; one caption an image, seeded."""
+    """Rows on 512 random pairs, and margins within random batches of 64; one caption an image, seeded.
+
+    Features are normalised, also of models that do not, as they are for the trace in training (clipx/probe.py).
+    """
 
     name = "geometry"
     kind: Kind = "captioned"
-    version = 1
+    version = 2
     needs: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
 
@@ -49,7 +53,7 @@ class Geometry:
         self, dataset: Captioned, features: Features, device: torch.device | str = "cpu", cosine: bool = True
     ) -> Score:
         """Rows; a histogram of the margins and the pairs in their first two principal components."""
-        image, text = (features[request] for request in self.requests(dataset))
+        image, text = (F.normalize(features[request], dim=1) for request in self.requests(dataset))
         image, text = paired(image, text, dataset.image_of_caption(dataset.splits[0]))
         few = image[:PAIRS], text[:PAIRS]
         rows = [self._shape(dataset, metric, *few) for metric in SHAPES]

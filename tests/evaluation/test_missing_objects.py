@@ -39,9 +39,10 @@ def test_shares_without_persons_are_told_apart(tmp_path: Path) -> None:
     assert (found.share, found.share_without_persons) == (1.0, 0.0)
 
 
-def test_images_without_objects_or_captions_are_no_pairs(tmp_path: Path) -> None:
-    found = counted(tmp_path, [["dog"], [], ["cat"]], [["a dog"], ["nothing"]])
-    assert found.histogram == [1] and found.images == 1
+def test_pairs_of_images_without_objects_count_and_miss_nothing(tmp_path: Path) -> None:
+    found = counted(tmp_path, [["dog"], [], ["cat"]], [["an animal"], ["a sky", "clouds", "a blue sky"]])
+    assert found.histogram == [3, 1] and found.images == 2, "without a caption, there is no pair"
+    assert found.share == 0.25
 
 
 @pytest.mark.parametrize(("good", "expected"), [(0, "holds"), (40, "undecided"), (80, "does not hold")])
@@ -55,7 +56,8 @@ def test_the_verdict_goes_through_the_file(tmp_path: Path, good: int, expected: 
 def test_what_is_no_annotation_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no captions_NAME"):
         find([tmp_path])
-    annotations(tmp_path, [["dog"]], [["a dog"]])
+    with pytest.raises(UserError, match="have no image in common"):
+        counted(tmp_path, [[], ["dog"]], [["a dog"]])
     (tmp_path / "instances_x.json").write_text("{}")
     with pytest.raises(UserError, match="are no COCO annotations"):
         count(find([tmp_path]))

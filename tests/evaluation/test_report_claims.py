@@ -17,6 +17,7 @@ from evaluation.document import Cell, Details, Table, Text
 from evaluation.missing_objects import Missing
 from evaluation.paper_tables import blocks
 from evaluation.published import TABLES
+from evaluation.published_columns import printed
 from evaluation.report import Report, write
 from evaluation.runs import Run
 from tests.evaluation.claims import synthetic
@@ -38,7 +39,7 @@ def cells(report_blocks: list[Any], title: str) -> dict[str, list[Cell]]:
 def test_published_rows_are_as_long_as_their_columns_and_average_to_the_printed_mean() -> None:
     for table in TABLES:
         for arm, row in table.rows.items():
-            numbers = [math.nan if text == "-" else float(text) for text in row.split()]
+            numbers = [math.nan if (value := printed(text)) is None else value for text in row.split()]
             assert len(numbers) == len(table.columns), (table.source, arm)
             means = [n for n, column in zip(numbers, table.columns, strict=True) if column.score is None]
             others = [n for n, column in zip(numbers, table.columns, strict=True) if column.score is not None]
@@ -72,7 +73,7 @@ def test_the_mean_is_given_only_where_no_data_set_is_missing() -> None:
     complete = cells(blocks(evidence([run("nuclr_cc3m", "clip", 0, values)])), "nuclr_cc3m")["clip"]
     assert [cell.text for cell in incomplete[1:6]] == ["24.00", "46.00", "34.00", "–", "–"]
     assert [cell.text for cell in complete[1:6]] == ["24.00", "46.00", "34.00", "36.00", "35.00"]
-    assert complete[5].note == "paper 35.10, -0.10"
+    assert complete[5].note == "paper 35.10±0.22, -0.10"
 
 
 def test_arms_and_tables_without_runs_say_what_to_type() -> None:
@@ -99,7 +100,7 @@ def mini_runs() -> list[Run]:
             one = run("margin_mini", arm, seed, {("geometry", "scenes_captions", "margin_mean"): margin})
             runs.append(with_geometry(one, margin))
         log = [{"step": t, "geometry": {"gap": 0.3 + 1 / math.log(t + 2) ** 2}} for t in range(0, 2000, 20)]
-        runs.append(run("gap_dynamics_mini", "", seed, {}, log))
+        runs += [run(recipe, "", seed, {}, log) for recipe in ("gap_dynamics_mini", "gap_dynamics_mscoco")]
     for seed in range(10):
         log = [{"step": t, "geometry": {"gap": 0.5 + draw.gauss(0.15, 0.03) * t / 10}} for t in (0, 10)]
         runs.append(run("gap_init_mini", "", seed, {}, log))
@@ -127,7 +128,8 @@ def test_verdicts_are_on_the_page_and_in_its_first_sentence(papers: Report) -> N
 
 def test_every_figure_of_the_papers_that_the_runs_allow_is_drawn(papers: Report) -> None:
     drawn = {path.stem for path in papers.figures}
-    assert {"slow-closure", "early-gap", "missing-objects", "margins-01-scenes_captions"} <= drawn
+    assert {"slow-closure-gap_dynamics_mini", "early-gap-gap_init_mini", "missing-objects"} <= drawn
+    assert {"slow-closure-gap_dynamics_mscoco", "margins-01-scenes_captions"} <= drawn
     assert {"margins-02-scenes_captions", "scatter-gap_mini-gap-zero-shot"} <= drawn
     assert sum(name.startswith("pca-") for name in drawn) == 4
     assert "scatter-gap_mini-gap-linear-probe" not in drawn  # no such results
@@ -167,7 +169,7 @@ def test_gathering_directories_finds_what_was_written(papers: Report) -> None:
     root = papers.html.parent.parent / "runs"
     found = gather(find([root]), [root])
     assert found.missing_objects == [30, 50, 20]
-    assert set(found.runs) == {"gap_mini", "margin_mini", "gap_dynamics_mini", "gap_init_mini"}
+    assert set(found.runs) == {"gap_mini", "margin_mini", "gap_dynamics_mini", "gap_dynamics_mscoco", "gap_init_mini"}
 
 
 def test_drawings_of_toy_problems_are_in_the_page_beside_their_verdicts(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
     },
     "margin_mscoco": {
         "data.held_out": 0.2,
+        "train.keep_best": "min:loss",
         "data.captions": "random",
         "temperature.kind": "fixed",
         "train.batch_size": 64,

@@ -176,13 +176,14 @@ def test_half_precision_towers_do_not_reach_the_phases() -> None:
     torch.testing.assert_close(inside, head.evaluation(0)(sets), atol=0, rtol=0)
 
 
+@pytest.mark.parametrize("reduce", ["mean", "sum"])
 @torch.no_grad()
-def test_before_the_projection_it_is_the_weighted_mean_of_the_tokens() -> None:
-    model = build(config())
+def test_before_the_projection_tokens_are_weighted_and_reduced_as_the_points_are(reduce: str) -> None:
+    model = build(config(reduce=reduce))
     tower = model.image
     tokens = tower.get_submodule("body")(pixels())
     weights = model.image(pixels()).weights
-    expected = (weights[..., None] * tokens).mean(dim=1)
+    expected = getattr(weights[..., None] * tokens, reduce)(dim=1)
     torch.testing.assert_close(model.before_projection(pixels()), expected)
 
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from evaluation.claims.evidence import assess
+from evaluation.claims.parts import unrelated
+from evaluation.claims.scores import PROBE, ZEROSHOT
 from evaluation.claims.types import Part, Verdict
 from evaluation.claims.verdict import binomial_interval, judge, overall
 from tests.evaluation.claims.synthetic import Values, claim, evidence, run
@@ -91,21 +93,43 @@ def rank_correlations(slope: float, arms: int, draw: np.random.Generator) -> lis
     return found
 
 
-@pytest.mark.parametrize("arms", [4, 6, 7, 8])
-@pytest.mark.parametrize("least", [0.0, 0.8])
-def test_rank_correlations_that_take_few_values_keep_the_error_rate(arms: int, least: float) -> None:
+def slope_of(size: float, arms: int) -> float:
+    """Where the mean size of the correlations is about this, and not above it."""
     slope, step = 0.0, 1.0
-    for _ in range(8 if least else 0):  # where the mean correlation is the smallest effect of interest, or less
+    for _ in range(8):
         slope += step
-        if np.mean(rank_correlations(slope, arms, np.random.default_rng(1))) > least:
+        if np.abs(rank_correlations(slope, arms, np.random.default_rng(1))).mean() > size:
             slope -= step
         step /= 2
+    return slope
+
+
+@pytest.mark.parametrize("arms", [4, 6, 7, 8])
+@pytest.mark.parametrize("least", [0.0, 0.7])
+def test_rank_correlations_that_take_few_values_keep_the_error_rate(arms: int, least: float) -> None:
+    slope = slope_of(least, arms) if least else 0.0
     ranked = Part("r", ("a",) * arms, (), lambda v: v[0][0], least, interval="rank")
     experiments = rank_correlations(slope, arms, np.random.default_rng(0))
     verdicts = Counter(judge(ranked, values, arms=arms).verdict for values in experiments)
     assert verdicts["holds"] <= 0.05 * len(experiments)
     perfect = judge(ranked, [1.0, 1.0, 1.0], arms=arms).verdict
     assert perfect == ("undecided" if arms == 4 and least else "holds")
+
+
+@pytest.mark.parametrize("arms_and_most", [(7, 0.7), (8, 0.5), (12, 0.5)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_correlation_as_strong_as_the_bound_seldom_passes_for_a_weaker_one(
+    arms_and_most: tuple[int, float], sign: int
+) -> None:
+    arms, most = arms_and_most
+    names = tuple(str(at) for at in range(arms))
+    weak = unrelated(names, ZEROSHOT, PROBE, most, "r")
+    experiments = rank_correlations(sign * slope_of(most, arms), arms, np.random.default_rng(0))
+    verdicts = Counter(judge(weak, [-abs(value) for value in values], arms=arms).verdict for values in experiments)
+    assert verdicts["holds"] <= 0.05 * len(experiments)
+    near = judge(weak, [0.05 - most] * 3, arms=arms)
+    assert near.verdict == "undecided", "three equal correlations are no proof"
+    assert judge(weak, [0.0] * 3, arms=arms).verdict == "holds"
 
 
 def test_few_seeds_say_how_many_are_needed() -> None:

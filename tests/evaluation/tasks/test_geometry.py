@@ -7,6 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clipx import probe
+from clipx.data import tokenizer
+from clipx.data.sources import open_pairs
+from clipx.models import clip
+from clipx.types import Progress
 from evaluation import geometry
 from evaluation.datasets import Captioned, open_dataset
 from evaluation.tasks.geometry import (
@@ -21,6 +26,7 @@ from evaluation.tasks.geometry import (
     standard_error,
 )
 from evaluation.types import Result, Score
+from tests.clipx.folder import settings, write_shards
 from tests.evaluation import fakes
 
 TASK = Geometry()
@@ -61,9 +67,9 @@ def test_rows_are_the_measures_of_the_first_pairs_within_their_intervals(tmp_pat
     rows = by_metric(score(tmp_path, (1,) * n, image, text))
     image, text = paired(image, text, torch.arange(n))
     few = image[:PAIRS], text[:PAIRS]
-    assert rows["gap"].value == geometry.modality_gap(*few)
-    assert rows["uniformity"].value == geometry.uniformity(*few)
-    assert rows["alignment"].value == geometry.alignment(*few)
+    assert rows["gap"].value == pytest.approx(geometry.modality_gap(*few))
+    assert rows["uniformity"].value == pytest.approx(geometry.uniformity(*few))
+    assert rows["alignment"].value == pytest.approx(geometry.alignment(*few))
     batches = [slice(s, s + BATCH) for s in range(0, n, BATCH)]
     expected = torch.cat([geometry.margins(image[b], text[b]) for b in batches])
     assert rows["margin_mean"].value == pytest.approx(float(expected.mean()))
@@ -71,6 +77,22 @@ def test_rows_are_the_measures_of_the_first_pairs_within_their_intervals(tmp_pat
     for row in rows.values():
         assert row.low < row.value < row.high
     assert (rows["gap"].n, rows["margin_mean"].n) == (PAIRS, 10 * 2 * BATCH * (BATCH - 1))
+
+
+@torch.no_grad()
+def test_a_model_without_unit_length_has_the_geometry_that_its_training_traced(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=20)
+    config = settings(tmp_path)
+    config.model.normalise = False
+    config.log.geometry_every, config.log.geometry_on = 1, "train"
+    model = clip.build(config)
+    trace = probe.Probe(config, open_pairs(config.data), tokenizer.build(model.inputs), model)
+    model.eval()
+    image, text = model.encode_image(trace.images), model.encode_text(trace.texts)
+    assert not torch.allclose(image.norm(dim=1), torch.ones(20), rtol=0.1)
+    rows = by_metric(score(tmp_path / "captions", (1,) * 20, image, text))
+    traced = trace.measure(Progress(step=0, total_steps=1, epoch=0, total_epochs=1))
+    assert {metric: rows[metric].value for metric in SHAPES} == pytest.approx({m: traced[m] for m in SHAPES}, rel=1e-4)
 
 
 def test_random_embeddings_have_margins_around_zero(tmp_path: Path) -> None:
