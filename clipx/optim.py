@@ -69,7 +69,7 @@ def _rules(config: RunConfig) -> dict[str, tuple[float, float]]:
 
 def _layers(model: nn.Module, config: RunConfig) -> dict[str, tuple[str, float]]:
     """Parameter's name -> its layer and the factor of that; of towers whose layers differ, without new projections."""
-    found = {}
+    found: dict[str, tuple[str, float]] = {}
     for key, tower in (("image.", config.model.image), ("text.", config.model.text)):
         if tower.layer_decay == 1:
             continue

@@ -19,6 +19,7 @@ class Score:
     without: tuple[str, ...] = ()  # left out, by `plain` name
     above_chance: bool = False  # the value minus its chance level
     paper_protocol: bool = False  # rows under protocol=paper, which others leave out
+    pool: int | None = None  # rows of retrieval among so many images, which others leave out
     per_class: tuple[str, ...] = ()  # data sets whose top1 is mean_per_class instead, by `plain` name
 
     def read(self, run: Run) -> dict[str, float]:
@@ -45,7 +46,9 @@ class Score:
         dataset = plain(row.dataset)
         wanted = dataset not in self.without and (not self.datasets or dataset in self.datasets)
         same_protocol = row.split.endswith(", paper protocol") == self.paper_protocol
-        return wanted and same_protocol and " images (seed" not in row.split and math.isfinite(row.value)
+        pool = re.search(r"(\d+) of \d+ images \(seed", row.split)
+        same_pool = (int(pool[1]) if pool else None) == self.pool
+        return wanted and same_protocol and same_pool and math.isfinite(row.value)
 
 
 def _usual(of_splits: dict[str, dict[str, float]]) -> dict[str, float]:

@@ -57,7 +57,7 @@ def test_our_number_stands_beside_the_papers_with_difference_and_interval() -> N
     assert row[1].text == "64.00"
     assert row[1].note == f"paper 63.85, +0.15 [{0.15 - half:.2f}, {0.15 + half:.2f}]"
     assert (row[2].text, row[2].note) == ("–", "paper 31.17")
-    assert row[-1].text == "clipx eval checkpoint=runs/clip_reg_cc3m-clip/s0 datasets=[...]"
+    assert row[-1].text == "clipx reproduce recipe=clip_reg_cc3m arms=clip"
 
 
 def test_the_mean_is_given_only_where_no_data_set_is_missing() -> None:

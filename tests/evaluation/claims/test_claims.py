@@ -331,6 +331,8 @@ def test_pools_protocols_and_other_prompts_do_not_replace_the_whole_split() -> N
     one.results.extend(replace(result("retrieval", "mscoco", "R", value), split=name) for name, value in splits.items())
     assert Score("retrieval", ("R",)).read(one) == {"retrieval mscoco": 0.4}
     assert Score("retrieval", ("R",), paper_protocol=True).read(one) == {"retrieval mscoco": 0.9}
+    assert Score("retrieval", ("R",), pool=1000).read(one) == {"retrieval mscoco": 0.6}
+    assert Score("retrieval", ("R",), pool=500).read(one) == {}
     one.results.append(replace(result("zeroshot", "clevr_count", "top1", 0.2), split="test, prompts counting"))
     assert Score("zeroshot", ("top1",)).read(one) == {"zeroshot clevrcount": 0.2}
     one.results.append(result("zeroshot", "clevr_count", "top1", 0.3))
