@@ -23,8 +23,12 @@ def new_folder(path: Path) -> Iterator[Path]:
             if file.is_file():
                 _sync(file)
         made.chmod(0o755)  # mkdtemp makes folders private
-        if not path.exists():
+        try:
             made.rename(path)
+        except OSError:
+            if not path.exists():
+                raise
+        else:
             _sync(path.parent)
     finally:
         shutil.rmtree(made, ignore_errors=True)

@@ -1,6 +1,7 @@
 """What a run tells: a progress bar for the person, log.jsonl for the report, wandb on request."""
 
 import json
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from clipx.config import RunConfig
 from clipx.errors import UserError
 
 WANDB_MODES = ("off", "offline", "online")
+WANDB_ID = "wandb_id"  # in the run directory: what W&B resumes by
 
 
 class RunLog:
@@ -67,7 +69,7 @@ class RunLog:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"step": step, **row, "time": now}) + "\n")
         if self.wandb:
-            self.wandb.log(dict(row), step=step)
+            self.wandb.log({"step": step, **row})  # not step=: a resumed run goes back, which W&B would drop
 
     def step(self, step: int, row: Mapping[str, Any]) -> None:
         """Records a training step and shows it."""
@@ -96,12 +98,23 @@ def _cut_after(path: Path, step: int) -> None:
 def _start_wandb(config: RunConfig, run: Path) -> Any:
     import wandb
 
-    return wandb.init(
+    started = wandb.init(
         project=config.log.project,
         name=f"{config.name}-s{config.seed}",
-        id=f"{config.name}-s{config.seed}".replace("/", "-"),
+        id=_wandb_id(run),
         resume="allow",
         dir=run,
         mode="online" if config.log.wandb == "online" else "offline",
         config=asdict(config),
     )
+    started.define_metric("step")
+    started.define_metric("*", step_metric="step")
+    return started
+
+
+def _wandb_id(run: Path) -> str:
+    """Of this run directory alone, whatever its name: another one of that name is another run."""
+    path = run / WANDB_ID
+    if not path.is_file():
+        write_text(path, secrets.token_hex(8))
+    return path.read_text().strip()

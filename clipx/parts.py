@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from clipx import distributed, mixing, objectives, optim, schedule
 from clipx.config import RunConfig
+from clipx.data.sampler import num_train
 from clipx.device import autocast, grad_scaler
 from clipx.ema import Average
 from clipx.errors import UserError
@@ -54,7 +55,8 @@ def build(
     _check_split(config)
     objective = objectives.build(config.objective, num_samples)
     mix = mixing.build(config.mixing, config.seed)
-    learning_rate = schedule.build(config.schedule, config.optimizer.lr)
+    steps_per_epoch = num_train(num_samples, config.data.held_out) // config.train.batch_size
+    learning_rate = schedule.build(config.schedule, config.optimizer.lr, steps_per_epoch)
     model = model_of(config).to(device).to(memory_format=torch.channels_last)
     parallel = _parallel(model, config, device)
     home = lookup({"auto": device, "cpu": torch.device("cpu")}, config.train.table_device, "train.table_device")

@@ -23,18 +23,16 @@ def constant(progress: float) -> float:
 SCHEDULES = {"cosine": cosine, "constant": constant}
 
 
-def build(config: ScheduleConfig, lr: float) -> Callable[[Progress], float]:
+def build(config: ScheduleConfig, lr: float, steps_per_epoch: int) -> Callable[[Progress], float]:
     """The learning rate at a progress: linear from warmup_lr (left out) to lr, then `kind` down to min_lr.
 
     Raises:
         UserError: unknown schedule.kind.
     """
     shape = lookup(SCHEDULES, config.kind, "schedule.kind")
+    warmup = config.warmup_steps if config.warmup_epochs is None else round(config.warmup_epochs * steps_per_epoch)
 
     def learning_rate(progress: Progress) -> float:
-        warmup = config.warmup_steps
-        if config.warmup_epochs is not None:
-            warmup = round(config.warmup_epochs * progress.total_steps / progress.total_epochs)
         if progress.step < warmup:
             return config.warmup_lr + (lr - config.warmup_lr) * (progress.step + 1) / warmup
         rest = max(1, progress.total_steps - warmup)

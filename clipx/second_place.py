@@ -13,6 +13,7 @@ from clipx import distributed, retention, runs, state
 from clipx.atomic import new_folder, write_text
 from clipx.config import RunConfig
 from clipx.errors import UserError
+from clipx.log import WANDB_ID
 from clipx.state import MANIFEST, checkpoints, step_of
 
 
@@ -32,7 +33,7 @@ class Place:
             self.fs.rm_file(f"{target}/{MANIFEST}")
         for file in sorted(checkpoint.iterdir(), key=lambda file: file.name == MANIFEST):
             self.fs.put_file(str(file), f"{target}/{file.name}")
-        for file in (self.run / "config.yaml", self.run / "log.jsonl"):
+        for file in (self.run / "config.yaml", self.run / "log.jsonl", self.run / WANDB_ID):
             if file.exists():
                 self.fs.put_file(str(file), f"{self.root}/{file.name}")
         # later steps are of before a damaged checkpoint was passed over; what is not whole was cut by a kill
@@ -93,8 +94,9 @@ class Place:
                 state.verify(made)
         except UserError as error:
             return str(error)
-        if not (self.run / "log.jsonl").exists() and self.fs.exists(f"{self.root}/log.jsonl"):
-            write_text(self.run / "log.jsonl", self.fs.cat_file(f"{self.root}/log.jsonl").decode())
+        for name in ("log.jsonl", WANDB_ID):
+            if not (self.run / name).exists() and self.fs.exists(f"{self.root}/{name}"):
+                write_text(self.run / name, self.fs.cat_file(f"{self.root}/{name}").decode())
         return ""
 
     def _refuse_other_settings(self) -> None:

@@ -75,4 +75,10 @@ def log_row(parts: Parts, row: dict[str, Any], progress: Progress) -> dict[str, 
         **({"grad_scale": scaler.get_scale()} if scaler.is_enabled() else {}),
         **({"columns": parts.state.table.quantiles()} if parts.objective.columns else {}),
         **({"skipped": parts.bad_steps} if parts.bad_steps else {}),
+        **({"memory_gb": _peak_memory(parts.device)} if parts.device.type == "cuda" else {}),
     }
+
+
+def _peak_memory(device: torch.device) -> float:
+    """Most memory that tensors of this process took, 1e9 bytes."""
+    return round(torch.cuda.max_memory_allocated(device) / 1e9, 3)

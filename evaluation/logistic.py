@@ -17,7 +17,8 @@ GRID: list[float] = torch.logspace(-6, 6, 97, dtype=torch.float64).tolist()  # e
 STRIDES = (16, 8, 4, 2, 1)
 MAX_ITERATIONS = 1000
 TOLERANCE = 2e-6  # largest entry of the gradient of the objective / (C n); scikit-learn's default is 1e-4
-CELLS = 2**19  # scores (rows x values of C x classes) held at once
+# scores (rows x values of C x classes) held at once: what a CPU's cache holds; on a GPU, enough to hide kernel launches
+CELLS = {"cpu": 2**19, "cuda": 2**27}
 
 
 @dataclass
@@ -83,7 +84,7 @@ class Regression:
         loss = weight.new_zeros(problems, dtype=torch.float64)
         gradient = torch.zeros_like(columns)
         curvature = torch.zeros_like(columns) if diagonal else None
-        rows = max(1, CELLS // columns.shape[1])
+        rows = max(1, CELLS[columns.device.type] // columns.shape[1])
         for first in range(0, len(self.label), rows):
             inputs, label = self.inputs[first : first + rows], self.label[first : first + rows]
             scores = (inputs @ columns).view(-1, problems, classes)

@@ -16,7 +16,7 @@ from clipx.data.sampler import Index, Sampler
 from clipx.data.stall import Reading, own_group, watched
 from clipx.data.streams import Stream
 from clipx.data.tokenizer import Tokenizer
-from clipx.data.transforms import normalise
+from clipx.data.transforms import Normalise
 from clipx.errors import UserError
 from clipx.types import Batch, Inputs
 
@@ -82,23 +82,22 @@ class Batches(ABC):
             Fault: no batch came for data.stall_seconds.
         """
         loader = self.loaded(start, pin_memory=device.type == "cuda")
+        normalise = Normalise(self.inputs, device)
         for loaded in watched(loader, self.stall_seconds, self.reading):
             self.bad.count(len(loaded.sample_id) + len(loaded.damage), loaded.damage)
             if not len(loaded.sample_id):
                 raise UserError(f"a batch had no good sample: {'; '.join(loaded.damage[:5])}")
-            yield self._batch(loaded, device), loaded.damage
+            batch = Batch(
+                sample_id=loaded.sample_id.to(device, non_blocking=True),
+                image=normalise(loaded.pixels.to(device, non_blocking=True)),
+                text=loaded.text.to(device, non_blocking=True),
+                label=loaded.label.to(device, non_blocking=True),
+            )
+            yield batch, loaded.damage
 
     @abstractmethod
     def loaded(self, start: int, pin_memory: bool) -> Iterator[Loaded]:
         """The same batches before they go to the device, damage not yet judged."""
-
-    def _batch(self, loaded: Loaded, device: torch.device) -> Batch:
-        return Batch(
-            sample_id=loaded.sample_id.to(device, non_blocking=True),
-            image=normalise(loaded.pixels.to(device, non_blocking=True), self.inputs),
-            text=loaded.text.to(device, non_blocking=True),
-            label=loaded.label.to(device, non_blocking=True),
-        )
 
 
 class Loader(Batches):

@@ -35,6 +35,11 @@ class Loaded:
     label: Tensor
     damage: list[str]
 
+    def pin_memory(self) -> "Loaded":
+        """Called by DataLoader, which pins nothing in a class that has no such method."""
+        tensors = (t.pin_memory() for t in (self.sample_id, self.pixels, self.text, self.label))
+        return Loaded(*tensors, damage=self.damage)
+
 
 class Prepare:
     """Decoding, augmentation, tokens and keyword label, as the settings say."""

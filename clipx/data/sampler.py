@@ -79,10 +79,15 @@ def _by_blocks(num_samples: int, block: int, generator: np.random.Generator) -> 
     return starts, unmixed
 
 
+def num_train(num_samples: int, held_out: float) -> int:
+    """Samples that an epoch goes through."""
+    return num_samples - round(held_out * num_samples)
+
+
 def split(num_samples: int, held_out: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ids to train on, ascending, and ids held out, in random order; the same for every seed of a run."""
     order = np.random.Generator(np.random.PCG64(0)).permutation(num_samples)
-    first = num_samples - round(held_out * num_samples)
+    first = num_train(num_samples, held_out)
     return np.sort(order[:first]), order[first:]
 
 
@@ -125,7 +130,7 @@ class Sampler:
     @property
     def num_train(self) -> int:
         """Samples that an epoch goes through."""
-        return self.num_samples if self.train_ids is None else len(self.train_ids)
+        return num_train(self.num_samples, self.held_out)
 
     @property
     def steps_per_epoch(self) -> int:

@@ -91,11 +91,15 @@ def _crop(width: int, height: int, scale: tuple[float, float], generator: random
     return left, top, left + side, top + side
 
 
-def normalise(pixels: Tensor, inputs: Inputs) -> Tensor:
-    """uint8 [b, 3, H, W] to float32 with the towers' mean and standard deviation, on the pixels' device."""
-    mean = torch.tensor(inputs.mean, device=pixels.device).view(3, 1, 1) * 255
-    std = torch.tensor(inputs.std, device=pixels.device).view(3, 1, 1) * 255
-    return pixels.float().sub_(mean).div_(std)
+class Normalise:
+    """uint8 [b, 3, H, W] to float32 with the towers' mean and standard deviation, on the device."""
+
+    def __init__(self, inputs: Inputs, device: torch.device) -> None:
+        self.mean = torch.tensor(inputs.mean, device=device).view(3, 1, 1) * 255
+        self.std = torch.tensor(inputs.std, device=device).view(3, 1, 1) * 255
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return pixels.float().sub_(self.mean).div_(self.std)
 
 
 def evaluation_transform(inputs: Inputs) -> Callable[[Image.Image], Tensor]:

@@ -9,7 +9,7 @@ from clipx.types import Progress
 
 
 def at(step: int, config: ScheduleConfig) -> float:
-    return build(config, lr=2.0)(Progress(step=step, total_steps=110, epoch=0, total_epochs=1))
+    return build(config, lr=2.0, steps_per_epoch=110)(Progress(step=step, total_steps=110, epoch=0, total_epochs=1))
 
 
 def test_cosine_after_warmup() -> None:
@@ -25,6 +25,12 @@ def test_constant_stays() -> None:
     assert {at(s, ScheduleConfig(kind="constant", warmup_steps=0)) for s in (0, 50, 109)} == {2.0}
 
 
+def test_a_warm_up_in_epochs_counts_whole_epochs_where_the_last_one_is_cut() -> None:
+    """Half of an epoch of 100 steps in a run of 110, which begins two epochs: 50 steps, not 110 / 2 / 2."""
+    rate = build(ScheduleConfig(warmup_epochs=0.5), lr=2.0, steps_per_epoch=100)
+    assert [rate(Progress(step, 110, step // 100, 2)) for step in (24, 49)] == pytest.approx([1.0, 2.0])
+
+
 def test_an_unknown_schedule_is_named() -> None:
     with pytest.raises(UserError, match=r"schedule.kind=cosin is not known; did you mean 'cosine'"):
-        build(ScheduleConfig(kind="cosin"), 1.0)
+        build(ScheduleConfig(kind="cosin"), 1.0, 10)

@@ -273,3 +273,12 @@ def test_the_log_says_what_a_step_was_spent_on() -> None:
         assert list(found) == ["forward", "loss", "backward", "optimizer"]
         assert all(0 < seconds < math.inf for seconds in found.values())
         assert parts.laps.read() == {}
+
+
+def test_the_log_of_a_gpu_tells_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = tiny.parts_of(tiny.settings(CLIP))
+    row = train_step(parts, next(tiny.batches(parts.config, 1)), AT)
+    assert "memory_gb" not in log_row(parts, row, AT)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 2_500_000_000)
+    parts.device = torch.device("cuda")
+    assert log_row(parts, row, AT)["memory_gb"] == 2.5

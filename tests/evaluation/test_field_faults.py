@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from clipx import runs, state
-from clipx.data.transforms import evaluation_transform, normalise
+from clipx.data.transforms import Normalise, evaluation_transform
 from clipx.models import clip
 from clipx.models import open_clip_towers as towers
 from clipx.types import Inputs
@@ -192,7 +192,7 @@ def check_normalisation(run: Path) -> None:
     size = inputs.image_size
     pixels = torch.tensor([200, 100, 50], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, size, size)
     image = Image.new("RGB", (size, size), (200, 100, 50))
-    torch.testing.assert_close(encoder.preprocess(image)[None], normalise(pixels, inputs))
+    torch.testing.assert_close(encoder.preprocess(image)[None], Normalise(inputs, torch.device("cpu"))(pixels))
 
 
 def imagenets_constants(inputs: Inputs) -> Callable[[Any], Tensor]:

@@ -56,7 +56,7 @@ def test_every_arm_composes_and_its_parts_can_be_built(name: str, arm: str) -> N
     objectives.build(config.objective, num_samples=1000)
     temperature.build(config.temperature)
     mixing.build(config.mixing, seed=0)
-    schedule.build(config.schedule, config.optimizer.lr)
+    schedule.build(config.schedule, config.optimizer.lr, steps_per_epoch=10)
 
 
 @pytest.mark.parametrize("name", ARMS)
@@ -198,7 +198,7 @@ def test_counting_labels_are_the_numbers_from_two_to_twenty() -> None:
 
 def test_warm_up_of_paper_4_is_a_fifth_of_the_run() -> None:
     config = composed("gap_mscoco", "base")
-    rate = schedule.build(config.schedule, config.optimizer.lr)
+    rate = schedule.build(config.schedule, config.optimizer.lr, steps_per_epoch=80)
     rates = [rate(Progress(step, 8000, step // 80, 100)) for step in (0, 799, 1599, 1600, 7999)]
     assert rates == pytest.approx([5e-4 / 1600, 2.5e-4, 5e-4, 5e-4, 0.0], abs=1e-9)
 

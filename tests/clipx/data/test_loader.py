@@ -14,6 +14,7 @@ from clipx.config import DataConfig, TrainConfig
 from clipx.data.damage import BadSamples
 from clipx.data.images import BadSample
 from clipx.data.loader import Loader
+from clipx.data.prepare import Loaded
 from clipx.data.sampler import Sampler
 from clipx.data.sources import open_pairs
 from clipx.errors import UserError
@@ -167,3 +168,14 @@ def test_a_length_in_samples_ends_in_the_middle_of_an_epoch() -> None:
     assert list(by_samples.batches(0)) == list(by_epochs.batches(0))[:12]
     assert (by_samples.total_steps, by_samples.total_epochs) == (12, 3)
     assert [by_samples.progress(s).epoch for s in (0, 4, 5, 11)] == [0, 0, 1, 2]
+
+
+def test_a_batch_on_its_way_to_a_gpu_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As DataLoader does it, which takes a class that it does not know as it is."""
+    from torch.utils.data._utils.pin_memory import pin_memory
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 1)  # there may be no GPU to pin for
+    zeros = torch.zeros(2, dtype=torch.int64)
+    pinned = pin_memory(Loaded(zeros, zeros, zeros, zeros, damage=["a"]))  # type: ignore[no-untyped-call]
+    assert [t.tolist() for t in (pinned.sample_id, pinned.pixels, pinned.text, pinned.label)] == [[1, 1]] * 4
+    assert pinned.damage == ["a"]

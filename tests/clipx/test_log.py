@@ -1,0 +1,78 @@
+"""W&B: a run directory is one run there, whatever its name, and a resume loses no line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clipx.config import RunConfig
+from clipx.log import WANDB_ID, RunLog
+from tests.clipx.folder import settings
+
+
+class FakeWandb:
+    """Stands for wandb and for the run that its init gives; keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.inits: list[dict[str, Any]] = []
+        self.defined: list[tuple[str, dict[str, Any]]] = []
+        self.logged: list[dict[str, Any]] = []
+
+    def init(self, **settings: Any) -> "FakeWandb":
+        self.inits.append(settings)
+        return self
+
+    def define_metric(self, name: str, **more: Any) -> None:
+        self.defined.append((name, more))
+
+    def log(self, row: dict[str, Any]) -> None:
+        self.logged.append(row)
+
+    def finish(self, exit_code: int) -> None:
+        """Over."""
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> FakeWandb:
+    fake = FakeWandb()
+    monkeypatch.setattr("wandb.init", fake.init)
+    return fake
+
+
+def logged(config: RunConfig, run: Path, step: int, rows: list[int]) -> None:
+    run.mkdir(exist_ok=True)
+    with RunLog(config, run, step, 10) as log:
+        for at in rows:
+            log.record(at, {"loss": 0.5, "terms": {"clip": 0.5}})
+
+
+def test_a_resumed_run_goes_on_and_another_of_its_name_does_not(tmp_path: Path, wandb: FakeWandb) -> None:
+    config = settings(tmp_path)
+    config.log.wandb = "offline"
+    logged(config, tmp_path / "a", 0, [1, 2, 3])
+    logged(config, tmp_path / "a", 1, [2, 3])
+    logged(config, tmp_path / "b", 0, [])
+    first, again, other = (settings["id"] for settings in wandb.inits)
+    assert first == again == (tmp_path / "a" / WANDB_ID).read_text()
+    assert other != first
+    assert {(s["resume"], s["mode"], s["name"]) for s in wandb.inits} == {("allow", "offline", "test-s0")}
+
+
+def test_steps_that_are_done_again_are_not_dropped(tmp_path: Path, wandb: FakeWandb) -> None:
+    """W&B drops what is logged with a step= before the last one; here the step is a number among the others."""
+    config = settings(tmp_path)
+    config.log.wandb = "online"
+    logged(config, tmp_path / "a", 0, [1, 2])
+    logged(config, tmp_path / "a", 1, [2])
+    assert [row["step"] for row in wandb.logged] == [1, 2, 2]
+    assert wandb.logged[0] == {"step": 1, "loss": 0.5, "terms": {"clip": 0.5}}
+    assert ("*", {"step_metric": "step"}) in wandb.defined
+    assert wandb.inits[0]["mode"] == "online"
+    lines = (tmp_path / "a" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2]
+
+
+def test_without_wandb_there_is_no_id(tmp_path: Path, wandb: FakeWandb) -> None:
+    logged(settings(tmp_path), tmp_path / "a", 0, [1])
+    assert not wandb.inits and not (tmp_path / "a" / WANDB_ID).exists()
