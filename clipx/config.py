@@ -165,11 +165,12 @@ class OptimizerConfig:
 class ScheduleConfig:
     """Learning rate over the run: linear warm-up, then `kind`."""
 
-    kind: str = "cosine"  # cosine | constant
+    kind: str = "cosine"  # cosine | constant | cooldown (constant, then a line down)
+    cooldown: float = 0.2  # share of the steps after the warm-up that kind=cooldown falls in
     warmup_steps: int = 100
     warmup_epochs: float | None = None  # instead of warmup_steps, if given
     warmup_lr: float = 0.0  # where the warm-up starts
-    min_lr: float = 0.0  # where the cosine ends
+    min_lr: float = 0.0  # where cosine and cooldown end
 
 
 @dataclass(kw_only=True)

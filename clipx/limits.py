@@ -56,6 +56,7 @@ RUN: dict[str, Rule] = {
     "optimizer.betas": BETAS,
     "optimizer.eps": POSITIVE,
     "optimizer.weight_decay": AT_LEAST_0,
+    "schedule.cooldown": FACTOR,
     "schedule.warmup_steps": AT_LEAST_0,
     "schedule.warmup_epochs": AT_LEAST_0,
     "schedule.warmup_lr": AT_LEAST_0,

@@ -10,17 +10,22 @@ from clipx.types import Progress
 Schedule = Callable[[Progress], float]  # -> factor on the peak learning rate
 
 
-def cosine(progress: float) -> float:
+def cosine(progress: float, cooldown: float) -> float:
     """1 at progress 0, 0 at progress 1."""
     return 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def constant(progress: float) -> float:
+def constant(progress: float, cooldown: float) -> float:
     """1 throughout."""
     return 1.0
 
 
-SCHEDULES = {"cosine": cosine, "constant": constant}
+def linear_cooldown(progress: float, cooldown: float) -> float:
+    """1, and along a line to 0 in the last part of the run, `cooldown` of it."""
+    return min(1.0, (1 - progress) / cooldown)
+
+
+SCHEDULES = {"cosine": cosine, "constant": constant, "cooldown": linear_cooldown}
 
 
 def build(config: ScheduleConfig, lr: float, steps_per_epoch: int) -> Callable[[Progress], float]:
@@ -36,6 +41,6 @@ def build(config: ScheduleConfig, lr: float, steps_per_epoch: int) -> Callable[[
         if progress.step < warmup:
             return config.warmup_lr + (lr - config.warmup_lr) * (progress.step + 1) / warmup
         rest = max(1, progress.total_steps - warmup)
-        return config.min_lr + (lr - config.min_lr) * shape((progress.step - warmup) / rest)
+        return config.min_lr + (lr - config.min_lr) * shape((progress.step - warmup) / rest, config.cooldown)
 
     return learning_rate

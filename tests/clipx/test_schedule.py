@@ -34,3 +34,11 @@ def test_a_warm_up_in_epochs_counts_whole_epochs_where_the_last_one_is_cut() -> 
 def test_an_unknown_schedule_is_named() -> None:
     with pytest.raises(UserError, match=r"schedule.kind=cosin is not known; did you mean 'cosine'"):
         build(ScheduleConfig(kind="cosin"), 1.0, 10)
+
+
+def test_cooldown_is_constant_and_then_a_line_to_the_end() -> None:
+    config = ScheduleConfig(kind="cooldown", cooldown=0.25, warmup_steps=20, min_lr=0.1)
+    rate = build(config, 1.1, steps_per_epoch=10)
+    rates = [rate(Progress(step, 100, 0, 1)) for step in range(101)]
+    assert rates[20:80] == [1.1] * 60  # 60 of the 80 steps after the warm-up
+    assert rates[90] == pytest.approx(0.6) and rates[100] == pytest.approx(0.1)
