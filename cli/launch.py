@@ -14,7 +14,7 @@ from clipx import runs
 from clipx.config import LaunchConfig, RunConfig
 from clipx.data.sources import open_source
 from clipx.errors import REQUEUE, Fault, UserError
-from clipx.stopping import SIGNALS
+from clipx.stopping import heard
 from clipx.train import fit
 
 HERE = LaunchConfig(max_restarts=0)  # workers of this machine, started once
@@ -67,7 +67,7 @@ def run_workers(processes: int, module: str, arguments: list[str], name: str, la
         stopped = True
         process.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in SIGNALS}
+    before = {number: signal.signal(number, pass_on) for number in heard()}
     try:
         code = process.wait()
     finally:

@@ -19,7 +19,7 @@ from clipx import runs
 from clipx.config import RunConfig
 from clipx.errors import REQUEUE, UserError
 from clipx.presets import DATA
-from clipx.stopping import SIGNALS
+from clipx.stopping import heard
 
 COSTS = {"chip": "H100", "share": "0.35"}  # what dry=true reckons with; about what well-fed CLIP training reaches
 OVER: Event | None = None  # in the pool's processes: set once no further run is to start
@@ -190,7 +190,7 @@ def _run_all(plan: Plan, configs: list[RunConfig], seats: list[str]) -> list[str
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // plan.jobs)))  # inherited by the pool's processes
     failures: list[str] = []
     start = time.monotonic()
-    for early in SIGNALS:  # the children are sent SIGTERM, and save
+    for early in heard():  # the children are sent SIGTERM, and save
         signal.signal(early, lambda n, frame: sys.exit(REQUEUE))
     context = get_context("spawn")
     over, free = context.Event(), context.Queue()

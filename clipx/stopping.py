@@ -12,6 +12,11 @@ from clipx import distributed
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
+def heard() -> list[signal.Signals]:
+    """Those of SIGNALS that whoever started this process does not have it ignore, as a shell does SIGINT behind `&`."""
+    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 class Stop:
     """Remembers signals instead of dying of them, while it is entered; `why` asks at the end of each step."""
 
@@ -24,7 +29,7 @@ class Stop:
 
     def __enter__(self) -> "Stop":
         if threading.current_thread() is threading.main_thread():  # no other may handle signals
-            self._before = {number: signal.signal(number, self._receive) for number in SIGNALS}
+            self._before = {number: signal.signal(number, self._receive) for number in heard()}
         return self
 
     def __exit__(

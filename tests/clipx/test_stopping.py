@@ -14,6 +14,7 @@ from clipx import distributed, runs, train
 from clipx.config import RunConfig
 from clipx.state import checkpoints
 from clipx.step import train_step
+from clipx.stopping import Stop
 from tests.clipx.folder import settings, write_shards
 from tests.gloo import Gloo
 
@@ -67,6 +68,16 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(KeyboardInterrupt):
         train.fit(config, runs.claim(config))
     assert not checkpoints(runs.directory(config))
+
+
+def test_a_signal_that_the_shell_has_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as behind `&` in a script
+    try:
+        with Stop(None, time.monotonic()) as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.why() == ""
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_time_limit_counts_from_the_launchers_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
