@@ -3,7 +3,7 @@
 import math
 
 from evaluation import plots
-from evaluation.document import Block, Details, Figures
+from evaluation.document import Block, Details, Figure, Figures
 from evaluation.report_artifacts import slug
 from evaluation.run_facts import number
 from evaluation.runs import Run
@@ -16,7 +16,7 @@ def blocks(groups: list[Group]) -> list[Block]:
     """Nothing where log.evaluate_every was 0."""
     logged = [(group.label, run) for group in groups for run in group.runs]
     measures = dict.fromkeys(key for _, run in logged for line in run.log for key in line.get("evaluation") or {})
-    drawn = []
+    drawn: list[Figure] = []
     for measure in measures:
         if lines := [line for label, run in logged if (line := _line(label, run, measure)).x]:
             caption = f"{measure} while training, one line a seed"

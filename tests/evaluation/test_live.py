@@ -19,6 +19,7 @@ from clipx.config import EvalConfig, RunConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.clip import ClipModel
+from clipx.parts import build
 from clipx.state import checkpoints
 from evaluation import results, runner
 from evaluation.live import CHEAP, Live
@@ -66,7 +67,7 @@ def states() -> tuple[Any, ...]:
 def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     """Its log and weights; a half of the images' features is left out at random."""
     config.name, config.log.every, config.log.evaluate_every = f"every_{every}", 1, every
-    run, live, build = runs.claim(config), while_training(config), train.build
+    run, live = runs.claim(config), while_training(config)
 
     def with_dropout(*arguments: Any) -> Any:
         parts = build(*arguments)
