@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from cli.evaluate import check_evaluation
 from cli.memory import LESS_MEMORY, enough_memory
+from cli.own_sets import check_evaluation
 from clipx.config import RunConfig
 from clipx.data import tokenizer
 from clipx.data.sources import open_source

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from cli.launch import check_gpus, run_workers
 from cli.memory import enough_memory
+from cli.own_sets import own_datasets
 from clipx import distributed, runs, state
 from clipx.cache import cache_home
-from clipx.config import EvalConfig, RunConfig
-from clipx.data.sources import root_folder
+from clipx.config import EvalConfig
 from clipx.device import choose
 from clipx.errors import UserError
 from clipx.log import WANDB_MODES
@@ -101,27 +101,6 @@ def _datasets(config: EvalConfig) -> list[str]:
 
 def _settings(config: EvalConfig) -> Settings:
     return Settings(config.prompts, config.protocol, tuple(config.pools))
-
-
-def check_evaluation(config: RunConfig) -> None:
-    """Raises UserError naming the evaluation sets of the run's training data that are not there."""
-    missing = []
-    for spec in own_datasets(config):
-        try:
-            runner.check([spec], [], _settings(EvalConfig()))
-        except UserError as error:
-            missing.append(str(error))
-    if missing:
-        raise UserError("; ".join(missing))
-
-
-def own_datasets(config: RunConfig) -> list[str]:
-    """The evaluation sets of the run's training data, below its data.root."""
-    if not config.data.evaluation:
-        return []
-    specs = [entry.partition(":") for entry in config.data.evaluation]
-    root = root_folder(config.data)
-    return [f"{kind}:{root / folder}" for kind, _, folder in specs]
 
 
 def _work(config: EvalConfig) -> int:

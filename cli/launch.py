@@ -10,6 +10,7 @@ from types import FrameType
 import torch
 
 from cli.memory import LESS_MEMORY, enough_memory
+from cli.own_sets import while_training
 from clipx import runs
 from clipx.config import LaunchConfig, RunConfig
 from clipx.data.sources import open_source
@@ -39,6 +40,7 @@ def train(config: RunConfig) -> None:
         return
     check_gpus("train.processes", config.train.processes, config.train.device)
     open_source(config.data)  # what is wrong with the data is said once, here
+    while_training(config)
     run_workers(config.train.processes, "cli.launch", [str(run), str(started)], str(run), config.launch)
 
 
@@ -102,7 +104,7 @@ def _fit(config: RunConfig, run: Path, started: float) -> int:
     """Trains in this process; the exit code."""
     share = config.train.batch_size // (config.train.processes * config.launch.nodes)
     with enough_memory(f"train.batch_size={config.train.batch_size}, {share} pairs a GPU,", LESS_MEMORY):
-        return 0 if fit(config, run, started) else REQUEUE
+        return 0 if fit(config, run, started, while_training(config)) else REQUEUE
 
 
 if __name__ == "__main__":  # a worker: the run directory's config.yaml is all it reads

@@ -79,7 +79,7 @@ def composed(overrides: list[list[str]]) -> list[RunConfig]:
 
 def _check_evaluations(configs: list[RunConfig]) -> None:
     """Raises UserError, before days of training, where sets that runs are to be evaluated on are not there."""
-    from cli.evaluate import check_evaluation
+    from cli.own_sets import check_evaluation
 
     for config in {str((c.data.root, c.data.evaluation)): c for c in configs}.values():
         try:

@@ -224,6 +224,8 @@ class LogConfig:
     geometry_every: int = field(default=0, metadata=FREE)
     geometry_pairs: int = field(default=512, metadata=FREE)
     geometry_on: str = field(default="held_out", metadata=FREE)  # held_out | train: where the pairs come from
+    # zero-shot, retrieval and pairs on data.evaluation, in lines of these steps and of the last one; 0: never
+    evaluate_every: int = field(default=0, metadata=FREE)
     wandb: str = field(default="off", metadata=FREE)  # off | offline | online
     project: str = field(default="clipx", metadata=FREE)  # of wandb
 

@@ -78,6 +78,7 @@ RUN: dict[str, Rule] = {
     "log.every": AT_LEAST_1,
     "log.geometry_every": AT_LEAST_0,
     "log.geometry_pairs": AT_LEAST_2,
+    "log.evaluate_every": AT_LEAST_0,
 }
 EVALUATION: dict[str, Rule] = {
     "batch_size": AT_LEAST_1,
@@ -103,4 +104,9 @@ def check_together(config: RunConfig) -> None:
         raise UserError(
             "objective.keyword has no labels to work on, as data.keywords is empty; allowed: words, or names of lists "
             "(numbers, colours, directions)"
+        )
+    if config.log.evaluate_every and not config.data.evaluation:
+        raise UserError(
+            f"log.evaluate_every={config.log.evaluate_every} has nothing to evaluate on, as data.evaluation is empty; "
+            "allowed: 0, or data.evaluation=[KIND:FOLDER,...] with sets below data.root"
         )

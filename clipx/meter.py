@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -94,6 +95,13 @@ class Meter:
             self.batches += 1
             yield batch
             asked = time.perf_counter()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is done in the block is no part of training, and its time is not counted."""
+        before = time.perf_counter()
+        yield
+        self.start += time.perf_counter() - before
 
     def read(self) -> dict[str, float | dict[str, float]]:
         """Since the last call: `images_per_s`, `data_wait` (a share), `step_s`; in the first one also `first_batch_s`.

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from clipx import distributed, environment, probe, runs, temperature
+from clipx import distributed, environment, runs, temperature, watching
 from clipx.config import RunConfig
 from clipx.data import tokenizer
 from clipx.data.pairs import Pairs
@@ -23,12 +23,13 @@ from clipx.step import log_row, train_step
 from clipx.stopping import Stop
 
 
-def fit(config: RunConfig, run: Path, started: float | None = None) -> bool:
+def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: watching.Evaluate | None = None) -> bool:
     """Trains to the end, from the last good checkpoint of the run directory if there is one.
 
     A step whose loss or gradient is not finite is skipped; after train.max_bad_steps of them in a row the run ends
     as diverged: its last checkpoint stays, and outcome.json says so. SIGTERM, SIGUSR1 and train.max_minutes after
     `started` (time.monotonic(), by default now) end it early at the end of a step, which is saved.
+    `evaluate` gives the numbers of log.evaluate_every; all ranks call it.
 
     Returns:
         Whether the run is over; False where it ended early and goes on if it is called again.
@@ -47,7 +48,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None) -> bool:
         inputs, state, total = parts.model.inputs, parts.state, sampler.total_steps
         tokenize = tokenizer.build(inputs)
         loader = open_loader(config.data, pairs, sampler, inputs, tokenize)
-        watch = probe.build(config, tokenize, parts.model)
+        watch = watching.build(config, tokenize, parts.model, evaluate)
         place = open_place(config, run)
         notes = _notes(config, sampler, pairs, parts) + (place.restore() if place else []) + resume(state, run)
         with RunLog(config, run, state.step, total) as log, Saver(config, run, place, log.say) as saver:
@@ -71,7 +72,9 @@ def fit(config: RunConfig, run: Path, started: float | None = None) -> bool:
                 if sampler.progress(state.step).epoch > progress.epoch:
                     parts.objective.end_epoch(state.table)
                 meter.images += config.train.batch_size
-                last, seen = state.step == total, watch(state.step, progress)
+                last = state.step == total
+                with meter.paused():
+                    seen = watch(state.step, progress)
                 if last or seen or parts.bad_steps or state.step % config.log.every == 0:
                     numbers = {**log_row(parts, row, progress), **meter.read(), "bad": loader.bad.bad}
                     log.step(state.step, {**numbers, **seen})

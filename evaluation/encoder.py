@@ -41,16 +41,26 @@ def from_checkpoint(
     state.load_weights(model, checkpoint, weights)
     name = f"{config.name}/s{config.seed} step {manifest['step']}{' ema' if averaged else ''}"
     digest = manifest["sha256"][weights]
-    encode = (model.encode_image, model.encode_text)
-    made = _encoder(name, model, model.inputs, encode, digest, config.seed, device, precision)
-    made.cosine = model.head.cosine
-    made.provenance |= model.head.provenance()
+    _ready(model, device)
+    made = of_model(model, name, digest, config.seed, device, precision)
     for draw in range(1, model.head.draws):
         made.image_variants[f"draw {draw}"] = _prepared(partial(model.encode_image, draw=draw), device, precision)
         made.text_variants[f"draw {draw}"] = _prepared(partial(model.encode_text, draw=draw), device, precision)
     if config.data.before_projection:
         made.image_variants["before projection"] = _prepared(model.before_projection, device, precision)
     return made, run
+
+
+def of_model(model: clip.ClipModel, name: str, digest: str, seed: int, device: torch.device, precision: str) -> Encoder:
+    """A run's model as it is, on its device; who embeds with it has put it into evaluation mode.
+
+    `digest` of the weights stands in the names of cached embeddings and in rows: "" where neither is written.
+    """
+    encode = (model.encode_image, model.encode_text)
+    made = _encoder(name, model, model.inputs, encode, digest, seed, device, precision)
+    made.cosine = model.head.cosine
+    made.provenance |= model.head.provenance()
+    return made
 
 
 def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> Encoder:
@@ -72,6 +82,7 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
 
     digest = _digest_of_weights(model)
     inputs = towers.inputs_of(model, model_name, weights)
+    _ready(model, device)
     return _encoder(title, model, inputs, (image, text), digest, 0, device, precision)
 
 
@@ -107,7 +118,6 @@ def _encoder(
     precision: str,
 ) -> Encoder:
     image, text = (_prepared(of_one, device, precision) for of_one in encode)
-    model.to(device).to(memory_format=torch.channels_last).eval()
     transform = evaluation_transform(inputs)
     return Encoder(
         name=name,
@@ -126,11 +136,15 @@ def _encoder(
     )
 
 
+def _ready(model: nn.Module, device: torch.device) -> None:
+    model.to(device).to(memory_format=torch.channels_last).eval()
+
+
 def _prepared(encode: Encode, device: torch.device, precision: str) -> Encode:
     """Without gradients, on the device, the towers in that precision; float32 on the CPU comes out."""
     dtype = lookup(PRECISIONS, precision, "precision")
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: what a tower keeps of a call, training must be able to use
     def prepared(given: Tensor) -> Tensor:
         with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
             return encode(given.to(device)).float().cpu()

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from clipx import distributed
+from clipx.data.stall import own_group
 from clipx.errors import UserError
 from evaluation import types
 from evaluation.folder import content_hash
@@ -86,27 +87,49 @@ def fill_cache(
     Raises:
         UserError: as `extract`, on all ranks.
     """
-    rank, world = distributed.rank(), distributed.world()
+    rank = distributed.rank()
     with Count(active=rank == 0) as count:
         for request in dict.fromkeys(requests):
             dataset = dataset_by_name[request.dataset]
             path = _path(cache_dir, encoder, dataset, request)
             if distributed.from_first(rank == 0 and _read(path) is not None):
                 continue
-            rows = share(_length(dataset, request), loading.batch_size, rank, world)
-            local, problem = torch.empty(0, 0), ""
-            try:
-                local = _embed(encoder, dataset, request, rows, loading, count)
-            except UserError as error:
-                problem = str(error)
-            facts = distributed.gather_objects((problem, local.shape[1]))
-            for problem, _ in facts:
-                if problem:
-                    raise UserError(problem)
-            local = local.view(-1, max(width for _, width in facts))  # a rank without a batch knows no width
-            embedded = _finite(distributed.gather(local.to(loading.device)).cpu(), encoder, request)
+            embedded = _finite(_together(encoder, dataset, request, loading, count), encoder, request)
             if rank == 0:
                 _write(path, embedded)
+
+
+def embed(
+    encoder: Encoder, dataset_by_name: Mapping[str, types.Dataset], requests: Iterable[FeatureRequest], loading: Loading
+) -> Features:
+    """As `extract`, but without a cache, and embeddings need not be finite; all ranks call it and share the work.
+
+    Raises:
+        UserError: an unusable image, on all ranks.
+    """
+    with Count(active=False) as count:
+        return {
+            request: _together(encoder, dataset_by_name[request.dataset], request, loading, count)
+            for request in dict.fromkeys(requests)
+        }
+
+
+def _together(
+    encoder: Encoder, dataset: types.Dataset, request: FeatureRequest, loading: Loading, count: Count
+) -> Tensor:
+    """[n, E] on the CPU of every rank, each of which embeds its share."""
+    rows = share(_length(dataset, request), loading.batch_size, distributed.rank(), distributed.world())
+    local, problem = torch.empty(0, 0), ""
+    try:
+        local = _embed(encoder, dataset, request, rows, loading, count)
+    except UserError as error:
+        problem = str(error)
+    facts = distributed.gather_objects((problem, local.shape[1]))
+    for problem, _ in facts:
+        if problem:
+            raise UserError(problem)
+    local = local.view(-1, max(width for _, width in facts))  # a rank without a batch knows no width
+    return distributed.gather(local.to(loading.device)).cpu()
 
 
 def share(count: int, batch_size: int, rank: int, world: int) -> range:
@@ -194,8 +217,16 @@ def _collate(samples: list[Pixels]) -> Pixels:
 def _image_batches(
     images: Sequence[Image], rows: range, preprocess: Callable[[Image], Tensor], loading: Loading
 ) -> Iterable[Tensor]:
-    data = _Preprocessed(images, rows, preprocess)
-    for batch, problem in DataLoader(data, loading.batch_size, num_workers=loading.workers, collate_fn=_collate):
+    """While training, the loader must neither draw from the global random state nor hear what is for the run."""
+    loader = DataLoader(
+        _Preprocessed(images, rows, preprocess),
+        loading.batch_size,
+        num_workers=loading.workers,
+        collate_fn=_collate,
+        worker_init_fn=own_group,
+        generator=torch.Generator(),
+    )
+    for batch, problem in loader:
         if batch is None:
             raise UserError(problem)
         yield batch

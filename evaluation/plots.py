@@ -42,8 +42,10 @@ class Bars:
     high: list[float]
 
 
-def curves(name: str, caption: str, lines: list[Line], x: str, y: str, log_x: bool = False) -> Figure:
-    """Lines on common axes; y is logarithmic where positive values span more than a factor of five."""
+def curves(
+    name: str, caption: str, lines: list[Line], x: str, y: str, log_x: bool = False, log_y: bool = True
+) -> Figure:
+    """Lines on common axes; y is logarithmic (if `log_y`) where positive values span more than a factor of five."""
     with drawing(name):
         colours = colours_of([line.label for line in lines])
         canvas, axes = canvas_of(340, 230 + legend_height(colours))
@@ -56,7 +58,7 @@ def curves(name: str, caption: str, lines: list[Line], x: str, y: str, log_x: bo
                 ring = {"markerfacecolor": "none", "markeredgewidth": 1.6, "markersize": 10}
                 axes.plot([line.x[at]], [line.y[at]], "o", color=colours[line.label], **ring)
         values = [value for line in lines for value in line.y]
-        if values and min(values) > 0 and max(values) > 5 * min(values):
+        if log_y and values and min(values) > 0 and max(values) > 5 * min(values):
             axes.set_yscale("log")
             _plain_ticks(axes.yaxis)
         if log_x:

@@ -4,7 +4,7 @@ import math
 from statistics import median
 from typing import Any
 
-from evaluation import plots, report_artifacts, report_claims, report_results
+from evaluation import plots, report_artifacts, report_claims, report_live, report_results
 from evaluation.claims.evidence import Evidence, outcomes
 from evaluation.claims.table import CLAIMS
 from evaluation.document import (
@@ -119,7 +119,8 @@ def _training(groups: list[Group]) -> list[Block]:
     ]
     columns = ["Run", "Seed", "Last loss", "Last τ", "Gradient norm", "Images/s (median)", "Time"]
     table = Table(columns, rows)
-    return [Figures(drawn), table if len(rows) <= MOST_ROWS else Details(f"Each of the {len(rows)} runs", [table])]
+    rest = table if len(rows) <= MOST_ROWS else Details(f"Each of the {len(rows)} runs", [table])
+    return [Figures(drawn), *report_live.blocks(groups), rest]
 
 
 def _drawn(groups: list[Group], found: list[Measure]) -> list[Block]:

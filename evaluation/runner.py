@@ -55,7 +55,7 @@ def evaluate(
     Raises:
         UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data.
     """
-    plan = _plan(_open(specs, settings), tasks, encoder)
+    plan = _plan(open_sets(specs, settings), tasks, encoder)
     path = out / "results.jsonl"
     by_name = {dataset.name: dataset for dataset, _ in plan}
     jobs = [[_job(encoder, dataset, task, out, force) for task in fitting] for dataset, fitting in plan]
@@ -109,17 +109,28 @@ def _score(encoder: Encoder, job: _Job, features: Features, out: Path, device: t
 
 def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS) -> None:
     """Raises UserError where `evaluate` would for the same data sets and tasks; reads no images."""
-    _plan(_open(specs, settings), tasks)
+    _plan(open_sets(specs, settings), tasks)
 
 
-def _open(specs: list[str], settings: Settings) -> list[AnyDataset]:
+def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDataset]:
+    """The data sets `kind:FOLDER`.
+
+    Raises:
+        UserError: naming all that cannot be opened, or are called the same.
+    """
     datasets: dict[str, AnyDataset] = {}
+    problems = []
     for spec in dict.fromkeys(specs):
-        dataset = open_dataset(spec, settings)
-        if dataset.short in datasets:
-            other = datasets[dataset.short].name
-            raise UserError(f"datasets={other} and {spec} are both called {dataset.short!r} in tables: rename one")
-        datasets[dataset.short] = dataset
+        try:
+            dataset = open_dataset(spec, settings)
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        other = datasets.setdefault(dataset.short, dataset)
+        if other is not dataset:
+            problems.append(f"datasets={other.name} and {spec} are both called {dataset.short!r} in tables: rename one")
+    if problems:
+        raise UserError("; ".join(dict.fromkeys(problems)))
     return list(datasets.values())
 
 
@@ -129,7 +140,7 @@ def _plan(
     """The tasks that each data set fits, and the encoder where it is there already."""
     tasks = [lookup(TASKS, name, "tasks") for name in dict.fromkeys(names)]
     for task in tasks:
-        if not any(_fits(task, dataset) for dataset in datasets):
+        if not any(fits(task, dataset) for dataset in datasets):
             splits = f" with {' and '.join(task.needs)} splits" if task.needs else ""
             given = ", ".join(f"{d.name} ({d.kind}: {', '.join(d.splits)})" for d in datasets) or "none"
             raise UserError(f"tasks={task.name} needs a {task.kind} data set{splits}; datasets are {given}")
@@ -138,10 +149,11 @@ def _plan(
                 f"tasks={task.name} needs a model with features {', '.join(task.variants)}: {encoder.name} has none"
             )
     chosen = tasks or [task for task in TASKS.values() if encoder is None or _can(encoder, task)]
-    return [(dataset, [task for task in chosen if _fits(task, dataset)]) for dataset in datasets]
+    return [(dataset, [task for task in chosen if fits(task, dataset)]) for dataset in datasets]
 
 
-def _fits(task: Task, dataset: AnyDataset) -> bool:
+def fits(task: Task, dataset: AnyDataset) -> bool:
+    """Whether the task can score the data set."""
     return task.kind == dataset.kind and set(task.needs) <= set(dataset.splits)
 
 

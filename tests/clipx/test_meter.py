@@ -38,5 +38,17 @@ def test_the_loaders_start_is_no_wait_of_a_step(monkeypatch: pytest.MonkeyPatch)
     ]  # fmt: skip
 
 
+def test_what_is_measured_between_steps_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    measured = Meter(Laps(torch.device("cpu")))
+    for _ in measured.wait(iter(range(3))):
+        now[0] += 0.5
+        measured.images += 9
+        with measured.paused():
+            now[0] += 60
+    assert measured.read()["images_per_s"] == 18.0
+
+
 def test_no_batches_are_no_batches() -> None:
     assert list(Meter(Laps(torch.device("cpu"))).wait(iter([]))) == []
