@@ -9,7 +9,7 @@ from rich.text import Text
 
 from cli.arguments import split
 from clipx.errors import UserError
-from clipx.tables import lookup
+from clipx.tables import one_of
 from evaluation import compare, report, report_compare, runs
 from evaluation.compare import Comparison, estimate
 from evaluation.summary import group
@@ -28,7 +28,7 @@ def show(arguments: list[str]) -> None:
     if not folders:
         raise UserError(f"give runs of two or more methods: {USAGE}")
     by = given["by"]
-    lookup({name: name for name in (compare.MEAN, *compare.TASKS)}, by, "by")
+    one_of(by, (compare.MEAN, *compare.TASKS), "by")
     paths = [Path(folder) for folder in folders]
     found, left_out = compare.compare(group(runs.find(paths)), by)
     console = Console(highlight=False)

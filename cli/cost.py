@@ -17,7 +17,7 @@ from clipx.tables import lookup
 class Chip:
     """Dense peak of a GPU as its maker gives it, FLOP/s."""
 
-    bf16: float  # with float32 accumulation
+    bf16: float  # with float32 accumulation; TF32 is half of it on all of them
     fp32: float
 
 
@@ -72,7 +72,7 @@ class Estimator:
         key = f"{config.model} {config.temperature} {train.batch_size} {train.ema} {train.grad_checkpointing}"
         if key not in self._flops:
             self._flops[key], self._bytes[key] = step_flops(config), checkpoint_bytes(config)
-        peak = self.chip.fp32 if config.train.precision == "fp32" else self.chip.bf16
+        peak = {"fp32": self.chip.fp32, "tf32": self.chip.bf16 / 2}.get(config.train.precision, self.chip.bf16)
         columns = objectives.build(config.objective, pairs or 2).columns
         kept = min(train.keep, max(1, -(-steps // train.save_every)))
         kept += (steps // train.keep_every if train.keep_every else 0) + (train.keep_best is not None)

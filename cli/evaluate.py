@@ -11,10 +11,10 @@ from cli.own_sets import own_datasets
 from clipx import distributed, runs, state
 from clipx.cache import cache_home
 from clipx.config import EvalConfig
-from clipx.device import choose
+from clipx.device import PRECISIONS, choose
 from clipx.errors import UserError
 from clipx.log import WANDB_MODES
-from clipx.tables import lookup
+from clipx.tables import one_of
 from evaluation import diverged, encoder, popularity, results, runner, weights
 from evaluation.datasets import locate
 from evaluation.types import Settings
@@ -44,8 +44,8 @@ def evaluate(config: EvalConfig) -> None:
 
 def _check(config: EvalConfig) -> None:
     """Says what is wrong once, and before a model is fetched or built."""
-    lookup({mode: mode for mode in WANDB_MODES}, config.wandb, "wandb")
-    lookup(encoder.PRECISIONS, config.precision, "precision")
+    one_of(config.wandb, WANDB_MODES, "wandb")
+    one_of(config.precision, PRECISIONS, "precision")
     choose(config.device)
     if config.checkpoint is not None:
         checkpoint = state.resolve(Path(config.checkpoint))

@@ -117,6 +117,8 @@ class ModelConfig:
 
     image: ImageTowerConfig = field(default_factory=ImageTowerConfig)
     text: TextTowerConfig = field(default_factory=TextTowerConfig)
+    # run directory or checkpoint folder of the same model, whose weights this one starts from; null: as the towers say
+    init: str | None = None
     embed_dim: int | None = None  # E; needed by timm: and hf: towers, fixed by the configuration of open_clip: ones
     projection_lr_factor: float = 1.0  # learning rate of the projections of timm: and hf: towers over optimizer.lr
     normalise: bool = True  # L2-normalised embeddings; false: paper 4's "Remove Normalization"
@@ -181,7 +183,9 @@ class TrainConfig:
     samples: int | None = None  # or samples seen
     batch_size: int = MISSING  # B, over all ranks
     grad_clip: float | None = None  # bound of the global gradient norm; null: off
-    precision: str = "fp32"  # fp32 | bf16 | fp16 (loss scaled) for the towers; the objective is always float32
+    # of the towers; the objective is always float32. fp32 | tf32: float32 with products and convolutions of 10 bits on
+    # a GPU | bf16 | fp16, with a scaled loss
+    precision: str = "fp32"
     # micro-batches that a rank's part of the batch goes through the towers in, to save memory: the loss has all
     # negatives, and the result is that of 1 (but for batch statistics, which are of a micro-batch)
     accumulation: int = field(default=1, metadata=FREE)
@@ -268,7 +272,7 @@ class EvalConfig:
     batch_size: int = 256
     workers: int = 2  # processes per rank that decode images
     device: str = "auto"  # auto | cpu | cuda
-    precision: str = "fp32"  # fp32 | bf16 | fp16 for the towers; scores are always float32 or better
+    precision: str = "fp32"  # fp32 | tf32 | bf16 | fp16 for the towers; scores are always float32 or better
     processes: int = 1  # on this machine; images and texts are split over them
     ema: bool = False  # the averaged weights of a checkpoint (train.ema)
     force: bool = False  # repeat finished evaluations

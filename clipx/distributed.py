@@ -25,7 +25,8 @@ def group(device: torch.device, patience: float = 1800.0) -> Iterator[None]:
     if "WORLD_SIZE" not in os.environ:
         yield
         return
-    backend = "nccl" if device.type == "cuda" else "gloo"
+    # control data are CPU tensors, for which no GPU is waited
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=patience))
     yield
     dist.destroy_process_group()
@@ -57,7 +58,7 @@ def max_of(value: float) -> float:
     """The largest of the ranks' numbers."""
     if world() == 1:
         return value
-    largest = torch.tensor(value, dtype=torch.float64, device=_device())
+    largest = torch.tensor(value, dtype=torch.float64)
     dist.all_reduce(largest, dist.ReduceOp.MAX)
     return float(largest)
 
@@ -66,15 +67,9 @@ def collect(local: Tensor) -> list[Tensor]:
     """Tensors of all ranks, equal in shape, on rank 0; nothing on the others."""
     if world() == 1:
         return [local]
-    local = local.to(_device())
     parts = [torch.empty_like(local) for _ in range(world())] if rank() == 0 else None
     dist.gather(local, parts)
     return parts or []
-
-
-def _device() -> torch.device:
-    """Where the process group takes tensors from."""
-    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 def from_first(value: T) -> T:
@@ -95,8 +90,17 @@ def gather_objects(local: T) -> list[T]:
     return found
 
 
-def gather(local: Tensor) -> Tensor:
-    """Concatenates [b_r, ...] of all ranks to [B, ...]; ranks may differ in b_r.
+def sizes(local: int) -> list[int]:
+    """The ranks' numbers, in their order: of rows, for `gather`."""
+    if world() == 1:
+        return [local]
+    found = [torch.zeros((), dtype=torch.int64) for _ in range(world())]
+    dist.all_gather(found, torch.tensor(local))
+    return [int(size) for size in found]
+
+
+def gather(local: Tensor, rows: list[int] | None = None) -> Tensor:
+    """Concatenates [b_r, ...] of all ranks to [B, ...]; ranks may differ in b_r, `rows` has them where they are known.
 
     Every rank computes the same loss from the same global batch. The gradient of that loss with respect
     to a rank's own rows is complete on this rank, so backward takes the own slice, without communication;
@@ -104,22 +108,19 @@ def gather(local: Tensor) -> Tensor:
     """
     if world() == 1:
         return local
-    return _Gather.apply(local)  # type: ignore[no-any-return]
+    return _Gather.apply(local, rows or sizes(len(local)))  # type: ignore[no-any-return]
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, local: Tensor) -> Tensor:
-        sizes = [torch.zeros((), dtype=torch.int64, device=local.device) for _ in range(world())]
-        dist.all_gather(sizes, torch.tensor(len(local), device=local.device))
-        counts = [int(s) for s in sizes]
-        padded = local.new_zeros((max(counts), *local.shape[1:]))
+    def forward(ctx: Any, local: Tensor, rows: list[int]) -> Tensor:
+        padded = local.new_zeros((max(rows), *local.shape[1:]))
         padded[: len(local)] = local
-        parts = [torch.empty_like(padded) for _ in counts]
+        parts = [torch.empty_like(padded) for _ in rows]
         dist.all_gather(parts, padded)
-        ctx.start, ctx.end = sum(counts[: rank()]), sum(counts[: rank() + 1])
-        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+        ctx.start, ctx.end = sum(rows[: rank()]), sum(rows[: rank() + 1])
+        return torch.cat([part[:count] for part, count in zip(parts, rows, strict=True)])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return gradients[0][ctx.start : ctx.end] * world()
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0][ctx.start : ctx.end] * world(), None

@@ -4,8 +4,10 @@ import json
 import platform
 import shutil
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -15,16 +17,18 @@ from clipx.atomic import write_text
 
 PACKAGES = ("clipx", "torch", "torchvision", "open_clip_torch", "timm", "transformers", "numpy", "pillow")
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-def write(run: Path, device: torch.device, step: int) -> None:
-    """Versions, git commit of the code (if it is a checkout) and devices, by rank 0.
+
+def write(run: Path, device: torch.device, step: int, more: Mapping[str, Any] = NOTHING) -> None:
+    """Versions, git commit of the code (if it is a checkout), devices and `more`, by rank 0.
 
     What has changed when the run was resumed at `step` stands below "later", "step_<step>".
     """
     if distributed.rank() > 0:
         return
     path = run / "environment.json"
-    now = _facts(device)
+    now = {**_facts(device), **more}
     try:
         known: dict[str, Any] = json.loads(path.read_text()) if step else {}
     except (OSError, ValueError):

@@ -14,11 +14,11 @@ KEPT = 1000  # steps whose laps wait for the next line of the log
 
 
 class Laps:
-    """Seconds of a step's phases: forward (towers), loss (gather and objective), backward, optimizer.
+    """Seconds of a step's phases: forward (towers), loss (gather, objective and its gradient), backward, optimizer.
 
-    Under train.accumulation, forward is the first pass, loss holds the objective's own gradient, backward the second
-    pass. On CUDA a lap's end is an event in the stream, which costs the step nothing; they are waited for when the
-    log is written, so phases are the device's time there, the host's on a CPU.
+    Under train.accumulation, forward is the first pass, backward the second. On CUDA a lap's end is an event in the
+    stream, which costs the step nothing; they are waited for when the log is written, so phases are the device's time
+    there, the host's on a CPU.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from clipx import distributed, mixing, objectives, optim, schedule
+from clipx import distributed, mixing, objectives, optim, schedule, start
 from clipx.config import RunConfig
 from clipx.data.sampler import num_train
-from clipx.device import autocast, grad_scaler
+from clipx.device import PRECISIONS, grad_scaler
 from clipx.ema import Average
 from clipx.errors import UserError
 from clipx.meter import Laps
@@ -18,7 +18,7 @@ from clipx.models import batch_norm, clip
 from clipx.objectives.base import Objective
 from clipx.sample_table import SampleTable
 from clipx.state import RunState
-from clipx.tables import lookup
+from clipx.tables import lookup, one_of
 from clipx.types import Progress
 
 
@@ -43,7 +43,7 @@ def build(
     device: torch.device,
     num_samples: int,
     data: str,
-    model_of: Callable[[RunConfig], clip.ClipModel] = clip.build,
+    model_of: Callable[[RunConfig], clip.ClipModel] = start.model,
 ) -> Parts:
     """Model, objective and optimizer from the settings, on the device.
 
@@ -51,7 +51,7 @@ def build(
         UserError: a setting is unknown or out of range, or weights are missing.
     """
     torch.manual_seed(config.seed)
-    autocast(config.train.precision, device)  # names a wrong precision before the data are read
+    one_of(config.train.precision, PRECISIONS, "train.precision")  # said before weights are read
     _check_split(config)
     objective = objectives.build(config.objective, num_samples)
     mix = mixing.build(config.mixing, config.seed)

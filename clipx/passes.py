@@ -12,21 +12,22 @@ that: they are of a micro-batch, on one rank or with train.sync_batchnorm on all
 (dropout) is drawn from (seed, step, rank, micro-batch), so that it is the same both times, and after a resume.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from clipx import distributed, draws
-from clipx.device import autocast
+from clipx import buffers, distributed, draws
+from clipx.device import autocast, tf32
 from clipx.parts import Parts
 from clipx.types import Batch, Loss, Progress
 
 STREAM = 0x544F57  # keeps the towers' draws apart from others made of (seed, step)
 
 Outputs = tuple[Tensor, Tensor, Tensor, Tensor | None]  # image [b, E], text [b, E], scale [], bias []
+Gradients = tuple[Tensor | None, ...]  # of the first of these, or of all
 LossOf = Callable[[Tensor, Tensor, Tensor, Tensor | None], Loss]  # of these, over the global batch
 
 
@@ -41,15 +42,16 @@ def backward(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf) ->
 
 
 def _one_pass(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf) -> tuple[Loss, Tensor]:
-    image, text, scale, bias = _embed(parts, batch.image, batch.text, progress, 0)
+    outputs = _embed(parts, batch.image, batch.text, progress, 0)
     parts.laps.end("forward")
-    loss = loss_of(image, text, scale, bias)
+    loss, gradients = _objective(parts, outputs, loss_of)
     parts.laps.end("loss")
-    # checkpointed layers run twice, which their batch norms would count as two batches
-    with _unchanged_buffers(parts.model) if parts.config.train.grad_checkpointing else nullcontext():
-        parts.state.scaler.scale(loss.total).backward()  # type: ignore[no-untyped-call]
+    put_back = buffers.remember(parts.model) if parts.config.train.grad_checkpointing else None
+    _go_back(parts, outputs, gradients)
+    if put_back:  # checkpointed layers ran twice, which their batch norms counted as two batches
+        put_back()
     parts.laps.end("backward")
-    return loss, scale.detach()
+    return loss, outputs[2].detach()
 
 
 def _two_passes(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf) -> tuple[Loss, Tensor]:
@@ -63,23 +65,21 @@ def _two_passes(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf)
             for k, piece in enumerate(pieces)
         ]
     images, texts, scales, biases = zip(*found, strict=True)
-    image, text, scale = (leaf.requires_grad_() for leaf in (torch.cat(images), torch.cat(texts), scales[0]))
-    bias = biases[0] if biases[0] is None else biases[0].requires_grad_()
     parts.laps.end("forward")
-    loss = loss_of(image, text, scale, bias)
-    parts.state.scaler.scale(loss.total).backward()  # type: ignore[no-untyped-call]
+    whole = torch.cat(images), torch.cat(texts), scales[0], biases[0]
+    loss, (of_image, of_text, *of_others) = _objective(parts, whole, loss_of)
     parts.laps.end("loss")
-    with _unchanged_buffers(parts.model):  # the first pass has counted these batches
-        gradients = zip(_chunks(image.grad, count), _chunks(text.grad, count), strict=True)
-        for k, (piece, of_pair) in enumerate(zip(pieces, gradients, strict=True)):
-            last = k == count - 1
-            with nullcontext() if last else _unsynchronised(parts.parallel):
-                outputs = _embed(parts, *piece, progress, k)
-                # scale and bias belong to no micro-batch: once, in that which DDP synchronises
-                wanted = (*of_pair, *((scale.grad, None if bias is None else bias.grad) if last else ()))
-                _go_back(outputs, wanted)
+    put_back = buffers.remember(parts.model)
+    of_pairs = zip(_chunks(of_image, count), _chunks(of_text, count), strict=True)
+    for k, (piece, of_pair) in enumerate(zip(pieces, of_pairs, strict=True)):
+        last = k == count - 1
+        with nullcontext() if last else _unsynchronised(parts.parallel):
+            outputs = _embed(parts, *piece, progress, k)
+            # scale and bias belong to no micro-batch: once, in that which DDP synchronises
+            _go_back(parts, outputs, (*of_pair, *(of_others if last else ())))
+    put_back()  # the first pass has counted these batches
     parts.laps.end("backward")
-    return loss, scale.detach()
+    return loss, scales[0]
 
 
 def _embed(parts: Parts, image: Tensor, text: Tensor, progress: Progress, number: int) -> Outputs:
@@ -90,28 +90,32 @@ def _embed(parts: Parts, image: Tensor, text: Tensor, progress: Progress, number
     return outputs
 
 
+def _objective(parts: Parts, outputs: Outputs, loss_of: LossOf) -> tuple[Loss, Gradients]:
+    """The loss of what the towers gave, and its gradient with respect to that, in fp16 times the scaler's factor.
+
+    Apart from the towers' backward, because it is of true float32 whatever the towers compute in.
+    """
+    image, text, scale, bias = (None if output is None else output.detach().requires_grad_() for output in outputs)
+    assert image is not None and text is not None and scale is not None
+    with tf32(False):
+        loss = loss_of(image, text, scale, bias)
+        parts.state.scaler.scale(loss.total).backward()  # type: ignore[no-untyped-call]
+    return loss, (image.grad, text.grad, scale.grad, None if bias is None else bias.grad)
+
+
 def _chunks(gradient: Tensor | None, count: int) -> tuple[Tensor, ...]:
     assert gradient is not None, "an objective uses both modalities"
     return gradient.tensor_split(count)
 
 
-def _go_back(outputs: Outputs, gradients: tuple[Tensor | None, ...]) -> None:
+def _go_back(parts: Parts, outputs: Outputs, gradients: Gradients) -> None:
     """Backward from the outputs that depend on a parameter: not those of frozen towers or a fixed temperature."""
     pairs = [(o, g) for o, g in zip(outputs, gradients, strict=False) if o is not None and o.requires_grad]
     if pairs:
-        torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
+        with tf32(parts.config.train.precision == "tf32"):
+            torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
 
 
 def _unsynchronised(parallel: nn.Module) -> AbstractContextManager[None]:
     """Gradients stay on their rank until the last micro-batch."""
     return parallel.no_sync() if isinstance(parallel, DistributedDataParallel) else nullcontext()
-
-
-@contextmanager
-def _unchanged_buffers(model: nn.Module) -> Iterator[None]:
-    """Puts running statistics back to what they were before the block."""
-    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    yield
-    with torch.no_grad():
-        for buffer, old in before:
-            buffer.copy_(old)

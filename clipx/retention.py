@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from clipx.config import RunConfig
 from clipx.errors import UserError
 from clipx.probe import METRICS
-from clipx.tables import lookup
+from clipx.tables import lookup, one_of
 
 Metrics = Mapping[str, float]
 
@@ -58,7 +58,7 @@ def policy(config: RunConfig) -> Policy:
     if train.keep_best is not None:
         direction, _, metric = train.keep_best.partition(":")
         sign = lookup({"min": 1.0, "max": -1.0}, direction, "train.keep_best=min|max:METRIC, its first part")
-        best = Best(lookup({m: m for m in METRICS}, metric, "train.keep_best=min|max:METRIC, its second part"), sign)
+        best = Best(one_of(metric, METRICS, "train.keep_best=min|max:METRIC, its second part"), sign)
         if not config.log.geometry_every:
             raise UserError(
                 f"train.keep_best={train.keep_best} needs the number to be measured: set log.geometry_every"

@@ -106,7 +106,7 @@ class RunState:
         if self.table.columns:
             self.table.load(path / TABLE)
         if self.average:
-            self.average.load(_read(path / AVERAGED))
+            self.average.load(read(path / AVERAGED))
         try:
             training = torch.load(path / TRAINING, weights_only=True, map_location="cpu")
             self.optimizer.load_state_dict(training["optimizer"])
@@ -173,8 +173,8 @@ def metrics(checkpoint: Path) -> dict[str, float]:
         return {}
 
 
-def resolve(path: Path) -> Path:
-    """A checkpoint folder, from itself or from a run directory (its last one).
+def resolve(path: Path, key: str = "checkpoint") -> Path:
+    """A checkpoint folder, from itself or from a run directory (its last one); `key` is the setting that names it.
 
     Raises:
         UserError: neither of the two.
@@ -184,7 +184,7 @@ def resolve(path: Path) -> Path:
     found = checkpoints(path)
     if not found:
         kind = "a file" if path.is_file() else "a folder without checkpoints" if path.is_dir() else "missing"
-        raise UserError(f"checkpoint={path} is {kind}: give a run directory or its checkpoints/step_* folder")
+        raise UserError(f"{key}={path} is {kind}: give a run directory or its checkpoints/step_* folder")
     return found[-1]
 
 
@@ -230,7 +230,8 @@ def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS) -> None:
         raise UserError(f"{path / name} does not hold this model's weights: {_first_line(error)}") from error
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def read(path: Path) -> dict[str, Tensor]:
+    """All weights of a file. Raises UserError where it is no safetensors file."""
     try:
         return dict(load_file(path))
     except Exception as error:  # safetensors' own error type

@@ -1,11 +1,12 @@
 """A training step: `train_step` is its whole story, `log_row` what the log tells of it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from clipx import distributed, optim, passes
+from clipx import buffers, distributed, optim, passes
 from clipx.parts import Parts
 from clipx.types import Batch, Embeddings, Loss, Progress
 
@@ -21,23 +22,27 @@ def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]
     optim.set_lr(state.optimizer, lr)
     state.optimizer.zero_grad()
     parts.parallel.train()
-    sample_id, label = distributed.gather(batch.sample_id), distributed.gather(batch.label)
+    sizes = distributed.sizes(len(batch.sample_id))
+    sample_id, label = distributed.gather(batch.sample_id, sizes), distributed.gather(batch.label, sizes)
     rows = state.table.read(sample_id)
 
     def loss_of(image: Tensor, text: Tensor, scale: Tensor, bias: Tensor | None) -> Loss:
         """Of the global batch, from this rank's embeddings."""
-        image, text = distributed.gather(image.float()), distributed.gather(text.float())
+        image, text = distributed.gather(image.float(), sizes), distributed.gather(text.float(), sizes)
         embeddings = Embeddings(image, text, scale.float(), sample_id, label, bias)
         return parts.objective(parts.mix(embeddings, progress.step), rows, progress)
 
+    put_back = buffers.remember(parts.model)
     loss, scale = passes.backward(parts, batch, progress, loss_of)
-    norm = _update(parts, loss, sample_id)
+    norm = _update(parts, loss, sample_id, put_back)
     parts.laps.end("optimizer")
     return {"loss": loss.total.detach(), "terms": loss.terms, "scale": scale, "lr": lr, "grad_norm": norm}
 
 
-def _update(parts: Parts, loss: Loss, sample_id: Tensor) -> Tensor:
+def _update(parts: Parts, loss: Loss, sample_id: Tensor, put_back: Callable[[], None]) -> Tensor:
     """Clips and applies the gradient, and writes the new rows; returns the gradient's norm before clipping.
+
+    A step that is left out has not been in the running statistics either, which one NaN would spoil for ever.
 
     In fp16 an infinite gradient of a finite loss is what the scaler finds its factor by: the step is left out, but is
     not a bad one, unless the factor was down to 1 already.
@@ -54,8 +59,10 @@ def _update(parts: Parts, loss: Loss, sample_id: Tensor) -> Tensor:
         state.table.write(sample_id, loss.rows)
         parts.objective.end_step(state.table)
         parts.bad_steps = 0
-    elif not finite_loss or scaler.get_scale() <= 1:  # 1 as well without a scaler
-        parts.bad_steps += 1
+    else:
+        put_back()
+        if not finite_loss or scaler.get_scale() <= 1:  # 1 as well without a scaler
+            parts.bad_steps += 1
     scaler.update()
     return norm
 

@@ -26,3 +26,8 @@ def lookup(table: Mapping[str, V], name: str, key: str) -> V:
     if name not in table:
         raise UserError(f"{key}={name} is not known; {suggest(name, table)}")
     return table[name]
+
+
+def one_of(name: str, allowed: Iterable[str], key: str) -> str:
+    """The name itself, if it is among `allowed`. Raises UserError as `lookup` does."""
+    return lookup({a: a for a in allowed}, name, key)

@@ -1,9 +1,10 @@
 """Training: `fit` is the whole story of a run."""
 
 import time
+from functools import partial
 from pathlib import Path
 
-from clipx import distributed, environment, runs, temperature, watching
+from clipx import distributed, environment, runs, start, temperature, watching
 from clipx.config import RunConfig
 from clipx.data import tokenizer
 from clipx.data.pairs import Pairs
@@ -44,28 +45,29 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: wa
     with distributed.group(device, patience), end as stop:
         pairs = open_source(config.data)
         sampler = _sampler(config, len(pairs))
-        parts = build(config, device, len(pairs), pairs.fingerprint)
+        place = open_place(config, run)
+        restored = place.restore() if place else []
+        goes_on = distributed.from_first(bool(checkpoints(run)))  # then other weights would only be overwritten
+        parts = build(config, device, len(pairs), pairs.fingerprint, partial(start.model, goes_on=goes_on))
         inputs, state, total = parts.model.inputs, parts.state, sampler.total_steps
         tokenize = tokenizer.build(inputs)
         loader = open_loader(config.data, pairs, sampler, inputs, tokenize)
         watch = watching.build(config, tokenize, parts.model, evaluate)
-        place = open_place(config, run)
-        notes = _notes(config, sampler, pairs, parts) + (place.restore() if place else []) + resume(state, run)
+        notes = _notes(config, sampler, pairs, parts) + restored + resume(state, run)
         with RunLog(config, run, state.step, total) as log, Saver(config, run, place, log.say) as saver:
             for note in notes:
                 log.say(note)
             if state.step == total and checkpoints(run):
                 log.say(f"{run} is done: {total} steps")
                 return True
-            environment.write(run, device, state.step)
+            environment.write(run, device, state.step, {} if goes_on else start.facts(config))
             if state.step == 0:
                 log.record(0, watch(0, sampler.progress(0)))
             if total == 0:  # the untrained model is what is wanted
                 saver.save(state, {})
-            meter = Meter(parts.laps)
+            meter, unsaid = Meter(parts.laps), list[str]()
             for batch, damage in meter.wait(loader.batches(state.step, device)):
-                for sample in damage:
-                    log.say(f"left out: {sample}")
+                unsaid += damage
                 progress = sampler.progress(state.step)
                 row = train_step(parts, batch, progress)
                 state.step += 1
@@ -75,9 +77,9 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: wa
                 last = state.step == total
                 with meter.paused():
                     seen = watch(state.step, progress)
-                if last or seen or parts.bad_steps or state.step % config.log.every == 0:
-                    numbers = {**log_row(parts, row, progress), **meter.read(), "bad": loader.bad.bad}
-                    log.step(state.step, {**numbers, **seen})
+                if last or parts.bad_steps or _is_logged(config, state.step):
+                    bad, unsaid = _say_damage(log, loader.bad.bad, unsaid), []
+                    log.step(state.step, {**log_row(parts, row, progress), **meter.read(), "bad": bad, **seen})
                 if parts.bad_steps >= config.train.max_bad_steps:
                     log.say(runs.end_diverged(run, state.step, parts.bad_steps).text(run))
                     return True
@@ -85,9 +87,29 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: wa
                 if last or why or (saver.due(state.step, seen.get("geometry", {})) and not parts.bad_steps):
                     saver.save(state, seen.get("geometry", {}))
                 if why:
+                    _say_damage(log, loader.bad.bad, unsaid)
                     log.say(f"{why}: saved at step {state.step} of {total}; the same command goes on from it")
                     return False
     return True
+
+
+def _is_logged(config: RunConfig, step: int) -> bool:
+    """Whether a line of the log belongs to this step; the same on all ranks, though only rank 0 measures geometry."""
+    return any(
+        step % every == 0 for every in (config.log.every, config.log.geometry_every, config.log.evaluate_every) if every
+    )
+
+
+def _say_damage(log: RunLog, bad: int, unsaid: list[str]) -> int:
+    """Names what the ranks have left out since the last line of the log; returns how many, since the run was started.
+
+    Args: both of this rank.
+    """
+    found = distributed.gather_objects((bad, unsaid))
+    for _, damage in found:
+        for sample in damage:
+            log.say(f"left out: {sample}")
+    return sum(count for count, _ in found)
 
 
 def _notes(config: RunConfig, sampler: Sampler, pairs: Pairs | Stream, parts: Parts) -> list[str]:

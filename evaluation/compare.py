@@ -38,6 +38,7 @@ MEAN = "mean"  # of the tasks that all methods have
 SAME = {
     "model.embed_dim",
     *(f"model.{side}.{key}" for side in ("image", "text") for key in ("name", "pretrained", "frozen")),
+    "model.init",
     "model.image.size",
     "model.text.context_length",
     *(f"train.{key}" for key in ("epochs", "samples", "batch_size")),

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from clipx import runs, state
 from clipx.data import tokenizer
 from clipx.data.transforms import evaluation_transform
+from clipx.device import PRECISIONS, autocast
 from clipx.models import clip
 from clipx.models import open_clip_towers as towers
-from clipx.tables import lookup
+from clipx.tables import one_of
 from clipx.types import Inputs
 from evaluation.types import Encoder
 
-PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 Encode = Callable[[Tensor], Tensor]
 
 
@@ -142,11 +142,11 @@ def _ready(model: nn.Module, device: torch.device) -> None:
 
 def _prepared(encode: Encode, device: torch.device, precision: str) -> Encode:
     """Without gradients, on the device, the towers in that precision; float32 on the CPU comes out."""
-    dtype = lookup(PRECISIONS, precision, "precision")
+    one_of(precision, PRECISIONS, "precision")
 
     @torch.no_grad()  # not inference_mode: what a tower keeps of a call, training must be able to use
     def prepared(given: Tensor) -> Tensor:
-        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+        with autocast(precision, device, "precision"):
             return encode(given.to(device)).float().cpu()
 
     return prepared

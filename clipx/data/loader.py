@@ -3,6 +3,8 @@
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -19,6 +21,8 @@ from clipx.data.tokenizer import Tokenizer
 from clipx.data.transforms import Normalise
 from clipx.errors import UserError
 from clipx.types import Batch, Inputs
+
+MOST_STAND_INS = 1000  # samples that are tried in the place of a part without a good one
 
 
 class Samples(Dataset[Decoded]):
@@ -78,15 +82,15 @@ class Batches(ABC):
         """Batches of steps start, start + 1, ..., each with the damage met in it.
 
         Raises:
-            UserError: more bad samples than data.max_bad_rate, or a batch without a good one.
+            UserError: more bad samples than data.max_bad_rate, or a batch without a good one and no stand-in for it.
             Fault: no batch came for data.stall_seconds.
         """
         loader = self.loaded(start, pin_memory=device.type == "cuda")
         normalise = Normalise(self.inputs, device)
         for loaded in watched(loader, self.stall_seconds, self.reading):
-            self.bad.count(len(loaded.sample_id) + len(loaded.damage), loaded.damage)
             if not len(loaded.sample_id):
-                raise UserError(f"a batch had no good sample: {'; '.join(loaded.damage[:5])}")
+                raise UserError(f"a batch had no good sample, nor has what comes next: {'; '.join(loaded.damage[:5])}")
+            self.bad.count(len(loaded.sample_id) + len(loaded.damage), loaded.damage)
             batch = Batch(
                 sample_id=loaded.sample_id.to(device, non_blocking=True),
                 image=normalise(loaded.pixels.to(device, non_blocking=True)),
@@ -110,7 +114,7 @@ class Loader(Batches):
         self.samples = Samples(pairs, self.prepare, sampler.seed, self.reading)
 
     def loaded(self, start: int, pin_memory: bool) -> Iterator[Loaded]:
-        yield from DataLoader(
+        loader = DataLoader(
             self.samples,
             batch_sampler=FromStep(self.sampler, start),
             num_workers=self.workers,
@@ -119,3 +123,14 @@ class Loader(Batches):
             worker_init_fn=own_group,
             generator=torch.Generator(),  # else each start of an iterator draws from the global state
         )
+        for step, loaded in enumerate(loader, start):
+            yield loaded if len(loaded.sample_id) else self._stand_ins(step, loaded)
+
+    def _stand_ins(self, step: int, loaded: Loaded) -> Loaded:
+        """The good ones of the samples that come next, in the place of a part without a good sample.
+
+        The other ranks' parts may be good, and the step would have the same part again after a resume.
+        """
+        tried = map(self.samples.__getitem__, islice(self.sampler.stand_ins(step), MOST_STAND_INS))
+        good = islice((sample for sample in tried if not sample.damage), len(loaded.damage))
+        return replace(collate(list(good)), damage=loaded.damage)  # damage met here has its own step

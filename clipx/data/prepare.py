@@ -37,8 +37,8 @@ class Loaded:
 
     def pin_memory(self) -> "Loaded":
         """Called by DataLoader, which pins nothing in a class that has no such method."""
-        tensors = (t.pin_memory() for t in (self.sample_id, self.pixels, self.text, self.label))
-        return Loaded(*tensors, damage=self.damage)
+        sample_id, pixels, text, label = (t.pin_memory() for t in (self.sample_id, self.pixels, self.text, self.label))
+        return Loaded(sample_id, pixels, text, label, self.damage)
 
 
 class Prepare:

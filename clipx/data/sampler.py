@@ -156,12 +156,29 @@ class Sampler:
 
     def batches(self, start: int) -> Iterator[list[Index]]:
         """This rank's ids for steps start, start + 1, ..., total_steps - 1."""
-        own = self.train.batch_size // self.world
         epoch, order = -1, Order(0, 0, 0, 1)
         for step in range(start, self.total_steps):
             if step // self.steps_per_epoch != epoch:
                 epoch = step // self.steps_per_epoch
-                order = Order(self.num_train, self.seed, epoch, self.block)
-            begin = step % self.steps_per_epoch * self.train.batch_size + self.rank * own
-            ids = order.ids(begin, begin + own)
-            yield [(epoch, int(i)) for i in (ids if self.train_ids is None else self.train_ids[ids])]
+                order = self._order(epoch)
+            yield self._part(order, epoch, step % self.steps_per_epoch)
+
+    def stand_ins(self, step: int) -> Iterator[Index]:
+        """What a rank reads where its part of a step cannot be read: its parts of the next steps, around the epoch.
+
+        No other rank has one of them, in this step or as a stand-in.
+        """
+        epoch, place = divmod(step, self.steps_per_epoch)
+        order = self._order(epoch)
+        for further in range(1, self.steps_per_epoch):
+            yield from self._part(order, epoch, (place + further) % self.steps_per_epoch)
+
+    def _order(self, epoch: int) -> Order:
+        return Order(self.num_train, self.seed, epoch, self.block)
+
+    def _part(self, order: Order, epoch: int, place: int) -> list[Index]:
+        """This rank's ids for a step of the epoch."""
+        own = self.train.batch_size // self.world
+        begin = place * self.train.batch_size + self.rank * own
+        ids = order.ids(begin, begin + own)
+        return [(epoch, int(i)) for i in (ids if self.train_ids is None else self.train_ids[ids])]

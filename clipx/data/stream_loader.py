@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from clipx.config import DataConfig
-from clipx.data.loader import Batches, Loader
+from clipx.data.loader import MOST_STAND_INS, Batches, Loader
 from clipx.data.pairs import Pairs
 from clipx.data.prepare import Decoded, Loaded, Prepare, collate
 from clipx.data.sampler import Sampler
@@ -66,9 +66,20 @@ class StreamLoader(Batches):
             worker_init_fn=own_group,
             generator=torch.Generator(),
         )
-        for step, loaded in enumerate(islice(endless, self.sampler.total_steps - start), start):
+        steps = islice(_readable(iter(endless)), self.sampler.total_steps - start)
+        for step, loaded in enumerate(steps, start):
             first = step * self.sampler.train.batch_size + self.sampler.rank * own
             loaded.sample_id = first + torch.arange(len(loaded.sample_id))
+            yield loaded
+
+
+def _readable(drawn: Iterator[Loaded]) -> Iterator[Loaded]:
+    """The same, with draws that had no good sample left out: the next one carries their damage."""
+    damage: list[str] = []
+    for loaded in drawn:
+        damage += loaded.damage
+        if len(loaded.sample_id) or len(damage) >= MOST_STAND_INS:
+            loaded.damage, damage = damage, []
             yield loaded
 
 

@@ -18,7 +18,7 @@ from clipx.data import hf
 from clipx.data.images import BadSample
 from clipx.data.index import COLUMN_OF
 from clipx.errors import UserError
-from clipx.tables import lookup
+from clipx.tables import lookup, one_of
 
 
 @dataclass
@@ -61,7 +61,7 @@ class ShardStream:
             raise UserError("data.urls is needed for data.source=webdataset: shards, as FOLDER/{00000..00099}.tar")
         if len(weights) != len(urls) or min(weights) <= 0:
             raise UserError(f"data.url_weights={weights} must be one number above 0 for each of the {len(urls)} urls")
-        lookup({"first": 0, "random": 0}, config.captions, "data.captions")
+        one_of(config.captions, ("first", "random"), "data.captions")
         self.shards = [expand_urls(url) for url in urls]
         self.weights = weights
         self.captions = config.captions

@@ -4,7 +4,9 @@ Twice, on the same towers, batch and precision, in alternating rounds, so that b
 - scripts: `clipx train` and open_clip_train.main, a process each, on the same shards of generated images with the
   same number of loader workers. The first line of each log is left out: it holds the start.
 - loops: train_step and open_clip_train's train_one_epoch in one process, on a generated batch in memory. On a GPU
-  also the share of the chip's bf16 peak, from the FLOPs that PyTorch counts in a step.
+  also the share of the chip's bf16 peak, from the FLOPs that PyTorch counts in a step. Both run under the flags that
+  `clipx train` sets: cudnn.benchmark on, TF32 off for products. open_clip_train's script would switch TF32 on, which
+  acts on nothing here: its towers and its loss compute in bf16.
 
 open_clip_train reads shards with webdataset <= 0.2.86 only, which is put into a folder of its own in the cache.
 Measures only; the target for both ratios is 1.0. ROUNDS and STEPS in the environment change how long it takes.
@@ -233,8 +235,6 @@ def loops(case: Case, device: torch.device) -> None:
     parts = our_parts(case, device)
     batch = generated(parts)
     theirs = their_loop(case, device)
-    if device.type == "cuda":  # as open_clip_train sets it
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.benchmark = True, True
     times: list[list[float]] = [[], []]
     arms: list[Callable[[], None]] = [lambda: our_loop(parts, batch), lambda: theirs(batch)]
     for turn in range(2 * ROUNDS + 1):  # the first one warms up

@@ -33,9 +33,10 @@ def test_hours_are_flops_over_the_share_of_the_peak_of_the_runs_precision(counte
     assert found.steps == 50 * (2_786_288 // 2048)
     assert found.gpu_hours == pytest.approx(found.steps * 1e12 / (0.5 * 989e12) / 3600)
     assert found.disk == 2 * 10**9
-    full = replace(config, train=replace(config.train, precision="fp32"))
-    slower = Estimator("H100", 0.5).cost(full)
-    assert slower is not None and slower.gpu_hours == pytest.approx(found.gpu_hours * 989 / 67)
+    for precision, factor in (("fp32", 989 / 67), ("tf32", 2)):
+        full = replace(config, train=replace(config.train, precision=precision))
+        slower = Estimator("H100", 0.5).cost(full)
+        assert slower is not None and slower.gpu_hours == pytest.approx(found.gpu_hours * factor)
 
 
 def test_columns_of_samples_are_on_disk_and_short_runs_keep_one_checkpoint(counted: None) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from clipx import draws, passes
 from clipx.config import RunConfig
+from clipx.device import choose
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.parts import Parts, build
@@ -127,6 +128,60 @@ def test_half_precision_is_near_single(precision: str, accumulation: int) -> Non
     assert norms[1] == pytest.approx(norms[0], rel=0.05)
     assert moved[precision].isfinite().all()
     assert (moved[precision] - moved["fp32"]).norm() < 0.1 * moved["fp32"].norm()
+
+
+def flags() -> tuple[bool, bool]:
+    """Whether products and convolutions in float32 may be rounded."""
+    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_only_towers_are_rounded_to_tf32_and_only_on_request(precision: str, accumulation: int) -> None:
+    config = tiny.settings(CLIP)
+    config.train.precision, config.train.accumulation = precision, accumulation
+    parts = tiny.parts_of(config)
+    seen: dict[str, set[tuple[bool, bool]]] = {"forward": set(), "backward": set(), "loss": set(), "loss's": set()}
+    tower, plain, before = parts.model.image, parts.mix, flags()
+    tower.register_forward_hook(lambda *_: seen["forward"].add(flags()))
+    next(tower.parameters()).register_hook(lambda _: seen["backward"].add(flags()))  # type: ignore[no-untyped-call]
+
+    def mix(embeddings: Embeddings, step: int) -> Embeddings:
+        seen["loss"].add(flags())
+        embeddings.image.register_hook(lambda _: seen["loss's"].add(flags()))  # type: ignore[no-untyped-call]
+        return plain(embeddings, step)
+
+    parts.mix = mix
+    train_step(parts, next(tiny.batches(config, 1)), AT)
+    towers, objective = {(precision == "tf32",) * 2}, {(False, False)}
+    assert seen == {"forward": towers, "backward": towers, "loss": objective, "loss's": objective}
+    assert flags() == before
+
+
+def test_convolutions_on_a_gpu_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    assert choose("cpu").type == "cpu" and not torch.backends.cudnn.benchmark
+    assert choose("auto").type == "cuda" and torch.backends.cudnn.benchmark
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_picture_without_numbers_leaves_running_statistics_as_they_were(accumulation: int) -> None:
+    config = tiny.settings(CLIP)
+    config.train.accumulation, config.train.ema = accumulation, 0.5
+    parts, first, spoilt, last = tiny.parts_of(config, "resnet"), *tiny.batches(config, 3)
+    train_step(parts, first, AT)
+    before = {k: v.clone() for k, v in parts.model.state_dict().items()}
+    spoilt.image[3] = float("nan")
+    train_step(parts, spoilt, AT)
+    assert parts.bad_steps == 1
+    for name, value in parts.model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    train_step(parts, last, AT)
+    assert parts.bad_steps == 0
+    assert not torch.equal(parts.model.state_dict()["image.stem.1.running_mean"], before["image.stem.1.running_mean"])
+    assert parts.state.average and all(value.isfinite().all() for value in parts.state.average.weights.values())
 
 
 def spoil(parts: Parts, bad_loss: bool) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -15,10 +16,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from clipx import runs
+from clipx.config import RunConfig
 from clipx.errors import UserError
+from clipx.log import RunLog
 from clipx.state import checkpoints
 from clipx.train import fit
-from tests.clipx.folder import settings, write_shards
+from tests.clipx.folder import add, jpeg, settings, write_shards
+from tests.gloo import Gloo
 
 WORKER = "from pathlib import Path; import sys; from clipx import runs, train; p = Path(sys.argv[1]); {}"
 
@@ -129,6 +133,29 @@ def test_a_killed_run_ends_in_the_same_weights_bit_for_bit(tmp_path: Path) -> No
     assert [k for k in whole if not torch.equal(whole[k], killed[k])] == []
     assert [r["step"] for r in log(folders["killed"])] == list(range(1, 33))
     assert [r["loss"] for r in log(folders["killed"])] == [r["loss"] for r in log(folders["whole"])]
+
+
+def said_and_counted(config: RunConfig) -> tuple[list[str], list[float]]:
+    """What this rank says it left out, and the counts in the log."""
+    lines: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunLog, "say", lambda self, text: lines.append(text))
+        fit(config, runs.directory(config))
+    return [line for line in lines if line.startswith("left out")], [r["bad"] for r in log(runs.directory(config))]
+
+
+def test_damage_of_every_rank_is_named_and_counted(tmp_path: Path, gloo: Gloo) -> None:
+    write_shards(tmp_path / "train", samples=28)
+    with tarfile.open(tmp_path / "train" / "torn.tar", "w") as tar:
+        for name in "abcd":
+            add(tar, f"{name}.jpg", jpeg("red")[:300])
+            add(tar, f"{name}.txt", b"a caption")
+    config = settings(tmp_path, epochs=1)
+    config.data.max_bad_rate, config.log.every = 0.5, 3  # of 4 steps: two lines
+    runs.claim(config)
+    (said, counts), _ = gloo.run(2, said_and_counted, config)
+    assert sorted(line.split(":")[2] for line in said) == ["a", "b", "c", "d"]
+    assert len(counts) == 2 and counts[-1] == 4
 
 
 @pytest.mark.slow

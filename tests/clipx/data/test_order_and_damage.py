@@ -11,7 +11,9 @@ import torch.distributed as dist
 
 from clipx.config import DataConfig, TrainConfig
 from clipx.data.damage import BadSamples
+from clipx.data.images import BadSample
 from clipx.data.loader import Loader
+from clipx.data.pairs import ShardPairs
 from clipx.data.sampler import Sampler
 from clipx.data.sources import open_pairs
 from clipx.errors import UserError
@@ -143,3 +145,50 @@ def test_damage_is_judged_when_enough_was_seen_not_only_when_more_is_met() -> No
     bad.count(10, ["a: torn", "b: torn", "c: torn"])
     with pytest.raises(UserError, match="3 of 20 samples are bad"):
         bad.count(10, [])
+
+
+class Torn(ShardPairs):
+    """Shards of which some samples cannot be read."""
+
+    def __init__(self, folder: Path, bad: set[int]) -> None:
+        super().__init__(folder, "random", 0)
+        self.bad = bad
+
+    def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
+        if sample_id in self.bad:
+            raise BadSample("torn")
+        return super().pair(sample_id, generator)
+
+
+def torn(root: Path, bad: set[int], rank: int, start: int = 0) -> list[Batch]:
+    """An epoch of a rank of two: 6 steps, of which it has 4 samples each."""
+    config = settings(root)
+    config.max_bad_rate = 1.0
+    loader = Loader(config, Torn(root / "train", bad), of_two(rank), INPUTS, tokenize)
+    return [batch for batch, _ in loader.batches(start, torch.device("cpu"))]
+
+
+def of_two(rank: int) -> Sampler:
+    return Sampler(50, TrainConfig(epochs=1, batch_size=BATCH), seed=3, rank=rank, world=2)
+
+
+def test_a_part_that_is_damaged_whole_is_made_up_for_by_what_comes_next(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=50)
+    steps = [[sample_id for _, sample_id in step] for step in of_two(0).batches(0)]
+    bad = {*steps[1], *steps[2][:2], *steps[5]}
+    found = torn(tmp_path, bad, rank=0)
+    expected = [steps[0], [*steps[2][2:], *steps[3][:2]], steps[2][2:], steps[3], steps[4], steps[0]]
+    assert [batch.sample_id.tolist() for batch in found] == expected
+    assert content(torn(tmp_path, bad, rank=0, start=1)) == content(found)[1:]  # after a resume too
+    others = torn(tmp_path, bad, rank=1)
+    for batch, other in zip(found, others, strict=True):  # no sample twice in a global batch
+        assert not set(batch.sample_id.tolist()) & set(other.sample_id.tolist())
+
+
+def test_only_where_nothing_can_be_read_the_run_ends(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=50)
+    own = {sample_id for step in of_two(0).batches(0) for _, sample_id in step}
+    with pytest.raises(UserError, match=r"no good sample, nor has what comes next: .*torn"):
+        torn(tmp_path, own, rank=0)
+    kept = min(own)
+    assert {i for batch in torn(tmp_path, own - {kept}, rank=0) for i in batch.sample_id.tolist()} == {kept}

@@ -89,8 +89,20 @@ def test_damaged_and_missing_shards_cost_what_is_damaged(tmp_path: Path) -> None
     damage = [line for _, lines in loaded(made) for line in lines]
     assert damage and all("00000.tar: cannot be read on" in line for line in damage)
     made.urls = [f"{tmp_path}/c/00000.tar"]
-    with pytest.raises(UserError, match=r"a batch had no good sample: 00000.tar: cannot be read on"):
+    with pytest.raises(UserError, match=r"no good sample, nor has what comes next: 00000.tar: cannot be read on"):
         loaded(made)
+
+
+def test_a_draw_without_a_good_sample_is_made_up_for_by_the_next(tmp_path: Path) -> None:
+    """Three lost shards of four: most batches of 2 would have nothing."""
+    write_shards(tmp_path, samples=4, per_shard=4)
+    made = config(tmp_path)
+    made.urls, made.max_bad_rate, made.shuffle_buffer = [f"{tmp_path}/{{00000..00003}}.tar"], 1.0, 1
+    source = open_source(made)
+    sampler = Sampler(len(source), TrainConfig(samples=64, batch_size=2), 0, 0, 1)
+    batches = list(open_loader(made, source, sampler, INPUTS, tokenize).batches(0, torch.device("cpu")))
+    assert len(batches) == 32 and all(len(batch.text) for batch, _ in batches)
+    assert any(len(damage) > 2 for _, damage in batches)  # of the draws before it as well
 
 
 @pytest.mark.parametrize(
