@@ -95,9 +95,8 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: wa
 
 def _is_logged(config: RunConfig, step: int) -> bool:
     """Whether a line of the log belongs to this step; the same on all ranks, though only rank 0 measures geometry."""
-    return any(
-        step % every == 0 for every in (config.log.every, config.log.geometry_every, config.log.evaluate_every) if every
-    )
+    log = config.log
+    return any(every and step % every == 0 for every in (log.every, log.geometry_every, log.evaluate_every))
 
 
 def _say_damage(log: RunLog, bad: int, unsaid: list[str]) -> int:
