@@ -2,8 +2,6 @@
 
 import math
 
-from scipy import stats
-
 
 def t_interval(values: list[float], least_deviation: float = 0.0) -> tuple[float, float, float]:
     """Mean and 95% interval of the mean of at least two independent values (Student's t, n - 1 degrees).
@@ -23,11 +21,15 @@ def mean(values: list[float]) -> float:
 
 def t_quantile(degrees: int) -> float:
     """The t with 95% of Student's distribution between -t and t."""
+    from scipy import stats  # nearly a second, which training would wait for
+
     return float(stats.t.ppf(0.975, degrees))
 
 
 def spearman(x: list[float], y: list[float]) -> float:
     """Rank correlation; ties share their mean rank; NaN where one side does not vary."""
+    from scipy import stats
+
     if len(set(x)) < 2 or len(set(y)) < 2:
         return math.nan
     return float(stats.spearmanr(x, y).statistic)
