@@ -1,12 +1,17 @@
 """Training: `fit` is the whole story of a run."""
 
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from clipx import distributed, environment, runs, start, temperature, watching
+import torch
+
+from clipx import distributed, environment, probe, runs, start, temperature, watching
 from clipx.config import RunConfig
 from clipx.data import tokenizer
+from clipx.data.loader import Batches
 from clipx.data.pairs import Pairs
 from clipx.data.sampler import Sampler
 from clipx.data.sources import open_source
@@ -18,7 +23,7 @@ from clipx.log import RunLog
 from clipx.meter import Meter
 from clipx.parts import Parts, build
 from clipx.saving import Saver
-from clipx.second_place import open_place
+from clipx.second_place import Place, open_place
 from clipx.state import checkpoints, resume
 from clipx.step import log_row, train_step
 from clipx.stopping import Stop
@@ -39,30 +44,22 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: wa
         UserError: unusable settings, data or checkpoints, too many bad samples, no room for a checkpoint.
         Fault: no batch came for data.stall_seconds.
     """
-    device = choose(config.train.device)
     patience = max(1800.0, 2 * config.data.stall_seconds)
     end = Stop(config.train.max_minutes, started or time.monotonic())
+    device = choose(config.train.device)
     with distributed.group(device, patience), end as stop:
-        pairs = open_source(config.data)
-        sampler = _sampler(config, len(pairs))
-        place = open_place(config, run)
-        restored = place.restore() if place else []
-        goes_on = distributed.from_first(bool(checkpoints(run)))  # then other weights would only be overwritten
-        parts = build(config, device, len(pairs), pairs.fingerprint, partial(start.model, goes_on=goes_on))
-        inputs, state, total = parts.model.inputs, parts.state, sampler.total_steps
-        tokenize = tokenizer.build(inputs)
-        loader = open_loader(config.data, pairs, sampler, inputs, tokenize)
-        watch = watching.build(config, tokenize, parts.model, evaluate)
-        notes = _notes(config, sampler, pairs, parts) + restored + resume(state, run)
-        with RunLog(config, run, state.step, total) as log, Saver(config, run, place, log.say) as saver:
-            for note in notes:
+        job = _prepare(config, run, device, evaluate)
+        parts, loader, sampler, state = job.parts, job.loader, job.sampler, job.parts.state
+        total = sampler.total_steps
+        with RunLog(config, run, state.step, total) as log, Saver(config, run, job.place, log.say) as saver:
+            for note in job.notes:
                 log.say(note)
             if state.step == total and checkpoints(run):
                 log.say(f"{run} is done: {total} steps")
                 return True
-            environment.write(run, device, state.step, {} if goes_on else start.facts(config))
+            environment.write(run, device, state.step, job.start)
             if state.step == 0:
-                log.record(0, watch(0, sampler.progress(0)))
+                log.record(0, job.watch(0, sampler.progress(0)))
             if total == 0:  # the untrained model is what is wanted
                 saver.save(state, {})
             meter, unsaid = Meter(parts.laps), list[str]()
@@ -76,7 +73,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: wa
                 meter.images += config.train.batch_size
                 last = state.step == total
                 with meter.paused():
-                    seen = watch(state.step, progress)
+                    seen = job.watch(state.step, progress)
                 if last or parts.bad_steps or _is_logged(config, state.step):
                     bad, unsaid = _say_damage(log, loader.bad.bad, unsaid), []
                     log.step(state.step, {**log_row(parts, row, progress), **meter.read(), "bad": bad, **seen})
@@ -91,6 +88,39 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: wa
                     log.say(f"{why}: saved at step {state.step} of {total}; the same command goes on from it")
                     return False
     return True
+
+
+@dataclass
+class _Job:
+    """What is made before the first step."""
+
+    sampler: Sampler
+    parts: Parts
+    loader: Batches
+    watch: probe.Watch
+    place: Place | None
+    notes: list[str]  # what a person should read first
+    start: dict[str, Any]  # of the weights that the run starts with, for environment.json
+
+
+def _prepare(config: RunConfig, run: Path, device: torch.device, evaluate: watching.Evaluate | None) -> _Job:
+    """Opens the data, builds the model, and loads the last good checkpoint."""
+    pairs = open_source(config.data)
+    sampler = _sampler(config, len(pairs))
+    place = open_place(config, run)
+    restored = place.restore() if place else []
+    goes_on = distributed.from_first(bool(checkpoints(run)))  # then other weights would only be overwritten
+    parts = build(config, device, len(pairs), pairs.fingerprint, partial(start.model, goes_on=goes_on))
+    tokenize = tokenizer.build(parts.model.inputs)
+    return _Job(
+        sampler=sampler,
+        parts=parts,
+        loader=open_loader(config.data, pairs, sampler, parts.model.inputs, tokenize),
+        watch=watching.build(config, tokenize, parts.model, evaluate),
+        place=place,
+        notes=[*_notes(config, sampler, pairs, parts), *restored, *resume(parts.state, run)],
+        start={} if goes_on else start.facts(config),
+    )
 
 
 def _is_logged(config: RunConfig, step: int) -> bool:

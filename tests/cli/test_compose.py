@@ -94,7 +94,7 @@ def test_automatic_names_leave_out_what_changes_no_result() -> None:
     free = ["train.processes=2", "launch.nodes=3", "train.copy_to=file:///x", "data.workers=1"]
     assert compose_run(["recipe=demo", *free]).name == "demo"
     assert compose_run(["recipe=demo", "train.epochs=3", "data=flickr8k", "objective.positive.weight=0.1"]).name == (
-        "demo-train.epochs_3-flickr8k-objective.positive.weight_0.1"
+        "demo-flickr8k-objective.positive.weight_0.1-train.epochs_3"
     )
 
 
@@ -121,8 +121,8 @@ def test_a_sweep_goes_on_after_a_failed_job_and_names_its_runs(tmp_path: Path) -
     assert "temperature.tau=0.0 is out of range; allowed: more than 0" in done.stderr
     finished = {p.parent.parent.name for p in tmp_path.glob("runs/*/s3/checkpoints")}
     assert len(finished) == 2
-    common = "demo-shards-data.split_train-train.batch_size_8-train.samples_16"
-    assert finished == {f"{common}-temperature.tau_{tau}" for tau in ("0.1", "0.2")}
+    common = "demo-shards-data.split_train-temperature.tau_{}-train.batch_size_8-train.samples_16"
+    assert finished == {common.format(tau) for tau in ("0.1", "0.2")}
 
 
 @pytest.mark.slow
