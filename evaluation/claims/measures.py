@@ -86,14 +86,16 @@ class Setting:
 class StepTime:
     """Seconds that a step computes: the median of what is logged as step_s, the first tenth of the log left out.
 
-    Waiting for data is no part of it, nor are saving and measuring between steps: a slow disk makes all runs alike.
+    Waiting for data is no part of it, nor are saving and measuring between steps: with them a slow disk would make all
+    runs alike.
     """
 
     def read(self, run: Run) -> dict[str, float]:
         """{} where nothing was logged."""
         lines = [line["step_s"] for line in run.log[len(run.log) // 10 :] if isinstance(line.get("step_s"), dict)]
         seconds = [math.fsum(s for phase, s in of_line.items() if phase != "data") for of_line in lines]
-        return {"step": median(seconds)} if any(seconds) else {}
+        known = [spent for spent in seconds if spent > 0]
+        return {"step": median(known)} if known else {}
 
 
 @dataclass(frozen=True)

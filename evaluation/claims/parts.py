@@ -26,7 +26,7 @@ def extra_gain(gains: tuple[str, str], than: tuple[str, str], measure: Measure, 
 
 
 def keeps(arm: str, than: str, measure: Measure, share: float, what: str) -> Part:
-    """`arm` over `than`: no less than about `share` of it."""
+    """`arm` over `than`, which it keeps if it has more than this share of it."""
     label = f"{arm} / {than}, {what}"
     return Part(label, (arm, than), (measure,), lambda v: v[0][0] / v[1][0] if v[1][0] else math.nan, share)
 
