@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,14 @@ def at_step(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number: int) 
         return plain(parts, batch, progress)
 
     monkeypatch.setattr(train, "train_step", signalled)
+
+
+@pytest.fixture(autouse=True)
+def sigint_is_heard() -> Iterator[None]:
+    """Also where the tests run in the background of a script, which has them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
