@@ -8,12 +8,12 @@ import torch
 
 from cli.memory import LESS_MEMORY, enough_memory
 from cli.own_sets import check_evaluation
-from clipx.config import RunConfig
+from clipx.config import EvalConfig, RunConfig
 from clipx.data import tokenizer
 from clipx.data.sources import open_source
 from clipx.device import choose
 from clipx.errors import UserError
-from clipx.parts import Parts, build
+from clipx.parts import Parts, build, check_split
 from clipx.step import train_step
 from clipx.types import Batch, Progress
 
@@ -28,7 +28,8 @@ def check(config: RunConfig) -> None:
     """
     device = choose(config.train.device)
     processes = config.train.processes * config.launch.nodes
-    share = replace(config, train=replace(config.train, batch_size=max(2, config.train.batch_size // processes)))
+    check_split(config, processes)
+    share = replace(config, train=replace(config.train, batch_size=config.train.batch_size // processes))
     parts = build(share, device, num_samples=share.train.batch_size, data="generated")
     for tower, module in (("image", parts.model.image), ("text", parts.model.text)):
         count = sum(p.numel() for p in module.parameters())
@@ -51,7 +52,7 @@ def check(config: RunConfig) -> None:
         missing["data"] = error
     if config.data.evaluation:
         try:
-            check_evaluation(config)
+            check_evaluation(config, EvalConfig())
             print(f"evaluation    {len(config.data.evaluation)} sets, all there")
         except UserError as error:
             missing["evaluation sets"] = error

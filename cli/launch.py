@@ -62,12 +62,15 @@ def run_workers(processes: int, module: str, arguments: list[str], name: str, la
     """
     options = [f"--nproc-per-node={processes}", f"--max-restarts={launch.max_restarts}", *_meeting(launch, name)]
     process = subprocess.Popen([sys.executable, "-m", "cli.workers", *options, "-m", module, *arguments])
-    stopped = False
+    stopped, interrupts = False, 0
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        nonlocal stopped
-        stopped = True
-        process.send_signal(number)
+        nonlocal stopped, interrupts
+        stopped, interrupts = True, interrupts + (number == signal.SIGINT)
+        if interrupts > 1:
+            process.kill()  # the workers end with it, without saving
+        else:
+            process.send_signal(number)
 
     before = {number: signal.signal(number, pass_on) for number in heard()}
     try:

@@ -5,6 +5,7 @@ from clipx.data.sources import root_folder
 from clipx.errors import UserError
 from evaluation import runner
 from evaluation.live import Live
+from evaluation.types import Settings
 
 
 def own_datasets(config: RunConfig) -> list[str]:
@@ -16,9 +17,10 @@ def own_datasets(config: RunConfig) -> list[str]:
     return [f"{kind}:{root / folder}" for kind, _, folder in specs]
 
 
-def check_evaluation(config: RunConfig) -> None:
-    """Raises UserError naming those that are not there."""
-    runner.open_sets(own_datasets(config))
+def check_evaluation(config: RunConfig, settings: EvalConfig) -> None:
+    """Raises UserError naming those that are not there, or a task of the evaluation that none of them fits."""
+    chosen = Settings(settings.prompts, settings.protocol, tuple(settings.pools))
+    runner.check(own_datasets(config), settings.tasks, chosen)
 
 
 def while_training(config: RunConfig) -> Live | None:
@@ -34,4 +36,5 @@ def while_training(config: RunConfig) -> Live | None:
         datasets = runner.open_sets(own_datasets(config))
     except UserError as error:
         raise UserError(f"log.evaluate_every={every}: {error}") from error
-    return Live(config, datasets, EvalConfig().batch_size)
+    share = config.train.batch_size // (config.train.processes * config.launch.nodes)
+    return Live(config, datasets, min(share, EvalConfig().batch_size))  # what fits in training fits here

@@ -55,7 +55,7 @@ def reproduce(arguments: list[str]) -> None:
         dry.show(configs, plan.chip, cost.read_share(plan.share), plan.jobs, plan.out)
         return
     _check_evaluations(configs)
-    seats = _seats(plan.jobs, max(config.train.processes for config in configs))
+    seats = _seats(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
     failures = _run_all(plan, configs, seats)
     done = [runs.directory(config) for config in configs if (runs.directory(config) / "log.jsonl").exists()]
     if done:
@@ -78,24 +78,30 @@ def composed(overrides: list[list[str]]) -> list[RunConfig]:
 
 
 def _check_evaluations(configs: list[RunConfig]) -> None:
-    """Raises UserError, before days of training, where sets that runs are to be evaluated on are not there."""
+    """Raises UserError, before days of training, where runs could not be evaluated as their recipes ask."""
     from cli.own_sets import check_evaluation
 
-    for config in {str((c.data.root, c.data.evaluation)): c for c in configs}.values():
+    for config in {str((c.recipe, c.data.root, c.data.evaluation)): c for c in configs}.values():
         try:
-            check_evaluation(config)
+            for settings in recipe(config.recipe).evaluations if config.data.evaluation else []:
+                check_evaluation(config, compose_eval(settings))
         except UserError as error:
-            raise UserError(f"{error}; or choose others: data.evaluation=[NAME:FOLDER_BELOW_DATA_ROOT,...]") from error
+            raise UserError(
+                f"recipe={config.recipe}: {error}; or choose others: data.evaluation=[NAME:FOLDER_BELOW_DATA_ROOT,...]"
+            ) from error
 
 
 def _seats(jobs: int, processes: int) -> list[str]:
     """CUDA_VISIBLE_DEVICES of each job; "" where there is at most one GPU, or one job that may have all of them.
 
+    Args:
+        processes: most of a run that is not on the CPU; 0: there is none.
+
     Raises:
         UserError: several jobs, each of several processes, on GPUs.
     """
     gpus = torch.cuda.device_count()
-    if gpus <= 1 or jobs == 1:
+    if gpus <= 1 or jobs == 1 or not processes:
         return [""] * jobs
     if processes > 1:
         raise UserError(f"jobs={jobs} gives each run one GPU of {gpus}, but train.processes={processes}: set one to 1")

@@ -25,9 +25,10 @@ from torch.distributed.launcher import api
 from torch.distributed.run import parse_args, run
 
 from clipx.errors import REQUEUE, Fault, UserError
-from clipx.stopping import SIGNALS
+from clipx.stopping import SIGNALS, heard
 
 FINAL = (2, REQUEUE)  # exit codes that a restart would only repeat
+HEARD = heard()  # before torch handles signals in its own way
 GRACE = 3.0  # seconds
 
 
@@ -39,7 +40,7 @@ class Agent(LocalElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         started = super()._start_workers(worker_group)  # whose own handlers kill the workers
         for number in SIGNALS:
-            signal.signal(number, self._pass_on)
+            signal.signal(number, self._pass_on if number in HEARD else signal.SIG_IGN)
         if Agent.stopped:  # between two groups of workers
             self._pass_on(signal.SIGTERM, None)
         return started  # type: ignore[no-any-return]
@@ -52,7 +53,7 @@ class Agent(LocalElasticAgent):
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         Agent.stopped = True
-        if number == signal.SIGINT:  # a terminal sends it to the workers too, for whom a second one means: at once
+        if number == signal.SIGINT:  # comes twice, from the terminal and from run_workers: not to be counted
             number = signal.SIGTERM
         for pid in self._pcontext.pids().values() if self._pcontext else ():
             try:
@@ -123,7 +124,7 @@ def main() -> int:
             return REQUEUE
         print(error, file=sys.stderr)
         return 1
-    except SignalException:  # before there were workers
+    except (SignalException, KeyboardInterrupt):  # before there were workers
         return REQUEUE
     except RendezvousError as error:
         print(f"clipx: the machines of launch.nodes did not meet at launch.rendezvous: {error}", file=sys.stderr)

@@ -3,8 +3,8 @@
 import re
 
 # blocks as open_clip, timm and Hugging Face number them; of nested ones (stages.2.blocks.5) the outer number counts
-BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks|stages|layers?)\.?(\d+)\.")
-INPUT = re.compile(r"embed|cls_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
+BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks?|stages|layers?|h)\.?(\d+)\.")
+INPUT = re.compile(r"embed|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
 
 
 def depths(names: list[str]) -> dict[str, int]:

@@ -75,11 +75,15 @@ class RunLog:
         """Records a training step and shows it."""
         self.record(step, row)
         status = f"loss {row['loss']:.3f}  tau {row['tau']:.4f}  {row['images_per_s']:.0f} images/s"
-        if scores := row.get("evaluation"):
-            status += f"  evaluation {sum(scores.values()) / len(scores):.3f}"
         self.bar.update(self.task, completed=step, status=status)
         if self.bar.disable:
             self.say(f"step {step}/{int(self.bar.tasks[0].total or 0)}  {status}")
+
+    def evaluation(self, step: int, scores: dict[str, float]) -> None:
+        """Records accuracies in a line of their own, and shows their mean."""
+        if scores:
+            self.record(step, {"evaluation": scores})
+            self.say(f"step {step}  evaluation {sum(scores.values()) / len(scores):.3f}")
 
 
 def _cut_after(path: Path, step: int) -> None:

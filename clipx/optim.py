@@ -7,7 +7,7 @@ from torch import nn
 
 from clipx.config import OptimizerConfig, RunConfig
 from clipx.errors import UserError
-from clipx.layers import depths
+from clipx.layers import BLOCK, depths
 from clipx.tables import lookup
 
 Groups = list[dict[str, object]]
@@ -21,7 +21,7 @@ def build(model: nn.Module, config: RunConfig) -> torch.optim.Optimizer:
     `set_lr` multiplies that with the schedule's value.
 
     Raises:
-        UserError: all parts are frozen, or an unknown optimizer.kind.
+        UserError: all parts are frozen, an unknown optimizer.kind, or layer_decay for a tower without known layers.
     """
     rules, layers = _rules(config), _layers(model, config)
     groups: dict[str, dict[str, object]] = {}
@@ -75,6 +75,10 @@ def _layers(model: nn.Module, config: RunConfig) -> dict[str, tuple[str, float]]
             continue
         ours = [n for n, _ in model.named_parameters() if n.startswith(key) and not n.startswith(f"{key}projection.")]
         depth = depths(ours)
+        if not any(BLOCK.search(name) for name in ours):
+            raise UserError(
+                f"model.{key}layer_decay={tower.layer_decay}: no numbered layers are found in {tower.name}; allowed: 1"
+            )
         top = max(depth.values())
         found |= {name: (f" layer {d}", tower.layer_decay ** (top - d)) for name, d in depth.items()}
     return found

@@ -52,7 +52,7 @@ def build(
     """
     torch.manual_seed(config.seed)
     one_of(config.train.precision, PRECISIONS, "train.precision")  # said before weights are read
-    _check_split(config)
+    check_split(config, distributed.world())
     objective = objectives.build(config.objective, num_samples)
     mix = mixing.build(config.mixing, config.seed)
     steps_per_epoch = num_train(num_samples, config.data.held_out) // config.train.batch_size
@@ -72,12 +72,12 @@ def build(
     return Parts(config, device, model, parallel, mix, objective, learning_rate, state, Laps(device))
 
 
-def _check_split(config: RunConfig) -> None:
+def check_split(config: RunConfig, processes: int) -> None:
+    """Raises UserError where the global batch cannot be split evenly."""
     size, parts = config.train.batch_size, config.train.accumulation
-    if size % (distributed.world() * parts):
+    if size % (processes * parts):
         raise UserError(
-            f"train.batch_size={size} must be a multiple of the {distributed.world()} processes times "
-            f"train.accumulation={parts}"
+            f"train.batch_size={size} must be a multiple of the {processes} processes times train.accumulation={parts}"
         )
 
 

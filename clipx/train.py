@@ -1,6 +1,7 @@
 """Training: `fit` is the whole story of a run."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import torch
 
-from clipx import distributed, environment, probe, runs, start, temperature, watching
+from clipx import distributed, environment, probe, runs, start, temperature
 from clipx.config import RunConfig
 from clipx.data import tokenizer
 from clipx.data.loader import Batches
@@ -19,8 +20,10 @@ from clipx.data.stream_loader import notes as source_notes
 from clipx.data.stream_loader import open_loader
 from clipx.data.streams import Stream
 from clipx.device import choose
+from clipx.errors import UserError
 from clipx.log import RunLog
 from clipx.meter import Meter
+from clipx.models.clip import ClipModel
 from clipx.parts import Parts, build
 from clipx.saving import Saver
 from clipx.second_place import Place, open_place
@@ -28,14 +31,16 @@ from clipx.state import checkpoints, resume
 from clipx.step import log_row, train_step
 from clipx.stopping import Stop
 
+Evaluate = Callable[[ClipModel], dict[str, float]]  # what it returns on rank 0 is logged
 
-def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: watching.Evaluate | None = None) -> bool:
+
+def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Evaluate | None = None) -> bool:
     """Trains to the end, from the last good checkpoint of the run directory if there is one.
 
     A step whose loss or gradient is not finite is skipped; after train.max_bad_steps of them in a row the run ends
     as diverged: its last checkpoint stays, and outcome.json says so. SIGTERM, SIGUSR1 and train.max_minutes after
     `started` (time.monotonic(), by default now) end it early at the end of a step, which is saved.
-    `evaluate` gives the numbers of log.evaluate_every; all ranks call it.
+    `evaluate` gives the numbers of log.evaluate_every, after what there is to save is saved; all ranks call it.
 
     Returns:
         Whether the run is over; False where it ended early and goes on if it is called again.
@@ -44,11 +49,14 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: wa
         UserError: unusable settings, data or checkpoints, too many bad samples, no room for a checkpoint.
         Fault: no batch came for data.stall_seconds.
     """
+    every = config.log.evaluate_every
+    if every and evaluate is None:
+        raise UserError(f"log.evaluate_every={every} needs fit(..., evaluate=...); `clipx train` gives it")
     patience = max(1800.0, 2 * config.data.stall_seconds)
     end = Stop(config.train.max_minutes, started or time.monotonic())
     device = choose(config.train.device)
     with distributed.group(device, patience), end as stop:
-        job = _prepare(config, run, device, evaluate)
+        job = _prepare(config, run, device)
         parts, loader, sampler, state = job.parts, job.loader, job.sampler, job.parts.state
         total = sampler.total_steps
         with RunLog(config, run, state.step, total) as log, Saver(config, run, job.place, log.say) as saver:
@@ -87,6 +95,9 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: wa
                     _say_damage(log, loader.bad.bad, unsaid)
                     log.say(f"{why}: saved at step {state.step} of {total}; the same command goes on from it")
                     return False
+                if evaluate and every and (last or state.step % every == 0):
+                    with meter.paused():
+                        log.evaluation(state.step, evaluate(parts.model))
     return True
 
 
@@ -103,7 +114,7 @@ class _Job:
     start: dict[str, Any]  # of the weights that the run starts with, for environment.json
 
 
-def _prepare(config: RunConfig, run: Path, device: torch.device, evaluate: watching.Evaluate | None) -> _Job:
+def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
     """Opens the data, builds the model, and loads the last good checkpoint."""
     pairs = open_source(config.data)
     sampler = _sampler(config, len(pairs))
@@ -116,7 +127,7 @@ def _prepare(config: RunConfig, run: Path, device: torch.device, evaluate: watch
         sampler=sampler,
         parts=parts,
         loader=open_loader(config.data, pairs, sampler, parts.model.inputs, tokenize),
-        watch=watching.build(config, tokenize, parts.model, evaluate),
+        watch=probe.build(config, tokenize, parts.model),
         place=place,
         notes=[*_notes(config, sampler, pairs, parts), *restored, *resume(parts.state, run)],
         start={} if goes_on else start.facts(config),
@@ -126,7 +137,7 @@ def _prepare(config: RunConfig, run: Path, device: torch.device, evaluate: watch
 def _is_logged(config: RunConfig, step: int) -> bool:
     """Whether a line of the log belongs to this step; the same on all ranks, though only rank 0 measures geometry."""
     log = config.log
-    return any(every and step % every == 0 for every in (log.every, log.geometry_every, log.evaluate_every))
+    return any(every and step % every == 0 for every in (log.every, log.geometry_every))
 
 
 def _say_damage(log: RunLog, bad: int, unsaid: list[str]) -> int:

@@ -122,8 +122,11 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _log(file: Path) -> list[dict[str, Any]]:
-    """A resumed run logs the steps after its checkpoint again: the later line counts."""
-    by_step = {int(line["step"]): line for line in _lines(file) if isinstance(line.get("step"), int)}
+    """A line a step. What several lines say of one is joined; of a step done again after a resume the later counts."""
+    by_step: dict[int, dict[str, Any]] = {}
+    for line in _lines(file):
+        if isinstance(step := line.get("step"), int):
+            by_step[step] = {**by_step.get(step, {}), **line}
     return [by_step[step] for step in sorted(by_step)]
 
 

@@ -10,6 +10,7 @@ from cli.reproduce import _run_all, _seats, composed, make_plan, reproduce
 from clipx.errors import UserError
 from tests.cli.test_compose import clipx
 from tests.clipx.folder import write_shards
+from tests.evaluation import fakes
 
 RECIPE = """
 data: {{name: test, source: shards, root: "{root}", workers: 0, evaluation: ["captions:train"]}}
@@ -147,6 +148,12 @@ def test_sets_to_evaluate_on_are_looked_for_before_the_first_run(tmp_path: Path)
         reproduce(["recipe=gap_mscoco", f"data.root={tmp_path}", "data.evaluation=[cifar10:one,dtd:two]"])
 
 
+def test_what_the_recipe_asks_of_the_sets_is_checked_before_the_first_run(tmp_path: Path) -> None:
+    fakes.labelled(tmp_path / "evaluation" / "sets")
+    with pytest.raises(UserError, match=r"recipe=clip_reg_cc3m: tasks=retrieval needs a captioned data set"):
+        reproduce(["recipe=clip_reg_cc3m", f"data.root={tmp_path}", "data.evaluation=[wds:evaluation/sets]"])
+
+
 @pytest.mark.parametrize(
     ("gpus", "jobs", "visible", "seats"),
     [
@@ -161,9 +168,11 @@ def test_jobs_take_gpus_in_turn(
     gpus: int, jobs: int, visible: str | None, seats: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert _seats(jobs, processes=1) == seats
+    assert _seats(jobs, processes=0) == [""] * jobs
     if seats[0]:
         with pytest.raises(UserError, match=f"jobs={jobs} gives each run one GPU of {gpus}, but train.processes=2"):
             _seats(jobs, processes=2)

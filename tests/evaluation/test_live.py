@@ -23,6 +23,7 @@ from clipx.parts import build
 from clipx.state import checkpoints
 from evaluation import results, runner
 from evaluation.live import CHEAP, Live
+from evaluation.runs import read
 from tests.clipx.folder import settings, write_shards
 from tests.evaluation import fakes
 from tests.gloo import Gloo
@@ -92,8 +93,9 @@ def test_evaluating_changes_no_bit_of_the_run(tmp_path: Path) -> None:
     (rows, weights), (blind, expected) = trained(watched(tmp_path), 1), trained(watched(tmp_path), 0)
     assert any("running_mean" in name for name in weights)
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
-    assert [row["loss"] for row in rows] == [row["loss"] for row in blind]
-    assert [list(row["evaluation"]) for row in rows] == [KEYS] * 4
+    steps, scores = ([row for row in rows if ("evaluation" in row) == is_score] for is_score in (False, True))
+    assert [row["loss"] for row in steps] == [row["loss"] for row in blind]
+    assert [(row["step"], list(row["evaluation"])) for row in scores] == [(step, KEYS) for step in (1, 2, 3, 4)]
     assert not any("evaluation" in row for row in blind)
 
 
@@ -105,7 +107,8 @@ def test_the_command_logs_what_eval_finds(tmp_path: Path, capsys: pytest.Capture
     assert [line["step"] for line in lines] == [3, 4]
     found = lines[-1]["evaluation"]
     mean = sum(found.values()) / len(found)
-    assert f"images/s  evaluation {mean:.3f}" in capsys.readouterr().err
+    assert f"step 4  evaluation {mean:.3f}" in capsys.readouterr().err
+    assert read(run).log[-1] == {**logged(run)[-2], **lines[-1]}  # one line a step for the report
     assert not (run / "results.jsonl").exists() and not (run / "artifacts").exists()
     of_eval = evaluated(run, EvalConfig().batch_size)
     assert found == {key: of_eval[key] for key in KEYS}
