@@ -60,10 +60,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
         parts, loader, sampler, state = job.parts, job.loader, job.sampler, job.parts.state
         total = sampler.total_steps
         with RunLog(config, run, state.step, total) as log, Saver(config, run, job.place, log.say) as saver:
-            for note in job.notes:
-                log.say(note)
-            if state.step == total and checkpoints(run):
-                log.say(f"{run} is done: {total} steps")
+            if _is_done(job, run, log):
                 return True
             environment.write(run, device, state.step, job.start)
             if state.step == 0:
@@ -132,6 +129,16 @@ def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
         notes=[*_notes(config, sampler, pairs, parts), *restored, *resume(parts.state, run)],
         start={} if goes_on else start.facts(config),
     )
+
+
+def _is_done(job: _Job, run: Path, log: RunLog) -> bool:
+    """Whether nothing is left to do; says what a person should know before the first step."""
+    for note in job.notes:
+        log.say(note)
+    done = job.parts.state.step == job.sampler.total_steps and bool(checkpoints(run))
+    if done:
+        log.say(f"{run} is done: {job.sampler.total_steps} steps")
+    return done
 
 
 def _is_logged(config: RunConfig, step: int) -> bool:
