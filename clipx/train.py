@@ -37,10 +37,10 @@ Evaluate = Callable[[ClipModel], dict[str, float]]  # what it returns on rank 0 
 def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Evaluate | None = None) -> bool:
     """Trains to the end, from the last good checkpoint of the run directory if there is one.
 
-    A step whose loss or gradient is not finite is skipped; after train.max_bad_steps of them in a row the run ends
-    as diverged: its last checkpoint stays, and outcome.json says so. SIGTERM, SIGUSR1 and train.max_minutes after
-    `started` (time.monotonic(), by default now) end it early at the end of a step, which is saved.
-    `evaluate` gives the numbers of log.evaluate_every, after what there is to save is saved; all ranks call it.
+    A step whose loss or gradient is not finite is skipped; after train.max_bad_steps of them in a row the run ends as
+    diverged: its last checkpoint stays, and outcome.json says so. Ctrl-C, SIGTERM, SIGUSR1 and train.max_minutes after
+    `started` (time.monotonic(), by default now) end it early at the end of a step, which is saved. `evaluate` gives the
+    numbers of log.evaluate_every, after what there is to save is saved; all ranks call it.
 
     Returns:
         Whether the run is over; False where it ended early and goes on if it is called again.
@@ -53,9 +53,8 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
     if every and evaluate is None:
         raise UserError(f"log.evaluate_every={every} needs fit(..., evaluate=...); `clipx train` gives it")
     patience = max(1800.0, 2 * config.data.stall_seconds)
-    end = Stop(config.train.max_minutes, started or time.monotonic())
     device = choose(config.train.device)
-    with distributed.group(device, patience), end as stop:
+    with distributed.group(device, patience), Stop(config.train.max_minutes, started or time.monotonic()) as stop:
         job = _prepare(config, run, device)
         parts, loader, sampler, state = job.parts, job.loader, job.sampler, job.parts.state
         total = sampler.total_steps
