@@ -15,7 +15,7 @@ def split(arguments: list[str], known: Mapping[str, str], command: str) -> tuple
     """
     given = dict(a.split("=", 1) for a in arguments if "=" in a)
     for key in given:
-        lookup(known, key, command)
+        lookup(known, key, f"clipx {command}:")
     return [a for a in arguments if "=" not in a], {**known, **given}
 
 

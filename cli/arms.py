@@ -35,7 +35,7 @@ def load(path: Path) -> Recipe:
     try:
         settings = OmegaConf.load(path)
     except Exception as error:  # yaml's and OmegaConf's own kinds
-        raise UserError(f"recipe {path} is no valid YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"recipe {path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(settings, DictConfig):
         raise UserError(f"recipe {path} holds no settings (key: value lines)")
     arms = OmegaConf.to_container(settings.pop("arms", OmegaConf.create({})))

@@ -58,7 +58,7 @@ def check(config: RunConfig) -> None:
             missing["evaluation sets"] = error
     if missing:
         reasons = "; ".join(str(error) for error in missing.values())
-        raise UserError(f"everything but the {' and the '.join(missing)} is fine: {reasons}")
+        raise UserError(f"{' and '.join(missing)} missing, all else is fine: {reasons}")
 
 
 def _step(parts: Parts) -> tuple[float, float]:

@@ -43,7 +43,7 @@ def recipes() -> dict[str, Path]:
         elif switch.startswith("--config-dir="):
             folders.append(Path(switch.partition("=")[2]))
     if missing := [str(folder) for folder in folders if not folder.is_dir()]:
-        raise UserError(f"--config-dir={missing[0]} is no folder")
+        raise UserError(f"--config-dir={missing[0]} is not a folder")
     return {p.stem: p for folder in folders for p in sorted(folder.glob("*.yaml")) if p.stem != "base"}
 
 

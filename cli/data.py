@@ -27,7 +27,7 @@ def data(arguments: list[str]) -> None:
     """
     if not arguments:
         raise UserError(f"`clipx data` needs a command; allowed: {', '.join(COMMANDS)}")
-    lookup(COMMANDS, arguments[0], "data")(arguments[1:])
+    lookup(COMMANDS, arguments[0], "clipx data")(arguments[1:])
 
 
 def index(arguments: list[str]) -> None:

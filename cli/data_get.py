@@ -72,7 +72,7 @@ def make(arguments: list[str]) -> None:
     if len(names) != 1:
         raise UserError(f"`clipx data make` needs a name; allowed: {', '.join(PUBLISHED)}")
     (name,) = names
-    published = lookup(PUBLISHED, name, "data make")
+    published = lookup(PUBLISHED, name, "clipx data make")
     if not settings["urls"] or not settings["root"]:
         raise UserError(f"clipx data make {name} needs root=DIR for the shards and urls=LIST: {published.get}")
     urls, root = Path(settings["urls"]), Path(settings["root"])

@@ -32,7 +32,7 @@ def show(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path
             costs += [(config, cost) for config in seeds]
         numbers = "steps unknown" if cost is None else f"{cost.steps:>9,} steps{_each(cost)}"
         states = ", ".join(f"{count} {state}" for state, count in Counter(map(_state, seeds)).items())
-        print(f"{name!s:{width}} {_seeds(seeds):>8} {seeds[0].train.batch_size:>6} a step {numbers}  {states}")
+        print(f"{name!s:{width}} {_seeds(seeds):>8} {seeds[0].train.batch_size:>6} pairs/step {numbers}  {states}")
     left = [(config, cost) for config, cost in costs if _state(config) != "evaluated"]
     print(f"{len(configs)} runs, {jobs} at a time; the report goes to {out}")
     print(f"all: {_all(costs, unknown)}" + (f"; left: {_total(left)}" if len(left) < len(costs) else ""))

@@ -82,7 +82,7 @@ def run_workers(processes: int, module: str, arguments: list[str], name: str, la
         sys.exit(REQUEUE)
     if code:
         kind = UserError if code == 2 else Fault
-        raise kind(f"{name}: a worker failed; its message stands above")
+        raise kind(f"{name}: one of the processes failed; its message is above")
 
 
 def _meeting(launch: LaunchConfig, name: str) -> list[str]:

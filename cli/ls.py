@@ -18,7 +18,7 @@ def ls(arguments: list[str]) -> None:
         UserError: an unknown list.
     """
     for name in arguments or ["recipes", "terms", "data", "tasks"]:
-        rows = lookup(LISTS, name, "ls")()
+        rows = lookup(LISTS, name, "clipx ls")()
         table = Table("name", "what it is", title=name, title_justify="left", box=None, pad_edge=False)
         for key, text in rows.items():
             table.add_row(Text(key), Text(text))  # not markup, for which [NAME] is a style

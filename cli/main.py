@@ -20,14 +20,14 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx eval checkpoint=RUN [datasets=[..]]  evaluate a run, or model=open_clip:NAME/TAG
   clipx report RUN_OR_DIR...                 tables, figures: Markdown, HTML, CSV; out=DIR
   clipx reproduce recipe=NAME                every arm and seed of a recipe: train, evaluate, report
-  clipx report claims RUN_OR_DIR...          the papers' claims: effect, interval, verdict
+  clipx report claims RUN_OR_DIR...          the papers' claims with effects, intervals, verdicts
   clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip
-  clipx ls recipes|terms|towers|data|tasks|claims|theory   what there is
+  clipx ls recipes|terms|towers|data|tasks|claims|theory   what is available
   clipx theory [NAME] [key=value ...]        the papers' toy problems, exact, with verdicts and figures
   clipx data index|verify|keywords FOLDER    index shards; read all samples once; count labels of captions
   clipx data make|pull NAME                  training data by img2dataset; evaluation sets
-  clipx check recipe=NAME [key=value ...]    build it and do one step on generated pairs
+  clipx check recipe=NAME [key=value ...]    build the run, do a trial step: parameters, memory, missing data
 
   clipx COMMAND --help                       more about one command
 
@@ -61,9 +61,10 @@ def evaluate(arguments: list[str]) -> None:
     """clipx eval checkpoint=RUN_OR_STEP | model=open_clip:NAME[/TAG_OR_FILE] [tasks=[...]] [datasets=[...]]
 
     Data sets: names below root=DIR (cifar10, mscoco, ...), or a layout and a place (wds:DIR, captions:DIR,
-    hf:REPOSITORY, ...), see `clipx ls data`; a run's own if none is named. prompts=ensemble|simple|"... {c} ...",
-    protocol=corrected|paper, pools=[1000] are choices that the rows record. Rows go to RUN/results.jsonl, a finished
-    evaluation is not repeated (force=true). ema=true: the averaged weights of train.ema, rows to RUN/ema/.
+    hf:REPOSITORY, ...), see `clipx ls data`; by default those of the run's config (data.evaluation).
+    prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper, pools=[1000] are choices that the rows record.
+    Rows go to RUN/results.jsonl (out=DIR: elsewhere), a finished evaluation is not repeated (force=true). ema=true: the
+    averaged weights of train.ema, rows to RUN/ema/. Also processes=, batch_size=, workers=, device=, precision=.
     """
     from cli.compose import compose_eval
     from cli.evaluate import evaluate as start
@@ -74,9 +75,9 @@ def evaluate(arguments: list[str]) -> None:
 def report(arguments: list[str]) -> None:
     """clipx report RUN_OR_DIR... [out=DIR]
 
-    Writes report.md, report.html (one file, no network) and report.csv, by default into the first folder.
-    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [out=DIR]: methods under the same
-    towers, data, length and seeds, ranked with paired intervals, geometry beside; compare.md, .html, .csv.
+    Writes report.md, report.html (self-contained) and report.csv, by default into the first folder.
+    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [out=DIR]: methods with the same
+    towers, data, length and batch size, ranked by paired seeds, geometry beside; compare.md, .html, .csv.
     clipx report claims RUN_OR_DIR...: only the verdicts on the papers' claims, in the terminal.
     clipx report missing-objects FOLDER [out=DIR]: claim 1.12 on COCO's annotations.
     """
@@ -101,7 +102,7 @@ def reproduce(arguments: list[str]) -> None:
 def ls(arguments: list[str]) -> None:
     """clipx ls [recipes|terms|towers|data|tasks|claims|theory]
 
-    One name a line with what it is.
+    One name per line, with a short description.
     """
     from cli.ls import ls as start
 
@@ -111,7 +112,7 @@ def ls(arguments: list[str]) -> None:
 def theory(arguments: list[str]) -> None:
     """clipx theory [NAME | all] [key=value ...] [out=DIR]
 
-    Solves a toy problem of the papers, prints measured beside expected numbers and the claim's verdict, and writes
+    Solves a toy problem of the papers, prints measured and expected numbers and the verdict on its claims, and writes
     claims.json and figures into DIR (default runs/theory/NAME). Without a name: all of them. `objectives` tries
     every objective on free embeddings, without data and towers. Names: clipx ls theory.
     """
@@ -123,7 +124,7 @@ def theory(arguments: list[str]) -> None:
 def check(arguments: list[str]) -> None:
     """clipx check recipe=NAME [key=value ...]
 
-    Builds the run and does one step on generated pairs: parameters, memory, seconds, and which data is missing.
+    Builds the run and does a trial step on generated pairs: parameters, memory, seconds, and which data is missing.
     """
     from cli.check import check as start
     from cli.compose import compose_run
@@ -145,8 +146,8 @@ def export(arguments: list[str]) -> None:
 def data(arguments: list[str]) -> None:
     """clipx data index FOLDER | verify FOLDER | keywords FOLDER | make NAME | pull NAME
 
-    index FOLDER: writes FOLDER/clipx_index, which training uses; sample ids stay when shards are added and it is
-    called again.
+    index FOLDER: writes FOLDER/clipx_index, which training uses. Run it again after adding shards: samples that were
+    there keep their ids.
     verify FOLDER [captions=first|random] [max_bad_rate=0.05] [workers=N] [out=DIR]: decodes every sample once;
     verify.json and verify.txt name the damaged ones; exit code 2 above the rate.
     keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]: label counts of the captions.
@@ -239,7 +240,7 @@ def main() -> None:
         if name in ("-h", "--help", "help"):
             print(HELP, end="")
             return
-        command = lookup(COMMANDS, name, "command")
+        command = lookup(COMMANDS, name, "clipx")
         if {"-h", "--help"} & set(arguments):
             print("\n".join(line.strip() for line in (command.__doc__ or "").splitlines()).rstrip())
         else:

@@ -178,7 +178,10 @@ def _of_recipe(name: str, chosen: str, seeds: str, settings: list[str]) -> list[
         for override in found.arms.get(arm, []):
             key = override.partition("=")[0].lstrip("+~")
             if any(s.partition("=")[0].lstrip("+~") == key for s in settings):
-                raise UserError(f"{key}= is what arm={arm} of recipe={name} sets: give it to `clipx train` instead")
+                raise UserError(
+                    f"{key}= cannot be set for all runs, as arm={arm} of recipe={name} sets it; for one run: "
+                    f"clipx train recipe={name} arm={arm} {key}=..."
+                )
     count = _count("seeds", seeds) if seeds else found.seeds
     by_arm = [[f"arm={arm}"] for arm in arms] or [[]]
     return [[f"recipe={name}", *arm, f"seed={seed}", *settings] for seed in range(count) for arm in by_arm]

@@ -39,7 +39,7 @@ def theory(arguments: list[str]) -> None:
         for name, experiment in known.items():
             _run(name, experiment, {}, Path(out or "runs/theory") / name)
         return
-    experiment = lookup(known, names[0], "theory")
+    experiment = lookup(known, names[0], "clipx theory")
     _run(names[0], experiment, given, Path(out or Path("runs/theory") / names[0]))
 
 

@@ -102,8 +102,8 @@ def check_together(config: RunConfig) -> None:
     """Raises UserError where settings that are right by themselves make no sense together."""
     if "keyword" in config.objective and not config.data.keywords:
         raise UserError(
-            "objective.keyword has no labels to work on, as data.keywords is empty; allowed: words, or names of lists "
-            "(numbers, colours, directions)"
+            "objective.keyword needs labels, but data.keywords is empty: set data.keywords=[numbers], or other lists "
+            "(colours, directions) or words"
         )
     if config.log.evaluate_every and not config.data.evaluation:
         raise UserError(

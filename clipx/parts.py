@@ -77,7 +77,8 @@ def check_split(config: RunConfig, processes: int) -> None:
     size, parts = config.train.batch_size, config.train.accumulation
     if size % (processes * parts):
         raise UserError(
-            f"train.batch_size={size} must be a multiple of the {processes} processes times train.accumulation={parts}"
+            f"train.batch_size={size} must be divisible by {processes * parts} ({processes} processes x "
+            f"train.accumulation={parts})"
         )
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from clipx.config import RunConfig
 from clipx.errors import UserError
 from clipx.probe import METRICS
-from clipx.tables import lookup, one_of
 
 Metrics = Mapping[str, float]
+SIGNS = {"min": 1.0, "max": -1.0}
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,10 @@ def policy(config: RunConfig) -> Policy:
     train, best = config.train, None
     if train.keep_best is not None:
         direction, _, metric = train.keep_best.partition(":")
-        sign = lookup({"min": 1.0, "max": -1.0}, direction, "train.keep_best=min|max:METRIC, its first part")
-        best = Best(one_of(metric, METRICS, "train.keep_best=min|max:METRIC, its second part"), sign)
+        if direction not in SIGNS or metric not in METRICS:
+            allowed = f"min:METRIC or max:METRIC, of {', '.join(sorted(METRICS))}"
+            raise UserError(f"train.keep_best={train.keep_best} must be {allowed}")
+        best = Best(metric, SIGNS[direction])
         if not config.log.geometry_every:
             raise UserError(
                 f"train.keep_best={train.keep_best} needs the number to be measured: set log.geometry_every"

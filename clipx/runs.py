@@ -63,7 +63,7 @@ def refuse_changes(old: RunConfig, config: RunConfig, where: str) -> None:
     ]
     if changed:
         raise UserError(
-            f"{where} holds a run with other settings ({'; '.join(changed)}): "
+            f"{where} already holds a run with other settings ({'; '.join(changed)}): "
             "give this one another name=, or remove that directory"
         )
 
@@ -76,7 +76,7 @@ def load_config(run: Path) -> RunConfig:
     """
     path = run / "config.yaml"
     if not path.is_file():
-        raise UserError(f"{run} is no run directory: it has no config.yaml")
+        raise UserError(f"{run} is not a run directory (it has no config.yaml)")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(RunConfig), OmegaConf.load(path))
         config = OmegaConf.to_object(merged)

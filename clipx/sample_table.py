@@ -107,11 +107,12 @@ class SampleTable:
         except Exception as error:  # safetensors' own error type
             raise UserError(f"{path} holds no sample table: {str(error).splitlines()[0]}") from error
         if names != set(self.columns):
-            raise UserError(f"{path} has columns {sorted(names)}, this objective {sorted(self.columns)}: not its run")
+            columns = f"it has the columns {sorted(names)}, this run's needs {sorted(self.columns)}"
+            raise UserError(f"{path} is of another objective: {columns}")
         for k, column in enumerate(self.columns):
             if whole[column].shape != (self.num_samples,):
                 raise UserError(
-                    f"{path} is about {whole[column].numel()} samples, the data set has {self.num_samples}: "
+                    f"{path} has {whole[column].numel()} rows, the data set has {self.num_samples} samples: "
                     "resume needs the same data; give the new run another name="
                 )
             self.values[k] = whole[column][self.rank :: self.world].to(self.values)

@@ -42,4 +42,4 @@ def _refuse_others(own: dict[str, Tensor], given: dict[str, Tensor], setting: st
     for name in sorted(own.keys() | given.keys()):
         here, there = (list(weights[name].shape) if name in weights else "none" for weights in (own, given))
         if here != there:
-            raise UserError(f"{setting} holds another model: {name} is {there} there, {here} here; allowed: the same")
+            raise UserError(f"{setting} is of another model: {name} has shape {there} there, {here} in this run")

@@ -115,7 +115,7 @@ class RunState:
                 self.scaler.load_state_dict(training["scaler"])
             _set_random_state(training["random"])
         except Exception as error:  # torch.load raises many kinds on damage and on pickled objects
-            raise UserError(f"{path / TRAINING} is no training state: {_first_line(error)}") from error
+            raise UserError(f"{path / TRAINING} is not a valid training state: {_first_line(error)}") from error
         self.step = manifest["step"]
 
 
@@ -132,7 +132,7 @@ def resume(state: RunState, run: Path) -> list[str]:
         return notes
     if not (path / MANIFEST).is_file():
         raise UserError(
-            f"{path}, which rank 0 resumes from, is not to be seen here: with launch.nodes above 1 the run directory "
+            f"rank 0 resumes from {path}, which this machine does not see: with launch.nodes above 1 the run directory "
             "(runs=) must be on a file system that all machines share"
         )
     state.load(path)

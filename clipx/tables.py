@@ -18,13 +18,14 @@ def suggest(name: str, allowed: Iterable[str]) -> str:
 
 
 def lookup(table: Mapping[str, V], name: str, key: str) -> V:
-    """The entry `name` of `table`; `key` is the setting that the user typed it for.
+    """The entry `name` of `table`; `key` is the setting, or the command, that the user typed it for.
 
     Raises:
         UserError: naming the key, the value, the nearest names and the list.
     """
     if name not in table:
-        raise UserError(f"{key}={name} is not known; {suggest(name, table)}")
+        typed = f"{key} {name}" if key.startswith("clipx") else f"{key}={name}"
+        raise UserError(f"{typed} is not known; {suggest(name, table)}")
     return table[name]
 
 

@@ -94,5 +94,5 @@ def read_json(spec: str, shards: Shards, index: int) -> dict[str, object]:
     except ValueError:  # also no UTF-8
         refuse(spec, shards, index, "its .json is damaged")
     if not isinstance(value, dict):
-        refuse(spec, shards, index, "its .json is no object")
+        refuse(spec, shards, index, "its .json is not an object")
     return value

@@ -57,7 +57,7 @@ def count(files: tuple[Path, Path]) -> Missing:
     """Counts over all image-caption pairs; an image without annotated objects has none that could be missing.
 
     Raises:
-        UserError: a file is no COCO annotation file, or no image has both.
+        UserError: a file is not a COCO annotation file, or no image has both.
     """
     captions, instances = (_read(file) for file in files)
     try:
@@ -69,7 +69,7 @@ def count(files: tuple[Path, Path]) -> Missing:
         for one in captions["annotations"]:
             texts[int(one["image_id"])].append(str(one["caption"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{files[0]} and {files[1]} are no COCO annotations: {error!r}") from error
+        raise UserError(f"{files[0]} and {files[1]} are not COCO annotations: {error!r}") from error
     patterns = {name: _pattern(name) for name in names.values()}
     missing = [
         [{kind for kind in kinds.get(image, ()) if not patterns[kind].search(text)} for text in texts[image]]
@@ -131,7 +131,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f"{file} is no JSON: {error}") from error
+        raise UserError(f"{file} is not JSON: {error}") from error
     if not isinstance(content, dict):
-        raise UserError(f"{file} is no COCO annotation file")
+        raise UserError(f"{file} is not a COCO annotation file")
     return content

@@ -41,7 +41,7 @@ def read(path: Path) -> list[Result]:
             if number == len(lines):  # what follows the last line's end: nothing, or half a line
                 break
             needs = f"a JSON object with {', '.join(NAMES)}"
-            raise UserError(f"{path}:{number} is no result ({needs}): remove that line") from None
+            raise UserError(f"{path}:{number} is not a result row ({needs}): remove that line") from None
     return rows
 
 

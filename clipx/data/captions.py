@@ -34,7 +34,7 @@ def all_from_json(data: bytes) -> list[str]:
     except (ValueError, KeyError, TypeError) as error:
         raise BadSample(f'.json has no "captions" ({type(error).__name__}: {error})') from error
     if not isinstance(captions, list) or not captions or not all(isinstance(c, str) for c in captions):
-        raise BadSample('"captions" in its .json is no list of texts')
+        raise BadSample('"captions" in its .json is not a list of texts')
     return captions
 
 

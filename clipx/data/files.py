@@ -100,7 +100,7 @@ def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FileP
     except FileNotFoundError:
         raise UserError(f"data.annotations: no file {path}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path} is no text table in UTF-8 ({error})") from error
+        raise UserError(f"{path} is not a UTF-8 text table ({error})") from error
     return _build(folder, path, rows, config.captions, problems)
 
 
@@ -109,7 +109,7 @@ def _rows(lines: Iterator[list[str]], name: str, config: DataConfig, problems: l
     for key in ("image_column", "caption_column"):
         column = getattr(config, key)
         if column not in header:
-            raise UserError(f"data.{key}={column} is no column of {name}; {suggest(column, header)}")
+            raise UserError(f"data.{key}={column} is not a column of {name}; {suggest(column, header)}")
     image, caption = header.index(config.image_column), header.index(config.caption_column)
     for number, line in enumerate(lines, start=2):
         if len(line) == len(header):
@@ -130,5 +130,5 @@ def _load_json(path: Path) -> dict[str, list[dict[str, Any]]]:
     except FileNotFoundError:
         raise UserError(f"data.annotations: no file {path}") from None
     except ValueError as error:
-        raise UserError(f"{path} is no JSON in UTF-8 ({error})") from error
+        raise UserError(f"{path} is not valid JSON in UTF-8 ({error})") from error
     return loaded

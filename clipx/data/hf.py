@@ -75,7 +75,7 @@ def load(config: DataConfig, streaming: bool) -> Any:
     for key in ("image_column", "caption_column"):
         column = getattr(config, key)
         if features and column not in features:
-            raise UserError(f"data.{key}={column} is no column of {config.root}; {suggest(column, features)}")
+            raise UserError(f"data.{key}={column} is not a column of {config.root}; {suggest(column, features)}")
     return rows.cast_column(config.image_column, datasets.Image(decode=False))
 
 

@@ -89,7 +89,7 @@ class Batches(ABC):
         normalise = Normalise(self.inputs, device)
         for loaded in watched(loader, self.stall_seconds, self.reading):
             if not len(loaded.sample_id):
-                raise UserError(f"a batch had no good sample, nor has what comes next: {'; '.join(loaded.damage[:5])}")
+                raise UserError(f"a batch and the next ones have damaged samples only: {'; '.join(loaded.damage[:5])}")
             self.bad.count(len(loaded.sample_id) + len(loaded.damage), loaded.damage)
             batch = Batch(
                 sample_id=loaded.sample_id.to(device, non_blocking=True),

@@ -107,12 +107,11 @@ class Sampler:
         length = {"train.epochs": self.train.epochs, "train.samples": self.train.samples}
         given = {key: value for key, value in length.items() if value is not None}
         if len(given) != 1:
-            raise UserError(
-                f"give one of train.epochs and train.samples, the length of the run; given: {given or 'none'}"
-            )
+            both = f"both are ({', '.join(f'{key}={value}' for key, value in given.items())}): set one to null"
+            raise UserError(f"one of train.epochs and train.samples must be set; {both if given else 'none is'}")
         if self.train.batch_size % self.world:
             raise UserError(
-                f"train.batch_size={self.train.batch_size} must be a multiple of the {self.world} processes"
+                f"train.batch_size={self.train.batch_size} must be divisible by the number of processes, {self.world}"
             )
         if self.steps_per_epoch == 0:
             raise UserError(

@@ -55,7 +55,7 @@ def _json(data: bytes) -> None:
 
 def _class(data: bytes) -> None:
     if not data.strip().isdigit():
-        raise BadSample(".cls is no number")
+        raise BadSample(".cls is not a number")
 
 
 CHECKS = {"txt": captions.from_txt, "json": _json, "cls": _class}

@@ -86,7 +86,7 @@ def _shape(source: str) -> Any:
     needed = ("hidden_size", "max_position_embeddings", "pad_token_id")
     if shape.is_encoder_decoder or any(getattr(shape, key, None) is None for key in needed):
         raise UserError(
-            f"{KEY}.name=hf:{source} ({shape.model_type}) is no text encoder with a class token, as BERT is"
+            f"{KEY}.name=hf:{source} ({shape.model_type}) is not a text encoder with a class token, such as BERT"
         )
     return shape
 

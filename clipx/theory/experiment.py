@@ -74,7 +74,7 @@ def parse(schema: type[S], given: Mapping[str, str]) -> S:
     """
     hints = get_type_hints(schema)
     kinds = {field.name: hints[field.name] for field in fields(schema)}
-    return schema(**{key: _convert(key, text, lookup(kinds, key, "setting")) for key, text in given.items()})
+    return schema(**{key: _convert(key, text, lookup(kinds, key, "clipx theory:")) for key, text in given.items()})
 
 
 def _convert(key: str, text: str, kind: type) -> object:

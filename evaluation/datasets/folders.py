@@ -33,7 +33,7 @@ def imagenetv2(spec: str, folder: Path, classes: int) -> Split:
     names = [path.name for path in folder.iterdir() if path.is_dir()]
     for name in names:
         if not (name.isdecimal() and int(name) < classes):
-            raise UserError(f"datasets={spec}: {folder / name}: the name is no class index in 0..{classes - 1}")
+            raise UserError(f"datasets={spec}: {folder / name}: the name is not a class index in 0..{classes - 1}")
     for name in sorted(names, key=int):
         found, _ = _by_class(spec, folder, [folder / name])
         paths += found

@@ -227,7 +227,7 @@ def pull(name: str, root: Path) -> None:
     Raises:
         UserError: it cannot be downloaded this way; says where it comes from.
     """
-    known = lookup(NAMED, name, "data pull")
+    known = lookup(NAMED, name, "clipx data pull")
     if name not in vision.DOWNLOADS:
         raise UserError(f"{name} cannot be pulled: {known.get.replace('ROOT', str(root))}")
     root.mkdir(parents=True, exist_ok=True)

@@ -147,7 +147,7 @@ def _captions_of(spec: str, shards: Shards, index: int) -> list[str]:
 
 def _checked(spec: str, shards: Shards, index: int, captions: object) -> list[str]:
     if not isinstance(captions, list) or not all(isinstance(c, str) and c.strip() for c in captions):
-        refuse(spec, shards, index, '"captions" in its .json is no list of texts')
+        refuse(spec, shards, index, '"captions" in its .json is not a list of texts')
     return captions
 
 
@@ -158,7 +158,7 @@ def _category(spec: str, shards: Shards, pair: int) -> str:
         refuse(spec, shards, 2 * pair, 'its .json and the next one name two "pair" or "category"')
     category = first.get("category")
     if not isinstance(category, str):
-        refuse(spec, shards, 2 * pair, '"category" in its .json is no text')
+        refuse(spec, shards, 2 * pair, '"category" in its .json is not a text')
     return category
 
 

@@ -54,7 +54,7 @@ def test_a_wrong_arm_is_one_line(arguments: list[str], message: str) -> None:
         ("arms: {a: [clip]}", "arms must be lines of the form NAME"),
         ("seeds: 0", "seeds=0 must be 1 or more"),
         ("- a", "holds no settings"),
-        ("a: [", "is no valid YAML"),
+        ("a: [", "is not valid YAML"),
     ],
 )
 def test_a_recipe_of_another_form_is_named(tmp_path: Path, text: str, message: str) -> None:

@@ -28,7 +28,7 @@ def tiny(root: Path) -> list[str]:
 
 MISTAKES = {
     "train": "recipe= is missing; allowed: ",
-    "trian recipe=demo": "command=trian is not known; did you mean 'train'",
+    "trian recipe=demo": "clipx trian is not known; did you mean 'train'",
     "train recipe=dmo": "recipe=dmo is not known; did you mean 'demo'",
     "train recipe=demo train.epoch=3": "train.epoch is not a setting; did you mean 'train.epochs'",
     "train recipe=demo +train.epoch=3": "train.epoch is not a setting; did you mean 'train.epochs'",
@@ -48,7 +48,7 @@ MISTAKES = {
     "train recipe=demo objective.clip.average=off": "objective.clip.average='off' must be a bool",
     "train recipe=[demo]": "recipe=['demo'] must be one name",
     "eval checkpoint=x workers=-1": "workers=-1 is out of range",
-    "train recipe=demo train.epochs=2": "give one of train.epochs and train.samples",
+    "train recipe=demo train.epochs=2": "one of train.epochs and train.samples must be set; both are",
     "train recipe=demo train.precision=fp8": "train.precision=fp8 is not known",
     "train recipe=demo log.wandb=on": "log.wandb=on is not known; allowed: off, offline, online",
     "eval": "give one of checkpoint=RUN_DIRECTORY and model=",
@@ -67,7 +67,7 @@ MISTAKES = {
     "report claims": "give run directories or a folder of runs: clipx report claims",
     "report claims .": "no run and no claims.json at or below .",
     "report missing-objects .": ". holds no captions_NAME.json",
-    "ls recipe": "ls=recipe is not known; did you mean 'recipes'",
+    "ls recipe": "clipx ls recipe is not known; did you mean 'recipes'",
     "check recipe=demo data=flickr8k": "data.root is needed",
 }
 
@@ -182,5 +182,5 @@ def test_the_order_of_overrides_is_not_in_a_runs_name() -> None:
 
 
 def test_true_negatives_need_labels() -> None:
-    with pytest.raises(UserError, match=r"objective.keyword has no labels to work on, as data.keywords is empty"):
+    with pytest.raises(UserError, match=r"objective.keyword needs labels, but data.keywords is empty"):
         compose_run(["recipe=demo", "objective=counting"])

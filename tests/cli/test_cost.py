@@ -74,7 +74,7 @@ def test_a_line_for_the_seeds_of_an_arm_then_totals_and_what_they_rest_on(
     synthetic.write(tmp_path, done)
     dry.show(configs(tmp_path), "H100", 0.35, 2, tmp_path / "report")
     lines = capsys.readouterr().out.splitlines()
-    numbers = "s0..s2 64 a step 312 steps, each <0.1 GPU-h 1.00 GB 1 evaluated, 2 new"
+    numbers = "s0..s2 64 pairs/step 312 steps, each <0.1 GPU-h 1.00 GB 1 evaluated, 2 new"
     assert lines[0].split()[1:] == numbers.split()
     assert lines[1].endswith("3 new")
     assert lines[3].startswith("all: <0.1 GPU-hours of training, 6.0 GB of checkpoints; left: <0.1 GPU-hours of")

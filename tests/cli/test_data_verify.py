@@ -54,7 +54,7 @@ def test_all_captions_of_a_sample_and_classes_are_read(tmp_path: Path) -> None:
             add(shard, f"{key}.png", jpeg("red"))
             add(shard, f"{key}.cls", text)
     data(["verify", str(classes), "workers=1", "max_bad_rate=1"])
-    assert report(classes)[1] == ["0.tar:b: .cls is no number"]
+    assert report(classes)[1] == ["0.tar:b: .cls is not a number"]
 
 
 @pytest.mark.parametrize(

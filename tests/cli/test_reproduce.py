@@ -65,7 +65,10 @@ def test_configs_of_seeds_are_those_that_would_be_composed() -> None:
         (["recipe=gap_mini", "dry=ture"], "dry=ture must be true or false"),
         (["recipe=gap_mini", "arm=base"], "arm=base is for clipx train; here write arms=base"),
         (["recipe=gap_mini", "seed=1"], "seed=1 is for clipx train; here write seeds=3"),
-        (["recipe=gap_mini", "temperature.tau=0.05"], "temperature.tau= is what arm=flt_1e-2 of recipe=gap_mini sets"),
+        (
+            ["recipe=gap_mini", "temperature.tau=0.05"],
+            "temperature.tau= cannot be set for all runs, as arm=flt_1e-2",
+        ),
     ],
 )
 def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> None:

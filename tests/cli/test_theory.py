@@ -64,12 +64,12 @@ def test_every_claim_that_theory_decides_names_a_command_that_exists() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["margn"], "theory=margn is not known; did you mean 'margin'"),
+        (["margn"], "clipx theory margn is not known; did you mean 'margin'"),
         (["margin", "K=1"], "K=1 is out of range; allowed: 2..12"),
         (["popularity", "n=0"], "n=0 is out of range"),
         (["margin", "gamma=2.5"], "gamma=2.5 is out of range"),
         (["robust_g", "tau=0"], "tau=0 is out of range; allowed: more than 0"),
-        (["margin", "gama=0.5"], "setting=gama is not known; did you mean 'gamma'"),
+        (["margin", "gama=0.5"], "clipx theory: gama is not known; did you mean 'gamma'"),
         (["margin", "pmi"], "give one name"),
         (["all", "K=3"], "K= belongs to one problem"),
     ],

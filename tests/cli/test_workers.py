@@ -75,7 +75,7 @@ def test_only_a_fault_is_tried_again_and_only_it_keeps_the_launchers_report(
 ) -> None:
     with pytest.raises(raised) as ended:
         run_workers(2, worker, [str(tmp_path / "starts"), str(code)], "eval", LaunchConfig(max_restarts=1))
-    assert str(ended.value) == ("75" if code == REQUEUE else "eval: a worker failed; its message stands above")
+    assert str(ended.value) == ("75" if code == REQUEUE else "eval: one of the processes failed; its message is above")
     printed = capfd.readouterr().err
     assert "worker says what is wrong" in printed
     assert ("exitcode" in printed) == report and "Traceback" not in printed

@@ -30,8 +30,8 @@ def test_the_last_every_nth_and_the_best_stay() -> None:
 @pytest.mark.parametrize(
     ("value", "every", "message"),
     [
-        ("min:los", 5, "did you mean 'loss'"),
-        ("loss", 5, "its first part=loss is not known; allowed: max, min"),
+        ("min:los", 5, "keep_best=min:los must be min:METRIC or max:METRIC, of alignment, gap, loss"),
+        ("loss", 5, "keep_best=loss must be min:METRIC"),
         ("min:loss", 0, "keep_best=min:loss needs the number to be measured: set log.geometry_every"),
     ],
 )

@@ -120,9 +120,9 @@ def test_without_columns_nothing_is_asked_of_the_ids() -> None:
 def test_a_file_of_other_columns_or_another_size_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "table.safetensors"
     save(2, path)
-    with pytest.raises(UserError, match=rf"is about {N} samples, the data set has {N + 1}"):
+    with pytest.raises(UserError, match=rf"has {N} rows, the data set has {N + 1} samples"):
         SampleTable(COLUMNS, N + 1).load(path)
-    with pytest.raises(UserError, match=r"has columns \['a', 'b'\], this objective \['a', 'c'\]"):
+    with pytest.raises(UserError, match=r"it has the columns \['a', 'b'\], this run's needs \['a', 'c'\]"):
         SampleTable({"a": 0.0, "c": 0.0}, N).load(path)
     with pytest.raises(UserError, match="holds no sample table"):
         SampleTable(COLUMNS, N).load(tmp_path / "missing")

@@ -78,7 +78,7 @@ def test_another_model_or_none_is_named(tmp_path: Path) -> None:
     checkpoint = saved(first)
     config = settings(tmp_path)
     config.model.init, config.temperature.bias = str(checkpoint), -10.0
-    with pytest.raises(UserError, match=r"model.init=.* holds another model: bias is none there, \[\] here"):
+    with pytest.raises(UserError, match=r"model.init=.* another model: bias has shape none there, \[\] in this"):
         start.model(config)
     config.model.init = str(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"model.init=.*nowhere is missing"):

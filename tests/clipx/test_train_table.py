@@ -125,7 +125,7 @@ def test_a_data_set_of_another_size_is_refused_on_resume(tmp_path: Path) -> None
     with pytest.raises(UserError, match="was trained on other data"):
         other.state.load(checkpoints(run)[-1])
     other.state.data = json.loads((checkpoints(run)[-1] / "checkpoint.json").read_text())["data"]
-    with pytest.raises(UserError, match=rf"is about {SAMPLES} samples, the data set has {SAMPLES + 8}"):
+    with pytest.raises(UserError, match=rf"has {SAMPLES} rows, the data set has {SAMPLES + 8} samples"):
         other.state.load(checkpoints(run)[-1])
 
 

@@ -133,7 +133,7 @@ def test_a_sample_without_its_label_is_not_dropped_silently(tmp_path: Path) -> N
         ([{}, {}], "no sample has a caption"),
         ([{"txt": b"  "}], "no sample has a caption"),
         ([{"json": b"{broken"}], "s00000: its .json is damaged"),
-        ([{"json": b"[1]"}], "its .json is no object"),
+        ([{"json": b"[1]"}], "its .json is not an object"),
         ([{"json": b'{"captions": "one"}'}], "no list of texts"),
         ([{"json": b'{"captions": ["one", 2]}'}], "no list of texts"),
     ],
@@ -149,7 +149,7 @@ def test_unusable_captions_are_named(tmp_path: Path, samples: list[dict[str, byt
         ([{"pair": 0, "category": "a"}], "even number"),
         ([{"pair": 0, "category": "a"}, {"pair": 1, "category": "a"}], 'two "pair"'),
         ([{"pair": 0, "category": "a"}, {"pair": 0, "category": "b"}], 'or "category"'),
-        ([{"pair": 0}, {"pair": 0}], '"category" in its .json is no text'),
+        ([{"pair": 0}, {"pair": 0}], '"category" in its .json is not a text'),
     ],
 )
 def test_samples_that_are_no_pair_are_refused(tmp_path: Path, facts: list[dict[str, object]], part: str) -> None:

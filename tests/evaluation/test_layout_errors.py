@@ -128,7 +128,7 @@ def test_class_names_that_do_not_fit_the_folders_are_counted(tmp_path: Path) -> 
 
 def test_a_folder_that_is_no_class_index_is_named(tmp_path: Path) -> None:
     replicas.imagenetv2(tmp_path, [0, 1000])
-    assert "1000: the name is no class index in 0..999" in error_of(f"imagenetv2:{tmp_path}")
+    assert "1000: the name is not a class index in 0..999" in error_of(f"imagenetv2:{tmp_path}")
 
 
 def test_labels_without_a_class_name_are_counted(tmp_path: Path) -> None:

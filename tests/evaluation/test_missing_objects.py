@@ -59,7 +59,7 @@ def test_what_is_no_annotation_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="have no image in common"):
         counted(tmp_path, [[], ["dog"]], [["a dog"]])
     (tmp_path / "instances_x.json").write_text("{}")
-    with pytest.raises(UserError, match="are no COCO annotations"):
+    with pytest.raises(UserError, match="are not COCO annotations"):
         count(find([tmp_path]))
 
 

@@ -31,7 +31,7 @@ def test_half_a_last_line_is_left_out(tmp_path: Path) -> None:
 def test_a_line_that_is_no_result_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
     lines = [json.dumps(asdict(ROW)), json.dumps({**asdict(ROW), **change})]
     (tmp_path / "r.jsonl").write_text("\n".join(lines) + "\n")
-    with pytest.raises(UserError, match=r"r.jsonl:2 is no result"):
+    with pytest.raises(UserError, match=r"r.jsonl:2 is not a result row"):
         results.read(tmp_path / "r.jsonl")
 
 

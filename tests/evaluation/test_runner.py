@@ -204,7 +204,7 @@ def test_what_cannot_be_run_is_one_line(tmp_path: Path, kinds: str, tasks: list[
 def test_a_damaged_results_file_names_its_line(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text('{"task": "zeroshot"}\n')
-    with pytest.raises(UserError, match=r"results.jsonl:1 is no result"):
+    with pytest.raises(UserError, match=r"results.jsonl:1 is not a result row"):
         results.read(path)
 
 

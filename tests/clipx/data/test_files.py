@@ -106,8 +106,8 @@ def test_rows_of_one_image_are_grouped_when_a_caption_is_drawn(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("filepath,titel\na,b\n", "data.caption_column=title is no column of list; did you mean 'titel'"),
-        ("", "data.image_column=filepath is no column"),
+        ("filepath,titel\na,b\n", "data.caption_column=title is not a column of list; did you mean 'titel'"),
+        ("", "data.image_column=filepath is not a column"),
         ("filepath,title\n", "holds no pairs"),
         ("filepath,title\nonly one\n", "row 2 has 1 fields, not 2"),
     ],

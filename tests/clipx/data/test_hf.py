@@ -63,7 +63,7 @@ def test_the_fingerprint_is_that_of_the_content(tmp_path: Path) -> None:
 
 def test_a_missing_column_or_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write(tmp_path / "d", saved=False)
-    with pytest.raises(UserError, match=r"data.caption_column=captoin is no column .* did you mean 'caption'"):
+    with pytest.raises(UserError, match=r"data.caption_column=captoin is not a column .* did you mean 'caption'"):
         open_pairs(config(root, "captoin"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="could not be loaded"):

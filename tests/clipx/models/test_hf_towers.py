@@ -101,7 +101,7 @@ def test_impossible_towers_are_named(tmp_path: Path) -> None:
         build(tmp_path / "empty")
     (tmp_path / "t5").mkdir()
     (tmp_path / "t5" / "config.json").write_text('{"model_type": "t5"}')
-    with pytest.raises(UserError, match="is no text encoder with a class token"):
+    with pytest.raises(UserError, match="is not a text encoder with a class token"):
         build(tmp_path / "t5")
     with pytest.raises(UserError, match=r"model.embed_dim= is needed"):
         hf_towers.build(TextTowerConfig(name=f"hf:{folder}"), None, True)
