@@ -44,7 +44,9 @@ def _terms() -> dict[str, str]:
     rows = {}
     for name, term in TERMS.items():
         known = inspect.signature(term).parameters.values()
-        parameters = ", ".join(f"{p.name}={p.default}" for p in known if p.default is not p.empty)
+        parameters = ", ".join(
+            f"{p.name}={'null' if p.default is None else p.default}" for p in known if p.default is not p.empty
+        )
         said = f"{_first_line(inspect.getmodule(term))} {_first_line(term)}"
         rows[name] = f"{said} Parameters: weight=1{', ' if parameters else ''}{parameters}"
     return rows

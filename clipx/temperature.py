@@ -105,8 +105,14 @@ class Scheduled(Temperature):
         return torch.tensor(1 / (self.tau + way * (self.tau_end - self.tau)))
 
 
-def notes(config: TemperatureConfig, total_epochs: int) -> list[str]:
-    """A line for the log where a schedule by epochs has too few of them to move."""
+def notes(config: TemperatureConfig, total_epochs: int, is_trained: bool) -> list[str]:
+    """A line for the log where tau stays where it is though the settings sound otherwise.
+
+    Args:
+        is_trained: whether the objective has a gradient for it.
+    """
+    if config.kind == "learned" and not is_trained:
+        return [f"temperature.kind=learned, but the objective has no gradient for it: tau stays at {config.tau:g}"]
     needed = {"linear": 2, "cosine": 3}.get(config.kind, 0)
     if config.every != "epoch" or total_epochs >= needed:
         return []

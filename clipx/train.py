@@ -160,8 +160,9 @@ def _say_damage(log: RunLog, bad: int, unsaid: list[str]) -> int:
 
 def _notes(config: RunConfig, sampler: Sampler, pairs: Pairs | Stream, parts: Parts) -> list[str]:
     """What the settings imply that a person may not expect."""
-    of_schedule = temperature.notes(config.temperature, sampler.total_epochs)
-    return [*of_schedule, *source_notes(pairs, parts.objective.columns)]
+    objective, epochs = parts.objective, sampler.total_epochs
+    of_temperature = temperature.notes(config.temperature, epochs, objective.learns_temperature)
+    return [*of_temperature, *objective.notes(epochs), *source_notes(pairs, objective.columns)]
 
 
 def _sampler(config: RunConfig, num_samples: int) -> Sampler:

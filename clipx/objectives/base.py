@@ -27,6 +27,7 @@ class Term:
 
     columns: Mapping[str, float] = {}
     state: Mapping[str, float] = {}
+    learns_temperature = True  # whether it has a gradient for the scale 1/tau
 
     def __call__(
         self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
@@ -39,6 +40,10 @@ class Term:
 
     def end_epoch(self, table: Columns) -> None:
         """After an epoch's last step."""
+
+    def notes(self, total_epochs: int) -> list[str]:
+        """What a person should know before a run of so many epochs, a line each."""
+        return []
 
 
 def at_least_float32(embeddings: Embeddings) -> Embeddings:
@@ -59,6 +64,7 @@ class Objective:
         for term in terms.values():
             assert not self.columns.keys() & term.columns.keys(), "two terms write one column"
             self.columns.update(term.columns)
+        self.learns_temperature = any(term.learns_temperature for term in terms.values())
 
     def __call__(self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress) -> Loss:
         """Loss over the global batch: total = sum of weight * term."""
@@ -94,3 +100,7 @@ class Objective:
         """After an epoch's last step."""
         for term in self.terms.values():
             term.end_epoch(table)
+
+    def notes(self, total_epochs: int) -> list[str]:
+        """Those of all terms."""
+        return [note for term in self.terms.values() for note in term.notes(total_epochs)]

@@ -2,10 +2,14 @@
 
 import inspect
 from collections.abc import Mapping
+from types import NoneType
+from typing import Any, get_args
 
 from clipx.errors import UserError
 from clipx.objectives.base import Objective, Term
 from clipx.tables import lookup, suggest
+
+KINDS: dict[Any, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}
 
 
 def build_objective(
@@ -22,7 +26,7 @@ def build_objective(
         weight = parameters.pop("weight", 1.0)
         if isinstance(weight, bool) or not isinstance(weight, int | float):
             raise UserError(f"objective.{name}.weight={weight!r} must be a number")
-        allowed = inspect.signature(term).parameters
+        allowed = inspect.signature(term, eval_str=True).parameters
         for parameter in parameters:
             if parameter not in allowed or parameter == "num_samples":
                 names = [*(p for p in allowed if p != "num_samples"), "weight"]
@@ -34,8 +38,14 @@ def build_objective(
     return Objective(built, weights)
 
 
-def _check_type(key: str, value: object, expected: type) -> None:
-    """A whole number is a float too; nothing else is converted, so that `average=off` is not taken for true."""
-    accepted = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}[expected]
-    if not isinstance(value, accepted) or (isinstance(value, bool) and expected is not bool):
-        raise UserError(f"{key}={value!r} must be a {expected.__name__}")
+def _check_type(key: str, value: object, expected: Any) -> None:
+    """A whole number is a float too; nothing else is converted, so that `average=off` is not taken for true.
+
+    `expected` may be `KIND | None`. Parameters of other kinds are for the term to check.
+    """
+    kinds = get_args(expected) or (expected,)
+    kind = kinds[0]
+    if kind not in KINDS or (value is None and NoneType in kinds):
+        return
+    if not isinstance(value, KINDS[kind]) or (isinstance(value, bool) and kind is not bool):
+        raise UserError(f"{key}={value!r} must be a {kind.__name__}")

@@ -25,6 +25,8 @@ from clipx.types import Embeddings, Progress
 class CyclicInmodalTerm(Term):
     """Images against texts, each among themselves; sum over pairs, divided by B."""
 
+    learns_temperature = False
+
     def __call__(
         self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
     ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -38,6 +40,8 @@ class CyclicInmodalTerm(Term):
 
 class CyclicCrossmodalTerm(Term):
     """Image i with text j against image j with text i; sum over pairs, divided by B."""
+
+    learns_temperature = False
 
     def __call__(
         self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress

@@ -18,6 +18,8 @@ from clipx.types import Embeddings, Progress
 class PositiveTerm(Term):
     """Minus the mean similarity of a pair."""
 
+    learns_temperature = False
+
     def __call__(
         self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
     ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -26,6 +28,8 @@ class PositiveTerm(Term):
 
 class NegativeTerm(Term):
     """Mean similarity of image i and text j over i != j; 0 for B = 1."""
+
+    learns_temperature = False
 
     def __call__(
         self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress

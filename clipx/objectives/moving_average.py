@@ -87,5 +87,12 @@ def check_size(term: str, num_samples: int) -> None:
         raise UserError(f"objective={term} needs 2 training pairs or more, the data set has {num_samples}")
 
 
+def few_epochs(term: str, total_epochs: int) -> list[str]:
+    """A line for the log where no sample is visited twice."""
+    if total_epochs > 1:
+        return []
+    return [f"objective.{term} averages over epochs: in train.epochs=1 every sample is new, and u_i is its batch's g_i"]
+
+
 def _diagonal(square: Tensor) -> Tensor:
     return torch.eye(len(square), dtype=torch.bool, device=square.device)

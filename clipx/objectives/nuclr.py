@@ -10,9 +10,10 @@ images' zeta and xi and a u of their own. n training pairs, B the global batch, 
     zeta_j <- zeta_j - eta G_j         after the freeze period
     xi = max(xi0, max_j zeta_j)        over all n
 
-In G_j the own pair counts 1/B, as j is always in the batch, where the mean over all n anchors, which (5) is about,
-gives it 1/n: once pairs are told apart it outweighs the rest, and zeta rises with a pair's own probability, which is
-highest where few others are alike. `variant: unbiased` is Algorithm 1 with G_j's expectation set right:
+The own pair i = j has weight 1/B in G_j, because j is always in its own batch; in the full objective (5) it has 1/n.
+Once pairs are well separated this term outweighs the others, so that zeta_j follows how probable j's own pair is,
+which is highest where few others resemble it, rather than its popularity. `variant: unbiased` is Algorithm 1 with the
+expectation of G_j set right:
 
     G_j = 1/n - 1/n sum_{i != j} [1/(u_i + exp(-zeta_i/tau)/(n-1))] exp((D_ij - zeta_j)/tau) / (B-1)
               - 1/n [1/(u_j + exp(-zeta_j/tau)/(n-1))] exp(-zeta_j/tau) / (n-1)
@@ -36,6 +37,7 @@ from clipx.tables import lookup
 from clipx.types import Embeddings, Progress
 
 NEW_SHARE = 0.9  # of the new gradient in its average, authors' script
+ETA = 5e-6  # on n G_j, authors' script
 IMAGE_FACTOR = 0.1  # on the images' learning rate, authors' script
 SIDES = (("image", "text"), ("text", "image"))  # anchors, contrasted
 
@@ -66,12 +68,14 @@ class NuclrTerm(Term):
         gamma: weight of the new value in the moving average u (paper: 0.8).
         zeta0: where every zeta starts (paper: -0.05 on CC3M, 0 on CC12M).
         xi0: least xi; the paper asks for xi0 > zeta0.
-        eta: step on G_j, of which n G_j is of order 1 but for paper's own pair; in variant code on n G_j (authors'
-            script: 5e-6, so 5e-6 n for the paper's).
+        eta: step size of zeta, on G_j; in variant code on n G_j. None: the authors' 5e-6 on n G_j, which is 5e-6 n on
+            G_j (13.6 on CC3M).
         freeze_steps: zeta stays for these first steps
         freeze_epochs: and for these first epochs (paper: 5).
         variant: paper | code | unbiased.
     """
+
+    learns_temperature = False
 
     def __init__(
         self,
@@ -79,17 +83,19 @@ class NuclrTerm(Term):
         gamma: float = 0.8,
         zeta0: float = -0.05,
         xi0: float = 0.0,
-        eta: float = 0.3,
+        eta: float | None = None,
         freeze_steps: int = 0,
         freeze_epochs: int = 0,
         variant: str = "paper",
     ) -> None:
         ma.check_size("nuclr", num_samples)
         ma.check_gamma("nuclr", gamma)
+        self.code, self.column_mean = lookup(VARIANTS, variant, "objective.nuclr.variant")
+        if eta is None:
+            eta = ETA if self.code else ETA * num_samples
         for key, value in (("eta", eta), ("freeze_steps", freeze_steps), ("freeze_epochs", freeze_epochs)):
             if value < 0:
                 raise UserError(f"objective.nuclr.{key}={value} is out of range; allowed: 0 or more")
-        self.code, self.column_mean = lookup(VARIANTS, variant, "objective.nuclr.variant")
         self.n, self.gamma, self.xi0, self.eta = num_samples, gamma, xi0, eta
         self.freeze_steps, self.freeze_epochs = freeze_steps, freeze_epochs
         initial = {"seen": 0.0, "log_u_image": 0.0, "log_u_text": 0.0, "zeta_image": zeta0, "zeta_text": zeta0}
@@ -142,6 +148,12 @@ class NuclrTerm(Term):
     def end_epoch(self, table: Columns) -> None:
         if self.code:
             self._refresh(table)
+
+    def notes(self, total_epochs: int) -> list[str]:
+        lines = ma.few_epochs("nuclr", total_epochs)
+        if self.freeze_epochs >= total_epochs:
+            lines.append(f"objective.nuclr.freeze_epochs={self.freeze_epochs} of {total_epochs}: zeta is never learned")
+        return lines
 
     def _refresh(self, table: Columns) -> None:
         sides = ("image", "text")

@@ -25,6 +25,8 @@ class SogclrTerm(Term):
         num_samples: n.
     """
 
+    learns_temperature = False
+
     def __init__(self, num_samples: int, gamma: float = 0.8) -> None:
         ma.check_size("sogclr", num_samples)
         ma.check_gamma("sogclr", gamma)
@@ -46,3 +48,6 @@ class SogclrTerm(Term):
             new[f"sogclr_log_u_{side}"] = log_u
         value = (new["sogclr_log_u_image"] + new["sogclr_log_u_text"]).mean() / scale
         return ma.surrogate(d, weights, value, embeddings.scale), new
+
+    def notes(self, total_epochs: int) -> list[str]:
+        return ma.few_epochs("sogclr", total_epochs)

@@ -107,8 +107,14 @@ def test_cosine_goes_there_and_back_as_often_as_asked() -> None:
     ("kind", "epochs", "said"), [("linear", 1, 1), ("linear", 2, 0), ("cosine", 2, 1), ("fixed", 1, 0)]
 )
 def test_a_schedule_that_cannot_move_is_said(kind: str, epochs: int, said: int) -> None:
-    assert len(notes(TemperatureConfig(kind=kind, tau_end=0.1), epochs)) == said
-    assert notes(TemperatureConfig(kind=kind, tau_end=0.1, every="step"), epochs) == []
+    assert len(notes(TemperatureConfig(kind=kind, tau_end=0.1), epochs, is_trained=True)) == said
+    assert notes(TemperatureConfig(kind=kind, tau_end=0.1, every="step"), epochs, is_trained=True) == []
+
+
+def test_a_learned_tau_that_nothing_trains_is_named() -> None:
+    (said,) = notes(TemperatureConfig(tau=0.05), 3, is_trained=False)
+    assert "tau stays at 0.05" in said
+    assert notes(TemperatureConfig(kind="fixed"), 3, is_trained=False) == []
 
 
 def test_a_schedule_of_one_epoch_or_step_stays_at_its_start() -> None:

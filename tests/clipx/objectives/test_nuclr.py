@@ -12,7 +12,7 @@ from torch import Tensor
 from clipx import objectives
 from clipx.errors import UserError
 from clipx.objectives.base import Objective
-from clipx.objectives.nuclr import decay
+from clipx.objectives.nuclr import NuclrTerm, decay
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Loss, Progress
 from tests.clipx.golden_steps import golden_objective, run_steps
@@ -187,6 +187,13 @@ def test_zeta_moves_first_after_the_freeze_period(freeze: dict[str, int], moves:
     for side in ("image", "text"):
         assert bool((columns[f"nuclr_zeta_{side}"][:4] != -0.05).all())
         assert columns[f"nuclr_zeta_{side}"][4:].tolist() == [-0.05, -0.05]
+
+
+def test_the_step_on_zeta_is_the_authors_unless_it_is_given() -> None:
+    n = 1000
+    for variant, expected in (("paper", 5e-3), ("unbiased", 5e-3), ("code", 5e-6)):
+        assert NuclrTerm(n, variant=variant).eta == pytest.approx(expected, rel=1e-12)
+    assert NuclrTerm(n, eta=0.3).eta == 0.3
 
 
 def test_the_codes_zeta_step() -> None:

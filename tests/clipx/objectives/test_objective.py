@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from clipx import objectives
+from clipx.errors import UserError
+from clipx.objectives.build import build_objective
 from clipx.sample_table import SampleTable
 from tests.clipx.objectives.pairs import START, embed, random_pairs
 
@@ -19,3 +21,28 @@ def test_temperature_and_bias_get_a_gradient_so_that_ddp_finds_every_parameter(t
     objective(embeddings, table.read(embeddings.sample_id), START).total.backward()  # type: ignore[no-untyped-call]
     assert scale.grad is not None and bias.grad is not None
     assert (bias.grad != 0) == (term == "siglip")
+    assert (scale.grad != 0) == objective.learns_temperature
+
+
+def test_notes_say_what_a_short_run_leaves_out() -> None:
+    objective = objectives.build({"clip": {}, "nuclr": {"freeze_epochs": 5}}, num_samples=6)
+    assert objective.learns_temperature, "by clip"
+    assert objective.notes(total_epochs=6) == []
+    (frozen,) = objective.notes(total_epochs=5)
+    assert "freeze_epochs=5 of 5: zeta is never learned" in frozen
+    assert len(objective.notes(total_epochs=1)) == 2
+
+
+class Listed(objectives.Term):
+    """A parameter that is neither a number nor a text is the term's own to check."""
+
+    def __init__(self, sizes: list[int] | None = None, t: "float | None" = None) -> None:
+        self.sizes = sizes
+
+
+def test_types_of_parameters() -> None:
+    table = {"listed": Listed}
+    build_objective(table, {"listed": {"sizes": [1, 2], "t": None}}, 6)
+    build_objective(table, {"listed": {"t": 1}}, 6)
+    with pytest.raises(UserError, match=r"objective.listed.t='1' must be a float"):
+        build_objective(table, {"listed": {"t": "1"}}, 6)
