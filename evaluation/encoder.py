@@ -3,7 +3,6 @@
 import hashlib
 import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +42,10 @@ def from_checkpoint(
     digest = manifest["sha256"][weights]
     _ready(model, device)
     made = of_model(model, name, digest, config.seed, device, precision)
+    image, text = _LastBatch(model.image), _LastBatch(model.text)
     for draw in range(1, model.head.draws):
-        made.image_variants[f"draw {draw}"] = _prepared(partial(model.encode_image, draw=draw), device, precision)
-        made.text_variants[f"draw {draw}"] = _prepared(partial(model.encode_text, draw=draw), device, precision)
+        made.image_variants[f"draw {draw}"] = _prepared(_then(model.head.evaluation(draw), image), device, precision)
+        made.text_variants[f"draw {draw}"] = _prepared(_then(model.head.evaluation(draw), text), device, precision)
     if config.data.before_projection:
         made.image_variants["before projection"] = _prepared(model.before_projection, device, precision)
     return made, run
@@ -150,6 +150,24 @@ def _prepared(encode: Encode, device: torch.device, precision: str) -> Encode:
             return encode(given.to(device)).float().cpu()
 
     return prepared
+
+
+class _LastBatch:
+    """A tower that remembers what it made of its last batch: draws differ only in what the head makes of that."""
+
+    def __init__(self, tower: Callable[[Tensor], Any]) -> None:
+        self.tower = tower
+        self.batch: Tensor | None = None
+        self.made: Any = None
+
+    def __call__(self, batch: Tensor) -> Any:
+        if batch is not self.batch:
+            self.batch, self.made = batch, self.tower(batch)
+        return self.made
+
+
+def _then(head: Callable[[Any], Tensor], tower: _LastBatch) -> Encode:
+    return lambda batch: head(tower(batch))
 
 
 def _digest_of_weights(model: nn.Module) -> str:

@@ -1,4 +1,4 @@
-"""Embeddings of data sets: every one that is asked for once, cached by what it was made from.
+"""Embeddings of data sets: what is asked for is decoded once and embedded once, cached by what it was made from.
 
 The name of a cached file is a hash of the model (checkpoint, transform, tokenizer, precision), of the content
 of the data and of the view and its variant, so a changed one is never served from the cache.
@@ -59,17 +59,17 @@ def extract(
         UserError: an unusable image, or an embedding that is not finite; names the data set.
     """
     loading = Loading(batch_size, workers, device)
-    features = {}
+    features: Features = {}
     with Count() as count:
-        for request in dict.fromkeys(requests):
-            dataset = dataset_by_name[request.dataset]
-            path = _path(cache_dir, encoder, dataset, request)
-            found = _read(path)
-            if found is None:
-                everything = range(_length(dataset, request))
-                found = _finite(_embed(encoder, dataset, request, everything, loading, count), encoder, request)
-                _write(path, found)
-            features[request] = found
+        for group in _by_view(requests):
+            dataset = dataset_by_name[group[0].dataset]
+            paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
+            cached = {request: found for request, path in paths.items() if (found := _read(path)) is not None}
+            missing = [request for request in group if request not in cached]
+            made = _embed(encoder, dataset, missing, range(_length(dataset, group[0])), loading, count)
+            for request, embedded in made.items():
+                _write(paths[request], _finite(embedded, encoder, request))
+            features |= cached | made
     return features
 
 
@@ -89,14 +89,16 @@ def fill_cache(
     """
     rank = distributed.rank()
     with Count(active=rank == 0) as count:
-        for request in dict.fromkeys(requests):
-            dataset = dataset_by_name[request.dataset]
-            path = _path(cache_dir, encoder, dataset, request)
-            if distributed.from_first(rank == 0 and _read(path) is not None):
-                continue
-            embedded = _finite(_together(encoder, dataset, request, loading, count), encoder, request)
-            if rank == 0:
-                _write(path, embedded)
+        for group in _by_view(requests):
+            dataset = dataset_by_name[group[0].dataset]
+            paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
+            missing = [request for request in group if rank == 0 and _read(paths[request]) is None]
+            for request, embedded in _together(
+                encoder, dataset, distributed.from_first(missing), loading, count
+            ).items():
+                _finite(embedded, encoder, request)
+                if rank == 0:
+                    _write(paths[request], embedded)
 
 
 def embed(
@@ -107,29 +109,43 @@ def embed(
     Raises:
         UserError: an unusable image, on all ranks.
     """
+    features: Features = {}
     with Count(active=False) as count:
-        return {
-            request: _together(encoder, dataset_by_name[request.dataset], request, loading, count)
-            for request in dict.fromkeys(requests)
-        }
+        for group in _by_view(requests):
+            features |= _together(encoder, dataset_by_name[group[0].dataset], group, loading, count)
+    return features
+
+
+def _by_view(requests: Iterable[FeatureRequest]) -> list[list[FeatureRequest]]:
+    """Each once; those that differ in their variant alone, which read the same images or texts, stand together."""
+    groups: dict[tuple[str, str, str], list[FeatureRequest]] = {}
+    for request in dict.fromkeys(requests):
+        groups.setdefault((request.dataset, request.split, request.view), []).append(request)
+    return list(groups.values())
 
 
 def _together(
-    encoder: Encoder, dataset: types.Dataset, request: FeatureRequest, loading: Loading, count: Count
-) -> Tensor:
-    """[n, E] on the CPU of every rank, each of which embeds its share."""
-    rows = share(_length(dataset, request), loading.batch_size, distributed.rank(), distributed.world())
-    local, problem = torch.empty(0, 0), ""
+    encoder: Encoder, dataset: types.Dataset, group: list[FeatureRequest], loading: Loading, count: Count
+) -> Features:
+    """[n, E] of each on the CPU of every rank, each of which embeds its share."""
+    if not group:
+        return {}
+    rows = share(_length(dataset, group[0]), loading.batch_size, distributed.rank(), distributed.world())
+    local: Features = {}
+    problem = ""
     try:
-        local = _embed(encoder, dataset, request, rows, loading, count)
+        local = _embed(encoder, dataset, group, rows, loading, count)
     except UserError as error:
         problem = str(error)
-    facts = distributed.gather_objects((problem, local.shape[1]))
+    facts = distributed.gather_objects((problem, [embedded.shape[1] for embedded in local.values()]))
     for problem, _ in facts:
         if problem:
             raise UserError(problem)
-    local = local.view(-1, max(width for _, width in facts))  # a rank without a batch knows no width
-    return distributed.gather(local.to(loading.device)).cpu()
+    whole = {}
+    for at, request in enumerate(group):
+        width = max(widths[at] for _, widths in facts)  # a rank without a batch knows no width
+        whole[request] = distributed.gather(local[request].view(-1, width).to(loading.device)).cpu()
+    return whole
 
 
 def share(count: int, batch_size: int, rank: int, world: int) -> range:
@@ -159,26 +175,31 @@ def _length(dataset: types.Dataset, request: FeatureRequest) -> int:
 
 @torch.no_grad()
 def _embed(
-    encoder: Encoder, dataset: types.Dataset, request: FeatureRequest, rows: range, loading: Loading, count: Count
-) -> Tensor:
-    """[len(rows), E]; [0, 0] for no rows."""
+    encoder: Encoder, dataset: types.Dataset, group: list[FeatureRequest], rows: range, loading: Loading, count: Count
+) -> Features:
+    """[len(rows), E] of each request, from one pass over the images or texts that they share; [0, 0] for no rows."""
+    if not group:
+        return {}
+    first = group[0]
     batches: Iterable[Tensor]
-    if request.view == "images":
-        embed = encoder.image_variants[request.variant] if request.variant else encoder.image
-        batches = _image_batches(dataset.images(request.split), rows, encoder.preprocess, loading)
+    if first.view == "images":
+        whole, variants = encoder.image, encoder.image_variants
+        batches = _image_batches(dataset.images(first.split), rows, encoder.preprocess, loading)
     else:
-        embed = encoder.text_variants[request.variant] if request.variant else encoder.text
+        whole, variants = encoder.text, encoder.text_variants
         size = loading.batch_size
-        texts = dataset.texts(request.split, request.view)[rows.start : rows.stop]
+        texts = dataset.texts(first.split, first.view)[rows.start : rows.stop]
         batches = (encoder.tokenize(texts[i : i + size]) for i in range(0, len(texts), size))
-    count.start(f"{request.dataset} {request.split} {request.view}", len(rows))
-    embedded = []
+    embeds = {request: variants[request.variant] if request.variant else whole for request in group}
+    embedded: dict[FeatureRequest, list[Tensor]] = {request: [] for request in group}
+    count.start(f"{first.dataset} {first.split} {first.view}", len(rows))
     for batch in batches:
-        embedded.append(embed(batch.to(loading.device)).float().cpu())
+        there = batch.to(loading.device)
+        for request, embed_batch in embeds.items():
+            embedded[request].append(embed_batch(there).float().cpu())
         count.advance(len(batch))
-    whole = torch.cat(embedded) if embedded else torch.empty(0, 0)
-    assert len(whole) == len(rows), (len(whole), len(rows))
-    return whole
+    assert all(sum(map(len, parts)) == len(rows) for parts in embedded.values())
+    return {request: torch.cat(parts) if parts else torch.empty(0, 0) for request, parts in embedded.items()}
 
 
 def _finite(embedded: Tensor, encoder: Encoder, request: FeatureRequest) -> Tensor:

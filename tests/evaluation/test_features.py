@@ -55,6 +55,30 @@ def test_what_is_asked_for_twice_is_extracted_once_and_then_cached(tmp_path: Pat
     assert torch.equal(*(next(iter(found.values())) for found in (first, second)))
 
 
+def test_variants_of_a_view_share_one_pass_over_the_images(tmp_path: Path) -> None:
+    dataset = open_dataset(fakes.captioned(tmp_path / "set"))
+    plain, decoded = fakes.encoder(), []
+
+    def preprocess(image: Image) -> Tensor:
+        decoded.append(image.size)
+        return plain.preprocess(image)
+
+    variants = {"twice": lambda batch: 2 * plain.image(batch), "half": lambda batch: plain.image(batch) / 2}
+    encoder = replace(plain, preprocess=preprocess, image_variants=variants)
+    whole, twice, half = (FeatureRequest(dataset.name, "all", "images", variant) for variant in ("", "twice", "half"))
+
+    def found(*requests: FeatureRequest) -> Features:
+        return extract(encoder, {dataset.name: dataset}, requests, tmp_path / "features", 3, 0, "cpu")
+
+    first = found(whole, twice)
+    assert len(decoded) == 4
+    torch.testing.assert_close(first[twice], 2 * first[whole])
+    second = found(whole, twice, half)
+    assert len(decoded) == 8, "for the one that was not cached"
+    torch.testing.assert_close(second[half], first[whole] / 2)
+    assert torch.equal(second[twice], first[twice])
+
+
 @pytest.mark.parametrize("change", [{"checkpoint": "c1"}, {"transform": "t1"}])
 def test_another_checkpoint_or_transform_is_not_served_from_the_cache(tmp_path: Path, change: dict[str, str]) -> None:
     dataset = open_dataset(fakes.captioned(tmp_path / "set"))

@@ -64,6 +64,7 @@ def test_draws_differ_in_their_features_alone_and_the_first_is_the_embedding(tmp
     assert zero.shape == (2, 128 + 512)
     torch.testing.assert_close(zero[:, :128], one[:, :128])
     assert not torch.allclose(zero[:, 128:], one[:, 128:]) and not torch.allclose(one[:, 128:], two[:, 128:])
+    torch.testing.assert_close(encoder.image_variants["draw 1"](pixels.flip(0)), one.flip(0))
     assert encoder.image_variants["before projection"](pixels).shape == (2, 128)
 
 
