@@ -3,6 +3,7 @@
 A sample is the run of members that share a key, the name up to the first dot after the last slash.
 """
 
+import io
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from clipx.atomic import write_bytes
 from clipx.cache import cache_home
 from clipx.data.images import BadSample
 from clipx.data.index import ABSENT, Index, open_index
@@ -165,10 +167,19 @@ def shard_paths(folder: Path) -> list[Path]:
 def _shared(rows: Rows, index: Index, extensions: tuple[str, ...]) -> Rows:
     """The rows as a file of the cache, so that the ranks of a machine have them in memory once."""
     path = cache_home() / "index" / "rows" / f"{index.digest}-{'-'.join(extensions)}.npy"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.npy")
-        np.save(temporary, rows)
-        temporary.replace(path)
-    shared: Rows = np.load(path, mmap_mode="r")
+    shared = _mapped(path)
+    if shared is None or not np.array_equal(shared, rows):  # none yet, or damaged
+        file = io.BytesIO()
+        np.save(file, rows)
+        write_bytes(path, file.getvalue())
+        shared = _mapped(path)
+    assert shared is not None, path
     return shared
+
+
+def _mapped(path: Path) -> Rows | None:
+    try:
+        mapped: Rows = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError):
+        return None
+    return mapped
