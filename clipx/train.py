@@ -113,7 +113,7 @@ class _Job:
 def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
     """Opens the data, builds the model, and loads the last good checkpoint."""
     pairs = open_source(config.data)
-    sampler = _sampler(config, len(pairs))
+    sampler = _sampler(config, pairs)
     place = open_place(config, run)
     restored = place.restore() if place else []
     goes_on = distributed.from_first(bool(checkpoints(run)))  # then other weights would only be overwritten
@@ -164,6 +164,7 @@ def _notes(config: RunConfig, sampler: Sampler, pairs: Pairs | Stream, parts: Pa
     return [*of_schedule, *source_notes(pairs, parts.objective.columns)]
 
 
-def _sampler(config: RunConfig, num_samples: int) -> Sampler:
-    rank, world = distributed.rank(), distributed.world()
-    return Sampler(num_samples, config.train, config.seed, rank, world, config.data.held_out, config.data.block)
+def _sampler(config: RunConfig, pairs: Pairs | Stream) -> Sampler:
+    rank, world, held_out = distributed.rank(), distributed.world(), config.data.held_out
+    image_of = pairs.image_of() if held_out and not pairs.streaming else None
+    return Sampler(len(pairs), config.train, config.seed, rank, world, held_out, config.data.block, image_of)

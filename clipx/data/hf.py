@@ -41,6 +41,9 @@ class HFPairs:
         row = self.rows[sample_id]
         return image_bytes(row[self.image]), caption_from(row[self.caption], self.captions, generator)
 
+    def image_of(self) -> None:
+        return None
+
     def _digest(self) -> str:
         # datasets' own fingerprint depends on paths and on its version, so a copied folder would be other data
         digest = hashlib.sha256()

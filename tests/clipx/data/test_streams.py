@@ -112,6 +112,7 @@ def test_a_draw_without_a_good_sample_is_made_up_for_by_the_next(tmp_path: Path)
         ("url_weights", [1.0], "one number above 0 for each of the 2 urls"),
         ("url_weights", [1.0, 0.0], "one number above 0"),
         ("num_samples", None, "data.num_samples is needed"),
+        ("held_out", 0.1, r"data.held_out=0.1 holds out samples by their ids, which data.source=webdataset has not"),
         ("captions", "each", "data.captions=each is not known"),
     ],
 )
