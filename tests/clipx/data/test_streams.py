@@ -89,7 +89,7 @@ def test_damaged_and_missing_shards_cost_what_is_damaged(tmp_path: Path) -> None
     damage = [line for _, lines in loaded(made) for line in lines]
     assert damage and all("00000.tar: cannot be read on" in line for line in damage)
     made.urls = [f"{tmp_path}/c/00000.tar"]
-    with pytest.raises(UserError, match=r"no good sample, nor has what comes next: 00000.tar: cannot be read on"):
+    with pytest.raises(UserError, match=r"the next ones have damaged samples only: 00000.tar: cannot be read on"):
         loaded(made)
 
 
