@@ -37,7 +37,7 @@ def verify(arguments: list[str]) -> None:
     damage: dict[str, str] = {}
     with Count() as count:
         count.start("samples read", len(shards))
-        for found in read_all(folder, shards, workers):
+        for found in read_all(shards, workers):
             samples, size = samples + found.samples, size + found.size
             damage |= found.damage
             count.advance(found.samples)

@@ -36,10 +36,15 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 def write_text(path: Path, text: str) -> None:
     """Replaces the file in one step."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """As `write_text`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # on a shared folder, another machine may have a process of the same number
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
-    temporary.write_text(text)
+    temporary.write_bytes(data)
     _sync(temporary)
     temporary.replace(path)
 

@@ -52,9 +52,10 @@ class DataConfig:
     shuffle_buffer: int = 1000  # streams: samples in memory that the next one is drawn from, per worker and URL
     # exact: PIL's decoding and resize, as open_clip | fast: JPEG decoded at a part of its size, resize in integers
     decode: str = "exact"
-    crop_scale: list[float] = field(default_factory=lambda: [0.9, 1.0])  # share of the area kept by the crop
+    # share of the area kept by the random crop; [1, 1]: the central square, no random crop
+    crop_scale: list[float] = field(default_factory=lambda: [0.9, 1.0])
     flip: bool = False  # horizontal flip with probability 1/2; off where captions say left and right
-    held_out: float = 0.0  # share of the pairs kept out of training, the same in every seed
+    held_out: float = 0.0  # share of the pairs kept out of training, by images, the same in every seed
     # words that label a caption (paper 2), or names of lists: numbers | colours | directions; see data/keywords.py
     keywords: list[str] = field(default_factory=list)
     keyword_digits: bool = False  # a number in digits counts as the word for it, "2" as "two"

@@ -46,7 +46,7 @@ class Probe:
         self.model = model
         self.precision = config.train.precision
         self.batch_size = config.train.batch_size
-        ids = _chosen(config, len(pairs))
+        ids = chosen(config, pairs)
         transform = evaluation_transform(model.inputs)
         decoded = [(transform(image), caption) for image, caption in _good(pairs, ids)]
         if len(decoded) < 2:
@@ -88,9 +88,9 @@ class Probe:
         return torch.cat(images), torch.cat(texts)
 
 
-def _chosen(config: RunConfig, num_samples: int) -> list[int]:
+def chosen(config: RunConfig, pairs: Pairs) -> list[int]:
     """Ids of the pairs to watch."""
-    train, held_out = split(num_samples, config.data.held_out)
+    train, held_out = split(len(pairs), config.data.held_out, pairs.image_of())
     if config.log.geometry_on == "held_out":
         if not len(held_out):
             raise UserError(

@@ -12,6 +12,7 @@ import torch
 from clipx import distributed, environment, probe, runs, start, temperature
 from clipx.config import RunConfig
 from clipx.data import tokenizer
+from clipx.data.damage import DamageFile
 from clipx.data.loader import Batches
 from clipx.data.pairs import Pairs
 from clipx.data.sampler import Sampler
@@ -79,7 +80,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
                 with meter.paused():
                     seen = job.watch(state.step, progress)
                 if last or parts.bad_steps or _is_logged(config, state.step):
-                    bad, unsaid = _say_damage(log, loader.bad.bad, unsaid), []
+                    bad, unsaid = _say_damage(log, job, unsaid), []
                     log.step(state.step, {**log_row(parts, row, progress), **meter.read(), "bad": bad, **seen})
                 if parts.bad_steps >= config.train.max_bad_steps:
                     log.say(runs.end_diverged(run, state.step, parts.bad_steps).text(run))
@@ -88,7 +89,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
                 if last or why or (saver.due(state.step, seen.get("geometry", {})) and not parts.bad_steps):
                     saver.save(state, seen.get("geometry", {}))
                 if why:
-                    _say_damage(log, loader.bad.bad, unsaid)
+                    _say_damage(log, job, unsaid)
                     log.say(f"{why}: saved at step {state.step} of {total}; the same command goes on from it")
                     return False
                 if evaluate and every and (last or state.step % every == 0):
@@ -105,6 +106,7 @@ class _Job:
     parts: Parts
     loader: Batches
     watch: probe.Watch
+    damage: DamageFile
     place: Place | None
     notes: list[str]  # what a person should read first
     start: dict[str, Any]  # of the weights that the run starts with, for environment.json
@@ -113,7 +115,7 @@ class _Job:
 def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
     """Opens the data, builds the model, and loads the last good checkpoint."""
     pairs = open_source(config.data)
-    sampler = _sampler(config, len(pairs))
+    sampler = _sampler(config, pairs)
     place = open_place(config, run)
     restored = place.restore() if place else []
     goes_on = distributed.from_first(bool(checkpoints(run)))  # then other weights would only be overwritten
@@ -124,6 +126,7 @@ def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
         parts=parts,
         loader=open_loader(config.data, pairs, sampler, parts.model.inputs, tokenize),
         watch=probe.build(config, tokenize, parts.model),
+        damage=DamageFile(run),
         place=place,
         notes=[*_notes(config, sampler, pairs, parts), *restored, *resume(parts.state, run)],
         start={} if goes_on else start.facts(config),
@@ -146,15 +149,15 @@ def _is_logged(config: RunConfig, step: int) -> bool:
     return any(every and step % every == 0 for every in (log.every, log.geometry_every))
 
 
-def _say_damage(log: RunLog, bad: int, unsaid: list[str]) -> int:
+def _say_damage(log: RunLog, job: _Job, unsaid: list[str]) -> int:
     """Names what the ranks have left out since the last line of the log; returns how many, since the run was started.
 
-    Args: both of this rank.
+    `unsaid` is of this rank.
     """
-    found = distributed.gather_objects((bad, unsaid))
-    for _, damage in found:
-        for sample in damage:
-            log.say(f"left out: {sample}")
+    found = distributed.gather_objects((job.loader.bad.bad, unsaid))
+    if distributed.rank() == 0:
+        for line in job.damage.add([sample for _, damage in found for sample in damage]):
+            log.say(line)
     return sum(count for count, _ in found)
 
 
@@ -165,6 +168,7 @@ def _notes(config: RunConfig, sampler: Sampler, pairs: Pairs | Stream, parts: Pa
     return [*of_temperature, *objective.notes(epochs), *source_notes(pairs, objective.columns)]
 
 
-def _sampler(config: RunConfig, num_samples: int) -> Sampler:
-    rank, world = distributed.rank(), distributed.world()
-    return Sampler(num_samples, config.train, config.seed, rank, world, config.data.held_out, config.data.block)
+def _sampler(config: RunConfig, pairs: Pairs | Stream) -> Sampler:
+    rank, world, held_out = distributed.rank(), distributed.world(), config.data.held_out
+    image_of = pairs.image_of() if held_out and not pairs.streaming else None
+    return Sampler(len(pairs), config.train, config.seed, rank, world, held_out, config.data.block, image_of)

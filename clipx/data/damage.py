@@ -1,9 +1,33 @@
-"""When damage is no longer an exception."""
+"""Damaged samples that training meets: written down, named to the person, and when they are no longer an exception."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from clipx.errors import UserError
+
+NAMED = 20  # samples that a run says one by one
+
+
+class DamageFile:
+    """RUN/damage.txt: a line for each damaged sample, however many epochs and resumes meet it."""
+
+    def __init__(self, run: Path) -> None:
+        self.path = run / "damage.txt"
+        self.known = set(self.path.read_text(errors="replace").splitlines()) if self.path.is_file() else set()
+
+    def add(self, damage: list[str]) -> list[str]:
+        """Writes those that are new; returns what to say: the names of a run's first ones, then how many more."""
+        met = dict.fromkeys(" ".join(line.split()) for line in damage)
+        new = [line for line in met if line not in self.known]
+        said = [f"left out: {line}" for line in new[: max(0, NAMED - len(self.known))]]
+        self.known.update(new)
+        if new:
+            with self.path.open("a", errors="backslashreplace") as file:
+                file.writelines(f"{line}\n" for line in new)
+        if len(said) < len(new):
+            said.append(f"left out: {len(new) - len(said)} more samples, {len(self.known)} by now; all in {self.path}")
+        return said
 
 
 @dataclass

@@ -62,6 +62,12 @@ class FilePairs:
         except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
             raise BadSample(f"cannot be read ({error})") from error
 
+    def image_of(self) -> NDArray[np.int32] | None:
+        numbers: dict[str, int] = {}
+        of_each = (numbers.setdefault(self._names[i], len(numbers)) for i in range(len(self)))
+        images = np.fromiter(of_each, np.int32, len(self))
+        return images if len(numbers) < len(self) else None
+
 
 def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
     """Pairs of a captions_*.json as MSCOCO publishes it; images in `folder`.

@@ -41,12 +41,15 @@ class HFPairs:
         row = self.rows[sample_id]
         return image_bytes(row[self.image]), caption_from(row[self.caption], self.captions, generator)
 
+    def image_of(self) -> None:
+        return None
+
     def _digest(self) -> str:
         # datasets' own fingerprint depends on paths and on its version, so a copied folder would be other data
         digest = hashlib.sha256()
         for k in range(PROBES):
             row = self.rows[k * (len(self) - 1) // (PROBES - 1)]
-            digest.update(repr((row[self.caption], row[self.image])).encode())
+            digest.update(repr((row[self.caption], _without_folder(row[self.image]))).encode())
         return digest.hexdigest()[:16]
 
 
@@ -89,6 +92,11 @@ def image_bytes(cell: dict[str, Any] | None) -> bytes:
         return Path(cell["path"]).read_bytes()
     except OSError as error:
         raise BadSample(f"cannot be read ({error})") from error
+
+
+def _without_folder(cell: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The cell with the file's name for its path, which for a folder of image files is absolute."""
+    return cell and {**cell, "path": cell["path"] and Path(cell["path"]).name}
 
 
 def _first(captions: list[str], generator: random.Random) -> str:

@@ -58,7 +58,7 @@ class Index:
     """Shards and arrays, memory-mapped when they come from a folder.
 
     `<column>_block` and `<column>_size` are uint32 [n]: a member's data begin at 512 x block, ABSENT if there are
-    none. A key is the bytes from the end of the one before in its shard to `key_end`.
+    none. Keys are concatenated per shard; `key_end` is the end offset of each.
     """
 
     shards: list[Shard]
@@ -114,7 +114,8 @@ def open_index(folder: Path, paths: list[Path]) -> Index:
     for index in found:
         if {_state(s) for s in index.shards} == wanted:
             return index
-    place = cache / _hash(sorted(wanted))
+    place = cache / _hash([FORMAT, sorted(wanted)])
+    shutil.rmtree(place, ignore_errors=True)  # a damaged one: else it would have been found
     with new_folder(place) as made:
         save(build(folder, now, found[0] if found else None), made)
     loaded = load(place)

@@ -19,6 +19,7 @@ PRESETS = {
     "colours": ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white", "grey"),
     "directions": ("left", "right", "above", "below"),
 }
+SPELLINGS = {"gray": "grey"}  # counts as
 HYPHENS = "-\u2010\u2011"
 LETTER = r"[\w\u0300-\u036f]"  # with accents that stand as characters of their own
 # no letter, joined by a hyphen or not; no other part of a decimal, a time or a fraction
@@ -43,6 +44,7 @@ class Keywords:
         if "" in self.words or len(set(self.words)) < len(self.words):
             raise UserError(f"data.keywords={keywords} holds an empty word, or the same word twice")
         self._label = {word: i for i, word in enumerate(self.words, start=1)}
+        self._label |= {s: self._label[w] for s, w in SPELLINGS.items() if w in self._label and s not in self._label}
         if digits:
             self._label |= {str(n): self._label[word] for n, word in enumerate(CARDINALS) if word in self._label}
         longest_first = sorted(self._label, key=len, reverse=True)

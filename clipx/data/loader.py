@@ -14,7 +14,7 @@ from clipx.data.damage import BadSamples, refuse_above
 from clipx.data.images import BadSample
 from clipx.data.pairs import Pairs
 from clipx.data.prepare import Decoded, Loaded, Prepare, collate
-from clipx.data.sampler import Index, Sampler
+from clipx.data.sampler import SampleKey, Sampler
 from clipx.data.stall import Reading, own_group, watched
 from clipx.data.streams import Stream
 from clipx.data.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ class Samples(Dataset[Decoded]):
         self.seed = seed
         self.reading = reading
 
-    def __getitem__(self, index: Index) -> Decoded:
+    def __getitem__(self, index: SampleKey) -> Decoded:
         epoch, sample_id = index
         generator = random.Random(f"{self.seed},{epoch},{sample_id}")
         where = self.pairs.where(sample_id)
@@ -48,14 +48,14 @@ class Samples(Dataset[Decoded]):
         return self.prepare(sample_id, where, image, caption, generator)
 
 
-class FromStep:
+class ResumedBatchSampler:
     """An iterable that starts the sampler anew each time it is iterated, as DataLoader wants it."""
 
     def __init__(self, sampler: Sampler, start: int) -> None:
         self.sampler = sampler
         self.start = start
 
-    def __iter__(self) -> Iterator[list[Index]]:
+    def __iter__(self) -> Iterator[list[SampleKey]]:
         return self.sampler.batches(self.start)
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class Loader(Batches):
     def loaded(self, start: int, pin_memory: bool) -> Iterator[Loaded]:
         loader = DataLoader(
             self.samples,
-            batch_sampler=FromStep(self.sampler, start),
+            batch_sampler=ResumedBatchSampler(self.sampler, start),
             num_workers=self.workers,
             collate_fn=collate,
             pin_memory=pin_memory,
@@ -127,9 +127,9 @@ class Loader(Batches):
             yield loaded if len(loaded.sample_id) else self._stand_ins(step, loaded)
 
     def _stand_ins(self, step: int, loaded: Loaded) -> Loaded:
-        """The good ones of the samples that come next, in the place of a part without a good sample.
+        """If every sample of this rank's part is damaged, takes good samples from the rank's next parts.
 
-        The other ranks' parts may be good, and the step would have the same part again after a resume.
+        Skipping the step is no way out: other ranks' parts may be good, and a resume would meet the same part.
         """
         tried = map(self.samples.__getitem__, islice(self.sampler.stand_ins(step), MOST_STAND_INS))
         good = islice((sample for sample in tried if not sample.damage), len(loaded.damage))

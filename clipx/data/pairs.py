@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from clipx.data import captions as texts
 from clipx.data.shards import Shards
 from clipx.tables import lookup
@@ -25,6 +28,10 @@ class Pairs(Protocol):
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         """The encoded image and one caption. Raises BadSample."""
+        ...
+
+    def image_of(self) -> NDArray[np.int32] | None:
+        """The image of each sample, numbered from 0; None where no two samples share one."""
         ...
 
 
@@ -52,6 +59,9 @@ class ShardPairs:
             self.shards.fetch(sample_id, self.block)
         caption = self.caption(sample_id, generator)
         return self.shards.read(sample_id, "image"), caption
+
+    def image_of(self) -> None:
+        return None
 
     def caption(self, sample_id: int, generator: random.Random) -> str:
         """One caption, without reading the image. Raises BadSample."""

@@ -5,7 +5,7 @@ run resumes at the exact next sample.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +15,7 @@ from clipx.config import TrainConfig
 from clipx.errors import UserError
 from clipx.types import Progress
 
-Index = tuple[int, int]  # epoch, sample id
+SampleKey = tuple[int, int]  # epoch, sample id
 MIXED = 256  # blocks
 PIECE = 2**20  # samples, about, of a piece of an order of single samples
 
@@ -84,11 +84,33 @@ def num_train(num_samples: int, held_out: float) -> int:
     return num_samples - round(held_out * num_samples)
 
 
-def split(num_samples: int, held_out: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ids to train on, ascending, and ids held out, in random order; the same for every seed of a run."""
-    order = np.random.Generator(np.random.PCG64(0)).permutation(num_samples)
+def split(
+    num_samples: int, held_out: float, image_of: Ids | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ids to train on, ascending, and ids held out, in random order; the same for every seed of a run.
+
+    Args:
+        image_of: where samples share images, the image of each, numbered from 0. Then no image is in both parts: the
+            image at the border is trained on, and its captions beyond `num_train` are in neither. Held-out images
+            come with one caption each, then with their second ones, and so on.
+    """
+    generator = np.random.Generator(np.random.PCG64(0))
+    order = generator.permutation(num_samples)
     first = num_train(num_samples, held_out)
-    return np.sort(order[:first]), order[first:]
+    if image_of is None:
+        return np.sort(order[:first]), order[first:]
+    place = generator.permutation(int(image_of.max()) + 1)  # of each image
+    by_image = order[np.argsort(place[image_of[order]], kind="stable")]
+    train, rest = by_image[:first], by_image[first:]
+    whole = rest[~np.isin(image_of[rest], image_of[train[-1:]])]
+    return np.sort(train), whole[np.argsort(_times_before(image_of[whole]), kind="stable")]
+
+
+def _times_before(values: Ids) -> NDArray[np.int64]:
+    """How often each value has come before in a list whose equal values are neighbours."""
+    places = np.arange(len(values))
+    begins = np.diff(values, prepend=-1) != 0
+    return places - np.maximum.accumulate(np.where(begins, places, 0))
 
 
 @dataclass(frozen=True)
@@ -102,6 +124,7 @@ class Sampler:
     world: int
     held_out: float = 0.0  # share of the samples that are never trained on
     block: int = 0  # data.block
+    image_of: Ids | None = field(default=None, compare=False)  # of each sample, where samples share images
 
     def __post_init__(self) -> None:
         length = {"train.epochs": self.train.epochs, "train.samples": self.train.samples}
@@ -124,7 +147,7 @@ class Sampler:
     @cached_property
     def train_ids(self) -> NDArray[np.int64] | None:
         """The ids that an epoch goes through; None for all, of which a list would be long."""
-        return split(self.num_samples, self.held_out)[0] if self.held_out else None
+        return split(self.num_samples, self.held_out, self.image_of)[0] if self.held_out else None
 
     @property
     def num_train(self) -> int:
@@ -153,7 +176,7 @@ class Sampler:
         """Where step stands."""
         return Progress(step, self.total_steps, step // self.steps_per_epoch, self.total_epochs)
 
-    def batches(self, start: int) -> Iterator[list[Index]]:
+    def batches(self, start: int) -> Iterator[list[SampleKey]]:
         """This rank's ids for steps start, start + 1, ..., total_steps - 1."""
         epoch, order = -1, Order(0, 0, 0, 1)
         for step in range(start, self.total_steps):
@@ -162,7 +185,7 @@ class Sampler:
                 order = self._order(epoch)
             yield self._part(order, epoch, step % self.steps_per_epoch)
 
-    def stand_ins(self, step: int) -> Iterator[Index]:
+    def stand_ins(self, step: int) -> Iterator[SampleKey]:
         """What a rank reads where its part of a step cannot be read: its parts of the next steps, around the epoch.
 
         No other rank has one of them, in this step or as a stand-in.
@@ -175,7 +198,7 @@ class Sampler:
     def _order(self, epoch: int) -> Order:
         return Order(self.num_train, self.seed, epoch, self.block)
 
-    def _part(self, order: Order, epoch: int, place: int) -> list[Index]:
+    def _part(self, order: Order, epoch: int, place: int) -> list[SampleKey]:
         """This rank's ids for a step of the epoch."""
         own = self.train.batch_size // self.world
         begin = place * self.train.batch_size + self.rank * own

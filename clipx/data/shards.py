@@ -3,16 +3,21 @@
 A sample is the run of members that share a key, the name up to the first dot after the last slash.
 """
 
+import io
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clipx.atomic import write_bytes
 from clipx.cache import cache_home
+from clipx.data.images import BadSample
 from clipx.data.index import ABSENT, Index, open_index
+from clipx.data.open_files import OpenFiles
 from clipx.data.tar import BLOCK
 from clipx.errors import UserError
 
@@ -33,8 +38,8 @@ class Shards:
         self._rows = None if complete.all() else _shared(np.flatnonzero(complete).astype(np.int32), index, extensions)
         self.problems: Sequence[str] = Problems(index, extensions, np.flatnonzero(~complete))
         self._length = int(complete.sum())
-        self._files: dict[int, int] = {}
-        self._fetched: set[int] = set()  # blocks
+        self._files = OpenFiles(folder)
+        self._fetched: set[tuple[int, int]] = set()  # (shard, block)
 
     @classmethod
     def open(cls, folder: Path, extensions: tuple[str, ...]) -> "Shards":
@@ -49,10 +54,6 @@ class Shards:
             found = f"{len(index)} samples, none with {' and '.join(extensions)}"
             raise UserError("; ".join([f"{folder} has {found}", *index.damage()[:3]]))
         return shards
-
-    def __getstate__(self) -> dict[str, Any]:
-        """File descriptors mean nothing in a loader process that was spawned."""
-        return {**self.__dict__, "_files": {}}
 
     def __len__(self) -> int:
         return self._length
@@ -83,31 +84,38 @@ class Shards:
         return int(self.index.arrays[f"{column}_block"][self._row(index)]) * BLOCK
 
     def read(self, index: int, column: str) -> bytes:
-        """The member's bytes; one positioned read, no shared file position, so any process may call it."""
+        """The member's bytes; one positioned read, no shared file position, so any process may call it.
+
+        Raises:
+            BadSample: the shard cannot be read there.
+        """
         row = self._row(index)
-        file, size = self._file(self.index.shard_of(row)), int(self.index.arrays[f"{column}_size"][row])
-        return os.pread(file, size, int(self.index.arrays[f"{column}_block"][row]) * BLOCK)
+        size = int(self.index.arrays[f"{column}_size"][row])
+        try:
+            return os.pread(self._file(self.index.shard_of(row)), size, self.offset(index, column))
+        except OSError as error:  # a worn disk, a file system that went away
+            raise BadSample(f"cannot be read ({error})") from error
 
     def fetch(self, index: int, block: int) -> None:
-        """Asks the system for all bytes of the block of `block` samples that a sample is in, as one run of the disk."""
-        number = index // block
-        if number in self._fetched:
+        """Asks the system for the block of `block` samples that a sample is in, as one run of the disk.
+
+        Of a block that lies in two shards, the samples in this one's.
+        """
+        shard, number = self.index.shard_of(self._row(index)), index // block
+        if (shard, number) in self._fetched:
             return
         if len(self._fetched) >= 1024:  # of an earlier epoch by now
             self._fetched.clear()
-        self._fetched.add(number)
-        shard = self.index.shard_of(self._row(index))
-        first = max(self._row(number * block), int(self.index.starts[shard]))
-        last = min(self._row(min((number + 1) * block, len(self)) - 1), int(self.index.starts[shard + 1]) - 1)
-        column = self.extensions[0]
-        begin, end = (int(self.index.arrays[f"{column}_block"][row]) * BLOCK for row in (first, last))
-        end += int(self.index.arrays[f"{column}_size"][last]) + 64 * BLOCK  # the texts follow
-        os.posix_fadvise(self._file(shard), begin, end - begin, os.POSIX_FADV_WILLNEED)
+        self._fetched.add((shard, number))
+        own, column = self.of_shard(shard), self.extensions[0]
+        first, last = max(number * block, own.start), min((number + 1) * block, own.stop) - 1
+        begin, size = self.offset(first, column), int(self.index.arrays[f"{column}_size"][self._row(last)])
+        end = self.offset(last, column) + size + 64 * BLOCK  # the texts follow
+        with suppress(OSError):  # only advice: `read` says what is wrong
+            os.posix_fadvise(self._file(shard), begin, end - begin, os.POSIX_FADV_WILLNEED)
 
     def _file(self, shard: int) -> int:
-        if shard not in self._files:
-            self._files[shard] = os.open(self.folder / self.index.shards[shard].name, os.O_RDONLY)
-        return self._files[shard]
+        return self._files.get(self.index.shards[shard].name)
 
     def _row(self, index: int) -> int:
         return index if self._rows is None else int(self._rows[index])
@@ -159,10 +167,19 @@ def shard_paths(folder: Path) -> list[Path]:
 def _shared(rows: Rows, index: Index, extensions: tuple[str, ...]) -> Rows:
     """The rows as a file of the cache, so that the ranks of a machine have them in memory once."""
     path = cache_home() / "index" / "rows" / f"{index.digest}-{'-'.join(extensions)}.npy"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.npy")
-        np.save(temporary, rows)
-        temporary.replace(path)
-    shared: Rows = np.load(path, mmap_mode="r")
+    shared = _mapped(path)
+    if shared is None or not np.array_equal(shared, rows):  # none yet, or damaged
+        file = io.BytesIO()
+        np.save(file, rows)
+        write_bytes(path, file.getvalue())
+        shared = _mapped(path)
+    assert shared is not None, path
     return shared
+
+
+def _mapped(path: Path) -> Rows | None:
+    try:
+        mapped: Rows = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError):
+        return None
+    return mapped

@@ -45,12 +45,18 @@ def watched(batches: Iterable[T], seconds: float, reading: Reading) -> Iterator[
     """
     iterator = iter(batches)
     while True:
-        with _alarm(seconds, reading):
-            try:
+        try:
+            with _alarm(seconds, reading):
                 batch = next(iterator)
-            except StopIteration:
-                return
+        except StopIteration:
+            return
+        except _Stalled as stalled:
+            raise Fault(str(stalled)) from None
         yield batch
+
+
+class _Stalled(BaseException):
+    """No Exception: a source that takes every one for damage would go on with the next sample."""
 
 
 @contextmanager
@@ -59,7 +65,7 @@ def _alarm(seconds: float, reading: Reading) -> Iterator[None]:
 
     def ring(number: int, frame: FrameType | None) -> None:
         where = "; ".join(reading.now()) or "nothing: its processes have not begun"
-        raise Fault(f"no batch came for data.stall_seconds={seconds:g}; the loader is reading {where}")
+        raise _Stalled(f"no batch came for data.stall_seconds={seconds:g}; the loader is reading {where}")
 
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -74,7 +74,7 @@ class StreamLoader(Batches):
 
 
 def _readable(drawn: Iterator[Loaded]) -> Iterator[Loaded]:
-    """The same, with draws that had no good sample left out: the next one carries their damage."""
+    """Drops batches without a good sample, and reports their damage with the next batch."""
     damage: list[str] = []
     for loaded in drawn:
         damage += loaded.damage

@@ -144,7 +144,12 @@ class HFStream:
 
 
 def declared(config: DataConfig) -> int:
-    """data.num_samples. Raises UserError where it is missing."""
+    """data.num_samples. Raises UserError where it is missing, or where something is asked for that a stream has not."""
+    if config.held_out:
+        raise UserError(
+            f"data.held_out={config.held_out} holds out samples by their ids, which data.source={config.source} has "
+            "not; allowed: 0, or a source with random access"
+        )
     if config.num_samples is None:
         raise UserError(f"data.num_samples is needed for data.source={config.source}: the samples of an epoch")
     return config.num_samples
@@ -153,7 +158,7 @@ def declared(config: DataConfig) -> int:
 def _shuffled(source: Iterator[Found], size: int, generator: random.Random) -> Iterator[Found]:
     """An endless source through a buffer from which a random element leaves at each step.
 
-    The buffer fills with two for one, so that the first batch does not wait for `size` samples.
+    While filling it takes two samples for each one yielded, so the first batch need not wait for a full buffer.
     """
     buffer: list[Found] = []
     while True:

@@ -22,6 +22,7 @@ RESAMPLING = {
     "nearest": Image.Resampling.NEAREST,
 }
 
+LEAST_RATIO, MOST_RATIO = 3 / 4, 4 / 3  # of width to height, of a random crop
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 
 
@@ -41,7 +42,7 @@ class TrainTransform:
 
     def __call__(self, image: Image.Image, generator: random.Random) -> Tensor:
         """uint8 [3, H, W] from an image whose pixels may not be decoded yet. Raises BadSample."""
-        box = _crop(image.width, image.height, self.scale, generator)
+        box = crop_box(image.width, image.height, self.scale, generator)
         pixels = self.resize(image, box)
         if self.flip and generator.random() < 0.5:
             pixels = pixels.flip(2)
@@ -77,18 +78,24 @@ def _rand_augment(operations: int, magnitude: int) -> Callable[[Tensor], Tensor]
     return augment
 
 
-def _crop(width: int, height: int, scale: tuple[float, float], generator: random.Random) -> Box:
-    """A box of a random share of the area and an aspect ratio in 3/4..4/3, as torchvision's RandomResizedCrop."""
+def crop_box(width: int, height: int, scale: tuple[float, float], generator: random.Random) -> Box:
+    """A box of a random share of the area and an aspect ratio in 3/4..4/3, as torchvision's RandomResizedCrop.
+
+    Where ten draws do not fit, the largest central box of such a ratio: the whole image, if it has one.
+    `scale` (1, 1) is no random crop: the central square.
+    """
     for _ in range(10):
         area = width * height * generator.uniform(*scale)
-        ratio = np.exp(generator.uniform(np.log(3 / 4), np.log(4 / 3)))
+        ratio = np.exp(generator.uniform(np.log(LEAST_RATIO), np.log(MOST_RATIO)))
         w, h = float(np.sqrt(area * ratio)), float(np.sqrt(area / ratio))
         if w <= width and h <= height:
             left, top = generator.uniform(0, width - w), generator.uniform(0, height - h)
             return left, top, left + w, top + h
-    side = min(width, height)
-    left, top = (width - side) / 2, (height - side) / 2
-    return left, top, left + side, top + side
+    # (1, 1) comes here too, as a box of the whole area fits only by its own ratio: the flips after it do not change
+    ratio = 1.0 if scale == (1.0, 1.0) else min(max(width / height, LEAST_RATIO), MOST_RATIO)
+    w, h = min(width, height * ratio), min(height, width / ratio)
+    left, top = (width - w) / 2, (height - h) / 2
+    return left, top, left + w, top + h
 
 
 class Normalise:

@@ -4,8 +4,6 @@ import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 
 from clipx.data import captions
 from clipx.data.images import BadSample, decode
@@ -21,26 +19,37 @@ class Checked:
     damage: dict[str, str] = field(default_factory=dict)  # where -> why
 
 
-def verify(folder: Path, shards: Shards, workers: int) -> Iterator[Checked]:
+def verify(shards: Shards, workers: int) -> Iterator[Checked]:
     """Shard by shard, in order, `workers` of them at a time."""
-    check = partial(_check, folder, shards.extensions)
     numbers = range(len(shards.index.shards))
     if workers == 1:
-        yield from map(check, numbers)
+        yield from (_check(shards, number) for number in numbers)
         return
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
-        yield from pool.map(check, numbers)
+    # once for each process, and not with each shard: the index would be sent with it
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_keep, initargs=(shards,)) as pool:
+        yield from pool.map(_check_kept, numbers)
 
 
-def _check(folder: Path, extensions: tuple[str, ...], number: int) -> Checked:
-    shards = Shards.open(folder, extensions)  # memory-mapped, so cheaper than to send it to the process
-    image, text = extensions
+_kept: list[Shards] = []  # of a process of the pool
+
+
+def _keep(shards: Shards) -> None:
+    _kept.append(shards)
+
+
+def _check_kept(number: int) -> Checked:
+    return _check(_kept[0], number)
+
+
+def _check(shards: Shards, number: int) -> Checked:
+    image, text = shards.extensions
     found = Checked()
     for i in shards.of_shard(number):
-        data, caption = shards.read(i, image), shards.read(i, text)
         found.samples += 1
-        found.size += len(data) + len(caption)
         try:
+            data, caption = shards.read(i, image), shards.read(i, text)
+            found.size += len(data) + len(caption)
             decode(data)
             CHECKS[text](caption)
         except BadSample as error:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from clipx import probe, runs
-from clipx.config import RunConfig
+from clipx.config import DataConfig, RunConfig
 from clipx.data import tokenizer
 from clipx.data.sampler import Sampler, split
 from clipx.data.sources import open_pairs
@@ -19,8 +19,9 @@ from clipx.errors import UserError
 from clipx.geometry import modality_gap
 from clipx.models import clip
 from clipx.state import checkpoints
-from clipx.train import fit
+from clipx.train import _sampler, fit
 from clipx.types import Progress
+from tests.clipx.data.test_files import write_coco
 from tests.clipx.folder import settings, write_shards
 
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
@@ -81,6 +82,19 @@ def test_held_out_pairs_are_never_trained_on_whatever_the_seed(tmp_path: Path) -
         assert sorted(set(seen)) == sorted(set(range(43)) - set(held_out.tolist()))
     train, none = split(43, 0.0)
     assert np.array_equal(train, np.arange(43)) and not len(none)
+
+
+def test_no_image_is_trained_on_whose_captions_are_held_out(tmp_path: Path) -> None:
+    """Captions as samples of their own: six images of three captions each."""
+    write_coco(tmp_path)
+    config = watched(tmp_path)
+    config.data = DataConfig(name="c", source="coco", root=str(tmp_path), split="train2014", captions="each")
+    config.data.annotations, config.data.held_out = "annotations/captions_train2014.json", 0.4
+    pairs = open_pairs(config.data)
+    trained_on = {pairs.where(i) for batch in _sampler(config, pairs).batches(0) for _, i in batch}
+    watched_ids = probe.chosen(config, pairs)
+    assert len(watched_ids) == 6  # two images of the 7 samples
+    assert not trained_on & {pairs.where(i) for i in watched_ids}
 
 
 @pytest.mark.parametrize(

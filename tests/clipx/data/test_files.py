@@ -85,6 +85,14 @@ def test_coco_captions_can_be_samples_of_their_own_or_the_first_one_only(tmp_pat
     assert each.fingerprint != first.fingerprint
 
 
+def test_samples_that_share_an_image_are_known(tmp_path: Path) -> None:
+    write_coco(tmp_path)
+    shared = coco(tmp_path, "each").image_of()
+    assert shared is not None and shared.tolist() == [*range(6)] * 3
+    assert coco(tmp_path, "random").image_of() is None
+    assert table(tmp_path, "filepath,title\na,1\nb,2\n").image_of() is None
+
+
 @pytest.mark.parametrize("source", ["csv", "tsv"])
 def test_tables_are_read_by_column_name_with_quotes_and_line_breaks(tmp_path: Path, source: str) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg("red"))

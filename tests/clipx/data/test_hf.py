@@ -1,7 +1,9 @@
 """Pairs through `datasets`: rows of a local folder, encoded images untouched."""
 
+import hashlib
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,7 @@ def own_hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets.disable_progress_bars()
 
 
-def rows() -> dict[str, object]:
+def rows() -> dict[str, list[Any]]:
     images = [{"bytes": jpeg(colour), "path": None} for colour in COLOURS]
     texts = [[f"{colour} {k}" for k in range(3)] for colour in COLOURS]
     return {"image": [*images, None], "texts": [*texts, ["nothing"]], "caption": [t[0] for t in texts] + [" "]}
@@ -59,6 +61,32 @@ def test_the_fingerprint_is_that_of_the_content(tmp_path: Path) -> None:
     first = open_pairs(config(write(tmp_path / "a", saved=False)))
     assert first.fingerprint == open_pairs(config(write(tmp_path / "b", saved=True))).fingerprint
     assert first.fingerprint != open_pairs(config(tmp_path / "a", "texts")).fingerprint
+
+
+def test_a_folder_of_images_that_is_moved_is_the_same_data(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for colour in COLOURS:
+            (tmp_path / name / f"{colour}.jpg").write_bytes(jpeg(colour))
+        lines = [f"{colour}.jpg,a {colour} picture" for colour in COLOURS]
+        (tmp_path / name / "metadata.csv").write_text("\n".join(["file_name,caption", *lines]))
+    first, second = (open_pairs(config(tmp_path / name)) for name in ("a", "b"))
+    assert first.pair(0, random.Random(0)) == second.pair(0, random.Random(0))
+    assert first.fingerprint == second.fingerprint
+    (tmp_path / "b" / "blue.jpg").rename(tmp_path / "b" / "navy.jpg")
+    renamed = (tmp_path / "b" / "metadata.csv").read_text().replace("blue.jpg", "navy.jpg")
+    (tmp_path / "b" / "metadata.csv").write_text(renamed)
+    assert open_pairs(config(tmp_path / "b")).fingerprint != first.fingerprint
+
+
+def test_the_fingerprint_of_bytes_in_rows_is_that_of_earlier_runs(tmp_path: Path) -> None:
+    """A run resumes with its data."""
+    made, digest = rows(), hashlib.sha256()
+    for k in range(64):
+        place = k * 6 // 63
+        digest.update(repr((made["caption"][place], made["image"][place])).encode())
+    pairs = open_pairs(config(write(tmp_path / "a", saved=False)))
+    assert pairs.fingerprint == f"7:{digest.hexdigest()[:16]}"
 
 
 def test_a_missing_column_or_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

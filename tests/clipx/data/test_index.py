@@ -103,6 +103,51 @@ def test_a_damaged_index_is_made_anew(tmp_path: Path, file: str) -> None:
     assert len(names(folder)) == 40
 
 
+@pytest.mark.parametrize("file", ["shards.json", "image_block.npy", "key_bytes.npy"])
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_damaged_index_of_the_cache_is_made_anew(tmp_path: Path, file: str, lost: bool) -> None:
+    folder = write_shards(tmp_path / "s", samples=40)
+    opened(folder)
+    (path,) = (tmp_path / "cache" / "index").glob(f"*/*/{file}")
+    if lost:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:200])
+    assert load(path.parent) is None
+    assert len(names(folder)) == 40
+    assert load(path.parent) is not None
+
+
+def test_an_index_of_another_format_is_left_to_those_who_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_shards(tmp_path / "s", samples=40)
+    opened(folder)
+    for version in (indices.FORMAT + 1, indices.FORMAT):
+        monkeypatch.setattr(indices, "FORMAT", version)
+        assert len(opened(folder)) == 40
+    assert len(list((tmp_path / "cache" / "index").glob("*/*/shards.json"))) == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "zeros", "other"])
+def test_damaged_rows_of_the_cache_are_written_anew(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "s"
+    folder.mkdir()
+    write_shard(folder / "0.tar", "a", "b")
+    with tarfile.open(folder / "0.tar", "a") as tar:
+        add(tar, "c.jpg", jpeg("red"))
+        add(tar, "d.txt", b"d")
+        add(tar, "d.jpg", jpeg("red"))
+    assert names(folder) == ["0.tar:a", "0.tar:b", "0.tar:d"]
+    (path,) = (tmp_path / "cache" / "index" / "rows").iterdir()
+    good = path.read_bytes()
+    path.write_bytes(
+        {"cut": good[:-2], "empty": b"", "zeros": good[:-12] + bytes(12), "other": b"no array" * 20}[damage]
+    )
+    assert names(folder) == ["0.tar:a", "0.tar:b", "0.tar:d"]
+    assert path.read_bytes() == good
+
+
 def test_duplicates_and_other_members_are_found(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     folder.mkdir()

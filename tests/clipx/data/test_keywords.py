@@ -128,3 +128,10 @@ def test_the_loader_labels_the_caption_it_gives(tmp_path: Path, workers: int) ->
         colour = batch.sample_id % len(COLOURS)
         assert batch.label.dtype == torch.int64
         assert batch.label.tolist() == [c + 1 if c < 4 else 0 for c in colour.tolist()]
+
+
+def test_both_spellings_of_grey_are_one_colour_unless_asked_for_apart() -> None:
+    colours = Keywords(["colours"], digits=False)
+    assert colours("a gray cat") == colours("a grey cat") == colours("a gray or grey cat") == len(colours.words)
+    assert Keywords(["gray", "grey"], digits=False)("a gray cat") == 1
+    assert Keywords(["red"], digits=False)("a gray cat") == 0

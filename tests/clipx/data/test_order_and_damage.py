@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from clipx.config import DataConfig, TrainConfig
-from clipx.data.damage import BadSamples
+from clipx.data.damage import BadSamples, DamageFile
 from clipx.data.images import BadSample
 from clipx.data.loader import Loader
 from clipx.data.pairs import ShardPairs
@@ -147,6 +147,19 @@ def test_damage_is_judged_when_enough_was_seen_not_only_when_more_is_met() -> No
         bad.count(10, [])
 
 
+def test_a_damaged_sample_is_written_and_named_once(tmp_path: Path) -> None:
+    damage = DamageFile(tmp_path)
+    names = [f"{i}: torn" for i in range(30)]
+    assert damage.add([]) == [] and not damage.path.exists()
+    assert damage.add([*names[:3], names[0]]) == ["left out: 0: torn", "left out: 1: torn", "left out: 2: torn"]
+    resumed = DamageFile(tmp_path)  # in a later epoch
+    said = resumed.add([*names, "two\nlines"])
+    assert said[:17] == [f"left out: {name}" for name in names[3:20]]
+    assert said[17:] == [f"left out: 11 more samples, 31 by now; all in {tmp_path / 'damage.txt'}"]
+    assert resumed.add(names) == [] == DamageFile(tmp_path).add(names)
+    assert damage.path.read_text().splitlines() == [*names, "two lines"]
+
+
 class Torn(ShardPairs):
     """Shards of which some samples cannot be read."""
 
@@ -188,7 +201,7 @@ def test_a_part_that_is_damaged_whole_is_made_up_for_by_what_comes_next(tmp_path
 def test_only_where_nothing_can_be_read_the_run_ends(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=50)
     own = {sample_id for step in of_two(0).batches(0) for _, sample_id in step}
-    with pytest.raises(UserError, match=r"no good sample, nor has what comes next: .*torn"):
+    with pytest.raises(UserError, match=r"a batch and the next ones have damaged samples only: .*torn"):
         torn(tmp_path, own, rank=0)
     kept = min(own)
     assert {i for batch in torn(tmp_path, own - {kept}, rank=0) for i in batch.sample_id.tolist()} == {kept}

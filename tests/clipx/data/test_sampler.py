@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from clipx.config import TrainConfig
 from clipx.data import sampler
-from clipx.data.sampler import MIXED, Order, Sampler
+from clipx.data.sampler import MIXED, Order, Sampler, num_train, split
 
 
 @given(st.integers(1, 3000), st.integers(0, 9), st.integers(0, 3), st.integers(0, 3))
@@ -52,6 +52,34 @@ def test_ranks_share_the_batches_and_resume_in_them() -> None:
     whole = list(Sampler(3000, train, 0, 0, 1, block=2).batches(0))
     parts = [list(Sampler(3000, train, 0, rank, 4, block=2).batches(37)) for rank in range(4)]
     assert [[index for part in parts for index in part[i]] for i in range(len(parts[0]))] == whole[37:]
+
+
+def test_pairs_held_out_by_earlier_runs_stay_held_out() -> None:
+    """Golden: a resumed run must not train on what it has measured."""
+    train, held_out = split(12, 0.3)
+    assert held_out.tolist() == [6, 10, 8, 1] and sorted([*train, *held_out]) == list(range(12))
+
+
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=30), st.floats(0, 1))
+def test_images_are_held_out_with_all_their_captions(captions: list[int], share: float) -> None:
+    image_of = np.random.default_rng(0).permutation(np.repeat(np.arange(len(captions)), captions)).astype(np.int32)
+    train, held_out = split(len(image_of), share, image_of)
+    assert len(train) == num_train(len(image_of), share) and (np.diff(train) > 0).all()
+    assert not set(image_of[train]) & set(image_of[held_out])
+    assert len(set(held_out.tolist())) == len(held_out)
+    assert len(image_of) - len(train) - len(held_out) < max(captions)  # of the image at the border
+    for image in set(image_of[held_out].tolist()):
+        assert (image_of[held_out] == image).sum() == captions[image]
+    firsts = image_of[held_out][: len(set(image_of[held_out].tolist()))]
+    assert len(set(firsts.tolist())) == len(firsts)  # one caption of each image first
+
+
+def test_an_image_is_as_likely_held_out_whatever_its_captions() -> None:
+    """200 images with one caption, 200 with nine: about as many of both among those held out."""
+    image_of = np.repeat(np.arange(400), [1] * 200 + [9] * 200).astype(np.int32)
+    _, held_out = split(len(image_of), 0.5, image_of)
+    images = np.unique(image_of[held_out])
+    assert abs((images < 200).mean() - 0.5) < 0.1
 
 
 def disorder(ids: np.ndarray, batch: int, block: int) -> tuple[float, float, float]:

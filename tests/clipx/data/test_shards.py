@@ -2,12 +2,15 @@
 
 import io
 import os
+import pickle
 import tarfile
 from pathlib import Path
 
 import pytest
 import webdataset
 
+from clipx.data import open_files
+from clipx.data.images import BadSample
 from clipx.data.shards import Shards
 from clipx.data.tar import scan
 from clipx.errors import UserError
@@ -147,6 +150,67 @@ def test_unusable_folders_say_what_is_wrong(tmp_path: Path, what: str) -> None:
     }
     with pytest.raises(UserError, match=expected[what]):
         Shards.open(folder, ("image", "txt"))
+
+
+def descriptors(folder: Path) -> int:
+    """Files of the folder that this process has open."""
+    return sum(os.path.realpath(link).startswith(f"{folder.resolve()}/") for link in Path("/proc/self/fd").iterdir())
+
+
+def test_more_shards_than_a_process_may_open_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files, "MOST", 3)
+    folder = write_shards(tmp_path / "s", samples=16, per_shard=2)
+    shards = Shards.open(folder, ("image", "txt"))
+    for _ in range(2):
+        assert [shards.read(i, "txt")[-2:].strip() for i in range(16)] == [str(i).encode() for i in range(16)]
+        assert descriptors(folder) == 3
+    again = pickle.loads(pickle.dumps(shards))
+    assert again.read(0, "txt") == shards.read(0, "txt") and descriptors(folder) == 4
+    del again
+    assert descriptors(folder) == 3
+    del shards
+    assert descriptors(folder) == 0
+
+
+def test_the_files_used_last_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files, "MOST", 2)
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    files = open_files.OpenFiles(tmp_path)
+    first, second = files.get("a"), files.get("b")
+    assert files.get("a") == first
+    assert files.get("c") == second  # the number of b's, which was closed
+    assert files.get("a") == first and os.pread(first, 9, 0) == b"a"
+
+
+def test_a_shard_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=32)
+    shards = Shards.open(folder, ("image", "txt"))
+    (folder / "00001.tar").unlink()
+    shards.fetch(16, 8)
+    with pytest.raises(BadSample, match=r"cannot be read .*00001\.tar"):
+        shards.read(16, "txt")
+    assert shards.read(15, "txt") == b"a yellow picture 15"
+
+
+def test_a_block_is_read_ahead_to_the_last_sample_that_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shard ends, in the middle of a block, with a caption whose image is missing."""
+    for shard, keys in (("0.tar", "abc"), ("1.tar", "def")):
+        with tarfile.open(tmp_path / shard, "w") as tar:
+            for key in keys:
+                if key != "c":
+                    add(tar, f"{key}.jpg", jpeg("red"))
+                add(tar, f"{key}.txt", key.encode())
+    shards = Shards.open(tmp_path, ("image", "txt"))
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda file, begin, size, advice: asked.append((begin, size)))
+    for i in (0, 1, 2, 3):  # a, b, d, e: one block in two shards
+        shards.fetch(i, 4)
+    assert [begin for begin, _ in asked] == [shards.offset(0, "image"), shards.offset(2, "image")]
+    ends = [begin + size for begin, size in asked]
+    assert ends[0] > shards.offset(1, "txt") and ends[1] > shards.offset(3, "txt")
 
 
 @pytest.mark.real_data

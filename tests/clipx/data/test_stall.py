@@ -5,11 +5,17 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from clipx import runs, train
+from clipx.config import DataConfig, TrainConfig
 from clipx.data.pairs import ShardPairs
+from clipx.data.sampler import Sampler
+from clipx.data.sources import open_source
 from clipx.data.stall import WIDTH, Reading
+from clipx.data.stream_loader import open_loader
 from clipx.errors import Fault
+from clipx.types import Inputs
 from tests.clipx.folder import settings, write_shards
 
 
@@ -30,6 +36,25 @@ def test_the_sample_that_is_being_read_is_named(workers: int, tmp_path: Path, mo
     message = r"no batch came for data.stall_seconds=2; the loader is reading process 0: 00001.tar:000020$"
     with pytest.raises(Fault, match=message):
         train.fit(config, run)
+
+
+@pytest.mark.parametrize("source", ["shards", "webdataset"])
+def test_a_read_that_hangs_is_no_damage(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without loader processes the alarm rings inside of code that takes any exception for a damaged sample."""
+    write_shards(tmp_path / "train", samples=8)
+    config = DataConfig(name="t", source=source, root=str(tmp_path), workers=0, stall_seconds=0.3)
+    config.max_bad_rate, config.num_samples = 1.0, 8
+    if source == "webdataset":
+        config.root = str(tmp_path / "train" / "00000.tar")
+        monkeypatch.setattr("webdataset.tariterators.tarfile_samples", lambda urls: time.sleep(60))
+    else:
+        monkeypatch.setattr("PIL.Image.open", lambda *of, **formats: time.sleep(60))
+    pairs = open_source(config)
+    sampler = Sampler(len(pairs), TrainConfig(epochs=1, batch_size=4), 0, 0, 1)
+    inputs = Inputs(16, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest", "RN50", 8)
+    loader = open_loader(config, pairs, sampler, inputs, lambda texts: torch.zeros(len(texts), 8, dtype=torch.int64))
+    with pytest.raises(Fault, match=r"no batch came for data.stall_seconds=0.3"):
+        list(loader.batches(0, torch.device("cpu")))
 
 
 def test_names_are_cut_where_they_are_too_long_and_forgotten_when_read() -> None:

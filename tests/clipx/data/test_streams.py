@@ -89,7 +89,7 @@ def test_damaged_and_missing_shards_cost_what_is_damaged(tmp_path: Path) -> None
     damage = [line for _, lines in loaded(made) for line in lines]
     assert damage and all("00000.tar: cannot be read on" in line for line in damage)
     made.urls = [f"{tmp_path}/c/00000.tar"]
-    with pytest.raises(UserError, match=r"no good sample, nor has what comes next: 00000.tar: cannot be read on"):
+    with pytest.raises(UserError, match=r"the next ones have damaged samples only: 00000.tar: cannot be read on"):
         loaded(made)
 
 
@@ -112,6 +112,7 @@ def test_a_draw_without_a_good_sample_is_made_up_for_by_the_next(tmp_path: Path)
         ("url_weights", [1.0], "one number above 0 for each of the 2 urls"),
         ("url_weights", [1.0, 0.0], "one number above 0"),
         ("num_samples", None, "data.num_samples is needed"),
+        ("held_out", 0.1, r"data.held_out=0.1 holds out samples by their ids, which data.source=webdataset has not"),
         ("captions", "each", "data.captions=each is not known"),
     ],
 )

@@ -7,10 +7,11 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
+from torchvision.transforms import RandomResizedCrop
 
 from clipx.config import DataConfig
 from clipx.data.images import BadSample, decode, header
-from clipx.data.transforms import TrainTransform
+from clipx.data.transforms import Box, TrainTransform, crop_box
 from clipx.errors import UserError
 from clipx.types import Inputs
 from tests.clipx.folder import jpeg
@@ -86,6 +87,64 @@ def test_a_one_pixel_image_and_thin_ones_work() -> None:
     for width, height in ((1, 1), (1, 300), (300, 1)):
         for seed in range(5):
             assert both(picture(width=width, height=height), seed)[1].shape == (3, 32, 32)
+
+
+PHOTOS = [(300, 200), (400, 300), (500, 100), (200, 300), (300, 400), (100, 500), (333, 250), (500, 375)]
+
+
+def of_torchvision(width: int, height: int, scale: tuple[float, float]) -> Box:
+    """One draw, as left, top, right, bottom."""
+    empty = torch.empty(3, height, width, dtype=torch.uint8)
+    top, left, h, w = RandomResizedCrop.get_params(empty, list(scale), [3 / 4, 4 / 3])
+    return left, top, left + w, top + h
+
+
+@pytest.mark.parametrize(("width", "height"), PHOTOS)
+def test_where_no_draw_fits_the_box_is_that_of_torchvision(width: int, height: int) -> None:
+    scale = (0.99999, 0.99999)
+    torch.manual_seed(0)
+    expected = of_torchvision(width, height, scale)
+    found = crop_box(width, height, scale, random.Random(0))
+    assert found == pytest.approx(expected, abs=1)  # there in whole pixels
+    assert 0 <= found[0] < found[2] <= width and 0 <= found[1] < found[3] <= height
+
+
+@pytest.mark.parametrize(("width", "height"), PHOTOS[:3])
+@pytest.mark.parametrize("low", [0.2, 0.9])
+def test_boxes_are_distributed_as_those_of_torchvision(width: int, height: int, low: float) -> None:
+    torch.manual_seed(0)
+    generator, draws = random.Random(0), range(2000)
+    expected = torch.tensor([of_torchvision(width, height, (low, 1.0)) for _ in draws], dtype=torch.float64)
+    found = torch.tensor([crop_box(width, height, (low, 1.0), generator) for _ in draws], dtype=torch.float64)
+    size = torch.tensor([width, height, width, height])
+    for difference in ((found.mean(0) - expected.mean(0)) / size, (found.std(0) - expected.std(0)) / size):
+        assert difference.abs().max() < 0.02
+
+
+@pytest.mark.parametrize(("width", "height"), [(48, 48), *PHOTOS])
+def test_a_scale_of_one_is_the_central_square_and_leaves_the_later_draws(width: int, height: int) -> None:
+    generator, other = random.Random(5), random.Random(5)
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    assert crop_box(width, height, (1.0, 1.0), generator) == (left, top, left + side, top + side)
+    for _ in range(20):
+        other.random()
+    assert generator.random() == other.random()  # flips are those of runs made before
+
+
+def test_a_square_that_no_draw_fits_into_is_taken_whole() -> None:
+    assert crop_box(48, 48, (0.99999, 0.99999), random.Random(0)) == (0.0, 0.0, 48.0, 48.0)
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+@pytest.mark.parametrize(("low", "seen"), [(1.0, 1 / 5), (0.9, 4 / 15)])
+def test_wide_pictures_are_seen_to_their_ratio(mode: str, low: float, seen: float) -> None:
+    """Red runs from 0 to 255 over a width of 5 x height: what is seen of it is the share of the width."""
+    inputs = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bilinear", "shortest", "RN50", 8)
+    made = TrainTransform(DataConfig(decode=mode, crop_scale=[low, 1.0]), inputs)
+    red = made(header(picture(width=1000, height=200)), random.Random(0))[0].float().mean(0)
+    assert float(red[-1] - red[0]) / 255 * 32 / 31 == pytest.approx(seen, abs=0.02)
+    assert float(red.mean()) == pytest.approx(127.5, abs=3)
 
 
 def test_other_decoders_are_refused() -> None:
