@@ -46,7 +46,7 @@ def _check(config: EvalConfig) -> None:
     """Says what is wrong once, and before a model is fetched or built."""
     one_of(config.wandb, WANDB_MODES, "wandb")
     one_of(config.precision, PRECISIONS, "precision")
-    choose(config.device)
+    choose(config.device, "device")
     if config.checkpoint is not None:
         checkpoint = state.resolve(Path(config.checkpoint))
         runs.load_config(checkpoint.parent.parent)
@@ -59,7 +59,7 @@ def _check(config: EvalConfig) -> None:
 
 def _evaluate(config: EvalConfig) -> None:
     """In this process, or in this worker of several."""
-    device = choose(config.device)
+    device = choose(config.device, "device")
     with distributed.group(device):
         if config.checkpoint is not None:
             model, run = encoder.from_checkpoint(Path(config.checkpoint), device, config.precision, config.ema)

@@ -1,4 +1,4 @@
-"""What a forward pass changes in a model beside its result: running statistics of batch norms."""
+"""Snapshot of a model's buffers: the running statistics of batch norms, which a forward pass changes."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 def remember(model: nn.Module) -> Callable[[], None]:
-    """What puts all buffers back to what they are now."""
+    """Takes a snapshot of all buffers and returns a function that restores them."""
     now = [(buffer, buffer.clone()) for buffer in model.buffers()]
 
     @torch.no_grad()

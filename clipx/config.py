@@ -1,6 +1,7 @@
 """Every setting: field, unit, the paper's symbol. Plain dataclasses; no torch here, so that the CLI starts fast.
 
-A field marked `free` does not change what a run computes: it may differ when the run is resumed.
+A field marked `free` does not change what a run computes, apart from batch statistics, dropout draws and rounding: it
+may differ when the run is resumed.
 """
 
 from dataclasses import dataclass, field
@@ -22,8 +23,8 @@ class ScenesConfig:
     num_train: int = 60_000  # training pairs
     image_size: int = 48  # H = W, pixels
     max_count: int = 6  # most objects in a group
-    # share of captions without the count, the colour or the shape (paper 1, figure 4); not 0, because a
-    # model that has only ever read all three together understands no prompt about one of them
+    # share of captions that leave out count, colour or shape (paper 1, figure 4); above 0 by default, since a model
+    # that always reads all three together cannot answer a prompt that names one
     omit: float = 0.3
     mislabelled: float = 0.0  # share of captions with a wrong count (paper 2)
     irrelevant_numbers: float = 0.0  # share with a number of something else, "photo two of ten" (paper 2)
@@ -80,7 +81,7 @@ class TowerConfig:
     name: str = MISSING  # open_clip:NAME | timm:NAME (image) | hf:NAME_OR_FOLDER (text); `clipx ls towers` lists them
     pretrained: str | None = None  # a published tag (hf: a hub name), or a local file or folder; null: from scratch
     lr_factor: float = 1.0  # learning rate of the tower over optimizer.lr
-    layer_decay: float = 1.0  # each layer learns at so much of the rate of the one above it
+    layer_decay: float = 1.0  # the learning rate of each layer is this factor times that of the layer above
     weight_decay: float | None = None  # null: optimizer.weight_decay
     frozen: bool = False  # no gradients, in evaluation mode throughout; a new projection on top is trained
 
@@ -137,7 +138,7 @@ class TemperatureConfig:
     s: float = 2.0  # of scaled_exp
     min_scale: float = 0.01  # bounds of 1/tau
     max_scale: float = 100.0
-    lr_factor: float = 1.0  # learning rate of the temperature over that of the towers
+    lr_factor: float = 1.0  # learning rate of the temperature over optimizer.lr
     # linear: from tau to tau_end; cosine: from tau to tau_end and back, `periods` times
     tau_end: float | None = None
     every: str = "epoch"  # epoch | step: when a schedule moves
@@ -184,8 +185,8 @@ class TrainConfig:
     samples: int | None = None  # or samples seen
     batch_size: int = MISSING  # B, over all ranks
     grad_clip: float | None = None  # bound of the global gradient norm; null: off
-    # of the towers; the objective is always float32. fp32 | tf32: float32 with products and convolutions of 10 bits on
-    # a GPU | bf16 | fp16, with a scaled loss
+    # of the towers; the objective is always float32. fp32 | tf32: float32 with TF32 (10-bit mantissa) matrix products
+    # and convolutions on GPUs | bf16 | fp16, with a scaled loss
     precision: str = "fp32"
     # micro-batches that a rank's part of the batch goes through the towers in, to save memory: the loss has all
     # negatives, and the result is that of 1 (but for batch statistics, which are of a micro-batch)
@@ -198,7 +199,8 @@ class TrainConfig:
     max_bad_steps: int = field(default=10, metadata=FREE)
     save_every: int = field(default=200, metadata=FREE)  # steps between checkpoints
     keep: int = field(default=2, metadata=FREE)  # checkpoints kept, the last ones
-    keep_every: int | None = field(default=None, metadata=FREE)  # steps whose multiples are saved and kept for ever
+    # also keep every checkpoint whose step is a multiple of this
+    keep_every: int | None = field(default=None, metadata=FREE)
     # min:NAME or max:NAME of what log.geometry_every measures, e.g. min:loss: the best checkpoint is saved and kept
     keep_best: str | None = field(default=None, metadata=FREE)
     copy_to: str | None = field(

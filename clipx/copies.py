@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 
-from clipx.second_place import Place, line_of
+from clipx.errors import one_line
+from clipx.second_place import Place
 
-LONGEST_PAUSE = 60.0  # seconds between attempts; the first is 1, and it doubles
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts; each is twice the one before
 LAST_ATTEMPTS = 4  # once the run is over, so that it comes to an end
 
 
@@ -18,7 +19,7 @@ class Copies:
     def __init__(self, place: Place, say: Callable[[str], None]) -> None:
         self.place, self.say = place, say
         self.busy: Path | None = None  # the checkpoint that is being read
-        self.waiting: SimpleQueue[Path | None] = SimpleQueue()
+        self.waiting: SimpleQueue[Path | None] = SimpleQueue()  # None: no more will come
         self.ending = threading.Event()
         self.thread: threading.Thread | None = None
 
@@ -29,12 +30,16 @@ class Copies:
             self.thread.start()
         self.waiting.put(checkpoint)
 
-    def finish(self) -> None:
-        """Waits until all are there or were given up."""
+    def end(self) -> None:
+        """No more will be added; returns at once."""
+        self.ending.set()
+        self.waiting.put(None)
+
+    def ended(self, seconds: float) -> bool:
+        """Whether all are there or were given up, or will be within that time; after `end`."""
         if self.thread:
-            self.ending.set()
-            self.waiting.put(None)
-            self.thread.join()
+            self.thread.join(seconds)
+        return self.thread is None or not self.thread.is_alive()
 
     def _work(self) -> None:
         while (checkpoint := self.waiting.get()) is not None:
@@ -43,21 +48,22 @@ class Copies:
             self.busy = None
 
     def _copy(self, checkpoint: Path) -> None:
-        pause, last = min(1.0, LONGEST_PAUSE), 0
+        pause, last = FIRST_PAUSE, 0
         while checkpoint.exists():  # else it was removed while it waited
             try:
                 self.place.put(checkpoint)
                 return
             except Exception as error:  # every file system has its own kinds
-                last += self.ending.is_set()
-                newer = not self.ending.is_set() and not self.waiting.empty()
+                ending = self.ending.is_set()
+                last += ending
+                newer = self.waiting.qsize() > ending  # at the end None waits as well
                 given_up = newer or last == LAST_ATTEMPTS
                 then = "given up" if given_up else f"trying again in {pause:.0f} s"
-                self.say(f"{checkpoint.name} was not copied to {self.place.root}: {line_of(error)}; {then}")
+                self.say(f"{checkpoint.name} was not copied to {self.place.root}: {one_line(error)}; {then}")
             if given_up:
                 return
-            if self.ending.is_set():
+            if ending:
                 time.sleep(pause)
             elif self.ending.wait(pause):
-                pause = min(1.0, LONGEST_PAUSE)
+                pause = FIRST_PAUSE
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -13,15 +13,15 @@ from clipx.tables import one_of
 PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def choose(name: str) -> torch.device:
+def choose(name: str, key: str = "train.device") -> torch.device:
     """`auto` takes CUDA if there is one; each rank of a machine its own device.
 
     Raises:
-        UserError: an unknown name, or cuda on a machine without.
+        UserError: an unknown name, or cuda on a machine without; `key` is the setting that it is the value of.
     """
-    one_of(name, ("auto", "cpu", "cuda"), "device")
+    one_of(name, ("auto", "cpu", "cuda"), key)
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("device=cuda, but PyTorch finds no CUDA device here; allowed: auto, cpu")
+        raise UserError(f"{key}=cuda, but PyTorch finds no CUDA device here; allowed: auto, cpu")
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))

@@ -1,4 +1,4 @@
-"""Random numbers that depend on what they are for alone: equal on all ranks and devices, and after a resume."""
+"""Random streams keyed by (seed, step, purpose), so that all ranks, devices and resumed runs draw the same numbers."""
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from torch import Generator
 def seed(*key: int) -> int:
     """A seed of its own for each key, e.g. (seed, step, a number of the purpose).
 
-    The key is hashed: Mersenne twisters seeded with neighbours start alike.
+    Hashed, because neighbouring integer seeds give correlated Mersenne Twister streams.
     """
     return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
 

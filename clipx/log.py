@@ -1,9 +1,10 @@
 """What a run tells: a progress bar for the person, log.jsonl for the report, wandb on request."""
 
 import json
+import math
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +31,6 @@ class RunLog:
             raise UserError(f"log.wandb={config.log.wandb} is not known; allowed: {', '.join(WANDB_MODES)}")
         self.active = distributed.rank() == 0
         self.console = Console(stderr=True, quiet=not self.active)
-        self.every = config.log.every
         self.path = run / "log.jsonl"
         self.bar = Progress(
             TextColumn(f"{config.name}/s{config.seed}"),
@@ -62,12 +62,15 @@ class RunLog:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def record(self, step: int, row: Mapping[str, Any]) -> None:
-        """One line of log.jsonl, unless the row is empty; `step` counts the steps done. A kill loses none."""
+        """One line of log.jsonl, unless the row is empty; `step` counts the steps done. A kill loses none.
+
+        Numbers that are not finite are null there, as JSON has none.
+        """
         if not self.active or not row:
             return
         with self.path.open("a") as file:
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            file.write(json.dumps({"step": step, **row, "time": now}) + "\n")
+            file.write(json.dumps(_finite({"step": step, **row, "time": now}), allow_nan=False) + "\n")
         if self.wandb:
             self.wandb.log({"step": step, **row})  # not step=: a resumed run goes back, which W&B would drop
 
@@ -85,20 +88,39 @@ class RunLog:
             self.record(step, {"evaluation": scores})
             self.say(f"step {step}  evaluation {sum(scores.values()) / len(scores):.3f}")
 
+    def has_evaluation(self, step: int) -> bool:
+        """Whether log.jsonl has accuracies for that step; all ranks ask, rank 0 looks."""
+        found = self.active and any("evaluation" in row and row["step"] == step for row in _rows(self.path))
+        return distributed.from_first(found)
+
 
 def _cut_after(path: Path, step: int) -> None:
     """Removes lines of steps that will be done again, and a last line cut by a kill."""
     if not path.exists():
         return
-    kept = []
-    for line in path.read_text().splitlines():
-        try:
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-        except (ValueError, KeyError, TypeError):
-            continue
+    kept = [json.dumps(row) + "\n" for row in _rows(path) if row["step"] <= step]
     if "".join(kept) != path.read_text():
         write_text(path, "".join(kept))
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines; a kill may have cut the last one."""
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            yield row
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for numbers that are not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _start_wandb(config: RunConfig, run: Path) -> Any:

@@ -98,7 +98,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What is done in the block is no part of training, and its time is not counted."""
+        """Time spent in the block is excluded from the rates."""
         before = time.perf_counter()
         yield
         self.start += time.perf_counter() - before

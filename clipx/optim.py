@@ -16,7 +16,7 @@ Groups = list[dict[str, object]]
 def build(model: nn.Module, config: RunConfig) -> torch.optim.Optimizer:
     """An optimizer with a group for each part of the model, and in it for weights that are decayed and that are not.
 
-    Parts are image, text, their projections and temperature; gains, biases and positions of one dimension are
+    Parts are image, text, their projections and temperature; gains, biases and other one-dimensional parameters are
     not decayed; with layer_decay the layers of a tower are parts too. A group carries its `name` and `lr_factor`;
     `set_lr` multiplies that with the schedule's value.
 

@@ -13,7 +13,7 @@ from clipx.config import RunConfig
 from clipx.data.images import BadSample, decode
 from clipx.data.pairs import Pairs
 from clipx.data.sampler import split
-from clipx.data.sources import open_pairs
+from clipx.data.sources import STREAMS, open_pairs
 from clipx.data.tokenizer import Tokenizer
 from clipx.data.transforms import evaluation_transform
 from clipx.device import autocast
@@ -26,11 +26,20 @@ MARGIN_BATCH = 64  # paper 1 takes margins within batches of 64
 Watch = Callable[[int, Progress], dict[str, dict[str, float]]]  # (steps done, where the run stands)
 
 
+def check(config: RunConfig) -> None:
+    """Raises UserError, on every rank and before anything is built, where there is something to watch in a stream."""
+    if config.log.geometry_every and config.data.source in STREAMS:
+        raise UserError(
+            f"log.geometry_every={config.log.geometry_every} needs random access to the data, which "
+            f"data.source={config.data.source} has not; allowed: 0"
+        )
+
+
 def build(config: RunConfig, tokenizer: Tokenizer, model: ClipModel) -> Watch:
     """What to ask after each step: {"geometry": values} every `log.geometry_every` steps, else {}; rank 0 only.
 
     Raises:
-        UserError: no pairs to watch, or a stream, which has none to hold out.
+        UserError: no pairs to watch.
     """
     every = config.log.geometry_every
     if not every or distributed.rank() > 0:

@@ -1,4 +1,4 @@
-"""Which checkpoints are made beside those of train.save_every, and which stay."""
+"""Which steps are checkpointed, and which checkpoints are kept."""
 
 import math
 from collections.abc import Mapping

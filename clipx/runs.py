@@ -13,6 +13,7 @@ from clipx import distributed
 from clipx.atomic import write_text
 from clipx.config import RunConfig
 from clipx.errors import UserError
+from clipx.state import checkpoints
 
 OUTCOME = "outcome.json"
 
@@ -88,7 +89,7 @@ def load_config(run: Path) -> RunConfig:
 
 def end_diverged(run: Path, step: int, bad_steps: int) -> Diverged:
     """Records the end of a run in its directory; called by all ranks, rank 0 writes."""
-    found = sorted((run / "checkpoints").glob("step_*"))
+    found = checkpoints(run)
     ended = Diverged(step, bad_steps, f"checkpoints/{found[-1].name}" if found else None)
     if distributed.rank() == 0:
         write_text(run / OUTCOME, json.dumps(asdict(ended)) + "\n")

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from clipx import distributed
-from clipx.errors import UserError
+from clipx.errors import UserError, one_line
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 QUANTILE_ROWS = 4096  # rows that quantiles are taken from: enough for a figure, no sorting of millions
@@ -105,7 +105,7 @@ class SampleTable:
                 names = set(file.keys())
                 whole = {c: file.get_tensor(c) for c in self.columns if c in names}
         except Exception as error:  # safetensors' own error type
-            raise UserError(f"{path} holds no sample table: {str(error).splitlines()[0]}") from error
+            raise UserError(f"{path} holds no sample table: {one_line(error)}") from error
         if names != set(self.columns):
             columns = f"it has the columns {sorted(names)}, this run's needs {sorted(self.columns)}"
             raise UserError(f"{path} is of another objective: {columns}")

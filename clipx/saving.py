@@ -1,9 +1,10 @@
 """When checkpoints of a run are made, which are removed, and that they are copied."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from clipx import distributed, retention, state
 from clipx.config import RunConfig
@@ -11,18 +12,27 @@ from clipx.copies import Copies
 from clipx.second_place import Place
 from clipx.state import RunState, checkpoints, step_of
 
+T = TypeVar("T")
 BEST = "best"  # a link in checkpoints/ to the best one
+POLL = 30.0  # seconds
 
 
 class Saver:
-    """Saves by train.save_every, keep, keep_every and keep_best; its end waits for copies under way."""
+    """Saves by train.save_every, keep, keep_every and keep_best; the end of a run waits for copies under way."""
 
-    def __init__(self, config: RunConfig, run: Path, place: Place | None, say: Callable[[str], None]) -> None:
-        """Raises UserError where train.keep_best cannot be used."""
+    def __init__(
+        self, config: RunConfig, run: Path, place: Place | None, say: Callable[[str], None], step: int
+    ) -> None:
+        """Args: `step`: where the run stands; the checkpoint of it, if there is one, is a good one.
+
+        Raises:
+            UserError: train.keep_best cannot be used.
+        """
         self.run = run
         self.policy = retention.policy(config)
         self.measured = config.log.geometry_every
         self.copies = Copies(place, say) if place else None
+        self.newest = state.folder(run, step)
 
     def __enter__(self) -> "Saver":
         return self
@@ -30,11 +40,27 @@ class Saver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:  # ends at once: what is not copied is when the run goes on
+            if self.copies:
+                self.copies.end()
+            return
         if self.copies:
-            self.copies.finish()
-            self._prune()  # what was kept while it was being copied
-        if kind is None:
-            distributed.barrier()  # the launcher ends rank 0 soon after the others have ended
+            self.copies.add(self.newest)  # also if an earlier start left it undone; and what was written since then
+            self.copies.end()
+        # The others ask again and again, as one wait may not be longer than the process group's patience. They stay
+        # to the end, because the launcher ends rank 0 soon after the others have ended.
+        while distributed.max_of(float(not self._all_copied())):
+            continue
+
+    def copying(self, batches: Iterator[T]) -> Iterator[T]:
+        """The same batches; with the first one, the checkpoint that the run goes on from is copied if it was not.
+
+        Not before: a process with threads is better not forked, as the loader does.
+        """
+        for number, batch in enumerate(batches):
+            if number == 0 and self.copies:
+                self.copies.add(self.newest)
+            yield batch
 
     def due(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Whether this step is to be saved; the same on all ranks, though only rank 0 has `metrics`."""
@@ -51,11 +77,20 @@ class Saver:
         Raises:
             UserError: it could not be written.
         """
-        path = made.save(self.run, metrics=metrics)
+        self.newest = made.save(self.run, metrics=metrics)
         if distributed.rank() == 0:
             self._prune()
             if self.copies:
-                self.copies.add(path)
+                self.copies.add(self.newest)
+
+    def _all_copied(self) -> bool:
+        """Whether the last copy is there or was given up, or is within POLL seconds."""
+        if self.copies is None:
+            return True
+        if not self.copies.ended(POLL):
+            return False
+        self._prune()  # what was kept while it was being copied
+        return True
 
     def _prune(self) -> None:
         found = self._found()
@@ -63,7 +98,7 @@ class Saver:
         if best is not None:
             link = self.run / "checkpoints" / BEST
             link.with_name(f".{BEST}").unlink(missing_ok=True)
-            link.with_name(f".{BEST}").symlink_to(f"step_{best:08d}")
+            link.with_name(f".{BEST}").symlink_to(state.folder(self.run, best).name)
             link.with_name(f".{BEST}").replace(link)
         stay = self.policy.retained(found)
         busy = self.copies.busy if self.copies else None  # removed next time

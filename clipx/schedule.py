@@ -7,8 +7,6 @@ from clipx.config import ScheduleConfig
 from clipx.tables import lookup
 from clipx.types import Progress
 
-Schedule = Callable[[Progress], float]  # -> factor on the peak learning rate
-
 
 def cosine(progress: float, cooldown: float) -> float:
     """1 at progress 0, 0 at progress 1."""

@@ -1,7 +1,7 @@
 """The second place of checkpoints, train.copy_to: what lies there, bringing one there, getting one back.
 
-<train.copy_to>/<name>/s<seed>/ is laid out as the run directory: config.yaml, log.jsonl and checkpoints/step_XXXXXXXX,
-whose checkpoint.json comes last, so that a copy without it is none.
+<train.copy_to>/<name>/s<seed>/ is laid out as the run directory: FILES and checkpoints/step_XXXXXXXX, whose
+checkpoint.json is uploaded last; a copy without it is incomplete and ignored.
 """
 
 import json
@@ -12,9 +12,12 @@ from typing import Any
 from clipx import distributed, retention, runs, state
 from clipx.atomic import new_folder, write_text
 from clipx.config import RunConfig
-from clipx.errors import UserError
+from clipx.errors import UserError, one_line
 from clipx.log import WANDB_ID
-from clipx.state import MANIFEST, checkpoints, step_of
+from clipx.state import MANIFEST, NAME, checkpoints, step_of
+
+HISTORY = ("log.jsonl", WANDB_ID, "environment.json")  # what a run that comes back goes on with
+FILES = ("config.yaml", *HISTORY, runs.OUTCOME)
 
 
 class Place:
@@ -26,20 +29,33 @@ class Place:
         self.policy = retention.policy(config)
 
     def put(self, checkpoint: Path) -> None:
-        """Copies a checkpoint there and removes what does not stay; raises whatever the file system raises."""
-        target = f"{self.root}/checkpoints/{checkpoint.name}"
-        self.fs.makedirs(target, exist_ok=True)
-        if self.fs.exists(f"{target}/{MANIFEST}"):
-            self.fs.rm_file(f"{target}/{MANIFEST}")
-        for file in sorted(checkpoint.iterdir(), key=lambda file: file.name == MANIFEST):
-            self.fs.put_file(str(file), f"{target}/{file.name}")
-        for file in (self.run / "config.yaml", self.run / "log.jsonl", self.run / WANDB_ID):
-            if file.exists():
-                self.fs.put_file(str(file), f"{self.root}/{file.name}")
-        # later steps are of before a damaged checkpoint was passed over; what is not whole was cut by a kill
+        """Copies a checkpoint there, unless it is there, and FILES as they are now; removes what does not stay.
+
+        Raises whatever the file system raises.
+        """
+        self._put_checkpoint(checkpoint)
+        for name in FILES:
+            if (self.run / name).exists():
+                self.fs.put_file(str(self.run / name), f"{self.root}/{name}")
+            elif self.fs.exists(f"{self.root}/{name}"):  # outcome.json of a run that goes on
+                self.fs.rm_file(f"{self.root}/{name}")
+        # Removes later steps (written before the run fell back to an earlier checkpoint) and incomplete copies (cut
+        # off by a kill).
         found = {step: measured for step, measured in self._found().items() if step <= step_of(checkpoint)}
         for step in self._steps() - self.policy.retained(found):
-            self.fs.rm(f"{self.root}/checkpoints/step_{step:08d}", recursive=True)
+            self.fs.rm(self._copy(step), recursive=True)
+
+    def _put_checkpoint(self, checkpoint: Path) -> None:
+        target = self._copy(step_of(checkpoint))
+        manifest = f"{target}/{MANIFEST}"
+        self.fs.invalidate_cache()
+        self.fs.makedirs(target, exist_ok=True)
+        if self.fs.exists(manifest):
+            if self.fs.cat_file(manifest) == (checkpoint / MANIFEST).read_bytes():  # it has the others' digests
+                return
+            self.fs.rm_file(manifest)
+        for file in sorted(checkpoint.iterdir(), key=lambda file: file.name == MANIFEST):
+            self.fs.put_file(str(file), f"{target}/{file.name}")
 
     def restore(self) -> list[str]:
         """Gets the newest good copy where the run directory has no checkpoint; says so.
@@ -56,27 +72,29 @@ class Place:
                 self._refuse_other_settings()
             for step in steps:
                 if not (problem := self._fetch(step)):
-                    copy = f"{self.root}/checkpoints/step_{step:08d}"
-                    return [*notes, f"{self.run} had no checkpoint: took the copy {copy}"]
+                    return [*notes, f"{self.run} had no checkpoint: took the copy {self._copy(step)}"]
                 notes.append(f"passed over: {problem}")
         except UserError:
             raise
         except Exception as error:  # every file system has its own kinds
-            raise UserError(f"train.copy_to: {self.root} cannot be read: {line_of(error)}") from error
+            raise UserError(f"train.copy_to: {self.root} cannot be read: {one_line(error)}") from error
         return notes
 
+    def _copy(self, step: int) -> str:
+        return f"{self.root}/{state.folder(Path(), step).as_posix()}"
+
     def _steps(self) -> set[int]:
-        """Steps of all copies, also of those that are not whole."""
+        """Steps of all copies, also of incomplete ones."""
         self.fs.invalidate_cache()
         folder = f"{self.root}/checkpoints"
         names = [Path(place).name for place in self.fs.ls(folder, detail=False)] if self.fs.exists(folder) else []
-        return {step for name in names if (step := step_of(Path(name))) >= 0}
+        return {step_of(Path(name)) for name in names if NAME.fullmatch(name)}
 
     def _found(self) -> dict[int, dict[str, float]]:
         """Steps of whole copies, and what was measured at them."""
         found = {}
         for step in self._steps():
-            manifest = f"{self.root}/checkpoints/step_{step:08d}/{MANIFEST}"
+            manifest = f"{self._copy(step)}/{MANIFEST}"
             try:
                 if self.fs.exists(manifest):
                     found[step] = json.loads(self.fs.cat_file(manifest)).get("metrics", {})
@@ -86,15 +104,15 @@ class Place:
 
     def _fetch(self, step: int) -> str:
         """Nothing for a good one, now in the run directory, else what is wrong with it."""
-        path = self.run / "checkpoints" / f"step_{step:08d}"
+        path = state.folder(self.run, step)
         try:
             with new_folder(path) as made:
-                for place in self.fs.ls(f"{self.root}/checkpoints/{path.name}", detail=False):
+                for place in self.fs.ls(self._copy(step), detail=False):
                     self.fs.get_file(place, str(made / Path(place).name))
                 state.verify(made)
         except UserError as error:
             return str(error)
-        for name in ("log.jsonl", WANDB_ID):
+        for name in HISTORY:
             if not (self.run / name).exists() and self.fs.exists(f"{self.root}/{name}"):
                 write_text(self.run / name, self.fs.cat_file(f"{self.root}/{name}").decode())
         return ""
@@ -119,10 +137,5 @@ def open_place(config: RunConfig, run: Path) -> Place | None:
     try:
         fs, root = url_to_fs(url)
     except (ValueError, ImportError, OSError) as error:  # no such protocol, or its package is not installed
-        raise UserError(f"train.copy_to={url} cannot be used: {line_of(error)}") from error
+        raise UserError(f"train.copy_to={url} cannot be used: {one_line(error)}") from error
     return Place(config, run, fs, f"{root.rstrip('/')}/{config.name}/s{config.seed}")
-
-
-def line_of(error: Exception) -> str:
-    """What an error says, in one line."""
-    return " ".join(str(error).split()) or type(error).__name__

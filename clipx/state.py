@@ -1,12 +1,13 @@
 """Checkpoints: weights as safetensors, the rest as tensors that `weights_only` loads; nothing is executed.
 
-checkpoints/step_00000100/ holds model.safetensors, training.pt (optimizer, scaler, objective and random states),
+checkpoints/step_00000100/ holds model.safetensors, training.pt (states of optimizer, scaler and objective),
 table.safetensors (whole per-sample columns, if the objective has any), ema.safetensors (averaged weights, with
 train.ema) and checkpoint.json (step and SHA-256 of the others). A folder appears in one rename, so it is complete.
 """
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,12 +23,14 @@ from torch import Tensor, nn
 from clipx import distributed, sample_table
 from clipx.atomic import new_folder
 from clipx.ema import Average
-from clipx.errors import UserError
+from clipx.errors import UserError, one_line
 from clipx.objectives.base import Objective
 from clipx.sample_table import SampleTable
 
 WEIGHTS, TRAINING, MANIFEST = "model.safetensors", "training.pt", "checkpoint.json"
 TABLE, AVERAGED = "table.safetensors", "ema.safetensors"
+NAME = re.compile(r"step_([0-9]{8,})")  # of a checkpoint folder; whatever else lies beside them is not ours
+UNFINISHED = re.compile(rf"\.{NAME.pattern}\..+")  # what a killed run leaves of a checkpoint
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
@@ -44,15 +47,15 @@ class RunState:
     scaler: torch.amp.GradScaler = field(default_factory=lambda: torch.amp.GradScaler(enabled=False))
     average: Average | None = None
 
-    def save(self, run: Path, keep: int | None = None, metrics: Mapping[str, float] = NOTHING) -> Path:
-        """Rank 0 writes checkpoints/step_XXXXXXXX and removes all but the last `keep` (None: none); the others wait.
+    def save(self, run: Path, metrics: Mapping[str, float] = NOTHING) -> Path:
+        """Rank 0 writes checkpoints/step_XXXXXXXX and removes those of later steps; the others wait.
 
         Args: `metrics` of this step go into the manifest.
 
         Raises:
             UserError: it could not be written, most often a full disk; earlier checkpoints stay.
         """
-        path = run / "checkpoints" / f"step_{self.step:08d}"
+        path = folder(run, self.step)
         columns = self.table.whole()  # from all ranks
         if distributed.rank() == 0:
             if path.exists():  # damaged, or the run would have been resumed from it
@@ -64,39 +67,36 @@ class RunState:
                 if not _is_of_the_disk(error):
                     raise
                 raise UserError(_not_written(path, error)) from error
-            found = checkpoints(run)
-            # later steps than this one are damaged too: the run was resumed from before them
-            over = [p for p in found if step_of(p) > self.step]
-            past = [p for p in found if step_of(p) <= self.step]
-            leftovers = (run / "checkpoints").glob(".step_*")  # of killed runs
-            for old in (*over, *(past[:-keep] if keep else []), *leftovers):
+            # checkpoints after this step were damaged, since the run resumed from before them
+            damaged = [later for later in checkpoints(run) if step_of(later) > self.step]
+            for old in (*damaged, *_folders(run, UNFINISHED)):
                 shutil.rmtree(old)
         distributed.barrier()
         return path
 
-    def _write(self, folder: Path, columns: dict[str, Tensor], metrics: Mapping[str, float]) -> None:
-        save_file({k: v.contiguous() for k, v in self.model.state_dict().items()}, folder / WEIGHTS)
+    def _write(self, made: Path, columns: dict[str, Tensor], metrics: Mapping[str, float]) -> None:
+        save_file({k: v.contiguous() for k, v in self.model.state_dict().items()}, made / WEIGHTS)
         optimizer, objective = self.optimizer.state_dict(), self.objective.state()
-        training = {"optimizer": optimizer, "objective": objective, "random": _random_state()}
-        torch.save({**training, "scaler": self.scaler.state_dict()}, folder / TRAINING)
+        training = {"optimizer": optimizer, "objective": objective, "scaler": self.scaler.state_dict()}
+        torch.save(training, made / TRAINING)
         names = [WEIGHTS, TRAINING]
         if columns:
-            sample_table.save(folder / TABLE, columns)
+            sample_table.save(made / TABLE, columns)
             names.append(TABLE)
         if self.average:
-            save_file({k: v.contiguous() for k, v in self.average.weights.items()}, folder / AVERAGED)
+            save_file({k: v.contiguous() for k, v in self.average.weights.items()}, made / AVERAGED)
             names.append(AVERAGED)
-        digests = {name: digest(folder / name) for name in names}
+        digests = {name: digest(made / name) for name in names}
         manifest = {"step": self.step, "data": self.data, "metrics": dict(metrics), "sha256": digests}
-        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        (made / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
     def load(self, path: Path) -> None:
-        """Continues from a checkpoint folder.
+        """Continues from a checkpoint folder, whose files `verify` has found to be whole.
 
         Raises:
-            UserError: damaged files, or another data set.
+            UserError: no checkpoint, of another model or objective, or another data set.
         """
-        manifest = verify(path)
+        manifest, _ = _manifest(path)
         if manifest["data"] != self.data:
             raise UserError(
                 f"{path} was trained on other data (samples {manifest['data']}, now {self.data}): resume needs the "
@@ -113,9 +113,8 @@ class RunState:
             self.objective.load_state(training["objective"])
             if self.scaler.is_enabled():
                 self.scaler.load_state_dict(training["scaler"])
-            _set_random_state(training["random"])
         except Exception as error:  # torch.load raises many kinds on damage and on pickled objects
-            raise UserError(f"{path / TRAINING} is not a valid training state: {_first_line(error)}") from error
+            raise UserError(f"{path / TRAINING} is not a valid training state: {one_line(error)}") from error
         self.step = manifest["step"]
 
 
@@ -155,13 +154,24 @@ def _last_good(run: Path) -> tuple[Path | None, list[str]]:
 
 def checkpoints(run: Path) -> list[Path]:
     """Checkpoint folders of a run by their steps, oldest first; clocks and times of files do not count."""
-    return sorted((run / "checkpoints").glob("step_*"), key=step_of)
+    return sorted(_folders(run, NAME), key=step_of)
+
+
+def folder(run: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return run / "checkpoints" / f"step_{step:08d}"
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step in a folder's name; -1 for a name that has none."""
-    number = checkpoint.name.removeprefix("step_")
-    return int(number) if number.isdigit() else -1
+    """The step in the name of a checkpoint folder."""
+    named = NAME.fullmatch(checkpoint.name)
+    assert named, f"{checkpoint} is no checkpoint folder"
+    return int(named[1])
+
+
+def _folders(run: Path, name: re.Pattern[str]) -> list[Path]:
+    below = (run / "checkpoints").glob("*")
+    return [path for path in below if name.fullmatch(path.name) and path.is_dir()]
 
 
 def metrics(checkpoint: Path) -> dict[str, float]:
@@ -189,22 +199,28 @@ def resolve(path: Path, key: str = "checkpoint") -> Path:
 
 
 def verify(path: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint whose files have the sizes and bytes that were written.
+    """The manifest of a checkpoint whose files have the bytes that were written.
 
     Raises:
         UserError: naming the file that is missing or damaged.
     """
+    manifest, expected = _manifest(path)
+    for name, sha256 in expected.items():
+        if not (path / name).is_file() or digest(path / name) != sha256:
+            raise UserError(f"{path / name} is damaged or was changed: its SHA-256 is not the one of {MANIFEST}")
+    return manifest
+
+
+def _manifest(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """What it says, and file -> SHA-256."""
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
         names = (WEIGHTS, TRAINING, *(name for name in (TABLE, AVERAGED) if name in manifest["sha256"]))
         expected = {name: str(manifest["sha256"][name]) for name in names}
         int(manifest["step"]), str(manifest["data"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path / MANIFEST} cannot be read: {_first_line(error)}") from error
-    for name in names:
-        if not (path / name).is_file() or digest(path / name) != expected[name]:
-            raise UserError(f"{path / name} is damaged or was changed: its SHA-256 is not the one of {MANIFEST}")
-    return manifest
+        raise UserError(f"{path / MANIFEST} cannot be read: {one_line(error)}") from error
+    return manifest, expected
 
 
 def chosen_weights(path: Path, averaged: bool) -> str:
@@ -227,7 +243,7 @@ def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS) -> None:
     try:
         model.load_state_dict(load_file(path / name))
     except Exception as error:  # safetensors' own error type, RuntimeError on other shapes
-        raise UserError(f"{path / name} does not hold this model's weights: {_first_line(error)}") from error
+        raise UserError(f"{path / name} does not hold this model's weights: {one_line(error)}") from error
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -235,24 +251,13 @@ def read(path: Path) -> dict[str, Tensor]:
     try:
         return dict(load_file(path))
     except Exception as error:  # safetensors' own error type
-        raise UserError(f"{path} cannot be read: {_first_line(error)}") from error
+        raise UserError(f"{path} cannot be read: {one_line(error)}") from error
 
 
 def digest(path: Path) -> str:
     """SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _random_state() -> dict[str, Any]:
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"cpu": torch.get_rng_state(), "cuda": cuda}
-
-
-def _set_random_state(state: dict[str, Any]) -> None:
-    torch.set_rng_state(state["cpu"])
-    if state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])
 
 
 def _is_of_the_disk(error: Exception) -> bool:
@@ -264,12 +269,8 @@ def _not_written(path: Path, error: Exception) -> str:
     free = shutil.disk_usage(path.parent).free / 2**20
     before = checkpoints(path.parent.parent)
     kept = f"the last good checkpoint is {before[-1]}" if before else "there is no earlier checkpoint"
-    reason = _first_line(error).removeprefix("Error while serializing: ")
+    reason = one_line(error).removeprefix("Error while serializing: ")
     return (
         f"{path} could not be written ({reason}; {free:.0f} MiB are free there); {kept}: make room, and the same "
         "command goes on from it"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

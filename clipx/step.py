@@ -27,7 +27,7 @@ def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]
     rows = state.table.read(sample_id)
 
     def loss_of(image: Tensor, text: Tensor, scale: Tensor, bias: Tensor | None) -> Loss:
-        """Of the global batch, from this rank's embeddings."""
+        """Gathers this rank's embeddings and returns the loss over the global batch."""
         image, text = distributed.gather(image.float(), sizes), distributed.gather(text.float(), sizes)
         embeddings = Embeddings(image, text, scale.float(), sample_id, label, bias)
         return parts.objective(parts.mix(embeddings, progress.step), rows, progress)
@@ -40,12 +40,10 @@ def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]
 
 
 def _update(parts: Parts, loss: Loss, sample_id: Tensor, put_back: Callable[[], None]) -> Tensor:
-    """Clips and applies the gradient, and writes the new rows; returns the gradient's norm before clipping.
+    """Clips, then applies the update only if loss and gradient norm are finite; returns that norm, before clipping.
 
-    A step that is left out has not been in the running statistics either, which one NaN would spoil for ever.
-
-    In fp16 an infinite gradient of a finite loss is what the scaler finds its factor by: the step is left out, but is
-    not a bad one, unless the factor was down to 1 already.
+    Otherwise running statistics are restored too: one NaN in them would never leave. In fp16 an overflowing gradient is
+    how GradScaler finds its scale, so it skips the step without counting as bad, until the scale has reached 1.
     """
     state, scaler = parts.state, parts.state.scaler
     scaler.unscale_(state.optimizer)
@@ -86,6 +84,12 @@ def log_row(parts: Parts, row: dict[str, Any], progress: Progress) -> dict[str, 
     }
 
 
+def count_memory(device: torch.device) -> None:
+    """A run begins: `memory_gb` counts from here, not from the start of a process that does several in turn."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 def _peak_memory(device: torch.device) -> float:
-    """Most memory that tensors of this process took, 1e9 bytes."""
+    """Most memory that tensors of the run took, 1e9 bytes."""
     return round(torch.cuda.max_memory_allocated(device) / 1e9, 3)

@@ -13,7 +13,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def heard() -> list[signal.Signals]:
-    """Those of SIGNALS that whoever started this process does not have it ignore, as a shell does SIGINT behind `&`."""
+    """The SIGNALS that this process does not ignore.
+
+    A shell starts `command &` with SIGINT ignored, and that stays so.
+    """
     return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
@@ -54,5 +57,5 @@ class Stop:
             if self.received == signal.SIGINT:  # a person who does not want to wait for the save
                 raise KeyboardInterrupt
             if distributed.rank() == 0:  # by os.write: the signal may have come in the middle of a print
-                os.write(2, b"\nclipx: saving after this step; Ctrl-C again ends at once\n")
+                os.write(2, b"\nclipx: saves and ends as soon as a step is done; Ctrl-C again ends at once\n")
         self.received = signal.Signals(number)

@@ -9,12 +9,16 @@ from clipx.errors import UserError
 V = TypeVar("V")
 
 
+def did_you_mean(name: str, allowed: Iterable[str]) -> str:
+    """`did you mean 'a' or 'b'? ` for a name that is not among `allowed`, "" where none is near."""
+    near = get_close_matches(name, sorted(allowed), n=3)
+    return f"did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
+
+
 def suggest(name: str, allowed: Iterable[str]) -> str:
-    """`did you mean a or b? allowed: ...` for a name that is not among `allowed`."""
+    """`did you mean 'a' or 'b'? allowed: ...`: with the whole list, for a short one."""
     names = sorted(allowed)
-    near = get_close_matches(name, names, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
-    return f"{hint}allowed: {', '.join(names) or '(none)'}"
+    return f"{did_you_mean(name, names)}allowed: {', '.join(names) or '(none)'}"
 
 
 def lookup(table: Mapping[str, V], name: str, key: str) -> V:

@@ -29,7 +29,7 @@ from clipx.parts import Parts, build
 from clipx.saving import Saver
 from clipx.second_place import Place, open_place
 from clipx.state import checkpoints, resume
-from clipx.step import log_row, train_step
+from clipx.step import count_memory, log_row, train_step
 from clipx.stopping import Stop
 
 Evaluate = Callable[[ClipModel], dict[str, float]]  # what it returns on rank 0 is logged
@@ -43,33 +43,34 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
     `started` (time.monotonic(), by default now) end it early at the end of a step, which is saved. `evaluate` gives the
     numbers of log.evaluate_every, after what there is to save is saved; all ranks call it.
 
-    Returns:
-        Whether the run is over; False where it ended early and goes on if it is called again.
+    Returns: whether the run is over; False where it ended early and goes on if it is called again.
 
     Raises:
         UserError: unusable settings, data or checkpoints, too many bad samples, no room for a checkpoint.
         Fault: no batch came for data.stall_seconds.
     """
-    every = config.log.evaluate_every
-    if every and evaluate is None:
-        raise UserError(f"log.evaluate_every={every} needs fit(..., evaluate=...); `clipx train` gives it")
+    _check(config, evaluate)
     patience = max(1800.0, 2 * config.data.stall_seconds)
     device = choose(config.train.device)
     with distributed.group(device, patience), Stop(config.train.max_minutes, started or time.monotonic()) as stop:
         job = _prepare(config, run, device)
-        parts, loader, sampler, state = job.parts, job.loader, job.sampler, job.parts.state
-        total = sampler.total_steps
-        with RunLog(config, run, state.step, total) as log, Saver(config, run, job.place, log.say) as saver:
-            if _is_done(job, run, log):
+        parts, sampler, state, total = job.parts, job.sampler, job.parts.state, job.sampler.total_steps
+        with RunLog(config, run, state.step, total) as log, Saver(config, run, job.place, log.say, state.step) as saver:
+            for note in job.notes:
+                log.say(note)
+            score = partial(_score, config, evaluate, parts, total, log)
+            score()  # the step that is resumed from, if the run was ended between its checkpoint and this
+            if state.step == total and checkpoints(run):
+                log.say(f"{run} is done: {total} steps")
                 return True
             environment.write(run, device, state.step, job.start)
             if state.step == 0:
                 log.record(0, job.watch(0, sampler.progress(0)))
             if total == 0:  # the untrained model is what is wanted
                 saver.save(state, {})
-            meter, unsaid = Meter(parts.laps), list[str]()
-            for batch, damage in meter.wait(loader.batches(state.step, device)):
-                unsaid += damage
+            meter, unreported = Meter(parts.laps), list[str]()
+            for batch, damage in meter.wait(saver.copying(job.loader.batches(state.step, device))):
+                unreported += damage
                 progress = sampler.progress(state.step)
                 row = train_step(parts, batch, progress)
                 state.step += 1
@@ -78,23 +79,22 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
                 meter.images += config.train.batch_size
                 last = state.step == total
                 with meter.paused():
-                    seen = job.watch(state.step, progress)
+                    probed = job.watch(state.step, progress)
                 if last or parts.bad_steps or _is_logged(config, state.step):
-                    bad, unsaid = _say_damage(log, job, unsaid), []
-                    log.step(state.step, {**log_row(parts, row, progress), **meter.read(), "bad": bad, **seen})
+                    bad_total, unreported = _say_damage(log, job, unreported), []
+                    log.step(state.step, {**log_row(parts, row, progress), **meter.read(), "bad": bad_total, **probed})
                 if parts.bad_steps >= config.train.max_bad_steps:
                     log.say(runs.end_diverged(run, state.step, parts.bad_steps).text(run))
                     return True
-                why = "" if last else stop.why()
-                if last or why or (saver.due(state.step, seen.get("geometry", {})) and not parts.bad_steps):
-                    saver.save(state, seen.get("geometry", {}))
-                if why:
-                    _say_damage(log, job, unsaid)
-                    log.say(f"{why}: saved at step {state.step} of {total}; the same command goes on from it")
+                stop_reason = "" if last else stop.why()
+                if last or stop_reason or (saver.due(state.step, probed.get("geometry", {})) and not parts.bad_steps):
+                    saver.save(state, probed.get("geometry", {}))
+                if stop_reason:
+                    _say_damage(log, job, unreported)
+                    log.say(f"{stop_reason}: saved at step {state.step} of {total}; the same command goes on from it")
                     return False
-                if evaluate and every and (last or state.step % every == 0):
-                    with meter.paused():
-                        log.evaluation(state.step, evaluate(parts.model))
+                with meter.paused():
+                    score()
     return True
 
 
@@ -112,8 +112,16 @@ class _Job:
     start: dict[str, Any]  # of the weights that the run starts with, for environment.json
 
 
+def _check(config: RunConfig, evaluate: Evaluate | None) -> None:
+    every = config.log.evaluate_every
+    if every and evaluate is None:
+        raise UserError(f"log.evaluate_every={every} needs fit(..., evaluate=...); `clipx train` gives it")
+    probe.check(config)
+
+
 def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
     """Opens the data, builds the model, and loads the last good checkpoint."""
+    count_memory(device)
     pairs = open_source(config.data)
     sampler = _sampler(config, pairs)
     place = open_place(config, run)
@@ -133,14 +141,12 @@ def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
     )
 
 
-def _is_done(job: _Job, run: Path, log: RunLog) -> bool:
-    """Whether nothing is left to do; says what a person should know before the first step."""
-    for note in job.notes:
-        log.say(note)
-    done = job.parts.state.step == job.sampler.total_steps and bool(checkpoints(run))
-    if done:
-        log.say(f"{run} is done: {job.sampler.total_steps} steps")
-    return done
+def _score(config: RunConfig, evaluate: Evaluate | None, parts: Parts, total: int, log: RunLog) -> None:
+    """Logs the accuracy where log.evaluate_every asks for it now, and the log does not have it."""
+    every, step = config.log.evaluate_every, parts.state.step
+    due = bool(every and step) and (step == total or step % every == 0)
+    if evaluate and due and not log.has_evaluation(step):
+        log.evaluation(step, evaluate(parts.model))
 
 
 def _is_logged(config: RunConfig, step: int) -> bool:
@@ -149,12 +155,12 @@ def _is_logged(config: RunConfig, step: int) -> bool:
     return any(every and step % every == 0 for every in (log.every, log.geometry_every))
 
 
-def _say_damage(log: RunLog, job: _Job, unsaid: list[str]) -> int:
+def _say_damage(log: RunLog, job: _Job, unreported: list[str]) -> int:
     """Names what the ranks have left out since the last line of the log; returns how many, since the run was started.
 
-    `unsaid` is of this rank.
+    `unreported` is of this rank.
     """
-    found = distributed.gather_objects((job.loader.bad.bad, unsaid))
+    found = distributed.gather_objects((job.loader.bad.bad, unreported))
     if distributed.rank() == 0:
         for line in job.damage.add([sample for _, damage in found for sample in damage]):
             log.say(line)

@@ -25,21 +25,18 @@ def features(tower: nn.Module, image: Tensor) -> Tensor:
     return BEFORE[type(tower)](tower, image)
 
 
-def _class_token(tower: VisionTransformer, image: Tensor) -> Tensor:
-    found = tower.forward_intermediates(
-        image,
-        indices=1,
-        normalize_intermediates=True,
-        intermediates_only=True,
-        output_fmt="NLC",
-        output_extra_tokens=True,
-    )
-    token: Tensor = found["image_intermediates_prefix"][-1][:, 0]
-    return token
+def _pooled(tower: VisionTransformer, image: Tensor) -> Tensor:
+    """What `forward` projects, whether it is the class token or a mean: its result without the projection."""
+    projection, tower.proj = tower.proj, None
+    try:
+        pooled: Tensor = tower(image)
+    finally:
+        tower.proj = projection
+    return pooled
 
 
 BEFORE: dict[type, Callable[[Any, Tensor], Tensor]] = {
-    VisionTransformer: _class_token,
+    VisionTransformer: _pooled,
     Projected: lambda tower, image: tower.body(image),
     PointTower: lambda tower, image: tower.before_projection(image),
 }

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from clipx.config import TextTowerConfig
-from clipx.errors import UserError
+from clipx.errors import UserError, one_line
 from clipx.hub import quiet_hub
 from clipx.models.base import Projected, TextTower
 from clipx.types import Tokens
@@ -78,10 +78,10 @@ def _shape(source: str) -> Any:
             shape = AutoConfig.from_pretrained(local or source)
     except Exception as error:  # the hub's client raises a dozen kinds
         if folder:
-            raise UserError(f"{KEY}.name=hf:{source} has no usable config.json: {_first_line(error)}") from error
+            raise UserError(f"{KEY}.name=hf:{source} has no usable config.json: {one_line(error)}") from error
         raise UserError(
             f"{KEY}.name=hf:{source} is neither a folder with a config.json nor could it be fetched from the hub: run "
-            f"`hf download {source}` where there is a network, or give a local folder, hf:FOLDER ({_first_line(error)})"
+            f"`hf download {source}` where there is a network, or give a local folder, hf:FOLDER ({one_line(error)})"
         ) from error
     needed = ("hidden_size", "max_position_embeddings", "pad_token_id")
     if shape.is_encoder_decoder or any(getattr(shape, key, None) is None for key in needed):
@@ -115,12 +115,12 @@ def _pretrained(weights: str, source: str, shape: Any) -> nn.Module:
     except Exception as error:  # the hub's client and torch.load raise a dozen kinds
         if local:
             raise UserError(
-                f"{KEY}.pretrained={weights} does not hold weights of hf:{source}: {_first_line(error)}"
+                f"{KEY}.pretrained={weights} does not hold weights of hf:{source}: {one_line(error)}"
             ) from error
         raise UserError(
             f"{KEY}.pretrained={weights}: the weights are not on this machine and could not be fetched; run "
             f"`hf download {weights}` where there is a network, or give a local file or folder in place of the name, "
-            f"or null for random weights ({_first_line(error)})"
+            f"or null for random weights ({one_line(error)})"
         ) from error
     model: nn.Module = encoder
     missing = [key for key in missing if "pooler" not in key]
@@ -145,7 +145,3 @@ def _from_file(path: Path, shape: Any) -> tuple[Any, list[str]]:
     prefix = f"{encoder.base_model_prefix}."  # with a head on top, as most are published
     found = encoder.load_state_dict({k.removeprefix(prefix): v for k, v in weights.items()}, strict=False)
     return encoder, list(found.missing_keys)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

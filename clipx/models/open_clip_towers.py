@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ import torch
 from torch import nn
 
 from clipx.config import ImageTowerConfig, TextTowerConfig
-from clipx.errors import UserError
+from clipx.errors import UserError, one_line
 from clipx.hub import quiet_hub
 from clipx.models import small  # noqa: F401  (registers the small towers)
 from clipx.models.base import ImageTower, TextTower
-from clipx.tables import lookup
+from clipx.tables import did_you_mean, lookup
 from clipx.types import Inputs, Pixels, Tokens
 
 KINDS = {"open_clip": "configurations of open_clip and of clipx/models/configs"}
@@ -40,9 +39,8 @@ def parse(name: str, key: str) -> str:
         raise UserError(f"{key}={name} has no kind; write open_clip:{name}, `clipx ls towers` lists the names")
     lookup(KINDS, kind, key)
     if name not in names():
-        near = get_close_matches(name, names(), n=3)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise UserError(f"{key}={name} is not known; {hint}`clipx ls towers` lists all {len(names())}")
+        near = did_you_mean(name, names())
+        raise UserError(f"{key}={name} is not known; {near}`clipx ls towers` lists all {len(names())}")
     return model
 
 
@@ -152,7 +150,7 @@ def _tag(model: str, pretrained: str | None) -> dict[str, Any]:
 
 
 def _cannot_load(model: str, pretrained: str | None, tag: Mapping[str, Any], key: str, error: Exception) -> str:
-    reason = (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
+    reason = one_line(error).partition(". ")[0]
     if not tag:
         return f"{key}={pretrained} does not hold weights of {model}: {reason}"
     repository = str(tag.get("hf_hub", "")).rstrip("/")

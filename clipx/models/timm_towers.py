@@ -4,7 +4,6 @@ Size, mean and standard deviation are those that timm states for the weights: of
 the tag in the name, else of timm's default weights of that name.
 """
 
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,10 @@ from timm.models import load_state_dict, split_model_name_tag
 from torch import nn
 
 from clipx.config import ImageTowerConfig
-from clipx.errors import UserError
+from clipx.errors import UserError, one_line
 from clipx.hub import quiet_hub
 from clipx.models.base import ImageTower, Projected
+from clipx.tables import did_you_mean
 from clipx.types import Pixels
 
 KEY = "model.image"
@@ -64,9 +64,8 @@ def build(config: ImageTowerConfig, embed_dim: int | None, load: bool) -> ImageT
 def _parse(name: str) -> tuple[str, str]:
     model, tag = split_model_name_tag(name.partition(":")[2])
     if model not in names():
-        near = " or ".join(f"timm:{n}" for n in get_close_matches(model, names(), n=3))
         raise UserError(
-            f"{KEY}.name={name} is not known; {f'did you mean {near}? ' if near else ''}"
+            f"{KEY}.name={name} is not known; {did_you_mean(model, names())}"
             "`clipx ls towers` says how towers are named, timm.list_models() which timm has"
         )
     if tag and tag not in tags(model):
@@ -83,7 +82,7 @@ def _fetched(full: str, tag: str, size: dict[str, Any]) -> nn.Module:
         raise UserError(
             f"{KEY}.pretrained={tag}: the weights are not on this machine and could not be fetched; run "
             f"`hf download timm/{full}` where there is a network, or give a local file or folder in place of the "
-            f"tag, or null for random weights ({_first_line(error)})"
+            f"tag, or null for random weights ({one_line(error)})"
         ) from error
     return _without_classifier(body)
 
@@ -104,9 +103,7 @@ def _from_file(full: str, pretrained: str, size: dict[str, Any]) -> nn.Module:
         overlay = {"file": str(path), "num_classes": classes}
         body = timm.create_model(full, pretrained=True, pretrained_cfg_overlay=overlay, num_classes=classes, **size)
     except Exception as error:  # torch.load and load_state_dict raise a dozen kinds
-        raise UserError(
-            f"{KEY}.pretrained={pretrained} does not hold weights of {name}: {_first_line(error)}"
-        ) from error
+        raise UserError(f"{KEY}.pretrained={pretrained} does not hold weights of {name}: {one_line(error)}") from error
     return _without_classifier(body)
 
 
@@ -137,8 +134,3 @@ def _pixels(body: nn.Module, size: int | None) -> Pixels:
         interpolation=data["interpolation"],
         resize_mode="shortest",
     )
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:2]) or type(error).__name__

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from clipx.config import ImageTowerConfig, ModelConfig, TextTowerConfig
-from clipx.errors import UserError
+from clipx.errors import UserError, one_line
 from clipx.models import hf_towers, open_clip_towers, timm_towers
 from clipx.models.base import ImageTower, TextTower
 
@@ -30,15 +30,14 @@ def build(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]:
     Raises:
         UserError: unknown towers, missing weights, settings that a tower cannot take, or towers of two widths.
     """
-    if model.image.name == model.text.name and model.image.pretrained == model.text.pretrained:
-        _kind(model.text.name, "model.text.name", TEXT)  # names a tower that is for images only
-        _kind(model.image.name, "model.image.name", IMAGE)
+    build_image = _kind(model.image.name, "model.image.name", IMAGE)
+    build_text = _kind(model.text.name, "model.text.name", TEXT)
+    same = model.image.name == model.text.name and model.image.pretrained == model.text.pretrained
+    if same and build_image is open_clip_towers.build_image:
         image, text = open_clip_towers.build_both(model.image, model.text, load)
     else:
-        image_kind = _kind(model.image.name, "model.image.name", IMAGE)
-        text_kind = _kind(model.text.name, "model.text.name", TEXT)
-        image = image_kind(model.image, model.embed_dim, load)
-        text = text_kind(model.text, model.embed_dim, load)
+        image = build_image(model.image, model.embed_dim, load)
+        text = build_text(model.text, model.embed_dim, load)
     _check_widths(model, image, text)
     if model.image.size is not None:
         _check_size(model.image, image)
@@ -86,8 +85,7 @@ def _check_size(config: ImageTowerConfig, tower: ImageTower) -> None:
     try:
         module.eval()(torch.zeros(1, 3, config.size, config.size))
     except Exception as error:  # shapes that do not fit end in many kinds
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"model.image.size={config.size} does not suit {config.name}: {reason}") from error
+        raise UserError(f"model.image.size={config.size} does not suit {config.name}: {one_line(error)}") from error
     finally:
         module.train(was_training)
 

@@ -23,7 +23,7 @@ def run_with(root: Path, config: RunConfig, step: int = 3) -> Path:
     """A run directory with one checkpoint of random weights."""
     run = runs.claim(config)
     model = clip.build(config, pretrained=False)
-    RunState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run, keep=1)
+    RunState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
     return run
 
 
@@ -62,7 +62,7 @@ def test_averaged_weights_are_exported_on_request(tmp_path: Path) -> None:
     model = clip.build(config)
     averaged = Average(model, 0.5)
     averaged.weights["image.proj"] += 1
-    RunState(model, torch.optim.SGD(model.parameters()), "data", step=9, average=averaged).save(run, keep=1)
+    RunState(model, torch.optim.SGD(model.parameters()), "data", step=9, average=averaged).save(run)
     for ema in ("true", "false"):
         out = tmp_path / f"{ema}.safetensors"
         export([str(run), f"out={out}", f"ema={ema}"])

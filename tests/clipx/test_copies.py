@@ -13,17 +13,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clipx import copies, runs, train
+from clipx import copies, distributed, runs, saving, train
 from clipx.config import RunConfig
 from clipx.errors import UserError
-from clipx.second_place import open_place
-from clipx.state import checkpoints, step_of, verify
+from clipx.saving import Saver
+from clipx.second_place import Place, open_place
+from clipx.state import checkpoints, folder, verify
 from tests.clipx.folder import settings, write_shards
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunConfig]:
-    monkeypatch.setattr(copies, "LONGEST_PAUSE", 0.01)
+    for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(copies, pause, 0.01)
     write_shards(tmp_path / "train", samples=32)
     made = settings(tmp_path, epochs=2, save_every=2)
     made.log.every, made.train.keep = 1, 1
@@ -99,5 +101,86 @@ def test_an_unusable_url_is_named_before_the_run_starts(config: RunConfig) -> No
     fsspec.filesystem("memory").makedirs(config.train.copy_to)
 
 
-def test_step_of_reads_names_only() -> None:
-    assert [step_of(Path(name)) for name in ("a/step_00000012", "step_x", "best")] == [12, -1, -1]
+def test_what_was_left_undone_is_copied_by_the_same_command_and_once(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs, url = fsspec.filesystem("memory"), config.train.copy_to
+    config.train.copy_to, config.train.epochs = None, 1
+    run = runs.claim(config)
+    assert train.fit(config, run)
+    config.train.copy_to = url
+    names: list[str] = []
+    put = fs.put_file
+
+    def noted(place: str, *arguments: Any, **options: Any) -> None:
+        names.append(Path(place).name)
+        put(place, *arguments, **options)
+
+    monkeypatch.setattr(type(fs), "put_file", staticmethod(noted))
+    assert train.fit(config, runs.claim(config))  # is done, and copied only now
+    assert there(config) == ["step_00000004"] and "model.safetensors" in names
+    for name in ("config.yaml", "log.jsonl", "environment.json"):
+        assert fs.cat_file(f"{url}/test/s0/{name}") == (run / name).read_bytes(), name
+
+    names.clear()
+    (run / runs.OUTCOME).write_text("{}")
+    place = open_place(config, run)
+    assert place
+    place.put(checkpoints(run)[-1])
+    assert names == ["config.yaml", "log.jsonl", "environment.json", "outcome.json"]
+    (run / runs.OUTCOME).unlink()  # the run goes on
+    place.put(checkpoints(run)[-1])
+    assert not fs.exists(f"{url}/test/s0/outcome.json")
+    environment = (run / "environment.json").read_bytes()
+    shutil.rmtree(run)
+    assert place.restore() and (run / "environment.json").read_bytes() == environment
+
+
+class Slow(Place):
+    """Takes checkpoints only when it is let."""
+
+    def __init__(self) -> None:
+        self.root = "slow"
+        self.let = threading.Event()
+        self.has: list[str] = []
+
+    def put(self, checkpoint: Path) -> None:
+        """Not before it is let."""
+        assert self.let.wait(60)
+        self.has.append(checkpoint.name)
+
+
+def saver_of(config: RunConfig, place: Place) -> Saver:
+    """Of a run that stands at step 3."""
+    run = runs.directory(config)
+    folder(run, 3).mkdir(parents=True)
+    return Saver(config, run, place, print, 3)
+
+
+def test_no_rank_waits_in_one_go_for_a_whole_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process group ends a run whose ranks wait longer than half an hour."""
+    place, asked = Slow(), list[float]()
+
+    def max_of(value: float) -> float:
+        asked.append(value)
+        if len(asked) == 3:
+            place.let.set()
+        return value
+
+    monkeypatch.setattr(saving, "POLL", 0.01)
+    monkeypatch.setattr(distributed, "max_of", max_of)
+    with saver_of(settings(tmp_path), place):
+        assert not place.has
+    assert asked[:3] == [1.0] * 3 and asked[-1] == 0.0
+    assert place.has == ["step_00000003"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, UserError])
+def test_a_run_that_is_broken_off_does_not_wait_for_copies(error: type[BaseException], tmp_path: Path) -> None:
+    place = Slow()
+    with pytest.raises(error), saver_of(settings(tmp_path), place) as saver:
+        next(saver.copying(iter([0])))
+        raise error
+    assert not place.has
+    place.let.set()
+    assert saver.copies and saver.copies.ended(60) and place.has == ["step_00000003"]

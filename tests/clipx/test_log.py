@@ -73,6 +73,19 @@ def test_steps_that_are_done_again_are_not_dropped(tmp_path: Path, wandb: FakeWa
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
 
 
+def test_numbers_that_are_not_finite_are_null(tmp_path: Path) -> None:
+    row = {"loss": float("nan"), "terms": {"clip": float("inf")}, "columns": {"u": [1.5, -float("inf")]}, "bad": 0}
+    with RunLog(settings(tmp_path), tmp_path, 0, 1) as log:
+        log.record(1, row)
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    found = json.loads((tmp_path / "log.jsonl").read_text(), parse_constant=refuse)
+    del found["time"]
+    assert found == {"step": 1, "loss": None, "terms": {"clip": None}, "columns": {"u": [1.5, None]}, "bad": 0}
+
+
 def test_without_wandb_there_is_no_id(tmp_path: Path, wandb: FakeWandb) -> None:
     logged(settings(tmp_path), tmp_path / "a", 0, [1])
     assert not wandb.inits and not (tmp_path / "a" / WANDB_ID).exists()

@@ -113,6 +113,14 @@ def test_nothing_to_watch_is_said_before_training(tmp_path: Path, key: str, valu
     assert not (Path(config.runs) / "test" / "s0" / "log.jsonl").exists()
 
 
+def test_a_stream_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+    config = watched(tmp_path)
+    config.data.source = "webdataset"
+    message = r"log.geometry_every=3 needs random access to the data, which data.source=webdataset has not"
+    with pytest.raises(UserError, match=message):
+        fit(config, tmp_path)
+
+
 def test_geometry_on_train_takes_pairs_that_are_trained_on(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
     config = watched(tmp_path)

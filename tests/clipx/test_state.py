@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from clipx.errors import UserError
-from clipx.state import RunState, checkpoints, load_weights, resolve, resume, verify
+from clipx.state import RunState, checkpoints, digest, load_weights, resolve, resume, verify
 
 
 class Bomb:
@@ -45,12 +45,10 @@ def replace_file(checkpoint: Path, name: str, data: bytes, fix_manifest: bool) -
 def test_everything_comes_back(tmp_path: Path) -> None:
     saved = state(0)
     saved.step = 7
-    saved.save(tmp_path, keep=2)
-    expected = torch.randn(3)
+    saved.save(tmp_path)
     loaded = state(1)
     assert resume(loaded, tmp_path) == [f"resumed from {tmp_path}/checkpoints/step_00000007"]
     assert loaded.step == 7
-    assert torch.equal(torch.randn(3), expected)  # the random state
     for a, b in zip(saved.model.state_dict().values(), loaded.model.state_dict().values(), strict=True):
         assert torch.equal(a, b)
     old, new = saved.optimizer.state_dict(), loaded.optimizer.state_dict()
@@ -58,19 +56,52 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert all(torch.equal(old["state"][i][k], new["state"][i][k]) for i in old["state"] for k in old["state"][i])
 
 
-def test_only_the_last_are_kept(tmp_path: Path) -> None:
+def test_a_checkpoint_of_an_older_version_with_a_random_state_loads(tmp_path: Path) -> None:
+    path = state().save(tmp_path)
+    training = torch.load(path / "training.pt", weights_only=True)
+    random = {"cpu": torch.get_rng_state(), "cuda": []}
+    torch.save({**training, "random": random}, tmp_path / "old.pt")
+    replace_file(path, "training.pt", (tmp_path / "old.pt").read_bytes(), fix_manifest=True)
+    loaded = state(1)
+    assert resume(loaded, tmp_path)
+    assert loaded.optimizer.state_dict()["state"].keys() == training["optimizer"]["state"].keys()
+
+
+def test_what_lies_beside_checkpoints_is_not_touched(tmp_path: Path) -> None:
+    """Backups and notes of the user, names that only look like a step, and what a killed run has left."""
     saved = state()
-    for saved.step in (5, 10, 15):
-        saved.save(tmp_path, keep=2)
-    assert [p.name for p in checkpoints(tmp_path)] == ["step_00000010", "step_00000015"]
-    assert resolve(tmp_path).name == "step_00000015"
+    saved.step = 5
+    saved.save(tmp_path)
+    folder = tmp_path / "checkpoints"
+    for name in ("step_00000400.bak", "step_old", ".step_mine", ".step_00000007.x1y2"):
+        (folder / name).mkdir()
+    for name in ("step_notes.txt", "step_00000900"):
+        (folder / name).write_text("mine")
+    saved.step = 10
+    saved.save(tmp_path)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step_00000005", "step_00000010"]
+    theirs = {"step_00000400.bak", "step_old", ".step_mine", "step_notes.txt", "step_00000900"}
+    assert {path.name for path in folder.iterdir()} == {"step_00000005", "step_00000010"} | theirs
+
+
+def test_resume_reads_a_checkpoint_for_its_digests_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state().save(tmp_path)
+    read: list[str] = []
+
+    def noted(path: Path) -> str:
+        read.append(path.name)
+        return digest(path)
+
+    monkeypatch.setattr("clipx.state.digest", noted)
+    resume(state(1), tmp_path)
+    assert read == ["model.safetensors", "training.pt"]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "training.pt"])
 def test_a_truncated_file_is_passed_over_for_the_checkpoint_before(tmp_path: Path, name: str) -> None:
     saved = state()
     for saved.step in (5, 10):
-        saved.save(tmp_path, keep=2)
+        saved.save(tmp_path)
     broken = tmp_path / "checkpoints" / "step_00000010"
     os.truncate(broken / name, 100)
     loaded = state(1)
@@ -83,15 +114,15 @@ def test_a_truncated_file_is_passed_over_for_the_checkpoint_before(tmp_path: Pat
 def test_after_a_fallback_the_damaged_later_ones_are_replaced_and_never_outlive_good_ones(tmp_path: Path) -> None:
     saved = state()
     for saved.step in (5, 10, 15):
-        saved.save(tmp_path, keep=3)
+        saved.save(tmp_path)
     for name in ("step_00000010", "step_00000015"):
         os.truncate(tmp_path / "checkpoints" / name / "training.pt", 100)
     loaded = state(1)
     assert len(resume(loaded, tmp_path)) == 3
     assert loaded.step == 5
     loaded.step = 10
-    verify(loaded.save(tmp_path, keep=1))  # one of the same number was there, and a later one
-    assert [p.name for p in checkpoints(tmp_path)] == ["step_00000010"]
+    verify(loaded.save(tmp_path))  # one of the same number was there, and a later one
+    assert [p.name for p in checkpoints(tmp_path)] == ["step_00000005", "step_00000010"]
 
 
 def test_a_full_disk_ends_the_run_in_one_line_and_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
@@ -102,14 +133,14 @@ def test_a_full_disk_ends_the_run_in_one_line_and_leaves_the_last_good_checkpoin
     large(torch.randn(1, 300)).sum().backward()
     saved.optimizer.step()
     saved.step = 5
-    good = saved.save(tmp_path, keep=1)
+    good = saved.save(tmp_path)
     saved.step = 10
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     for size in (100_000, 500_000):  # the weights do not fit; the weights fit and the optimizer's state does not
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
         try:
             with pytest.raises(UserError) as raised:
-                saved.save(tmp_path, keep=1)
+                saved.save(tmp_path)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         assert "step_00000010 could not be written (" in str(raised.value)
@@ -124,12 +155,12 @@ def test_an_error_that_is_not_of_the_disk_stays_what_it_is(tmp_path: Path, monke
 
     monkeypatch.setattr("clipx.state.save_file", fail)
     with pytest.raises(RuntimeError, match="CUDA error"):
-        state().save(tmp_path, keep=1)
+        state().save(tmp_path)
 
 
 def test_without_any_good_checkpoint_nothing_is_overwritten(tmp_path: Path) -> None:
     saved = state()
-    path = saved.save(tmp_path, keep=2)
+    path = saved.save(tmp_path)
     (path / "checkpoint.json").write_text("{")
     with pytest.raises(UserError, match="has no good checkpoint"):
         resume(state(1), tmp_path)
@@ -139,7 +170,7 @@ def test_without_any_good_checkpoint_nothing_is_overwritten(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["model.safetensors", "training.pt"])
 @pytest.mark.parametrize("fix_manifest", [False, True])
 def test_a_pickle_in_place_of_a_file_is_refused_unexecuted(tmp_path: Path, name: str, fix_manifest: bool) -> None:
-    path = state().save(tmp_path, keep=1)
+    path = state().save(tmp_path)
     for data in (pickle.dumps(Bomb(tmp_path / "executed")), torch_pickle(tmp_path)):
         replace_file(path, name, data, fix_manifest)
         with pytest.raises(UserError, match=name):
@@ -153,13 +184,13 @@ def torch_pickle(folder: Path) -> bytes:
 
 
 def test_other_data_are_refused(tmp_path: Path) -> None:
-    path = state(data="10:aa").save(tmp_path, keep=1)
+    path = state(data="10:aa").save(tmp_path)
     with pytest.raises(UserError, match=r"trained on other data .samples 10:aa, now 10:bb"):
         state(data="10:bb").load(path)
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
-    path = state().save(tmp_path, keep=1)
+    path = state().save(tmp_path)
     with pytest.raises(UserError, match="does not hold this model's weights"):
         load_weights(nn.Linear(2, 2), path)
 
@@ -176,7 +207,7 @@ def test_resolve_says_what_it_found_instead(tmp_path: Path, what: str, message: 
 
 
 def test_a_manifest_that_lies_about_a_missing_file_is_found(tmp_path: Path) -> None:
-    path = state().save(tmp_path, keep=1)
+    path = state().save(tmp_path)
     (path / "training.pt").unlink()
     with pytest.raises(UserError, match=r"training.pt is damaged"):
         verify(path)

@@ -15,7 +15,7 @@ from clipx.errors import UserError
 from clipx.models import clip
 from clipx.parts import Parts, build
 from clipx.state import AVERAGED, RunState, chosen_weights, load_weights
-from clipx.step import log_row, train_step
+from clipx.step import count_memory, log_row, train_step
 from clipx.types import Batch, Embeddings, Progress
 from tests.clipx import tiny
 from tests.clipx.folder import settings as mini_settings
@@ -166,6 +166,14 @@ def test_convolutions_on_a_gpu_are_looked_for_once(monkeypatch: pytest.MonkeyPat
     assert choose("auto").type == "cuda" and torch.backends.cudnn.benchmark
 
 
+def test_a_device_that_is_not_there_is_named_by_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match=r"^train.device=cuda, but"):
+        choose("cuda")
+    with pytest.raises(UserError, match=r"^device=tpu is not known"):
+        choose("tpu", "device")
+
+
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_a_picture_without_numbers_leaves_running_statistics_as_they_were(accumulation: int) -> None:
     config = tiny.settings(CLIP)
@@ -226,7 +234,7 @@ def test_scaler_and_averaged_weights_come_back_from_a_checkpoint(tmp_path: Path)
     parts = tiny.parts_of(config)
     tiny.train(parts, 3)
     parts.state.scaler.update(512.0)
-    path = parts.state.save(tmp_path, keep=1)
+    path = parts.state.save(tmp_path)
     loaded = state_of(config)
     loaded.load(path)
     assert loaded.scaler.state_dict() == parts.state.scaler.state_dict()
@@ -334,6 +342,9 @@ def test_the_log_of_a_gpu_tells_the_memory(monkeypatch: pytest.MonkeyPatch) -> N
     parts = tiny.parts_of(tiny.settings(CLIP))
     row = train_step(parts, next(tiny.batches(parts.config, 1)), AT)
     assert "memory_gb" not in log_row(parts, row, AT)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 2_500_000_000)
+    peak = {"cuda": 7_000_000_000}  # of an earlier run of the process
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peak[device.type])
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: peak.update({device.type: 2_500_000_000}))
     parts.device = torch.device("cuda")
+    count_memory(parts.device)
     assert log_row(parts, row, AT)["memory_gb"] == 2.5

@@ -19,7 +19,8 @@ from clipx import runs
 from clipx.config import RunConfig
 from clipx.errors import UserError
 from clipx.log import RunLog
-from clipx.state import checkpoints
+from clipx.models.clip import ClipModel
+from clipx.state import checkpoints, step_of
 from clipx.train import fit
 from tests.clipx.folder import add, jpeg, settings, write_shards
 from tests.gloo import Gloo
@@ -63,6 +64,30 @@ def test_a_finished_run_says_so_and_changes_nothing(tmp_path: Path, capsys: pyte
     fit(config, run)
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.is_file()} == before
     assert "is done: 4 steps" in capsys.readouterr().err
+
+
+def test_an_evaluation_that_was_cut_off_is_made_up_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    config = settings(tmp_path, save_every=2)
+    config.log.every, config.log.evaluate_every = 1, 2
+    run = runs.claim(config)
+
+    def evaluated() -> list[float]:
+        return [row["step"] for row in log(run) if "evaluation" in row]
+
+    def cut_off(model: ClipModel) -> dict[str, float]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(config, run, evaluate=cut_off)
+    assert [step_of(path) for path in checkpoints(run)] == [2] and not evaluated()
+    assert fit(config, run, evaluate=lambda model: {"set": 0.5})
+    assert evaluated() == [2, 4]
+    (run / "log.jsonl").write_text("".join((run / "log.jsonl").read_text().splitlines(keepends=True)[:-1]))
+    for _ in range(2):  # the run is done; the second time nothing is missing
+        assert fit(config, run, evaluate=lambda model: {"set": 0.25})
+        assert evaluated() == [2, 4]
+    assert capsys.readouterr().err.count("step 4  evaluation 0.250") == 1
 
 
 def test_other_settings_in_a_run_directory_are_refused_with_the_difference(tmp_path: Path) -> None:

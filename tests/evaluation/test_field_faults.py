@@ -178,7 +178,7 @@ def run_of_a_tag(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     config.model.image.pretrained = config.model.text.pretrained = "published"
     run = runs.claim(config)
     model = clip.build(config, pretrained=False)
-    state.RunState(model, torch.optim.SGD(model.parameters()), "data", step=1).save(run, keep=1)
+    state.RunState(model, torch.optim.SGD(model.parameters()), "data", step=1).save(run)
     return run
 
 

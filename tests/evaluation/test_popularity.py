@@ -47,7 +47,7 @@ def finished_run(tmp_path: Path, sign: float, skew: float) -> Path:
     rows = built.table.read(ids)
     rows |= {"nuclr_zeta_text": sign * values, "nuclr_seen": (ids > 0).float()}
     built.table.write(ids, rows)
-    built.save(run, keep=1)
+    built.save(run)
     return run
 
 
@@ -92,7 +92,7 @@ def test_without_the_training_data_it_is_left_out_with_a_note(
     config = settings(tmp_path)
     config.objective = {"nuclr": {}}
     run = runs.claim(config)
-    parts.build(config, torch.device("cpu"), 8, "x").state.save(run, keep=1)
+    parts.build(config, torch.device("cpu"), 8, "x").state.save(run)
     assert popularity.evaluate(run, run) == []
     assert "popularity is left out" in capsys.readouterr().err
 
@@ -107,7 +107,7 @@ def test_without_known_popularity_there_are_captions_but_no_row(tmp_path: Path) 
 def test_a_run_without_zeta_has_none(tmp_path: Path) -> None:
     config = settings(tmp_path)
     run = runs.claim(config)
-    parts.build(config, torch.device("cpu"), 8, "x").state.save(run, keep=1)
+    parts.build(config, torch.device("cpu"), 8, "x").state.save(run)
     assert popularity.evaluate(run, run) == []
     assert not (run / "artifacts").exists()
 

@@ -62,7 +62,7 @@ def evaluated_twice(root: Path) -> Path:
     rows = []
     for step, value in ((10, 0.9), (20, 0.8)):
         torch.nn.init.constant_(next(model.image.parameters()), step)
-        kept = state.RunState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run, keep=2)
+        kept = state.RunState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
         name = state.verify(kept)["sha256"][state.WEIGHTS][:16]
         hashes = {"checkpoint": name}
         rows.append(Result("zeroshot", "s", "test", "top1", value, 10, 0, 1, 0.1, True, 0, "test", hashes))

@@ -8,8 +8,9 @@ from torch import nn
 
 from clipx.config import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig
 from clipx.errors import UserError
-from clipx.models import clip
-from clipx.types import Progress
+from clipx.models import clip, towers
+from clipx.models.base import ImageTower, TextTower
+from clipx.types import Pixels, Progress, Tokens
 from tests.clipx.models.hub import settings, write_distilbert
 
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
@@ -107,6 +108,19 @@ def test_kinds_in_the_wrong_place_are_named(image: str, text: str, message: str)
     model = ModelConfig(image=ImageTowerConfig(name=image), text=TextTowerConfig(name=text), embed_dim=8)
     with pytest.raises(UserError, match=message):
         clip.build(RunConfig(model=model))
+
+
+def test_a_kind_of_ones_own_may_have_both_towers_under_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, pixels = nn.Identity(), Pixels(8, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest")
+    monkeypatch.setitem(
+        towers.IMAGE, "mine", lambda config, width, load: ImageTower(module, module, width or 0, pixels)
+    )
+    monkeypatch.setitem(
+        towers.TEXT, "mine", lambda config, width, load: TextTower(module, module, width or 0, Tokens("none", 4))
+    )
+    model = ModelConfig(image=ImageTowerConfig(name="mine:a"), text=TextTowerConfig(name="mine:a"), embed_dim=8)
+    image, text = towers.build(model, load=True)
+    assert image.embed_dim == text.embed_dim == 8
 
 
 def test_a_projection_rate_without_a_projection_is_named() -> None:

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from open_clip.transformer import VisionTransformer
 from torch import Tensor, nn
 
 from clipx.config import ImageTowerConfig, ModelConfig, PointsConfig, RunConfig, TemperatureConfig, TextTowerConfig
 from clipx.errors import UserError
-from clipx.models import clip
+from clipx.models import before_projection, clip
 from clipx.models.heads import KernelHead
 from clipx.models.kernels import embed
 from clipx.models.open_clip_towers import create, names
@@ -198,6 +199,25 @@ def test_before_the_projection_clip_has_its_class_token() -> None:
     found = model.before_projection(pixels())
     assert found.shape == (2, 128)
     torch.testing.assert_close(found @ model.image.get_parameter("proj"), model.image(pixels()))
+
+
+@pytest.mark.parametrize(
+    "pooling",
+    [{"pool_type": "avg", "final_ln_after_pool": True}, {"pool_type": "avg"}, {"attentional_pool": True}],
+)
+@torch.no_grad()
+def test_before_the_projection_is_what_the_tower_projects_however_it_pools(pooling: dict[str, Any]) -> None:
+    size: dict[str, Any] = {
+        "width": 24,
+        "layers": 2,
+        "heads": 2,
+        "mlp_ratio": 2.0,
+        "output_dim": 8,
+        "attn_pooler_heads": 2,
+    }
+    made, image = VisionTransformer(16, 8, **size, **pooling), torch.randn(2, 3, 16, 16)
+    found = before_projection.features(made, image)
+    torch.testing.assert_close(found @ made.get_parameter("proj"), made(image))
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_published_weights_out_of_reach_name_both_ways_to_get_them(no_hub: None)
 @pytest.mark.parametrize(
     ("name", "pretrained", "embed_dim", "message"),
     [
-        ("resnet5o", None, 16, "did you mean timm:resnet50.*`clipx ls towers`"),
+        ("resnet5o", None, 16, "did you mean 'resnet50'.*`clipx ls towers`"),
         ("resnet50", "openai", 16, "neither published weights, nor a file.*a1_in1k"),
         ("resnet50.nope", None, 16, "unknown tag; published for resnet50: a1_in1k"),
         ("resnet18", None, None, "model.embed_dim= is needed for model.image.name=timm:resnet18"),

@@ -56,7 +56,7 @@ def test_the_seed_decides_the_weights() -> None:
         (config("mini-48", "RN50-quickgelu"), "embeds in 128 dimensions"),
         (config("coca_ViT-B-32", "mini-48"), "captioning model"),
         (config("mini-48", "mini-48", pretrained="nowhere.pt"), "none is published for mini-48"),
-        (config("mini-84", "mini-48"), "or open_clip:mini-48 or"),
+        (config("mini-84", "mini-48"), "or 'open_clip:mini-48' or"),
     ],
 )
 def test_impossible_models_are_named(given: RunConfig, message: str) -> None:
