@@ -20,7 +20,7 @@ from evaluation.document import (
 )
 from evaluation.report_popularity import popularities
 from evaluation.report_weights import weights
-from evaluation.run_facts import MISSING, duration, facts, flat, number, training_seconds
+from evaluation.run_facts import MISSING, duration, facts, flat, last, number, training_seconds
 from evaluation.runs import Run
 from evaluation.summary import Group, Measure, group, measures
 
@@ -111,7 +111,7 @@ def _training(groups: list[Group]) -> list[Block]:
         [
             Cell(one.label),
             Cell(str(run.seed), run.seed),
-            *(_logged(number(run.log[-1], key), ".4g") for key in ("loss", "tau", "grad_norm")),
+            *(_logged(last(run, key), ".4g") for key in ("loss", "tau", "grad_norm")),
             _logged(median(speeds) if (speeds := _values(run, "images_per_s")) else None, ",.0f"),
             Cell(duration(training_seconds(run)), training_seconds(run)),
         ]
