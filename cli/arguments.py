@@ -31,6 +31,13 @@ def flag(text: str, key: str) -> bool:
     return lookup({"true": True, "false": False}, text, key)
 
 
+def count(text: str, key: str) -> int:
+    """Raises UserError unless it is a whole number, 1 or more."""
+    if not text.isdigit() or int(text) < 1:
+        raise UserError(f"{key}={text} must be a whole number, 1 or more")
+    return int(text)
+
+
 def number(text: str, key: str, low: float, high: float) -> float:
     """Raises UserError unless it is a number in low..high."""
     try:

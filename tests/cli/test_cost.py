@@ -8,7 +8,7 @@ import pytest
 from cli import cost, dry
 from cli.compose import compose_run
 from cli.cost import Estimator, checkpoint_bytes, num_pairs
-from cli.reproduce import composed, make_plan
+from cli.plan import composed, make_plan
 from clipx.config import RunConfig
 from clipx.errors import UserError
 from tests.evaluation.claims import synthetic
