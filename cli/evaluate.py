@@ -46,7 +46,9 @@ def evaluate(config: EvalConfig) -> None:
 
 def _best_of_run(config: EvalConfig) -> EvalConfig:
     """With the best checkpoint in place of a run directory that keeps one (train.keep_best), saying so."""
-    run = Path(config.checkpoint or "")
+    if config.checkpoint is None:
+        return config
+    run = Path(config.checkpoint)
     best = run / "checkpoints" / BEST
     kept = runs.load_config(run).train.keep_best if best.is_symlink() else None
     if kept is None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cli.arguments import count, flag
+from cli.arguments import count, flag, number
 from cli.compose import compose_run, recipe
 from clipx.config import RunConfig
 from clipx.errors import UserError
@@ -20,7 +20,7 @@ class Plan:
     jobs: int  # runs at the same time
     dry: bool  # say what would be run and stop
     chip: str  # that costs are estimated for
-    share: str  # of its peak
+    share: float  # of its peak that training reaches
     out: Path  # of the report
     stated: list[Path]  # folders beside the runs in which programs may have left a claims.json
 
@@ -60,7 +60,7 @@ def make_plan(arguments: list[str]) -> Plan:
         jobs=count(own["jobs"], "jobs"),
         dry=dry,
         chip=own["chip"],
-        share=own["share"],
+        share=number(own["share"], "share", 0.01, 1),
         out=Path(own["out"] or f"{folder}/{'+'.join(names)}-report"),
         stated=[Path(folder) / "theory", Path(folder) / "missing_objects"],
     )

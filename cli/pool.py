@@ -80,7 +80,7 @@ class Pool:
                 self._over = True
             for child in active_children():
                 child.terminate()
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=kind is not None)
         for seat in self._seats:
             if seat.process is not None:
                 seat.process.shutdown()

@@ -33,9 +33,9 @@ def reproduce(arguments: list[str]) -> None:
     if len({runs.directory(config) for config in configs}) < len(configs):
         raise UserError("several runs would share a directory: leave name= out")
     if plan.dry:
-        from cli import cost, dry
+        from cli import dry
 
-        dry.show(configs, plan.chip, cost.read_share(plan.share), plan.jobs, plan.out)
+        dry.show(configs, plan.chip, plan.share, plan.jobs, plan.out)
         return
     _check_evaluations(configs)
     seats = _seats(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))

@@ -9,7 +9,7 @@ import pytest
 
 from cli.compose import compose_run
 from cli.plan import composed, make_plan
-from cli.reproduce import Ended, _left, _seats, reproduce
+from cli.reproduce import Ended, _has_something_to_report, _left, _seats, reproduce
 from clipx.errors import Fault, UserError
 from tests.cli.test_compose import clipx
 from tests.clipx.folder import write_shards
@@ -130,6 +130,13 @@ def test_a_fault_of_ours_or_a_killed_process_ends_its_run_only(
     assert said[0] == "1/3 runs/gap_mini-base/s0 failed: a fault of ours"
     assert said[1].startswith("2/3 runs/gap_mini-softplus/s0 failed: its process was killed")
     assert said[2] == "3/3 runs/gap_mini-slrt/s0 trained, about 0 min left"
+
+
+@pytest.mark.parametrize("file", ["log.jsonl", "results.jsonl"])
+def test_an_untrained_model_which_has_no_log_is_reported_too(file: str, tmp_path: Path) -> None:
+    assert not _has_something_to_report(tmp_path)
+    (tmp_path / file).touch()
+    assert _has_something_to_report(tmp_path)
 
 
 def test_the_time_left_is_reckoned_by_what_was_trained_in_this_call() -> None:
