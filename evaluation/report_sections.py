@@ -74,7 +74,9 @@ def _title(groups: list[Group]) -> str:
     if len(groups) <= FEW:
         return ", ".join(one.label for one in groups)
     recipes = list(dict.fromkeys(str(one.runs[0].config.get("recipe") or one.label) for one in groups))
-    return ", ".join(recipes) if len(recipes) <= FEW else f"{len(groups)} methods of {len(recipes)} recipes"
+    if len(recipes) <= FEW:
+        return ", ".join(recipes)
+    return f"{sum(len(one.runs) for one in groups)} runs: {len(groups)} arms of {len(recipes)} recipes"
 
 
 def _how_to_evaluate(groups: list[Group]) -> Text:
