@@ -10,7 +10,7 @@ HEADLINE = {  # task -> its main metrics and their names; of another task, the f
     "zeroshot": {"top1": "zero-shot accuracy"},
     "zeroshot_draws": {
         "top1_mean_over_draws": "zero-shot accuracy, mean of five draws",
-        "top1_spread_over_draws": "its standard deviation over the draws",
+        "top1_spread_over_draws": "zero-shot accuracy, standard deviation over five draws",
     },
     "linear_probe": {"top1": "linear probe accuracy"},
     "retrieval": {
