@@ -65,9 +65,9 @@ class Estimator:
             UserError: unknown towers or objectives.
         """
         pairs = num_pairs(config)
-        if pairs is None and config.train.samples is None:
+        steps = total_steps(config, pairs)
+        if steps is None:
             return None
-        steps = total_steps(config, pairs or config.train.batch_size)
         train = config.train
         key = f"{config.model} {config.temperature} {train.batch_size} {train.ema} {train.grad_checkpointing}"
         if key not in self._flops:
@@ -80,9 +80,11 @@ class Estimator:
         return Cost(steps, self._flops[key] * steps / (self.share * peak) / 3600, disk)
 
 
-def total_steps(config: RunConfig, pairs: int) -> int:
-    """Of a run on data of so many pairs."""
-    return Sampler(pairs, config.train, seed=0, rank=0, world=1, held_out=config.data.held_out).total_steps
+def total_steps(config: RunConfig, pairs: int | None) -> int | None:
+    """Of a run on data of so many pairs; None where it depends on their number and that is not known."""
+    if pairs is None and config.train.samples is None:
+        return None
+    return Sampler(pairs or config.train.batch_size, config.train, 0, 0, 1, config.data.held_out).total_steps
 
 
 def num_pairs(config: RunConfig) -> int | None:

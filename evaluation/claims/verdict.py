@@ -1,7 +1,7 @@
 """The rule by which seeds become a verdict.
 
-An effect is measured once a seed, always between runs of the same seed, and points in the claim's direction.
-From its values come a mean and a 95% interval (Student's t; exact binomial for a share of seeds). With the
+An effect is measured once a seed, always between runs of the same seed, and oriented so that more of it supports the
+claim. From its values come a mean and a 95% interval (Student's t; exact binomial for a share of seeds). With the
 smallest effect of interest s, written down with the claim before any run:
 
     holds           the whole interval lies above s

@@ -52,9 +52,13 @@ def test_rows_of_one_metric_on_other_splits_are_told_apart(
 def test_on_wandb_the_summary_is_that_of_the_run_that_was_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-    run = SimpleNamespace(summary={}, finish=lambda: None)
-    monkeypatch.setattr("wandb.init", lambda **settings: asked.append(settings) or run)
+    asked: list[dict[str, Any]] = []
+
+    def init(**settings: Any) -> SimpleNamespace:
+        asked.append(settings)
+        return SimpleNamespace(summary={}, finish=lambda: None)
+
+    monkeypatch.setattr("wandb.init", init)
     results.to_wandb([ROW], "model", "offline", "project", tmp_path)
     (tmp_path / "wandb_id").write_text("c0ffee\n")
     results.to_wandb([ROW], "model", "offline", "project", tmp_path)
