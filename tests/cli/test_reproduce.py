@@ -86,7 +86,7 @@ def test_all_runs_are_trained_evaluated_reported_and_not_done_twice(tmp_path: Pa
     (tmp_path / "recipes" / "two.yaml").write_text(RECIPE.format(root=tmp_path / "shards"))
     command = ["reproduce", "recipe=two", "--config-dir", "recipes"]
     dry = clipx(*command, "dry=true", cwd=tmp_path)
-    assert dry.stdout.count("s0..s1      8 a step") == 2 and not (tmp_path / "runs").exists()
+    assert dry.stdout.count("s0..s1      8 pairs/step") == 2 and not (tmp_path / "runs").exists()
     done = clipx(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     runs = sorted((tmp_path / "runs").glob("two-*/s*"))
