@@ -10,13 +10,16 @@ from clipx.tables import lookup
 def split(arguments: list[str], known: Mapping[str, str], command: str) -> tuple[list[str], dict[str, str]]:
     """The arguments that are no settings, and the settings: those of `known` with what was given.
 
+    A path may hold a "=" behind a "/".
+
     Raises:
         UserError: a setting that is not known.
     """
-    given = dict(a.split("=", 1) for a in arguments if "=" in a)
+    settings = [a for a in arguments if "=" in a and "/" not in a.partition("=")[0]]
+    given = dict(a.split("=", 1) for a in settings)
     for key in given:
         lookup(known, key, f"clipx {command}:")
-    return [a for a in arguments if "=" not in a], {**known, **given}
+    return [a for a in arguments if a not in settings], {**known, **given}
 
 
 def one_folder(places: list[str], command: str) -> Path:
@@ -29,6 +32,13 @@ def one_folder(places: list[str], command: str) -> Path:
 def flag(text: str, key: str) -> bool:
     """true or false. Raises UserError for anything else."""
     return lookup({"true": True, "false": False}, text, key)
+
+
+def count(text: str, key: str) -> int:
+    """Raises UserError unless it is a whole number, 1 or more."""
+    if not text.isdigit() or int(text) < 1:
+        raise UserError(f"{key}={text} must be a whole number, 1 or more")
+    return int(text)
 
 
 def number(text: str, key: str, low: float, high: float) -> float:

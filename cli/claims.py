@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from cli.arguments import split
 from clipx.errors import UserError
 from evaluation import missing_objects, runs
 from evaluation.claims.evidence import gather, outcomes
@@ -21,7 +22,7 @@ def claims(arguments: list[str]) -> None:
     Raises:
         UserError: no folder given, or one with neither runs nor a claims.json.
     """
-    paths = [Path(argument) for argument in arguments]
+    paths = [Path(place) for place in split(arguments, {}, "report claims")[0]]
     if not paths:
         raise UserError("give run directories or a folder of runs: clipx report claims RUN_OR_DIR...")
     show(paths, [claim.id for claim in CLAIMS])
@@ -41,7 +42,7 @@ def show(paths: list[Path], ids: list[str]) -> None:
     for outcome in found:
         if outcome.verdict != "not run":
             _print(console, outcome)
-    console.print("Effects point in the claim's direction, with 95% intervals over paired seeds.", style="dim")
+    console.print("More of an effect supports the claim; intervals are of 95%, over paired seeds.", style="dim")
     for line in [*evidence.left_out, *_to_type(found)]:
         console.print(line, markup=False, soft_wrap=True)
 
@@ -83,12 +84,10 @@ def missing(arguments: list[str]) -> None:
     Raises:
         UserError: no or unusable annotations.
     """
-    paths = [Path(a) for a in arguments if not a.startswith("out=")]
-    outs = [Path(a.removeprefix("out=")) for a in arguments if a.startswith("out=")]
-    if not paths or len(outs) > 1:
+    places, given = split(arguments, {"out": "runs/missing_objects"}, "report missing-objects")
+    if not places:
         raise UserError("give COCO annotations: clipx report missing-objects ANNOTATIONS_FOLDER [out=DIR]")
-    counted = missing_objects.count(missing_objects.find(paths))
-    out = outs[0] if outs else Path("runs/missing_objects")
-    for file in missing_objects.write(counted, out):
+    counted = missing_objects.count(missing_objects.find([Path(place) for place in places]))
+    for file in missing_objects.write(counted, Path(given["out"])):
         print(file)
     print(missing_objects.sentence(counted))

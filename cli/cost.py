@@ -7,7 +7,6 @@ import torch
 from clipx import objectives
 from clipx.config import RunConfig
 from clipx.data.sampler import Sampler
-from clipx.errors import UserError
 from clipx.flops import step_flops
 from clipx.models import clip
 from clipx.tables import lookup
@@ -35,6 +34,7 @@ PAIRS = {  # of data sets that are not made here; what could be downloaded diffe
     "mscoco": 82_783,  # images of train2014
     "datacomp_small": 12_800_000,  # samples of DataComp's small pool
 }
+CAPTIONS = {"mscoco": 414_113}  # of train2014: data.captions=each makes each of them a pair
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Estimator:
             UserError: unknown towers or objectives.
         """
         pairs = num_pairs(config)
-        if pairs is None and config.train.samples is None:
+        steps = total_steps(config, pairs)
+        if steps is None:
             return None
-        steps = Sampler(pairs or config.train.batch_size, config.train, 0, 0, 1, config.data.held_out).total_steps
         train = config.train
         key = f"{config.model} {config.temperature} {train.batch_size} {train.ema} {train.grad_checkpointing}"
         if key not in self._flops:
@@ -80,11 +80,19 @@ class Estimator:
         return Cost(steps, self._flops[key] * steps / (self.share * peak) / 3600, disk)
 
 
+def total_steps(config: RunConfig, pairs: int | None) -> int | None:
+    """Of a run on data of so many pairs; None where it depends on their number and that is not known."""
+    if pairs is None and config.train.samples is None:
+        return None
+    return Sampler(pairs or config.train.batch_size, config.train, 0, 0, 1, config.data.held_out).total_steps
+
+
 def num_pairs(config: RunConfig) -> int | None:
     """How many pairs an epoch has, where that is known without the data."""
     if config.data.source == "scenes":
         return config.data.scenes.num_train
-    return config.data.num_samples or PAIRS.get(config.data.name)
+    of_name = CAPTIONS if config.data.captions == "each" else PAIRS
+    return config.data.num_samples or of_name.get(config.data.name)
 
 
 def checkpoint_bytes(config: RunConfig) -> int:
@@ -94,14 +102,3 @@ def checkpoint_bytes(config: RunConfig) -> int:
     weights: int = sum(tensor.numel() for tensor in model.state_dict().values())
     trained: int = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return 4 * (weights * (1 if config.train.ema is None else 2) + 2 * trained)
-
-
-def read_share(text: str) -> float:
-    """Raises UserError unless it is a share."""
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise UserError(f"share={text} must be above 0 and at most 1: the part of the chip's peak that is reached")
-    return share

@@ -1,14 +1,18 @@
 """`clipx reproduce dry=true`: the runs, how far each has come, and what all of them cost."""
 
+import json
 from collections import Counter
 from pathlib import Path
 
-from cli.cost import Cost, Estimator, num_pairs
+from cli.cost import Cost, Estimator, num_pairs, total_steps
 from clipx import runs
 from clipx.config import RunConfig
+from clipx.state import MANIFEST, checkpoints, step_of
 from evaluation.run_facts import duration, training_seconds
 from evaluation.runs import read
 from evaluation.student import mean
+
+TRAINED = ("trained", "finished")
 
 
 def show(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path) -> None:
@@ -33,7 +37,7 @@ def show(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path
         numbers = "steps unknown" if cost is None else f"{cost.steps:>9,} steps{_each(cost)}"
         states = ", ".join(f"{count} {state}" for state, count in Counter(map(_state, seeds)).items())
         print(f"{name!s:{width}} {_seeds(seeds):>8} {seeds[0].train.batch_size:>6} pairs/step {numbers}  {states}")
-    left = [(config, cost) for config, cost in costs if _state(config) != "evaluated"]
+    left = [(config, cost) for config, cost in costs if _state(config) not in TRAINED]
     print(f"{len(configs)} runs, {jobs} at a time; the report goes to {out}")
     print(f"all: {_all(costs, unknown)}" + (f"; left: {_total(left)}" if len(left) < len(costs) else ""))
     for line in (*_measured(configs, jobs), *_advice(unknown), *_rests_on(configs, chip, share, estimator)):
@@ -66,11 +70,24 @@ def _total(costs: list[tuple[RunConfig, Cost]]) -> str:
 
 
 def _state(config: RunConfig) -> str:
+    """`new`, `at step_X`, `trained`, or `finished`: with results too, where there are sets to evaluate on."""
     run = runs.directory(config)
-    if (run / "results.jsonl").exists():
-        return "evaluated"
-    begun = sorted((run / "checkpoints").glob("step_*"))
-    return f"at {begun[-1].name}" if begun else "new"
+    begun = checkpoints(run)
+    if runs.diverged(run) is None:
+        if not begun:
+            return "new"
+        if step_of(begun[-1]) != _last_step(config, begun[-1]):
+            return f"at {begun[-1].name}"
+    return "trained" if config.data.evaluation and not (run / "results.jsonl").exists() else "finished"
+
+
+def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
+    """By the pairs that the run has found; a checkpoint names its data `PAIRS:DIGEST`, a stream's without a number."""
+    try:
+        found = str(json.loads((checkpoint / MANIFEST).read_text())["data"]).partition(":")[0]
+    except (OSError, ValueError, KeyError):
+        found = ""
+    return total_steps(config, int(found) if found.isdigit() else num_pairs(config))
 
 
 def _measured(configs: list[RunConfig], jobs: int) -> list[str]:
@@ -78,7 +95,7 @@ def _measured(configs: list[RunConfig], jobs: int) -> list[str]:
     seconds: dict[str, list[float]] = {}
     left: Counter[str] = Counter()
     for config in configs:
-        if _state(config) != "evaluated":
+        if _state(config) not in TRAINED:
             left[config.recipe] += 1
         elif (took := training_seconds(read(runs.directory(config)))) is not None:
             seconds.setdefault(config.recipe, []).append(took)

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from cli.launch import check_gpus, run_workers
@@ -14,6 +14,7 @@ from clipx.config import EvalConfig
 from clipx.device import PRECISIONS, choose
 from clipx.errors import UserError
 from clipx.log import WANDB_MODES
+from clipx.saving import BEST
 from clipx.tables import one_of
 from evaluation import diverged, encoder, popularity, results, runner, weights
 from evaluation.datasets import locate
@@ -34,12 +35,27 @@ def evaluate(config: EvalConfig) -> None:
         print(ended.text(Path(config.checkpoint)), file=sys.stderr)
         results.show(diverged.record(Path(config.checkpoint), ended))
         return
+    config = _best_of_run(config)
     _check(config)
     if config.processes == 1:
         _work(config)
     else:
         check_gpus("processes", config.processes, config.device)
         run_workers(config.processes, "cli.evaluate", [json.dumps(asdict(config))], "eval")
+
+
+def _best_of_run(config: EvalConfig) -> EvalConfig:
+    """With the best checkpoint in place of a run directory that keeps one (train.keep_best), saying so."""
+    if config.checkpoint is None:
+        return config
+    run = Path(config.checkpoint)
+    best = run / "checkpoints" / BEST
+    kept = runs.load_config(run).train.keep_best if best.is_symlink() else None
+    if kept is None:
+        return config
+    chosen = state.resolve(best)
+    print(f"{chosen} is scored, as train.keep_best={kept}; checkpoint= can name another step's folder", file=sys.stderr)
+    return replace(config, checkpoint=str(chosen))
 
 
 def _check(config: EvalConfig) -> None:
@@ -81,9 +97,10 @@ def _evaluate(config: EvalConfig) -> None:
             force=config.force,
             settings=_settings(config),
         )
-        if config.checkpoint is not None and not config.tasks and not config.ema and distributed.rank() == 0:
-            rows += popularity.evaluate(Path(config.checkpoint), out)
-            weights.evaluate(Path(config.checkpoint), out)
+        if config.checkpoint is not None and not config.ema and distributed.rank() == 0:
+            rows += popularity.evaluate(Path(config.checkpoint), out)  # of the checkpoint, whatever the tasks
+            if not config.tasks:
+                weights.evaluate(Path(config.checkpoint), out)
         if config.wandb != "off" and distributed.rank() == 0:
             results.to_wandb(rows, model.name, config.wandb, config.project, out)
 

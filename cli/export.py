@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
-from cli.arguments import flag
+from cli.arguments import flag, split
 from clipx import runs, state, temperature
 from clipx.atomic import write_text
 from clipx.config import RunConfig
@@ -23,7 +23,6 @@ from clipx.hub import quiet_hub
 from clipx.models import clip
 from clipx.types import Progress
 
-SETTINGS = ("out=", "ema=")
 SUFFIXES = (".safetensors", ".pt")
 CLOSE = 1e-5  # largest difference of embeddings that is rounding
 
@@ -35,8 +34,7 @@ def export(arguments: list[str]) -> None:
         UserError: no checkpoint, no usable out=, a model that open_clip cannot express, or one whose temperature
             follows a schedule and whose training data, which its length is counted in, are not there.
     """
-    places = [a for a in arguments if not a.startswith(SETTINGS)]  # a run's name may hold a "=" as well
-    given = {"out": "", "ema": "false"} | dict(a.split("=", 1) for a in arguments if a.startswith(SETTINGS))
+    places, given = split(arguments, {"out": "", "ema": "false"}, "export")
     out = Path(given["out"])
     if len(places) != 1 or out.suffix not in SUFFIXES:
         raise UserError("write clipx export RUN_OR_CHECKPOINT out=FILE.safetensors (or out=FILE.pt) [ema=true]")

@@ -12,6 +12,8 @@ from clipx.errors import Fault, UserError
 from clipx.tables import lookup
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk or the user's share of it
+# a disk, a network drive or its server gave way: the same command may do when it is back
+AWAY = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EREMOTEIO)
 
 HELP = """\
 clipx: train, evaluate and compare contrastive image-text objectives
@@ -62,6 +64,7 @@ def evaluate(arguments: list[str]) -> None:
 
     Data sets: names below root=DIR (cifar10, mscoco, ...), or a layout and a place (wds:DIR, captions:DIR,
     hf:REPOSITORY, ...), see `clipx ls data`; by default those of the run's config (data.evaluation).
+    Of a run the last checkpoint is scored, with train.keep_best the best one.
     prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper, pools=[1000] are choices that the rows record.
     Rows go to RUN/results.jsonl (out=DIR: elsewhere), a finished evaluation is not repeated (force=true). ema=true: the
     averaged weights of train.ema, rows to RUN/ema/. Also processes=, batch_size=, workers=, device=, precision=.
@@ -174,7 +177,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
 
 
 def guarded(call: Callable[[], None]) -> int:
-    """The exit code: 0 done, 2 the user's input is wrong; a fault of ours keeps its traceback (exit code 1).
+    """The exit code: 0 done, 2 the user's input is wrong, 1 a fault; one of ours keeps its traceback.
 
     `launch.train` ends the program itself, with 75, where a run was stopped early and saved.
     """
@@ -196,7 +199,7 @@ def guarded(call: Callable[[], None]) -> int:
             raise
         what = error.filename or "a file that is being written"
         print(f"clipx: cannot use {what}: {error.strerror}", file=sys.stderr)
-        return 2
+        return 1 if error.errno in AWAY else 2
     except KeyboardInterrupt:
         print("clipx: stopped", file=sys.stderr)
         return 130

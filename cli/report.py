@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from cli.arguments import split
 from cli.claims import claims, missing
 from cli.compare import show
 from clipx.errors import UserError
@@ -20,10 +21,10 @@ def report(arguments: list[str]) -> None:
     if arguments and arguments[0] in KINDS:
         KINDS[arguments[0]](arguments[1:])
         return
-    paths = [Path(a) for a in arguments if not a.startswith("out=")]
-    outs = [Path(a.removeprefix("out=")) for a in arguments if a.startswith("out=")]
-    if not paths or len(outs) > 1:
+    places, given = split(arguments, {"out": ""}, "report")
+    paths = [Path(place) for place in places]
+    if not paths:
         raise UserError("give run directories or a folder of runs: clipx report RUN_OR_DIR... [out=DIR]")
-    written = write(paths, outs[0] if outs else paths[0])
+    written = write(paths, Path(given["out"] or paths[0]))
     for path in (written.html, written.markdown, written.csv):
         print(path)

@@ -5,76 +5,48 @@ import signal
 import sys
 import time
 import traceback
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
-from multiprocessing import active_children, get_context, set_start_method
-from multiprocessing.queues import Queue
-from multiprocessing.synchronize import Event
+from concurrent.futures import as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from cli.compose import compose_eval, compose_run, recipe
-from clipx import runs
+from cli.plan import Plan, composed, make_plan
+from cli.pool import Pool
+from clipx import runs, state
 from clipx.config import RunConfig
-from clipx.errors import REQUEUE, UserError
-from clipx.presets import DATA
+from clipx.errors import REQUEUE, Fault, UserError
 from clipx.stopping import heard
-
-COSTS = {"chip": "H100", "share": "0.35"}  # what dry=true reckons with; about what well-fed CLIP training reaches
-OVER: Event | None = None  # in the pool's processes: set once no further run is to start
-SWITCH = {"true": True, "false": False, "1": True, "0": False}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to run."""
-
-    overrides: list[list[str]]  # of `clipx train`, one list a run; seed by seed, so that early results compare arms
-    jobs: int  # runs at the same time
-    dry: bool  # say what would be run and stop
-    chip: str  # that costs are estimated for
-    share: str  # of its peak
-    out: Path  # of the report
-    stated: list[Path]  # folders beside the runs in which programs may have left a claims.json
 
 
 def reproduce(arguments: list[str]) -> None:
     """See `clipx reproduce --help`.
 
     Raises:
-        UserError: wrong arguments before anything runs; failed runs after all others are done.
+        UserError: wrong arguments before anything runs; runs that failed by their input, after all others are done.
+        Fault: runs that failed by themselves, or were killed, after all others are done.
     """
     plan = make_plan(arguments)
     configs = composed(plan.overrides)
     if len({runs.directory(config) for config in configs}) < len(configs):
         raise UserError("several runs would share a directory: leave name= out")
     if plan.dry:
-        from cli import cost, dry  # torch comes with them
+        from cli import dry
 
-        dry.show(configs, plan.chip, cost.read_share(plan.share), plan.jobs, plan.out)
+        dry.show(configs, plan.chip, plan.share, plan.jobs, plan.out)
         return
     _check_evaluations(configs)
     seats = _seats(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
     failures = _run_all(plan, configs, seats)
-    done = [runs.directory(config) for config in configs if (runs.directory(config) / "log.jsonl").exists()]
+    done = [run for config in configs if _has_something_to_report(run := runs.directory(config))]
     if done:
         _judge([*done, *(path for path in plan.stated if path.is_dir())], configs, plan.out)
     if failures:
-        raise UserError(f"{len(failures)} of {len(configs)} runs failed: {'; '.join(failures)}")
-
-
-def composed(overrides: list[list[str]]) -> list[RunConfig]:
-    """The config of each run; seeds differ in nothing else, and to compose takes long."""
-    known: dict[tuple[str, ...], RunConfig] = {}
-    configs = []
-    for one in overrides:
-        (seed,) = (o for o in one if o.startswith("seed="))
-        others = tuple(o for o in one if o is not seed)
-        if others not in known:
-            known[others] = compose_run(one)
-        configs.append(replace(known[others], seed=int(seed.removeprefix("seed="))))
-    return configs
+        kind = UserError if all(isinstance(error, UserError) for error in failures.values()) else Fault
+        named = "; ".join(f"{run} {_in_words(error)}" for run, error in failures.items())
+        raise kind(f"{len(failures)} of {len(configs)} runs failed: {named}")
 
 
 def _check_evaluations(configs: list[RunConfig]) -> None:
@@ -109,6 +81,11 @@ def _seats(jobs: int, processes: int) -> list[str]:
     return [visible[job % gpus] for job in range(jobs)]
 
 
+def _has_something_to_report(run: Path) -> bool:
+    """An untrained model (train.samples=0) has no log, and may have results."""
+    return (run / "log.jsonl").exists() or (run / "results.jsonl").exists()
+
+
 def _judge(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
     """The report, and in the terminal the verdicts on the recipes' claims and on what programs said of these papers."""
     from cli.claims import show
@@ -121,130 +98,58 @@ def _judge(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
     show(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
 
 
-def make_plan(arguments: list[str]) -> Plan:
-    """Arguments as in `clipx reproduce --help`; those that are not its own are settings for every run."""
-    own = {"recipe": "", "arms": "", "seeds": "", "jobs": "1", "dry": "false", "out": "", **COSTS}
-    roots: dict[str, str] = {}
-    settings = []
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if equals and key in own:
-            own[key] = value.strip("[]")
-        elif equals and key in DATA:
-            roots[key] = value
-        elif key in ("arm", "seed"):
-            meant = f"arms={value} (names, separated by commas)" if key == "arm" else "seeds=3 (how many)"
-            raise UserError(f"{argument} is for clipx train; here write {meant}")
-        else:
-            settings.append(argument)
-    if not own["recipe"]:
-        raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")
-    if own["dry"].lower() not in SWITCH:
-        raise UserError(f"dry={own['dry']} must be true or false")
-    names = own["recipe"].split(",")
-    of_data = _data_roots(names, roots)
-    overrides = [
-        one
-        for name in names
-        for one in _of_recipe(name, own["arms"], own["seeds"], [*of_data.get(name, []), *settings])
-    ]
-    folder = next((s.removeprefix("runs=") for s in settings if s.startswith("runs=")), "runs")
-    return Plan(
-        overrides=overrides,
-        jobs=_count("jobs", own["jobs"]),
-        dry=SWITCH[own["dry"].lower()],
-        chip=own["chip"],
-        share=own["share"],
-        out=Path(own["out"] or f"{folder}/{'+'.join(names)}-report"),
-        stated=[Path(folder) / "theory", Path(folder) / "missing_objects"],
-    )
+@dataclass(frozen=True)
+class Ended:
+    """How a run went."""
+
+    words: str
+    seconds: float | None  # that it took; None where nothing was left to train
 
 
-def _data_roots(names: list[str], roots: dict[str, str]) -> dict[str, list[str]]:
-    """Recipe -> the data.root= of its data, where `cc3m=DIR` says it."""
-    if not roots:
-        return {}
-    data = {name: compose_run([f"recipe={name}"]).data.name for name in names}
-    for key in roots:
-        if key not in data.values():
-            raise UserError(f"{key}={roots[key]}: no recipe here is on {key}; their data: {', '.join(data.values())}")
-    return {name: [f"data.root={roots[of]}"] for name, of in data.items() if of in roots}
-
-
-def _of_recipe(name: str, chosen: str, seeds: str, settings: list[str]) -> list[list[str]]:
-    found = recipe(name)
-    arms = chosen.split(",") if chosen else list(found.arms)
-    for arm in arms:
-        for override in found.arms.get(arm, []):
-            key = override.partition("=")[0].lstrip("+~")
-            if any(s.partition("=")[0].lstrip("+~") == key for s in settings):
-                raise UserError(
-                    f"{key}= cannot be set for all runs, as arm={arm} of recipe={name} sets it; for one run: "
-                    f"clipx train recipe={name} arm={arm} {key}=..."
-                )
-    count = _count("seeds", seeds) if seeds else found.seeds
-    by_arm = [[f"arm={arm}"] for arm in arms] or [[]]
-    return [[f"recipe={name}", *arm, f"seed={seed}", *settings] for seed in range(count) for arm in by_arm]
-
-
-def _count(key: str, value: str) -> int:
-    if not value.isdigit() or int(value) < 1:
-        raise UserError(f"{key}={value} must be a whole number, 1 or more")
-    return int(value)
-
-
-def _run_all(plan: Plan, configs: list[RunConfig], seats: list[str]) -> list[str]:
-    """Trains and evaluates; returns a line for each run that failed."""
+def _run_all(plan: Plan, configs: list[RunConfig], seats: list[str]) -> dict[Path, Exception]:
+    """Trains and evaluates; returns what went wrong, by run: whatever it is, the other runs go on."""
     cores = len(os.sched_getaffinity(0))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // plan.jobs)))  # inherited by the pool's processes
-    failures: list[str] = []
-    start = time.monotonic()
-    for early in heard():  # the children are sent SIGTERM, and save
+    for early in heard():  # the pool's processes are sent SIGTERM, and save
         signal.signal(early, lambda n, frame: sys.exit(REQUEUE))
-    context = get_context("spawn")
-    over, free = context.Event(), context.Queue()
-    for seat in seats:
-        free.put(seat)
-    with ProcessPoolExecutor(plan.jobs, mp_context=context, initializer=_prepare, initargs=(over, free)) as pool:
-        waiting: dict[Future[str], RunConfig] = {
-            pool.submit(run_one, overrides): config for overrides, config in zip(plan.overrides, configs, strict=True)
+    failures: dict[Path, Exception] = {}
+    took: list[float] = []
+    with Pool(seats) as pool:
+        waiting = {
+            pool.submit(run_one, overrides): runs.directory(config)
+            for overrides, config in zip(plan.overrides, configs, strict=True)
         }
-        try:
-            for number, future in enumerate(as_completed(waiting), start=1):
-                name = runs.directory(waiting[future])
-                try:
-                    said = future.result()
-                except Exception as error:  # whatever it is, the other runs go on
-                    said = f"failed: {' '.join(str(error).split()) or type(error).__name__}"
-                    failures.append(f"{name} {said}")
-                left = (time.monotonic() - start) / number * (len(configs) - number) / 60
-                print(f"{number}/{len(configs)} {name} {said}, about {left:.0f} min left", file=sys.stderr, flush=True)
-        except (KeyboardInterrupt, SystemExit):  # by a signal, or a run was stopped early: it has saved
-            over.set()  # a run that the pool has handed out already cannot be cancelled
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in active_children():
-                child.terminate()
-            raise
+        for number, future in enumerate(as_completed(waiting), start=1):
+            run = waiting[future]
+            try:
+                ended = future.result()  # SystemExit where it was stopped early and has saved: so are the others
+            except Exception as error:
+                failures[run] = _killed(run) if isinstance(error, BrokenProcessPool) else error
+                words = _in_words(failures[run])
+            else:
+                took += [] if ended.seconds is None else [ended.seconds]
+                words = ended.words
+            left = _left(took, len(configs) - number, len(seats))
+            print(f"{number}/{len(configs)} {run} {words}{left}", file=sys.stderr, flush=True)
     return failures
 
 
-def _prepare(over: Event, free: "Queue[str]") -> None:
-    """In each process of the pool. `over`: no further run is to start; `free`: GPUs of which it takes one.
-
-    A spawned process would spawn its loaders, and each of those import torch again.
-    """
-    global OVER
-    OVER = over
-    if seat := free.get():
-        os.environ["CUDA_VISIBLE_DEVICES"] = seat  # CUDA reads it at its first use, which is in a run
-    set_start_method("fork", force=True)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends this process
+def _killed(run: Path) -> Fault:
+    """By the system for want of memory, say."""
+    return Fault(f"its process was killed; {run}/output.log says how far it came, the same command resumes it")
 
 
-def run_one(overrides: list[str]) -> str:
+def _in_words(error: Exception) -> str:
+    return f"failed: {' '.join(str(error).split()) or type(error).__name__}"
+
+
+def _left(took: list[float], runs_left: int, jobs: int) -> str:
+    """An estimate by the runs that were trained in this call; nothing before the first."""
+    return f", about {sum(took) / len(took) * runs_left / jobs / 60:.0f} min left" if took else ""
+
+
+def run_one(overrides: list[str]) -> Ended:
     """Trains and evaluates one run in this process, which belongs to the pool; its output goes to RUN/output.log."""
-    if OVER is not None and OVER.is_set():
-        sys.exit(REQUEUE)
     from cli.evaluate import evaluate
     from cli.launch import train
 
@@ -255,17 +160,19 @@ def run_one(overrides: list[str]) -> str:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
             os.dup2(output.fileno(), stream.fileno())
-    start = time.monotonic()
+    start, before = time.monotonic(), state.checkpoints(run)[-1:]
+    # as many processes and readers as in training; what is measured does not depend on them
+    like_training = [f"processes={config.train.processes}", f"workers={config.data.workers}"]
     try:
         train(config)
         trained = time.monotonic()
-        if config.data.evaluation:
-            judged = run / "checkpoints" / "best" if config.train.keep_best and runs.diverged(run) is None else run
-            for settings in recipe(config.recipe).evaluations:
-                evaluate(compose_eval([f"checkpoint={judged}", *settings]))
+        for settings in recipe(config.recipe).evaluations if config.data.evaluation else []:
+            evaluate(compose_eval([f"checkpoint={run}", *like_training, *settings]))
     except Exception:
         traceback.print_exc()
         raise
+    end = time.monotonic()
+    seconds = None if state.checkpoints(run)[-1:] == before else end - start
     if (ended := runs.diverged(run)) is not None:
-        return f"diverged at step {ended.step}, after {trained - start:.0f} s"
-    return f"trained {trained - start:.0f} s, evaluated {time.monotonic() - trained:.0f} s"
+        return Ended(f"diverged at step {ended.step}, after {trained - start:.0f} s", seconds)
+    return Ended(f"trained {trained - start:.0f} s, evaluated {end - trained:.0f} s", seconds)

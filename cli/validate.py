@@ -7,9 +7,9 @@ import os
 import sys
 from pathlib import Path
 
+from cli.arguments import split
 from cli.main import guarded
 from clipx.errors import UserError
-from clipx.tables import lookup
 
 ALLOWED = {"root": "data", "out": "runs/validation"}
 NOTHING = 3  # exit code
@@ -30,13 +30,9 @@ def validate(arguments: list[str]) -> None:
     from evaluation.types import Result
     from evaluation.validate import validate as compare
 
-    chosen = dict(ALLOWED)
-    for argument in arguments:
-        key, _, value = argument.partition("=")
-        lookup(ALLOWED, key, "validate")
-        if not value:
-            raise UserError(f"{argument} is not of the form {key}=DIR")
-        chosen[key] = value
+    places, chosen = split(arguments, ALLOWED, "validate")
+    if places or not all(chosen.values()):
+        raise UserError(f"{' '.join(arguments)} must be root=DIR, out=DIR or both")
     device = choose("auto")
 
     def run(model: str, task: str, specs: list[str]) -> list[Result]:

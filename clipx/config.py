@@ -263,7 +263,7 @@ class RunConfig:
 class EvalConfig:
     """One call of `clipx eval`; exactly one of checkpoint and model."""
 
-    checkpoint: str | None = None  # a run directory (its last checkpoint) or a checkpoints/step_* folder
+    checkpoint: str | None = None  # a run directory (train.keep_best's checkpoint, else the last) or checkpoints/step_*
     model: str | None = None  # open_clip:NAME (random weights), open_clip:NAME/TAG or open_clip:NAME/FILE
     tasks: list[str] = field(default_factory=list)  # empty: all that fit the data sets
     datasets: list[str] = field(default_factory=list)  # NAME or kind:DIR (`clipx ls data`); empty: the run's own

@@ -78,7 +78,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Methods that differ in nothing else; those with a value of the measure in its order, then the others."""
+    """Methods run under identical conditions: those with a value for `by`, best first, then the rest."""
 
     conditions: dict[str, str]
     by: str  # what they are ranked by

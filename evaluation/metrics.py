@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from evaluation.student import binomial_interval
+
 MISS = torch.iinfo(torch.int64).max  # the rank of what has no rank: within no top k
 CHUNK = 512  # texts whose similarities are held at once: with 5,000 images 20 MB in float64
 RESAMPLES = 1000
@@ -169,8 +171,7 @@ def bootstrap_interval(
     assert n > 0, "an interval of no examples"
     values = values.double()
     if bool((values == values[0]).all()) and float(values[0]) in (0.0, 1.0):
-        bound = 0.025 ** (1 / n)
-        return (bound, 1.0) if float(values[0]) else (0.0, 1.0 - bound)
+        return binomial_interval(n if float(values[0]) else 0, n)
     weights = torch.ones_like(values) if weights is None else weights.double()
     generator = torch.Generator().manual_seed(seed)
     means = []

@@ -94,11 +94,6 @@ def correlation(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(norm > 0, (a * b).sum(dim=-1) / norm, 0.0)
 
 
-def spearman(a: Tensor, b: Tensor) -> float:
-    """Spearman's rank correlation of [n] and [n]."""
-    return float(correlation(ranks(a), ranks(b)))
-
-
 def _row(config: RunConfig, side: str, zeta: Tensor, truth: Tensor, model: str, hashes: dict[str, str]) -> Result:
     """Spearman's correlation with a bootstrap interval over samples, whose ranks are kept."""
     a, b = ranks(zeta), ranks(truth)
@@ -114,7 +109,7 @@ def _row(config: RunConfig, side: str, zeta: Tensor, truth: Tensor, model: str, 
         dataset=config.data.name,
         split=config.data.split,
         metric=f"zeta_{side}_spearman",
-        value=spearman(zeta, truth),
+        value=float(correlation(a, b)),
         n=len(a),
         low=low,
         high=high,

@@ -86,7 +86,7 @@ def pairs(groups: list[Group], measures: list[Measure]) -> list[Figure]:
             dict.fromkeys(name for _, of_seeds in found for one in of_seeds for name in one["categories"])
         )
         bars = [_bars(group, of_seeds, categories) for group, of_seeds in found]
-        chances = {m.chance for m in measures if m.task == "pairs" and m.dataset == dataset and "pair" in m.metric}
+        chances = {m.chance for m in measures if m.task == "pairs" and m.dataset == dataset}
         chance = chances.pop() if len(chances) == 1 else None
         who = f" · {found[0][0].label}" if len(found) == 1 else ""
         name = f"pairs-{len(drawn) + 1:02d}-{slug(dataset)}"
@@ -143,7 +143,8 @@ def retrievals(groups: list[Group]) -> list[Block]:
             title = f"{dataset} · {group.label}, seed {run.seed if run else 0}"
             blocks.append(Details(title, galleries, open=not blocks))
     if blocks:
-        blocks.insert(0, Text("Best first, with cosine similarities. Correct answers are framed and ticked.", "muted"))
+        what = "Best first, with similarities: cosines, unless embeddings keep their length."
+        blocks.insert(0, Text(f"{what} Correct answers are framed and ticked.", "muted"))
     return blocks
 
 

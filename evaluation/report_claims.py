@@ -15,9 +15,9 @@ SIGNS: dict[Verdict, str] = {
     "not run": "not run",
 }
 RULE = (
-    "Effects point in the claim's direction and are differences between runs of the same seed. A claim holds where "
-    "the whole 95% interval lies above the smallest effect of interest, does not hold where it lies below, and is "
-    "undecided otherwise or with fewer than three seeds."
+    "An effect is oriented so that more of it supports the claim; usually it is a difference between two arms with the "
+    "same seed. A claim holds where its whole 95% interval lies above the smallest effect of interest, does not hold "
+    "where it lies below, and is undecided otherwise or with fewer than three seeds."
 )
 MOST_NOTE = 120  # characters below a claim's statement
 NUMBERS = ["Effect", "95% interval", "Smallest effect of interest", "Seeds"]

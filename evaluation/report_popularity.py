@@ -28,7 +28,7 @@ def popularities(groups: list[Group]) -> list[Block]:
 
 
 def _over_training(group: Group, run: Run) -> list[Figure]:
-    logged = [(line["step"], line["columns"]) for line in run.log if "columns" in line]
+    logged = [(line["step"], line["columns"]) for line in run.log if line.get("columns")]
     figures = []
     for column in sorted({name for _, columns in logged for name in columns if "_zeta_" in name}):
         steps = [float(step) for step, _ in logged]

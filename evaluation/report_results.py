@@ -8,6 +8,10 @@ from evaluation.summary import Group, Measure
 
 HEADLINE = {  # task -> its main metrics and their names; of another task, the first metric it wrote
     "zeroshot": {"top1": "zero-shot accuracy"},
+    "zeroshot_draws": {
+        "top1_mean_over_draws": "zero-shot accuracy, mean of five draws",
+        "top1_spread_over_draws": "zero-shot accuracy, standard deviation over five draws",
+    },
     "linear_probe": {"top1": "linear probe accuracy"},
     "retrieval": {
         "image_to_text_recall@1": "image → text R@1",

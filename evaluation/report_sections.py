@@ -20,7 +20,7 @@ from evaluation.document import (
 )
 from evaluation.report_popularity import popularities
 from evaluation.report_weights import weights
-from evaluation.run_facts import MISSING, duration, facts, flat, number, training_seconds
+from evaluation.run_facts import MISSING, duration, facts, flat, last, number, training_seconds
 from evaluation.runs import Run
 from evaluation.summary import Group, Measure, group, measures
 
@@ -74,7 +74,9 @@ def _title(groups: list[Group]) -> str:
     if len(groups) <= FEW:
         return ", ".join(one.label for one in groups)
     recipes = list(dict.fromkeys(str(one.runs[0].config.get("recipe") or one.label) for one in groups))
-    return ", ".join(recipes) if len(recipes) <= FEW else f"{len(groups)} methods of {len(recipes)} recipes"
+    if len(recipes) <= FEW:
+        return ", ".join(recipes)
+    return f"{sum(len(one.runs) for one in groups)} runs: {len(groups)} arms of {len(recipes)} recipes"
 
 
 def _how_to_evaluate(groups: list[Group]) -> Text:
@@ -111,7 +113,7 @@ def _training(groups: list[Group]) -> list[Block]:
         [
             Cell(one.label),
             Cell(str(run.seed), run.seed),
-            *(_logged(number(run.log[-1], key), ".4g") for key in ("loss", "tau", "grad_norm")),
+            *(_logged(last(run, key), ".4g") for key in ("loss", "tau", "grad_norm")),
             _logged(median(speeds) if (speeds := _values(run, "images_per_s")) else None, ",.0f"),
             Cell(duration(training_seconds(run)), training_seconds(run)),
         ]

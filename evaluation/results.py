@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, fields
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from clipx.atomic import write_text
 from clipx.errors import UserError
+from clipx.log import WANDB_ID
 from evaluation.document import one_line
 from evaluation.types import Result
 
@@ -87,17 +89,19 @@ def numbers(row: Result) -> tuple[str, str, str, str]:
 
 
 def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path) -> None:
-    """The rows as the summary of a wandb run of job type eval: `task/dataset[, choices]/metric` -> fraction."""
+    """The rows as a summary on W&B: `task/dataset[, choices]/metric` -> fraction.
+
+    Of the run that training has there, where results go to its directory; else of a run of their own.
+    """
     import wandb
 
-    run = wandb.init(
-        project=project,
-        name=f"eval {model}",
-        job_type="eval",
-        dir=out,
-        mode="online" if mode == "online" else "offline",
-        config={"model": model, "checkpoint": rows[0].hashes["checkpoint"] if rows else ""},
-    )
+    trained = out / WANDB_ID
+    if trained.is_file():
+        whose: dict[str, Any] = {"id": trained.read_text().strip(), "resume": "allow"}
+    else:
+        config = {"model": model, "checkpoint": rows[0].hashes["checkpoint"] if rows else ""}
+        whose = {"name": f"eval {model}", "job_type": "eval", "config": config}
+    run = wandb.init(project=project, dir=out, mode="online" if mode == "online" else "offline", **whose)
     for row in rows:
         run.summary[f"{row.task}/{_measured_on(row)}/{row.metric}"] = row.value
     run.finish()

@@ -26,15 +26,22 @@ def facts(run: Run) -> dict[str, str]:
 
 
 def training_seconds(run: Run) -> float | None:
-    """Time spent in training steps, pauses between a kill and a resume left out: samples over throughput."""
+    """Time spent in training steps, pauses between a kill and a resume left out: samples over throughput.
+
+    Lines that are of no training step, with the geometry or an evaluation alone, say nothing about it.
+    """
     seconds, before = 0.0, 0.0
     for line in run.log:
         samples, speed = number(line, "samples"), number(line, "images_per_s")
-        if samples is None or not speed:
-            return None
-        seconds += max(0.0, samples - before) / speed
-        before = samples
+        if samples is not None and speed:
+            seconds += max(0.0, samples - before) / speed
+            before = samples
     return seconds or None
+
+
+def last(run: Run, key: str) -> float | None:
+    """The last number of that name in the log; not every line has it."""
+    return next((value for line in reversed(run.log) if (value := number(line, key)) is not None), None)
 
 
 def number(line: dict[str, Any], key: str) -> float | None:
@@ -106,12 +113,12 @@ def _temperature(run: Run) -> str:
 
 
 def _steps(run: Run) -> str:
-    done = number(run.log[-1], "step") if run.log else None
+    done = last(run, "step")
     return MISSING if done is None else f"{done:,.0f}"
 
 
 def _samples(run: Run) -> str:
-    seen = number(run.log[-1], "samples") if run.log else None
+    seen = last(run, "samples")
     return MISSING if seen is None else f"{seen:,.0f}"
 
 

@@ -16,8 +16,9 @@ from clipx.atomic import write_text
 from clipx.errors import UserError
 from clipx.tables import lookup
 from evaluation import results
-from evaluation.datasets import AnyDataset, open_dataset
+from evaluation.datasets import AnyDataset, Labelled, open_dataset
 from evaluation.features import Loading, extract, fill_cache
+from evaluation.prompts import ENSEMBLE
 from evaluation.tasks import TASKS
 from evaluation.types import DEFAULTS, Encoder, FeatureRequest, Features, Result, Settings, Task
 
@@ -137,7 +138,7 @@ def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDatase
 def _plan(
     datasets: list[AnyDataset], names: list[str], encoder: Encoder | None = None
 ) -> list[tuple[AnyDataset, list[Task]]]:
-    """The tasks that each data set fits, and the encoder where it is there already."""
+    """The tasks to run on each data set; without an encoder, what the model can do is not checked."""
     tasks = [lookup(TASKS, name, "tasks") for name in dict.fromkeys(names)]
     for task in tasks:
         if not any(fits(task, dataset) for dataset in datasets):
@@ -166,7 +167,7 @@ def _hashes(encoder: Encoder, dataset: AnyDataset, task: Task) -> dict[str, str]
     hashes = {**encoder.provenance, "scoring": str(task.version)}
     for request in task.requests(dataset):
         hashes[f"{request.view}/{request.split}"] = dataset.fingerprint(request.split, request.view)
-        for what, value in dataset.hashes(request.split).items():
+        for what, value in dataset.hashes(request.split, request.view).items():
             hashes[f"{what}/{request.split}"] = value
     return hashes
 
@@ -176,22 +177,33 @@ def _finished(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, str]
     known = [
         row for row in results.read(out / "results.jsonl") if (row.task, row.dataset) == (task.name, dataset.short)
     ]
-    groups = [[row for row in known if row.hashes == hashes | own] for own in task.groups(dataset)]
-    if not all(groups) or _hashes_of_artifact(_artifact_path(out, dataset, task)) not in (None, hashes):
+    groups = [[row for row in known if _same(row.hashes, hashes | own)] for own in task.groups(dataset)]
+    drawn_for = _hashes_of_artifact(_artifact_path(out, dataset, task))
+    if not all(groups) or not (drawn_for is None or _same(drawn_for, hashes)):
         return []
     return [row for group in groups for row in group]
 
 
+def _same(found: dict[str, str], wanted: dict[str, str]) -> bool:
+    """Older probes also carry the prompts' hashes, and all older rows on captions that of retrieval's protocol."""
+    return {k: v for k, v in found.items() if k in wanted or not k.startswith(("templates/", "protocol/"))} == wanted
+
+
 def _artifact_path(out: Path, dataset: AnyDataset, task: Task) -> Path:
-    return out / "artifacts" / f"{task.name}-{dataset.short.replace('/', '_')}.json"
+    """Named after task and data set, and after the prompts where they are not the ensemble, as rows are."""
+    asks = any(request.view == "prompts" for request in task.requests(dataset))
+    chosen = dataset.prompts if isinstance(dataset, Labelled) and asks else ENSEMBLE
+    choice = "" if chosen == ENSEMBLE else f", prompts {chosen[:100]}"
+    return out / "artifacts" / f"{task.name}-{dataset.short}{choice}.json".replace("/", "_")
 
 
-def _hashes_of_artifact(path: Path) -> object:
+def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
     """None where there is none, or one of before the hashes were in it; nobody's where it is damaged."""
     try:
-        return json.loads(path.read_text()).get("hashes") if path.is_file() else None
+        found: dict[str, str] | None = json.loads(path.read_text()).get("hashes") if path.is_file() else None
     except ValueError:
         return {}
+    return found
 
 
 def _save_artifact(out: Path, job: _Job, artifact: dict[str, Any]) -> None:

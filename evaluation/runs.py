@@ -35,9 +35,10 @@ class Run:
         return any(row.task == "train" for row in self.results)
 
     def dataset(self, slug: str) -> str:
-        """The data set's name for a `slug` of an artifact's file name, where "/" became "_"."""
+        """The data set's name for a `slug` of an artifact's file name, where "/" became "_"; `, prompts X` stays."""
+        place, comma, choice = slug.partition(", ")
         names = (row.dataset for row in self.results)
-        return next((name for name in names if name.replace("/", "_") == slug), slug)
+        return next((name for name in names if name.replace("/", "_") == place), place) + comma + choice
 
 
 def find(paths: list[Path], needed: bool = True) -> list[Run]:

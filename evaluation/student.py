@@ -1,4 +1,4 @@
-"""A few values: their mean with its 95% interval (Student's t), and rank correlation."""
+"""A few values: their mean with its 95% interval (Student's t), the interval of a share, and rank correlation."""
 
 import math
 
@@ -24,6 +24,14 @@ def t_quantile(degrees: int) -> float:
     from scipy import stats  # nearly a second, which training would wait for
 
     return float(stats.t.ppf(0.975, degrees))
+
+
+def binomial_interval(hits: int, n: int) -> tuple[float, float]:
+    """Exact 95% interval of a share (Clopper and Pearson 1934)."""
+    from scipy import stats
+
+    found = stats.binomtest(hits, n).proportion_ci(method="exact")
+    return float(found.low), float(found.high)
 
 
 def spearman(x: list[float], y: list[float]) -> float:

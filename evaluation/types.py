@@ -103,12 +103,13 @@ class Task(Protocol):
 
     name: str
     kind: Kind  # the data sets it can score
-    version: int  # raise it when the same features score differently: finished rows are then made anew
+    version: int  # increase when the scoring changes; stored rows are then recomputed
     needs: tuple[str, ...]  # splits that such a data set must have
     variants: tuple[str, ...]  # what a model must have beside its embeddings: of Encoder.image_variants
 
     def requests(self, dataset: Any) -> list[FeatureRequest]: ...
-    def groups(self, dataset: Any) -> list[dict[str, str]]: ...  # hashes that rows of one score differ in
+    # one entry per set of rows that `score` writes: the hashes that only that set carries
+    def groups(self, dataset: Any) -> list[dict[str, str]]: ...
     def score(
         self, dataset: Any, features: Features, device: torch.device | str = "cpu", cosine: bool = True
     ) -> Score: ...  # as Encoder.cosine

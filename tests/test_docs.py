@@ -12,7 +12,7 @@ from cli import ls
 from cli.compose import compose_eval, compose_run
 from cli.data import data
 from cli.main import COMMANDS
-from cli.reproduce import composed, make_plan
+from cli.plan import composed, make_plan
 from cli.theory import experiments
 from clipx import runs
 from clipx.train import fit

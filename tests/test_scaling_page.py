@@ -8,7 +8,7 @@ import pytest
 
 from cli.compose import compose_run
 from cli.cost import PAIRS
-from cli.reproduce import COSTS
+from cli.plan import COSTS
 
 PAGE = Path(__file__).parent.parent / "docs" / "scaling.md"
 TEXT = PAGE.read_text()

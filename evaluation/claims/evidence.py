@@ -165,9 +165,7 @@ def _assess_part(part: Part, recipe: str, arms: dict[str, Seeds]) -> Finding:
     effects = [part.effect(_means(pieces, seed, complete)) for seed in complete]
     known = [effect for effect in effects if math.isfinite(effect)]
     if not known:
-        lacking = _lacking(part, arms)
-        hint = _in_words(lost, arms) if lacking.diverged else f"clipx eval checkpoint={lacking.path}"
-        return judge(part, [], f"no seed has the numbers of all arms; {hint}")
+        return judge(part, [], _what_is_missing(part, recipe, {arm: arms[arm] for arm in there}, lost))
     fewer = "" if len(there) == len(part.arms) else f"{len(there)} of {len(part.arms)} arms"
     return judge(part, known, "; ".join(filter(None, (fewer, _in_words(lost, arms)))), len(there))
 
@@ -194,10 +192,17 @@ def _in_words(lost: dict[str, int], arms: dict[str, Seeds]) -> str:
     return "; ".join(f"{arm} diverged in {count} of {len(arms[arm])} seeds" for arm, count in lost.items())
 
 
-def _lacking(part: Part, arms: dict[str, Seeds]) -> Run:
-    """The first run without one of the measures, or just the first: seeds that no two arms share."""
-    runs = [run for arm in part.arms for run in arms.get(arm, {}).values()]
-    return next((run for run in runs if not _has(part, run)), runs[0])
+def _what_is_missing(part: Part, recipe: str, arms: dict[str, Seeds], lost: dict[str, int]) -> str:
+    """What to type where no seed has an effect: a run has no numbers, or the arms have no seed in common."""
+    runs = [run for of_arm in arms.values() for run in of_arm.values()]
+    seeds = sorted({seed for of_arm in arms.values() for seed in of_arm})
+    if lacking := [run for run in runs if not _has(part, run)]:
+        hint = _in_words(lost, arms) if lacking[0].diverged else f"clipx eval checkpoint={lacking[0].path}"
+    elif untrained := [(arm, seed) for seed in seeds for arm in arms if seed not in arms[arm]]:
+        hint = f"clipx train recipe={recipe} arm={untrained[0][0]} seed={untrained[0][1]}"
+    else:
+        return "no seed gives a number; evaluate all arms on the same data sets"
+    return f"no seed has the numbers of all arms; {hint}"
 
 
 def _pieces(part: Part, arms: list[Seeds]) -> dict[int, list[list[dict[str, float]]]]:
@@ -207,7 +212,7 @@ def _pieces(part: Part, arms: list[Seeds]) -> dict[int, list[list[dict[str, floa
 
 
 def _means(pieces: dict[int, list[list[dict[str, float]]]], seed: int, complete: list[int]) -> list[tuple[float, ...]]:
-    """Each arm's measures in one seed, over the pieces that all arms have in all complete seeds."""
+    """Each arm's measures in one seed, averaged over the data sets that every arm has in every complete seed."""
     count = len(pieces[seed][0])
     common = [set.intersection(*(set(of_arm[at]) for s in complete for of_arm in pieces[s])) for at in range(count)]
     return [tuple(_mean_of(of_arm[at], common[at]) for at in range(count)) for of_arm in pieces[seed]]

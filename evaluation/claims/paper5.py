@@ -56,7 +56,7 @@ CLAIMS = (
         "The draw of the random features changes zero-shot little",
         "standard deviations over five draws (Table 5)",
         ARMS,
-        tuple(below(arm, SPREAD, 0.005, f"{arm}: standard deviation over five draws") for arm in KERNELS),
+        tuple(below(arm, SPREAD, 0.005, f"the standard deviation over five draws, {arm}") for arm in KERNELS),
     ),
     Claim(
         "5.6",

@@ -37,13 +37,13 @@ def level(arm: str, measure: Measure, least: float, label: str) -> Part:
 
 
 def below(arm: str, measure: Measure, most: float, label: str) -> Part:
-    """At most `most`: what is left to it."""
-    return Part(f"{label} (left to {most:g})", (arm,), (measure,), lambda v: most - v[0][0], 0.0)
+    """At most `most`: that minus the number."""
+    return Part(f"{most:g} minus {label}", (arm,), (measure,), lambda v: most - v[0][0], 0.0)
 
 
 def near(arm: str, measure: Measure, centre: float, tolerance: float, label: str) -> Part:
-    """Within `tolerance` of `centre` on both sides: what is left to it."""
-    label = f"{label} within {centre:g} ± {tolerance:g}"
+    """Within `tolerance` of `centre` on both sides: that minus the distance."""
+    label = f"{tolerance:g} minus the distance from {centre:g} of {label}"
     return Part(label, (arm,), (measure,), lambda v: tolerance - abs(v[0][0] - centre), 0.0)
 
 
@@ -53,8 +53,8 @@ def often(arm: str, measure: Measure, share: float, label: str) -> Part:
 
 
 def no_slower(arm: str, than: str, step_time: Measure, most: float) -> Part:
-    """Time of a step over that of `than`: what is left to `most`."""
-    label = f"step time {arm} / {than} (left to {most:g})"
+    """Time of a step over that of `than` is at most `most`: that minus the ratio."""
+    label = f"{most:g} minus the ratio of step times {arm} / {than}"
     return Part(label, (arm, than), (step_time,), lambda v: most - v[0][0] / v[1][0], 0.0)
 
 

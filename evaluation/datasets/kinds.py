@@ -73,13 +73,11 @@ class Labelled:
         """Of the split's images, or of the prompts."""
         return self._split(split).fingerprint if view == "images" else content_hash(self.texts(split, view))
 
-    def hashes(self, split: str) -> dict[str, str]:
-        """What a score on this split depends on beside the features."""
-        return {
-            "classnames": content_hash(self.classnames),
-            "templates": content_hash(self.templates),
-            "labels": content_hash(self.labels(split).tolist()),
-        }
+    def hashes(self, split: str, view: View) -> dict[str, str]:
+        """What a score that takes this view of this split depends on beside the features."""
+        if view == "prompts":
+            return {"templates": content_hash(self.templates)}
+        return {"classnames": content_hash(self.classnames), "labels": content_hash(self.labels(split).tolist())}
 
     def _split(self, split: str) -> Split:
         if split not in self._opened:
@@ -150,9 +148,9 @@ class Captioned:
         """Of the images, or of the captions."""
         return self._fingerprint if view == "images" else content_hash(self._captions)
 
-    def hashes(self, split: str) -> dict[str, str]:
-        """What a score depends on beside the features; the protocol by name."""
-        return {"captions": content_hash(self._captions), "protocol": self.protocol}
+    def hashes(self, split: str, view: View) -> dict[str, str]:
+        """What a score depends on beside the features."""
+        return {"captions": content_hash(self._captions)}
 
 
 class Pairs:
@@ -197,7 +195,7 @@ class Pairs:
         """Of the images, or of the captions."""
         return self._fingerprint if view == "images" else content_hash(self._captions)
 
-    def hashes(self, split: str) -> dict[str, str]:
+    def hashes(self, split: str, view: View) -> dict[str, str]:
         """What a score depends on beside the features."""
         return {"captions": content_hash(self._captions), "categories": content_hash(self._categories)}
 

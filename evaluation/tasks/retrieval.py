@@ -42,8 +42,9 @@ class Retrieval:
         ]
 
     def groups(self, dataset: Captioned) -> list[dict[str, str]]:
-        """All images, and each smaller pool: its size is a hash of its rows alone."""
-        return [{}, *({"pool": str(size)} for size in sorted(set(dataset.pools)))]
+        """All images, and each smaller pool; examples, which the report shows, depend on neither protocol nor pool."""
+        protocol = {f"protocol/{dataset.splits[0]}": dataset.protocol}
+        return [protocol, *(protocol | {"pool": str(size)} for size in sorted(set(dataset.pools)))]
 
     def score(
         self, dataset: Captioned, features: Features, device: torch.device | str = "cpu", cosine: bool = True
@@ -52,13 +53,14 @@ class Retrieval:
         image, text = (features[request] for request in self.requests(dataset))
         image_of_text = dataset.image_of_caption(dataset.splits[0])
         ranks = retrieval_ranks(image, text, image_of_text)
-        rows = self._rows(dataset, ranks, image_of_text, len(image), "")
-        for size in sorted(set(dataset.pools)):
+        whole, *pools = self.groups(dataset)
+        rows = self._rows(dataset, ranks, image_of_text, len(image), "", whole)
+        for own in pools:
+            size = int(own["pool"])
             images, texts, owner = pool(image_of_text, len(image), size)
             found = retrieval_ranks(image[images], text[texts], owner)
             note = f", {size} of {len(image)} images (seed {POOL_SEED})"
-            of_pool = self._rows(dataset, found, owner, size, note)
-            rows += [replace(row, hashes={"pool": str(size)}) for row in of_pool]
+            rows += self._rows(dataset, found, owner, size, note, own)
         texts_shown = dataset.texts(dataset.splits[0], "captions")
         artifact = {
             "kind": "retrieval",
@@ -67,8 +69,10 @@ class Retrieval:
         }
         return Score(rows, artifact)
 
-    def _rows(self, dataset: Captioned, ranks: Ranks, owner: Tensor, images: int, note: str) -> list[Result]:
-        """The rows of one pool of images; `owner` is the image of each text."""
+    def _rows(
+        self, dataset: Captioned, ranks: Ranks, owner: Tensor, images: int, note: str, hashes: dict[str, str]
+    ) -> list[Result]:
+        """The rows of one pool of images, with its hashes; `owner` is the image of each text."""
         captions = torch.bincount(owner, minlength=images)
         queries = captions > 0
         counts = captions[queries].double()
@@ -88,7 +92,7 @@ class Retrieval:
             share, chance = found[queries] / counts, min(1.0, k / images)
             metric = f"text_to_image_recall@{k}"
             rows.append(row(self.name, dataset.short, split, metric, share, counts, len(owner), chance))
-        return rows
+        return [replace(one, hashes=hashes) for one in rows]
 
 
 def pool(image_of_text: Tensor, images: int, size: int) -> tuple[Tensor, Tensor, Tensor]:

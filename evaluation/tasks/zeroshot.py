@@ -33,7 +33,7 @@ def confusion(predicted: Tensor, label: Tensor, classes: int) -> list[list[int]]
     return rows
 
 
-def _split(dataset: Labelled) -> str:
+def split_name(dataset: Labelled) -> str:
     """The split; where the prompts are not the ensemble, with their choice, as they make it another measure."""
     return SPLIT if dataset.prompts == ENSEMBLE else f"{SPLIT}, prompts {dataset.prompts}"
 
@@ -68,7 +68,7 @@ class ZeroShot:
         if classes > 5:
             measures.insert(1, ("top5", 5, equal))
         rows = [
-            row(self.name, dataset.short, _split(dataset), metric, hits(ranks, k), weights, len(label), k / classes)
+            row(self.name, dataset.short, split_name(dataset), metric, hits(ranks, k), weights, len(label), k / classes)
             for metric, k, weights in measures
         ]
         matrix = confusion(scores.argmax(dim=1), label, classes)

@@ -30,6 +30,13 @@ def test_verdicts_are_printed_with_effect_interval_and_seeds(
     assert "1.4, 1.6, 1.7, 1.8, 1.9: clipx reproduce recipe=clip_reg_mini" in lines
 
 
+def test_settings_that_the_command_does_not_have_are_no_folders(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="clipx report claims: out is not known"):
+        report(["claims", str(tmp_path), "out=x"])
+    with pytest.raises(UserError, match="no run folder at runs/a=b"):
+        report(["claims", "runs/a=b"])
+
+
 def test_lines_fit_a_narrow_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

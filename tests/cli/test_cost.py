@@ -1,5 +1,6 @@
 """What dry=true says a reproduction costs: steps, GPU-hours, disk, and what they rest on."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 from cli import cost, dry
 from cli.compose import compose_run
 from cli.cost import Estimator, checkpoint_bytes, num_pairs
-from cli.reproduce import composed, make_plan
+from cli.plan import composed, make_plan
+from clipx import runs
 from clipx.config import RunConfig
 from clipx.errors import UserError
 from tests.evaluation.claims import synthetic
@@ -58,12 +60,46 @@ def test_data_of_unknown_size_have_no_cost_unless_the_run_says_how_long_it_is(co
 
 @pytest.mark.parametrize("text", ["0", "1.5", "much"])
 def test_a_share_is_one(text: str) -> None:
-    with pytest.raises(UserError, match=f"share={text} must be above 0 and at most 1"):
-        cost.read_share(text)
+    with pytest.raises(UserError, match=f"share={text} must be a number from 0.01 to 1"):
+        make_plan(["recipe=gap_mini", f"share={text}"])
+
+
+def test_each_caption_that_is_a_pair_of_its_own_counts() -> None:
+    of_images, of_captions = (
+        num_pairs(compose_run(["recipe=gap_mscoco", f"data.captions={which}"])) for which in ("random", "each")
+    )
+    assert (of_images, of_captions) == (82_783, 414_113)
 
 
 def configs(tmp_path: Path) -> list[RunConfig]:
     return composed(make_plan(["recipe=gap_mini", "arms=base,slrt", f"runs={tmp_path}"]).overrides)
+
+
+def checkpoint(run: Path, step: int, data: str = "20000:abc") -> None:
+    folder = run / "checkpoints" / f"step_{step:08d}"
+    folder.mkdir(parents=True)
+    (folder / "checkpoint.json").write_text(json.dumps({"step": step, "data": data}))
+
+
+def test_a_run_is_finished_at_its_last_step_and_with_results_where_there_are_sets(tmp_path: Path) -> None:
+    config = compose_run(["recipe=nuclr_mini", "arm=clip", f"runs={tmp_path}"])
+    without = replace(config, data=replace(config.data, evaluation=[]))
+    run = runs.directory(config)
+    assert dry._state(config) == "new"
+    checkpoint(run, 100)
+    assert dry._state(config) == dry._state(without) == "at step_00000100"
+    checkpoint(run, 8 * (3000 // 32), "3000:abc")  # half of the pairs were found
+    assert (dry._state(config), dry._state(without)) == ("trained", "finished")
+    (run / "results.jsonl").touch()
+    assert dry._state(config) == "finished"
+
+
+def test_a_run_that_diverged_is_trained(tmp_path: Path) -> None:
+    config = compose_run(["recipe=gap_mini", "arm=base", f"runs={tmp_path}"])
+    run = runs.directory(config)
+    checkpoint(run, 100)
+    runs.end_diverged(run, 110, 10)
+    assert dry._state(config) == "trained"
 
 
 def test_a_line_for_the_seeds_of_an_arm_then_totals_and_what_they_rest_on(
@@ -71,10 +107,10 @@ def test_a_line_for_the_seeds_of_an_arm_then_totals_and_what_they_rest_on(
 ) -> None:
     log = [{"step": 312, "samples": 19968, "images_per_s": 19968 / 90}]  # 90 seconds
     done = synthetic.run("gap_mini", "base", 0, {}, log)
-    synthetic.write(tmp_path, done)
+    checkpoint(synthetic.write(tmp_path, done), 312)
     dry.show(configs(tmp_path), "H100", 0.35, 2, tmp_path / "report")
     lines = capsys.readouterr().out.splitlines()
-    numbers = "s0..s2 64 pairs/step 312 steps, each <0.1 GPU-h 1.00 GB 1 evaluated, 2 new"
+    numbers = "s0..s2 64 pairs/step 312 steps, each <0.1 GPU-h 1.00 GB 1 finished, 2 new"
     assert lines[0].split()[1:] == numbers.split()
     assert lines[1].endswith("3 new")
     assert lines[3].startswith("all: <0.1 GPU-hours of training, 6.0 GB of checkpoints; left: <0.1 GPU-hours of")

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.evaluate import evaluate
+from cli.evaluate import _best_of_run, evaluate
+from clipx import runs, state
 from clipx.config import EvalConfig
 from clipx.errors import UserError
 from evaluation import encoder
+from tests.clipx.folder import settings
 from tests.evaluation import fakes
 
 
@@ -32,3 +34,20 @@ def test_data_tasks_and_prompts_are_checked_before_the_model_is_built(
     monkeypatch.setattr(encoder, "from_open_clip", build)
     with pytest.raises(UserError, match=part):
         evaluate(EvalConfig(model="open_clip:ViT-B-32/openai", datasets=places, tasks=tasks, prompts=prompts))
+
+
+def test_of_a_run_that_keeps_its_best_checkpoint_that_one_is_scored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = settings(tmp_path)
+    config.train.keep_best = "min:loss"
+    run = runs.claim(config)
+    first, last = (run / "checkpoints" / f"step_{step:08d}" for step in (10, 20))
+    for folder in (first, last):
+        folder.mkdir(parents=True)
+        (folder / state.MANIFEST).write_text("{}")
+    (first.parent / "best").symlink_to(first.name)
+    assert _best_of_run(EvalConfig(checkpoint=str(run))) == EvalConfig(checkpoint=str(first))
+    assert f"{first} is scored, as train.keep_best=min:loss" in capsys.readouterr().err
+    named = EvalConfig(checkpoint=str(last))
+    assert _best_of_run(named) == named

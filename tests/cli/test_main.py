@@ -1,5 +1,7 @@
 """How the command ends."""
 
+import errno
+import os
 import subprocess
 import sys
 
@@ -25,3 +27,18 @@ def test_a_broken_pipe_of_ours_is_not_hidden() -> None:
 
     with pytest.raises(BrokenPipeError):
         main.guarded(call)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(errno.EIO, 1), (errno.ESTALE, 1), (errno.ETIMEDOUT, 1), (errno.ENOTCONN, 1), (errno.EREMOTEIO, 1),
+     (errno.ENOENT, 2), (errno.EACCES, 2), (errno.ENOSPC, 2)],
+)  # fmt: skip
+def test_a_drive_that_gave_way_is_a_fault_and_no_mistake_of_the_user(
+    number: int, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read() -> None:
+        raise OSError(number, os.strerror(number), "data/00000.tar")
+
+    assert main.guarded(read) == code
+    assert capsys.readouterr().err == f"clipx: cannot use data/00000.tar: {os.strerror(number)}\n"

@@ -1,13 +1,16 @@
 """`clipx reproduce`: all arms and seeds, restartable, and a failed run does not stop the others."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from cli.compose import compose_run
-from cli.reproduce import _run_all, _seats, composed, make_plan, reproduce
-from clipx.errors import UserError
+from cli.plan import composed, make_plan
+from cli.reproduce import Ended, _has_something_to_report, _left, _seats, reproduce
+from clipx.errors import Fault, UserError
 from tests.cli.test_compose import clipx
 from tests.clipx.folder import write_shards
 from tests.evaluation import fakes
@@ -62,7 +65,7 @@ def test_configs_of_seeds_are_those_that_would_be_composed() -> None:
         (["recipe=gap_mni"], "did you mean 'gap_mini'"),
         (["recipe=gap_mini", "seeds=none"], "seeds=none must be a whole number, 1 or more"),
         (["recipe=gap_mini", "jobs=0"], "jobs=0 must be a whole number, 1 or more"),
-        (["recipe=gap_mini", "dry=ture"], "dry=ture must be true or false"),
+        (["recipe=gap_mini", "dry=ture"], "dry=ture is not known; did you mean 'true'"),
         (["recipe=gap_mini", "arm=base"], "arm=base is for clipx train; here write arms=base"),
         (["recipe=gap_mini", "seed=1"], "seed=1 is for clipx train; here write seeds=3"),
         (
@@ -83,7 +86,7 @@ def test_all_runs_are_trained_evaluated_reported_and_not_done_twice(tmp_path: Pa
     (tmp_path / "recipes" / "two.yaml").write_text(RECIPE.format(root=tmp_path / "shards"))
     command = ["reproduce", "recipe=two", "--config-dir", "recipes"]
     dry = clipx(*command, "dry=true", cwd=tmp_path)
-    assert dry.stdout.count("s0..s1      8 a step") == 2 and not (tmp_path / "runs").exists()
+    assert dry.stdout.count("s0..s1      8 pairs/step") == 2 and not (tmp_path / "runs").exists()
     done = clipx(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     runs = sorted((tmp_path / "runs").glob("two-*/s*"))
@@ -104,18 +107,41 @@ def test_runs_that_would_share_a_directory_are_refused() -> None:
         reproduce(["recipe=gap_mini", "arms=base,slrt", "seeds=1", "name=mine", "dry=true"])
 
 
-def broken(overrides: list[str]) -> str:
+def broken(overrides: list[str]) -> Ended:
+    """base fails, softplus is killed."""
     if "arm=base" in overrides:
         raise RuntimeError("a fault of ours")
-    return "trained"
+    if "arm=softplus" in overrides:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Ended("trained", 60.0)
 
 
-def test_a_fault_of_ours_ends_its_run_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = make_plan(["recipe=gap_mini", "arms=base,slrt", "seeds=1"])
-    configs = [compose_run(overrides) for overrides in plan.overrides]
+def test_a_fault_of_ours_or_a_killed_process_ends_its_run_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("cli.reproduce.run_one", broken)
-    assert _run_all(plan, configs, [""]) == ["runs/gap_mini-base/s0 failed: a fault of ours"]
-    assert "2/2" in capsys.readouterr().err
+    monkeypatch.setattr("cli.reproduce._check_evaluations", list)
+    monkeypatch.setattr("cli.reproduce._has_something_to_report", lambda run: False)
+    resumes = "its process was killed; runs/gap_mini-softplus/s0/output.log says how far it came, the same command"
+    with pytest.raises(Fault, match="2 of 3 runs failed: runs/gap_mini-base/s0 failed: a fault of ours; ") as raised:
+        reproduce(["recipe=gap_mini", "arms=base,softplus,slrt", "seeds=1"])
+    assert f"runs/gap_mini-softplus/s0 failed: {resumes} resumes it" in str(raised.value)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "1/3 runs/gap_mini-base/s0 failed: a fault of ours"
+    assert said[1].startswith("2/3 runs/gap_mini-softplus/s0 failed: its process was killed")
+    assert said[2] == "3/3 runs/gap_mini-slrt/s0 trained, about 0 min left"
+
+
+@pytest.mark.parametrize("file", ["log.jsonl", "results.jsonl"])
+def test_an_untrained_model_which_has_no_log_is_reported_too(file: str, tmp_path: Path) -> None:
+    assert not _has_something_to_report(tmp_path)
+    (tmp_path / file).touch()
+    assert _has_something_to_report(tmp_path)
+
+
+def test_the_time_left_is_reckoned_by_what_was_trained_in_this_call() -> None:
+    assert _left([], 9, 2) == ""
+    assert _left([540.0, 660.0], 9, 2) == ", about 45 min left"
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ def error_of(spec: str, split: str = "test") -> str:
     """The one line that opening and reading the data set ends in."""
     with pytest.raises(UserError) as caught:
         dataset = open_dataset(spec)
-        dataset.hashes(split)
+        dataset.hashes(split, "images")
         assert len(dataset.images(split)[:]) > 0
     assert "\n" not in str(caught.value)
     return str(caught.value)

@@ -25,7 +25,7 @@ def error_of(spec: str, settings: Settings = DEFAULTS) -> str:
     with pytest.raises(UserError) as caught:
         data = open_dataset(spec, settings)
         for split in data.splits:
-            data.hashes(split)
+            data.hashes(split, "images")
             assert len(data.images(split)[:]) > 0
     assert "\n" not in str(caught.value)
     return str(caught.value)

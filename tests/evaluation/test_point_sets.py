@@ -22,7 +22,7 @@ from evaluation.runs import read
 from evaluation.tasks import TASKS
 from evaluation.tasks.zeroshot import ZeroShot, classifier
 from evaluation.tasks.zeroshot_draws import ZeroShotDraws
-from evaluation.types import Features
+from evaluation.types import Features, Settings
 from tests.clipx.folder import settings, write_shards
 from tests.evaluation import fakes
 
@@ -47,8 +47,8 @@ def trained(config: RunConfig) -> Path:
     return run
 
 
-def dataset(folder: Path, classes: int = 3, test: int = 30) -> Labelled:
-    opened = open_dataset(fakes.labelled(folder, classes=classes, test=test))
+def dataset(folder: Path, classes: int = 3, test: int = 30, prompts: str = "ensemble") -> Labelled:
+    opened = open_dataset(fakes.labelled(folder, classes=classes, test=test), Settings(prompts))
     assert isinstance(opened, Labelled)
     return opened
 
@@ -96,7 +96,7 @@ def test_the_length_of_prototypes_counts_for_point_sets(tmp_path: Path) -> None:
     assert task.score(data, features, cosine=True).results[0].value == pytest.approx(1 - share)
 
 
-def test_the_spread_is_the_standard_deviation_of_top1_over_five_draws(tmp_path: Path) -> None:
+def test_the_spread_and_mean_are_those_of_top1_over_five_draws(tmp_path: Path) -> None:
     data, task = dataset(tmp_path), ZeroShotDraws()
     asked, label = task.requests(data), data.labels("test")
     assert len(asked) == 10
@@ -111,14 +111,25 @@ def test_the_spread_is_the_standard_deviation_of_top1_over_five_draws(tmp_path: 
     features: Features = {}
     for number in range(5):
         features[asked[2 * number]], features[asked[2 * number + 1]] = drawn(3 * number)
-    (row,) = task.score(data, features, cosine=False).results
+    row, top1, per_class = task.score(data, features, cosine=False).results
     accuracies = torch.tensor([1 - 3 * k / 30 for k in range(5)], dtype=torch.float64)
+    assert [top1.metric, per_class.metric] == ["top1_mean_over_draws", "mean_per_class_mean_over_draws"]
+    assert top1.value == pytest.approx(float(accuracies.mean()))
+    by_class = [
+        float(torch.tensor([(label[wrong:] == c).sum() / (label == c).sum() for c in range(3)]).mean())
+        for wrong in (0, 3, 6, 9, 12)
+    ]
+    assert per_class.value == pytest.approx(sum(by_class) / 5, abs=1e-6)
+    assert top1.low < top1.value < top1.high and top1.chance == pytest.approx(1 / 3)
     assert row.metric == "top1_spread_over_draws" and not row.higher_is_better
     assert row.value == pytest.approx(float(accuracies.std()))
     assert 0 < row.low < row.value < row.high
     for request in asked:
         features[request] = features[asked[0 if request.view == "images" else 1]]
     assert task.score(data, features, cosine=False).results[0].value == 0
+    simple = dataset(tmp_path, prompts="simple")
+    again = {one: features[asked[at % 2]] for at, one in enumerate(task.requests(simple))}
+    assert {one.split for one in task.score(simple, again, cosine=False).results} == {"test, prompts simple"}
 
 
 def test_the_probe_before_the_projection_reads_other_features_and_says_so(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from evaluation import missing_objects
+from evaluation import missing_objects, report_sections
 from evaluation.claims.evidence import gather
 from evaluation.document import Cell, Details, Table, Text
 from evaluation.missing_objects import Missing
@@ -20,6 +20,7 @@ from evaluation.published import TABLES
 from evaluation.published_columns import printed
 from evaluation.report import Report, write
 from evaluation.runs import Run
+from evaluation.summary import group
 from tests.evaluation.claims import synthetic
 from tests.evaluation.claims.synthetic import Values, evidence, run, with_geometry
 from tests.evaluation.report_runs import write_run
@@ -194,3 +195,8 @@ def test_many_methods_of_papers_begin_with_the_claims_and_have_a_row_each(papers
     assert heads[:3] == ["Claims of the papers", "What was run", "Results"]
     of_arm = [row for row in Page(text).rows if row and row[0] == "gap_mini-flt_1e-2" and len(row) > 3]
     assert any(re.match(r"0\.(79|80|81)\d0?", row[1]) for row in of_arm)  # the gap, its mean over seeds first
+
+
+def test_a_title_of_many_recipes_counts_runs_and_arms() -> None:
+    runs = [run(recipe, arm, seed, {}) for recipe in "abcd" for arm in ("one", "other") for seed in range(3)]
+    assert report_sections._title(group(runs)) == "24 runs: 8 arms of 4 recipes"

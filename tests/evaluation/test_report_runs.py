@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clipx.errors import UserError
-from evaluation.run_facts import duration, facts, training_seconds
+from evaluation.run_facts import duration, facts, last, training_seconds
 from evaluation.runs import find
 from evaluation.student import t_interval, t_quantile
 from evaluation.summary import group, measures
@@ -33,6 +33,18 @@ def test_steps_that_a_resume_repeats_count_once(tmp_path: Path) -> None:
     assert [line["step"] for line in run.log] == list(range(10, 201, 10))
     assert [line["loss"] == 0.125 for line in run.log] == [False] * 15 + [True] * 5
     assert training_seconds(run) == pytest.approx(200 * 128 / 512)
+
+
+def test_lines_without_a_training_step_do_not_hide_its_time(tmp_path: Path) -> None:
+    """The geometry at step 0, an evaluation off the log's grid, and a step that was skipped."""
+    folder = write_run(tmp_path)
+    others = [{"step": 0, "geometry": {"gap": 0.5}}, {"step": 205, "evaluation": {"cifar10 zeroshot top1": 0.5}}]
+    skipped = log_lines(210)[-1] | {"loss": None, "terms": {"clip": None}, "grad_norm": None}
+    write_lines(folder / "log.jsonl", [others[0], *log_lines(200), others[1], skipped])
+    (run,) = find([tmp_path])
+    assert training_seconds(run) == pytest.approx(210 * 128 / 512)
+    assert facts(run)["Samples seen"] == "26,880"
+    assert last(run, "loss") == log_lines(200)[-1]["loss"]
 
 
 def test_folders_inside_a_run_and_hidden_ones_are_no_runs(tmp_path: Path) -> None:

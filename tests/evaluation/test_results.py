@@ -49,6 +49,23 @@ def test_rows_of_one_metric_on_other_splits_are_told_apart(
     assert printed.index("50.0") < printed.index("zeroshot set, 10 of 40 images") < printed.index("90.0")
 
 
+def test_on_wandb_the_summary_is_that_of_the_run_that_was_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def init(**settings: Any) -> SimpleNamespace:
+        asked.append(settings)
+        return SimpleNamespace(summary={}, finish=lambda: None)
+
+    monkeypatch.setattr("wandb.init", init)
+    results.to_wandb([ROW], "model", "offline", "project", tmp_path)
+    (tmp_path / "wandb_id").write_text("c0ffee\n")
+    results.to_wandb([ROW], "model", "offline", "project", tmp_path)
+    assert asked[0]["name"] == "eval model" and "id" not in asked[0]
+    assert (asked[1]["id"], asked[1]["resume"]) == ("c0ffee", "allow") and "name" not in asked[1]
+
+
 def test_added_rows_replace_those_of_the_same_hashes_only(tmp_path: Path) -> None:
     other = replace(ROW, hashes={"checkpoint": "bb"})
     results.write(tmp_path / "r.jsonl", [ROW, other])

@@ -1,6 +1,7 @@
 """The runner: which tasks run where, rows with provenance, nothing done twice and nothing lost."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,17 +101,37 @@ def test_another_checkpoint_or_other_templates_are_scored_and_kept_beside(tmp_pa
     assert len(results.read(path)) == 3 * count
 
 
-def test_the_artifact_is_that_of_the_last_evaluation(tmp_path: Path) -> None:
-    """Going back to a finished evaluation brings its artifact back."""
-    spec = fakes.labelled(tmp_path / "things")
-    path = tmp_path / "out" / "artifacts" / "zeroshot-things.json"
-    run(tmp_path, [spec], ["zeroshot"])
-    first = path.read_text()
-    run(tmp_path, [spec], ["zeroshot"], settings=Settings(prompts="a bad {c}"))
-    assert path.read_text() != first
-    rows = run(tmp_path, [spec], ["zeroshot"])
-    assert path.read_text() == first
-    assert results.read(tmp_path / "out" / "results.jsonl")[-len(rows) :] == rows  # the last written are shown
+def test_evaluations_that_differ_in_a_choice_do_not_undo_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = [fakes.labelled(tmp_path / "things", train=30), fakes.captioned(tmp_path / "shots" / "test")]
+    asked = [
+        (["zeroshot", "linear_probe", "retrieval", "geometry"], Settings()),
+        (["zeroshot", "linear_probe"], Settings(prompts="a bad/worse {c}")),
+        (["retrieval", "geometry"], Settings(protocol="paper")),
+    ]
+    first = [run(tmp_path, specs, tasks, settings=settings) for tasks, settings in asked]
+    drawn = {path.name: path.read_text() for path in (tmp_path / "out" / "artifacts").iterdir()}
+    assert {"zeroshot-things.json", "zeroshot-things, prompts a bad_worse {c}.json"} <= set(drawn)
+    monkeypatch.setattr("evaluation.runner._score", None)  # nothing is scored
+    assert [run(tmp_path, specs, tasks, settings=settings) for tasks, settings in asked] == first
+    assert {path.name: path.read_text() for path in (tmp_path / "out" / "artifacts").iterdir()} == drawn
+    rows = results.read(tmp_path / "out" / "results.jsonl")
+    assert len(rows) == len({(row.task, row.dataset, row.split, row.metric) for row in rows})
+
+
+def test_rows_and_artifacts_with_hashes_that_no_longer_count_are_finished(tmp_path: Path) -> None:
+    """Probes used to carry the hash of the prompts, geometry that of retrieval's protocol."""
+    specs = [fakes.labelled(tmp_path / "things", train=30), fakes.captioned(tmp_path / "shots" / "test")]
+    path = tmp_path / "out" / "results.jsonl"
+    run(tmp_path, specs, ["linear_probe", "geometry"])
+    older = {"templates/test": "7e3b1a", "protocol/test": "corrected"}
+    old = [replace(row, hashes=row.hashes | older, model="older") for row in results.read(path)]
+    results.write(path, old)
+    for file in (tmp_path / "out" / "artifacts").iterdir():
+        artifact = json.loads(file.read_text())
+        file.write_text(json.dumps(artifact | {"hashes": artifact["hashes"] | older}))
+    assert run(tmp_path, specs, ["linear_probe", "geometry"]) == old
 
 
 def test_an_artifact_without_hashes_is_no_reason_to_score_again(tmp_path: Path) -> None:

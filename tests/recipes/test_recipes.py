@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.compose import compose_run, recipe
+from cli.compose import compose_eval, compose_run, recipe
 from clipx import mixing, objectives, optim, schedule, temperature
 from clipx.config import RunConfig
 from clipx.models import clip
 from clipx.types import Progress
+from evaluation.claims.measures import Score, Together
+from evaluation.claims.table import CLAIMS
+from evaluation.published import TABLES
 from tests.clipx.models.hub import write_distilbert
 
 FOLDER = Path(__file__).parent.parent.parent / "recipes"
@@ -67,6 +70,21 @@ def test_a_recipe_has_the_arms_of_its_tables_and_claims(name: str) -> None:
     configs = [repr(composed(name, arm)).replace(f"{name}-{arm}", "").replace(f"arm='{arm}'", "") for arm in ARMS[name]]
     assert len(set(configs)) == len(configs), "two arms are the same run"
     assert composed(name, ARMS[name][0]).claims
+
+
+def tasks_of(measure: object) -> set[str]:
+    if isinstance(measure, Together):
+        return {score.task for score in measure.scores}
+    return {measure.task} if isinstance(measure, Score) else set()
+
+
+@pytest.mark.parametrize("name", ["counting_datacomp", "nuclr_cc3m", "nuclr_cc12m"])
+def test_where_tasks_are_named_they_are_those_that_claims_and_tables_need(name: str) -> None:
+    columns = [column.score for table in TABLES if table.recipe == name for column in table.columns]
+    parts = [part for claim in CLAIMS if name in claim.recipes for part in claim.parts if part.only in ("", name)]
+    needed = set().union(*map(tasks_of, columns), *(tasks_of(m) for part in parts for m in part.measures))
+    (settings,) = recipe(name).evaluations
+    assert set(compose_eval(settings).tasks) == needed
 
 
 NUMBERS: dict[str, dict[str, Any]] = {

@@ -93,6 +93,20 @@ def test_runs_without_results_name_the_command() -> None:
     assert found.verdict == "not run" and "clipx eval checkpoint=runs/clip_reg_mini-clip/s0" in only(found).note
 
 
+def test_arms_without_a_common_seed_name_the_run_that_is_missing() -> None:
+    runs = [run("clip_reg_mini", "clip", 0, zeroshot(0.5)), run("clip_reg_mini", "clip_reg", 1, zeroshot(0.6))]
+    note = only(outcome("1.5", "clip_reg_mini", runs)).note
+    assert note.endswith("; clipx train recipe=clip_reg_mini arm=clip_reg seed=0")
+
+
+def test_arms_without_a_common_data_set_say_so() -> None:
+    runs = [
+        run("clip_reg_mini", "clip", 0, zeroshot(0.5, "a")),
+        run("clip_reg_mini", "clip_reg", 0, zeroshot(0.6, "b")),
+    ]
+    assert "evaluate all arms on the same data sets" in only(outcome("1.5", "clip_reg_mini", runs)).note
+
+
 def test_a_diverged_run_is_no_number() -> None:
     runs = seeds("wpse_mini", {"imq": zeroshot(0.5), "positive_weights": zeroshot(math.nan)})
     assert outcome("5.3", "wpse_mini", runs).verdict == "not run"
@@ -197,6 +211,7 @@ def test_overhead_is_a_ratio_of_step_times(nuclr: float, expected: str) -> None:
     found = outcome("3.6", "nuclr_mini", runs)
     assert found.verdict == expected
     assert only(found).effect == pytest.approx(1.03 - nuclr, abs=0.002)
+    assert only(found).label == "1.03 minus the ratio of step times nuclr / clip"
 
 
 def test_a_line_in_one_over_log_squared_is_told_from_one_that_is_none() -> None:

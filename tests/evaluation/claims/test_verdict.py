@@ -11,7 +11,8 @@ from evaluation.claims.evidence import assess
 from evaluation.claims.parts import unrelated
 from evaluation.claims.scores import PROBE, ZEROSHOT
 from evaluation.claims.types import Part, Verdict
-from evaluation.claims.verdict import binomial_interval, judge, overall
+from evaluation.claims.verdict import judge, overall
+from evaluation.student import binomial_interval
 from tests.evaluation.claims.synthetic import Values, claim, evidence, run
 
 EXPERIMENTS = 2000
@@ -130,6 +131,15 @@ def test_a_correlation_as_strong_as_the_bound_seldom_passes_for_a_weaker_one(
     near = judge(weak, [0.05 - most] * 3, arms=arms)
     assert near.verdict == "undecided", "three equal correlations are no proof"
     assert judge(weak, [0.0] * 3, arms=arms).verdict == "holds"
+
+
+def test_intervals_of_rank_correlations_end_where_correlations_do() -> None:
+    ranked = Part("r", ("a",) * 4, (), lambda v: v[0][0], 0.0, interval="rank")
+    found = judge(ranked, [0.8, 1.0, 1.0], arms=4)
+    assert (found.verdict, found.high) == ("holds", 1.0) and found.low is not None and 0 < found.low < 0.8
+    assert judge(ranked, [-0.8, -1.0, -1.0], arms=4).low == -1.0
+    plain = judge(part(), [0.8, 1.0, 1.0])
+    assert plain.high is not None and plain.high > 1
 
 
 def test_few_seeds_say_how_many_are_needed() -> None:
