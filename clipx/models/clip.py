@@ -48,13 +48,13 @@ class ClipModel(nn.Module):
             part.eval()
         return self
 
-    def encode_image(self, image: Tensor, draw: int = 0) -> Tensor:
-        """[b, 3, H, W] -> [b, E] for evaluation, float32 whatever the towers compute in; `draw` as in the head."""
-        return self.head.evaluation(draw)(self.image(image))
+    def encode_image(self, image: Tensor) -> Tensor:
+        """[b, 3, H, W] -> [b, E] for evaluation, float32 whatever the towers compute in."""
+        return self.head.evaluation(draw=0)(self.image(image))
 
-    def encode_text(self, text: Tensor, draw: int = 0) -> Tensor:
+    def encode_text(self, text: Tensor) -> Tensor:
         """[b, L] -> [b, E] for evaluation."""
-        return self.head.evaluation(draw)(self.text(text))
+        return self.head.evaluation(draw=0)(self.text(text))
 
     def before_projection(self, image: Tensor) -> Tensor:
         """[b, 3, H, W] -> [b, width], float32.

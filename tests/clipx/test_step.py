@@ -267,7 +267,7 @@ def test_averaged_weights_follow_their_formula() -> None:
 def test_a_batch_that_cannot_be_split_is_named() -> None:
     config = tiny.settings(CLIP)
     config.train.accumulation = 3
-    with pytest.raises(UserError, match=r"train.batch_size=8 must be a multiple .* train.accumulation=3"):
+    with pytest.raises(UserError, match=r"train.batch_size=8 must be divisible by 3 .*train.accumulation=3"):
         tiny.parts_of(config)
 
 

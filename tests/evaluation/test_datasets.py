@@ -134,8 +134,8 @@ def test_a_sample_without_its_label_is_not_dropped_silently(tmp_path: Path) -> N
         ([{"txt": b"  "}], "no sample has a caption"),
         ([{"json": b"{broken"}], "s00000: its .json is damaged"),
         ([{"json": b"[1]"}], "its .json is not an object"),
-        ([{"json": b'{"captions": "one"}'}], "no list of texts"),
-        ([{"json": b'{"captions": ["one", 2]}'}], "no list of texts"),
+        ([{"json": b'{"captions": "one"}'}], "not a list of texts"),
+        ([{"json": b'{"captions": ["one", 2]}'}], "not a list of texts"),
     ],
 )
 def test_unusable_captions_are_named(tmp_path: Path, samples: list[dict[str, bytes]], part: str) -> None:

@@ -150,12 +150,13 @@ def test_captions_that_are_no_list_of_texts_are_bad_samples(tmp_path: Path, capt
         add(tar, "a.jpg", jpeg("red"))
         add(tar, "a.json", json.dumps({"captions": captions}).encode())
     pairs = open_pairs(DataConfig(name="t", source="shards", root=str(tmp_path), captions="random"))
-    with pytest.raises(BadSample, match="no list of texts"):
+    with pytest.raises(BadSample, match="not a list of texts"):
         pairs.pair(0, random.Random(0))
 
 
 @pytest.mark.parametrize(
-    ("batch", "world", "message"), [(9, 2, "multiple of the 2"), (41, 1, "larger than the 40 samples")]
+    ("batch", "world", "message"),
+    [(9, 2, "divisible by the number of processes"), (41, 1, "larger than the 40 samples")],
 )
 def test_impossible_batches_are_refused(batch: int, world: int, message: str) -> None:
     with pytest.raises(UserError, match=message):

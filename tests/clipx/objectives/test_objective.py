@@ -5,6 +5,7 @@ import torch
 
 from clipx import objectives
 from clipx.errors import UserError
+from clipx.objectives.base import Term
 from clipx.objectives.build import build_objective
 from clipx.sample_table import SampleTable
 from tests.clipx.objectives.pairs import START, embed, random_pairs
@@ -33,7 +34,7 @@ def test_notes_say_what_a_short_run_leaves_out() -> None:
     assert len(objective.notes(total_epochs=1)) == 2
 
 
-class Listed(objectives.Term):
+class Listed(Term):
     """A parameter that is neither a number nor a text is the term's own to check."""
 
     def __init__(self, sizes: list[int] | None = None, t: "float | None" = None) -> None:

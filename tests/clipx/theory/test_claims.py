@@ -48,7 +48,7 @@ def test_settings_are_read_from_text() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"taus": "1"}, "setting=taus is not known; did you mean 'tau'"),
+        ({"taus": "1"}, "clipx theory: taus is not known; did you mean 'tau'"),
         ({"tau": "warm"}, "tau=warm must be a number"),
         ({"n": "10,many"}, "n=10,many must be ints, as in a,b,c"),
         ({"seeds": "1.5"}, "seeds=1.5 must be a number .int."),
