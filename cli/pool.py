@@ -28,6 +28,15 @@ class _Seat:
     gpu: str  # CUDA_VISIBLE_DEVICES; "": as it is
     process: ProcessPoolExecutor | None = None  # of one; made at the first call, and after one that was killed
 
+    def submit(self, call: Callable[[Given], Made], given: Given) -> "Future[Made]":
+        if self.process is not None:
+            try:
+                return self.process.submit(call, given)
+            except BrokenProcessPool:  # it was killed while it had nothing to do
+                self.process.shutdown()
+        self.process = ProcessPoolExecutor(1, get_context("spawn"), initializer=_prepare, initargs=(self.gpu,))
+        return self.process.submit(call, given)
+
 
 class Pool:
     """As many calls at a time as there are seats.
@@ -56,10 +65,7 @@ class Pool:
             with self._starting:  # else a process could be started when all others have been told to end
                 if self._over:
                     raise SystemExit(REQUEUE)
-                if seat.process is None:
-                    context = get_context("spawn")
-                    seat.process = ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(seat.gpu,))
-                future = seat.process.submit(call, given)
+                future = seat.submit(call, given)
             return future.result()
         except BrokenProcessPool:
             assert seat.process is not None

@@ -17,7 +17,7 @@ from cli.plan import Plan, composed, make_plan
 from cli.pool import Pool
 from clipx import runs, state
 from clipx.config import RunConfig
-from clipx.errors import REQUEUE, Fault, UserError
+from clipx.errors import REQUEUE, Fault, UserError, one_line
 from clipx.stopping import heard
 
 
@@ -168,9 +168,11 @@ def run_one(overrides: list[str]) -> Ended:
         trained = time.monotonic()
         for settings in recipe(config.recipe).evaluations if config.data.evaluation else []:
             evaluate(compose_eval([f"checkpoint={run}", *like_training, *settings]))
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
-        raise
+        if isinstance(error, UserError | Fault):
+            raise
+        raise Fault(one_line(error)) from None  # not every exception can be sent to the parent
     end = time.monotonic()
     seconds = None if state.checkpoints(run)[-1:] == before else end - start
     if (ended := runs.diverged(run)) is not None:

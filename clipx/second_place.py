@@ -16,8 +16,8 @@ from clipx.errors import UserError, one_line
 from clipx.log import WANDB_ID
 from clipx.state import MANIFEST, NAME, checkpoints, step_of
 
-HISTORY = ("log.jsonl", WANDB_ID, "environment.json")  # what a run that comes back goes on with
-FILES = ("config.yaml", *HISTORY, runs.OUTCOME)
+HISTORY = ("log.jsonl", WANDB_ID, "environment.json", runs.OUTCOME)  # what a run that comes back goes on with
+FILES = ("config.yaml", *HISTORY)
 
 
 class Place:

@@ -58,6 +58,9 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
         with RunLog(config, run, state.step, total) as log, Saver(config, run, job.place, log.say, state.step) as saver:
             for note in job.notes:
                 log.say(note)
+            if ended := distributed.from_first(runs.diverged(run)):  # it came back from train.copy_to
+                log.say(ended.text(run))
+                return True
             score = partial(_score, config, evaluate, parts, total, log)
             score()  # the step that is resumed from, if the run was ended between its checkpoint and this
             if state.step == total and checkpoints(run):

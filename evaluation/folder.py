@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import NoReturn
 
+from clipx.data.images import BadSample
 from clipx.data.shards import Shards
 from clipx.errors import UserError
 
@@ -75,10 +76,12 @@ def read_text(spec: str, shards: Shards, index: int, column: str) -> str:
     """A text member, stripped.
 
     Raises:
-        UserError: it is no UTF-8.
+        UserError: it cannot be read, or is no UTF-8.
     """
     try:
         return shards.read(index, column).decode("utf-8").strip()
+    except BadSample as error:
+        refuse(spec, shards, index, str(error))
     except UnicodeDecodeError:
         refuse(spec, shards, index, f"its .{column} is not UTF-8")
 
@@ -87,10 +90,12 @@ def read_json(spec: str, shards: Shards, index: int) -> dict[str, object]:
     """The sample's .json object.
 
     Raises:
-        UserError: it is no JSON object.
+        UserError: it cannot be read, or is no JSON object.
     """
     try:
         value = json.loads(shards.read(index, "json"))
+    except BadSample as error:
+        refuse(spec, shards, index, str(error))
     except ValueError:  # also no UTF-8
         refuse(spec, shards, index, "its .json is damaged")
     if not isinstance(value, dict):

@@ -115,9 +115,12 @@ def open_index(folder: Path, paths: list[Path]) -> Index:
         if {_state(s) for s in index.shards} == wanted:
             return index
     place = cache / _hash([FORMAT, sorted(wanted)])
-    shutil.rmtree(place, ignore_errors=True)  # a damaged one: else it would have been found
-    with new_folder(place) as made:
-        save(build(folder, now, found[0] if found else None), made)
+    for _ in range(2):  # another process may have written it by now, or have removed ours as a damaged one
+        if (loaded := load(place)) is not None:
+            return loaded
+        shutil.rmtree(place, ignore_errors=True)
+        with new_folder(place) as made:
+            save(build(folder, now, found[0] if found else None), made)
     loaded = load(place)
     assert loaded is not None, place
     return loaded

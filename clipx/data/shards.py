@@ -3,6 +3,7 @@
 A sample is the run of members that share a key, the name up to the first dot after the last slash.
 """
 
+import errno
 import io
 import os
 from collections.abc import Sequence
@@ -87,13 +88,16 @@ class Shards:
         """The member's bytes; one positioned read, no shared file position, so any process may call it.
 
         Raises:
-            BadSample: the shard cannot be read there.
+            BadSample: the disk cannot read it there.
+            OSError: the shard is away, which says nothing about its samples.
         """
         row = self._row(index)
         size = int(self.index.arrays[f"{column}_size"][row])
         try:
             return os.pread(self._file(self.index.shard_of(row)), size, self.offset(index, column))
-        except OSError as error:  # a worn disk, a file system that went away
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
             raise BadSample(f"cannot be read ({error})") from error
 
     def fetch(self, index: int, block: int) -> None:

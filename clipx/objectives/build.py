@@ -2,14 +2,20 @@
 
 import inspect
 from collections.abc import Mapping
-from types import NoneType
-from typing import Any, get_args
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from clipx.errors import UserError
 from clipx.objectives.base import Objective, Term
 from clipx.tables import lookup, suggest
 
-KINDS: dict[Any, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}
+KINDS: dict[Any, tuple[type, ...]] = {
+    bool: (bool,),
+    int: (int,),
+    float: (int, float),
+    str: (str,),
+    NoneType: (NoneType,),
+}
 
 
 def build_objective(
@@ -41,11 +47,13 @@ def build_objective(
 def _check_type(key: str, value: object, expected: Any) -> None:
     """A whole number is a float too; nothing else is converted, so that `average=off` is not taken for true.
 
-    `expected` may be `KIND | None`. Parameters of other kinds are for the term to check.
+    Parameters of kinds that are not in KINDS are for the term to check.
     """
-    kinds = get_args(expected) or (expected,)
-    kind = kinds[0]
-    if kind not in KINDS or (value is None and NoneType in kinds):
-        return
-    if not isinstance(value, KINDS[kind]) or (isinstance(value, bool) and kind is not bool):
-        raise UserError(f"{key}={value!r} must be a {kind.__name__}")
+    kinds = get_args(expected) if get_origin(expected) in (Union, UnionType) else (expected,)
+    if all(kind in KINDS for kind in kinds) and not any(_is_a(kind, value) for kind in kinds):
+        allowed = " or ".join("null" if kind is NoneType else kind.__name__ for kind in kinds)
+        raise UserError(f"{key}={value!r} must be a {allowed}")
+
+
+def _is_a(kind: Any, value: object) -> bool:
+    return isinstance(value, KINDS[kind]) and (kind is bool or not isinstance(value, bool))

@@ -136,6 +136,20 @@ def test_what_was_left_undone_is_copied_by_the_same_command_and_once(
     assert place.restore() and (run / "environment.json").read_bytes() == environment
 
 
+def test_a_run_that_diverged_comes_back_as_such(config: RunConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    run = runs.claim(config)
+    assert train.fit(config, run)
+    place = open_place(config, run)
+    assert place
+    runs.end_diverged(run, step=8, bad_steps=10)
+    place.put(checkpoints(run)[-1])
+    shutil.rmtree(run)
+    capsys.readouterr()
+    assert train.fit(config, runs.claim(config))
+    assert "diverged at step 8" in " ".join(capsys.readouterr().err.split())
+    assert runs.diverged(run) is not None
+
+
 class Slow(Place):
     """Takes checkpoints only when it is let."""
 

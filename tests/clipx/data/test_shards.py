@@ -1,5 +1,6 @@
 """Shards: every sample is found, damage costs only what is damaged, nothing is followed."""
 
+import errno
 import io
 import os
 import pickle
@@ -183,14 +184,21 @@ def test_the_files_used_last_stay_open(tmp_path: Path, monkeypatch: pytest.Monke
     assert files.get("a") == first and os.pread(first, 9, 0) == b"a"
 
 
-def test_a_shard_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
+def test_a_worn_disk_is_damage_and_a_shard_that_is_away_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_shards(tmp_path / "s", samples=32)
     shards = Shards.open(folder, ("image", "txt"))
     (folder / "00001.tar").unlink()
     shards.fetch(16, 8)
-    with pytest.raises(BadSample, match=r"cannot be read .*00001\.tar"):
+    with pytest.raises(FileNotFoundError):
         shards.read(16, "txt")
     assert shards.read(15, "txt") == b"a yellow picture 15"
+
+    def worn(*arguments: int) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.pread", worn)
+    with pytest.raises(BadSample, match=r"cannot be read .*Input/output error"):
+        shards.read(15, "txt")
 
 
 def test_a_block_is_read_ahead_to_the_last_sample_that_is_whole(
