@@ -36,14 +36,12 @@ Evaluate = Callable[[ClipModel], dict[str, float]]  # what it returns on rank 0 
 
 
 def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Evaluate | None = None) -> bool:
-    """Trains to the end, from the last good checkpoint of the run directory if there is one.
+    """Trains from the last good checkpoint, if there is one, to the end (True) or to an early one (False).
 
     A step whose loss or gradient is not finite is skipped; after train.max_bad_steps of them in a row the run ends as
     diverged: its last checkpoint stays, and outcome.json says so. Ctrl-C, SIGTERM, SIGUSR1 and train.max_minutes after
-    `started` (time.monotonic(), by default now) end it early at the end of a step, which is saved. `evaluate` gives the
-    numbers of log.evaluate_every, after what there is to save is saved; all ranks call it.
-
-    Returns: whether the run is over; False where it ended early and goes on if it is called again.
+    `started` (time.monotonic(), by default now) end it early at the end of a step, which is saved: the same call goes
+    on. `evaluate` gives the numbers of log.evaluate_every, after what there is to save is saved; all ranks call it.
 
     Raises:
         UserError: unusable settings, data or checkpoints, too many bad samples, no room for a checkpoint.
@@ -58,13 +56,10 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
         with RunLog(config, run, state.step, total) as log, Saver(config, run, job.place, log.say, state.step) as saver:
             for note in job.notes:
                 log.say(note)
-            if ended := distributed.from_first(runs.diverged(run)):  # it came back from train.copy_to
-                log.say(ended.text(run))
-                return True
             score = partial(_score, config, evaluate, parts, total, log)
             score()  # the step that is resumed from, if the run was ended between its checkpoint and this
-            if state.step == total and checkpoints(run):
-                log.say(f"{run} is done: {total} steps")
+            if over := _why_over(run, state.step, total):
+                log.say(over)
                 return True
             environment.write(run, device, state.step, job.start)
             if state.step == 0:
@@ -142,6 +137,13 @@ def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
         notes=[*_notes(config, sampler, pairs, parts), *restored, *resume(parts.state, run)],
         start={} if goes_on else start.facts(config),
     )
+
+
+def _why_over(run: Path, step: int, total: int) -> str:
+    """In words; empty where something is left to do."""
+    if diverged := distributed.from_first(runs.diverged(run)):  # and came back from train.copy_to
+        return diverged.text(run)
+    return f"{run} is done: {total} steps" if step == total and checkpoints(run) else ""
 
 
 def _score(config: RunConfig, evaluate: Evaluate | None, parts: Parts, total: int, log: RunLog) -> None:
