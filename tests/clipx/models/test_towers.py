@@ -9,7 +9,7 @@ from clipx.models import clip, open_clip_towers
 from clipx.types import Progress
 
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
-OURS = ["mini-48", "mini-64", "mini-vit-48", "mini-vit-64"]
+OURS = ["micro-48", "mini-48", "mini-64", "mini-vit-48", "mini-vit-64"]
 
 
 def config(image: str, text: str, pretrained: str | None = None) -> RunConfig:
