@@ -1,30 +1,15 @@
 """The command line: overrides reach the typed config, mistakes end in one line and exit code 2."""
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from cli.compose import compose_run
-from cli.main import main
 from clipx.errors import UserError
+from tests.cli.commands import clipx, clipx_here, tiny
 from tests.clipx.folder import write_shards
-
-
-def clipx(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The command as installed."""
-    command = [sys.executable, "-m", "cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
-
-
-def tiny(root: Path) -> list[str]:
-    """Overrides for a run of two steps."""
-    data = ["data=shards", f"data.root={root}", "data.split=train", "data.workers=0"]
-    return ["recipe=demo", *data, "train.batch_size=8", "train.samples=16"]
-
 
 MISTAKES = {
     "train": "recipe= is missing; allowed: ",
@@ -73,19 +58,14 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("line", MISTAKES)
-def test_mistakes_end_in_one_line_and_exit_code_2(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_end_in_one_line_and_exit_code_2(line: str, tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     arguments = line.split()
     if arguments[0] == "train" and "data=" not in line and "recipe=demo" in line:
         arguments += [a for a in tiny(tmp_path / "shards")[1:] if a.partition("=")[0] not in line]
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["clipx", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    message = [text for text in capsys.readouterr().err.splitlines() if text.startswith("clipx: ")]
-    assert end.value.code == 2
+    done = clipx_here(*arguments, cwd=tmp_path)
+    message = [text for text in done.stderr.splitlines() if text.startswith("clipx: ")]
+    assert done.returncode == 2
     assert len(message) == 1 and MISTAKES[line] in message[0]
 
 
@@ -134,7 +114,7 @@ def test_own_recipes_and_hydras_switches_work(tmp_path: Path) -> None:
         "train: {samples: 8, batch_size: 8}\nobjective: {clip: {average: false}}\n"
     )
     arguments = ["--config-dir", str(tmp_path / "mine"), "recipe=quick", *tiny(tmp_path / "shards")[1:]]
-    shown = clipx("train", *arguments, "--cfg", "job", cwd=tmp_path)
+    shown = clipx_here("train", *arguments, "--cfg", "job", cwd=tmp_path)
     assert shown.returncode == 0 and "average: false" in shown.stdout
     done = clipx("train", *arguments, "name=mine", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -154,7 +134,7 @@ def test_a_misspelt_key_in_a_recipe_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_check_builds_the_run_and_does_a_step(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
-    done = clipx("check", *tiny(tmp_path / "shards"), cwd=tmp_path)
+    done = clipx_here("check", *tiny(tmp_path / "shards"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "image tower   0.39 M parameters" in done.stdout
     assert "16 pairs" in done.stdout
@@ -162,12 +142,12 @@ def test_check_builds_the_run_and_does_a_step(tmp_path: Path) -> None:
 
 
 def test_ls_lists_every_table(tmp_path: Path) -> None:
-    assert "demo" in clipx("ls", "recipes", cwd=tmp_path).stdout
-    assert "symmetric InfoNCE" in clipx("ls", "terms", cwd=tmp_path).stdout
-    assert "open_clip:ViT-B-32" in clipx("ls", "towers", cwd=tmp_path).stdout
-    assert "flickr8k" in clipx("ls", "data", cwd=tmp_path).stdout
-    assert "retrieval" in clipx("ls", "tasks", cwd=tmp_path).stdout
-    assert "SogCLR beats CLIP" in clipx("ls", "claims", cwd=tmp_path).stdout
+    assert "demo" in clipx_here("ls", "recipes", cwd=tmp_path).stdout
+    assert "symmetric InfoNCE" in clipx_here("ls", "terms", cwd=tmp_path).stdout
+    assert "open_clip:ViT-B-32" in clipx_here("ls", "towers", cwd=tmp_path).stdout
+    assert "flickr8k" in clipx_here("ls", "data", cwd=tmp_path).stdout
+    assert "retrieval" in clipx_here("ls", "tasks", cwd=tmp_path).stdout
+    assert "SogCLR beats CLIP" in clipx_here("ls", "claims", cwd=tmp_path).stdout
 
 
 def test_the_order_of_overrides_is_not_in_a_runs_name() -> None:

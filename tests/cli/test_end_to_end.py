@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_compose import clipx, tiny
+from tests.cli.commands import clipx, clipx_here, tiny
 from tests.clipx.folder import add, jpeg, write_shards
 
 
@@ -25,9 +25,9 @@ def test_train_eval_report_and_again(tmp_path: Path) -> None:
     }
     assert all(row["low"] <= row["value"] <= row["high"] and row["hashes"]["checkpoint"] for row in rows)
     before = results.stat().st_mtime_ns
-    assert clipx("eval", "checkpoint=runs/e2e/s0", captions, cwd=tmp_path).returncode == 0
+    assert clipx_here("eval", "checkpoint=runs/e2e/s0", captions, cwd=tmp_path).returncode == 0
     assert results.stat().st_mtime_ns == before, "a finished evaluation was repeated"
-    assert clipx("report", "runs/e2e", cwd=tmp_path).returncode == 0
+    assert clipx_here("report", "runs/e2e", cwd=tmp_path).returncode == 0
     page = (tmp_path / "runs" / "e2e" / "report.html").read_text()
     assert "text → image R@1" in page and "<svg" in page
 
@@ -38,7 +38,7 @@ def test_a_checkpoint_damaged_on_disk_is_named_by_eval(tmp_path: Path) -> None:
     assert clipx("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path).returncode == 0
     weights = next((tmp_path / "runs" / "e2e" / "s0" / "checkpoints").glob("*/model.safetensors"))
     weights.write_bytes(weights.read_bytes()[:1000])
-    done = clipx("eval", "checkpoint=runs/e2e/s0", "datasets=[captions:shards/train]", cwd=tmp_path)
+    done = clipx_here("eval", "checkpoint=runs/e2e/s0", "datasets=[captions:shards/train]", cwd=tmp_path)
     assert done.returncode == 2
     assert "model.safetensors is damaged or was changed" in done.stderr
 
@@ -70,7 +70,7 @@ def test_photographs_and_their_five_captions(tmp_path: Path, real_data: Path) ->
     data = ["data=flickr8k", f"data.root={real_data}/flickr8k", "train.samples=640", "data.workers=1"]
     trained = clipx("train", "recipe=demo", *data, "name=photos", cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr
-    assert clipx("eval", "checkpoint=runs/photos/s0", cwd=tmp_path).returncode == 0
+    assert clipx_here("eval", "checkpoint=runs/photos/s0", cwd=tmp_path).returncode == 0
     rows = [json.loads(r) for r in (tmp_path / "runs/photos/s0/results.jsonl").read_text().splitlines()]
     assert {row["dataset"] for row in rows} == {"flickr8k/test"}
     assert {row["metric"]: row["n"] for row in rows}["text_to_image_recall@1"] == 5000

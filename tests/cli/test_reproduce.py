@@ -11,7 +11,7 @@ from cli.compose import compose_run
 from cli.plan import composed, make_plan
 from cli.reproduce import Ended, _has_something_to_report, _left, _seats, reproduce
 from clipx.errors import Fault, UserError
-from tests.cli.test_compose import clipx
+from tests.cli.commands import clipx, clipx_here
 from tests.clipx.folder import write_shards
 from tests.evaluation import fakes
 
@@ -85,7 +85,7 @@ def test_all_runs_are_trained_evaluated_reported_and_not_done_twice(tmp_path: Pa
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "two.yaml").write_text(RECIPE.format(root=tmp_path / "shards"))
     command = ["reproduce", "recipe=two", "--config-dir", "recipes"]
-    dry = clipx(*command, "dry=true", cwd=tmp_path)
+    dry = clipx_here(*command, "dry=true", cwd=tmp_path)
     assert dry.stdout.count("s0..s1      8 pairs/step") == 2 and not (tmp_path / "runs").exists()
     done = clipx(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -98,7 +98,7 @@ def test_all_runs_are_trained_evaluated_reported_and_not_done_twice(tmp_path: Pa
     assert all(any("4 of 32" in row["split"] for row in one) for one in rows)
     assert (tmp_path / "runs" / "two-report" / "report.html").exists()
     before = {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs}
-    assert clipx(*command, cwd=tmp_path).returncode == 0
+    assert clipx_here(*command, cwd=tmp_path).returncode == 0
     assert {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs} == before
 
 
@@ -150,7 +150,7 @@ def test_a_failed_run_is_named_and_the_others_are_done(tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
     broken = RECIPE.format(root=tmp_path / "shards").replace("tau=0.5", "tau=0.001")
     (tmp_path / "recipes" / "two.yaml").write_text(broken)
-    done = clipx("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path)
+    done = clipx_here("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path)
     assert done.returncode == 2
     assert "1 of 2 runs failed: runs/two-hot/s0 failed: temperature.tau=0.001 starts out of" in done.stderr
     assert (tmp_path / "runs" / "two-plain" / "s0" / "results.jsonl").exists()
@@ -163,7 +163,7 @@ def test_a_diverged_run_is_recorded_and_the_experiment_goes_on(tmp_path: Path) -
     hot = "hot: [optimizer.lr=1e30, schedule.warmup_steps=1, train.max_bad_steps=2, train.samples=160]"
     recipe = RECIPE.format(root=tmp_path / "shards").replace("hot: [temperature.tau=0.5]", hot)
     (tmp_path / "recipes" / "two.yaml").write_text(recipe)
-    done = clipx("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path)
+    done = clipx_here("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "runs/two-hot/s0 diverged at step" in done.stderr
     hot_run = tmp_path / "runs" / "two-hot" / "s0"

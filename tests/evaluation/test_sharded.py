@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from evaluation.features import share
-from tests.cli.test_compose import clipx
+from tests.cli.commands import clipx
 from tests.evaluation import fakes
 
 
