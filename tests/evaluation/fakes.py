@@ -3,12 +3,9 @@
 import io
 import json
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
@@ -17,12 +14,6 @@ from torch import Tensor
 from evaluation.types import Encoder
 
 WIDTH = 32  # E
-
-
-def caught(check: Callable[..., None], *faulty: Any) -> None:
-    """The check fails on the faulty version."""
-    with pytest.raises(AssertionError):
-        check(*faulty)
 
 
 def embeddings(n: int, seed: int, dim: int = WIDTH) -> Tensor:

@@ -1,6 +1,6 @@
 """Faults that evaluators in the field have had. Each has a check, the faulty version that the check catches, and ours.
 
-`fakes.caught` runs the check on the faulty version and demands that it fails there.
+Every test demands that the check passes ours and fails the faulty version.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,8 @@ def recall_with_a_floor(image: Tensor, text: Tensor, owner: Tensor, k: int) -> d
 
 def test_random_embeddings_do_not_find_four_texts_in_five() -> None:
     check_chance(recall_at_k)
-    fakes.caught(check_chance, recall_with_a_floor)
+    with pytest.raises(AssertionError):
+        check_chance(recall_with_a_floor)
 
 
 def test_the_papers_protocol_is_that_floor_and_says_so(tmp_path: Path) -> None:
@@ -80,7 +81,8 @@ def recall_of_one_caption(image: Tensor, text: Tensor, owner: Tensor, k: int) ->
 
 def test_all_captions_of_an_image_count() -> None:
     check_every_caption_counts(recall_at_k)
-    fakes.caught(check_every_caption_counts, recall_of_one_caption)
+    with pytest.raises(AssertionError):
+        check_every_caption_counts(recall_of_one_caption)
 
 
 # 3. The category of a pair taken from its row's position.
@@ -110,8 +112,10 @@ def categories_by_row(folder: Path) -> list[str]:
 def test_the_category_of_a_pair_is_that_of_its_column(tmp_path: Path) -> None:
     folder = replicas.mmvp(tmp_path, TYPES, shuffle=True)
     check_categories(categories_of_ours, folder)
-    fakes.caught(check_categories, categories_by_position, folder)
-    fakes.caught(check_categories, categories_by_row, folder)
+    with pytest.raises(AssertionError):
+        check_categories(categories_by_position, folder)
+    with pytest.raises(AssertionError):
+        check_categories(categories_by_row, folder)
 
 
 # 4. The templates of one set overwritten by those of another that is opened later.
@@ -144,7 +148,8 @@ def test_each_set_keeps_its_own_templates(tmp_path: Path) -> None:
     replicas.pets(tmp_path)
     specs.append(f"pets:{tmp_path}")
     check_own_templates(open_dataset, specs)
-    fakes.caught(check_own_templates, OneTableForAll, specs)
+    with pytest.raises(AssertionError):
+        check_own_templates(OneTableForAll, specs)
 
 
 # 5. The activation is not the one that the weights were trained with.
@@ -163,7 +168,8 @@ def test_the_activation_is_that_of_the_weights(monkeypatch: pytest.MonkeyPatch) 
     tags = {"openai": {"quick_gelu": True}, "laion": {}}
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, tag: tags[tag])
     check_activation(lambda tag: towers.create("mini-vit-48", tag, "model", custom_text=False, load=False))
-    fakes.caught(check_activation, create_by_configuration)
+    with pytest.raises(AssertionError):
+        check_activation(create_by_configuration)
 
 
 # 6. Test images normalised with other constants than training images.
@@ -203,7 +209,8 @@ def test_test_images_are_normalised_as_training_images(tmp_path: Path, monkeypat
     run = run_of_a_tag(tmp_path, monkeypatch)
     check_normalisation(run)
     monkeypatch.setattr("evaluation.encoder.evaluation_transform", imagenets_constants)
-    fakes.caught(check_normalisation, run)
+    with pytest.raises(AssertionError):
+        check_normalisation(run)
 
 
 # 7. A cache that does not ask which checkpoint it came from.
@@ -231,7 +238,8 @@ def test_the_cache_asks_for_the_checkpoint(tmp_path: Path, monkeypatch: pytest.M
         return data.fingerprint(request.split, request.view)
 
     monkeypatch.setattr(extraction, "cache_key", key_of_data_only)
-    fakes.caught(check_cache, data, tmp_path / "faulty")
+    with pytest.raises(AssertionError):
+        check_cache(data, tmp_path / "faulty")
 
 
 # 8 and 9: test_selection_faults.py
@@ -267,8 +275,10 @@ def test_no_sample_is_dropped_or_doubled_at_the_end(tmp_path: Path) -> None:
         return torch.cat([found, found[: -len(found) % batch_size]])
 
     check_each_once(ours, tmp_path / "s")
-    fakes.caught(check_each_once, dropped, tmp_path / "s")
-    fakes.caught(check_each_once, doubled, tmp_path / "s")
+    with pytest.raises(AssertionError):
+        check_each_once(dropped, tmp_path / "s")
+    with pytest.raises(AssertionError):
+        check_each_once(doubled, tmp_path / "s")
 
 
 # 11. Retrieval that holds the whole similarity matrix.
@@ -304,4 +314,5 @@ def recall_of_the_whole_matrix(image: Tensor, text: Tensor, owner: Tensor, k: in
 
 def test_retrieval_does_not_hold_the_whole_matrix() -> None:
     check_memory(recall_at_k)
-    fakes.caught(check_memory, recall_of_the_whole_matrix)
+    with pytest.raises(AssertionError):
+        check_memory(recall_of_the_whole_matrix)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from clipx import runs, state
@@ -48,7 +49,8 @@ def check_blind_to_test(probe: Callable[[Labelled, Features], float], folder: Pa
 
 def test_the_choice_of_c_is_blind_to_the_test_split(tmp_path: Path) -> None:
     check_blind_to_test(probe_of_ours, tmp_path / "ours")
-    fakes.caught(check_blind_to_test, probe_tuned_on_test, tmp_path / "faulty")
+    with pytest.raises(AssertionError):
+        check_blind_to_test(probe_tuned_on_test, tmp_path / "faulty")
 
 
 # 9. Selection on the validation set that is reported.
@@ -90,7 +92,8 @@ def best_on_the_reported_set(run: Path) -> Encoder:
 def test_the_checkpoint_is_not_chosen_by_what_is_reported(tmp_path: Path) -> None:
     run = evaluated_twice(tmp_path)
     check_selection(opened_by_us, run)
-    fakes.caught(check_selection, best_on_the_reported_set, run)
+    with pytest.raises(AssertionError):
+        check_selection(best_on_the_reported_set, run)
 
 
 def check_reported_row(reported: Callable[[Path], float], run: Path) -> None:
@@ -110,7 +113,8 @@ def best_row(run: Path) -> float:
 def test_the_best_of_several_evaluations_is_not_what_is_reported(tmp_path: Path) -> None:
     run = evaluated_twice(tmp_path)
     check_reported_row(reported_by_us, run)
-    fakes.caught(check_reported_row, best_row, run)
+    with pytest.raises(AssertionError):
+        check_reported_row(best_row, run)
 
 
 def check_apart(known: Classes, root: Path) -> None:
@@ -126,5 +130,7 @@ def test_imagenets_validation_images_are_reported_and_nothing_else(tmp_path: Pat
     imagenet = NAMED["imagenet"]
     assert isinstance(imagenet, Classes)
     check_apart(imagenet, tmp_path)
-    fakes.caught(check_apart, replace(imagenet, part_of={"train": "val", "test": "val"}), tmp_path)
-    fakes.caught(check_apart, replace(imagenet, parts=imagenet.parts | {"val": "imagenet/val"}), tmp_path)
+    with pytest.raises(AssertionError):
+        check_apart(replace(imagenet, part_of={"train": "val", "test": "val"}), tmp_path)
+    with pytest.raises(AssertionError):
+        check_apart(replace(imagenet, parts=imagenet.parts | {"val": "imagenet/val"}), tmp_path)
