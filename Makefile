@@ -70,7 +70,7 @@ reproduce-mini-wpse: $(READY) ## paper 5 on rendered scenes
 
 # the longest runs first: at the end no core waits for long
 MINI = wpse_mini,clip_reg_mini,margin_mini,nuclr_mini,counting_mini,gap_mini,gap_dynamics_mini,gap_init_mini
-reproduce-mini: $(READY) ## all five papers on rendered scenes, one report: less than 3 hours on two cores, 22 GB of disk
+reproduce-mini: $(READY) ## all five papers on rendered scenes, one report: 2 to 3 hours on two cores, 24 GB of disk
 	$(call first,all) $(mini)$(MINI) out=runs/mini-report
 
 reproduce-clip-reg: $(READY) ## paper 1 at its scale; CC3M=DIR MSCOCO=DIR

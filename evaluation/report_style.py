@@ -85,7 +85,7 @@ summary { cursor: pointer; font-weight: 600; font-size: 15px; padding: 4px 0 10p
 .texts li > span:last-child { overflow-wrap: anywhere; }
 footer { margin-top: 48px; font-size: 13px; color: var(--soft); }
 @media (max-width: 640px) { main { padding: 24px 14px 48px; } th, td { padding: 8px 7px; }
-  thead th button { padding: 9px 7px; } .pill { padding: 2px 7px; font-size: 12px; }
+  td.long { min-width: 20ch; } thead th button { padding: 9px 7px; } .pill { padding: 2px 7px; font-size: 12px; }
   .span { width: 80px; } figure { padding: 10px; }
   dl { grid-template-columns: repeat(auto-fill, minmax(140px, 1fr)); } }
 @media print { details::details-content { content-visibility: visible; }
