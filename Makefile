@@ -33,7 +33,7 @@ test-fast: $(READY) ## tests without the slow ones
 	$(PYTEST) -m 'not slow'
 
 test-dist: $(READY) ## every term on 1, 2 and 4 processes and micro-batches; all tests on several processes
-	$(BIN)/pytest tests/clipx/test_step_distributed.py tests/clipx/test_step.py tests/clipx/test_leak.py tests/clipx/test_train_table.py
+	$(BIN)/pytest tests/clipx/training/test_step_distributed.py tests/clipx/training/test_step.py tests/clipx/training/test_leak.py tests/clipx/test_train_table.py
 
 demo: $(READY) ## train, evaluate and report in a few minutes on two cores; again: resumes, or says that it is done
 	$(BIN)/clipx train recipe=demo
@@ -122,7 +122,7 @@ bench-eval: $(READY) ## evaluation beside scikit-learn and clip-benchmark: time 
 	$(BIN)/python -m tests.bench.evaluation
 
 chaos: $(READY) ## 20 random kills of a run on two processes, whose weights must not differ by a bit; SEED=N repeats
-	$(BIN)/python -m tests.chaos $(or $(KILLS),20) $(SEED)
+	$(BIN)/python -m tests.bench.chaos $(or $(KILLS),20) $(SEED)
 
 clean: ## removes caches of tools; runs and data stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

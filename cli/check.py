@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import torch
 
-from cli.memory import LESS_MEMORY, enough_memory
-from cli.own_sets import check_evaluation
-from clipx.config import EvalConfig, RunConfig
-from clipx.data import tokenizer
-from clipx.data.sources import open_source
-from clipx.device import choose
+from cli.launcher.gpu_memory import LESS_MEMORY, enough_memory
+from clipx.config.schema import EvalConfig, RunConfig
+from clipx.data.preprocess import tokenizer
+from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
-from clipx.parts import Parts, build, check_split
-from clipx.step import train_step
+from clipx.training.setup import Parts, build, check_split
+from clipx.training.step import train_step
 from clipx.types import Batch, Progress
+from clipx.utils.device import choose
+from evaluation.own_sets import check_evaluation
 
 
 def check(config: RunConfig) -> None:

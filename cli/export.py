@@ -12,16 +12,17 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
-from cli.arguments import flag, split
-from clipx import runs, state, temperature
-from clipx.atomic import write_text
-from clipx.config import RunConfig
+from cli.settings.arguments import flag, split
+from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
-from clipx.data.sources import open_source
+from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
-from clipx.hub import quiet_hub
-from clipx.models import clip
+from clipx.models import clip, temperature
+from clipx.run import checkpoint as state
+from clipx.run import directory
 from clipx.types import Progress
+from clipx.utils.files import write_text
+from clipx.utils.hub import quiet_hub
 
 SUFFIXES = (".safetensors", ".pt")
 CLOSE = 1e-5  # largest difference of embeddings that is rounding
@@ -39,7 +40,7 @@ def export(arguments: list[str]) -> None:
     if len(places) != 1 or out.suffix not in SUFFIXES:
         raise UserError("write clipx export RUN_OR_CHECKPOINT out=FILE.safetensors (or out=FILE.pt) [ema=true]")
     checkpoint = state.resolve(Path(places[0]))
-    config = runs.load_config(checkpoint.parent.parent)
+    config = directory.load_config(checkpoint.parent.parent)
     name = _model_name(config)
     step = state.verify(checkpoint)["step"]
     model = clip.build(config, pretrained=False)
@@ -172,7 +173,7 @@ def _check_embeddings(model: clip.ClipModel, target: Any, path: Path) -> None:
 def _tell(out: Path, described: Path, own_name: str | None, model_config: dict[str, Any]) -> None:
     print(f"{out}\n{described}")
     if str(model_config["vision_cfg"].get("timm_model_name", "")).startswith("clipx_"):
-        print("import clipx.models.small  # its image tower")
+        print("import clipx.models.towers.small_cnn  # its image tower")
     if own_name:
         print(f"open_clip.create_model({own_name!r}, pretrained={str(out)!r})")
     print(f"open_clip.add_model_config({str(described)!r})  # once, then:")

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from clipx.tables import lookup
+from clipx.utils.registry import lookup
 
 
 def ls(arguments: list[str]) -> None:
@@ -27,7 +27,7 @@ def ls(arguments: list[str]) -> None:
 
 def _recipes() -> dict[str, str]:
     """The first sentence of each file, and its arms."""
-    from cli.compose import recipe, recipes
+    from cli.settings.compose import recipe, recipes
 
     rows = {}
     for name, path in recipes().items():
@@ -53,15 +53,15 @@ def _terms() -> dict[str, str]:
 
 
 def _towers() -> dict[str, str]:
-    from clipx.models import towers
+    from clipx.models.towers import build
 
-    return towers.listing()
+    return build.listing()
 
 
 def _data() -> dict[str, str]:
     """Training data by name, and what `clipx eval` takes as datasets=[...]."""
-    from clipx.data.sources import ROOTS
-    from clipx.presets import DATA
+    from clipx.config.presets import DATA
+    from clipx.data.sources.opening import ROOTS
     from evaluation.datasets import LAYOUTS, NAMED
 
     training = {

@@ -7,9 +7,9 @@ import signal
 import sys
 from collections.abc import Callable
 
-from clipx.config import RunConfig
+from clipx.config.schema import RunConfig
 from clipx.errors import Fault, UserError
-from clipx.tables import lookup
+from clipx.utils.registry import lookup
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk or the user's share of it
 # a disk, a network drive or its server gave way: the same command may do when it is back
@@ -46,13 +46,13 @@ def train(arguments: list[str]) -> None:
 
     Trains in runs/<name>/s<seed>/ and resumes there if called again. The run's name is the recipe and what
     was overridden; name=NAME sets it. arm=NAME runs one of the recipe's arms. Settings: clipx train recipe=NAME
-    --cfg job; what each means: clipx/config.py. Sweeps: -m key=a,b,c. Own recipes: YAML files in a folder given by
+    --cfg job; meanings: clipx/config/schema.py. Sweeps: -m key=a,b,c. Own recipes: YAML files in a folder given by
     --config-dir.
     """
-    from cli import compose
+    from cli.settings import compose
 
     def launch(config: RunConfig) -> None:
-        from cli.launch import train as start  # torch comes with it, after the settings were checked
+        from cli.train import train as start  # torch comes with it, after the settings were checked
 
         start(config)
 
@@ -69,8 +69,8 @@ def evaluate(arguments: list[str]) -> None:
     Rows go to RUN/results.jsonl (out=DIR: elsewhere), a finished evaluation is not repeated (force=true). ema=true: the
     averaged weights of train.ema, rows to RUN/ema/. Also processes=, batch_size=, workers=, device=, precision=.
     """
-    from cli.compose import compose_eval
-    from cli.evaluate import evaluate as start
+    from cli.eval import evaluate as start
+    from cli.settings.compose import compose_eval
 
     start(compose_eval(arguments))
 
@@ -84,7 +84,7 @@ def report(arguments: list[str]) -> None:
     clipx report claims RUN_OR_DIR...: only the verdicts on the papers' claims, in the terminal.
     clipx report missing-objects FOLDER [out=DIR]: claim 1.12 on COCO's annotations.
     """
-    from cli.report import report as start
+    from cli.report.command import report as start
 
     start(arguments)
 
@@ -97,7 +97,7 @@ def reproduce(arguments: list[str]) -> None:
     name: cc3m=DIR mscoco=DIR. dry=true lists the runs with their GPU-hours and disk, by calculation: chip=H100 (A100,
     H200, L40S, RTX4090) and share=0.35 of its peak.
     """
-    from cli.reproduce import reproduce as start
+    from cli.reproduce.command import reproduce as start
 
     start(arguments)
 
@@ -130,7 +130,7 @@ def check(arguments: list[str]) -> None:
     Builds the run and does a trial step on generated pairs: parameters, memory, seconds, and which data is missing.
     """
     from cli.check import check as start
-    from cli.compose import compose_run
+    from cli.settings.compose import compose_run
 
     start(compose_run(arguments))
 
@@ -158,7 +158,7 @@ def data(arguments: list[str]) -> None:
     img2dataset from the published list; dry=true prints its command line.
     pull NAME root=DIR: downloads an evaluation set to where `clipx eval` looks for it.
     """
-    from cli.data import data as start
+    from cli.data.command import data as start
 
     start(arguments)
 
@@ -217,7 +217,7 @@ def _reader_left() -> bool:
 
 
 def _without_recipe_folders(arguments: list[str]) -> list[str]:
-    """Hydra knows --config-dir DIR; for the other commands cli.compose reads it from the command line."""
+    """Hydra knows --config-dir DIR; for the other commands cli.settings.compose reads it from the command line."""
     kept, skip = [], False
     for argument in arguments:
         switch = argument in ("--config-dir", "-cd")
@@ -234,7 +234,7 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("-sc", "--shell-completion"):
-        from cli.compose import complete
+        from cli.settings.compose import complete
 
         complete(sys.argv[1:])
         return

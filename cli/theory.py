@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 from clipx import objectives
+from clipx.config.presets import OBJECTIVES
 from clipx.errors import UserError
-from clipx.presets import OBJECTIVES
-from clipx.tables import lookup
 from clipx.theory import THEORY, free_embeddings
+from clipx.theory import free_embeddings_figure as free_embeddings_figures
 from clipx.theory.claims import Claim
 from clipx.theory.experiment import Cells, Experiment, parse
-from clipx.theory.figures import free_embeddings as free_embeddings_figures
-from clipx.theory.figures.style import write
+from clipx.theory.figure_style import write
+from clipx.utils.registry import lookup
 
 Problem = Experiment[Any, Any]
 

@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from cli.arguments import split
 from cli.main import guarded
+from cli.settings.arguments import split
 from clipx.errors import UserError
 
 ALLOWED = {"root": "data", "out": "runs/validation"}
@@ -22,13 +22,13 @@ def validate(arguments: list[str]) -> None:
         UserError: an unknown argument, or a data set that is damaged.
         SystemExit: a number differs from the published one, or none was compared.
     """
-    from clipx.cache import cache_home
-    from clipx.device import choose
-    from evaluation.encoder import folder_name, from_open_clip
-    from evaluation.reference import MODELS, VALUES
+    from clipx.utils.cache import cache_home
+    from clipx.utils.device import choose
+    from evaluation.analyses.reference import MODELS, VALUES
+    from evaluation.analyses.validation import validate as compare
+    from evaluation.embedding.encoder import folder_name, from_open_clip
     from evaluation.runner import evaluate
     from evaluation.types import Result
-    from evaluation.validate import validate as compare
 
     places, chosen = split(arguments, ALLOWED, "validate")
     if places or not all(chosen.values()):

@@ -9,28 +9,32 @@ from typing import Any
 
 import torch
 
-from clipx import distributed, environment, probe, runs, start, temperature
-from clipx.config import RunConfig
-from clipx.data import tokenizer
-from clipx.data.damage import DamageFile
-from clipx.data.loader import Batches
-from clipx.data.pairs import Pairs
+from clipx import distributed
+from clipx.config.schema import RunConfig
+from clipx.data.loading.bad_samples import DamageFile
+from clipx.data.loading.loader import Batches
+from clipx.data.loading.stream_loader import notes as source_notes
+from clipx.data.loading.stream_loader import open_loader
+from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler
-from clipx.data.sources import open_source
-from clipx.data.stream_loader import notes as source_notes
-from clipx.data.stream_loader import open_loader
-from clipx.data.streams import Stream
-from clipx.device import choose
+from clipx.data.sources.base import Pairs
+from clipx.data.sources.opening import open_source
+from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
-from clipx.log import RunLog
-from clipx.meter import Meter
+from clipx.models import temperature
 from clipx.models.clip import ClipModel
-from clipx.parts import Parts, build
-from clipx.saving import Saver
-from clipx.second_place import Place, open_place
-from clipx.state import checkpoints, resume
-from clipx.step import count_memory, log_row, train_step
-from clipx.stopping import Stop
+from clipx.run import directory, environment
+from clipx.run.checkpoint import checkpoints, resume
+from clipx.run.checkpoint_manager import Saver
+from clipx.run.log import RunLog
+from clipx.run.remote import Place, open_place
+from clipx.training import geometry_probe
+from clipx.training import initial_weights as start
+from clipx.training.setup import Parts, build
+from clipx.training.step import count_memory, log_row, train_step
+from clipx.training.stop_signals import Stop
+from clipx.training.timing import Meter
+from clipx.utils.device import choose
 
 Evaluate = Callable[[ClipModel], dict[str, float]]  # what it returns on rank 0 is logged
 
@@ -82,7 +86,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
                     bad_total, unreported = _say_damage(log, job, unreported), []
                     log.step(state.step, {**log_row(parts, row, progress), **meter.read(), "bad": bad_total, **probed})
                 if parts.bad_steps >= config.train.max_bad_steps:
-                    log.say(runs.end_diverged(run, state.step, parts.bad_steps).text(run))
+                    log.say(directory.end_diverged(run, state.step, parts.bad_steps).text(run))
                     return True
                 stop_reason = "" if last else stop.why()
                 if last or stop_reason or (saver.due(state.step, probed.get("geometry", {})) and not parts.bad_steps):
@@ -103,7 +107,7 @@ class _Job:
     sampler: Sampler
     parts: Parts
     loader: Batches
-    watch: probe.Watch
+    watch: geometry_probe.Watch
     damage: DamageFile
     place: Place | None
     notes: list[str]  # what a person should read first
@@ -114,7 +118,7 @@ def _check(config: RunConfig, evaluate: Evaluate | None) -> None:
     every = config.log.evaluate_every
     if every and evaluate is None:
         raise UserError(f"log.evaluate_every={every} needs fit(..., evaluate=...); `clipx train` gives it")
-    probe.check(config)
+    geometry_probe.check(config)
 
 
 def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
@@ -131,7 +135,7 @@ def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
         sampler=sampler,
         parts=parts,
         loader=open_loader(config.data, pairs, sampler, parts.model.inputs, tokenize),
-        watch=probe.build(config, tokenize, parts.model),
+        watch=geometry_probe.build(config, tokenize, parts.model),
         damage=DamageFile(run),
         place=place,
         notes=[*_notes(config, sampler, pairs, parts), *restored, *resume(parts.state, run)],
@@ -141,7 +145,7 @@ def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
 
 def _why_over(run: Path, step: int, total: int) -> str:
     """In words; empty where something is left to do."""
-    if diverged := distributed.from_first(runs.diverged(run)):  # and came back from train.copy_to
+    if diverged := distributed.from_first(directory.diverged(run)):  # and came back from train.copy_to
         return diverged.text(run)
     return f"{run} is done: {total} steps" if step == total and checkpoints(run) else ""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evaluation.student import binomial_interval
+from evaluation.statistics import binomial_interval
 
 MISS = torch.iinfo(torch.int64).max  # the rank of what has no rank: within no top k
 CHUNK = 512  # texts whose similarities are held at once: with 5,000 images 20 MB in float64

@@ -12,13 +12,13 @@ import torch
 from PIL.Image import Image
 
 from clipx import distributed
-from clipx.atomic import write_text
 from clipx.errors import UserError
-from clipx.tables import lookup
-from evaluation import results
+from clipx.utils.files import write_text
+from clipx.utils.registry import lookup
 from evaluation.datasets import AnyDataset, Labelled, open_dataset
-from evaluation.features import Loading, extract, fill_cache
-from evaluation.prompts import ENSEMBLE
+from evaluation.datasets.prompts import ENSEMBLE
+from evaluation.embedding.features import Loading, extract, fill_cache
+from evaluation.runs import results
 from evaluation.tasks import TASKS
 from evaluation.types import DEFAULTS, Encoder, FeatureRequest, Features, Result, Settings, Task
 

@@ -9,7 +9,7 @@ import pytest
 # before any import of torch, as in cli.main: tests run beside worker processes
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from tests.gloo import Gloo, pool
+from tests.helpers.gloo import Gloo, pool
 
 
 @pytest.fixture(autouse=True)

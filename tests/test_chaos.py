@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import chaos
+from tests.bench.chaos import chaos
 
 
 @pytest.mark.slow

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from cli import ls
-from cli.compose import compose_eval, compose_run
-from cli.data import data
+from cli.data.command import data
 from cli.main import COMMANDS
-from cli.plan import composed, make_plan
+from cli.reproduce.plan import composed, make_plan
+from cli.settings.compose import compose_eval, compose_run
 from cli.theory import experiments
-from clipx import runs
+from clipx.run import directory
 from clipx.train import fit
-from tests.clipx.folder import jpeg, settings, write_shards
+from tests.helpers.folder import jpeg, settings, write_shards
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -109,10 +109,10 @@ def test_a_run_is_used_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     write_shards(tmp_path / "train", samples=16)
     config = settings(tmp_path, epochs=1)
-    fit(config, runs.claim(config))
+    fit(config, directory.claim(config))
     (tmp_path / "image.jpg").write_bytes(jpeg("red"))
     monkeypatch.chdir(tmp_path)
     found: dict[str, Any] = {}
-    exec(code.replace("runs/demo/s0", str(runs.directory(config))), found)
+    exec(code.replace("runs/demo/s0", str(directory.directory(config))), found)
     assert found["similarity"].shape == (1, 2)
     assert torch.allclose(found["text"].norm(dim=1), torch.ones(2))

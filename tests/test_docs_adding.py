@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from cli.compose import compose_run
-from clipx import runs
+from cli.settings.compose import compose_run
+from clipx.run import directory
 from clipx.train import fit
 from evaluation.runner import evaluate
-from tests.clipx.folder import jpeg, write_shards
-from tests.evaluation import fakes
+from tests.helpers import fakes
+from tests.helpers.folder import jpeg, write_shards
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"```(python|diff)\n(.*?)```", re.DOTALL)
@@ -81,7 +81,7 @@ def test_an_objective_of_ones_own_trains(tmp_path: Path, monkeypatch: pytest.Mon
     data = ["data=shards", f"data.root={tmp_path / 'shards'}", "data.name=mine", "data.workers=0"]
     short = ["train.samples=16", "train.batch_size=8", "log.every=1", f"runs={tmp_path / 'runs'}"]
     config = compose_run(["recipe=demo", *data, *short, "objective.uniform.weight=0.5", "objective.uniform.t=3"])
-    run = runs.claim(config)
+    run = directory.claim(config)
     fit(config, run)
     assert '"uniform":' in (run / "log.jsonl").read_text()
 
@@ -93,7 +93,7 @@ def test_a_data_set_of_ones_own_is_trained_on(tmp_path: Path, monkeypatch: pytes
         (tmp_path / "zoo" / name / f"{number}.jpg").write_bytes(jpeg("red", 48 + number))
     short = ["train.samples=8", "train.batch_size=8", "data.workers=0", f"runs={tmp_path / 'runs'}"]
     config = compose_run(["recipe=demo", "data=zoo", f"data.root={tmp_path / 'zoo'}", *short])
-    run = runs.claim(config)
+    run = directory.claim(config)
     fit(config, run)
     assert (run / "checkpoints" / "step_00000001").is_dir()
 

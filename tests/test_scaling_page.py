@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.compose import compose_run
-from cli.cost import PAIRS
-from cli.plan import COSTS
+from cli.reproduce.cost import PAIRS
+from cli.reproduce.plan import COSTS
+from cli.settings.compose import compose_run
 
 PAGE = Path(__file__).parent.parent / "docs" / "scaling.md"
 TEXT = PAGE.read_text()
@@ -67,8 +67,8 @@ def test_what_dry_runs_reckon_with_is_what_they_do() -> None:
 
 
 def test_the_inputs_are_those_of_the_recipe() -> None:
-    from clipx.flops import step_flops
     from clipx.models import clip
+    from clipx.training.flops import step_flops
 
     imq, plain = (compose_run(["recipe=wpse_cc12m", f"arm={arm}", "data.root=x"]) for arm in ("imq", "clip"))
     flops = step_flops(imq)

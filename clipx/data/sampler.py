@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from clipx.config import TrainConfig
+from clipx.config.schema import TrainConfig
 from clipx.errors import UserError
 from clipx.types import Progress
 

@@ -7,14 +7,14 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from clipx import temperature
-from clipx.config import RunConfig
+from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.models import before_projection, point_sets, recompute, tokens, towers
-from clipx.models.base import ImageTower, TextTower
+from clipx.models import grad_checkpointing, penultimate, point_sets, temperature, token_outputs
 from clipx.models.heads import Head, KernelHead, OnePoint
-from clipx.tables import lookup
+from clipx.models.towers import build as towers
+from clipx.models.towers.base import ImageTower, TextTower
 from clipx.types import Inputs, Progress
+from clipx.utils.registry import lookup
 
 
 class ClipModel(nn.Module):
@@ -62,7 +62,7 @@ class ClipModel(nn.Module):
         Raises:
             UserError: the image tower has nothing before its projection.
         """
-        return before_projection.features(self.image, image).float()
+        return penultimate.features(self.image, image).float()
 
     def forward(self, image: Tensor, text: Tensor, progress: Progress) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Image [b, E], text [b, E], the scale 1/tau [] and the logit bias [].
@@ -83,8 +83,8 @@ def build(config: RunConfig, pretrained: bool = True) -> ClipModel:
     """
     image, text = towers.build(config.model, load=pretrained)
     if config.train.grad_checkpointing:
-        recompute.switch_on(image.module, f"model.image.name={config.model.image.name}")
-        recompute.switch_on(text.module, f"model.text.name={config.model.text.name}")
+        grad_checkpointing.switch_on(image.module, f"model.image.name={config.model.image.name}")
+        grad_checkpointing.switch_on(text.module, f"model.text.name={config.model.text.name}")
     head = _head(config, image, text)
     prepared = replace(text.tokens, clean=config.data.clean)
     frozen = [t.body for t, c in ((image, config.model.image), (text, config.model.text)) if c.frozen]
@@ -103,8 +103,8 @@ def _head(config: RunConfig, image: ImageTower, text: TextTower) -> Head:
     head = KernelHead(points, image.embed_dim, config.seed)
     bound = lookup(point_sets.BOUNDS, points.weights, "model.points.weights")
     of_image, of_text = (
-        tokens.image_tokens(image.module, model.image.name),
-        tokens.text_tokens(text.module, model.text.name),
+        token_outputs.image_tokens(image.module, model.image.name),
+        token_outputs.text_tokens(text.module, model.text.name),
     )
     for tower, found in ((image, of_image), (text, of_text)):
         tower.module, tower.body = point_sets.PointTower(found, bound, points.reduce), found.body

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clipx import draws
-from clipx.config import PointsConfig
+from clipx.config.schema import PointsConfig
 from clipx.errors import UserError
 from clipx.models.kernels import REDUCTIONS, embed, sample_frequencies
-from clipx.tables import lookup
 from clipx.types import PointSet, Progress
+from clipx.utils import rng as draws
+from clipx.utils.registry import lookup
 
 STREAM = 0x575053  # keeps the frequencies apart from other draws of (seed, step)
 DRAWS = 5  # draws of the random features that an evaluation compares (paper 5, table 5)

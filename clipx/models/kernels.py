@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from clipx.tables import lookup
 from clipx.types import PointSet
+from clipx.utils.registry import lookup
 
 CHUNK = 1 << 22  # numbers of a [b', K, D] block that exist at a time: 16 MiB in float32
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from clipx.models.kernels import REDUCTIONS
-from clipx.models.tokens import TokenTower
+from clipx.models.token_outputs import TokenTower
 from clipx.types import PointSet
 
 BOUND = 100.0  # of the weights; without one the paper's runs diverged (appendix E)

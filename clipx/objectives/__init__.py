@@ -6,8 +6,8 @@ from clipx.objectives.clip import ClipTerm
 from clipx.objectives.cyclic import CyclicCrossmodalTerm, CyclicInmodalTerm
 from clipx.objectives.dcl import DclTerm
 from clipx.objectives.keyword import KeywordTerm
-from clipx.objectives.linear import NegativeTerm, PositiveTerm
 from clipx.objectives.nuclr import NuclrTerm
+from clipx.objectives.pairwise_means import NegativeTerm, PositiveTerm
 from clipx.objectives.siglip import SiglipTerm
 from clipx.objectives.sogclr import SogclrTerm
 

@@ -7,7 +7,7 @@ from typing import Any, Union, get_args, get_origin
 
 from clipx.errors import UserError
 from clipx.objectives.base import Objective, Term
-from clipx.tables import lookup, suggest
+from clipx.utils.registry import lookup, suggest
 
 KINDS: dict[Any, tuple[type, ...]] = {
     bool: (bool,),

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from clipx.objectives.base import Term
 from clipx.objectives.similarity import Sum, logsumexp, own_logits, softplus
-from clipx.tables import lookup
 from clipx.types import Embeddings, Progress
+from clipx.utils.registry import lookup
 
 G: dict[str, Callable[[Tensor], Tensor]] = {"log1p": softplus, "ratio": torch.sigmoid}  # of log x
 DENOMINATORS = {"own": False, "same_label": True}  # whether all texts with the image's label are summed

@@ -33,8 +33,8 @@ from torch import Tensor
 from clipx.errors import UserError
 from clipx.objectives import moving_average as ma
 from clipx.objectives.base import Columns, Term
-from clipx.tables import lookup
 from clipx.types import Embeddings, Progress
+from clipx.utils.registry import lookup
 
 NEW_SHARE = 0.9  # of the new gradient in its average, authors' script
 ETA = 5e-6  # on n G_j, authors' script

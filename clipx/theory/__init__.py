@@ -2,14 +2,18 @@
 
 from typing import Any
 
-from clipx.theory import gap, gap_claims, margin, pmi, popularity, robust_g, true_negatives
 from clipx.theory.experiment import Experiment
-from clipx.theory.figures import gap as gap_figures
-from clipx.theory.figures import margin as margin_figures
-from clipx.theory.figures import pmi as pmi_figures
-from clipx.theory.figures import popularity as popularity_figures
-from clipx.theory.figures import robust_g as robust_g_figures
-from clipx.theory.figures import true_negatives as true_negatives_figures
+from clipx.theory.paper1 import margin
+from clipx.theory.paper1 import margin_figure as margin_figures
+from clipx.theory.paper2 import robust_g, true_negatives
+from clipx.theory.paper2 import robust_g_figure as robust_g_figures
+from clipx.theory.paper2 import true_negatives_figure as true_negatives_figures
+from clipx.theory.paper3 import popularity
+from clipx.theory.paper3 import popularity_figure as popularity_figures
+from clipx.theory.paper4 import gap, gap_claims
+from clipx.theory.paper4 import gap_figure as gap_figures
+from clipx.theory.paper5 import pmi
+from clipx.theory.paper5 import pmi_figure as pmi_figures
 
 THEORY: dict[str, Experiment[Any, Any]] = {
     "margin": Experiment(margin.MarginSettings, margin.solve, margin.claims, margin_figures.draw),

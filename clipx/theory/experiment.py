@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_args, get_type_hints
 
+from clipx.config.ranges import Rule
 from clipx.errors import UserError
-from clipx.limits import Rule
-from clipx.tables import lookup
 from clipx.theory.claims import Claim
+from clipx.utils.registry import lookup
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

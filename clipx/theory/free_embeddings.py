@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clipx import geometry
-from clipx.limits import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
-from clipx.tables import lookup
+from clipx.config.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
 from clipx.theory.claims import Check, Claim
 from clipx.theory.experiment import COUNT, OPEN_SHARE, Cells, Settings, out_of_range
 from clipx.theory.joint import Joint, make, nce
 from clipx.types import Embeddings, Loss, Progress
+from clipx.utils.registry import lookup
 
 
 class Memory:

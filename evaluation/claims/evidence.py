@@ -11,7 +11,7 @@ from clipx.errors import UserError
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY, Claim, Finding, Outcome, Part, Verdict
 from evaluation.claims.verdict import FEWEST_SEEDS, judge, overall
-from evaluation.runs import STATED, Run
+from evaluation.runs.reader import STATED, Run
 
 Seeds = dict[int, Run]
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "undecided", "not run")

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from statistics import median
 
-from evaluation.runs import Run
+from evaluation.runs.reader import Run
 from evaluation.types import Result
 
 

@@ -1,6 +1,6 @@
 """The five papers' claims, one file a paper."""
 
-from evaluation.claims import paper1, paper2, paper3, paper4, paper5
+from evaluation.claims.papers import paper1, paper2, paper3, paper4, paper5
 from evaluation.claims.types import Claim
 
 CLAIMS: tuple[Claim, ...] = (

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from evaluation.runs import Run
+from evaluation.runs.reader import Run
 
 Verdict = Literal["holds", "does not hold", "undecided", "not run"]
 Values = list[tuple[float, ...]]  # of one seed: for each arm, in the part's order, one number a measure

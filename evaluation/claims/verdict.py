@@ -24,7 +24,7 @@ seed, no other arm in any, and at least three seeds have the numbers of the othe
 import math
 
 from evaluation.claims.types import Finding, Part, Verdict
-from evaluation.student import binomial_interval, mean, t_interval
+from evaluation.statistics import binomial_interval, mean, t_interval
 
 FEWEST_SEEDS = 3
 

@@ -8,9 +8,9 @@ from PIL.Image import Image
 from torch import Tensor
 
 from clipx.errors import UserError
-from clipx.tables import lookup
-from evaluation import prompts
-from evaluation.folder import content_hash
+from clipx.utils.registry import lookup
+from evaluation.datasets import prompts
+from evaluation.datasets.folder import content_hash
 from evaluation.types import Kind, Settings, View
 
 

@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from clipx.errors import UserError
-from clipx.tables import lookup
-from evaluation import prompts
-from evaluation.datasets import folders, vision
-from evaluation.datasets.clevr import open_clevr
-from evaluation.datasets.karpathy import open_karpathy
+from clipx.utils.registry import lookup
+from evaluation.datasets import prompts
 from evaluation.datasets.kinds import AnyDataset, Labelled, Split
-from evaluation.datasets.mmvp import open_mmvp
+from evaluation.datasets.layouts import folders, vision
+from evaluation.datasets.layouts.clevr import open_clevr
+from evaluation.datasets.layouts.karpathy import open_karpathy
+from evaluation.datasets.layouts.mmvp import open_mmvp
 from evaluation.types import Settings
 
 Reader = Callable[[str, Path, str, int], Split]  # spec, root, part, number of classes

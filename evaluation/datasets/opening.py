@@ -4,14 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clipx.errors import UserError
-from clipx.tables import lookup, suggest
-from evaluation import prompts
-from evaluation.datasets.clevr import open_clevr
-from evaluation.datasets.coco import open_coco
-from evaluation.datasets.karpathy import open_karpathy
+from clipx.utils.registry import lookup, suggest
+from evaluation.datasets import prompts
 from evaluation.datasets.kinds import AnyDataset
+from evaluation.datasets.layouts.clevr import open_clevr
+from evaluation.datasets.layouts.coco import open_coco
+from evaluation.datasets.layouts.karpathy import open_karpathy
+from evaluation.datasets.layouts.shards import open_captions, open_hub, open_pairs, open_wds
 from evaluation.datasets.named import NAMED, opener
-from evaluation.datasets.shards import open_captions, open_hub, open_pairs, open_wds
 from evaluation.types import DEFAULTS, Settings
 
 LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {

@@ -1,7 +1,7 @@
 """The tasks that `clipx eval` runs."""
 
 from evaluation.tasks.geometry import Geometry
-from evaluation.tasks.linear_probe import LinearProbe
+from evaluation.tasks.linear_probe.task import LinearProbe
 from evaluation.tasks.pairs import Pairs
 from evaluation.tasks.retrieval import Retrieval
 from evaluation.tasks.zeroshot import ZeroShot

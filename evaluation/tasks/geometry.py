@@ -9,7 +9,7 @@ from torch import Tensor
 
 from evaluation.datasets import Captioned
 from evaluation.geometry import alignment, margins, modality_gap, uniformity
-from evaluation.student import t_interval
+from evaluation.statistics import t_interval
 from evaluation.types import FeatureRequest, Features, Kind, Result, Score
 
 PAIRS = 512  # for gap, uniformity and alignment (paper 4, appendix E.2)
@@ -28,7 +28,7 @@ SHAPES: dict[str, Callable[[Tensor, Tensor], float]] = {
 class Geometry:
     """Rows on 512 random pairs, and margins within random batches of 64; one caption an image, seeded.
 
-    Features are normalised, also of models that do not, as they are for the trace in training (clipx/probe.py).
+    Features are always normalised, as in the trace during training (clipx/training/geometry_probe.py).
     """
 
     name = "geometry"

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from evaluation.datasets import Labelled
+from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.metrics import class_weights, hits, label_ranks, similarity
-from evaluation.prompts import ENSEMBLE
 from evaluation.tasks.rows import row
 from evaluation.types import FeatureRequest, Features, Kind, Score
 

@@ -21,12 +21,12 @@ import torch
 import webdataset
 from open_clip.transform import PreprocessCfg, image_transform_v2
 
-from clipx.config import DataConfig, TrainConfig
-from clipx.data.images import header
-from clipx.data.loader import Loader
+from clipx.config.schema import DataConfig, TrainConfig
+from clipx.data.loading.loader import Loader
+from clipx.data.preprocess.images import header
+from clipx.data.preprocess.transforms import TrainTransform
 from clipx.data.sampler import Sampler
-from clipx.data.sources import open_pairs
-from clipx.data.transforms import TrainTransform
+from clipx.data.sources.opening import open_pairs
 from clipx.types import Inputs
 
 SCALE = (0.9, 1.0)  # open_clip's default

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from evaluation.logistic import GRID, STRIDES, Regression, search
+from evaluation.tasks.linear_probe.regression import GRID, STRIDES, Regression, search
 
 IMAGES, TEXTS, WIDTH, CLASSES = 5_000, 25_000, 512, 10
 Labelled = tuple[Tensor, Tensor]
@@ -157,8 +157,8 @@ def _memory(field: str) -> float:
 
 def _compare_extraction() -> None:
     from evaluation import runner
-    from evaluation.encoder import from_open_clip
-    from tests.evaluation import fakes
+    from evaluation.embedding.encoder import from_open_clip
+    from tests.helpers import fakes
 
     encoder = from_open_clip("open_clip:mini-vit-64", torch.device("cpu"))
     with tempfile.TemporaryDirectory() as folder:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from clipx.config import TrainConfig
-from clipx.data.index import ABSENT, ARRAYS, PUBLISHED, Arrays, Index, Shard, save
+from clipx.config.schema import TrainConfig
 from clipx.data.sampler import Sampler
-from clipx.data.shards import Shards
-from clipx.data.tar import scan
+from clipx.data.shards.index import ABSENT, ARRAYS, PUBLISHED, Arrays, Index, Shard, save
+from clipx.data.shards.reader import Shards
+from clipx.data.shards.tar import scan
 
 SAMPLES, PER_SHARD = 12_400_000, 10_000
 RANKS, WORKERS = 2, 4

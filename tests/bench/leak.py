@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from scipy.stats import linregress, t
 
-from clipx.step import log_row, train_step
+from clipx.training.step import log_row, train_step
 from clipx.types import Progress
 from tests.bench.train import CPU, generated, our_parts
 

@@ -12,12 +12,12 @@ from collections.abc import Callable
 import torch
 
 from clipx import distributed, objectives
-from clipx.config import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
-from clipx.parts import Parts, build
+from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
 from clipx.sample_table import SampleTable
-from clipx.step import train_step
+from clipx.training.setup import Parts, build
+from clipx.training.step import train_step
 from clipx.types import Batch, Progress
-from tests.gloo import pool
+from tests.helpers.gloo import pool
 
 PAIRS = 12_000_000
 BATCH = 128  # of the steps, as in recipes/demo.yaml

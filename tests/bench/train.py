@@ -34,13 +34,13 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from clipx.cache import cache_home
-from clipx.config import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
-from clipx.device import choose
-from clipx.models import open_clip_towers
-from clipx.parts import Parts, build
-from clipx.step import log_row, train_step
+from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
+from clipx.models.towers import open_clip_towers
+from clipx.training.setup import Parts, build
+from clipx.training.step import log_row, train_step
 from clipx.types import Batch, Progress
+from clipx.utils.cache import cache_home
+from clipx.utils.device import choose
 
 ROUNDS, STEPS = int(os.environ.get("ROUNDS", "3")), int(os.environ.get("STEPS", "30"))
 EVERY = 10  # steps between lines of both logs

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from clipx.config import (
+from clipx.config.schema import (
     ImageTowerConfig,
     ModelConfig,
     PointsConfig,
@@ -25,8 +25,8 @@ from clipx.config import (
     TextTowerConfig,
     TrainConfig,
 )
-from clipx.parts import Parts, build
-from clipx.step import train_step
+from clipx.training.setup import Parts, build
+from clipx.training.step import train_step
 from clipx.types import Batch, Progress
 from tests.bench.loss import status
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import clipx, clipx_here, tiny
-from tests.clipx.folder import add, jpeg, write_shards
+from tests.helpers.commands import clipx, clipx_here, tiny
+from tests.helpers.folder import add, jpeg, write_shards
 
 
 @pytest.mark.slow

@@ -10,19 +10,19 @@ import pytest
 import torch
 
 from cli.export import export
-from clipx import runs, state
-from clipx.atomic import write_text
-from clipx.config import RunConfig, TemperatureConfig
-from clipx.ema import Average
+from clipx.config.schema import RunConfig, TemperatureConfig
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.state import RunState
-from tests.clipx.folder import settings, write_shards
+from clipx.models.ema import Average
+from clipx.run import checkpoint, directory
+from clipx.run.checkpoint import RunState
+from clipx.utils.files import write_text
+from tests.helpers.folder import settings, write_shards
 
 
 def run_with(root: Path, config: RunConfig, step: int = 3) -> Path:
     """A run directory with one checkpoint of random weights."""
-    run = runs.claim(config)
+    run = directory.claim(config)
     model = clip.build(config, pretrained=False)
     RunState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
     return run
@@ -45,7 +45,7 @@ def test_open_clip_embeds_as_the_run_does(
     export([str(run), f"out={out}"])
     assert f"open_clip.create_model('{tower}', pretrained='{out}')" in capsys.readouterr().out
     ours = clip.build(config)
-    state.load_weights(ours, state.resolve(run))
+    checkpoint.load_weights(ours, checkpoint.resolve(run))
     pixels, tokens = torch.randn(3, 3, 48, 48), torch.randint(1, 999, (3, 32))
     for name in (tower, "mine"):
         theirs = open_clip.create_model(name, pretrained=str(out)).eval()

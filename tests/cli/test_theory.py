@@ -9,7 +9,7 @@ import pytest
 from cli.main import COMMANDS, guarded
 from cli.theory import experiments, known_objectives, theory
 from clipx import objectives
-from clipx.presets import OBJECTIVES
+from clipx.config.presets import OBJECTIVES
 from clipx.theory.claims import HOLDS
 from evaluation.claims.table import CLAIMS
 

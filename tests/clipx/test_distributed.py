@@ -7,10 +7,10 @@ import torch
 import torch.distributed as dist
 
 from clipx import distributed
-from clipx.step import train_step
+from clipx.training.step import train_step
 from clipx.types import Progress
-from tests.clipx import tiny
-from tests.gloo import Gloo
+from tests.helpers import tiny
+from tests.helpers.gloo import Gloo
 
 
 def gathers_of_a_step() -> list[int]:

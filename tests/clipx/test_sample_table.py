@@ -9,8 +9,8 @@ from torch import Tensor
 from clipx import distributed, sample_table
 from clipx.errors import UserError
 from clipx.sample_table import SampleTable
-from tests.clipx.golden_steps import run_steps
-from tests.gloo import Gloo
+from tests.helpers.gloo import Gloo
+from tests.helpers.golden_steps import run_steps
 
 N = 23
 COLUMNS = {"a": 0.0, "b": -0.5}

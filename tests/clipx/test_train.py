@@ -15,17 +15,18 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from clipx import runs
-from clipx.config import RunConfig
+from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.log import RunLog
 from clipx.models.clip import ClipModel
-from clipx.state import checkpoints, step_of
+from clipx.run import directory
+from clipx.run.checkpoint import checkpoints, step_of
+from clipx.run.log import RunLog
 from clipx.train import fit
-from tests.clipx.folder import add, jpeg, settings, write_shards
-from tests.gloo import Gloo
+from tests.helpers.folder import add, jpeg, settings, write_shards
+from tests.helpers.gloo import Gloo
 
-WORKER = "from pathlib import Path; import sys; from clipx import runs, train; p = Path(sys.argv[1]); {}"
+WORKER = "from pathlib import Path; import sys; from clipx import train; from clipx.run import directory; "
+WORKER += "p = Path(sys.argv[1]); {}"
 
 
 def weights(run: Path) -> dict[str, Tensor]:
@@ -40,7 +41,7 @@ def test_a_run_learns_and_writes_what_the_report_reads(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=48)
     config = settings(tmp_path, epochs=8)
     config.log.every = 1
-    run = runs.claim(config)
+    run = directory.claim(config)
     fit(config, run)
     rows = log(run)
     assert [row["step"] for row in rows] == list(range(1, 49))
@@ -52,13 +53,13 @@ def test_a_run_learns_and_writes_what_the_report_reads(tmp_path: Path) -> None:
     assert rows[-1]["tau"] != rows[0]["tau"]
     assert [p.name for p in checkpoints(run)] == ["step_00000048"]
     assert json.loads((run / "environment.json").read_text())["packages"]["torch"] == version("torch")
-    assert runs.load_config(run) == config
+    assert directory.load_config(run) == config
 
 
 def test_a_finished_run_says_so_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_shards(tmp_path / "train", samples=16)
     config = settings(tmp_path)
-    run = runs.claim(config)
+    run = directory.claim(config)
     fit(config, run)
     before = {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.is_file()}
     fit(config, run)
@@ -70,7 +71,7 @@ def test_an_evaluation_that_was_cut_off_is_made_up_for(tmp_path: Path, capsys: p
     write_shards(tmp_path / "train", samples=16)
     config = settings(tmp_path, save_every=2)
     config.log.every, config.log.evaluate_every = 1, 2
-    run = runs.claim(config)
+    run = directory.claim(config)
 
     def evaluated() -> list[float]:
         return [row["step"] for row in log(run) if "evaluation" in row]
@@ -93,14 +94,14 @@ def test_an_evaluation_that_was_cut_off_is_made_up_for(tmp_path: Path, capsys: p
 def test_other_settings_in_a_run_directory_are_refused_with_the_difference(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
     config = settings(tmp_path)
-    fit(config, runs.claim(config))
+    fit(config, directory.claim(config))
     config.log.every = 3  # does not change what is computed
     config.data.workers = 1
-    runs.claim(config)
+    directory.claim(config)
     config.optimizer.lr = 0.5
     config.objective = {"clip": {"average": False}}
     with pytest.raises(UserError, match=r"objective: .*average.*; optimizer.lr: 0.001 -> 0.5.*name="):
-        runs.claim(config)
+        directory.claim(config)
 
 
 def test_a_run_is_not_resumed_on_other_data_of_the_same_size(tmp_path: Path) -> None:
@@ -108,18 +109,18 @@ def test_a_run_is_not_resumed_on_other_data_of_the_same_size(tmp_path: Path) -> 
         write_shards(tmp_path / name / "train", samples=16, per_shard=16 if name == "a" else 8)
     config = settings(tmp_path / "a")
     config.runs = str(tmp_path / "runs")
-    fit(config, runs.claim(config))
+    fit(config, directory.claim(config))
     config.data.root = str(tmp_path / "b")
     with pytest.raises(UserError, match="was trained on other data"):
-        fit(config, runs.claim(config))
+        fit(config, directory.claim(config))
 
 
 def test_a_run_that_never_started_can_be_corrected(tmp_path: Path) -> None:
     config = settings(tmp_path)
     with pytest.raises(UserError, match="no folder"):
-        fit(config, runs.claim(config))
+        fit(config, directory.claim(config))
     config.optimizer.lr = 0.5
-    runs.claim(config)
+    directory.claim(config)
 
 
 def kill_when(run: Path, step: int, process: subprocess.Popen[bytes]) -> None:
@@ -142,10 +143,10 @@ def test_a_killed_run_ends_in_the_same_weights_bit_for_bit(tmp_path: Path) -> No
         config = settings(tmp_path, epochs=4, save_every=5)
         config.name, config.log.every, config.data.workers = name, 1, 1
         config.data.captions, config.data.flip = "random", True
-        folders[name] = runs.claim(config)
+        folders[name] = directory.claim(config)
 
     def start(name: str) -> subprocess.Popen[bytes]:
-        code = WORKER.format("train.fit(runs.load_config(p), p)")
+        code = WORKER.format("train.fit(directory.load_config(p), p)")
         environment = {**os.environ, "OMP_NUM_THREADS": "2"}
         return subprocess.Popen([sys.executable, "-c", code, str(folders[name])], env=environment)
 
@@ -165,8 +166,8 @@ def said_and_counted(config: RunConfig) -> tuple[list[str], list[float]]:
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunLog, "say", lambda self, text: lines.append(text))
-        fit(config, runs.directory(config))
-    return [line for line in lines if line.startswith("left out")], [r["bad"] for r in log(runs.directory(config))]
+        fit(config, directory.directory(config))
+    return [line for line in lines if line.startswith("left out")], [r["bad"] for r in log(directory.directory(config))]
 
 
 def test_damage_of_every_rank_is_named_and_counted(tmp_path: Path, gloo: Gloo) -> None:
@@ -177,7 +178,7 @@ def test_damage_of_every_rank_is_named_and_counted(tmp_path: Path, gloo: Gloo) -
             add(tar, f"{name}.txt", b"a caption")
     config = settings(tmp_path, epochs=1)
     config.data.max_bad_rate, config.log.every = 0.5, 3  # of 4 steps: two lines
-    runs.claim(config)
+    directory.claim(config)
     (said, counts), _ = gloo.run(2, said_and_counted, config)
     assert sorted(line.split(":")[2] for line in said) == ["a", "b", "c", "d"]
     assert len(counts) == 2 and counts[-1] == 4
@@ -193,9 +194,9 @@ def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
         config.name = f"p{processes}"
         config.model.image.name = config.model.text.name = "open_clip:mini-vit-48"
         config.log.every = 1
-        code = "from cli.launch import train; from clipx import runs; import sys; from pathlib import Path; "
-        code += "train(runs.load_config(Path(sys.argv[1])))"
-        run = runs.claim(config)
+        code = "from cli.train import train; from clipx.run import directory; import sys; from pathlib import Path; "
+        code += "train(directory.load_config(Path(sys.argv[1])))"
+        run = directory.claim(config)
         subprocess.run([sys.executable, "-c", code, str(run)], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         losses[processes] = [(r["loss"], r["scale"], r["grad_norm"]) for r in log(run)]
     assert torch.tensor(losses[1]).allclose(torch.tensor(losses[2]), rtol=1e-3)

@@ -8,14 +8,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clipx import runs
-from clipx.config import RunConfig
-from clipx.state import checkpoints
+from clipx.config.schema import RunConfig
+from clipx.run import directory
+from clipx.run.checkpoint import checkpoints
 from clipx.train import fit
-from tests.clipx.folder import settings, write_shards
 from tests.clipx.test_train import log
 from tests.clipx.test_train_table import fit_as_rank
-from tests.gloo import Gloo
+from tests.helpers.folder import settings, write_shards
+from tests.helpers.gloo import Gloo
 
 
 def config(folder: Path, name: str) -> RunConfig:
@@ -33,7 +33,7 @@ def config(folder: Path, name: str) -> RunConfig:
 
 def test_point_sets_learn_and_a_stopped_run_ends_in_the_same_weights(tmp_path: Path) -> None:
     made = config(tmp_path, "whole")
-    run = runs.claim(made)
+    run = directory.claim(made)
     fit(made, run)
     losses = [row["loss"] for row in log(run)]
     assert sum(losses[-4:]) < 0.95 * sum(losses[:4])
@@ -50,8 +50,8 @@ def test_two_ranks_end_where_one_does(tmp_path: Path, gloo: Gloo) -> None:
     for made in (one, two):
         made.train.epochs = 1
         made.optimizer.eps = 1e-3  # else Adam blows up the rounding of gradients that are 0, as a key's bias has
-    fit(one, runs.claim(one))
-    gloo.run(2, fit_as_rank, str(runs.claim(two)), {"CLIPX_CACHE": os.environ["CLIPX_CACHE"]})
-    expected, found = (load_file(checkpoints(runs.directory(c))[-1] / "model.safetensors") for c in (one, two))
+    fit(one, directory.claim(one))
+    gloo.run(2, fit_as_rank, str(directory.claim(two)), {"CLIPX_CACHE": os.environ["CLIPX_CACHE"]})
+    expected, found = (load_file(checkpoints(directory.directory(c))[-1] / "model.safetensors") for c in (one, two))
     for name, value in expected.items():
         assert torch.allclose(value, found[name], rtol=1e-4, atol=1e-5), name

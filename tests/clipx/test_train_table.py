@@ -11,16 +11,17 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from clipx import objectives, runs
-from clipx.config import RunConfig
+from clipx import objectives
+from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.parts import build
-from clipx.state import TABLE, WEIGHTS, checkpoints, resume
-from clipx.step import train_step
+from clipx.run import directory
+from clipx.run.checkpoint import TABLE, WEIGHTS, checkpoints, resume
 from clipx.train import fit
+from clipx.training.setup import build
+from clipx.training.step import train_step
 from clipx.types import Batch, Progress
-from tests.clipx.folder import settings, write_shards
-from tests.gloo import Gloo
+from tests.helpers.folder import settings, write_shards
+from tests.helpers.gloo import Gloo
 
 SAMPLES = 24  # 3 steps an epoch
 
@@ -40,7 +41,7 @@ def config(root: Path, name: str, variant: str = "paper", save_every: int = 3) -
 
 
 def trained(made: RunConfig) -> Path:
-    run = runs.claim(made)
+    run = directory.claim(made)
     fit(made, run)
     return run
 
@@ -56,7 +57,7 @@ def fit_as_rank(path: str, environment: dict[str, str]) -> None:
     """In a group that is there already: `fit` has nothing to join."""
     assert "WORLD_SIZE" not in os.environ
     os.environ.update(environment)
-    fit(runs.load_config(Path(path)), Path(path))
+    fit(directory.load_config(Path(path)), Path(path))
 
 
 @pytest.mark.slow
@@ -82,7 +83,7 @@ def test_a_resumed_run_ends_in_the_same_table_and_weights(tmp_path: Path, varian
 def test_two_ranks_then_one_end_where_one_does(tmp_path: Path, gloo: Gloo) -> None:
     one = trained(config(tmp_path, "one"))
     made = config(tmp_path, "two")
-    two = runs.claim(made)
+    two = directory.claim(made)
     gloo.run(2, fit_as_rank, str(two), {"CLIPX_CACHE": os.environ["CLIPX_CACHE"]})
     both = last(two)
     shutil.rmtree(checkpoints(two)[-1])

@@ -10,7 +10,7 @@ import pytest
 from evaluation.datasets import AnyDataset, open_dataset
 from evaluation.tasks import TASKS
 from evaluation.types import Settings
-from tests.evaluation import fakes, replicas
+from tests.helpers import fakes, replicas
 
 SEEDS = 20
 INSIDE = 15  # 95% intervals hold chance in fewer of 20 once in 3,000 metrics

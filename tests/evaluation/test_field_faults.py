@@ -13,19 +13,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from clipx import runs, state
-from clipx.data.transforms import Normalise, evaluation_transform
+from clipx.data.preprocess.transforms import Normalise, evaluation_transform
 from clipx.models import clip
-from clipx.models import open_clip_towers as towers
+from clipx.models.towers import open_clip_towers as towers
+from clipx.run import checkpoint, directory
 from clipx.types import Inputs
-from evaluation import features as extraction
 from evaluation.datasets import Captioned, Labelled, Pairs, open_dataset
-from evaluation.encoder import from_checkpoint
+from evaluation.embedding import features as extraction
+from evaluation.embedding.encoder import from_checkpoint
 from evaluation.metrics import hits, recall_at_k, retrieval_ranks
 from evaluation.tasks.retrieval import Retrieval
 from evaluation.types import Encoder, FeatureRequest, Settings
-from tests.clipx.folder import settings
-from tests.evaluation import fakes, replicas
+from tests.helpers import fakes, replicas
+from tests.helpers.folder import settings
 
 Recall = Callable[[Tensor, Tensor, Tensor, int], dict[str, float]]
 
@@ -182,9 +182,9 @@ def run_of_a_tag(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, tag: {"mean": MEAN, "std": STD})
     config = settings(root)
     config.model.image.pretrained = config.model.text.pretrained = "published"
-    run = runs.claim(config)
+    run = directory.claim(config)
     model = clip.build(config, pretrained=False)
-    state.RunState(model, torch.optim.SGD(model.parameters()), "data", step=1).save(run)
+    checkpoint.RunState(model, torch.optim.SGD(model.parameters()), "data", step=1).save(run)
     return run
 
 
@@ -193,7 +193,7 @@ def check_normalisation(run: Path) -> None:
     from PIL import Image
 
     encoder, _ = from_checkpoint(run, torch.device("cpu"))
-    inputs = clip.build(runs.load_config(run), pretrained=False).inputs
+    inputs = clip.build(directory.load_config(run), pretrained=False).inputs
     assert (inputs.mean, inputs.std) == (MEAN, STD)
     size = inputs.image_size
     pixels = torch.tensor([200, 100, 50], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, size, size)
@@ -208,7 +208,7 @@ def imagenets_constants(inputs: Inputs) -> Callable[[Any], Tensor]:
 def test_test_images_are_normalised_as_training_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_of_a_tag(tmp_path, monkeypatch)
     check_normalisation(run)
-    monkeypatch.setattr("evaluation.encoder.evaluation_transform", imagenets_constants)
+    monkeypatch.setattr("evaluation.embedding.encoder.evaluation_transform", imagenets_constants)
     with pytest.raises(AssertionError):
         check_normalisation(run)
 

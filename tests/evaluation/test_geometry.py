@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from evaluation.geometry import alignment, alpha_hat, margins, min_margin, modality_gap, uniformity
-from tests.evaluation.fakes import embeddings
 from tests.golden import GOLDEN
+from tests.helpers.fakes import embeddings
 
 VALUES = GOLDEN["geometry"]
 IMAGE, TEXT = (torch.tensor(VALUES[side], dtype=torch.float64) for side in ("image", "text"))

@@ -19,8 +19,8 @@ from evaluation.metrics import (
     recall_at_k,
     retrieval_ranks,
 )
-from tests.evaluation.fakes import embeddings
 from tests.golden import GOLDEN
+from tests.helpers.fakes import embeddings
 
 Recall = Callable[[Tensor, Tensor, Tensor, int], dict[str, float]]
 

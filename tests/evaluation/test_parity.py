@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from evaluation.logistic import Regression
 from evaluation.metrics import accuracy, mean_per_class, recall_at_k
+from evaluation.tasks.linear_probe.regression import Regression
 from evaluation.tasks.zeroshot import classifier
-from tests.evaluation.fakes import embeddings
-from tests.evaluation.test_logistic import CLASSES, problem
+from tests.evaluation.tasks.test_regression import CLASSES, problem
+from tests.helpers.fakes import embeddings
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

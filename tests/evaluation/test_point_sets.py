@@ -8,23 +8,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cli import evaluate
-from clipx import runs
-from clipx.config import EvalConfig, RunConfig
+from cli import eval
+from clipx.config.schema import EvalConfig, RunConfig
 from clipx.errors import UserError
+from clipx.run import directory
 from clipx.train import fit
-from evaluation import report, results
 from evaluation.claims.scores import ZEROSHOT
 from evaluation.datasets import Labelled, open_dataset
-from evaluation.encoder import from_checkpoint
+from evaluation.embedding.encoder import from_checkpoint
+from evaluation.report import writer
 from evaluation.runner import evaluate as run_tasks
-from evaluation.runs import read
+from evaluation.runs import results
+from evaluation.runs.reader import read
 from evaluation.tasks import TASKS
 from evaluation.tasks.zeroshot import ZeroShot, classifier
 from evaluation.tasks.zeroshot_draws import ZeroShotDraws
 from evaluation.types import Features, Settings
-from tests.clipx.folder import settings, write_shards
-from tests.evaluation import fakes
+from tests.helpers import fakes
+from tests.helpers.folder import settings, write_shards
 
 CPU = torch.device("cpu")
 
@@ -42,7 +43,7 @@ def untrained(root: Path, kernel: str = "imq") -> RunConfig:
 
 
 def trained(config: RunConfig) -> Path:
-    run = runs.claim(config)
+    run = directory.claim(config)
     fit(config, run)
     return run
 
@@ -155,9 +156,9 @@ def test_a_diverged_run_has_a_row_that_is_no_number_and_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = trained(untrained(tmp_path))
-    ended = runs.end_diverged(run, step=7, bad_steps=3)
+    ended = directory.end_diverged(run, step=7, bad_steps=3)
     for _ in range(2):  # again: one row
-        evaluate.evaluate(EvalConfig(checkpoint=str(run), datasets=[fakes.labelled(tmp_path / "things")]))
+        eval.evaluate(EvalConfig(checkpoint=str(run), datasets=[fakes.labelled(tmp_path / "things")]))
         assert "diverged at step 7" in capsys.readouterr().err
     (row,) = results.read(run / "results.jsonl")
     assert (row.task, row.metric, row.n) == ("train", "loss", 7 * 8)
@@ -165,6 +166,6 @@ def test_a_diverged_run_has_a_row_that_is_no_number_and_is_reported(
     assert ZEROSHOT.read(read(run)) == {}
     assert ended.checkpoint is not None
     last = str(run / ended.checkpoint)  # its last good checkpoint can still be scored, by name
-    evaluate.evaluate(EvalConfig(checkpoint=last, tasks=["zeroshot"], datasets=[fakes.labelled(tmp_path / "things")]))
+    eval.evaluate(EvalConfig(checkpoint=last, tasks=["zeroshot"], datasets=[fakes.labelled(tmp_path / "things")]))
     assert {row.task for row in results.read(run / "results.jsonl")} == {"train", "zeroshot"}
-    report.write([run], tmp_path / "report")
+    writer.write([run], tmp_path / "report")

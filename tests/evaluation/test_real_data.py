@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.evaluate import evaluate as eval_command
-from clipx.config import EvalConfig
-from evaluation import results
+from cli.eval import evaluate as eval_command
+from clipx.config.schema import EvalConfig
 from evaluation.datasets import Captioned, Labelled, open_dataset
 from evaluation.runner import evaluate
-from tests.evaluation import fakes, replicas
+from evaluation.runs import results
+from tests.helpers import fakes, replicas
 
 DATA = os.environ.get("CLIPX_DATA", "")
 pytestmark = [

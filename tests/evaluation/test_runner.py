@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from clipx.errors import UserError
-from evaluation import results
 from evaluation.datasets import Labelled, open_dataset
 from evaluation.runner import evaluate
+from evaluation.runs import results
 from evaluation.tasks import TASKS
-from evaluation.tasks.linear_probe import LinearProbe
+from evaluation.tasks.linear_probe.task import LinearProbe
 from evaluation.types import DEFAULTS, Encoder, Features, Result, Score, Settings
-from tests.evaluation import fakes
+from tests.helpers import fakes
 
 ALL = ["zeroshot", "linear_probe", "retrieval", "pairs"]
 

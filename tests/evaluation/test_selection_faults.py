@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from clipx import runs, state
 from clipx.models import clip
-from evaluation import results, summary
-from evaluation import runs as report_runs
+from clipx.run import checkpoint, directory
 from evaluation.datasets import Labelled, open_dataset
 from evaluation.datasets.named import NAMED, Classes
-from evaluation.encoder import from_checkpoint
-from evaluation.logistic import Regression, search
-from evaluation.tasks.linear_probe import LinearProbe
+from evaluation.embedding.encoder import from_checkpoint
+from evaluation.runs import groups, results
+from evaluation.runs import reader as report_runs
+from evaluation.tasks.linear_probe.regression import Regression, search
+from evaluation.tasks.linear_probe.task import LinearProbe
 from evaluation.types import DEFAULTS, Encoder, Features, Result
-from tests.clipx.folder import settings
-from tests.evaluation import fakes, replicas
+from tests.helpers import fakes, replicas
+from tests.helpers.folder import settings
 
 # 8. The linear probe's C tuned on the test split.
 
@@ -59,13 +59,13 @@ def test_the_choice_of_c_is_blind_to_the_test_split(tmp_path: Path) -> None:
 def evaluated_twice(root: Path) -> Path:
     """A run of two checkpoints, of which the first was the better one on the reported set."""
     config = settings(root)
-    run = runs.claim(config)
+    run = directory.claim(config)
     model = clip.build(config)
     rows = []
     for step, value in ((10, 0.9), (20, 0.8)):
         torch.nn.init.constant_(next(model.image.parameters()), step)
-        kept = state.RunState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
-        name = state.verify(kept)["sha256"][state.WEIGHTS][:16]
+        kept = checkpoint.RunState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
+        name = checkpoint.verify(kept)["sha256"][checkpoint.WEIGHTS][:16]
         hashes = {"checkpoint": name}
         rows.append(Result("zeroshot", "s", "test", "top1", value, 10, 0, 1, 0.1, True, 0, "test", hashes))
     results.write(run / "results.jsonl", rows)
@@ -85,7 +85,7 @@ def opened_by_us(run: Path) -> Encoder:
 def best_on_the_reported_set(run: Path) -> Encoder:
     best = max(results.read(run / "results.jsonl"), key=lambda row: row.value).hashes["checkpoint"]
     return next(
-        encoder for path in state.checkpoints(run) if best in (encoder := opened_by_us(path)).provenance.values()
+        encoder for path in checkpoint.checkpoints(run) if best in (encoder := opened_by_us(path)).provenance.values()
     )
 
 
@@ -102,7 +102,7 @@ def check_reported_row(reported: Callable[[Path], float], run: Path) -> None:
 
 
 def reported_by_us(run: Path) -> float:
-    (measure,) = summary.measures(summary.group([report_runs.read(run)]))
+    (measure,) = groups.measures(groups.group([report_runs.read(run)]))
     return measure.value
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.features import share
-from tests.cli.commands import clipx
-from tests.evaluation import fakes
+from evaluation.embedding.features import share
+from tests.helpers import fakes
+from tests.helpers.commands import clipx
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 31, 64])

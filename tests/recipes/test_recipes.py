@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.compose import compose_eval, compose_run, recipe
-from clipx import mixing, objectives, optim, schedule, temperature
-from clipx.config import RunConfig
-from clipx.models import clip
+from cli.settings.compose import compose_eval, compose_run, recipe
+from clipx import objectives
+from clipx.config.schema import RunConfig
+from clipx.models import clip, temperature
+from clipx.training import lr_schedule, modality_mixing
+from clipx.training import optimizer as optim
 from clipx.types import Progress
 from evaluation.claims.measures import Score, Together
+from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
-from evaluation.published import TABLES
-from tests.clipx.models.hub import write_distilbert
+from tests.helpers.hub import write_distilbert
 
 FOLDER = Path(__file__).parent.parent.parent / "recipes"
 CLIP_REG = ["clip", "clip_reg", "cyclip", "cyclip_reg", "reg_only", "clip_neg", "second_clip", "second_clip_reg"]
@@ -58,8 +60,8 @@ def test_every_arm_composes_and_its_parts_can_be_built(name: str, arm: str) -> N
     assert (config.recipe, config.arm, config.name) == (name, arm, f"{name}-{arm}")
     objectives.build(config.objective, num_samples=1000)
     temperature.build(config.temperature)
-    mixing.build(config.mixing, seed=0)
-    schedule.build(config.schedule, config.optimizer.lr, steps_per_epoch=10)
+    modality_mixing.build(config.mixing, seed=0)
+    lr_schedule.build(config.schedule, config.optimizer.lr, steps_per_epoch=10)
 
 
 @pytest.mark.parametrize("name", ARMS)
@@ -216,7 +218,7 @@ def test_counting_labels_are_the_numbers_from_two_to_twenty() -> None:
 
 def test_warm_up_of_paper_4_is_a_fifth_of_the_run() -> None:
     config = composed("gap_mscoco", "base")
-    rate = schedule.build(config.schedule, config.optimizer.lr, steps_per_epoch=80)
+    rate = lr_schedule.build(config.schedule, config.optimizer.lr, steps_per_epoch=80)
     rates = [rate(Progress(step, 8000, step // 80, 100)) for step in (0, 799, 1599, 1600, 7999)]
     assert rates == pytest.approx([5e-4 / 1600, 2.5e-4, 5e-4, 5e-4, 0.0], abs=1e-9)
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from clipx.config import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.captions import EVERYTHING, clean_captions, number
 from clipx.data.scenes.content import COLOURS, SHAPES, Content, ContentDraw, arrange
 from clipx.data.scenes.render import stage

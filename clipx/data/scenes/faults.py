@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from itertools import accumulate
 
-from clipx.config import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.captions import CAPTIONS, NUMBERS, Description, Detail, describe, phrase
 from clipx.data.scenes.content import COLOURS, ORIENTED, SHAPES, Content
 from clipx.data.scenes.knobs import faults

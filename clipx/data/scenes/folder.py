@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clipx.atomic import new_folder
-from clipx.cache import cache_home
-from clipx.config import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.evaluation_sets import CLASS_SETS, retrieval_samples
 from clipx.data.scenes.knobs import validate
 from clipx.data.scenes.pairs import pair_samples
 from clipx.data.scenes.samples import Sample, training_sample
 from clipx.errors import UserError
+from clipx.utils.cache import cache_home
+from clipx.utils.files import new_folder
 
 FORMAT = 1  # raise it when the same config renders something else: cached data are then made anew
 SHARD = 5_000  # samples in a shard

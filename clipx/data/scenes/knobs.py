@@ -1,6 +1,6 @@
 """The knobs of the rendered data set: their ranges, and the caption faults among them."""
 
-from clipx.config import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.errors import UserError
 
 MAX_GRID = 9  # cells of the 3 x 3 grid on which objects are placed

@@ -4,7 +4,7 @@ import copy
 import random
 from collections.abc import Callable, Iterator
 
-from clipx.config import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.captions import Detail, describe, plain_phrase
 from clipx.data.scenes.content import (
     COLOURS,

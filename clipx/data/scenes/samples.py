@@ -8,7 +8,7 @@ from typing import Any
 
 from PIL import Image
 
-from clipx.config import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.content import ContentDraw, popularity
 from clipx.data.scenes.faults import faulty_captions
 from clipx.data.scenes.render import Scene, render, stage

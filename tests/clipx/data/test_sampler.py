@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clipx.config import TrainConfig
+from clipx.config.schema import TrainConfig
 from clipx.data import sampler
 from clipx.data.sampler import MIXED, Order, Sampler, num_train, split
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from clipx import draws
 from clipx.errors import UserError
 from clipx.models import kernels
 from clipx.models.kernels import embed, exact_similarity, sample_frequencies
 from clipx.types import PointSet
+from clipx.utils import rng
 from tests.golden import GOLDEN
 
 WPSE = GOLDEN["wpse"]
@@ -27,8 +27,8 @@ def golden_set(side: str) -> PointSet:
 
 
 def random_set(b: int, K: int, d: int, seed: int) -> PointSet:
-    points = torch.randn(b, K, d, generator=draws.generator(seed, 1), dtype=torch.float64)
-    return PointSet(points, torch.randn(b, K, generator=draws.generator(seed, 2), dtype=torch.float64))
+    points = torch.randn(b, K, d, generator=rng.generator(seed, 1), dtype=torch.float64)
+    return PointSet(points, torch.randn(b, K, generator=rng.generator(seed, 2), dtype=torch.float64))
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
@@ -58,7 +58,7 @@ def test_the_error_of_random_features_falls_like_one_over_the_root_of_their_numb
     for count in (256, 4096, 65536):
         squared = []
         for draw in range(8):
-            omega, beta = sample_frequencies(kernel, 0.75, 8, count, draws.generator(draw, count))
+            omega, beta = sample_frequencies(kernel, 0.75, 8, count, rng.generator(draw, count))
             similarity = embed(image, (0.0, 1.0), omega, beta) @ embed(text, (0.0, 1.0), omega, beta).T
             squared.append((similarity - exact).square().mean())
         errors.append(math.sqrt(torch.stack(squared).mean()))
@@ -77,15 +77,15 @@ def test_the_inverse_multiquadric_is_a_mixture_of_gaussians() -> None:
 def test_frequencies_have_the_spectrum_of_their_kernel() -> None:
     """E cos(omega delta) is the kernel at distance |delta|."""
     for kernel, value in kernels.KERNELS.items():
-        omega, _ = sample_frequencies(kernel, 0.5, 3, 200_000, draws.generator(3))
+        omega, _ = sample_frequencies(kernel, 0.5, 3, 200_000, rng.generator(3))
         for r in (0.3, 1.0):
             mean = torch.cos(omega @ torch.tensor([r, 0.0, 0.0])).mean()
             assert float(mean) == pytest.approx(float(value(torch.tensor(r * r), 0.5)), abs=0.01)
 
 
 def test_chunks_change_neither_values_nor_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    omega, beta = sample_frequencies("gaussian", 0.75, 6, 32, draws.generator(0))
-    cotangent = torch.randn(7, 6 + 32, generator=draws.generator(9), dtype=torch.float64)
+    omega, beta = sample_frequencies("gaussian", 0.75, 6, 32, rng.generator(0))
+    cotangent = torch.randn(7, 6 + 32, generator=rng.generator(9), dtype=torch.float64)
     found = []
     for chunk in (1 << 22, 2 * 4 * 32, 1):  # all at once, two samples, one
         monkeypatch.setattr(kernels, "CHUNK", chunk)
@@ -117,14 +117,14 @@ def test_no_block_of_all_tokens_and_features_is_ever_held(monkeypatch: pytest.Mo
     monkeypatch.setattr(kernels, "_phases", phases)
     given = random_set(9, 50, 8, 0)
     given.points.requires_grad_()
-    embedded = embed(given, ALPHA, *sample_frequencies("imq", 1.0, 8, 64, draws.generator(0)))
+    embedded = embed(given, ALPHA, *sample_frequencies("imq", 1.0, 8, 64, rng.generator(0)))
     torch.autograd.grad(embedded.sum(), given.points)
     assert max(sizes) == 2 * 50 * 64
     assert sum(sizes) == 2 * 9 * 50 * 64  # forward, and again in backward
 
 
 def test_gradients_agree_with_finite_differences() -> None:
-    omega, beta = sample_frequencies("imq", 0.75, 3, 4, draws.generator(0))
+    omega, beta = sample_frequencies("imq", 0.75, 3, 4, rng.generator(0))
 
     def function(points: Tensor, weights: Tensor) -> Tensor:
         return embed(PointSet(points, weights), ALPHA, omega, beta, "sum")
@@ -142,6 +142,6 @@ def test_without_features_the_linear_part_is_all() -> None:
 
 def test_unknown_kernels_and_reductions_are_named() -> None:
     with pytest.raises(UserError, match=r"model\.points\.kernel=gausian.*gaussian"):
-        sample_frequencies("gausian", 1.0, 2, 2, draws.generator(0))
+        sample_frequencies("gausian", 1.0, 2, 2, rng.generator(0))
     with pytest.raises(UserError, match=r"model\.points\.reduce=max"):
         embed(random_set(1, 1, 2, 0), ALPHA, torch.empty(0, 2), torch.empty(0), "max")

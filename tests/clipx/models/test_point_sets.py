@@ -9,14 +9,21 @@ import torch.nn.functional as F
 from open_clip.transformer import VisionTransformer
 from torch import Tensor, nn
 
-from clipx.config import ImageTowerConfig, ModelConfig, PointsConfig, RunConfig, TemperatureConfig, TextTowerConfig
+from clipx.config.schema import (
+    ImageTowerConfig,
+    ModelConfig,
+    PointsConfig,
+    RunConfig,
+    TemperatureConfig,
+    TextTowerConfig,
+)
 from clipx.errors import UserError
-from clipx.models import before_projection, clip
+from clipx.models import clip, penultimate
 from clipx.models.heads import KernelHead
 from clipx.models.kernels import embed
-from clipx.models.open_clip_towers import create, names
 from clipx.models.point_sets import BOUNDS
-from clipx.models.tokens import PaddedText, image_tokens, text_tokens
+from clipx.models.token_outputs import PaddedText, image_tokens, text_tokens
+from clipx.models.towers.open_clip_towers import create, names
 from clipx.types import PointSet, Progress
 
 TOWER = "open_clip:mini-vit-48"
@@ -216,7 +223,7 @@ def test_before_the_projection_is_what_the_tower_projects_however_it_pools(pooli
         "attn_pooler_heads": 2,
     }
     made, image = VisionTransformer(16, 8, **size, **pooling), torch.randn(2, 3, 16, 16)
-    found = before_projection.features(made, image)
+    found = penultimate.features(made, image)
     torch.testing.assert_close(found @ made.get_parameter("proj"), made(image))
 
 

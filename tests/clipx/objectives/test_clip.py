@@ -9,7 +9,7 @@ from torch import Tensor
 from clipx import objectives
 from clipx.errors import UserError
 from clipx.types import Embeddings, Loss, Progress
-from tests.clipx.objectives.pairs import random_pairs
+from tests.helpers.pairs import random_pairs
 
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 

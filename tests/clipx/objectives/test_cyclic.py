@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.clipx.objectives.pairs import embed, loss_of, random_pairs
+from tests.helpers.pairs import embed, loss_of, random_pairs
 
 TERMS = ("cyclic_inmodal", "cyclic_crossmodal")
 

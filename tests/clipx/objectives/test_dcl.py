@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clipx import objectives
 from clipx.errors import UserError
-from tests.clipx.objectives.pairs import embed, loss_of, random_pairs, value_and_gradients
+from tests.helpers.pairs import embed, loss_of, random_pairs, value_and_gradients
 
 
 def one_direction(s: list[list[float]], tau: float, tau_plus: float) -> tuple[float, int]:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from tests.clipx.objectives.pairs import Terms, embed, value_and_gradients
 from tests.golden import GOLDEN
+from tests.helpers.pairs import Terms, embed, value_and_gradients
 
 TERMS: dict[str, Terms] = {
     "clip": {"clip": {}},

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clipx import objectives
 from clipx.errors import UserError
-from tests.clipx.objectives.pairs import embed, loss_of, random_pairs, value_and_gradients
+from tests.helpers.pairs import embed, loss_of, random_pairs, value_and_gradients
 
 VARIANTS = list(product(("log1p", "ratio"), ("own", "same_label")))
 

@@ -15,8 +15,8 @@ from clipx.objectives.base import Objective
 from clipx.objectives.nuclr import NuclrTerm, decay
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Loss, Progress
-from tests.clipx.golden_steps import golden_objective, run_steps
 from tests.golden import GOLDEN
+from tests.helpers.golden_steps import golden_objective, run_steps
 
 SIDES = (("image", "text"), ("text", "image"))
 

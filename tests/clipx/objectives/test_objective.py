@@ -8,7 +8,7 @@ from clipx.errors import UserError
 from clipx.objectives.base import Term
 from clipx.objectives.build import build_objective
 from clipx.sample_table import SampleTable
-from tests.clipx.objectives.pairs import START, embed, random_pairs
+from tests.helpers.pairs import START, embed, random_pairs
 
 
 @pytest.mark.parametrize("term", objectives.TERMS)

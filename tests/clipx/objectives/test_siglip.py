@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clipx.errors import UserError
-from tests.clipx.objectives.pairs import embed, loss_of, random_pairs
+from tests.helpers.pairs import embed, loss_of, random_pairs
 
 
 @pytest.mark.parametrize(("t", "b"), [(10.0, -10.0), (3.0, 1.0)])

@@ -10,7 +10,7 @@ from clipx import objectives
 from clipx.objectives import similarity
 from clipx.objectives.similarity import Sum, logsumexp, off_diagonal
 from clipx.types import Embeddings
-from tests.clipx.objectives.pairs import START, Terms, embed, random_pairs, value_and_gradients
+from tests.helpers.pairs import START, Terms, embed, random_pairs, value_and_gradients
 
 PAIRWISE: dict[str, Terms] = {
     "clip": {"clip": {}},

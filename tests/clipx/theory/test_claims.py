@@ -5,7 +5,7 @@ import pytest
 from clipx.errors import UserError
 from clipx.theory.claims import FAILS, HOLDS, UNDECIDED, Check, Claim, near
 from clipx.theory.experiment import parse
-from clipx.theory.popularity import PopularitySettings
+from clipx.theory.paper3.popularity import PopularitySettings
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from evaluation.claims.evidence import assess
 from evaluation.claims.measures import Score, plain, signed_r_squared
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
-from evaluation.runs import Run
-from evaluation.student import spearman
-from tests.evaluation.claims.synthetic import Values, claim, evidence, result, run
+from evaluation.runs.reader import Run
+from evaluation.statistics import spearman
+from tests.helpers.synthetic import Values, claim, evidence, result, run
 
 NUMBERS = {1: 12, 2: 6, 3: 6, 4: 8, 5: 7}  # claims of each paper
 SETS = ("scenes_colour", "scenes_count", "scenes_shape")

@@ -8,13 +8,13 @@ import pytest
 
 from evaluation.claims.evidence import assess
 from evaluation.claims.measures import Score
+from evaluation.claims.published import TABLES
+from evaluation.claims.published_columns import THIRTEEN, Column, PaperTable, printed
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Claim
-from evaluation.published import TABLES
-from evaluation.published_columns import THIRTEEN, Column, PaperTable, printed
-from evaluation.runs import Run
+from evaluation.runs.reader import Run
 from evaluation.types import Result
-from tests.evaluation.claims.synthetic import claim, evidence, result, run
+from tests.helpers.synthetic import claim, evidence, result, run
 
 RECIPES = sorted({table.recipe for table in TABLES})
 CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10, "food101": 101, "imagenetv2": 1000, "dtd": 47}

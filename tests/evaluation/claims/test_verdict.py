@@ -7,13 +7,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from evaluation.claims.comparisons import unrelated
 from evaluation.claims.evidence import assess
-from evaluation.claims.parts import unrelated
 from evaluation.claims.scores import PROBE, ZEROSHOT
 from evaluation.claims.types import Part, Verdict
 from evaluation.claims.verdict import judge, overall
-from evaluation.student import binomial_interval
-from tests.evaluation.claims.synthetic import Values, claim, evidence, run
+from evaluation.statistics import binomial_interval
+from tests.helpers.synthetic import Values, claim, evidence, run
 
 EXPERIMENTS = 2000
 

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clipx import probe
-from clipx.data import tokenizer
-from clipx.data.sources import open_pairs
+from clipx.data.preprocess import tokenizer
+from clipx.data.sources.opening import open_pairs
 from clipx.models import clip
+from clipx.training import geometry_probe
 from clipx.types import Progress
 from evaluation import geometry
 from evaluation.datasets import Captioned, open_dataset
@@ -26,8 +26,8 @@ from evaluation.tasks.geometry import (
     standard_error,
 )
 from evaluation.types import Result, Score
-from tests.clipx.folder import settings, write_shards
-from tests.evaluation import fakes
+from tests.helpers import fakes
+from tests.helpers.folder import settings, write_shards
 
 TASK = Geometry()
 
@@ -86,7 +86,7 @@ def test_a_model_without_unit_length_has_the_geometry_that_its_training_traced(t
     config.model.normalise = False
     config.log.geometry_every, config.log.geometry_on = 1, "train"
     model = clip.build(config)
-    trace = probe.Probe(config, open_pairs(config.data), tokenizer.build(model.inputs), model)
+    trace = geometry_probe.Probe(config, open_pairs(config.data), tokenizer.build(model.inputs), model)
     model.eval()
     image, text = model.encode_image(trace.images), model.encode_text(trace.texts)
     assert not torch.allclose(image.norm(dim=1), torch.ones(20), rtol=0.1)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from evaluation.datasets import Labelled, open_dataset
-from evaluation.tasks.linear_probe import LinearProbe
+from evaluation.tasks.linear_probe.task import LinearProbe
 from evaluation.types import Features
-from tests.evaluation import fakes
+from tests.helpers import fakes
 
 TASK = LinearProbe()
 CLASSES = 4

@@ -7,7 +7,7 @@ import torch
 from evaluation.datasets import Pairs as PairSet
 from evaluation.datasets import open_dataset
 from evaluation.tasks.pairs import Pairs
-from tests.evaluation import fakes
+from tests.helpers import fakes
 
 TASK = Pairs()
 

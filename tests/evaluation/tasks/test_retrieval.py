@@ -7,7 +7,7 @@ import torch
 
 from evaluation.datasets import Captioned, open_dataset
 from evaluation.tasks.retrieval import Retrieval, chance_image_to_text
-from tests.evaluation import fakes
+from tests.helpers import fakes
 
 TASK = Retrieval()
 

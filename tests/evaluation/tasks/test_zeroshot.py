@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from evaluation.datasets import Labelled, open_dataset
 from evaluation.tasks.zeroshot import ZeroShot, classifier
 from evaluation.types import Features
-from tests.evaluation import fakes
+from tests.helpers import fakes
 
 TASK = ZeroShot()
 

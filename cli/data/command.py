@@ -1,0 +1,77 @@
+"""`clipx data`: what can be done with training data before training."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+from cli.data.download import make, pull
+from cli.data.verify import text_column, verify
+from cli.settings.arguments import flag, one_folder, split
+from clipx.data.preprocess.images import BadSample
+from clipx.data.preprocess.keywords import Keywords
+from clipx.data.shards import index as indices
+from clipx.data.shards.index import COLUMNS
+from clipx.data.shards.reader import Shards, shard_paths
+from clipx.data.sources.base import ShardPairs
+from clipx.errors import UserError
+from clipx.utils.registry import lookup
+
+NAMED = 20  # problems printed one by one; the report has all
+
+
+def data(arguments: list[str]) -> None:
+    """Calls the subcommand.
+
+    Raises:
+        UserError: an unknown one, or what it says about its arguments.
+    """
+    if not arguments:
+        raise UserError(f"`clipx data` needs a command; allowed: {', '.join(COMMANDS)}")
+    lookup(COMMANDS, arguments[0], "clipx data")(arguments[1:])
+
+
+def index(arguments: list[str]) -> None:
+    """FOLDER: writes FOLDER/clipx_index and report.txt in it."""
+    places, _ = split(arguments, {}, "data index")
+    folder = one_folder(places, "data index")
+    found = indices.open_index(folder, shard_paths(folder))
+    place = indices.publish(found, folder)
+    problems = [*Shards(folder, found, ("image", text_column(found))).problems]
+    problems += [f"{found.where(int(row))} has a key that was there before" for row in found.duplicates()]
+    for shard in found.shards:
+        problems += [f"{shard.name}: {n} members .{extension}, not used" for extension, n in shard.others.items()]
+    (place / "report.txt").write_text("".join(f"{problem}\n" for problem in problems))
+    print(f"{len(found):,} samples in {len(found.shards):,} shards")
+    for column in COLUMNS:
+        print(f"  with {column:6s} {int((found.arrays[f'{column}_block'] != indices.ABSENT).sum()):,}")
+    for problem in problems[:NAMED]:
+        print(f"  {problem}")
+    print(f"{len(problems):,} problems, all in {place / 'report.txt'}")
+
+
+def keywords(arguments: list[str]) -> None:
+    """FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true|false]: how many captions have which label."""
+    known = {"keywords": "numbers", "captions": "first", "digits": "false"}
+    places, settings = split(arguments, known, "data keywords")
+    digits = flag(settings["digits"], "digits")
+    label = Keywords(settings["keywords"].split(","), digits)
+    pairs = ShardPairs(one_folder(places, "data keywords"), settings["captions"], block=0)
+    counts: Counter[int] = Counter()
+    for i in range(len(pairs)):
+        try:
+            counts[label(pairs.caption(i, random.Random(i)))] += 1
+        except BadSample:
+            counts[-1] += 1
+    print(f"{len(pairs):,} captions")
+    rows = [*((word, counts[i]) for i, word in enumerate(label.words, start=1)), ("no label", counts[0])]
+    for word, n in [*rows, ("unreadable", counts[-1])]:
+        print(f"  {word:12s} {n:10,d}  {n / len(pairs):7.2%}")
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "index": index,
+    "keywords": keywords,
+    "verify": verify,
+    "make": make,
+    "pull": pull,
+}

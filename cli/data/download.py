@@ -1,0 +1,211 @@
+"""`clipx data make` and `pull`: training data by img2dataset from published lists, evaluation sets by torchvision."""
+
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from cli.settings.arguments import flag, number, split
+from clipx.errors import UserError
+from clipx.utils.registry import lookup
+
+# the shorter side, so that a random crop keeps what the towers see; smaller images stay as they are
+CAPTIONS = ("--resize_mode", "keep_ratio", "--resize_only_if_bigger", "True")
+# DataComp's own script; faces are blurred
+DATACOMP = (
+    "--resize_mode", "keep_ratio_largest", "--resize_only_if_bigger", "True",
+    "--bbox_col", "face_bboxes", "--save_additional_columns", '["uid"]',
+)  # fmt: skip
+TRIED = 10  # hosts of the list
+
+
+@dataclass(frozen=True)
+class Published:
+    """A data set that is published as a list of addresses and captions."""
+
+    get: str  # where the list comes from
+    split: str  # folder of the shards, data.split
+    size: int  # pixels
+    options: tuple[str, ...]  # of img2dataset
+    columns: tuple[str, ...] = ()  # of a TSV, which has no header; (): Parquet files, as they are
+    caption: str = "caption"  # name of the column
+
+
+PUBLISHED: dict[str, Published] = {
+    "cc3m": Published(
+        "Train_GCC-training.tsv from ai.google.com/research/ConceptualCaptions/download",
+        "train",
+        256,
+        CAPTIONS,
+        ("caption", "url"),
+    ),
+    "cc12m": Published(
+        "cc12m.tsv from storage.googleapis.com/conceptual_12m/cc12m.tsv", "train", 256, CAPTIONS, ("url", "caption")
+    ),
+    "datacomp_small": Published(
+        "`hf download mlfoundations/datacomp_pools --repo-type dataset --include 'small/*.parquet' --local-dir DIR`, "
+        "then urls=DIR/small",
+        "shards",
+        512,
+        DATACOMP,
+        caption="text",
+    ),
+}
+SETTINGS = {"urls": "", "root": "", "size": "", "processes": "", "threads": "64", "dry": "false"}
+
+
+def make(arguments: list[str]) -> None:
+    """NAME urls=LIST root=DIR [size=PIXELS] [processes=N] [threads=64] [dry=true]: shards by img2dataset.
+
+    Raises:
+        UserError: a wrong argument, no such list, no img2dataset, no network, or a download that failed.
+    """
+    names, settings = split(arguments, SETTINGS, "data make")
+    if len(names) != 1:
+        raise UserError(f"`clipx data make` needs a name; allowed: {', '.join(PUBLISHED)}")
+    (name,) = names
+    published = lookup(PUBLISHED, name, "clipx data make")
+    if not settings["urls"] or not settings["root"]:
+        raise UserError(f"clipx data make {name} needs root=DIR for the shards and urls=LIST: {published.get}")
+    urls, root = Path(settings["urls"]), Path(settings["root"])
+    copy = root / f"{name}.tsv" if published.columns else urls
+    line = command(published, copy, root, settings)
+    print(shlex.join(line), flush=True)
+    if flag(settings["dry"], "dry"):
+        return
+    if not urls.exists():
+        raise UserError(f"urls={urls} is missing; it comes from {published.get}")
+    program = shutil.which(line[0])
+    if program is None:  # 1.47 needs webdataset < 0.3 and pandas < 3, so it cannot be a dependency
+        raise UserError("img2dataset is not installed; it needs an environment of its own: pipx install img2dataset")
+    if published.columns:
+        print(f"{add_header(urls, copy, published.columns, name):,} rows in {copy}", flush=True)
+    require_network(copy, published)
+    code = subprocess.run([program, *line[1:]], check=False).returncode
+    if code:
+        raise UserError(
+            f"img2dataset ended with exit code {code}; the lines above say why. Again: goes on where it was"
+        )
+    _say_result(name, root / published.split)
+
+
+def command(published: Published, urls: Path, root: Path, settings: dict[str, str]) -> list[str]:
+    """The call of img2dataset. Raises UserError for a number that is none."""
+    size = number(settings["size"] or str(published.size), "size", 16, 4096)
+    processes = number(settings["processes"] or str(len(os.sched_getaffinity(0))), "processes", 1, 1024)
+    threads = number(settings["threads"], "threads", 1, 4096)
+    return [
+        "img2dataset",
+        *("--url_list", str(urls), "--input_format", "tsv" if published.columns else "parquet"),
+        *("--url_col", "url", "--caption_col", published.caption),
+        *("--output_format", "webdataset", "--output_folder", str(root / published.split)),
+        *("--number_sample_per_shard", "10000", "--image_size", f"{size:.0f}", *published.options),
+        *("--processes_count", f"{processes:.0f}", "--thread_count", f"{threads:.0f}"),
+    ]
+
+
+def add_header(published: Path, copy: Path, columns: tuple[str, ...], name: str) -> int:
+    """Writes the list with the header line that img2dataset needs; returns the rows.
+
+    img2dataset reads CSV's quotes, which the published lists do not use: fields with quotes are quoted here.
+
+    Raises:
+        UserError: a row that does not have the columns.
+    """
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    temporary = copy.with_name(f".{copy.name}.{os.getpid()}")
+    try:
+        with published.open(encoding="utf-8", newline="\n") as lines, temporary.open("w", encoding="utf-8") as file:
+            file.write("\t".join(columns) + "\n")
+            rows = sum(1 for row in _rows(lines, columns, f"{published} is not the list of {name}") if file.write(row))
+        temporary.replace(copy)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{published} is not the list of {name}: no UTF-8 ({error})") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return rows
+
+
+def _rows(lines: Iterable[str], columns: tuple[str, ...], complaint: str) -> Iterator[str]:
+    place = columns.index("url")
+    for i, line in enumerate(lines, start=1):
+        fields = line.rstrip("\n").split("\t")
+        if i == 1 and tuple(fields) == columns:
+            continue  # somebody put the header there
+        if len(fields) != len(columns) or not fields[place].startswith("http"):
+            raise UserError(f"{complaint}: row {i} is not {' TAB '.join(columns)}")
+        yield "\t".join(_quoted(field) for field in fields) + "\n"
+
+
+def _quoted(field: str) -> str:
+    return '"' + field.replace('"', '""') + '"' if '"' in field else field
+
+
+def require_network(urls: Path, published: Published) -> None:
+    """Raises UserError where none of the first hosts answers; img2dataset would try all, hours long."""
+    if getproxies():  # then no host is reached directly
+        return
+    places = [urlsplit(url) for url in islice(_urls(urls, published), 1000)]
+    hosts = list(dict.fromkeys((p.hostname, p.port or (443 if p.scheme == "https" else 80)) for p in places))[:TRIED]
+    if not any(answers(str(host), port) for host, port in hosts):
+        raise UserError(f"no network: none of {', '.join(str(host) for host, _ in hosts)} answers")
+
+
+def answers(host: str, port: int) -> bool:
+    """Whether a connection can be opened."""
+    try:
+        socket.create_connection((host, port), timeout=3).close()
+    except OSError:
+        return False
+    return True
+
+
+def _urls(path: Path, published: Published) -> Iterator[str]:
+    if published.columns:
+        with path.open(encoding="utf-8") as lines:
+            next(lines)
+            for line in lines:
+                yield line.rstrip("\n").split("\t")[published.columns.index("url")]
+        return
+    from pyarrow import parquet
+
+    for file in sorted(path.glob("*.parquet")) if path.is_dir() else [path]:
+        for batch in parquet.ParquetFile(file).iter_batches(batch_size=1000, columns=["url"]):
+            yield from batch.column("url").to_pylist()
+
+
+def _say_result(name: str, folder: Path) -> None:
+    """What img2dataset's statistics say, and what comes next. Raises UserError where no image was loaded."""
+    stats = [json.loads(path.read_text()) for path in sorted(folder.glob("*_stats.json"))]
+    loaded, tried = sum(s["successes"] for s in stats), sum(s["count"] for s in stats)
+    if not loaded:
+        raise UserError(f"img2dataset loaded none of {tried:,} images; {folder}/*_stats.json say why")
+    print(f"{loaded:,} of {tried:,} images are in {folder}")
+    print(f"next: clipx data index {folder}; clipx data verify {folder}; data={name} data.root={folder.parent}")
+
+
+def pull(arguments: list[str]) -> None:
+    """NAME root=DIR: an evaluation set, to where `clipx eval` looks for it.
+
+    Raises:
+        UserError: an unknown set, one that torchvision cannot get, or no network.
+    """
+    from evaluation import datasets
+    from evaluation.datasets.layouts.vision import DOWNLOADS
+
+    names, settings = split(arguments, {"root": ""}, "data pull")
+    if len(names) != 1 or not settings["root"]:
+        raise UserError(f"`clipx data pull` needs a name and root=DIR; allowed: {', '.join(DOWNLOADS)}")
+    try:
+        datasets.pull(names[0], Path(settings["root"]))
+    except (OSError, RuntimeError) as error:  # RuntimeError: a checksum, or what torchvision misses
+        raise UserError(f"{names[0]} was not downloaded: {error}") from error
+    print(f"clipx eval checkpoint=RUN datasets=[{names[0]}] root={settings['root']}")

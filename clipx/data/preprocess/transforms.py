@@ -1,0 +1,124 @@
+"""Pixels: PIL images to tensors, for training and for evaluation."""
+
+import math
+import random
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional
+
+from clipx.config.schema import DataConfig
+from clipx.data.preprocess.images import load
+from clipx.errors import UserError
+from clipx.types import Inputs
+from clipx.utils.registry import lookup
+
+RESAMPLING = {
+    "bicubic": Image.Resampling.BICUBIC,
+    "bilinear": Image.Resampling.BILINEAR,
+    "nearest": Image.Resampling.NEAREST,
+}
+
+LEAST_RATIO, MOST_RATIO = 3 / 4, 4 / 3  # of width to height, of a random crop
+Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
+
+
+class TrainTransform:
+    """RandomResizedCrop, flip and RandAugment, as uint8; each call's randomness comes from the given generator only."""
+
+    def __init__(self, config: DataConfig, inputs: Inputs) -> None:
+        low, high = config.crop_scale if len(config.crop_scale) == 2 else (0.0, 0.0)
+        if not 0 < low <= high <= 1:
+            raise UserError(f"data.crop_scale={config.crop_scale} must be [low, high] with 0 < low <= high <= 1")
+        self.scale = (low, high)
+        self.flip = config.flip
+        self.size = inputs.image_size
+        self.augment = _rand_augment(*config.rand_augment) if config.rand_augment else None
+        self.interpolation = inputs.interpolation
+        self.resize = lookup({"exact": self._exact, "fast": self._fast}, config.decode, "data.decode")
+
+    def __call__(self, image: Image.Image, generator: random.Random) -> Tensor:
+        """uint8 [3, H, W] from an image whose pixels may not be decoded yet. Raises BadSample."""
+        box = crop_box(image.width, image.height, self.scale, generator)
+        pixels = self.resize(image, box)
+        if self.flip and generator.random() < 0.5:
+            pixels = pixels.flip(2)
+        if self.augment is not None:
+            with torch.random.fork_rng(devices=[]):  # torchvision draws from the global state of torch
+                torch.default_generator.manual_seed(generator.getrandbits(62))
+                pixels = self.augment(pixels)
+        return pixels
+
+    def _exact(self, image: Image.Image, box: Box) -> Tensor:
+        resized = load(image).resize((self.size, self.size), RESAMPLING[self.interpolation], box=box)
+        return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
+
+    def _fast(self, image: Image.Image, box: Box) -> Tensor:
+        """JPEG decoded at 1/2, 1/4 or 1/8 of its size where the box keeps `size` pixels; torch's integer resize."""
+        width, height = image.size
+        least = (width * self.size / (box[2] - box[0]), height * self.size / (box[3] - box[1]))
+        image.draft("RGB", (math.ceil(least[0]), math.ceil(least[1])))  # of other formats: does nothing
+        pixels = torch.from_numpy(np.array(load(image)))
+        x, y = pixels.shape[1] / width, pixels.shape[0] / height
+        left, top = math.floor(box[0] * x), math.floor(box[1] * y)
+        right, bottom = max(round(box[2] * x), left + 1), max(round(box[3] * y), top + 1)
+        part = pixels[top:bottom, left:right].permute(2, 0, 1)[None]
+        smooth = self.interpolation != "nearest"
+        return functional.interpolate(part, (self.size, self.size), mode=self.interpolation, antialias=smooth)[0]
+
+
+def _rand_augment(operations: int, magnitude: int) -> Callable[[Tensor], Tensor]:
+    """RandAugment (Cubuk et al. 2020) with magnitudes in 0..10, as its authors count them."""
+    from torchvision.transforms import RandAugment
+
+    augment: Callable[[Tensor], Tensor] = RandAugment(operations, magnitude, num_magnitude_bins=11)
+    return augment
+
+
+def crop_box(width: int, height: int, scale: tuple[float, float], generator: random.Random) -> Box:
+    """A box of a random share of the area and an aspect ratio in 3/4..4/3, as torchvision's RandomResizedCrop.
+
+    Where ten draws do not fit, the largest central box of such a ratio: the whole image, if it has one.
+    `scale` (1, 1) is no random crop: the central square.
+    """
+    for _ in range(10):
+        area = width * height * generator.uniform(*scale)
+        ratio = np.exp(generator.uniform(np.log(LEAST_RATIO), np.log(MOST_RATIO)))
+        w, h = float(np.sqrt(area * ratio)), float(np.sqrt(area / ratio))
+        if w <= width and h <= height:
+            left, top = generator.uniform(0, width - w), generator.uniform(0, height - h)
+            return left, top, left + w, top + h
+    # (1, 1) comes here too, as a box of the whole area fits only by its own ratio: the flips after it do not change
+    ratio = 1.0 if scale == (1.0, 1.0) else min(max(width / height, LEAST_RATIO), MOST_RATIO)
+    w, h = min(width, height * ratio), min(height, width / ratio)
+    left, top = (width - w) / 2, (height - h) / 2
+    return left, top, left + w, top + h
+
+
+class Normalise:
+    """uint8 [b, 3, H, W] to float32 with the towers' mean and standard deviation, on the device."""
+
+    def __init__(self, inputs: Inputs, device: torch.device) -> None:
+        self.mean = torch.tensor(inputs.mean, device=device).view(3, 1, 1) * 255
+        self.std = torch.tensor(inputs.std, device=device).view(3, 1, 1) * 255
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return pixels.float().sub_(self.mean).div_(self.std)
+
+
+def evaluation_transform(inputs: Inputs) -> Callable[[Image.Image], Tensor]:
+    """open_clip's own evaluation transform: float32 [3, H, W], normalised."""
+    from open_clip.transform import PreprocessCfg, image_transform_v2
+
+    config = PreprocessCfg(
+        size=inputs.image_size,
+        mean=inputs.mean,
+        std=inputs.std,
+        interpolation=inputs.interpolation,
+        resize_mode=inputs.resize_mode,
+    )
+    transform: Callable[[Image.Image], Tensor] = image_transform_v2(config, is_train=False)
+    return transform

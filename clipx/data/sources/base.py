@@ -1,0 +1,74 @@
+"""Image-text pairs with a stable id and random access, and those of shards."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clipx.data.preprocess import captions as texts
+from clipx.data.shards.reader import Shards
+from clipx.utils.registry import lookup
+
+
+class Pairs(Protocol):
+    """Pairs by sample id; `problems` are samples left out, found without decoding."""
+
+    streaming: Literal[False]
+    problems: Sequence[str]
+    fingerprint: str  # changes with the samples or their order
+
+    def __len__(self) -> int: ...
+
+    def where(self, sample_id: int) -> str:
+        """A name of the sample for messages."""
+        ...
+
+    def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
+        """The encoded image and one caption. Raises BadSample."""
+        ...
+
+    def image_of(self) -> NDArray[np.int32] | None:
+        """The image of each sample, numbered from 0; None where no two samples share one."""
+        ...
+
+
+class ShardPairs:
+    """Pairs of webdataset shards."""
+
+    streaming: Literal[False] = False
+
+    def __init__(self, folder: Path, captions: str, block: int) -> None:
+        """block: data.block, samples that are read ahead together; 0: none."""
+        self.block = block
+        self.read_caption = lookup({"first": self._first, "random": self._random}, captions, "data.captions")
+        self.shards = Shards.open(folder, ("image", "txt" if captions == "first" else "json"))
+        self.problems = self.shards.problems
+        self.fingerprint = f"{len(self.shards)}:{self.shards.content_hash()}"
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def where(self, sample_id: int) -> str:
+        return self.shards.where(sample_id)
+
+    def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
+        if self.block:
+            self.shards.fetch(sample_id, self.block)
+        caption = self.caption(sample_id, generator)
+        return self.shards.read(sample_id, "image"), caption
+
+    def image_of(self) -> None:
+        return None
+
+    def caption(self, sample_id: int, generator: random.Random) -> str:
+        """One caption, without reading the image. Raises BadSample."""
+        return self.read_caption(sample_id, generator)
+
+    def _first(self, sample_id: int, generator: random.Random) -> str:
+        return texts.from_txt(self.shards.read(sample_id, "txt"))
+
+    def _random(self, sample_id: int, generator: random.Random) -> str:
+        return texts.from_json(self.shards.read(sample_id, "json"), generator)

@@ -1,0 +1,67 @@
+"""Square loss fails zero-shot (paper 1, Theorem 5.6 and Corollary 5.7), exactly.
+
+H = [I; 0], zeta = e_1 with probability 1/3, e_2 with 2/3. The Bayes optimum of E||g(x) - y||^2 is
+g(x) = [z; E zeta] = [z; 1/3; 2/3]. It is scored against K prompts y_k ~ D(y | v_k) by inner product,
+cosine and L2 distance; the error is summed over all 2^K draws of the prompts' zeta.
+"""
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+
+from clipx.theory.paper1.case_study import Array, Pairs, descend
+
+P_ZETA = np.array([1 / 3, 2 / 3])
+Score = Callable[[Array, Array], Array]  # g [K, D], prompts [P, D] -> [K, P]
+
+
+def inner_product(g: Array, y: Array) -> Array:
+    """<g, y>"""
+    return np.asarray(g @ y.T)
+
+
+def cosine(g: Array, y: Array) -> Array:
+    """<g, y> / (||g|| ||y||)"""
+    return inner_product(g / np.linalg.norm(g, axis=1, keepdims=True), y / np.linalg.norm(y, axis=1, keepdims=True))
+
+
+def l2(g: Array, y: Array) -> Array:
+    """-||g - y||"""
+    return np.asarray(-np.linalg.norm(g[:, None] - y, axis=-1))
+
+
+SCORES: dict[str, Score] = {"inner product": inner_product, "cosine": cosine, "L2": l2}
+
+
+def texts(v: Array) -> Array:
+    """Every text [v_k; zeta]: [K, 2, D + 2]."""
+    K = len(v)
+    return np.concatenate([np.repeat(v[:, None], 2, axis=1), np.tile(np.eye(2), (K, 1, 1))], axis=-1)
+
+
+def bayes_optimum(v: Array) -> Array:
+    """g(x) for each z: [K, D + 2]."""
+    return np.column_stack([v, np.tile(P_ZETA, (len(v), 1))])
+
+
+def top1_error(g: Array, v: Array, score: Score) -> float:
+    """Probability that another prompt scores at least as high as the own one; ties count as errors."""
+    K, y = len(v), texts(v)
+    s = score(g, y.reshape(2 * K, -1)).reshape(K, K, 2)  # image class, prompt class, zeta
+    error = 0.0
+    for zeta in product((0, 1), repeat=K):
+        drawn = s[:, np.arange(K), zeta]
+        own = np.diagonal(drawn).copy()
+        np.fill_diagonal(drawn := drawn.copy(), -np.inf)
+        error += float(P_ZETA[list(zeta)].prod() * (drawn.max(axis=1) >= own - 1e-12).mean())
+    return error
+
+
+def clip_embedding(v: Array, tau: float, steps: int) -> Array:
+    """W x for each z after gradient descent on the CLIP loss of the same pairs: [K, D + 2]."""
+    K, y = len(v), texts(v)
+    z, zeta = np.repeat(np.arange(K), 3), np.tile([0, 1, 1], K)  # probabilities 1/3 and 2/3
+    sizes = np.full((steps, 1), 0.2 * tau**2)
+    W = descend(Pairs(v[z], y[z, zeta], z), np.array([tau]), np.zeros(1), sizes).W[0]
+    return np.asarray(v @ W.T)

@@ -1,0 +1,193 @@
+"""Weighted point sets approach the pointwise mutual information, the inner product cannot (paper 5, sections 4, 5).
+
+A discrete joint distribution p(x, y) of N instances a side. The population form (2) of the symmetric
+InfoNCE is bounded below by -I(X; Y), met by g = PMI + const (Proposition 4.1). Similarities with free parameters:
+
+  inner product         g = Z_X^T Z_Y, features of dimension d: rank <= d + 1 with the constant (section 5.1)
+  weighted point sets   g = sum_ij w_i w_j k(v_i, v_j), M points of dimension 2 (6), with
+                        k(u, v) = alpha1 <u, v> + alpha2 exp(-||u - v||^2 / (2 sigma^2))
+
+Points are free in R^d as in Theorem 5.1 (the trained model normalises them). Each similarity is fitted by
+L-BFGS from several starts; the smallest loss counts. N > d + 1 leaves the inner product a floor.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from clipx.config.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
+from clipx.theory.claims import Check, Claim
+from clipx.theory.experiment import COUNT, Settings, out_of_range, two_or_more
+from clipx.theory.paper1.case_study import Array
+
+Similarity = Callable[[Array], tuple[Array, Callable[[Array], Array]]]  # parameters -> g, and dL/dg -> dL/dparameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class PmiSettings(Settings):
+    """Defaults: a joint distribution with I(X; Y) of about 0.8 nats."""
+
+    N: int = 16  # instances a side
+    spread: float = 1.5  # p proportional to exp(spread * normal)
+    d: tuple[int, ...] = (2, 4, 8, 15)  # dimensions of the inner product
+    M: tuple[int, ...] = (1, 2, 4, 8)  # points in a set
+    points_d: int = 2  # dimension of the points
+    alpha: tuple[float, ...] = (0.5, 0.5)  # alpha1, alpha2
+    sigma: float = 0.75
+    starts: int = 3
+    iterations: int = 500  # of L-BFGS
+    seed: int = 0
+
+    RULES: ClassVar[Mapping[str, Rule]] = {
+        "N": COUNT,
+        "spread": POSITIVE,
+        "d": AT_LEAST_1,
+        "M": AT_LEAST_1,
+        "points_d": AT_LEAST_1,
+        "alpha": AT_LEAST_0,
+        "sigma": POSITIVE,
+        "starts": AT_LEAST_1,
+        "iterations": AT_LEAST_1,
+        "seed": AT_LEAST_0,
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.alpha) != 2 or not any(self.alpha):
+            raise out_of_range("alpha", self.alpha, "two numbers of 0 or more, not both 0")
+        two_or_more("M", self.M)
+
+
+@dataclass(frozen=True)
+class PmiResult:
+    settings: PmiSettings
+    mutual_information: float
+    inner_product: dict[int, float]  # d -> smallest loss + I
+    point_sets: dict[int, float]  # M -> smallest loss + I
+    pmi: Array  # [N, N]
+    fitted: dict[str, Array]  # similarity -> g [N, N] of the smallest d and the largest M, without its constant
+
+
+def joint_distribution(N: int, spread: float, rng: np.random.Generator) -> Array:
+    """p(x, y) [N, N]."""
+    p = np.exp(spread * rng.standard_normal((N, N)))
+    return np.asarray(p / p.sum())
+
+
+def pointwise_mutual_information(p: Array) -> Array:
+    """log p(x, y) / (p(x) p(y))."""
+    return np.asarray(np.log(p / np.outer(p.sum(axis=1), p.sum(axis=0))))
+
+
+def nce(g: Array, p: Array) -> tuple[float, Array]:
+    """Equation (2) and its gradient by g."""
+    p_x, p_y = p.sum(axis=1, keepdims=True), p.sum(axis=0, keepdims=True)
+    over_x, over_y = g + np.log(p_x), g + np.log(p_y)
+    log_x, log_y = logsumexp(over_x, axis=0, keepdims=True), logsumexp(over_y, axis=1, keepdims=True)
+    value = -(p * g).sum() + ((p_y * log_x).sum() + (p_x * log_y).sum()) / 2
+    return float(value), -p + (p_y * np.exp(over_x - log_x) + p_x * np.exp(over_y - log_y)) / 2
+
+
+def inner_product(features: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """Parameters [2, N, d]."""
+    x, y = features
+    return x @ y.T, lambda by_g: np.stack([by_g @ y, by_g.T @ x])
+
+
+def point_sets(alpha: tuple[float, ...], sigma: float) -> Similarity:
+    """Parameters [2, N, M, 1 + dim]: the weight, then the point."""
+
+    def similarity(sets: Array) -> tuple[Array, Callable[[Array], Array]]:
+        _, N, M, width = sets.shape
+        w, v = sets[..., 0].reshape(2, N * M), sets[..., 1:].reshape(2, N * M, width - 1)
+        dots = v[0] @ v[1].T
+        squares = np.square(v).sum(axis=-1)
+        bell = alpha[1] * np.exp(-(squares[0][:, None] + squares[1] - 2 * dots) / (2 * sigma**2))
+        kernel = alpha[0] * dots + bell
+        weighted = w[0][:, None] * kernel * w[1]
+
+        def backward(by_g: Array) -> Array:
+            by_pair = np.repeat(np.repeat(by_g, M, axis=0), M, axis=1)
+            by_w = np.stack([(by_pair * kernel) @ w[1], (by_pair * kernel).T @ w[0]])
+            by_kernel = by_pair * np.outer(*w)
+            pull = by_kernel * bell / sigma**2
+            linear = alpha[0] * by_kernel + pull
+            by_v = np.stack(
+                [
+                    linear @ v[1] - pull.sum(axis=1)[:, None] * v[0],
+                    linear.T @ v[0] - pull.sum(axis=0)[:, None] * v[1],
+                ]
+            )
+            return np.concatenate([by_w[..., None], by_v], axis=-1).reshape(sets.shape)
+
+        return weighted.reshape(N, M, N, M).sum(axis=(1, 3)), backward
+
+    return similarity
+
+
+def fit(
+    similarity: Similarity, shape: tuple[int, ...], p: Array, settings: PmiSettings, rng: np.random.Generator
+) -> tuple[float, Array]:
+    """The smallest loss over the starts, and its g."""
+
+    def loss(flat: Array) -> tuple[float, Array]:
+        g, backward = similarity(flat.reshape(shape))
+        value, by_g = nce(g, p)
+        return value, backward(by_g).ravel()
+
+    options = {"maxiter": settings.iterations, "maxfun": 2 * settings.iterations, "ftol": 1e-13, "gtol": 1e-9}
+    found = [
+        minimize(loss, rng.standard_normal(shape).ravel(), jac=True, method="L-BFGS-B", options=options)
+        for _ in range(settings.starts)
+    ]
+    best = min(found, key=lambda f: float(f.fun))
+    return float(best.fun), similarity(best.x.reshape(shape))[0]
+
+
+def solve(settings: PmiSettings) -> PmiResult:
+    """Every d and every M."""
+    rng = np.random.default_rng(settings.seed)
+    N, p = settings.N, joint_distribution(settings.N, settings.spread, rng)
+    pmi = pointwise_mutual_information(p)
+    information = float((p * pmi).sum())
+    inner = {d: fit(inner_product, (2, N, d), p, settings, rng) for d in settings.d}
+    kernel = point_sets(settings.alpha, settings.sigma)
+    sets = {M: fit(kernel, (2, N, M, 1 + settings.points_d), p, settings, rng) for M in settings.M}
+    fitted = {"inner product": inner[min(inner)][1], "weighted point sets": sets[max(sets)][1]}
+    return PmiResult(
+        settings=settings,
+        mutual_information=information,
+        inner_product={d: loss + information for d, (loss, _) in inner.items()},
+        point_sets={M: loss + information for M, (loss, _) in sets.items()},
+        pmi=pmi,
+        fitted={name: g - float((p * (g - pmi)).sum()) for name, g in fitted.items()},
+    )
+
+
+def claims(result: PmiResult) -> list[Claim]:
+    """5.6 of the project's list."""
+    settings = result.settings
+    few, many = min(result.point_sets), max(result.point_sets)
+    same = result.inner_product.get(settings.points_d, result.inner_product[min(result.inner_product)])
+    below = min([*result.inner_product.values(), *result.point_sets.values()])
+    checks = [
+        Check("smallest loss + I(X; Y): the bound of Proposition 4.1", below, low=-1e-9),
+        *(
+            Check(f"inner product, d={d}: share of I above the bound", excess / result.mutual_information, low=0.01)
+            for d, excess in result.inner_product.items()
+            if d + 1 < settings.N
+        ),
+        Check(
+            f"point sets: excess at M={many} over M={few}", result.point_sets[many] / result.point_sets[few], high=0.1
+        ),
+        Check(f"point sets, M={many}: excess over the inner product's", result.point_sets[many] / same, high=0.1),
+    ]
+    statement = (
+        "The symmetric InfoNCE is bounded by -I(X; Y); the inner product of dimension d < N - 1 stays above it, "
+        "weighted point sets approach it as they grow (Proposition 4.1, section 5.1, Theorem 5.1)"
+    )
+    return [Claim("5.6", statement, checks)]

@@ -1,0 +1,47 @@
+"""Retrieval sets in Karpathy's JSON: MSCOCO, Flickr30k, Flickr8k; all sentences of an image count."""
+
+from pathlib import Path
+
+from clipx.errors import UserError
+from evaluation.datasets.images import FileImages
+from evaluation.datasets.kinds import Captioned
+from evaluation.datasets.layouts.files import entries, fingerprint, read_json
+from evaluation.types import Settings
+
+SPLIT = "test"
+FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # beside the JSON
+
+
+def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
+    """The test split of Karpathy's JSON, PLACE; images in its folder.
+
+    Images lie beside the JSON or in one of FOLDERS there, below their `filepath`.
+
+    Raises:
+        UserError: the JSON is missing or damaged, has no test split, or an image is missing.
+    """
+    facts = read_json(spec, path, "Karpathy's splits")
+    listed = entries(spec, path, facts, "images", {"split": str, "filename": str, "sentences": list})
+    chosen = [entry for entry in listed if entry["split"] == SPLIT]
+    if not chosen:
+        known = ", ".join(sorted({str(entry["split"]) for entry in listed})) or "none"
+        raise UserError(f"datasets={spec}: {path} has no {SPLIT} split; it has {known}")
+    names = [Path(str(entry.get("filepath", ""))) / str(entry["filename"]) for entry in chosen]
+    folder = _folder(spec, path.parent, names[0])
+    captions = [_sentences(spec, path, entry) for entry in chosen]
+    paths = [folder / name for name in names]
+    name = str(facts.get("dataset", path.stem)).removeprefix("dataset_")
+    found = fingerprint(spec, folder, paths)
+    return Captioned(spec, f"{name}/{SPLIT}", SPLIT, FileImages(spec, paths), captions, found, settings)
+
+
+def _sentences(spec: str, path: Path, entry: dict[str, object]) -> list[str]:
+    found = entries(spec, path, entry, "sentences", {"raw": str})
+    return [text for sentence in found if (text := str(sentence["raw"]).strip())]
+
+
+def _folder(spec: str, base: Path, first: Path) -> Path:
+    for name in FOLDERS:
+        if (base / name / first).is_file():
+            return base / name
+    raise UserError(f"datasets={spec}: no image {first} in {base} or its {', '.join(FOLDERS[1:])}")

@@ -1,0 +1,60 @@
+"""MMVP-VLM: Questions.csv and MLLM_VLM Images/<Type>/<id>.jpg (Tong et al. 2024); 9 types of 15 pairs."""
+
+import csv
+import io
+from pathlib import Path
+
+from clipx.errors import UserError
+from evaluation.datasets.folder import require_file
+from evaluation.datasets.images import FileImages
+from evaluation.datasets.kinds import Pairs
+from evaluation.datasets.layouts.files import fingerprint
+from evaluation.types import Settings
+
+FILE, IMAGES = "Questions.csv", "MLLM_VLM Images"
+COLUMNS = ("Question ID", "Type", "Statement")
+
+
+def open_mmvp(spec: str, folder: Path, settings: Settings) -> Pairs:
+    """An odd id and the next even one are a pair; its type is what the column says, wherever the row stands.
+
+    Raises:
+        UserError: a column is missing, an id has no partner or another type than it, or an image is missing.
+    """
+    rows = _rows(spec, folder / FILE)
+    pairs = []
+    for first in sorted(number for number in rows if number % 2):
+        if first + 1 not in rows:
+            raise UserError(f"datasets={spec}: {folder / FILE}: question {first} has no {first + 1} to be a pair with")
+        if rows[first]["Type"] != rows[first + 1]["Type"]:
+            raise UserError(f"datasets={spec}: {folder / FILE}: questions {first} and {first + 1} have two types")
+        pairs.append(first)
+    if 2 * len(pairs) != len(rows):
+        alone = next(number for number in sorted(rows) if number % 2 == 0 and number - 1 not in rows)
+        raise UserError(f"datasets={spec}: {folder / FILE}: question {alone} has no {alone - 1} to be a pair with")
+    numbers = [number for first in pairs for number in (first, first + 1)]
+    paths = [folder / IMAGES / rows[number]["Type"] / f"{number}.jpg" for number in numbers]
+    captions = [rows[number]["Statement"] for number in numbers]
+    types = [rows[first]["Type"] for first in pairs]
+    found = fingerprint(spec, folder, paths)
+    return Pairs(spec, "mmvp", "test", FileImages(spec, paths), captions, types, found)
+
+
+def _rows(spec: str, path: Path) -> dict[int, dict[str, str]]:
+    """The rows by question id."""
+    text = require_file(spec, path, f"the columns {', '.join(COLUMNS)}").removeprefix("\ufeff")
+    table = csv.DictReader(io.StringIO(text, newline=""))
+    missing = [column for column in COLUMNS if column not in (table.fieldnames or ())]
+    if missing:
+        raise UserError(f"datasets={spec}: {path} has no column {missing[0]!r}; expected {', '.join(COLUMNS)}")
+    rows: dict[int, dict[str, str]] = {}
+    for number, row in enumerate(table, 2):
+        values = {column: (row[column] or "").strip() for column in COLUMNS}
+        if not (values["Question ID"].isdecimal() and values["Type"] and values["Statement"]):
+            raise UserError(f"datasets={spec}: {path} row {number} lacks its id, type or statement")
+        if int(values["Question ID"]) in rows:
+            raise UserError(f"datasets={spec}: {path} has question {values['Question ID']} twice")
+        rows[int(values["Question ID"])] = values
+    if not rows:
+        raise UserError(f"datasets={spec}: {path} has no questions")
+    return rows

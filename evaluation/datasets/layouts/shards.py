@@ -1,0 +1,189 @@
+"""Layouts in webdataset shards.
+
+wds:FOLDER       CLIP-benchmark's layout: classnames.txt, zeroshot_classification_templates.txt and for each split
+                 nshards.txt and 0.tar, 1.tar, ... with .cls and an image a sample; where dataset_type.txt says
+                 "retrieval", .txt with a caption a line, and no class names
+captions:FOLDER  shards of images with a "captions" list in .json, else one caption in .txt
+pairs:FOLDER     shards in which samples 2p and 2p+1 are minimal pair p; .txt, .json with "pair", "category"
+hf:REPOSITORY    a data set of the Hugging Face hub in CLIP-benchmark's layout
+"""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from clipx.data.shards.reader import Shards
+from clipx.errors import UserError
+from clipx.utils.hub import quiet_hub
+from evaluation.datasets import prompts
+from evaluation.datasets.folder import (
+    SPLIT_NAMES,
+    open_shards,
+    read_json,
+    read_text,
+    refuse,
+    require_file,
+    require_folder,
+    short_name,
+)
+from evaluation.datasets.images import ShardImages
+from evaluation.datasets.kinds import Captioned, Labelled, Pairs, Split
+from evaluation.types import Settings
+
+TEMPLATES = "zeroshot_classification_templates.txt"
+
+
+def open_wds(spec: str, folder: Path, settings: Settings) -> Labelled | Captioned:
+    """A folder in CLIP-benchmark's webdataset layout.
+
+    Raises:
+        UserError: a file of the layout is missing, empty or contradicts another.
+    """
+    require_folder(spec, folder)
+    splits = {path.parent.name: path.parent for path in sorted(folder.glob("*/nshards.txt"))}
+    if not splits:
+        raise UserError(f"datasets={spec}: no split in {folder}; expected test/nshards.txt and test/0.tar")
+    kind = folder / "dataset_type.txt"
+    if kind.is_file() and kind.read_text(encoding="utf-8").strip() == "retrieval":
+        return _retrieval(spec, folder, splits, settings)
+    classnames = _lines(spec, folder / "classnames.txt", "one class name a line, in the labels' order")
+    templates = _lines(spec, folder / TEMPLATES, "one prompt a line with {c} for the class name")
+    for template in templates:
+        if "{c}" not in template:
+            raise UserError(f"datasets={spec}: {TEMPLATES}: {template!r} lacks {{c}}, the class name's place")
+    readers = {name: partial(_split, spec, path, len(classnames)) for name, path in splits.items()}
+    both = prompts.Templates(templates, [prompts.PLAIN])
+    return Labelled(spec, short_name(folder), classnames, both, readers, settings)
+
+
+def open_captions(spec: str, folder: Path, settings: Settings) -> Captioned:
+    """A folder of webdataset shards of images with captions.
+
+    Raises:
+        UserError: no folder, no caption, or captions that are no list of texts.
+    """
+    require_folder(spec, folder)
+    shards = open_shards(spec, folder, ("image",))
+    captions = [_captions_of(spec, shards, i) for i in range(len(shards))]
+    images = ShardImages(spec, shards)
+    return Captioned(spec, short_name(folder), _split_of(folder), images, captions, shards.content_hash(), settings)
+
+
+def open_pairs(spec: str, folder: Path, settings: Settings) -> Pairs:
+    """A folder of webdataset shards of minimal pairs.
+
+    Raises:
+        UserError: no folder, an odd number of samples, or two neighbours that are no pair.
+    """
+    require_folder(spec, folder)
+    shards = open_shards(spec, folder, ("image", "txt", "json"))
+    if len(shards) % 2:
+        raise UserError(f"datasets={spec}: {len(shards)} samples, pairs need an even number")
+    captions = [read_text(spec, shards, i, "txt") for i in range(len(shards))]
+    categories = [_category(spec, shards, p) for p in range(len(shards) // 2)]
+    images = ShardImages(spec, shards)
+    return Pairs(spec, short_name(folder), _split_of(folder), images, captions, categories, shards.content_hash())
+
+
+def open_hub(spec: str, repository: Path, settings: Settings) -> Labelled | Captioned:
+    """A Hugging Face repository in CLIP-benchmark's layout; from the local cache where there is no network.
+
+    Raises:
+        UserError: it is neither reachable nor cached; names the command that gets it.
+    """
+    from huggingface_hub import snapshot_download
+
+    name = str(repository)
+    try:
+        with quiet_hub(fetching=True):
+            folder = snapshot_download(name, repo_type="dataset")
+    except Exception as error:  # the hub's client raises a dozen kinds
+        raise UserError(
+            f"datasets={spec}: the hub cannot be reached or has no such data set, and it is not cached here; run "
+            f"`hf download {name} --repo-type dataset` where there is a network, or give wds:FOLDER"
+        ) from error
+    opened = open_wds(spec, Path(folder), settings)
+    opened.short = repository.name  # the cache's folders are named by commit
+    return opened
+
+
+def _split(spec: str, folder: Path, classes: int) -> Split:
+    _check_shard_names(spec, folder)
+    shards = open_shards(spec, folder, ("image", "cls"))
+    labels = []
+    for i in range(len(shards)):
+        text = read_text(spec, shards, i, "cls")
+        if not (text.isdecimal() and int(text) < classes):
+            allowed = f"0..{classes - 1}, as classnames.txt has {classes} names"
+            refuse(spec, shards, i, f"class {text!r}, allowed {allowed}")
+        labels.append(int(text))
+    return Split(ShardImages(spec, shards), torch.tensor(labels), shards.content_hash())
+
+
+def _retrieval(spec: str, folder: Path, splits: dict[str, Path], settings: Settings) -> Captioned:
+    if "test" not in splits:
+        raise UserError(f"datasets={spec}: no test split in {folder}; expected test/nshards.txt and test/0.tar")
+    _check_shard_names(spec, splits["test"])
+    shards = open_shards(spec, splits["test"], ("image", "txt"))
+    captions = [
+        [line.strip() for line in read_text(spec, shards, i, "txt").splitlines() if line.strip()]
+        for i in range(len(shards))
+    ]
+    images = ShardImages(spec, shards)
+    return Captioned(spec, short_name(folder), "test", images, captions, shards.content_hash(), settings)
+
+
+def _captions_of(spec: str, shards: Shards, index: int) -> list[str]:
+    if shards.has(index, "json"):
+        captions = read_json(spec, shards, index).get("captions")
+        if captions is not None:
+            return _checked(spec, shards, index, captions)
+    if shards.has(index, "txt"):
+        text = read_text(spec, shards, index, "txt")
+        return [text] if text else []
+    return []
+
+
+def _checked(spec: str, shards: Shards, index: int, captions: object) -> list[str]:
+    if not isinstance(captions, list) or not all(isinstance(c, str) and c.strip() for c in captions):
+        refuse(spec, shards, index, '"captions" in its .json is not a list of texts')
+    return captions
+
+
+def _category(spec: str, shards: Shards, pair: int) -> str:
+    """The category of a pair, from its own column: not from its place."""
+    first, second = (read_json(spec, shards, i) for i in (2 * pair, 2 * pair + 1))
+    if first.get("pair") != second.get("pair") or first.get("category") != second.get("category"):
+        refuse(spec, shards, 2 * pair, 'its .json and the next one name two "pair" or "category"')
+    category = first.get("category")
+    if not isinstance(category, str):
+        refuse(spec, shards, 2 * pair, '"category" in its .json is not a text')
+    return category
+
+
+def _split_of(folder: Path) -> str:
+    name = folder.resolve().name
+    return name if name in SPLIT_NAMES else "all"
+
+
+def _lines(spec: str, path: Path, content: str) -> list[str]:
+    """The lines of a layout file; a blank one is an error, as every line after it would shift."""
+    lines = [line.strip() for line in require_file(spec, path, content).rstrip().splitlines()]
+    if not all(lines) or not lines:
+        where = f"line {lines.index('') + 1} of {path}" if lines else str(path)
+        raise UserError(f"datasets={spec}: {where} is empty; it should hold {content}")
+    return lines
+
+
+def _check_shard_names(spec: str, folder: Path) -> None:
+    """UserError when the folder does not hold exactly the shards that nshards.txt announces."""
+    text = require_file(spec, folder / "nshards.txt", "the number of shards").strip()
+    if not text.isdecimal():
+        raise UserError(f"datasets={spec}: {folder / 'nshards.txt'} holds {text!r}, expected a number")
+    expected = {f"{k}.tar" for k in range(int(text))}
+    found = {path.name for path in folder.glob("*.tar")}
+    if expected != found:
+        names = sorted(expected - found) or sorted(found - expected)
+        problem = "missing" if expected - found else "too many"
+        raise UserError(f"datasets={spec}: {folder}: {names[0]} is {problem}, nshards.txt says {text} shard(s)")

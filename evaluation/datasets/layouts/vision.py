@@ -1,0 +1,142 @@
+"""Sets that torchvision reads in their original layouts; nothing is downloaded here.
+
+torchvision's readers of files get `Path` as their loader, so that they list paths and labels without decoding.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torchvision.datasets as tv
+from numpy.typing import NDArray
+
+from clipx.errors import UserError
+from evaluation.datasets.folder import content_hash, require_file
+from evaluation.datasets.images import ArrayImages
+from evaluation.datasets.kinds import Split
+from evaluation.datasets.layouts.files import SEED, split_of_files
+
+# Sets without an official split: how many images each part has of how many; the parts are drawn with a fixed
+# seed and have these sizes on the whole set (paper 5, appendix; EuroSAT: 10,000 and 5,000 of 27,000).
+SHARES = {
+    "eurosat": ({"train": 10_000, "test": 5_000}, 27_000),
+    "sun397": ({"train": 76_129, "val": 10_867, "test": 21_758}, 108_754),
+}
+
+
+def arrays(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
+    """CIFAR-10, CIFAR-100 and STL-10, which are read into memory."""
+    reader = _read(spec, root, name, part)
+    if name == "stl10":
+        pixels, labels = reader.data.transpose(0, 2, 3, 1), reader.labels
+    else:
+        pixels, labels = reader.data, reader.targets
+    pixels = np.ascontiguousarray(pixels)
+    label = torch.as_tensor(np.asarray(labels), dtype=torch.int64)
+    return Split(ArrayImages(pixels), label, content_hash(_sha(pixels)))
+
+
+def files(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
+    """Sets of image files with official splits."""
+    reader = _read(spec, root, name, part)
+    listed = [reader[i] for i in range(len(reader))]
+    return split_of_files(spec, root, [Path(path) for path, _ in listed], [int(label) for _, label in listed])
+
+
+def drawn(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
+    """Sets of image files of which we draw the splits ourselves, see SHARES."""
+    reader = _read(spec, root, name, part)
+    # sorted, as torchvision lists SUN397 in the file system's order
+    listed = sorted((str(path), int(label)) for path, label in (reader[i] for i in range(len(reader))))
+    chosen = share(len(listed), part, *SHARES[name])
+    return split_of_files(spec, root, [Path(listed[i][0]) for i in chosen], [listed[i][1] for i in chosen])
+
+
+def share(n: int, part: str, sizes: dict[str, int], total: int) -> list[int]:
+    """Which of n sorted images belong to a part: disjoint parts of a seeded order, in the ratio of `sizes`."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(SEED)).tolist()
+    start = 0
+    for name, size in sizes.items():
+        end = start + round(n * size / total)
+        if name == part:
+            return sorted(order[start:end])
+        start = end
+    raise AssertionError(part)
+
+
+def pets(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
+    """Oxford-IIIT Pet; torchvision's reader has no loader of one's own, and would decode all for the labels."""
+    folder = root / "oxford-iiit-pet"
+    path = folder / "annotations" / ("trainval.txt" if part == "train" else "test.txt")
+    rows = [line.split() for line in require_file(spec, path, "an image, its class and breed a line").splitlines()]
+    if not all(len(row) == 4 and row[1].isdecimal() for row in rows):
+        raise UserError(f"datasets={spec}: {path} is damaged; expected lines like 'Abyssinian_100 1 1 1'")
+    paths = [folder / "images" / f"{row[0]}.jpg" for row in rows]
+    return split_of_files(spec, root, paths, [int(row[1]) - 1 for row in rows])
+
+
+def classnames(spec: str, root: Path, name: str) -> list[str]:
+    """As the data themselves name the classes, with spaces."""
+    if name == "stl10":
+        found = require_file(spec, root / "stl10_binary" / "class_names.txt", "the class names").splitlines()
+    elif name == "sun397":  # "/a/airport_terminal", "/b/bakery/shop"; the reader would first list all images
+        path = root / "SUN397" / "ClassName.txt"
+        found = [
+            line.strip()[3:].replace("/", " ") for line in require_file(spec, path, "the class names").splitlines()
+        ]
+    else:
+        found = _read(spec, root, name, "test").classes
+    return [line.replace("_", " ") for line in found]
+
+
+class LabelledSTL10(tv.STL10):  # type: ignore[misc]
+    """torchvision's reader checks the 2.6 GB of images without labels as well, of which we need none."""
+
+    @property
+    def train_list(self) -> list[list[str]]:
+        """Images and labels."""
+        return list(tv.STL10.train_list[:2])
+
+
+READERS: dict[str, Callable[[str, str], Any]] = {
+    "cifar10": lambda root, part: tv.CIFAR10(root, train=part == "train"),
+    "cifar100": lambda root, part: tv.CIFAR100(root, train=part == "train"),
+    "stl10": lambda root, part: LabelledSTL10(root, part),
+    "food101": lambda root, part: tv.Food101(root, part, loader=Path),
+    "dtd": lambda root, part: tv.DTD(root, part, loader=Path),
+    "flowers102": lambda root, part: tv.Flowers102(root, part, loader=Path),
+    "cars": lambda root, part: tv.StanfordCars(root, part, loader=Path),
+    "aircraft": lambda root, part: tv.FGVCAircraft(root, part, loader=Path),
+    "eurosat": lambda root, part: tv.EuroSAT(root, loader=Path),
+    "sun397": lambda root, part: tv.SUN397(root, loader=Path),
+}
+
+DOWNLOADS: dict[str, Callable[[str], Any]] = {
+    "cifar10": lambda root: tv.CIFAR10(root, download=True),
+    "cifar100": lambda root: tv.CIFAR100(root, download=True),
+    "stl10": lambda root: tv.STL10(root, download=True),
+    "food101": lambda root: tv.Food101(root, download=True),
+    "dtd": lambda root: tv.DTD(root, download=True),
+    "flowers102": lambda root: tv.Flowers102(root, download=True),
+    "pets": lambda root: tv.OxfordIIITPet(root, download=True),
+    "caltech101": lambda root: tv.Caltech101(root, download=True),
+    "aircraft": lambda root: tv.FGVCAircraft(root, download=True),
+    "eurosat": lambda root: tv.EuroSAT(root, download=True),
+    "sun397": lambda root: tv.SUN397(root, download=True),
+    "clevr_count": lambda root: tv.CLEVRClassification(root, download=True),
+}
+
+
+def _read(spec: str, root: Path, name: str, part: str) -> Any:
+    try:
+        return READERS[name](str(root), part)
+    except Exception as error:  # RuntimeError, OSError, KeyError, UnpicklingError, ..., by reader and damage
+        problem = " ".join(str(error).split()).partition(" You can use")[0] or type(error).__name__
+        raise UserError(f"datasets={spec}: {root} does not hold {name} as published ({problem})") from error
+
+
+def _sha(pixels: NDArray[np.uint8]) -> str:
+    return hashlib.sha256(pixels.data).hexdigest()

@@ -1,0 +1,183 @@
+"""Models as the evaluation sees them: a run's checkpoint, or any open_clip model."""
+
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clipx.data.preprocess import tokenizer
+from clipx.data.preprocess.transforms import evaluation_transform
+from clipx.models import clip
+from clipx.models.towers import open_clip_towers as towers
+from clipx.run import checkpoint as state
+from clipx.run import directory
+from clipx.types import Inputs
+from clipx.utils.device import PRECISIONS, autocast
+from clipx.utils.registry import one_of
+from evaluation.types import Encoder
+
+Encode = Callable[[Tensor], Tensor]
+
+
+def from_checkpoint(
+    path: Path, device: torch.device, precision: str = "fp32", averaged: bool = False
+) -> tuple[Encoder, Path]:
+    """The model of a run directory or checkpoint folder, and its run directory; `averaged` takes train.ema's weights.
+
+    Raises:
+        UserError: no checkpoint there, or a damaged one, or none with averaged weights; an unknown precision.
+    """
+    checkpoint = state.resolve(path)
+    run = checkpoint.parent.parent
+    config = directory.load_config(run)
+    manifest = state.verify(checkpoint)
+    model = clip.build(config, pretrained=False)
+    weights = state.chosen_weights(checkpoint, averaged)
+    state.load_weights(model, checkpoint, weights)
+    name = f"{config.name}/s{config.seed} step {manifest['step']}{' ema' if averaged else ''}"
+    digest = manifest["sha256"][weights]
+    _ready(model, device)
+    made = of_model(model, name, digest, config.seed, device, precision)
+    image, text = _LastBatch(model.image), _LastBatch(model.text)
+    for draw in range(1, model.head.draws):
+        made.image_variants[f"draw {draw}"] = _prepared(_then(model.head.evaluation(draw), image), device, precision)
+        made.text_variants[f"draw {draw}"] = _prepared(_then(model.head.evaluation(draw), text), device, precision)
+    if config.data.before_projection:
+        made.image_variants["before projection"] = _prepared(model.before_projection, device, precision)
+    return made, run
+
+
+def of_model(model: clip.ClipModel, name: str, digest: str, seed: int, device: torch.device, precision: str) -> Encoder:
+    """A run's model as it is, on its device; who embeds with it has put it into evaluation mode.
+
+    `digest` of the weights stands in the names of cached embeddings and in rows: "" where neither is written.
+    """
+    encode = (model.encode_image, model.encode_text)
+    made = _encoder(name, model, model.inputs, encode, digest, seed, device, precision)
+    made.cosine = model.head.cosine
+    made.provenance |= model.head.provenance()
+    return made
+
+
+def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> Encoder:
+    """`open_clip:NAME` with random weights (seed 0), `open_clip:NAME/TAG` or `open_clip:NAME/FILE`.
+
+    Raises:
+        UserError: unknown name or precision, or weights that are not there; says how to get them.
+    """
+    model_name, weights = parse(name)
+    torch.manual_seed(0)
+    model: Any = towers.create(model_name, weights, "model", custom_text=False)
+    title = name if weights else f"{name} (random weights)"
+
+    def image(pixels: Tensor) -> Tensor:
+        return F.normalize(model.encode_image(pixels).float(), dim=-1)
+
+    def text(tokens: Tensor) -> Tensor:
+        return F.normalize(model.encode_text(tokens).float(), dim=-1)
+
+    digest = _digest_of_weights(model)
+    inputs = towers.inputs_of(model, model_name, weights)
+    _ready(model, device)
+    return _encoder(title, model, inputs, (image, text), digest, 0, device, precision)
+
+
+def parse(name: str) -> tuple[str, str | None]:
+    """open_clip's model name and the tag or file of `open_clip:NAME/TAG_OR_FILE`.
+
+    Raises:
+        UserError: an unknown name, or weights that are neither published nor a file.
+    """
+    known = next(
+        (n for n in sorted(towers.names(), key=len, reverse=True) if name == n or name.startswith(n + "/")),
+        "",
+    )
+    weights = name[len(known) + 1 :] or None
+    model_name = towers.parse(known or name.partition("/")[0], "model")
+    towers.check_weights(model_name, weights, "model")
+    return model_name, weights
+
+
+def folder_name(model: str) -> str:
+    """Where results of a published model go: a folder name."""
+    return re.sub(r"[^\w.-]+", "_", model)
+
+
+def _encoder(
+    name: str,
+    model: nn.Module,
+    inputs: Inputs,
+    encode: tuple[Encode, Encode],
+    digest: str,
+    seed: int,
+    device: torch.device,
+    precision: str,
+) -> Encoder:
+    image, text = (_prepared(of_one, device, precision) for of_one in encode)
+    transform = evaluation_transform(inputs)
+    return Encoder(
+        name=name,
+        preprocess=transform,
+        tokenize=tokenizer.build(inputs),
+        image=image,
+        text=text,
+        provenance={
+            "checkpoint": digest[:16],
+            "architecture": _hash(repr(model)),  # equal weights with another activation are another model
+            "transform": _hash(repr(transform)),
+            "tokenizer": _hash(f"{inputs.tokenizer} {inputs.context_length} {inputs.clean}"),
+            "precision": f"{precision} {device.type}",
+        },
+        seed=seed,
+    )
+
+
+def _ready(model: nn.Module, device: torch.device) -> None:
+    model.to(device).to(memory_format=torch.channels_last).eval()
+
+
+def _prepared(encode: Encode, device: torch.device, precision: str) -> Encode:
+    """Without gradients, on the device, the towers in that precision; float32 on the CPU comes out."""
+    one_of(precision, PRECISIONS, "precision")
+
+    @torch.no_grad()  # not inference_mode: what a tower keeps of a call, training must be able to use
+    def prepared(given: Tensor) -> Tensor:
+        with autocast(precision, device, "precision"):
+            return encode(given.to(device)).float().cpu()
+
+    return prepared
+
+
+class _LastBatch:
+    """A tower that remembers what it made of its last batch: draws differ only in what the head makes of that."""
+
+    def __init__(self, tower: Callable[[Tensor], Any]) -> None:
+        self.tower = tower
+        self.batch: Tensor | None = None
+        self.made: Any = None
+
+    def __call__(self, batch: Tensor) -> Any:
+        if batch is not self.batch:
+            self.batch, self.made = batch, self.tower(batch)
+        return self.made
+
+
+def _then(head: Callable[[Any], Tensor], tower: _LastBatch) -> Encode:
+    return lambda batch: head(tower(batch))
+
+
+def _digest_of_weights(model: nn.Module) -> str:
+    sha = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        sha.update(name.encode())
+        sha.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return sha.hexdigest()
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

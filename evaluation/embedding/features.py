@@ -1,0 +1,271 @@
+"""Embeddings of data sets: what is asked for is decoded once and embedded once, cached by what it was made from.
+
+The name of a cached file is a hash of the model (checkpoint, transform, tokenizer, precision), of the content
+of the data and of the view and its variant, so a changed one is never served from the cache.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from PIL.Image import Image
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from clipx import distributed
+from clipx.data.loading.watchdog import own_group
+from clipx.errors import UserError
+from evaluation import types
+from evaluation.datasets.folder import content_hash
+from evaluation.embedding.progress import Count
+from evaluation.types import Encoder, FeatureRequest, Features
+
+FORMAT = "1"  # of the cached files
+Pixels = tuple[Tensor | None, str]  # an image, or nothing and what is wrong with it
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How embeddings are made; changes their speed only."""
+
+    batch_size: int  # images or texts at once; the last batch may be smaller
+    workers: int  # processes that decode and preprocess images; 0 does it in this one
+    device: torch.device | str  # where the encoder's towers are
+
+
+def extract(
+    encoder: Encoder,
+    dataset_by_name: Mapping[str, types.Dataset],
+    requests: Iterable[FeatureRequest],
+    cache_dir: Path,
+    batch_size: int,
+    workers: int,
+    device: torch.device | str,
+) -> Features:
+    """The embeddings that the tasks ask for, float32 [n, E] on the CPU, rows in the data set's order.
+
+    Args:
+        encoder: its `image` and `text` get tensors on `device`.
+        dataset_by_name: by `Dataset.name`, as the requests name them.
+        requests: each is extracted once, however often it is there.
+        cache_dir: for the embeddings, one safetensors file a request.
+        batch_size, workers, device: see Loading.
+
+    Raises:
+        UserError: an unusable image, or an embedding that is not finite; names the data set.
+    """
+    loading = Loading(batch_size, workers, device)
+    features: Features = {}
+    with Count() as count:
+        for group in _by_view(requests):
+            dataset = dataset_by_name[group[0].dataset]
+            paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
+            cached = {request: found for request, path in paths.items() if (found := _read(path)) is not None}
+            missing = [request for request in group if request not in cached]
+            made = _embed(encoder, dataset, missing, range(_length(dataset, group[0])), loading, count)
+            for request, embedded in made.items():
+                _write(paths[request], _finite(embedded, encoder, request))
+            features |= cached | made
+    return features
+
+
+def fill_cache(
+    encoder: Encoder,
+    dataset_by_name: Mapping[str, types.Dataset],
+    requests: Iterable[FeatureRequest],
+    cache_dir: Path,
+    loading: Loading,
+) -> None:
+    """Puts embeddings into the cache; all ranks call it with the same requests and share the work.
+
+    Ranks take whole batches, the same that one process would make, so that the embeddings are the same too.
+
+    Raises:
+        UserError: as `extract`, on all ranks.
+    """
+    rank = distributed.rank()
+    with Count(active=rank == 0) as count:
+        for group in _by_view(requests):
+            dataset = dataset_by_name[group[0].dataset]
+            paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
+            missing = [request for request in group if rank == 0 and _read(paths[request]) is None]
+            for request, embedded in _together(
+                encoder, dataset, distributed.from_first(missing), loading, count
+            ).items():
+                _finite(embedded, encoder, request)
+                if rank == 0:
+                    _write(paths[request], embedded)
+
+
+def embed(
+    encoder: Encoder, dataset_by_name: Mapping[str, types.Dataset], requests: Iterable[FeatureRequest], loading: Loading
+) -> Features:
+    """As `extract`, but without a cache, and embeddings need not be finite; all ranks call it and share the work.
+
+    Raises:
+        UserError: an unusable image, on all ranks.
+    """
+    features: Features = {}
+    with Count(active=False) as count:
+        for group in _by_view(requests):
+            features |= _together(encoder, dataset_by_name[group[0].dataset], group, loading, count)
+    return features
+
+
+def _by_view(requests: Iterable[FeatureRequest]) -> list[list[FeatureRequest]]:
+    """Each once; those that differ in their variant alone, which read the same images or texts, stand together."""
+    groups: dict[tuple[str, str, str], list[FeatureRequest]] = {}
+    for request in dict.fromkeys(requests):
+        groups.setdefault((request.dataset, request.split, request.view), []).append(request)
+    return list(groups.values())
+
+
+def _together(
+    encoder: Encoder, dataset: types.Dataset, group: list[FeatureRequest], loading: Loading, count: Count
+) -> Features:
+    """[n, E] of each on the CPU of every rank, each of which embeds its share."""
+    if not group:
+        return {}
+    rows = share(_length(dataset, group[0]), loading.batch_size, distributed.rank(), distributed.world())
+    local: Features = {}
+    problem = ""
+    try:
+        local = _embed(encoder, dataset, group, rows, loading, count)
+    except UserError as error:
+        problem = str(error)
+    facts = distributed.gather_objects((problem, [embedded.shape[1] for embedded in local.values()]))
+    for problem, _ in facts:
+        if problem:
+            raise UserError(problem)
+    whole = {}
+    for at, request in enumerate(group):
+        width = max(widths[at] for _, widths in facts)  # a rank without a batch knows no width
+        whole[request] = distributed.gather(local[request].view(-1, width).to(loading.device)).cpu()
+    return whole
+
+
+def share(count: int, batch_size: int, rank: int, world: int) -> range:
+    """The rows of a rank: whole batches, in order; over all ranks each row once."""
+    batches = -(-count // batch_size)
+    first, last = (min(count, batches * r // world * batch_size) for r in (rank, rank + 1))
+    return range(first, last)
+
+
+def cache_key(encoder: Encoder, dataset: types.Dataset, request: FeatureRequest) -> str:
+    """Changes with the model's provenance, the data's content, the split or the view; not with paths."""
+    fingerprint = dataset.fingerprint(request.split, request.view)
+    variant = [request.variant] if request.variant else []
+    return content_hash(
+        [FORMAT, sorted(encoder.provenance.items()), fingerprint, request.split, request.view, *variant]
+    )
+
+
+def _path(cache_dir: Path, encoder: Encoder, dataset: types.Dataset, request: FeatureRequest) -> Path:
+    return cache_dir / f"{cache_key(encoder, dataset, request)}.safetensors"
+
+
+def _length(dataset: types.Dataset, request: FeatureRequest) -> int:
+    images = request.view == "images"
+    return len(dataset.images(request.split)) if images else len(dataset.texts(request.split, request.view))
+
+
+@torch.no_grad()
+def _embed(
+    encoder: Encoder, dataset: types.Dataset, group: list[FeatureRequest], rows: range, loading: Loading, count: Count
+) -> Features:
+    """[len(rows), E] of each request, from one pass over the images or texts that they share; [0, 0] for no rows."""
+    if not group:
+        return {}
+    first = group[0]
+    batches: Iterable[Tensor]
+    if first.view == "images":
+        whole, variants = encoder.image, encoder.image_variants
+        batches = _image_batches(dataset.images(first.split), rows, encoder.preprocess, loading)
+    else:
+        whole, variants = encoder.text, encoder.text_variants
+        size = loading.batch_size
+        texts = dataset.texts(first.split, first.view)[rows.start : rows.stop]
+        batches = (encoder.tokenize(texts[i : i + size]) for i in range(0, len(texts), size))
+    embeds = {request: variants[request.variant] if request.variant else whole for request in group}
+    embedded: dict[FeatureRequest, list[Tensor]] = {request: [] for request in group}
+    count.start(f"{first.dataset} {first.split} {first.view}", len(rows))
+    for batch in batches:
+        there = batch.to(loading.device)
+        for request, embed_batch in embeds.items():
+            embedded[request].append(embed_batch(there).float().cpu())
+        count.advance(len(batch))
+    assert all(sum(map(len, parts)) == len(rows) for parts in embedded.values())
+    return {request: torch.cat(parts) if parts else torch.empty(0, 0) for request, parts in embedded.items()}
+
+
+def _finite(embedded: Tensor, encoder: Encoder, request: FeatureRequest) -> Tensor:
+    """The same; UserError where an embedding is not finite."""
+    bad = int((~embedded.isfinite()).any(dim=1).sum())
+    if bad:
+        what = f"{bad} of {len(embedded)} {request.view} of {request.dataset} {request.split}"
+        raise UserError(f"{encoder.name} gives NaN or infinite embeddings for {what}: take an earlier checkpoint")
+    return embedded
+
+
+class _Preprocessed(Dataset[Pixels]):
+    """Decodes and preprocesses in the loader's processes."""
+
+    def __init__(self, images: Sequence[Image], rows: range, preprocess: Callable[[Image], Tensor]) -> None:
+        self.images = images
+        self.rows = rows
+        self.preprocess = preprocess
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Pixels:
+        try:
+            return self.preprocess(self.images[self.rows[index]]), ""
+        except UserError as error:  # raised in a worker, it would come out wrapped in a traceback
+            return None, str(error)
+
+
+def _collate(samples: list[Pixels]) -> Pixels:
+    problem = next((problem for _, problem in samples if problem), "")
+    pixels = [image for image, _ in samples if image is not None]
+    return (None, problem) if problem else (torch.stack(pixels), "")
+
+
+def _image_batches(
+    images: Sequence[Image], rows: range, preprocess: Callable[[Image], Tensor], loading: Loading
+) -> Iterable[Tensor]:
+    """While training, the loader must neither draw from the global random state nor hear what is for the run."""
+    loader = DataLoader(
+        _Preprocessed(images, rows, preprocess),
+        loading.batch_size,
+        num_workers=loading.workers,
+        collate_fn=_collate,
+        worker_init_fn=own_group,
+        generator=torch.Generator(),
+    )
+    for batch, problem in loader:
+        if batch is None:
+            raise UserError(problem)
+        yield batch
+
+
+def _read(path: Path) -> Tensor | None:
+    """The cached embeddings; nothing where there are none or the file is damaged (it is made again)."""
+    if not path.is_file():
+        return None
+    try:
+        return load_file(path)["embeddings"]
+    except (SafetensorError, KeyError):
+        return None
+
+
+def _write(path: Path, embeddings: Tensor) -> None:
+    """In one step: a reader never sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    save_file({"embeddings": embeddings.contiguous()}, temporary)
+    temporary.replace(path)

@@ -1,0 +1,147 @@
+"""Run directories as a report reads them: what was configured, logged, scored and drawn."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clipx.errors import UserError
+from evaluation.runs import results
+from evaluation.types import Result
+
+MARKS = ("config.yaml", "results.jsonl")  # published weights have results but no config
+STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
+HINT = "run `clipx train recipe=demo`, then `clipx eval checkpoint=...`"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory; whatever is not there yet is empty."""
+
+    path: Path
+    name: str
+    seed: int
+    config: dict[str, Any]
+    log: list[dict[str, Any]]  # one line a step, ascending
+    results: list[Result]  # in the order in which they were written
+    artifacts: dict[str, dict[str, Any]]  # "<task>-<dataset with / as _>" -> what the report draws
+    environment: dict[str, Any]
+
+    @property
+    def diverged(self) -> bool:
+        """Return True if the run diverged: it has a row of task train (see `evaluation.runs.diverged`)."""
+        return any(row.task == "train" for row in self.results)
+
+    def dataset(self, slug: str) -> str:
+        """The data set's name for a `slug` of an artifact's file name, where "/" became "_"; `, prompts X` stays."""
+        place, comma, choice = slug.partition(", ")
+        names = (row.dataset for row in self.results)
+        return next((name for name in names if name.replace("/", "_") == place), place) + comma + choice
+
+
+def find(paths: list[Path], needed: bool = True) -> list[Run]:
+    """All runs at or below `paths`, each once, ordered by folder.
+
+    Raises:
+        UserError: a path is missing or (if `needed`) holds neither run nor claims.json, there is no run at all, or a
+            file of a run is damaged.
+    """
+    folders: dict[Path, Path] = {}
+    for path in paths:
+        if not path.is_dir():
+            raise UserError(f"no run folder at {path}; {HINT}")
+        found = list(_run_folders(path))
+        if needed and not found and not (folders and any(path.rglob(STATED))):
+            raise UserError(f"no run (a folder with config.yaml) at or below {path}; {HINT}")
+        for folder in found:
+            folders.setdefault(folder.resolve(), folder)
+    return [read(folder) for folder in sorted(folders.values(), key=_natural)]
+
+
+def read(folder: Path) -> Run:
+    """The run in `folder`.
+
+    Raises:
+        UserError: a file of the run is damaged; names the file.
+    """
+    config = _config(folder / "config.yaml")
+    is_seed_folder = folder.name[:1] == "s" and folder.name[1:].isdigit()
+    return Run(
+        path=folder,
+        name=str(config.get("name") or (folder.parent.name if is_seed_folder else folder.resolve().name)),
+        seed=int(config.get("seed") or (folder.name[1:] if is_seed_folder else 0)),
+        config=config,
+        log=_log(folder / "log.jsonl"),
+        results=results.read(folder / "results.jsonl"),
+        artifacts={file.stem: _object(file) for file in sorted((folder / "artifacts").glob("*.json"))},
+        environment=_object(folder / "environment.json"),
+    )
+
+
+def _run_folders(path: Path) -> Iterator[Path]:
+    """Never looks inside a run (a checkpoint may keep its own config.yaml) or a hidden folder (.hydra)."""
+    for name, below, files in os.walk(path):
+        if any(mark in files for mark in MARKS):
+            yield Path(name)
+            below.clear()
+        below[:] = [folder for folder in below if not folder.startswith(".")]
+
+
+def _natural(path: Path) -> tuple[str, int, str]:
+    """s2 before s10."""
+    digits = path.name[1:]
+    return str(path.parent), int(digits) if digits.isdigit() else -1, path.name
+
+
+def _config(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        return {}
+    from omegaconf import OmegaConf
+
+    try:
+        config = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+    except Exception as error:  # yaml and omegaconf share no base class
+        raise UserError(f"{file} is not readable YAML ({_first_line(error)}); restore it from a copy") from error
+    if not isinstance(config, dict):
+        raise UserError(f"{file} holds no settings (key: value lines); restore it from a copy")
+    return {str(key): value for key, value in config.items()}
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    """The object of each whole line. A killed run leaves half a line: that one is left out."""
+    if not file.exists():
+        return
+    for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            yield entry
+
+
+def _log(file: Path) -> list[dict[str, Any]]:
+    """A line a step. What several lines say of one is joined; of a step done again after a resume the later counts."""
+    by_step: dict[int, dict[str, Any]] = {}
+    for line in _lines(file):
+        if isinstance(step := line.get("step"), int):
+            by_step[step] = {**by_step.get(step, {}), **line}
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def _object(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        return {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{file} is damaged ({_first_line(error)}); delete it and evaluate again") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{file} is damaged (no JSON object); delete it and evaluate again")
+    return content
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]

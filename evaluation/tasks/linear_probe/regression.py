@@ -1,0 +1,165 @@
+"""Multinomial logistic regression by L-BFGS, and the search for its C (Radford et al. 2021; paper 5).
+
+    minimise  C sum_i -log softmax(W x_i + b)[y_i] + ||W||^2 / 2        (the bias is not regularised)
+
+which is scikit-learn's convention for C. Features are not standardised.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from evaluation.tasks.linear_probe.lbfgs import minimise
+
+GRID: list[float] = torch.logspace(-6, 6, 97, dtype=torch.float64).tolist()  # eight values of C a decade
+STRIDES = (16, 8, 4, 2, 1)
+MAX_ITERATIONS = 1000
+TOLERANCE = 2e-6  # largest entry of the gradient of the objective / (C n); scikit-learn's default is 1e-4
+# scores (rows x values of C x classes) held at once: what a CPU's cache holds; on a GPU, enough to hide kernel launches
+CELLS = {"cpu": 2**19, "cuda": 2**27}
+
+
+@dataclass
+class Linear:
+    """Scores of classes."""
+
+    weight: Tensor  # [E, classes]
+    bias: Tensor  # [classes]
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Scores [n, classes] of features [n, E]."""
+        return features @ self.weight + self.bias
+
+
+class Regression:
+    """The problem for one set of features; `fit_all` solves it for several C at once, where the features are.
+
+    The minimiser works on centred features along their principal axes. That is a rotation and a shift that the
+    bias takes up, so the minimum is the stated one; but embeddings share a large mean and lie near a few of
+    their axes, and there the Hessian's diagonal says nearly all about it.
+    """
+
+    def __init__(self, features: Tensor, label: Tensor, classes: int) -> None:
+        """`features` [n, E], `label` int64 [n] in 0..classes-1."""
+        self.label, self.classes = label.to(features.device), classes
+        self.mean = features.mean(dim=0)
+        centred = features - self.mean
+        _, self.axes = torch.linalg.eigh((centred.T @ centred).double())  # float64 [E, E]
+        along_axes = centred @ self.axes.to(features.dtype)
+        self.inputs = torch.cat([along_axes, torch.ones_like(along_axes[:, :1])], dim=1)  # [n, E + 1], last: bias
+
+    def fit(self, C: float, start: Linear | None = None) -> Linear:
+        """The minimiser; `start` is where to begin, for speed (zeros where absent)."""
+        return self.fit_all([C], [start])[0]
+
+    def fit_all(self, Cs: Sequence[float], starts: Sequence[Linear | None]) -> list[Linear]:
+        """The minimiser for each C, from its start: all of them share each product with the features."""
+        like, shape = self.inputs, (self.inputs.shape[1], self.classes)
+        C = torch.tensor(Cs, dtype=torch.float64, device=like.device)
+        decay = like.new_zeros(len(Cs), *shape)  # of the objective over C n
+        decay[:, :-1] = (1 / (C * len(like))).to(like.dtype)[:, None, None]
+
+        def objective(x: Tensor, problem: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+            weight, shrink = x.view(-1, *shape), decay[problem]
+            loss, gradient, curvature = self._cross_entropy(weight, diagonal)
+            value = loss + 0.5 * (shrink * weight.square()).flatten(1).sum(dim=1, dtype=torch.float64)
+            tiny = torch.finfo(x.dtype).tiny  # a class that never occurs has no curvature left at its bias
+            hessian = None if curvature is None else (curvature + shrink).clamp(min=tiny).flatten(1)
+            return value, (gradient + shrink * weight).flatten(1), hessian
+
+        start = torch.stack([self._to_axes(start) for start in starts]).flatten(1)
+        found = minimise(objective, start, TOLERANCE, MAX_ITERATIONS)
+        return [self._from_axes(weight) for weight in found.view(-1, *shape)]
+
+    def _cross_entropy(self, weight: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Mean loss float64 [b], its gradient and on request its Hessian's diagonal, for weights [b, E + 1, K].
+
+        Products and softmax in the features' precision; the losses are summed over rows in double, or their
+        rounding would hide the progress of the last steps.
+        """
+        problems, width, classes = weight.shape
+        columns = weight.permute(1, 0, 2).reshape(width, -1)
+        loss = weight.new_zeros(problems, dtype=torch.float64)
+        gradient = torch.zeros_like(columns)
+        curvature = torch.zeros_like(columns) if diagonal else None
+        rows = max(1, CELLS[columns.device.type] // columns.shape[1])
+        for first in range(0, len(self.label), rows):
+            inputs, label = self.inputs[first : first + rows], self.label[first : first + rows]
+            scores = (inputs @ columns).view(-1, problems, classes)
+            own = label[:, None, None].expand(-1, problems, 1)
+            scores -= scores.amax(dim=2, keepdim=True)
+            own_score = scores.gather(2, own)
+            p = scores.exp_()
+            total = p.sum(dim=2, keepdim=True)
+            p /= total
+            loss += (total.log() - own_score).sum(dim=(0, 2), dtype=torch.float64)
+            if curvature is not None:
+                curvature.addmm_(inputs.square().T, (p * (1 - p)).flatten(1))
+            p.scatter_add_(2, own, torch.full_like(own_score, -1.0))
+            gradient.addmm_(inputs.T, p.flatten(1))
+        n = len(self.label)
+
+        def by_problem(columns: Tensor) -> Tensor:
+            return columns.view(width, problems, classes).permute(1, 0, 2) / n
+
+        return loss / n, by_problem(gradient), None if curvature is None else by_problem(curvature)
+
+    def _to_axes(self, linear: Linear | None) -> Tensor:
+        """[E + 1, classes]."""
+        if linear is None:
+            return self.inputs.new_zeros(self.inputs.shape[1], self.classes)
+        weight = self.axes.T @ linear.weight.double()
+        bias = linear.bias.double() + self.mean.double() @ linear.weight.double()
+        return torch.cat([weight, bias[None]]).to(self.inputs.dtype)
+
+    def _from_axes(self, found: Tensor) -> Linear:
+        weight = self.axes @ found[:-1].double()
+        bias = found[-1].double() - self.mean.double() @ weight
+        return Linear(weight.to(found.dtype), bias.to(found.dtype))
+
+
+@dataclass
+class Search:
+    """The parametric search for C on a validation split."""
+
+    accuracy_of: dict[int, float]  # place in GRID -> validation accuracy
+    best: int  # place in GRID
+    solutions: dict[int, Linear]  # place in GRID -> fitted on the training rows
+
+    @property
+    def chosen(self) -> float:
+        """The chosen C."""
+        return GRID[self.best]
+
+
+def search(train: Regression, features: Tensor, label: Tensor) -> Search:
+    """C by CLIP's search: every 16th point of GRID, then the best one's neighbours at strides 8, 4, 2, 1.
+
+    Args:
+        train: the problem on the training rows.
+        features: [n, E] of the validation rows.
+        label: int64 [n] of the validation rows.
+
+    Of equally accurate values the smallest is taken, the strongest regularisation.
+    """
+    solved: dict[int, Linear] = {}
+    accuracy_of: dict[int, float] = {}
+    best = 0
+    for stride in STRIDES:
+        first = stride == STRIDES[0]
+        around = range(0, len(GRID), stride) if first else (best - stride, best + stride)
+        places = [place for place in around if place in range(len(GRID))]
+        starts = [_nearest(solved, place) for place in places]
+        for place, linear in zip(places, train.fit_all([GRID[p] for p in places], starts), strict=True):
+            solved[place] = linear
+            accuracy_of[place] = float((linear(features).argmax(dim=1) == label).double().mean())
+        best = min(accuracy_of, key=lambda place: (-accuracy_of[place], place))
+    return Search(accuracy_of, best, solved)
+
+
+def _nearest(solved: dict[int, Linear], place: int) -> Linear | None:
+    """The solution for the C that is nearest on the grid, if there is any."""
+    near = min(solved, key=lambda known: abs(known - place), default=None)
+    return None if near is None else solved[near]

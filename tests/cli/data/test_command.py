@@ -1,0 +1,63 @@
+"""`clipx data`: what it writes is used, what it prints is true."""
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from cli.data.command import data
+from clipx.data.shards import tar
+from clipx.data.shards.reader import Shards
+from clipx.errors import UserError
+from tests.helpers.folder import add, jpeg, write_shards
+
+
+def test_the_index_is_written_beside_the_shards_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_shards(tmp_path / "s", samples=20)
+    with tarfile.open(folder / "00001.tar", "a") as shard:
+        add(shard, "000001.jpg", jpeg("red"))
+        add(shard, "000002.mp4", b"x")
+    data(["index", str(folder)])
+    printed = capsys.readouterr().out
+    assert "21 samples in 2 shards" in printed and "with txt    20" in printed and "3 problems" in printed
+    assert (folder / "clipx_index" / "report.txt").read_text().splitlines() == [
+        "00001.tar:000001 lacks txt",
+        "00001.tar:000001 has a key that was there before",
+        "00001.tar: 1 members .mp4, not used",
+    ]
+    monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "other"))
+    monkeypatch.setattr(tar, "scan", None)
+    assert len(Shards.open(folder, ("image", "txt"))) == 20
+
+
+def test_keyword_counts_are_those_of_the_captions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_shards(tmp_path / "s", samples=24)
+    data(["keywords", str(folder), "keywords=red,blue,dog"])
+    rows = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]}
+    assert rows == {"red": "4", "blue": "4", "dog": "0", "no": "label", "unreadable": "0"}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "`clipx data` needs a command; allowed: index, keywords"),
+        ("indx x", "did you mean 'index'"),
+        ("index", "needs the folder of the shards"),
+        ("index nowhere", "no folder nowhere"),
+        ("keywords x digits=maybe", "digits=maybe is not known"),
+        ("keywords x digit=true", "did you mean 'digits'"),
+    ],
+)
+def test_mistakes_are_named(line: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        data(line.split())
+
+
+@pytest.mark.real_data
+def test_numbers_in_flickr8k(real_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data(["keywords", str(real_data / "flickr8k" / "dev"), "captions=random"])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    labelled = sum(int(row[-2].replace(",", "")) for row in rows[:-2])
+    assert 120 < labelled < 260  # about 19% of 1,000 captions hold a number word; those with two numbers have no label

@@ -1,0 +1,171 @@
+"""`clipx data make` and `pull`: the command line and list that img2dataset gets; offline they end in one line."""
+
+import csv
+import json
+import os
+import re
+import shlex
+import socket
+from pathlib import Path
+from urllib.error import URLError
+
+import pytest
+from pyarrow import csv as arrow
+
+from cli.data import download
+from cli.data.command import data
+from clipx.errors import UserError
+from evaluation.datasets import NAMED
+from evaluation.datasets.layouts import vision
+
+ROWS = [
+    ('a "quoted" dog', "http://a.example/1.jpg"),
+    ('"all of it"', "https://b.example/2.jpg"),
+    ("it's", "http://c/3"),
+]
+FAKE = """#!/bin/sh
+printf '%s\\n' "$@" > {told}
+mkdir -p "{root}/train"
+echo '{{"count": 3, "successes": {loaded}}}' > "{root}/train/00000_stats.json"
+exit {code}
+"""
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Path:
+    """A list as CC3M's: no header, no quoting."""
+    path = tmp_path / "list.tsv"
+    path.write_text("".join(f"{caption}\t{url}\n" for caption, url in ROWS))
+    return path
+
+
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded: int = 2, code: int = 0) -> Path:
+    """Puts an img2dataset on the path that writes down its arguments; all hosts answer."""
+    program, told = tmp_path / "bin" / "img2dataset", tmp_path / "told"
+    program.parent.mkdir()
+    program.write_text(FAKE.format(told=told, root=tmp_path / "out", loaded=loaded, code=code))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(download, "answers", lambda host, port: True)
+    return told
+
+
+def options(words: list[str]) -> dict[str, str]:
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def test_img2dataset_gets_the_columns_by_name(
+    listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told, root = install(tmp_path, monkeypatch), tmp_path / "out"
+    data(["make", "cc3m", f"urls={listed}", f"root={root}", "processes=3", "size=288"])
+    printed = capfd.readouterr().out.splitlines()
+    words = told.read_text().splitlines()
+    assert shlex.split(printed[0]) == ["img2dataset", *words]
+    assert options(words) == {
+        "--url_list": f"{root}/cc3m.tsv", "--input_format": "tsv", "--url_col": "url", "--caption_col": "caption",
+        "--output_format": "webdataset", "--output_folder": f"{root}/train", "--number_sample_per_shard": "10000",
+        "--image_size": "288", "--resize_mode": "keep_ratio", "--resize_only_if_bigger": "True",
+        "--processes_count": "3", "--thread_count": "64",
+    }  # fmt: skip
+    assert printed[1].startswith("3 rows in") and printed[2].startswith("2 of 3 images are in")
+    # as img2dataset reads it
+    table = arrow.read_csv(root / "cc3m.tsv", parse_options=arrow.ParseOptions(delimiter="\t"))
+    assert list(zip(table["caption"].to_pylist(), table["url"].to_pylist(), strict=True)) == ROWS
+
+
+def test_a_dry_run_only_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data(["make", "datacomp_small", "urls=small", f"root={tmp_path}/out", "dry=true"])
+    found = options(shlex.split(capsys.readouterr().out)[1:])
+    assert (found["--input_format"], found["--caption_col"], found["--url_list"]) == ("parquet", "text", "small")
+    assert found["--output_folder"] == f"{tmp_path}/out/shards" and json.loads(found["--save_additional_columns"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_other_order_of_columns_is_refused(listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = install(tmp_path, monkeypatch)
+    with pytest.raises(UserError, match="is not the list of cc12m: row 1 is not url TAB caption"):
+        data(["make", "cc12m", f"urls={listed}", f"root={tmp_path}/out"])
+    assert not told.exists() and [*(tmp_path / "out").iterdir()] == []
+
+
+def test_failures_end_in_one_line(listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = ["make", "cc3m", f"urls={listed}", f"root={tmp_path}/out"]
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UserError, match="pipx install img2dataset"):
+        data(call)
+    monkeypatch.setenv("PATH", os.defpath)
+    install(tmp_path, monkeypatch, code=3)
+    with pytest.raises(UserError, match="exit code 3"):
+        data(call)
+    program = tmp_path / "bin" / "img2dataset"
+    program.write_text(program.read_text().replace("exit 3", "exit 0").replace('"successes": 2', '"successes": 0'))
+    with pytest.raises(UserError, match="loaded none of 3 images"):
+        data(call)
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.defpath}")
+    for proxy in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(proxy, raising=False)
+    monkeypatch.setattr(download, "getproxies", dict)
+    monkeypatch.setattr(socket, "create_connection", _no_network)
+    with pytest.raises(UserError, match=r"no network: none of a.example, b.example, c answers"):
+        data(call)
+
+
+def _no_network(*_: object, **__: object) -> None:
+    raise OSError("Name or service not known")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("make", "`clipx data make` needs a name; allowed: cc3m, cc12m, datacomp_small"),
+        ("make cc13m", "did you mean 'cc3m'"),
+        ("make cc3m", "Train_GCC-training.tsv from ai.google.com"),
+        ("make cc3m urls=x root=y size=big", "size=big must be a number from 16 to 4096"),
+        ("make cc3m urls=nowhere root=y", "urls=nowhere is missing; it comes from"),
+        ("pull cifar10", "`clipx data pull` needs a name and root=DIR; allowed: cifar10, cifar100"),
+        ("pull cifra10 root=x", "did you mean 'cifar10'"),
+        ("pull mmvp root=x", "mmvp cannot be pulled: `hf download"),
+    ],
+)
+def test_mistakes_are_named(line: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        data(line.split())
+
+
+def test_the_page_lists_what_can_be_pulled() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
+    sentence = page.partition("`pull` fetches")[2].partition(";")[0]
+    assert re.findall(r"`(\w+)`", sentence) == sorted(vision.DOWNLOADS)
+    assert set(vision.DOWNLOADS) < set(NAMED)
+
+
+def test_pull_without_a_network_ends_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def offline(root: str) -> None:
+        raise URLError("Name or service not known")
+
+    monkeypatch.setitem(vision.DOWNLOADS, "cifar10", offline)
+    with pytest.raises(UserError, match=r"cifar10 was not downloaded: .*Name or service not known"):
+        data(["pull", "cifar10", f"root={tmp_path}"])
+    got: list[str] = []
+    monkeypatch.setitem(vision.DOWNLOADS, "cifar10", got.append)
+    data(["pull", "cifar10", f"root={tmp_path}"])
+    assert got == [str(tmp_path)] and "datasets=[cifar10]" in capsys.readouterr().out
+
+
+@pytest.mark.real_data
+def test_the_published_list_of_cc3m_comes_out_row_by_row(
+    real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = next((real_data / "cc3m").glob("*.tsv"))
+    install(tmp_path, monkeypatch)
+    data(["make", "cc3m", f"urls={listed}", f"root={tmp_path}/out"])
+    with (tmp_path / "out" / "cc3m.tsv").open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file, delimiter="\t")
+    assert header == ["caption", "url"] and len(rows) == 15_814
+    assert rows == [line.split("\t") for line in listed.read_text(encoding="utf-8").splitlines()]
+    table = arrow.read_csv(tmp_path / "out" / "cc3m.tsv", parse_options=arrow.ParseOptions(delimiter="\t"))
+    assert table["caption"].to_pylist() == [caption for caption, _ in rows]

@@ -1,0 +1,78 @@
+"""`clipx data verify`: every damaged sample is found and named, good ones are not."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from cli.data.command import data
+from clipx.errors import UserError
+from tests.clipx.data.loading.test_order_and_damage import add_damage
+from tests.helpers.folder import add, jpeg, write_shards
+
+
+def report(folder: Path) -> tuple[dict[str, object], list[str]]:
+    return json.loads((folder / "verify.json").read_text()), (folder / "verify.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_kind_of_damage_is_named(tmp_path: Path, workers: int, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_shards(tmp_path / "s", samples=89)
+    add_damage(folder)
+    data(["verify", str(folder), f"workers={workers}", "max_bad_rate=0.5"])
+    content, lines = report(folder)
+    assert (content["shards"], content["samples"], content["damaged"], content["left_out"]) == (8, 97, 7, 4)
+    damaged = {line.split(":")[1] for line in lines[4:]}
+    assert damaged == {"truncated", "empty_text", "zeros", "empty", "extension", "bomb", "latin"}
+    assert sum("cut.tar" in line for line in lines[:4]) == 2  # the shard, and the sample without an image
+    assert sum(line.startswith("damaged.tar:no_text") for line in lines[:4]) == 1
+    printed = capsys.readouterr().out
+    assert f"97 samples of 8 shards read with {workers} processes" in printed
+    assert "7 damaged, 4 problems found by the index" in printed
+
+
+def test_too_much_damage_is_a_failure_after_the_report(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=16)
+    add_damage(folder)
+    with pytest.raises(UserError, match=r"11 of 28 samples are bad, more than data.max_bad_rate=0.05: "):
+        data(["verify", str(folder), "workers=1", f"out={tmp_path}/report"])
+    assert report(tmp_path / "report")[0]["damaged"] == 7 and not (folder / "verify.json").exists()
+
+
+def test_all_captions_of_a_sample_and_classes_are_read(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=8)
+    with tarfile.open(folder / "more.tar", "w") as shard:
+        add(shard, "one_empty.jpg", jpeg("red"))
+        add(shard, "one_empty.json", json.dumps({"captions": ["a red picture", " "]}).encode())
+    data(["verify", str(folder), "workers=1", "captions=random", "max_bad_rate=1"])
+    assert report(folder)[1] == ["more.tar:one_empty: empty caption"]
+    classes = tmp_path / "classes"
+    classes.mkdir()
+    with tarfile.open(classes / "0.tar", "w") as shard:
+        for key, text in (("a", b"3"), ("b", b"three")):
+            add(shard, f"{key}.png", jpeg("red"))
+            add(shard, f"{key}.cls", text)
+    data(["verify", str(classes), "workers=1", "max_bad_rate=1"])
+    assert report(classes)[1] == ["0.tar:b: .cls is not a number"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("verify", "needs the folder of the shards"),
+        ("verify nowhere", "no folder nowhere"),
+        ("verify x max_bad_rate=5", "max_bad_rate=5 must be a number from 0 to 1"),
+        ("verify x worker=2", "did you mean 'workers'"),
+    ],
+)
+def test_mistakes_are_named(line: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        data(line.split())
+
+
+@pytest.mark.real_data
+def test_photographs_are_all_good(real_data: Path, tmp_path: Path) -> None:
+    data(["verify", str(real_data / "flickr8k" / "dev"), "captions=random", f"out={tmp_path}", "max_bad_rate=0"])
+    content, lines = report(tmp_path)
+    assert (content["samples"], lines) == (1000, [])

@@ -1,0 +1,40 @@
+"""`clipx report compare` in the terminal."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.report.command import report
+from clipx.errors import UserError
+from tests.evaluation.analyses.test_comparison import runs_of
+from tests.helpers.synthetic import write
+
+
+def test_the_ranking_fits_eighty_columns_and_three_files_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for one in runs_of("low", 0.50) + runs_of("high", 0.52):
+        write(tmp_path / "runs", one)
+    report(["compare", str(tmp_path / "runs"), f"out={tmp_path / 'out'}"])
+    lines = capsys.readouterr().out.splitlines()
+    (low,) = [line for line in lines if "mine-low" in line and "-0.020" in line]
+    assert low.split() == ["2", "mine-low", "0.500", "-0.020", "[-0.024,", "-0.016]", "0.500", "3"]
+    assert all(len(line) <= 80 for line in lines if str(tmp_path) not in line)
+    assert sorted(p.name for p in (tmp_path / "out").iterdir() if p.is_file()) == [
+        "compare.csv", "compare.html", "compare.md"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give runs of two or more methods"),
+        (["x", "by=accuracy"], "by=accuracy"),
+        (["missing"], "no run folder at missing"),
+        (["x", "seeds=3"], "seeds"),
+    ],
+)
+def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        report(["compare", *arguments])

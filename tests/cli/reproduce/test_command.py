@@ -1,0 +1,207 @@
+"""`clipx reproduce`: all arms and seeds, restartable, and a failed run does not stop the others."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from cli.reproduce.command import Ended, _has_something_to_report, _left, _seats, reproduce
+from cli.reproduce.plan import composed, make_plan
+from cli.settings.compose import compose_run
+from clipx.errors import Fault, UserError
+from tests.helpers import fakes
+from tests.helpers.commands import clipx, clipx_here
+from tests.helpers.folder import write_shards
+
+RECIPE = """
+data: {{name: test, source: shards, root: "{root}", workers: 0, evaluation: ["captions:train"]}}
+model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "open_clip:mini-48"}}}}
+train: {{samples: 16, batch_size: 8}}
+seeds: 2
+evaluations: [["pools=[4]"]]
+arms:
+  plain: []
+  hot: [temperature.tau=0.5]
+"""
+
+
+def test_seeds_come_first_so_that_early_results_compare_arms() -> None:
+    plan = make_plan(["recipe=gap_mini", "arms=base,slrt", "seeds=2", "jobs=2", "optimizer.lr=1"])
+    assert plan.overrides == [
+        ["recipe=gap_mini", f"arm={arm}", f"seed={seed}", "optimizer.lr=1"]
+        for seed in (0, 1)
+        for arm in ("base", "slrt")
+    ]
+    assert plan.jobs == 2 and plan.out == Path("runs/gap_mini-report")
+
+
+def test_several_recipes_are_one_experiment() -> None:
+    plan = make_plan(["recipe=gap_mini,gap_init_mini", "seeds=1", "runs=elsewhere"])
+    assert ["recipe=gap_init_mini", "seed=0", "runs=elsewhere"] in plan.overrides
+    assert plan.out == Path("elsewhere/gap_mini+gap_init_mini-report")
+
+
+def test_recipes_on_several_data_sets_take_their_folders_by_name() -> None:
+    recipes = "recipe=nuclr_cc3m,nuclr_cc12m,gap_init_mini"
+    plan = make_plan([recipes, "seeds=1", "cc3m=/three", "cc12m=/twelve"])
+    assert ["recipe=nuclr_cc3m", "arm=clip", "seed=0", "data.root=/three"] in plan.overrides
+    assert ["recipe=nuclr_cc12m", "arm=clip", "seed=0", "data.root=/twelve"] in plan.overrides
+    assert ["recipe=gap_init_mini", "seed=0"] in plan.overrides
+    with pytest.raises(UserError, match="mscoco=/c: no recipe here is on mscoco; their data: cc3m, cc12m, scenes"):
+        make_plan([recipes, "mscoco=/c"])
+
+
+def test_configs_of_seeds_are_those_that_would_be_composed() -> None:
+    plan = make_plan(["recipe=gap_mini", "arms=base,slrt", "seeds=2"])
+    assert composed(plan.overrides) == [compose_run(overrides) for overrides in plan.overrides]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "recipe= is missing"),
+        (["recipe=gap_mni"], "did you mean 'gap_mini'"),
+        (["recipe=gap_mini", "seeds=none"], "seeds=none must be a whole number, 1 or more"),
+        (["recipe=gap_mini", "jobs=0"], "jobs=0 must be a whole number, 1 or more"),
+        (["recipe=gap_mini", "dry=ture"], "dry=ture is not known; did you mean 'true'"),
+        (["recipe=gap_mini", "arm=base"], "arm=base is for clipx train; here write arms=base"),
+        (["recipe=gap_mini", "seed=1"], "seed=1 is for clipx train; here write seeds=3"),
+        (
+            ["recipe=gap_mini", "temperature.tau=0.05"],
+            "temperature.tau= cannot be set for all runs, as arm=flt_1e-2",
+        ),
+    ],
+)
+def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make_plan(arguments)
+
+
+@pytest.mark.slow
+def test_all_runs_are_trained_evaluated_reported_and_not_done_twice(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=32)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "two.yaml").write_text(RECIPE.format(root=tmp_path / "shards"))
+    command = ["reproduce", "recipe=two", "--config-dir", "recipes"]
+    dry = clipx_here(*command, "dry=true", cwd=tmp_path)
+    assert dry.stdout.count("s0..s1      8 pairs/step") == 2 and not (tmp_path / "runs").exists()
+    done = clipx(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    runs = sorted((tmp_path / "runs").glob("two-*/s*"))
+    assert [f"{run.parent.name}/{run.name}" for run in runs] == [
+        "two-hot/s0", "two-hot/s1", "two-plain/s0", "two-plain/s1"
+    ]  # fmt: skip
+    rows = [[json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()] for run in runs]
+    assert all({"retrieval", "geometry"} <= {row["task"] for row in one} for one in rows)
+    assert all(any("4 of 32" in row["split"] for row in one) for one in rows)
+    assert (tmp_path / "runs" / "two-report" / "report.html").exists()
+    before = {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs}
+    assert clipx_here(*command, cwd=tmp_path).returncode == 0
+    assert {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs} == before
+
+
+def test_runs_that_would_share_a_directory_are_refused() -> None:
+    with pytest.raises(UserError, match="several runs would share a directory: leave name= out"):
+        reproduce(["recipe=gap_mini", "arms=base,slrt", "seeds=1", "name=mine", "dry=true"])
+
+
+def broken(overrides: list[str]) -> Ended:
+    """base fails, softplus is killed."""
+    if "arm=base" in overrides:
+        raise RuntimeError("a fault of ours")
+    if "arm=softplus" in overrides:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Ended("trained", 60.0)
+
+
+def test_a_fault_of_ours_or_a_killed_process_ends_its_run_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cli.reproduce.command.run_one", broken)
+    monkeypatch.setattr("cli.reproduce.command._check_evaluations", list)
+    monkeypatch.setattr("cli.reproduce.command._has_something_to_report", lambda run: False)
+    resumes = "its process was killed; runs/gap_mini-softplus/s0/output.log says how far it came, the same command"
+    with pytest.raises(Fault, match="2 of 3 runs failed: runs/gap_mini-base/s0 failed: a fault of ours; ") as raised:
+        reproduce(["recipe=gap_mini", "arms=base,softplus,slrt", "seeds=1"])
+    assert f"runs/gap_mini-softplus/s0 failed: {resumes} resumes it" in str(raised.value)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "1/3 runs/gap_mini-base/s0 failed: a fault of ours"
+    assert said[1].startswith("2/3 runs/gap_mini-softplus/s0 failed: its process was killed")
+    assert said[2] == "3/3 runs/gap_mini-slrt/s0 trained, about 0 min left"
+
+
+@pytest.mark.parametrize("file", ["log.jsonl", "results.jsonl"])
+def test_an_untrained_model_which_has_no_log_is_reported_too(file: str, tmp_path: Path) -> None:
+    assert not _has_something_to_report(tmp_path)
+    (tmp_path / file).touch()
+    assert _has_something_to_report(tmp_path)
+
+
+def test_the_time_left_is_reckoned_by_what_was_trained_in_this_call() -> None:
+    assert _left([], 9, 2) == ""
+    assert _left([540.0, 660.0], 9, 2) == ", about 45 min left"
+
+
+@pytest.mark.slow
+def test_a_failed_run_is_named_and_the_others_are_done(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=32)
+    (tmp_path / "recipes").mkdir()
+    broken = RECIPE.format(root=tmp_path / "shards").replace("tau=0.5", "tau=0.001")
+    (tmp_path / "recipes" / "two.yaml").write_text(broken)
+    done = clipx_here("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "1 of 2 runs failed: runs/two-hot/s0 failed: temperature.tau=0.001 starts out of" in done.stderr
+    assert (tmp_path / "runs" / "two-plain" / "s0" / "results.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_a_diverged_run_is_recorded_and_the_experiment_goes_on(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=32)
+    (tmp_path / "recipes").mkdir()
+    hot = "hot: [optimizer.lr=1e30, schedule.warmup_steps=1, train.max_bad_steps=2, train.samples=160]"
+    recipe = RECIPE.format(root=tmp_path / "shards").replace("hot: [temperature.tau=0.5]", hot)
+    (tmp_path / "recipes" / "two.yaml").write_text(recipe)
+    done = clipx_here("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "runs/two-hot/s0 diverged at step" in done.stderr
+    hot_run = tmp_path / "runs" / "two-hot" / "s0"
+    assert json.loads((hot_run / "outcome.json").read_text())["bad_steps"] == 2
+    assert [json.loads(line)["task"] for line in (hot_run / "results.jsonl").read_text().splitlines()] == ["train"]
+    assert (tmp_path / "runs" / "two-report" / "report.html").exists()
+
+
+def test_sets_to_evaluate_on_are_looked_for_before_the_first_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"one.*two.*choose others: data.evaluation="):
+        reproduce(["recipe=gap_mscoco", f"data.root={tmp_path}", "data.evaluation=[cifar10:one,dtd:two]"])
+
+
+def test_what_the_recipe_asks_of_the_sets_is_checked_before_the_first_run(tmp_path: Path) -> None:
+    fakes.labelled(tmp_path / "evaluation" / "sets")
+    with pytest.raises(UserError, match=r"recipe=clip_reg_cc3m: tasks=retrieval needs a captioned data set"):
+        reproduce(["recipe=clip_reg_cc3m", f"data.root={tmp_path}", "data.evaluation=[wds:evaluation/sets]"])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "jobs", "visible", "seats"),
+    [
+        (0, 2, None, ["", ""]),
+        (1, 2, None, ["", ""]),
+        (4, 1, None, [""]),
+        (2, 3, None, ["0", "1", "0"]),
+        (2, 2, "5,7", ["5", "7"]),
+    ],
+)
+def test_jobs_take_gpus_in_turn(
+    gpus: int, jobs: int, visible: str | None, seats: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert _seats(jobs, processes=1) == seats
+    assert _seats(jobs, processes=0) == [""] * jobs
+    if seats[0]:
+        with pytest.raises(UserError, match=f"jobs={jobs} gives each run one GPU of {gpus}, but train.processes=2"):
+            _seats(jobs, processes=2)

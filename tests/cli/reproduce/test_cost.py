@@ -1,0 +1,148 @@
+"""What dry=true says a reproduction costs: steps, GPU-hours, disk, and what they rest on."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cli.reproduce import cost, dry_run
+from cli.reproduce.cost import Estimator, checkpoint_bytes, num_pairs
+from cli.reproduce.plan import composed, make_plan
+from cli.settings.compose import compose_run
+from clipx.config.schema import RunConfig
+from clipx.errors import UserError
+from clipx.run import directory
+from tests.helpers import synthetic
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step has 1e12 FLOPs and every checkpoint 1 GB."""
+    monkeypatch.setattr(cost, "step_flops", lambda config: 10**12)
+    monkeypatch.setattr(cost, "checkpoint_bytes", lambda config: 10**9)
+
+
+def test_checkpoints_have_the_size_that_they_have_on_disk() -> None:
+    on_disk = 26_970_188 + 53_954_308  # model.safetensors and training.pt of such a run
+    assert checkpoint_bytes(compose_run(["recipe=gap_mini", "arm=base"])) == pytest.approx(on_disk, rel=0.001)
+
+
+def test_hours_are_flops_over_the_share_of_the_peak_of_the_runs_precision(counted: None) -> None:
+    config = compose_run(["recipe=wpse_cc3m", "arm=imq"])
+    found = Estimator("H100", 0.5).cost(config)
+    assert found is not None
+    assert found.steps == 50 * (2_786_288 // 2048)
+    assert found.gpu_hours == pytest.approx(found.steps * 1e12 / (0.5 * 989e12) / 3600)
+    assert found.disk == 2 * 10**9
+    for precision, factor in (("fp32", 989 / 67), ("tf32", 2)):
+        full = replace(config, train=replace(config.train, precision=precision))
+        slower = Estimator("H100", 0.5).cost(full)
+        assert slower is not None and slower.gpu_hours == pytest.approx(found.gpu_hours * factor)
+
+
+def test_columns_of_samples_are_on_disk_and_short_runs_keep_one_checkpoint(counted: None) -> None:
+    nuclr = compose_run(["recipe=nuclr_cc12m", "arm=nuclr"])
+    short = replace(nuclr, train=replace(nuclr.train, epochs=None, samples=512))
+    many, one = (Estimator("A100", 0.3).cost(config) for config in (nuclr, short))
+    assert many is not None and one is not None
+    assert one.disk == 10**9 + 4 * 5 * 9_184_256  # of NUCLR's five columns
+    assert many.disk == nuclr.train.keep * one.disk
+
+
+def test_data_of_unknown_size_have_no_cost_unless_the_run_says_how_long_it_is(counted: None) -> None:
+    own = compose_run(["recipe=wpse_cc3m", "data=shards", "data.name=mine"])
+    assert num_pairs(own) is None and Estimator("H100", 0.5).cost(own) is None
+    long = replace(own, train=replace(own.train, epochs=None, samples=20480))
+    found = Estimator("H100", 0.5).cost(long)
+    assert found is not None and found.steps == 10
+
+
+@pytest.mark.parametrize("text", ["0", "1.5", "much"])
+def test_a_share_is_one(text: str) -> None:
+    with pytest.raises(UserError, match=f"share={text} must be a number from 0.01 to 1"):
+        make_plan(["recipe=gap_mini", f"share={text}"])
+
+
+def test_each_caption_that_is_a_pair_of_its_own_counts() -> None:
+    of_images, of_captions = (
+        num_pairs(compose_run(["recipe=gap_mscoco", f"data.captions={which}"])) for which in ("random", "each")
+    )
+    assert (of_images, of_captions) == (82_783, 414_113)
+
+
+def configs(tmp_path: Path) -> list[RunConfig]:
+    return composed(make_plan(["recipe=gap_mini", "arms=base,slrt", f"runs={tmp_path}"]).overrides)
+
+
+def checkpoint(run: Path, step: int, data: str = "20000:abc") -> None:
+    folder = run / "checkpoints" / f"step_{step:08d}"
+    folder.mkdir(parents=True)
+    (folder / "checkpoint.json").write_text(json.dumps({"step": step, "data": data}))
+
+
+def test_a_run_is_finished_at_its_last_step_and_with_results_where_there_are_sets(tmp_path: Path) -> None:
+    config = compose_run(["recipe=nuclr_mini", "arm=clip", f"runs={tmp_path}"])
+    without = replace(config, data=replace(config.data, evaluation=[]))
+    run = directory.directory(config)
+    assert dry_run._state(config) == "new"
+    checkpoint(run, 100)
+    assert dry_run._state(config) == dry_run._state(without) == "at step_00000100"
+    checkpoint(run, 8 * (3000 // 32), "3000:abc")  # half of the pairs were found
+    assert (dry_run._state(config), dry_run._state(without)) == ("trained", "finished")
+    (run / "results.jsonl").touch()
+    assert dry_run._state(config) == "finished"
+
+
+def test_a_run_that_diverged_is_trained(tmp_path: Path) -> None:
+    config = compose_run(["recipe=gap_mini", "arm=base", f"runs={tmp_path}"])
+    run = directory.directory(config)
+    checkpoint(run, 100)
+    directory.end_diverged(run, 110, 10)
+    assert dry_run._state(config) == "trained"
+
+
+def test_a_line_for_the_seeds_of_an_arm_then_totals_and_what_they_rest_on(
+    counted: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = [{"step": 312, "samples": 19968, "images_per_s": 19968 / 90}]  # 90 seconds
+    done = synthetic.run("gap_mini", "base", 0, {}, log)
+    checkpoint(synthetic.write(tmp_path, done), 312)
+    dry_run.show(configs(tmp_path), "H100", 0.35, 2, tmp_path / "report")
+    lines = capsys.readouterr().out.splitlines()
+    numbers = "s0..s2 64 pairs/step 312 steps, each <0.1 GPU-h 1.00 GB 1 finished, 2 new"
+    assert lines[0].split()[1:] == numbers.split()
+    assert lines[1].endswith("3 new")
+    assert lines[3].startswith("all: <0.1 GPU-hours of training, 6.0 GB of checkpoints; left: <0.1 GPU-hours of")
+    assert lines[4].startswith("here: about 3 min 45 s of training left, after the 1 finished runs")
+    assert "share=0.35 of one H100's peak (989 TFLOP/s in bf16, 67 in fp32)" in lines[5]
+
+
+def test_runs_on_data_of_unknown_size_are_not_in_the_total(
+    counted: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*settings: str) -> str:
+        words = ["recipe=wpse_cc3m", "arms=clip,imq", "seeds=2", f"runs={tmp_path}", *settings]
+        dry_run.show(composed(make_plan(words).overrides), "H100", 0.35, 1, tmp_path / "report")
+        return capsys.readouterr().out
+
+    own = said("data=shards", "data.name=mine")
+    assert "all: unknown for 4 runs, whose number of pairs is not known\n" in own
+    assert "pairs of mine: not known; train.samples=N train.epochs=null says how long a run is" in own
+    assert "not known" not in said("data=shards", "data.name=mine", "train.samples=20480", "train.epochs=null")
+
+
+def test_known_and_unknown_costs_stand_side_by_side(
+    counted: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = compose_run(["recipe=wpse_cc3m", "arm=imq", "data=shards", "data.name=mine", f"runs={tmp_path}"])
+    dry_run.show([*configs(tmp_path), own], "H100", 0.35, 1, tmp_path / "report")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("all:")]
+    assert line.startswith("all: <0.1 GPU-hours") and line.endswith(
+        "GB of checkpoints, unknown for 1 runs, whose number of pairs is not known"
+    )
+
+
+def test_an_unknown_chip_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"chip=H10.*did you mean 'H100'"):
+        dry_run.show(configs(tmp_path), "H10", 0.35, 1, tmp_path)

@@ -1,0 +1,62 @@
+"""Calls in processes of their own: a killed one takes no other with it, a stopped pool waits for what is saved."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+import pytest
+
+from cli.reproduce.process_pool import Pool
+
+STOPPED = """
+import signal, sys, time
+from pathlib import Path
+from cli.reproduce.process_pool import Pool
+
+def saved(name):
+    told = []
+    signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+    Path(f"{name}.started").touch()
+    while not told:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    Path(f"{name}.saved").touch()
+    sys.exit(75)
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(75))
+    with Pool(["", ""]) as pool:
+        for future in [pool.submit(saved, name) for name in "abc"]:
+            future.result()
+"""
+
+
+def process(killed: bool) -> tuple[int, str]:
+    if killed:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.2)  # so that both seats have something to do
+    return os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+
+def test_a_killed_process_takes_no_other_call_with_it() -> None:
+    with Pool(["0", "1"]) as pool:
+        calls = [pool.submit(process, number == 1) for number in range(6)]
+        with pytest.raises(BrokenProcessPool):
+            calls[1].result()
+        found = [calls[number].result() for number in (0, 2, 3, 4, 5)]
+    gpus = {gpu for _, gpu in found}
+    assert gpus <= {"0", "1"} and len(set(found)) == len(gpus)  # a seat keeps its process from call to call
+
+
+def test_a_stopped_pool_ends_when_its_processes_have_saved_and_starts_no_further_call(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(STOPPED)
+    with subprocess.Popen([sys.executable, "program.py"], cwd=tmp_path) as program:
+        while len(list(tmp_path.glob("*.started"))) < 2 and program.poll() is None:
+            time.sleep(0.05)
+        program.terminate()
+        assert program.wait() == 75
+    assert sorted(path.name for path in tmp_path.glob("*.*ed")) == ["a.saved", "a.started", "b.saved", "b.started"]

@@ -1,0 +1,71 @@
+"""Arms: named overrides of a recipe; what the user says wins, and a run is named after its arm."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.settings import recipes as arms
+from cli.settings.compose import compose_run, recipe, recipes
+from clipx.errors import UserError
+
+ARMS = {"hot": ["temperature.kind=fixed", "temperature.tau=0.1"], "plain": []}
+
+
+def test_an_arm_stands_for_its_overrides() -> None:
+    given, ours = arms.expand(["recipe=r", "arm=hot", "seed=1"], ARMS)
+    assert given == ["recipe=r", "arm=hot", "temperature.kind=fixed", "temperature.tau=0.1", "seed=1"]
+    assert ours == ARMS["hot"]
+
+
+def test_what_the_user_says_wins_over_the_arm() -> None:
+    given, ours = arms.expand(["arm=hot", "temperature.tau=0.3"], ARMS)
+    assert given == ["arm=hot", "temperature.kind=fixed", "temperature.tau=0.3"]
+    assert ours == ["temperature.kind=fixed"]
+
+
+def test_runs_are_named_after_recipe_arm_and_own_overrides() -> None:
+    config = compose_run(["recipe=gap_mini", "arm=flt_4e-2", "train.batch_size=32", "seed=2"])
+    assert config.name == "gap_mini-flt_4e-2-train.batch_size_32"
+    assert (config.recipe, config.arm, config.seed) == ("gap_mini", "flt_4e-2", 2)
+    assert (config.temperature.kind, config.temperature.tau) == ("fixed", 0.04)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["recipe=gap_mini", "arm=flt_4e2"], r"arm=flt_4e2 is not known; did you mean"),
+        (
+            ["recipe=gap_mini", "arm=base,slrt"],
+            r"arm=base,slrt must be one name, also in a sweep: give each arm a command",
+        ),
+        (["recipe=demo", "arm=base"], r"arm=base: this recipe has no arms"),
+    ],
+)
+def test_a_wrong_arm_is_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        compose_run(arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("arms: [a, b]", "arms must be lines of the form NAME"),
+        ("arms: {a: objective=clip}", "arms must be lines of the form NAME"),
+        ("arms: {a: [clip]}", "arms must be lines of the form NAME"),
+        ("seeds: 0", "seeds=0 must be 1 or more"),
+        ("- a", "holds no settings"),
+        ("a: [", "is not valid YAML"),
+    ],
+)
+def test_a_recipe_of_another_form_is_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "r.yaml").write_text(text)
+    with pytest.raises(UserError, match=message):
+        arms.load(tmp_path / "r.yaml")
+
+
+@pytest.mark.parametrize("name", sorted(recipes()))
+def test_every_arm_of_every_recipe_composes(name: str) -> None:
+    for arm in recipe(name).arms or [""]:
+        root = "data.root=somewhere"
+        config = compose_run([f"recipe={name}", root, *([f"arm={arm}"] if arm else [])])
+        assert config.arm == arm and config.name == (f"{name}-{arm}" if arm else name)

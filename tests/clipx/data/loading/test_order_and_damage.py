@@ -1,0 +1,207 @@
+"""What training relies on: one order for any ranks and workers, exact resume, damage that costs only itself."""
+
+import os
+import random
+import tarfile
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from clipx.config.schema import DataConfig, TrainConfig
+from clipx.data.loading.bad_samples import BadSamples, DamageFile
+from clipx.data.loading.loader import Loader
+from clipx.data.preprocess.images import BadSample
+from clipx.data.sampler import Sampler
+from clipx.data.sources.base import ShardPairs
+from clipx.data.sources.opening import open_pairs
+from clipx.errors import UserError
+from clipx.types import Batch, Inputs
+from tests.clipx.data.preprocess.test_images import png_header
+from tests.helpers.folder import add, jpeg, write_shards
+from tests.helpers.gloo import Gloo
+
+INPUTS = Inputs(16, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
+BATCH = 8
+
+
+def tokenize(texts: list[str]) -> torch.Tensor:
+    return torch.tensor([list(t.encode()[-8:].ljust(8)) for t in texts])
+
+
+def loaded(config: DataConfig, epochs: int, rank: int = 0, world: int = 1, start: int = 0) -> list[Batch]:
+    pairs = open_pairs(config)
+    train = TrainConfig(epochs=epochs, batch_size=BATCH)
+    sampler = Sampler(len(pairs), train, seed=3, rank=rank, world=world, block=config.block)
+    loader = Loader(config, pairs, sampler, INPUTS, tokenize)
+    return [batch for batch, _ in loader.batches(start, torch.device("cpu"))]
+
+
+def settings(root: Path, workers: int = 0, **more: int) -> DataConfig:
+    made = DataConfig(name="t", source="shards", root=str(root), captions="random", flip=True, workers=workers)
+    made.block = more.get("block", 0)
+    return made
+
+
+def content(batches: list[Batch]) -> list[tuple[list[int], bytes, bytes]]:
+    return [(b.sample_id.tolist(), b.text.numpy().tobytes(), b.image.numpy().tobytes()) for b in batches]
+
+
+def joined(ranks: list[list[Batch]]) -> list[Batch]:
+    """Global batches of two ranks' parts."""
+    return [
+        Batch(*(torch.cat([getattr(a, k), getattr(b, k)]) for k in ("sample_id", "image", "text", "label")))
+        for a, b in zip(*ranks, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("block", [0, 4])
+def test_three_epochs_are_the_same_for_any_ranks_and_workers(tmp_path: Path, block: int) -> None:
+    write_shards(tmp_path / "train", samples=50)
+    alone = loaded(settings(tmp_path, 0, block=block), epochs=3)
+    assert len(alone) == 18
+    for epoch in range(3):
+        ids = torch.cat([b.sample_id for b in alone[epoch * 6 : epoch * 6 + 6]]).tolist()
+        assert len(set(ids)) == 48
+    assert content(loaded(settings(tmp_path, 2, block=block), epochs=3)) == content(alone)
+    ranks = [loaded(settings(tmp_path, 2, block=block), epochs=3, rank=rank, world=2) for rank in range(2)]
+    assert content(joined(ranks)) == content(alone)
+
+
+def on_a_rank(config: DataConfig) -> list[Batch]:
+    return loaded(config, 3, dist.get_rank(), dist.get_world_size())
+
+
+def test_two_processes_with_two_workers_each_load_what_one_loads(tmp_path: Path, gloo: Gloo) -> None:
+    write_shards(tmp_path / "train", samples=50)
+    ranks = gloo.run(2, on_a_rank, settings(tmp_path, 2))
+    assert content(joined(ranks)) == content(loaded(settings(tmp_path), epochs=3))
+
+
+def test_any_stop_resumes_in_the_identical_rest(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=50)
+    whole = content(loaded(settings(tmp_path), epochs=3))
+    draw = random.Random()
+    for stop in {0, 5, 6, 17, 18, *(draw.randrange(18) for _ in range(6))}:
+        workers = draw.choice([0, 0, 1])
+        assert content(loaded(settings(tmp_path, workers), epochs=3, start=stop)) == whole[stop:], stop
+
+
+def add_damage(folder: Path) -> None:
+    """One sample of each kind, and a shard cut in the middle of its second image."""
+    good, text = jpeg("red"), b"a caption"
+    kinds = {
+        "truncated": (("jpg", good[:400]), ("txt", text)),
+        "no_text": (("jpg", good),),
+        "empty_text": (("jpg", good), ("txt", b"")),
+        "zeros": (("jpg", bytes(len(good))), ("txt", text)),
+        "empty": (("jpg", b""), ("txt", text)),
+        "extension": (("jpg", b"GIF89a" + bytes(40)), ("txt", text)),
+        "unknown": (("bmp", good), ("txt", text)),
+        "bomb": (("png", png_header(20_000, 20_000)), ("txt", text)),
+        "latin": (("jpg", good), ("txt", "café".encode("latin-1"))),
+    }
+    with tarfile.open(folder / "damaged.tar", "w") as shard:
+        for key, members in kinds.items():
+            for extension, data in members:
+                add(shard, f"{key}.{extension}", data)
+    with tarfile.open(folder / "cut.tar", "w") as shard:
+        for key in ("before", "cut"):
+            add(shard, f"{key}.txt", text)
+            add(shard, f"{key}.jpg", good)
+    os.truncate(folder / "cut.tar", 4 * 512 + 1024 + 700)
+
+
+def test_every_kind_of_damage_costs_exactly_its_samples(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=89)
+    add_damage(tmp_path / "train")
+    config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=0, max_bad_rate=0.2)
+    pairs = open_pairs(config)
+    left_out = " ".join(pairs.problems)
+    for key in ("no_text", "unknown", "cut"):
+        assert key in left_out
+    loader = Loader(config, pairs, Sampler(len(pairs), TrainConfig(epochs=1, batch_size=1), 0, 0, 1), INPUTS, tokenize)
+    good, damage = set(), []
+    for loaded in loader.loaded(0, pin_memory=False):
+        good |= set(loaded.sample_id.tolist())
+        damage += loaded.damage
+    named = {line.split(":")[1] for line in damage}
+    assert named == {"truncated", "empty_text", "zeros", "empty", "extension", "bomb", "latin"}
+    assert len(good) == 90 and {pairs.where(i) for i in good} >= {"cut.tar:before"}
+    assert len(good) + len(damage) == len(pairs)
+
+
+def test_damage_above_the_rate_ends_the_run_with_the_list(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    add_damage(tmp_path / "train")
+    config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=0, max_bad_rate=0.01)
+    with pytest.raises(UserError, match=r"samples are bad, more than data.max_bad_rate=0.01: .*cut.tar"):
+        loaded(config, epochs=1)
+
+
+def test_damage_is_judged_when_enough_was_seen_not_only_when_more_is_met() -> None:
+    bad = BadSamples(limit=0.1, enough=20)
+    bad.count(10, ["a: torn", "b: torn", "c: torn"])
+    with pytest.raises(UserError, match="3 of 20 samples are bad"):
+        bad.count(10, [])
+
+
+def test_a_damaged_sample_is_written_and_named_once(tmp_path: Path) -> None:
+    damage = DamageFile(tmp_path)
+    names = [f"{i}: torn" for i in range(30)]
+    assert damage.add([]) == [] and not damage.path.exists()
+    assert damage.add([*names[:3], names[0]]) == ["left out: 0: torn", "left out: 1: torn", "left out: 2: torn"]
+    resumed = DamageFile(tmp_path)  # in a later epoch
+    said = resumed.add([*names, "two\nlines"])
+    assert said[:17] == [f"left out: {name}" for name in names[3:20]]
+    assert said[17:] == [f"left out: 11 more samples, 31 by now; all in {tmp_path / 'damage.txt'}"]
+    assert resumed.add(names) == [] == DamageFile(tmp_path).add(names)
+    assert damage.path.read_text().splitlines() == [*names, "two lines"]
+
+
+class Torn(ShardPairs):
+    """Shards of which some samples cannot be read."""
+
+    def __init__(self, folder: Path, bad: set[int]) -> None:
+        super().__init__(folder, "random", 0)
+        self.bad = bad
+
+    def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
+        if sample_id in self.bad:
+            raise BadSample("torn")
+        return super().pair(sample_id, generator)
+
+
+def torn(root: Path, bad: set[int], rank: int, start: int = 0) -> list[Batch]:
+    """An epoch of a rank of two: 6 steps, of which it has 4 samples each."""
+    config = settings(root)
+    config.max_bad_rate = 1.0
+    loader = Loader(config, Torn(root / "train", bad), of_two(rank), INPUTS, tokenize)
+    return [batch for batch, _ in loader.batches(start, torch.device("cpu"))]
+
+
+def of_two(rank: int) -> Sampler:
+    return Sampler(50, TrainConfig(epochs=1, batch_size=BATCH), seed=3, rank=rank, world=2)
+
+
+def test_a_part_that_is_damaged_whole_is_made_up_for_by_what_comes_next(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=50)
+    steps = [[sample_id for _, sample_id in step] for step in of_two(0).batches(0)]
+    bad = {*steps[1], *steps[2][:2], *steps[5]}
+    found = torn(tmp_path, bad, rank=0)
+    expected = [steps[0], [*steps[2][2:], *steps[3][:2]], steps[2][2:], steps[3], steps[4], steps[0]]
+    assert [batch.sample_id.tolist() for batch in found] == expected
+    assert content(torn(tmp_path, bad, rank=0, start=1)) == content(found)[1:]  # after a resume too
+    others = torn(tmp_path, bad, rank=1)
+    for batch, other in zip(found, others, strict=True):  # no sample twice in a global batch
+        assert not set(batch.sample_id.tolist()) & set(other.sample_id.tolist())
+
+
+def test_only_where_nothing_can_be_read_the_run_ends(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=50)
+    own = {sample_id for step in of_two(0).batches(0) for _, sample_id in step}
+    with pytest.raises(UserError, match=r"a batch and the next ones have damaged samples only: .*torn"):
+        torn(tmp_path, own, rank=0)
+    kept = min(own)
+    assert {i for batch in torn(tmp_path, own - {kept}, rank=0) for i in batch.sample_id.tolist()} == {kept}

@@ -1,0 +1,66 @@
+"""A loader that hangs ends the run, with the name of what it was reading."""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from clipx import train
+from clipx.config.schema import DataConfig, TrainConfig
+from clipx.data.loading.stream_loader import open_loader
+from clipx.data.loading.watchdog import WIDTH, Reading
+from clipx.data.sampler import Sampler
+from clipx.data.sources.base import ShardPairs
+from clipx.data.sources.opening import open_source
+from clipx.errors import Fault
+from clipx.run import directory
+from clipx.types import Inputs
+from tests.helpers.folder import settings, write_shards
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_sample_that_is_being_read_is_named(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = ShardPairs.pair
+
+    def hanging(self: ShardPairs, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
+        if sample_id == 20:
+            time.sleep(60)
+        return plain(self, sample_id, generator)
+
+    monkeypatch.setattr(ShardPairs, "pair", hanging)
+    write_shards(tmp_path / "train", samples=32)
+    config = settings(tmp_path, epochs=1)
+    config.data.stall_seconds, config.data.workers = 2.0, workers
+    run = directory.claim(config)
+    message = r"no batch came for data.stall_seconds=2; the loader is reading process 0: 00001.tar:000020$"
+    with pytest.raises(Fault, match=message):
+        train.fit(config, run)
+
+
+@pytest.mark.parametrize("source", ["shards", "webdataset"])
+def test_a_read_that_hangs_is_no_damage(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without loader processes the alarm rings inside of code that takes any exception for a damaged sample."""
+    write_shards(tmp_path / "train", samples=8)
+    config = DataConfig(name="t", source=source, root=str(tmp_path), workers=0, stall_seconds=0.3)
+    config.max_bad_rate, config.num_samples = 1.0, 8
+    if source == "webdataset":
+        config.root = str(tmp_path / "train" / "00000.tar")
+        monkeypatch.setattr("webdataset.tariterators.tarfile_samples", lambda urls: time.sleep(60))
+    else:
+        monkeypatch.setattr("PIL.Image.open", lambda *of, **formats: time.sleep(60))
+    pairs = open_source(config)
+    sampler = Sampler(len(pairs), TrainConfig(epochs=1, batch_size=4), 0, 0, 1)
+    inputs = Inputs(16, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest", "RN50", 8)
+    loader = open_loader(config, pairs, sampler, inputs, lambda texts: torch.zeros(len(texts), 8, dtype=torch.int64))
+    with pytest.raises(Fault, match=r"no batch came for data.stall_seconds=0.3"):
+        list(loader.batches(0, torch.device("cpu")))
+
+
+def test_names_are_cut_where_they_are_too_long_and_forgotten_when_read() -> None:
+    reading = Reading(2)
+    reading.note("x" * 1000)
+    assert reading.now() == [f"process 0: {'x' * (WIDTH - 1)}"]
+    reading.note("")
+    assert reading.now() == []

@@ -1,0 +1,137 @@
+"""A label that is wrong makes a true negative of what is none."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clipx.config.schema import DataConfig, TrainConfig
+from clipx.data.loading.loader import Loader
+from clipx.data.preprocess.keywords import CARDINALS, PRESETS, Keywords
+from clipx.data.sampler import Sampler
+from clipx.data.sources.opening import open_pairs
+from clipx.errors import UserError
+from clipx.types import Inputs
+from tests.helpers.folder import COLOURS, write_shards
+
+NUMBERS = PRESETS["numbers"]
+SEPARATORS = st.sampled_from([" ", ", ", ". ", "; ", " - ", "\n", " (", '"', "--", "/", "'", "\u2014"])
+
+
+@pytest.mark.parametrize(
+    ("caption", "word"),
+    [
+        ("two dogs", "two"),
+        ("Two dogs and TWO cats", "two"),
+        ("there are three.", "three"),
+        ("(twenty)", "twenty"),
+        ("dogs--two of them", "two"),
+        ("two's company", "two"),
+        ("two dogs and three cats", None),
+        ("twenty-one people", None),
+        ("twenty\u2011one people", None),
+        ("a mid-twenty girl", None),
+        ("a two-storey house", None),
+        ("the network", None),
+        ("twofold", None),
+        ("one dog", None),
+        ("2 dogs", None),
+        ("", None),
+    ],
+)
+def test_whole_words_only(caption: str, word: str | None) -> None:
+    assert Keywords(["numbers"], digits=False)(caption) == (NUMBERS.index(word) + 1 if word else 0)
+
+
+@pytest.mark.parametrize(
+    ("caption", "word"),
+    [
+        ("2 dogs", "two"),
+        ("two dogs, 2 of them brown", "two"),
+        ("12 eggs.", "twelve"),
+        ("two dogs in 3 baskets", None),
+        ("2.5 miles", None),
+        ("1,2", None),
+        ("at 10:12", None),
+        ("2nd place", None),
+        ("22 men", None),
+        ("2020", None),
+        ("a 3-2 win", None),
+    ],
+)
+def test_numbers_in_digits(caption: str, word: str | None) -> None:
+    assert Keywords(["numbers"], digits=True)(caption) == (NUMBERS.index(word) + 1 if word else 0)
+
+
+@given(st.sampled_from(NUMBERS), SEPARATORS, SEPARATORS, st.data())
+def test_a_keyword_between_separators_is_found_in_any_case(
+    word: str, before: str, after: str, data: st.DataObject
+) -> None:
+    typed = "".join(c.upper() if data.draw(st.booleans()) else c for c in word)
+    keywords = Keywords(list(NUMBERS), digits=False)
+    assert keywords.words[keywords(f"some{before}{typed}{after}things") - 1] == word
+
+
+@given(st.sampled_from(NUMBERS), st.text(st.characters(categories=["L", "N"]), max_size=3), st.booleans())
+def test_a_keyword_inside_a_longer_word_is_none(word: str, more: str, hyphen: bool) -> None:
+    keywords = Keywords(["numbers"], digits=False)
+    joined = "-" if hyphen and more else ""
+    expected = keywords(word) if not more else 0
+    if (word + more).casefold() not in NUMBERS:
+        assert keywords(word + joined + more) == expected
+    if (more + word).casefold() not in NUMBERS:
+        assert keywords(more + joined + word) == expected
+
+
+@given(st.text())
+def test_any_text_has_a_label_in_range(caption: str) -> None:
+    assert 0 <= Keywords(["numbers"], digits=True)(caption) <= len(NUMBERS)
+
+
+@given(st.lists(st.sampled_from([*NUMBERS, "dog", "cat"]), max_size=6))
+def test_the_label_is_that_of_the_only_keyword(words: list[str]) -> None:
+    keywords = Keywords(["numbers"], digits=False)
+    found = {w for w in words if w in NUMBERS}
+    expected = NUMBERS.index(found.pop()) + 1 if len(found) == 1 else 0
+    assert keywords(" ".join(words)) == expected
+
+
+def test_phrases_match_before_the_words_in_them() -> None:
+    keywords = Keywords(["left", "to the left of"], digits=False)
+    assert keywords("a cup TO  the left of a box") == 2
+    assert keywords("turn left") == 1
+
+
+def test_presets_and_own_words_go_together() -> None:
+    assert Keywords(["colours", "turquoise"], digits=False).words == [*PRESETS["colours"], "turquoise"]
+    assert len(NUMBERS) == 19 and NUMBERS[0] == "two" and NUMBERS[-1] == "twenty"
+    assert CARDINALS.index("twenty") == 20
+
+
+@pytest.mark.parametrize("words", [["two", "Two"], ["numbers", "three"], [" "]])
+def test_useless_lists_are_refused(words: list[str]) -> None:
+    with pytest.raises(UserError, match=r"data\.keywords="):
+        Keywords(words, digits=False)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_loader_labels_the_caption_it_gives(tmp_path: Path, workers: int) -> None:
+    write_shards(tmp_path / "train", samples=24)  # "a <colour> picture <i>"
+    config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=workers, keywords=COLOURS[:4])
+    pairs = open_pairs(config)
+    sampler = Sampler(len(pairs), TrainConfig(epochs=1, batch_size=8), 0, 0, 1)
+    inputs = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
+    loader = Loader(config, pairs, sampler, inputs, lambda texts: torch.zeros(len(texts), 8, dtype=torch.int64))
+    for batch, _ in loader.batches(0, torch.device("cpu")):
+        colour = batch.sample_id % len(COLOURS)
+        assert batch.label.dtype == torch.int64
+        assert batch.label.tolist() == [c + 1 if c < 4 else 0 for c in colour.tolist()]
+
+
+def test_both_spellings_of_grey_are_one_colour_unless_asked_for_apart() -> None:
+    colours = Keywords(["colours"], digits=False)
+    assert colours("a gray cat") == colours("a grey cat") == colours("a gray or grey cat") == len(colours.words)
+    assert Keywords(["gray", "grey"], digits=False)("a gray cat") == 1
+    assert Keywords(["red"], digits=False)("a gray cat") == 0

@@ -1,0 +1,49 @@
+"""Training transforms: RandAugment draws from the sample's generator only, and changes what it should."""
+
+import random
+
+import pytest
+import torch
+from PIL import Image
+
+from clipx.config import ranges
+from clipx.config.schema import DataConfig, RunConfig
+from clipx.data.preprocess.transforms import TrainTransform
+from clipx.errors import UserError
+from clipx.types import Inputs
+
+INPUTS = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
+IMAGE = Image.effect_noise((60, 50), 80).convert("RGB")
+
+
+def transform(rand_augment: list[int] | None) -> TrainTransform:
+    config = DataConfig(name="x", source="shards", crop_scale=[1.0, 1.0], rand_augment=rand_augment)
+    return TrainTransform(config, INPUTS)
+
+
+def test_an_augmented_sample_depends_on_its_generator_only() -> None:
+    augment = transform([2, 7])
+    torch.manual_seed(1)
+    one = augment(IMAGE, random.Random(5))
+    state = torch.get_rng_state()
+    torch.manual_seed(2)
+    assert torch.equal(one, augment(IMAGE, random.Random(5)))
+    assert one.shape == (3, 32, 32) and one.dtype == torch.uint8
+    torch.manual_seed(1)
+    assert torch.equal(torch.get_rng_state(), state), "the global state was moved"
+
+
+def test_augmentation_changes_most_samples_and_is_off_by_default() -> None:
+    plain, augment = transform(None), transform([2, 7])
+    changed = sum(
+        not torch.equal(plain(IMAGE, random.Random(seed)), augment(IMAGE, random.Random(seed))) for seed in range(40)
+    )
+    assert changed >= 30
+    assert DataConfig(name="x", source="x").rand_augment is None
+
+
+@pytest.mark.parametrize("value", [[2], [0, 7], [2, 11], [2, -1]])
+def test_a_wrong_rand_augment_is_named(value: list[int]) -> None:
+    config = RunConfig(data=DataConfig(rand_augment=value))
+    with pytest.raises(UserError, match=r"data.rand_augment=.* is out of range; allowed: \[n, m\]"):
+        ranges.check(config, {"data.rand_augment": ranges.RUN["data.rand_augment"]})

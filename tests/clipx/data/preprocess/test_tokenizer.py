@@ -1,0 +1,81 @@
+"""Tokenizers: each text tower gets its own, cleaned as the settings say, and a missing one is said."""
+
+import pickle
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+
+from clipx.data.preprocess import clean, tokenizer
+from clipx.errors import UserError
+from clipx.types import Inputs
+from tests.helpers.hub import write_distilbert
+
+
+def inputs(name: str, length: int = 12, cleaning: str = "none") -> Inputs:
+    half = (0.5, 0.5, 0.5)
+    return Inputs(32, half, half, "bicubic", "shortest", tokenizer=name, context_length=length, clean=cleaning)
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("A man's dog, happy!", "a mans dog happy"),
+        ("T-shirt and/or  hat\n(red)", "t shirt and or hat red"),
+        ("<PERSON> at 5:30 #fun", "person at 530 fun"),
+        ("Café – naïve… “quoted”", "café naïve quoted"),
+        ("snake_case", "snakecase"),
+        ("?!", ""),
+    ],
+)
+def test_cleaning_leaves_words_only(text: str, cleaned: str) -> None:
+    assert clean.lower_no_punctuation(text) == cleaned
+    assert clean.lower_no_punctuation(cleaned) == cleaned
+    assert clean.none(text) == text
+
+
+def test_an_unknown_cleaning_is_named() -> None:
+    with pytest.raises(UserError, match=r"data.clean=lower is not known; allowed: lower_no_punctuation, none"):
+        tokenizer.build(inputs("RN50", cleaning="lower"))
+
+
+def test_a_hugging_face_folder_tokenizes_to_the_context_length(tmp_path: Path) -> None:
+    tokenize = tokenizer.build(inputs(f"hf:{write_distilbert(tmp_path)}"))
+    tokens = tokenize(["A red picture", "a " * 30])
+    assert tokens.shape == (2, 12) and tokens.dtype == torch.int64
+    words = {word: i for i, word in enumerate((tmp_path / "vocab.txt").read_text().split())}
+    start, end = words["[CLS]"], words["[SEP]"]
+    assert tokens[0].tolist() == [start, words["a"], words["red"], words["picture"], end, *[0] * 7]
+    assert tokens[1].tolist() == [start, *[words["a"]] * 10, end]
+
+
+def test_texts_are_cleaned_before_they_are_tokenized(tmp_path: Path) -> None:
+    name = f"hf:{write_distilbert(tmp_path)}"
+    cleaned = tokenizer.build(inputs(name, cleaning="lower_no_punctuation"))
+    as_is = tokenizer.build(inputs(name))
+    assert torch.equal(cleaned(["A red-picture!"]), as_is(["a red picture"]))
+    assert not torch.equal(as_is(["A red-picture!"]), as_is(["a red picture"]))
+
+
+def test_open_clips_tokens_stay_as_they_were() -> None:
+    tokenize = tokenizer.build(inputs("RN50", length=77))
+    assert torch.equal(tokenize(["A dog, red."]), open_clip.get_tokenizer("RN50")(["A dog, red."]))
+
+
+def test_worker_processes_can_be_given_a_tokenizer(tmp_path: Path) -> None:
+    tokenize = tokenizer.build(inputs(f"hf:{write_distilbert(tmp_path)}", cleaning="lower_no_punctuation"))
+    again = pickle.loads(pickle.dumps(tokenize))
+    assert torch.equal(again(["a red picture"]), tokenize(["a red picture"]))
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no tokenizer: the folder needs .* vocab.txt"):
+        tokenizer.build(inputs(f"hf:{write_distilbert(tmp_path, tokenizer=False)}"))
+
+
+def test_a_tokenizer_out_of_reach_names_both_ways(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match=r"run `hf download distilbert-base-uncased`.*local folder"):
+        tokenizer.build(inputs("hf:distilbert-base-uncased"))

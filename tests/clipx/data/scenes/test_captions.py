@@ -1,0 +1,146 @@
+"""Clean captions say what is true; each fault has its share and does what it is called."""
+
+import pytest
+
+from clipx.config.schema import ScenesConfig
+from clipx.data.scenes.captions import CAPTIONS
+from clipx.data.scenes.evaluation_sets import retrieval_samples
+from clipx.data.scenes.samples import Sample, training_sample
+from tests.helpers.scenes import NUMBERS, said, within_binomial, words
+
+N = 1500
+
+
+def truth(sample: Sample) -> tuple[list[int], list[str], list[str]]:
+    groups = sample.scene.content.groups
+    return (
+        sorted(g.count for g in groups if g.count > 1),
+        sorted(g.colour for g in groups),
+        sorted(g.shape for g in groups),
+    )
+
+
+def samples(**knobs: float) -> list[Sample]:
+    config = ScenesConfig(**{"omit": 0.0, **knobs})  # type: ignore[arg-type]
+    return [training_sample(config, i) for i in range(N)]
+
+
+def faulty(with_knob: list[Sample]) -> list[tuple[Sample, str]]:
+    """Samples and captions that say other numbers, colours or shapes than there are."""
+    return [(s, c) for s in with_knob for c in s.captions if said(c) != truth(s)]
+
+
+def test_clean_captions_are_true_and_different() -> None:
+    clean = samples()
+    assert faulty(clean) == []
+    for sample in clean:
+        assert len(set(sample.captions)) == CAPTIONS
+        assert sample.facts["faults"] == [None] * CAPTIONS
+
+
+def test_optional_details_are_true_where_they_are_said() -> None:
+    mentioned = {"size": 0, "orientation": 0, "position": 0}
+    for sample in samples():
+        groups = sample.scene.content.groups
+        for caption in sample.captions:
+            found = words(caption)
+            for size in {"small", "large"} & set(found):
+                assert size in {g.size for g in groups}
+                mentioned["size"] += 1
+            if "pointing" in found:
+                assert found[found.index("pointing") + 1] in {g.orientation for g in groups}
+                mentioned["orientation"] += 1
+            for side in {"left", "right", "top", "bottom"} & set(found) - {g.orientation for g in groups}:
+                assert any(side in (g.position or "").split() for g in groups)
+                mentioned["position"] += 1
+    assert min(mentioned.values()) > 300
+
+
+def test_singular_and_plural_agree_with_the_count() -> None:
+    for sample in samples():
+        groups = sample.scene.content.groups
+        if len(groups) == 1:
+            for caption in sample.captions:
+                noun_is_plural = any(w in (f"{groups[0].shape}s", "crosses") for w in words(caption))
+                assert noun_is_plural == (groups[0].count > 1), caption
+
+
+@pytest.mark.parametrize("knob", ["omit", "mislabelled", "irrelevant_numbers", "noise"])
+def test_the_share_of_faulty_captions_is_the_knob(knob: str) -> None:
+    with_knob = samples(**{knob: 0.3})
+    assert within_binomial(len(faulty(with_knob)), N * CAPTIONS, 0.3)
+    first = [s for s in with_knob if said(s.captions[0]) != truth(s)]
+    assert within_binomial(len(first), N, 0.3), "the caption in .txt"
+    for sample in with_knob:
+        for caption, fault in zip(sample.captions, sample.facts["faults"], strict=True):
+            assert fault == (None if said(caption) == truth(sample) else knob)
+
+
+def test_all_knobs_together_keep_their_shares() -> None:
+    shares = {"omit": 0.1, "mislabelled": 0.2, "irrelevant_numbers": 0.3, "noise": 0.15}
+    faults = [fault for s in samples(**shares) for fault in s.facts["faults"]]
+    for name, share in shares.items():
+        assert within_binomial(faults.count(name), len(faults), share)
+
+
+def test_omit_leaves_out_one_or_two_features_and_changes_none() -> None:
+    left_out, two = {"count": 0, "colour": 0, "shape": 0}, 0
+    for sample, caption in faulty(samples(omit=0.3)):
+        (numbers, colours, shapes), (all_numbers, all_colours, all_shapes) = said(caption), truth(sample)
+        missing = [
+            name
+            for name, some, every in [
+                ("count", numbers, all_numbers),
+                ("colour", colours, all_colours),
+                ("shape", shapes, all_shapes),
+            ]
+            if some != every
+        ]
+        assert len(missing) in (1, 2), caption
+        spoken = {"count": numbers, "colour": colours, "shape": shapes}
+        assert all(spoken[name] == [] for name in missing), caption
+        for name in missing:
+            left_out[name] += 1
+        two += len(missing) == 2
+    assert min(left_out.values()) > 200
+    assert two > 200
+
+
+def test_mislabelled_captions_differ_in_the_count_only() -> None:
+    for sample, caption in faulty(samples(mislabelled=0.3)):
+        assert said(caption)[1:] == truth(sample)[1:]
+        assert all(n <= 6 for n in said(caption)[0])
+
+
+def test_irrelevant_numbers_come_on_top_of_a_true_caption() -> None:
+    extra: list[int] = []
+    for sample, caption in faulty(samples(irrelevant_numbers=0.3)):
+        numbers, colours, shapes = said(caption)
+        assert (colours, shapes) == truth(sample)[1:]
+        for n in truth(sample)[0]:
+            numbers.remove(n)
+        extra += numbers
+    assert set(extra) == set(NUMBERS.values())
+
+
+def test_noise_gives_wrong_attributes_and_unrelated_texts() -> None:
+    unrelated = [c for _, c in faulty(samples(noise=0.3)) if said(c)[1:] == ([], [])]
+    wrong = [(s, c) for s, c in faulty(samples(noise=0.3)) if said(c)[1:] != ([], [])]
+    assert within_binomial(len(unrelated), len(unrelated) + len(wrong), 0.5, sigmas=5)
+    for sample, caption in wrong:
+        (_, colours, shapes), (_, true_colours, true_shapes) = said(caption), truth(sample)
+        assert (colours == true_colours) != (shapes == true_shapes), caption
+
+
+def test_every_retrieval_caption_fits_one_image_only() -> None:
+    images = list(retrieval_samples(ScenesConfig(), 1000))
+    captions = [c for s in images for c in s.captions]
+    assert len(set(captions)) == len(captions) == 1000 * CAPTIONS
+    assert len({s.scene.content.key() for s in images}) == 1000
+    assert faulty(images) == []
+
+
+def test_evaluation_captions_stay_clean_under_every_knob() -> None:
+    dirty = ScenesConfig(omit=0.5, noise=0.5, popularity_skew=2.0, false_negatives=0.9)
+    clean = [s.members() for s in retrieval_samples(ScenesConfig(), 50)]
+    assert [s.members() for s in retrieval_samples(dirty, 50)] == clean

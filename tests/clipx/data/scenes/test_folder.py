@@ -1,0 +1,186 @@
+"""The folder on disk: the layout that the evaluation expects, complete or absent."""
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import webdataset
+
+from clipx.config.schema import ScenesConfig
+from clipx.data.scenes import folder as writer
+from clipx.data.scenes.samples import training_sample
+from clipx.errors import UserError
+
+CONFIG = ScenesConfig(num_train=50, omit=0.3)
+LABELLED = {"scenes_shape": ("shape", 8), "scenes_colour": ("colour", 8), "scenes_count": ("count", 6)}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "cache"))
+
+
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "SHARD", 30)
+    monkeypatch.setattr(writer, "CLASS_SET_SIZES", {"train": 48, "test": 24})
+    monkeypatch.setattr(writer, "RETRIEVAL_IMAGES", 20)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Written once for the tests that only read."""
+    root = tmp_path_factory.mktemp("scenes") / "data"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("CLIPX_CACHE", str(root.parent / "cache"))
+        small(monkeypatch)
+        writer.write(root, CONFIG)
+    return root
+
+
+def samples(*shards: Path) -> list[dict[str, bytes]]:
+    return list(webdataset.WebDataset([str(s) for s in shards], shardshuffle=False))
+
+
+def digests(root: Path) -> dict[str, str]:
+    files = [p for p in sorted(root.rglob("*")) if p.is_file()]
+    return {str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def test_webdataset_reads_the_training_pairs_in_order(folder: Path) -> None:
+    shards = sorted((folder / "train").glob("*.tar"))
+    assert [s.name for s in shards] == ["00000.tar", "00001.tar"]
+    found = samples(*shards)
+    assert len(found) == CONFIG.num_train
+    for index, sample in enumerate(found):
+        assert {k: sample[k] for k in ("png", "txt", "json")} == training_sample(CONFIG, index).members()
+        truth = json.loads(sample["json"])
+        assert sample["txt"].decode() == truth["captions"][0]
+        assert {"groups", "objects", "popularity", "faults", "repeats"} <= truth.keys()
+
+
+def test_webdataset_decodes_the_images(folder: Path) -> None:
+    (image, *_) = (
+        webdataset.WebDataset(str(folder / "train" / "00000.tar"), shardshuffle=False).decode("pil").to_tuple("png")
+    )
+    assert image[0].size == (48, 48)
+    assert image[0].mode == "RGB"
+
+
+@pytest.mark.parametrize("name", LABELLED)
+@pytest.mark.parametrize(("split", "size"), [("train", 48), ("test", 24)])
+def test_class_sets_have_balanced_labels_that_the_ground_truth_confirms(
+    folder: Path, name: str, split: str, size: int
+) -> None:
+    attribute, classes = LABELLED[name]
+    classnames = (folder / name / "classnames.txt").read_text().split("\n")[:-1]
+    templates = (folder / name / "zeroshot_classification_templates.txt").read_text().splitlines()
+    assert len(classnames) == classes
+    assert templates and all("{c}" in t for t in templates)
+    assert (folder / name / split / "nshards.txt").read_text().strip() == "1"
+    found = samples(folder / name / split / "0.tar")
+    labels = [int(s["cls"]) for s in found]
+    assert sorted(labels) == sorted(list(range(classes)) * (size // classes))
+    for sample, label in zip(found, labels, strict=True):
+        (group,) = json.loads(sample["json"])["groups"]
+        expected = label + 1 if attribute == "count" else classnames[label]
+        assert group[attribute] == expected
+
+
+def test_count_classes_are_number_words_with_a_noun_that_agrees(folder: Path) -> None:
+    names = (folder / "scenes_count" / "classnames.txt").read_text().splitlines()
+    assert names == ["one object", *(f"{n} objects" for n in ("two", "three", "four", "five", "six"))]
+
+
+def test_retrieval_images_have_five_captions(folder: Path) -> None:
+    found = samples(folder / "scenes_captions" / "00000.tar")
+    assert [len(json.loads(s["json"])["captions"]) for s in found] == [5] * 20
+
+
+def test_pairs_lie_next_to_each_other(folder: Path) -> None:
+    found = [json.loads(s["json"]) for s in samples(folder / "scenes_pairs" / "00000.tar")]
+    assert [s["pair"] for s in found] == [k // 2 for k in range(840)]
+    assert len({s["category"] for s in found}) == 7
+
+
+def test_no_evaluation_image_is_a_training_image_or_in_two_splits(folder: Path) -> None:
+    shards = [s for s in folder.rglob("*.tar") if "scenes_pairs" not in s.parts]
+    pictures = [sample["png"] for sample in samples(*shards)]
+    assert len(shards) == 9
+    assert len(set(pictures)) == len(pictures)
+
+
+def test_writing_again_gives_the_same_bytes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+    (tmp_path / "again").mkdir()  # an empty folder is as good as none
+    writer.write(tmp_path / "again", CONFIG)
+    assert digests(tmp_path / "again") == digests(folder)
+
+
+def test_a_finished_folder_is_not_rewritten(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_plan", lambda config: pytest.fail("renders again"))
+    writer.write(folder, CONFIG)
+    assert writer.ensure(CONFIG, folder) == folder
+
+
+def test_a_folder_with_other_scenes_is_refused_with_the_difference(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.root=.* holds other scenes \(seed=0, not 1\)"):
+        writer.ensure(ScenesConfig(**{**vars(CONFIG), "seed": 1}), folder)
+
+
+def test_a_folder_with_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    root = tmp_path / "photographs"
+    root.mkdir()
+    (root / "holiday.jpg").write_bytes(b"x")
+    with pytest.raises(UserError, match=r"data\.root=.*photographs is there, but no finished scenes folder"):
+        writer.ensure(CONFIG, root)
+    assert [p.name for p in root.iterdir()] == ["holiday.jpg"]
+
+
+def test_a_bad_knob_stops_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.scenes\.omit=2"):
+        writer.ensure(ScenesConfig(omit=2), tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_each_config_has_its_own_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(writer, "write", lambda root, config: None)
+    roots = {writer.ensure(ScenesConfig(seed=seed, omit=omit), None) for seed in (0, 1) for omit in (0.0, 0.1)}
+    assert len(roots) == 4
+    assert {r.parent for r in roots} == {tmp_path / "cache" / "scenes"}
+    assert writer.ensure(ScenesConfig(omit=0.1), None) in roots
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "new" / "data"
+    small(monkeypatch)
+    monkeypatch.setattr(writer, "RETRIEVAL_IMAGES", "not a number")  # fails in a worker, others have written
+    with pytest.raises(TypeError):
+        writer.write(root, CONFIG)
+    assert list(root.parent.iterdir()) == []
+
+
+def test_a_killed_write_leaves_no_half_folder_and_the_next_one_cleans_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = (
+        "import time; from clipx.data.scenes import folder as w; from clipx.config.schema import ScenesConfig;"
+        f"w._plan = lambda config: time.sleep(600); w.ensure(ScenesConfig(**{vars(CONFIG)}), None)"
+    )
+    home = tmp_path / "cache" / "scenes"
+    process = subprocess.Popen([sys.executable, "-c", script])
+    deadline = time.monotonic() + 60
+    while not any(home.glob(".*/scenes_count/classnames.txt")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    (leftover,) = home.iterdir()
+    assert leftover.name.startswith(".")
+    small(monkeypatch)
+    root = writer.ensure(CONFIG, None)
+    assert list(home.iterdir()) == [root]
+    assert len(samples(*sorted((root / "train").glob("*.tar")))) == CONFIG.num_train

@@ -1,0 +1,108 @@
+"""The two halves of a minimal pair differ in the pair's category and in nothing else."""
+
+from collections import Counter
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clipx.config.schema import ScenesConfig
+from clipx.data.scenes.pairs import EDITS, PER_CATEGORY, pair_samples
+from clipx.data.scenes.render import render
+from clipx.data.scenes.samples import Sample
+from tests.helpers.scenes import words
+
+SETTLED = ("count", "colour", "shape", "size", "position", "orientation")  # what a group has
+
+
+@cache
+def pairs_by_category() -> dict[str, list[tuple[Sample, Sample]]]:
+    samples = list(pair_samples(ScenesConfig()))
+    pairs: dict[str, list[tuple[Sample, Sample]]] = {}
+    for first, second in zip(samples[::2], samples[1::2], strict=True):
+        assert first.facts == second.facts
+        pairs.setdefault(first.facts["category"], []).append((first, second))
+    return pairs
+
+
+def groups(sample: Sample) -> list[dict[str, Any]]:
+    return [vars(group) for group in sample.scene.content.groups]
+
+
+def test_seven_categories_with_sixty_pairs_each() -> None:
+    counts = {category: len(pairs) for category, pairs in pairs_by_category().items()}
+    assert counts == dict.fromkeys(EDITS, PER_CATEGORY)
+    assert set(counts) == {"colour", "count", "shape", "size", "position", "presence", "orientation"}
+
+
+def test_pair_numbers_run_through() -> None:
+    samples = list(pair_samples(ScenesConfig()))
+    assert [s.facts["pair"] for s in samples] == [k // 2 for k in range(len(samples))]
+
+
+@pytest.mark.parametrize("category", [c for c in EDITS if c != "presence"])
+def test_the_groups_differ_in_the_category_only(category: str) -> None:
+    for first, second in pairs_by_category()[category]:
+        different = [
+            name for a, b in zip(groups(first), groups(second), strict=True) for name in SETTLED if a[name] != b[name]
+        ]
+        assert different == [category]
+
+
+def test_presence_is_one_group_more_or_less() -> None:
+    for first, second in pairs_by_category()["presence"]:
+        fewer, more = sorted((groups(first), groups(second)), key=len)
+        assert more[:-1] == fewer
+
+
+@pytest.mark.parametrize("category", EDITS)
+def test_the_pixels_differ_at_objects_and_are_equal_elsewhere(category: str) -> None:
+    for first, second in pairs_by_category()[category]:
+        different = (render(first.scene) != render(second.scene)).any(-1)
+        assert different.sum() >= 8
+        near_objects = np.zeros_like(different)
+        for o in first.scene.objects + second.scene.objects:
+            near_objects[o.y : o.y + o.diameter, o.x : o.x + o.diameter] = True
+        assert not (different & ~near_objects).any()
+
+
+@pytest.mark.parametrize("category", EDITS)
+def test_the_captions_differ_in_the_words_of_the_category_only(category: str) -> None:
+    for first, second in pairs_by_category()[category]:
+        a, b = (Counter(words(s.captions[0])) for s in (first, second))
+        only_a, only_b = list((a - b).elements()), list((b - a).elements())
+        assert only_a or only_b, first.captions
+        if category == "presence":
+            shorter, longer = sorted((first.captions[0], second.captions[0]), key=len)
+            assert longer.startswith(shorter)
+        elif category == "count":  # the number, and the noun's plural
+            assert len(only_a) <= 3 and len(only_b) <= 3
+        elif category == "position":  # "at the top" and "on the left" take different words
+            assert len(only_a) <= 2 and len(only_b) <= 2
+        else:
+            assert (len(only_a), len(only_b)) == (1, 1), first.captions
+
+
+def test_the_ground_truth_of_the_objects_follows_the_groups() -> None:
+    for category, pairs in pairs_by_category().items():
+        for sample in (s for pair in pairs for s in pair):
+            objects = sample.scene.objects
+            assert len(objects) == sum(g["count"] for g in groups(sample)), category
+            expected = [
+                (g["shape"], g["colour"], g["size"], g["orientation"])
+                for g in groups(sample)
+                for _ in range(g["count"])
+            ]
+            assert [(o.shape, o.colour, o.size, o.orientation) for o in objects] == expected
+
+
+def test_the_changed_scene_is_first_as_often_as_second() -> None:
+    smaller_first = [len(a.scene.objects) < len(b.scene.objects) for a, b in pairs_by_category()["count"]]
+    assert 15 <= sum(smaller_first) <= 45
+
+
+def test_pairs_do_not_repeat() -> None:
+    pictures = [render(a.scene).tobytes() for pairs in pairs_by_category().values() for a, _ in pairs]
+    assert all(x != y for x, y in pairwise(sorted(pictures)))

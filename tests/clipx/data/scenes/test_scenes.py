@@ -1,0 +1,209 @@
+"""Scenes are a function of (seed, id), and the ground truth is what the pixels show."""
+
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from clipx.config.schema import ScenesConfig
+from clipx.data.scenes.content import CELL_NAMES, CONCEPTS
+from clipx.data.scenes.knobs import validate
+from clipx.data.scenes.masks import INSIDE, OPAQUE, mask
+from clipx.data.scenes.render import RGB, render
+from clipx.data.scenes.samples import RECURRING, training_sample
+from clipx.errors import UserError
+from tests.helpers.scenes import components, within_binomial
+
+CONFIG = ScenesConfig(false_negatives=0.2, omit=0.2, noise=0.2, popularity_skew=1.0)
+
+
+def test_a_sample_is_the_same_in_any_order_and_for_any_number_of_samples() -> None:
+    ids = [7, 3, 1000, 59_999, 0]
+    first = {i: training_sample(CONFIG, i).members() for i in ids}
+    more = ScenesConfig(**{**vars(CONFIG), "num_train": 1_000_000})
+    assert all(training_sample(more, i).members() == first[i] for i in sorted(ids))
+
+
+def test_another_process_makes_the_same_sample() -> None:
+    script = (
+        "import hashlib; from clipx.config.schema import ScenesConfig;"
+        "from clipx.data.scenes.samples import training_sample;"
+        f"m = training_sample(ScenesConfig(**{vars(CONFIG)}), 4321).members();"
+        "print(hashlib.sha256(repr(m).encode()).hexdigest())"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONHASHSEED"}
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**environment, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(hashes) == 1
+
+
+def test_seed_and_id_change_the_scene() -> None:
+    pictures = {
+        training_sample(ScenesConfig(seed=seed), index).members()["png"] for seed in range(3) for index in range(100)
+    }
+    assert len(pictures) == 300
+
+
+def test_python_and_numpy_keep_their_global_random_state() -> None:
+    def states() -> tuple[object, bytes, int]:
+        numpy_state = np.random.get_state(legacy=False)["state"]
+        return random.getstate(), bytes(numpy_state["key"]), numpy_state["pos"]
+
+    before = states()
+    render(training_sample(ScenesConfig(seed=9), 1).scene)
+    assert states() == before
+
+
+@pytest.mark.parametrize("image_size", [32, 48, 65, 128])
+def test_as_many_patches_of_each_colour_as_the_ground_truth_counts(image_size: int) -> None:
+    config = ScenesConfig(image_size=image_size, max_count=9)
+    for index in range(60):
+        scene = training_sample(config, index).scene
+        pixels = render(scene)
+        assert pixels.shape == (image_size, image_size, 3)
+        assert pixels.dtype == np.uint8
+        assert sum(g.count for g in scene.content.groups) == len(scene.objects)
+        for group in scene.content.groups:
+            rgb = next(o.rgb for o in scene.objects if o.colour == group.colour)
+            assert components(pixels, rgb) == group.count, (index, group)
+
+
+def test_the_objects_have_the_named_colour_and_the_background_has_none() -> None:
+    names, palette = list(RGB), np.array(list(RGB.values()))
+    for index in range(200):
+        scene = training_sample(ScenesConfig(), index).scene
+        pixels = render(scene).astype(int)
+        distance = np.abs(pixels[..., None, :] - palette).max(-1)
+        nearest = np.where(distance.min(-1) <= 20, distance.argmin(-1), -1)
+        found = {names[k] for k in np.unique(nearest) if k >= 0 and (nearest == k).sum() >= 10}
+        assert found == {g.colour for g in scene.content.groups}, index
+
+
+def test_objects_stay_in_the_picture_and_in_the_cell_that_names_their_position() -> None:
+    for index in range(300):
+        scene = training_sample(ScenesConfig(), index).scene
+        for o in scene.objects:
+            assert 0 <= min(o.x, o.y) <= max(o.x, o.y) + o.diameter <= 48
+            row, column = (o.y + o.diameter // 2) // 16, (o.x + o.diameter // 2) // 16
+            assert CELL_NAMES[3 * row + column] == o.position
+
+
+def test_large_objects_are_larger_than_small_ones_and_both_are_legible() -> None:
+    diameters: dict[str, set[int]] = {"small": set(), "large": set()}
+    for index in range(500):
+        for o in training_sample(ScenesConfig(), index).scene.objects:
+            diameters[o.size].add(o.diameter)
+    assert diameters == {"small": {10, 11}, "large": {14, 15}}
+
+
+def test_group_positions_are_where_the_objects_are() -> None:
+    for index in range(500):
+        scene = training_sample(ScenesConfig(), index).scene
+        first = 0
+        for group in scene.content.groups:
+            places = {o.position for o in scene.objects[first : first + group.count]}
+            first += group.count
+            if group.count == 1:
+                assert places == {group.position}
+            elif group.position is not None:
+                assert all(group.position in place.split() for place in places)
+            else:
+                sides = [set(place.split()) for place in places]
+                assert not set.intersection(*sides) - {"centre"}
+
+
+@pytest.mark.parametrize("diameter", [10, 15, 40])
+def test_no_two_shapes_or_orientations_look_alike(diameter: int) -> None:
+    masks = [mask(shape, None, diameter) for shape in INSIDE]
+    masks += [mask("triangle", orientation, diameter) for orientation in ("left", "down", "right")]
+    for i, a in enumerate(masks):
+        assert a.max() == OPAQUE
+        for b in masks[:i]:
+            assert np.abs(a - b).sum() > 0.1 * OPAQUE * diameter**2
+
+
+def test_a_triangle_points_where_its_orientation_says() -> None:
+    for orientation, axis, tip in [("up", 0, 0), ("down", 0, -1), ("left", 1, 0), ("right", 1, -1)]:
+        widths = mask("triangle", orientation, 15)[..., 0].sum(1 - axis)
+        narrow, wide = (widths[:7], widths[8:]) if tip == 0 else (widths[8:], widths[:7])
+        assert narrow.sum() < 0.6 * wide.sum(), orientation
+
+
+def test_uniform_concepts_without_skew() -> None:
+    shapes = [training_sample(ScenesConfig(), i).scene.content.groups[0].shape for i in range(4000)]
+    for shape in INSIDE:
+        assert within_binomial(shapes.count(shape), len(shapes), 1 / 8)
+
+
+def test_skew_gives_the_popularity_that_the_ground_truth_says() -> None:
+    config = ScenesConfig(popularity_skew=1.0)
+    samples = [training_sample(config, i) for i in range(4000)]
+    popularity: dict[tuple[str, str], float] = {}
+    counts: dict[tuple[str, str], int] = {}
+    for sample in samples:
+        main = sample.scene.content.groups[0]
+        concept = (main.shape, main.colour)
+        counts[concept] = counts.get(concept, 0) + 1
+        assert popularity.setdefault(concept, sample.facts["popularity"]) == sample.facts["popularity"]
+    zipf = 1 / np.arange(1, len(CONCEPTS) + 1)
+    assert np.isclose(max(popularity.values()), zipf[0] / zipf.sum())
+    assert all(within_binomial(counts[c], len(samples), p) for c, p in popularity.items())
+
+
+def test_false_negatives_are_the_share_of_samples_with_an_earlier_content() -> None:
+    samples = [training_sample(ScenesConfig(false_negatives=0.3), i) for i in range(3000)]
+    repeats = [(s, samples[s.facts["repeats"]]) for s in samples if s.facts["repeats"] is not None]
+    assert within_binomial(len(repeats), len(samples) - RECURRING, 0.3)
+    for sample, source in repeats:
+        assert sample.scene.content == source.scene.content
+        assert not np.array_equal(render(sample.scene), render(source.scene))
+
+
+def test_false_negatives_meet_in_a_batch() -> None:
+    def alike(share: float) -> int:
+        contents = [
+            training_sample(ScenesConfig(false_negatives=share), i).scene.content.key() for i in range(500, 628)
+        ]
+        return sum(a == b for i, a in enumerate(contents) for b in contents[:i])
+
+    assert alike(0.5) > 5 * max(alike(0.0), 1)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("seed", -1),
+        ("num_train", 0),
+        ("image_size", 24),
+        ("image_size", 129),
+        ("max_count", 1),
+        ("max_count", 10),
+        ("omit", -0.1),
+        ("noise", 1.5),
+        ("false_negatives", 2),
+        ("popularity_skew", -1),
+        ("popularity_skew", float("nan")),
+    ],
+)
+def test_a_bad_knob_is_named_with_its_value_and_range(setting: str, value: float) -> None:
+    config = ScenesConfig()
+    setattr(config, setting, value)
+    with pytest.raises(UserError, match=rf"data\.scenes\.{setting}={value:g} .*allowed: ") as error:
+        validate(config)
+    assert "\n" not in str(error.value)
+
+
+def test_faults_that_sum_to_more_than_all_captions_are_refused() -> None:
+    with pytest.raises(UserError, match=r"omit \+ data\.scenes\.mislabelled .*=1.1 .*at most 1"):
+        validate(ScenesConfig(omit=0.6, mislabelled=0.5))

@@ -1,0 +1,189 @@
+"""The index: numbers that stay, nothing scanned twice, one copy in memory."""
+
+import os
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clipx.data.shards import index as indices
+from clipx.data.shards import tar
+from clipx.data.shards.index import COLUMNS, PUBLISHED, Index, build, load, open_index, publish
+from clipx.data.shards.reader import Shards, shard_paths
+from tests.helpers.folder import add, jpeg, write_shards
+
+
+def opened(folder: Path) -> Index:
+    return open_index(folder, shard_paths(folder))
+
+
+def names(folder: Path) -> list[str]:
+    shards = Shards.open(folder, ("image", "txt"))
+    return [shards.where(i) for i in range(len(shards))]
+
+
+def write_shard(path: Path, *keys: str) -> None:
+    with tarfile.open(path, "w") as tar:
+        for key in keys:
+            add(tar, f"{key}.jpg", jpeg("red"))
+            add(tar, f"{key}.txt", key.encode())
+
+
+def test_shards_added_later_leave_the_old_numbers(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=40)
+    before = names(folder)
+    write_shard(folder / "00000-a.tar", "x", "y")  # sorts between the old ones
+    write_shard(folder / "a.tar", "z")
+    after = names(folder)
+    assert after[:40] == before
+    assert after[40:] == ["00000-a.tar:x", "00000-a.tar:y", "a.tar:z"]
+    shards = Shards.open(folder, ("image", "txt"))
+    assert [shards.read(i, "txt") for i in (41, 42)] == [b"y", b"z"]
+
+
+def test_only_new_and_changed_shards_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_shards(tmp_path / "s", samples=40)
+    read: list[str] = []
+    scan = tar.scan
+
+    def noted(path: Path) -> tuple[list[tar.Member], list[str]]:
+        read.append(path.name)
+        return scan(path)
+
+    monkeypatch.setattr(tar, "scan", noted)
+    opened(folder)
+    opened(folder)
+    assert read == ["00000.tar", "00001.tar", "00002.tar"]
+    write_shard(folder / "00001.tar", "changed")
+    write_shard(folder / "00003.tar", "new")
+    assert names(folder)[16:18] == ["00001.tar:changed", "00002.tar:000032"]
+    assert read[3:] == ["00001.tar", "00003.tar"]
+
+
+def test_an_index_that_grew_is_that_of_a_new_scan_in_its_order(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=40)
+    first = opened(folder)
+    write_shard(folder / "00009.tar", "new")
+    grown = opened(folder)
+    fresh = build(folder, [indices.Shard(s.name, s.size, s.mtime_ns) for s in grown.shards], base=None)
+    assert grown.digest == fresh.digest != first.digest
+    assert all(np.array_equal(grown.arrays[name], fresh.arrays[name]) for name in indices.ARRAYS)
+
+
+def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_shards(tmp_path / "s", samples=80)
+    alone = opened(folder)
+    monkeypatch.setattr(indices, "POOL_PAYS", 0)
+    together = build(folder, [indices.Shard(s.name, s.size, s.mtime_ns) for s in alone.shards], base=None)
+    assert together.digest == alone.digest and together.shards == alone.shards
+
+
+def test_an_index_beside_the_shards_is_used_wherever_they_are_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_shards(tmp_path / "s", samples=40)
+    write_shard(folder / "00000-a.tar", "x")
+    os.utime(folder / "00000-a.tar", (0, 0))
+    assert publish(opened(folder), folder) == folder / PUBLISHED
+    moved = folder.rename(tmp_path / "moved")
+    monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "other"))
+    monkeypatch.setattr(tar, "scan", None)
+    assert len(opened(moved)) == 41
+    assert publish(opened(moved), moved) == moved / PUBLISHED, "published twice"
+
+
+@pytest.mark.parametrize("file", ["shards.json", "image_block.npy", "key_bytes.npy"])
+def test_a_damaged_index_is_made_anew(tmp_path: Path, file: str) -> None:
+    folder = write_shards(tmp_path / "s", samples=40)
+    publish(opened(folder), folder)
+    path = folder / PUBLISHED / file
+    path.write_bytes(path.read_bytes()[:200])
+    assert load(folder / PUBLISHED) is None
+    assert len(names(folder)) == 40
+
+
+@pytest.mark.parametrize("file", ["shards.json", "image_block.npy", "key_bytes.npy"])
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_damaged_index_of_the_cache_is_made_anew(tmp_path: Path, file: str, lost: bool) -> None:
+    folder = write_shards(tmp_path / "s", samples=40)
+    opened(folder)
+    (path,) = (tmp_path / "cache" / "index").glob(f"*/*/{file}")
+    if lost:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:200])
+    assert load(path.parent) is None
+    assert len(names(folder)) == 40
+    assert load(path.parent) is not None
+
+
+def test_an_index_of_another_format_is_left_to_those_who_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_shards(tmp_path / "s", samples=40)
+    opened(folder)
+    for version in (indices.FORMAT + 1, indices.FORMAT):
+        monkeypatch.setattr(indices, "FORMAT", version)
+        assert len(opened(folder)) == 40
+    assert len(list((tmp_path / "cache" / "index").glob("*/*/shards.json"))) == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "zeros", "other"])
+def test_damaged_rows_of_the_cache_are_written_anew(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "s"
+    folder.mkdir()
+    write_shard(folder / "0.tar", "a", "b")
+    with tarfile.open(folder / "0.tar", "a") as tar:
+        add(tar, "c.jpg", jpeg("red"))
+        add(tar, "d.txt", b"d")
+        add(tar, "d.jpg", jpeg("red"))
+    assert names(folder) == ["0.tar:a", "0.tar:b", "0.tar:d"]
+    (path,) = (tmp_path / "cache" / "index" / "rows").iterdir()
+    good = path.read_bytes()
+    path.write_bytes(
+        {"cut": good[:-2], "empty": b"", "zeros": good[:-12] + bytes(12), "other": b"no array" * 20}[damage]
+    )
+    assert names(folder) == ["0.tar:a", "0.tar:b", "0.tar:d"]
+    assert path.read_bytes() == good
+
+
+def test_duplicates_and_other_members_are_found(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    folder.mkdir()
+    write_shard(folder / "0.tar", "a", "b")
+    write_shard(folder / "1.tar", "c", "a", "a/b")
+    with tarfile.open(folder / "1.tar", "a") as tar:
+        add(tar, "d.jpg", jpeg("red"))
+        add(tar, "d.png", jpeg("blue"))
+        add(tar, "d.parquet", b"x")
+        add(tar, "e.mp4", b"x")
+    index = opened(folder)
+    assert [index.key(int(row)) for row in index.duplicates()] == ["a"]
+    assert index.shards[1].others == {"mp4": 1, "parquet": 1}
+    assert index.damage() == ["1.tar: d.png follows d.jpg, left out"]
+    assert [index.key(i) for i in range(len(index))] == ["a", "b", "c", "a", "a/b", "d"]
+
+
+def test_left_out_samples_are_skipped_in_the_numbers(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    folder.mkdir()
+    write_shard(folder / "0.tar", "a", "b")
+    with tarfile.open(folder / "0.tar", "a") as tar:
+        add(tar, "c.jpg", jpeg("red"))
+    write_shard(folder / "1.tar", "d")
+    shards = Shards.open(folder, ("image", "txt"))
+    assert [shards.key(i) for i in range(len(shards))] == ["a", "b", "d"]
+    assert shards.read(2, "txt") == b"d"
+    assert len(Shards.open(folder, ("image",))) == 4
+    assert shards.content_hash() != Shards.open(folder, ("image",)).content_hash()
+
+
+def test_12_million_samples_would_fit(tmp_path: Path) -> None:
+    """Bytes that a run with images and .txt captions touches: 12.4M samples in 400 MB of shared memory."""
+    index = opened(write_shards(tmp_path / "s", samples=40))
+    bytes_per_sample = sum(index.arrays[f"{c}_{what}"].itemsize for c in COLUMNS[:2] for what in ("block", "size"))
+    rows = np.dtype(np.int32).itemsize  # where samples are left out
+    order = np.dtype(np.int32).itemsize  # of the epoch
+    assert 12.4e6 * (bytes_per_sample + rows + order) <= 400e6
+    assert all(isinstance(array, np.memmap) for array in index.arrays.values())

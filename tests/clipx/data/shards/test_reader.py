@@ -1,0 +1,228 @@
+"""Shards: every sample is found, damage costs only what is damaged, nothing is followed."""
+
+import errno
+import io
+import os
+import pickle
+import tarfile
+from pathlib import Path
+
+import pytest
+import webdataset
+
+from clipx.data.preprocess.images import BadSample
+from clipx.data.shards import file_handles
+from clipx.data.shards.reader import Shards
+from clipx.data.shards.tar import scan
+from clipx.errors import UserError
+from tests.helpers.folder import add, jpeg, write_shards
+
+
+def test_members_are_the_bytes_that_tarfile_and_webdataset_read(tmp_path: Path) -> None:
+    shards = Shards.open(write_shards(tmp_path / "s", samples=40), ("image", "txt", "json"))
+    urls = [str(p) for p in sorted((tmp_path / "s").glob("*.tar"))]
+    expected = list(webdataset.WebDataset(urls, shardshuffle=False))
+    assert len(shards) == len(expected) == 40
+    for i, sample in enumerate(expected):
+        assert shards.key(i) == sample["__key__"]
+        assert shards.read(i, "image") == sample["jpg"]
+        assert shards.read(i, "txt") == sample["txt"]
+        assert shards.read(i, "json") == sample["json"]
+
+
+@pytest.mark.parametrize("tar_format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_long_names_are_keys_in_full(tmp_path: Path, tar_format: int) -> None:
+    name = "ordner/" + "ä" * 120
+    with tarfile.open(tmp_path / "0.tar", "w", format=tar_format) as tar:
+        info = tarfile.TarInfo(f"{name}.jpg")
+        info.mtime = 1.5  # pax writes a record for fractions of seconds
+        info.size = 3
+        tar.addfile(info, io.BytesIO(b"abc"))
+        add(tar, "short.jpg", b"defg")
+    members, damage = scan(tmp_path / "0.tar")
+    assert [(m.name, m.size) for m in members] == [(f"{name}.jpg", 3), ("short.jpg", 4)]
+    assert not damage
+
+
+def test_a_damaged_header_costs_one_sample(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=16)
+    path = folder / "00000.tar"
+    before = Shards.open(folder, ("image", "txt"))
+    header = before.offset(5, "image") - 512
+    data = bytearray(path.read_bytes())
+    data[header : header + 100] = b"\xff" * 100
+    path.write_bytes(data)
+    after = Shards.open(folder, ("image", "txt"))
+    assert [after.key(i) for i in range(len(after))] == [before.key(i) for i in range(16) if i != 5]
+    assert any("damaged header" in p for p in after.problems)
+    assert after.read(5, "txt") == b"a red picture 6"
+
+
+def test_a_shard_cut_in_a_member_keeps_what_came_before(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=16)
+    path = folder / "00000.tar"
+    shards = Shards.open(folder, ("image", "txt"))
+    os.truncate(path, shards.offset(9, "image") + 10)
+    cut = Shards.open(folder, ("image", "txt"))
+    assert len(cut) == 9
+    assert any("cut in the middle of 000009.jpg" in p for p in cut.problems)
+
+
+def test_links_are_not_followed_and_names_stay_inside(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("do not read me")
+    folder = tmp_path / "s"
+    folder.mkdir()
+    with tarfile.open(folder / "0.tar", "w") as tar:
+        link = tarfile.TarInfo("a.txt")
+        link.type, link.linkname = tarfile.SYMTYPE, str(secret)
+        add(tar, "a.jpg", jpeg("red"))
+        tar.addfile(link)
+        add(tar, "../../x.jpg", jpeg("blue"))
+        add(tar, "../../x.txt", b"outside")
+    shards = Shards.open(folder, ("image",))
+    assert not shards.has(0, "txt")
+    assert any("not followed" in p for p in shards.problems)
+    assert shards.read(1, "txt") == b"outside"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "s", "secret.txt"]
+
+
+def test_samples_without_a_caption_are_left_out_and_named(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    folder.mkdir()
+    with tarfile.open(folder / "0.tar", "w") as tar:
+        add(tar, "a.jpg", jpeg("red"))
+        add(tar, "b.jpg", jpeg("red"))
+        add(tar, "b.txt", b"red")
+    shards = Shards.open(folder, ("image", "txt"))
+    assert [shards.key(i) for i in range(len(shards))] == ["b"]
+    assert list(shards.problems) == ["0.tar:a lacks txt"]
+
+
+def test_a_changed_shard_is_indexed_anew(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=16)
+    assert len(Shards.open(folder, ("image",))) == 16
+    write_shards(folder, samples=20)
+    assert len(Shards.open(folder, ("image",))) == 20
+
+
+def test_a_hole_of_zeros_costs_one_member_and_is_said(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=16)
+    path = folder / "00000.tar"
+    header = Shards.open(folder, ("image",)).offset(5, "image") - 512
+    data = bytearray(path.read_bytes())
+    data[header : header + 512] = bytes(512)
+    path.write_bytes(data)
+    members, damage = scan(path)
+    assert "000015.json" in {m.name for m in members}
+    assert len(damage) == 1 and "damaged header before byte" in damage[0]
+
+
+def test_a_shard_cut_between_members_is_said(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=16)
+    os.truncate(folder / "00000.tar", Shards.open(folder, ("image",)).offset(9, "image") - 512)
+    assert scan(folder / "00000.tar")[1] == ["00000.tar: has no end marker, so it may be cut"]
+
+
+def test_a_negative_size_is_damage_and_no_endless_loop(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("a.jpg")
+    info.size = -512
+    header = info.tobuf(tarfile.GNU_FORMAT)
+    (tmp_path / "0.tar").write_bytes(header + bytes(1024))
+    members, damage = scan(tmp_path / "0.tar")
+    assert not members and "damaged header" in damage[0]
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "no captions", "not a tar"])
+def test_unusable_folders_say_what_is_wrong(tmp_path: Path, what: str) -> None:
+    folder = tmp_path / "s"
+    if what != "missing":
+        folder.mkdir()
+    if what == "no captions":
+        with tarfile.open(folder / "0.tar", "w") as tar:
+            add(tar, "a.jpg", jpeg("red"))
+    if what == "not a tar":
+        (folder / "0.tar").write_bytes(b"no tar" * 1000)
+    expected = {
+        "missing": "no folder",
+        "empty": "holds no .tar shards",
+        "no captions": "1 samples, none with image and txt",
+        "not a tar": "damaged header",
+    }
+    with pytest.raises(UserError, match=expected[what]):
+        Shards.open(folder, ("image", "txt"))
+
+
+def descriptors(folder: Path) -> int:
+    """Files of the folder that this process has open."""
+    return sum(os.path.realpath(link).startswith(f"{folder.resolve()}/") for link in Path("/proc/self/fd").iterdir())
+
+
+def test_more_shards_than_a_process_may_open_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_handles, "MOST", 3)
+    folder = write_shards(tmp_path / "s", samples=16, per_shard=2)
+    shards = Shards.open(folder, ("image", "txt"))
+    for _ in range(2):
+        assert [shards.read(i, "txt")[-2:].strip() for i in range(16)] == [str(i).encode() for i in range(16)]
+        assert descriptors(folder) == 3
+    again = pickle.loads(pickle.dumps(shards))
+    assert again.read(0, "txt") == shards.read(0, "txt") and descriptors(folder) == 4
+    del again
+    assert descriptors(folder) == 3
+    del shards
+    assert descriptors(folder) == 0
+
+
+def test_the_files_used_last_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_handles, "MOST", 2)
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    files = file_handles.OpenFiles(tmp_path)
+    first, second = files.get("a"), files.get("b")
+    assert files.get("a") == first
+    assert files.get("c") == second  # the number of b's, which was closed
+    assert files.get("a") == first and os.pread(first, 9, 0) == b"a"
+
+
+def test_a_worn_disk_is_damage_and_a_shard_that_is_away_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_shards(tmp_path / "s", samples=32)
+    shards = Shards.open(folder, ("image", "txt"))
+    (folder / "00001.tar").unlink()
+    shards.fetch(16, 8)
+    with pytest.raises(FileNotFoundError):
+        shards.read(16, "txt")
+    assert shards.read(15, "txt") == b"a yellow picture 15"
+
+    def worn(*arguments: int) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.pread", worn)
+    with pytest.raises(BadSample, match=r"cannot be read .*Input/output error"):
+        shards.read(15, "txt")
+
+
+def test_a_block_is_read_ahead_to_the_last_sample_that_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shard ends, in the middle of a block, with a caption whose image is missing."""
+    for shard, keys in (("0.tar", "abc"), ("1.tar", "def")):
+        with tarfile.open(tmp_path / shard, "w") as tar:
+            for key in keys:
+                if key != "c":
+                    add(tar, f"{key}.jpg", jpeg("red"))
+                add(tar, f"{key}.txt", key.encode())
+    shards = Shards.open(tmp_path, ("image", "txt"))
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda file, begin, size, advice: asked.append((begin, size)))
+    for i in (0, 1, 2, 3):  # a, b, d, e: one block in two shards
+        shards.fetch(i, 4)
+    assert [begin for begin, _ in asked] == [shards.offset(0, "image"), shards.offset(2, "image")]
+    ends = [begin + size for begin, size in asked]
+    assert ends[0] > shards.offset(1, "txt") and ends[1] > shards.offset(3, "txt")
+
+
+@pytest.mark.real_data
+def test_flickr8k_has_its_official_split(real_data: Path) -> None:
+    splits = ("train", "dev", "test")
+    sizes = {s: len(Shards.open(real_data / "flickr8k" / s, ("image", "txt", "json"))) for s in splits}
+    assert sizes == {"train": 6000, "dev": 1000, "test": 1000}

@@ -1,0 +1,163 @@
+"""Pairs listed in annotation files: each caption belongs to its image, damage in the list costs its rows."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clipx.config.schema import DataConfig
+from clipx.data.preprocess.images import BadSample, decode
+from clipx.data.sources.base import Pairs
+from clipx.data.sources.opening import open_pairs
+from clipx.data.sources.packed_strings import PackedTexts
+from clipx.errors import UserError
+from tests.helpers.folder import COLOURS, jpeg
+
+
+def write_coco(root: Path, captions: int = 3) -> dict[str, list[str]]:
+    """Six images; their captions, interleaved, with a caption of an unknown image and a name outside the folder."""
+    (root / "train2014").mkdir(parents=True)
+    images = [{"id": 100 - i, "file_name": f"{colour}.jpg"} for i, colour in enumerate(COLOURS)]
+    written: dict[str, list[str]] = {f"{colour}.jpg": [] for colour in COLOURS}
+    annotations: list[dict[str, object]] = []
+    for k in range(captions):
+        for image in images:
+            text = f"{image['file_name']} caption {k}"
+            annotations.append({"id": len(annotations), "image_id": image["id"], "caption": text + "\n"})
+            written[str(image["file_name"])].append(text)
+    annotations += [{"id": 999, "image_id": 7, "caption": "of nothing"}, {"id": 998, "image_id": 6, "caption": "out"}]
+    images.append({"id": 6, "file_name": "../../secret.jpg"})
+    (root / "annotations").mkdir()
+    path = root / "annotations" / "captions_train2014.json"
+    path.write_text(json.dumps({"images": images, "annotations": annotations}))
+    for colour in COLOURS:
+        (root / "train2014" / f"{colour}.jpg").write_bytes(jpeg(colour))
+    return written
+
+
+def coco(root: Path, captions: str) -> Pairs:
+    annotations = "annotations/captions_train2014.json"
+    return open_pairs(
+        DataConfig(
+            name="c", source="coco", root=str(root), split="train2014", annotations=annotations, captions=captions
+        )
+    )
+
+
+def table(root: Path, text: str, source: str = "csv", captions: str = "each", column: str = "title") -> Pairs:
+    (root / "list").write_text(text, encoding="utf-8")
+    config = DataConfig(name="c", source=source, root=str(root), split=".", annotations="list", captions=captions)
+    config.image_column, config.caption_column = "filepath", column
+    return open_pairs(config)
+
+
+def drawn(pairs: Pairs, times: int = 40) -> dict[str, set[str]]:
+    """Image name -> captions met."""
+    found: dict[str, set[str]] = {}
+    for i in range(len(pairs)):
+        for seed in range(times):
+            found.setdefault(pairs.where(i), set()).add(pairs.pair(i, random.Random(seed))[1])
+    return found
+
+
+def test_coco_captions_of_an_image_are_drawn_from_all_of_them(tmp_path: Path) -> None:
+    written = write_coco(tmp_path)
+    pairs = coco(tmp_path, "random")
+    assert len(pairs) == 6
+    assert drawn(pairs) == {name: set(texts) for name, texts in written.items()}
+    data, _ = pairs.pair(2, random.Random(0))
+    assert decode(data).getpixel((20, 20)) == decode(jpeg("blue")).getpixel((20, 20))
+    assert pairs.problems == [
+        "captions_train2014.json: no image 7, which has 1 captions",
+        f"captions_train2014.json: ../../secret.jpg is outside {tmp_path / 'train2014'}, not read",
+    ]
+
+
+def test_coco_captions_can_be_samples_of_their_own_or_the_first_one_only(tmp_path: Path) -> None:
+    written = write_coco(tmp_path)
+    each, first = coco(tmp_path, "each"), coco(tmp_path, "first")
+    assert (len(each), len(first)) == (18, 6)
+    assert [each.pair(i, random.Random(i))[1] for i in range(3)] == [texts[0] for texts in written.values()][:3]
+    assert drawn(first) == {name: {texts[0]} for name, texts in written.items()}
+    assert each.fingerprint != first.fingerprint
+
+
+def test_samples_that_share_an_image_are_known(tmp_path: Path) -> None:
+    write_coco(tmp_path)
+    shared = coco(tmp_path, "each").image_of()
+    assert shared is not None and shared.tolist() == [*range(6)] * 3
+    assert coco(tmp_path, "random").image_of() is None
+    assert table(tmp_path, "filepath,title\na,1\nb,2\n").image_of() is None
+
+
+@pytest.mark.parametrize("source", ["csv", "tsv"])
+def test_tables_are_read_by_column_name_with_quotes_and_line_breaks(tmp_path: Path, source: str) -> None:
+    (tmp_path / "a.jpg").write_bytes(jpeg("red"))
+    text = '\ufefftitle,id,filepath\r\n"one, ""two""\nlines",1,a.jpg\r\n\r\nthree,2\r\nü,3,/abs/b.jpg\r\n'
+    pairs = table(tmp_path, text.replace(",", "\t") if source == "tsv" else text, source)
+    comma = "\t" if source == "tsv" else ","
+    assert [pairs.where(i) for i in range(len(pairs))] == ["a.jpg", "/abs/b.jpg"]
+    assert pairs.pair(0, random.Random(0)) == (jpeg("red"), f'one{comma} "two"\nlines')
+    assert len(pairs.problems) == 1 and "has 2 fields, not 3" in pairs.problems[0]
+    with pytest.raises(BadSample, match="cannot be read"):
+        pairs.pair(1, random.Random(0))
+
+
+def test_rows_of_one_image_are_grouped_when_a_caption_is_drawn(tmp_path: Path) -> None:
+    pairs = table(tmp_path, "filepath,title\nb,1\na,2\nb,3\n", captions="first")
+    assert [pairs.where(i) for i in range(len(pairs))] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("filepath,titel\na,b\n", "data.caption_column=title is not a column of list; did you mean 'titel'"),
+        ("", "data.image_column=filepath is not a column"),
+        ("filepath,title\n", "holds no pairs"),
+        ("filepath,title\nonly one\n", "row 2 has 1 fields, not 2"),
+    ],
+)
+def test_unusable_tables_say_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        table(tmp_path, text)
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"images": [], "annotations": [{"image_id": 3}]}'])
+def test_unusable_annotations_say_what_is_wrong(tmp_path: Path, content: str) -> None:
+    (tmp_path / "annotations").mkdir()
+    with pytest.raises(UserError, match="no file"):
+        coco(tmp_path, "each")
+    (tmp_path / "annotations" / "captions_train2014.json").write_text(content)
+    with pytest.raises(UserError, match=r"captions_train2014\.json"):
+        coco(tmp_path, "each")
+
+
+def test_empty_captions_are_bad_samples(tmp_path: Path) -> None:
+    pairs = table(tmp_path, 'filepath,title\na," "\n')
+    with pytest.raises(BadSample, match="empty caption"):
+        pairs.pair(0, random.Random(0))
+
+
+@given(st.lists(st.text()))
+def test_packed_texts_are_the_texts(texts: list[str]) -> None:
+    packed = PackedTexts(texts)
+    assert [packed[i] for i in range(len(packed))] == texts
+
+
+@pytest.mark.real_data
+def test_the_coco_sample_has_80_images_with_five_captions(real_data: Path) -> None:
+    annotations = "annotations/captions_train2017.json"
+    config = DataConfig(
+        name="c", source="coco", root=str(real_data / "coco"), split="train2017", annotations=annotations
+    )
+    sizes = {}
+    for captions in ("random", "each"):
+        config.captions = captions
+        pairs = open_pairs(config)
+        sizes[captions] = len(pairs)
+        assert not pairs.problems
+    assert sizes == {"random": 80, "each": 400}
+    assert all(decode(pairs.pair(i, random.Random(0))[0]).width > 100 for i in range(0, 400, 40))

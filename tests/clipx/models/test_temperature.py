@@ -1,0 +1,121 @@
+"""tau starts where it should and stays in its bounds without losing its gradient."""
+
+import math
+
+import pytest
+import torch
+
+from clipx.config.schema import TemperatureConfig
+from clipx.errors import UserError
+from clipx.models.temperature import build, notes
+from clipx.types import Progress
+
+START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
+
+
+@pytest.mark.parametrize("kind", ["learned", "fixed"])
+def test_scale_starts_at_the_inverse_of_tau(kind: str) -> None:
+    assert build(TemperatureConfig(kind=kind, tau=0.05))(START).item() == pytest.approx(20.0)
+
+
+def test_only_a_learned_temperature_has_a_parameter() -> None:
+    assert len(list(build(TemperatureConfig()).parameters())) == 1
+    assert not list(build(TemperatureConfig(kind="fixed")).parameters())
+
+
+def test_the_bound_holds_and_can_be_left_again() -> None:
+    temperature = build(TemperatureConfig(tau=0.011))
+    optimizer = torch.optim.SGD(temperature.parameters(), lr=1.0)
+    for direction, expected in ((-1.0, 100.0), (1.0, 100.0 / torch.e)):
+        optimizer.zero_grad()
+        (direction * temperature(START).log()).backward()
+        optimizer.step()
+        temperature.bound_()
+        assert temperature(START).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (TemperatureConfig(tau=0.001), "1/tau=1000, allowed: 0.01..100"),
+        (TemperatureConfig(tau=1000, min_scale=1), "1/tau=0.001, allowed: 1..100"),
+        (TemperatureConfig(min_scale=50, max_scale=10), "min_scale=50 is above temperature.max_scale=10"),
+        (TemperatureConfig(kind="lerned"), "did you mean 'learned'"),
+        (TemperatureConfig(parameterisation="softplis"), "did you mean 'softplus'"),
+        (TemperatureConfig(kind="linear"), "needs temperature.tau_end"),
+        (TemperatureConfig(kind="linear", tau_end=0.1, every="stop"), "did you mean 'step'"),
+    ],
+)
+def test_mistakes_name_the_key(config: TemperatureConfig, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        build(config)
+    assert message in str(error.value)
+
+
+PARAMETERISED = ["exp", "scaled_exp", "softplus", "identity"]
+
+
+@pytest.mark.parametrize("name", PARAMETERISED)
+@pytest.mark.parametrize("tau", [0.01, 0.07, 1.0])
+def test_every_parameterisation_starts_at_the_same_tau(name: str, tau: float) -> None:
+    config = TemperatureConfig(tau=tau, parameterisation=name, s=10)
+    assert 1 / build(config)(START).item() == pytest.approx(tau, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "slope"),  # d(1/tau)/d nu at 1/tau = 2, by hand
+    [("exp", 2.0), ("scaled_exp", 2.0 / 10), ("softplus", 1 - math.exp(-2)), ("identity", 1.0)],
+)
+def test_parameterisations_differ_in_their_slope(name: str, slope: float) -> None:
+    temperature = build(TemperatureConfig(tau=0.5, parameterisation=name, s=10))
+    temperature(START).backward()
+    (nu,) = temperature.parameters()
+    assert nu.grad is not None and nu.grad.item() == pytest.approx(slope, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", PARAMETERISED)
+@pytest.mark.parametrize(("step", "expected"), [(1e6, 1.0), (-1e6, 100.0)])
+def test_a_wild_step_ends_at_the_bounds(name: str, step: float, expected: float) -> None:
+    temperature = build(TemperatureConfig(parameterisation=name, min_scale=1, max_scale=100))
+    with torch.no_grad():
+        next(temperature.parameters()).sub_(step)
+    temperature.bound_()
+    assert temperature(START).item() == pytest.approx(expected, rel=1e-5)
+
+
+def taus(config: TemperatureConfig, steps: int, epochs: int) -> list[float]:
+    temperature = build(config)
+    progress = [Progress(s, steps, s * epochs // steps, epochs) for s in range(steps)]
+    return [1 / temperature(p).item() for p in progress]
+
+
+def test_linear_schedule_moves_per_epoch_from_end_to_end() -> None:
+    config = TemperatureConfig(kind="linear", tau=0.01, tau_end=0.05)
+    assert taus(config, 10, 5) == pytest.approx([0.01, 0.01, 0.02, 0.02, 0.03, 0.03, 0.04, 0.04, 0.05, 0.05])
+    config.every = "step"
+    assert taus(config, 5, 1) == pytest.approx([0.01, 0.02, 0.03, 0.04, 0.05])
+
+
+def test_cosine_goes_there_and_back_as_often_as_asked() -> None:
+    config = TemperatureConfig(kind="cosine", tau=0.01, tau_end=0.04, every="step")
+    assert taus(config, 5, 1) == pytest.approx([0.01, 0.025, 0.04, 0.025, 0.01])
+    config.periods = 2
+    assert taus(config, 5, 1) == pytest.approx([0.01, 0.04, 0.01, 0.04, 0.01])
+
+
+@pytest.mark.parametrize(
+    ("kind", "epochs", "said"), [("linear", 1, 1), ("linear", 2, 0), ("cosine", 2, 1), ("fixed", 1, 0)]
+)
+def test_a_schedule_that_cannot_move_is_said(kind: str, epochs: int, said: int) -> None:
+    assert len(notes(TemperatureConfig(kind=kind, tau_end=0.1), epochs, is_trained=True)) == said
+    assert notes(TemperatureConfig(kind=kind, tau_end=0.1, every="step"), epochs, is_trained=True) == []
+
+
+def test_a_learned_tau_that_nothing_trains_is_named() -> None:
+    (said,) = notes(TemperatureConfig(tau=0.05), 3, is_trained=False)
+    assert "tau stays at 0.05" in said
+    assert notes(TemperatureConfig(kind="fixed"), 3, is_trained=False) == []
+
+
+def test_a_schedule_of_one_epoch_or_step_stays_at_its_start() -> None:
+    assert taus(TemperatureConfig(kind="linear", tau=0.01, tau_end=0.05), 3, 1) == pytest.approx([0.01] * 3)

@@ -1,0 +1,101 @@
+"""Towers by name: the small ones work at their sizes, and impossible combinations are named."""
+
+import pytest
+import torch
+
+from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig
+from clipx.errors import UserError
+from clipx.models import clip
+from clipx.models.towers import open_clip_towers
+from clipx.types import Progress
+
+START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
+OURS = ["micro-48", "mini-48", "mini-64", "mini-vit-48", "mini-vit-64"]
+
+
+def config(image: str, text: str, pretrained: str | None = None) -> RunConfig:
+    image_tower = ImageTowerConfig(name=f"open_clip:{image}", pretrained=pretrained)
+    return RunConfig(model=ModelConfig(image=image_tower, text=TextTowerConfig(name=f"open_clip:{text}")))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_small_towers_take_their_size_and_give_unit_vectors(name: str) -> None:
+    model = clip.build(config(name, name))
+    size = int(name.rpartition("-")[2])
+    assert model.inputs.image_size == size
+    image, text, scale, _ = model(torch.randn(3, 3, size, size), torch.randint(1, 100, (3, 32)), START)
+    assert image.shape == text.shape == (3, 128)
+    assert torch.allclose(image.norm(dim=-1), torch.ones(3), atol=1e-5)
+    assert torch.allclose(text.norm(dim=-1), torch.ones(3), atol=1e-5)
+    assert scale.item() == pytest.approx(1 / 0.07, rel=1e-5)
+
+
+def test_every_parameter_gets_a_gradient() -> None:
+    model = clip.build(config("mini-48", "mini-48"))
+    image, text, scale, _ = model(torch.randn(4, 3, 48, 48), torch.randint(1, 100, (4, 32)), START)
+    (scale * (image @ text.T)).diagonal().sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_towers_of_different_models_can_be_combined() -> None:
+    model = clip.build(config("mini-64", "mini-vit-48"))
+    assert (model.inputs.image_size, model.inputs.tokenizer) == (64, "mini-vit-48")
+
+
+def test_the_seed_decides_the_weights() -> None:
+    def weights(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return torch.cat([p.flatten() for p in clip.build(config("mini-48", "mini-48")).parameters()])
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (config("mini-48", "RN50-quickgelu"), "embeds in 128 dimensions"),
+        (config("coca_ViT-B-32", "mini-48"), "captioning model"),
+        (config("mini-48", "mini-48", pretrained="nowhere.pt"), "none is published for mini-48"),
+        (config("mini-84", "mini-48"), "or 'open_clip:mini-48' or"),
+    ],
+)
+def test_impossible_models_are_named(given: RunConfig, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        clip.build(given)
+    assert message in str(error.value)
+
+
+def test_the_activation_is_the_one_that_the_weights_were_trained_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, object] = {}
+
+    def create_model(*positional: object, **named: object) -> torch.nn.Module:
+        given.update(named)
+        return torch.nn.Identity()
+
+    monkeypatch.setattr("open_clip.create_model", create_model)
+    for tag, quick_gelu in (("openai", True), ("laion2b_s34b_b79k", False), (None, False)):
+        open_clip_towers.create("ViT-B-32", tag, "model", custom_text=False)
+        assert given["force_quick_gelu"] is quick_gelu
+
+
+def test_a_run_from_published_weights_is_rebuilt_with_their_activation_and_pixels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tag = {"quick_gelu": True, "mean": (0.5, 0.5, 0.5), "resize_mode": "squash"}
+    monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, pretrained: tag)
+    given = config("mini-vit-48", "mini-vit-48", pretrained="some_tag")
+    given.model.text.pretrained = "some_tag"
+    model = clip.build(given, pretrained=False)
+    assert "QuickGELU" in repr(model.image) and "QuickGELU" in repr(model.text)
+    assert model.inputs.mean == (0.5, 0.5, 0.5)
+    assert model.inputs.resize_mode == "squash"
+
+
+def test_embeddings_are_of_unit_length_in_float32_when_towers_run_in_bf16() -> None:
+    model = clip.build(config("mini-vit-48", "mini-vit-48"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        image, text, _, _ = model(torch.randn(8, 3, 48, 48), torch.randint(1, 100, (8, 32)), START)
+    for embedding in (image, text):
+        assert embedding.dtype == torch.float32
+        assert torch.allclose(embedding.norm(dim=-1), torch.ones(8), atol=1e-6)

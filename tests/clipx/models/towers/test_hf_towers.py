@@ -1,0 +1,113 @@
+"""Hugging Face text towers: the class token is what is embedded, padding is not read, weights are all there."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from clipx.config.schema import TextTowerConfig
+from clipx.errors import UserError
+from clipx.models.towers import hf_towers
+from tests.helpers.hub import write_distilbert
+
+
+def build(folder: Path | str, pretrained: str | None = None, length: int | None = 12, load: bool = True) -> Any:
+    config = TextTowerConfig(name=f"hf:{folder}", pretrained=pretrained, context_length=length)
+    return hf_towers.build(config, 16, load)
+
+
+def test_the_class_tokens_output_is_projected(tmp_path: Path) -> None:
+    module = build(write_distilbert(tmp_path)).module.eval()
+    text = torch.randint(1, 100, (3, 12))
+    hidden = module.body.encoder(input_ids=text).last_hidden_state
+    assert torch.allclose(module(text), module.projection(hidden[:, 0]), atol=1e-6)
+    assert module(text).shape == (3, 16)
+
+
+def test_padding_changes_nothing(tmp_path: Path) -> None:
+    module = build(write_distilbert(tmp_path)).module.eval()
+    text = torch.randint(1, 100, (3, 8))
+    padded = torch.cat([text, torch.zeros(3, 6, dtype=torch.int64)], dim=1)
+    assert torch.allclose(module(text), module(padded), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["distilbert", "bert", "roberta"])
+def test_every_parameter_gets_a_gradient(tmp_path: Path, kind: str) -> None:
+    from transformers import AutoConfig
+
+    sizes = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    shape = AutoConfig.for_model(kind, **sizes, intermediate_size=64, max_position_embeddings=20)
+    shape.save_pretrained(tmp_path)
+    module = build(tmp_path).module
+    module(torch.randint(3, 50, (4, 12))).square().sum().backward()
+    assert [name for name, p in module.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize("form", ["folder", "safetensors", "pytorch", "with a head"])
+def test_local_weights_are_loaded(tmp_path: Path, form: str) -> None:
+    folder = write_distilbert(tmp_path / "model", weights=True)
+    expected = build(folder, str(folder)).body.encoder.state_dict()
+    path = {"folder": folder, "safetensors": folder / "model.safetensors"}.get(form, tmp_path / "w.pt")
+    prefix = "distilbert." if form == "with a head" else ""
+    torch.save({f"{prefix}{k}": v for k, v in expected.items()}, tmp_path / "w.pt")
+    torch.manual_seed(99)
+    found = build(folder, str(path)).body.encoder.state_dict()
+    assert all(torch.equal(found[k], v) for k, v in expected.items())
+    random = build(folder).body.encoder.state_dict()
+    assert not all(torch.equal(random[k], v) for k, v in expected.items())
+
+
+@pytest.mark.parametrize("as_folder", [True, False])
+def test_weights_with_a_parameter_missing_are_refused(tmp_path: Path, as_folder: bool) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = write_distilbert(tmp_path, weights=True)
+    weights = load_file(folder / "model.safetensors")
+    weights.pop("transformer.layer.0.ffn.lin1.weight")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match=r"1 are missing, transformer.layer.0.ffn.lin1.weight"):
+        build(folder, str(folder if as_folder else folder / "model.safetensors"))
+
+
+def test_distilbert_is_built_without_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: pytest.fail("the hub was asked"))
+    from transformers import DistilBertConfig
+
+    shape = hf_towers._shape("distilbert-base-uncased")
+    defaults = DistilBertConfig()
+    given = ("vocab_size", "dim", "n_layers", "n_heads", "hidden_dim", "max_position_embeddings", "activation")
+    assert all(getattr(shape, key) == getattr(defaults, key) for key in given)
+
+
+def test_what_is_out_of_reach_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match=r"run `hf download nobody/nothing`.*or give a local folder"):
+        build("nobody/nothing")
+    with pytest.raises(UserError, match=r"run `hf download distilbert-base-uncased`.*null for random weights"):
+        build("distilbert-base-uncased", "distilbert-base-uncased")
+
+
+def test_impossible_towers_are_named(tmp_path: Path) -> None:
+    folder = write_distilbert(tmp_path / "good")
+    with pytest.raises(UserError, match="context_length=41 is more than the 40 tokens"):
+        build(folder, length=41)
+    with pytest.raises(UserError, match="does not hold weights of hf:"):
+        build(folder, str(folder))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"has no usable config.json"):
+        build(tmp_path / "empty")
+    (tmp_path / "t5").mkdir()
+    (tmp_path / "t5" / "config.json").write_text('{"model_type": "t5"}')
+    with pytest.raises(UserError, match="is not a text encoder with a class token"):
+        build(tmp_path / "t5")
+    with pytest.raises(UserError, match=r"model.embed_dim= is needed"):
+        hf_towers.build(TextTowerConfig(name=f"hf:{folder}"), None, True)
+
+
+def test_a_checkpoints_tower_needs_no_weights(tmp_path: Path) -> None:
+    folder = write_distilbert(tmp_path, weights=True)
+    shutil.move(folder / "model.safetensors", tmp_path / "away")
+    assert build(folder, str(folder), load=False).embed_dim == 16

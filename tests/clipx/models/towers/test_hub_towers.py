@@ -1,0 +1,82 @@
+"""Runs with towers of timm and Hugging Face: trained, resumed, checked and evaluated as any other."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from cli.main import main
+from clipx.config.schema import RunConfig
+from clipx.models import clip
+from clipx.run import checkpoint, directory
+from clipx.train import fit
+from evaluation.embedding.encoder import from_checkpoint
+from tests.helpers import folder, hub
+
+CPU = torch.device("cpu")
+
+
+def settings(root: Path, epochs: int) -> RunConfig:
+    config = folder.settings(root, epochs=epochs, save_every=1)
+    config.model = hub.settings(root / "text").model
+    config.data.clean = "lower_no_punctuation"
+    config.data.rand_augment = [2, 7]
+    return config
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder.write_shards(tmp_path / "train", samples=16)
+    hub.write_distilbert(tmp_path / "text", weights=True)
+    return tmp_path
+
+
+def test_a_run_is_trained_and_evaluated_without_the_weights_that_it_started_from(root: Path) -> None:
+    config = settings(root, epochs=1)
+    config.model.text.pretrained = str(root / "text" / "model.safetensors")
+    run = directory.claim(config)
+    fit(config, run)
+    (root / "text" / "model.safetensors").unlink()
+    encoder, _ = from_checkpoint(run, CPU)
+    model = clip.build(directory.load_config(run), pretrained=False)
+    checkpoint.load_weights(model, checkpoint.resolve(run))
+    tokens = encoder.tokenize(["A red, picture!", "number 3 is blue"])
+    assert torch.equal(tokens[0], encoder.tokenize(["a red picture"])[0]), "prompts are cleaned as captions were"
+    with torch.no_grad():
+        assert torch.allclose(encoder.text(tokens), model.eval().encode_text(tokens), atol=1e-6)
+
+
+def test_a_resumed_run_with_a_frozen_tower_ends_where_one_without_a_pause_does(root: Path) -> None:
+    weights = []
+    for name, lengths in (("one", [2]), ("two", [1, 2])):
+        for epochs in lengths:
+            config = settings(root, epochs)
+            config.schedule.kind = "constant"
+            config.name, config.model.image.frozen = name, True
+            (run := directory.directory(config)).mkdir(parents=True, exist_ok=True)
+            fit(config, run)
+        model = clip.build(config)
+        checkpoint.load_weights(model, checkpoint.resolve(run))
+        weights.append(model.state_dict())
+    assert all(torch.equal(weights[0][key], value) for key, value in weights[1].items())
+
+
+@pytest.mark.slow
+def test_check_builds_the_papers_towers_without_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    towers = ["model.image.name='timm:resnet50'", "model.text.name='hf:distilbert-base-uncased'", "model.embed_dim=256"]
+    arguments = ["check", "recipe=demo", *towers, "model.image.size=64", "train.batch_size=2", "data=shards"]
+    monkeypatch.setattr(sys, "argv", ["clipx", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    captured = capsys.readouterr()
+    assert end.value.code == 2, "no data and no tokenizer here"
+    assert "image tower   24.03 M parameters, timm:resnet50" in captured.out
+    assert "text tower   66.56 M parameters, hf:distilbert-base-uncased" in captured.out
+    assert len(captured.err.splitlines()) == 1
+    assert "tokenizer and data missing, all else is fine" in captured.err
+    assert "run `hf download distilbert-base-uncased`" in captured.err and "data.root is needed" in captured.err

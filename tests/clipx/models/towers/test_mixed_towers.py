@@ -1,0 +1,129 @@
+"""Two towers of different libraries in one model: widths, sizes, frozen parts, one line for what cannot be."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig
+from clipx.errors import UserError
+from clipx.models import clip
+from clipx.models.towers import build
+from clipx.models.towers.base import ImageTower, TextTower
+from clipx.types import Pixels, Progress, Tokens
+from tests.helpers.hub import settings, write_distilbert
+
+START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
+
+
+def loss(model: clip.ClipModel) -> torch.Tensor:
+    inputs = model.inputs
+    image = torch.randn(4, 3, inputs.image_size, inputs.image_size)
+    parts = model(image, torch.randint(1, 100, (4, inputs.context_length)), START)
+    total: torch.Tensor = (parts[2] * parts[0] @ parts[1].T).diagonal().sum()
+    return total
+
+
+def batch_norms(module: nn.Module) -> list[nn.Module]:
+    return [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+
+
+def test_towers_of_timm_and_hugging_face_make_a_model(tmp_path: Path) -> None:
+    config = settings(write_distilbert(tmp_path))
+    config.data.clean = "lower_no_punctuation"
+    model = clip.build(config)
+    inputs = model.inputs
+    assert (inputs.image_size, inputs.context_length, inputs.clean) == (32, 12, "lower_no_punctuation")
+    assert inputs.tokenizer == f"hf:{tmp_path}"
+    loss(model).backward()  # type: ignore[no-untyped-call]
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_a_timm_tower_goes_with_an_open_clip_text_tower_of_its_width() -> None:
+    config = settings("", embed_dim=128)
+    config.model.text = TextTowerConfig(name="open_clip:mini-48")
+    model = clip.build(config)
+    assert model.encode_image(torch.randn(2, 3, 32, 32)).shape == (2, 128)
+    assert model.inputs.tokenizer == "mini-48"
+    config.model.embed_dim = 64
+    with pytest.raises(UserError, match=r"embed_dim=64 does not fit model.text.name=open_clip:mini-48, .* says 128"):
+        clip.build(config)
+
+
+@pytest.mark.parametrize("frozen", ["image", "text"])
+def test_a_frozen_tower_gets_no_gradient_and_its_statistics_stay(tmp_path: Path, frozen: str) -> None:
+    config = settings(write_distilbert(tmp_path))
+    getattr(config.model, frozen).frozen = True
+    model = clip.build(config).train()
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    loss(model).backward()  # type: ignore[no-untyped-call]
+    with_gradient = {name for name, p in model.named_parameters() if p.grad is not None}
+    assert not any(name.startswith(f"{frozen}.body.") for name in with_gradient)
+    assert f"{frozen}.projection.weight" in with_gradient  # new, so it is trained
+    other = "text" if frozen == "image" else "image"
+    assert any(name.startswith(f"{other}.body.") for name in with_gradient)
+    assert {name.split(".")[0] for name, m in model.named_modules() if ".body." in name and m.training} == {other}
+    changed = {k for k, v in model.state_dict().items() if not torch.equal(v, before[k])}
+    assert bool(changed) is (frozen == "text"), "running statistics of batch norm"
+
+
+def test_a_frozen_open_clip_tower_is_frozen_whole() -> None:
+    tower = "open_clip:mini-48"
+    image = ImageTowerConfig(name=tower, frozen=True)
+    model = clip.build(RunConfig(model=ModelConfig(image=image, text=TextTowerConfig(name=tower)))).train()
+    assert batch_norms(model.image) and not any(m.training for m in batch_norms(model.image))
+    assert not any(p.requires_grad for p in model.image.parameters())
+    assert all(p.requires_grad for p in model.text.parameters())
+
+
+@pytest.mark.parametrize("name", ["open_clip:mini-vit-48", "open_clip:mini-48"])
+def test_open_clip_towers_take_another_size(name: str) -> None:
+    model = ModelConfig(image=ImageTowerConfig(name=name, size=64), text=TextTowerConfig(name=name, context_length=16))
+    built = clip.build(RunConfig(model=model))
+    assert (built.inputs.image_size, built.inputs.context_length) == (64, 16)
+    assert built.encode_image(torch.randn(2, 3, 64, 64)).shape == (2, 128)
+    assert built.encode_text(torch.randint(1, 100, (2, 16))).shape == (2, 128)
+
+
+def test_a_size_that_a_tower_cannot_take_is_named() -> None:
+    name = "open_clip:mini-vit-48"
+    model = ModelConfig(image=ImageTowerConfig(name=name, size=4), text=TextTowerConfig(name=name))
+    with pytest.raises(UserError, match=f"model.image.size=4 does not suit {name}: "):
+        clip.build(RunConfig(model=model))
+
+
+@pytest.mark.parametrize(
+    ("image", "text", "message"),
+    [
+        (
+            "timm:resnet18",
+            "timm:resnet18",
+            "model.text.name=timm:resnet18: unknown kind 'timm'; allowed: open_clip:NAME",
+        ),
+        ("hf:x", "hf:x", "model.image.name=hf:x: unknown kind 'hf'; allowed: open_clip:NAME or timm"),
+        ("resnet18", "hf:x", "has no kind; write open_clip:resnet18"),
+    ],
+)
+def test_kinds_in_the_wrong_place_are_named(image: str, text: str, message: str) -> None:
+    model = ModelConfig(image=ImageTowerConfig(name=image), text=TextTowerConfig(name=text), embed_dim=8)
+    with pytest.raises(UserError, match=message):
+        clip.build(RunConfig(model=model))
+
+
+def test_a_kind_of_ones_own_may_have_both_towers_under_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, pixels = nn.Identity(), Pixels(8, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest")
+    monkeypatch.setitem(build.IMAGE, "mine", lambda config, width, load: ImageTower(module, module, width or 0, pixels))
+    monkeypatch.setitem(
+        build.TEXT, "mine", lambda config, width, load: TextTower(module, module, width or 0, Tokens("none", 4))
+    )
+    model = ModelConfig(image=ImageTowerConfig(name="mine:a"), text=TextTowerConfig(name="mine:a"), embed_dim=8)
+    image, text = build.build(model, load=True)
+    assert image.embed_dim == text.embed_dim == 8
+
+
+def test_a_projection_rate_without_a_projection_is_named() -> None:
+    tower = "open_clip:mini-48"
+    model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower), projection_lr_factor=10)
+    with pytest.raises(UserError, match=r"model.projection_lr_factor=10 has nothing to act on"):
+        clip.build(RunConfig(model=model))

@@ -1,0 +1,100 @@
+"""timm towers: right sizes and pixels, weights from files and folders, nothing loaded in silence."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+from clipx.config.schema import ImageTowerConfig
+from clipx.errors import UserError
+from clipx.models.towers import timm_towers
+
+
+def build(
+    name: str, pretrained: str | None = None, size: int | None = None, embed_dim: int | None = 16, load: bool = True
+) -> Any:
+    config = ImageTowerConfig(name=f"timm:{name}", pretrained=pretrained, size=size)
+    return timm_towers.build(config, embed_dim, load)
+
+
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_vit", "test_efficientnet"])
+@pytest.mark.parametrize("size", [None, 64])
+def test_pooled_features_are_projected_at_the_towers_size_and_at_others(name: str, size: int | None) -> None:
+    tower = build(name, size=size)
+    assert tower.pixels.image_size == (size or 160)
+    module = tower.module.eval()
+    image = torch.randn(2, 3, tower.pixels.image_size, tower.pixels.image_size)
+    with torch.no_grad():
+        features = module.body(image)
+        assert features.ndim == 2
+        assert torch.allclose(module(image), module.projection(features))
+    assert module(image).shape == (2, 16)
+
+
+def test_pixels_are_those_of_the_weights_even_where_these_are_left_out() -> None:
+    imagenet, inception = (0.485, 0.456, 0.406), (0.5, 0.5, 0.5)
+    assert build("resnet18").pixels.mean == imagenet
+    assert build("vit_tiny_patch16_224").pixels.mean == inception
+    assert build("vit_base_patch32_224", pretrained="sam_in1k", load=False).pixels.mean == inception
+    assert build("vit_base_patch32_clip_224.openai").pixels.mean == pytest.approx((0.481, 0.458, 0.408), abs=1e-3)
+
+
+@pytest.mark.parametrize("classes", [0, 7])
+@pytest.mark.parametrize("where", ["file", "folder", "safetensors"])
+def test_local_weights_are_loaded_with_or_without_a_classifier(tmp_path: Path, classes: int, where: str) -> None:
+    torch.manual_seed(1)
+    source = timm.create_model("test_resnet", num_classes=classes)
+    if where == "file":
+        torch.save(source.state_dict(), path := tmp_path / "w.pth")
+    else:
+        save_file(source.state_dict(), tmp_path / "model.safetensors")
+        path = tmp_path if where == "folder" else tmp_path / "model.safetensors"
+    body = build("test_resnet", str(path)).body
+    expected = {k: v for k, v in source.state_dict().items() if not k.startswith("fc.")}
+    found = body.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[k], expected[k]) for k in expected)
+
+
+def test_weights_of_another_model_are_refused_and_not_loaded_in_part(tmp_path: Path) -> None:
+    torch.save(timm.create_model("test_vit").state_dict(), tmp_path / "w.pth")
+    with pytest.raises(UserError, match=r"model.image.pretrained=.*w.pth does not hold weights of test_resnet"):
+        build("test_resnet", str(tmp_path / "w.pth"))
+    part = dict(list(timm.create_model("test_resnet").state_dict().items())[:10])
+    torch.save(part, tmp_path / "part.pth")
+    with pytest.raises(UserError, match=r"does not hold weights of test_resnet.*Missing key"):
+        build("test_resnet", str(tmp_path / "part.pth"))
+
+
+def test_published_weights_out_of_reach_name_both_ways_to_get_them(no_hub: None) -> None:
+    with pytest.raises(UserError, match=r"run `hf download timm/test_resnet.r160_in1k`.*local file or folder") as error:
+        build("test_resnet", "r160_in1k")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "pretrained", "embed_dim", "message"),
+    [
+        ("resnet5o", None, 16, "did you mean 'resnet50'.*`clipx ls towers`"),
+        ("resnet50", "openai", 16, "neither published weights, nor a file.*a1_in1k"),
+        ("resnet50.nope", None, 16, "unknown tag; published for resnet50: a1_in1k"),
+        ("resnet18", None, None, "model.embed_dim= is needed for model.image.name=timm:resnet18"),
+    ],
+)
+def test_mistakes_are_named(name: str, pretrained: str | None, embed_dim: int | None, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build(name, pretrained, embed_dim=embed_dim)
+
+
+def test_the_papers_towers_are_known_to_timm() -> None:
+    assert "a1_in1k" in timm_towers.tags("resnet50")
+    assert "dist_in22k" in timm_towers.tags("tiny_vit_21m_224")

@@ -1,0 +1,91 @@
+"""W&B: a run directory is one run there, whatever its name, and a resume loses no line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clipx.config.schema import RunConfig
+from clipx.run.log import WANDB_ID, RunLog
+from tests.helpers.folder import settings
+
+
+class FakeWandb:
+    """Stands for wandb and for the run that its init gives; keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.inits: list[dict[str, Any]] = []
+        self.defined: list[tuple[str, dict[str, Any]]] = []
+        self.logged: list[dict[str, Any]] = []
+
+    def init(self, **settings: Any) -> "FakeWandb":
+        self.inits.append(settings)
+        return self
+
+    def define_metric(self, name: str, **more: Any) -> None:
+        self.defined.append((name, more))
+
+    def log(self, row: dict[str, Any]) -> None:
+        self.logged.append(row)
+
+    def finish(self, exit_code: int) -> None:
+        """Over."""
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> FakeWandb:
+    fake = FakeWandb()
+    monkeypatch.setattr("wandb.init", fake.init)
+    return fake
+
+
+def logged(config: RunConfig, run: Path, step: int, rows: list[int]) -> None:
+    run.mkdir(exist_ok=True)
+    with RunLog(config, run, step, 10) as log:
+        for at in rows:
+            log.record(at, {"loss": 0.5, "terms": {"clip": 0.5}})
+
+
+def test_a_resumed_run_goes_on_and_another_of_its_name_does_not(tmp_path: Path, wandb: FakeWandb) -> None:
+    config = settings(tmp_path)
+    config.log.wandb = "offline"
+    logged(config, tmp_path / "a", 0, [1, 2, 3])
+    logged(config, tmp_path / "a", 1, [2, 3])
+    logged(config, tmp_path / "b", 0, [])
+    first, again, other = (settings["id"] for settings in wandb.inits)
+    assert first == again == (tmp_path / "a" / WANDB_ID).read_text()
+    assert other != first
+    assert {(s["resume"], s["mode"], s["name"]) for s in wandb.inits} == {("allow", "offline", "test-s0")}
+
+
+def test_steps_that_are_done_again_are_not_dropped(tmp_path: Path, wandb: FakeWandb) -> None:
+    """W&B drops what is logged with a step= before the last one; here the step is a number among the others."""
+    config = settings(tmp_path)
+    config.log.wandb = "online"
+    logged(config, tmp_path / "a", 0, [1, 2])
+    logged(config, tmp_path / "a", 1, [2])
+    assert [row["step"] for row in wandb.logged] == [1, 2, 2]
+    assert wandb.logged[0] == {"step": 1, "loss": 0.5, "terms": {"clip": 0.5}}
+    assert ("*", {"step_metric": "step"}) in wandb.defined
+    assert wandb.inits[0]["mode"] == "online"
+    lines = (tmp_path / "a" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2]
+
+
+def test_numbers_that_are_not_finite_are_null(tmp_path: Path) -> None:
+    row = {"loss": float("nan"), "terms": {"clip": float("inf")}, "columns": {"u": [1.5, -float("inf")]}, "bad": 0}
+    with RunLog(settings(tmp_path), tmp_path, 0, 1) as log:
+        log.record(1, row)
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    found = json.loads((tmp_path / "log.jsonl").read_text(), parse_constant=refuse)
+    del found["time"]
+    assert found == {"step": 1, "loss": None, "terms": {"clip": None}, "columns": {"u": [1.5, None]}, "bad": 0}
+
+
+def test_without_wandb_there_is_no_id(tmp_path: Path, wandb: FakeWandb) -> None:
+    logged(settings(tmp_path), tmp_path / "a", 0, [1])
+    assert not wandb.inits and not (tmp_path / "a" / WANDB_ID).exists()

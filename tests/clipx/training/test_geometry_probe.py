@@ -1,0 +1,142 @@
+"""Geometry while training is that of fixed pairs, costs the run nothing but time, and never trains on them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from clipx.config.schema import DataConfig, RunConfig
+from clipx.data.preprocess import tokenizer
+from clipx.data.sampler import Sampler, split
+from clipx.data.sources.opening import open_pairs
+from clipx.errors import UserError
+from clipx.geometry import modality_gap
+from clipx.models import clip
+from clipx.run import directory
+from clipx.run.checkpoint import checkpoints
+from clipx.train import _sampler, fit
+from clipx.training import geometry_probe
+from clipx.types import Progress
+from tests.clipx.data.sources.test_files import write_coco
+from tests.helpers.folder import settings, write_shards
+
+START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
+
+
+def watched(root: Path, name: str = "test") -> RunConfig:
+    config = settings(root)
+    config.name = name
+    config.data.held_out = 0.25
+    config.log.geometry_every = 3
+    return config
+
+
+def trained(config: RunConfig) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    run = directory.claim(config)
+    fit(config, run)
+    rows = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return rows, load_file(checkpoints(run)[-1] / "model.safetensors")
+
+
+def test_lines_of_the_asked_steps_and_of_step_0_hold_the_geometry(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=43)  # 32 to train on: 4 steps an epoch
+    rows, _ = trained(watched(tmp_path))
+    assert [row["step"] for row in rows if "geometry" in row] == [0, 3, 6]
+    assert list(rows[0]["geometry"]) == ["gap", "uniformity", "alignment", "margin_mean", "margin_positive", "loss"]
+    assert rows[0]["geometry"] != rows[1]["geometry"]
+
+
+def test_watching_changes_nothing_of_the_run(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=43)
+    blind = watched(tmp_path, "blind")
+    blind.log.geometry_every = 0
+    (_, weights), (_, expected) = trained(watched(tmp_path)), trained(blind)
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+def test_values_are_those_of_the_held_out_pairs(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    config = watched(tmp_path)
+    pairs, model = open_pairs(config.data), clip.build(config)
+    tokenize = tokenizer.build(model.inputs)
+    watch = geometry_probe.build(config, tokenize, model)
+    made = geometry_probe.Probe(config, pairs, tokenize, model)
+    model.eval()
+    with torch.no_grad():
+        image, text = model.encode_image(made.images), model.encode_text(made.texts)
+    assert len(image) == 4
+    assert watch(3, START)["geometry"]["gap"] == pytest.approx(modality_gap(image, text), rel=1e-5)
+    assert watch(4, START) == {}
+
+
+def test_held_out_pairs_are_never_trained_on_whatever_the_seed(tmp_path: Path) -> None:
+    config = watched(tmp_path).train
+    _, held_out = split(43, 0.25)
+    for seed in range(3):
+        sampler = Sampler(43, config, seed, 0, 1, held_out=0.25)
+        seen = [i for batch in sampler.batches(0) for _, i in batch]
+        assert sorted(set(seen)) == sorted(set(range(43)) - set(held_out.tolist()))
+    train, none = split(43, 0.0)
+    assert np.array_equal(train, np.arange(43)) and not len(none)
+
+
+def test_no_image_is_trained_on_whose_captions_are_held_out(tmp_path: Path) -> None:
+    """Captions as samples of their own: six images of three captions each."""
+    write_coco(tmp_path)
+    config = watched(tmp_path)
+    config.data = DataConfig(name="c", source="coco", root=str(tmp_path), split="train2014", captions="each")
+    config.data.annotations, config.data.held_out = "annotations/captions_train2014.json", 0.4
+    pairs = open_pairs(config.data)
+    trained_on = {pairs.where(i) for batch in _sampler(config, pairs).batches(0) for _, i in batch}
+    watched_ids = geometry_probe.chosen(config, pairs)
+    assert len(watched_ids) == 6  # two images of the 7 samples
+    assert not trained_on & {pairs.where(i) for i in watched_ids}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("held_out", 0.0, r"log.geometry_every=3 needs pairs that are not trained on: set data.held_out"),
+        ("geometry_on", "test", r"log.geometry_on=test is not known; allowed: held_out, train"),
+    ],
+)
+def test_nothing_to_watch_is_said_before_training(tmp_path: Path, key: str, value: object, message: str) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    config = watched(tmp_path)
+    setattr(config.data if key == "held_out" else config.log, key, value)
+    with pytest.raises(UserError, match=message):
+        trained(config)
+    assert not (Path(config.runs) / "test" / "s0" / "log.jsonl").exists()
+
+
+def test_a_stream_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+    config = watched(tmp_path)
+    config.data.source = "webdataset"
+    message = r"log.geometry_every=3 needs random access to the data, which data.source=webdataset has not"
+    with pytest.raises(UserError, match=message):
+        fit(config, tmp_path)
+
+
+def test_geometry_on_train_takes_pairs_that_are_trained_on(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    config = watched(tmp_path)
+    config.data.held_out, config.log.geometry_on, config.log.geometry_pairs = 0.0, "train", 5
+    model = clip.build(config)
+    assert len(geometry_probe.Probe(config, open_pairs(config.data), tokenizer.build(model.inputs), model).images) == 5
+
+
+def test_an_untrained_run_is_a_checkpoint_and_its_geometry(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    config = watched(tmp_path)
+    config.train.epochs, config.train.samples = None, 0
+    rows, weights = trained(config)
+    assert [row["step"] for row in rows] == [0]
+    torch.manual_seed(config.seed)
+    initial = clip.build(config).state_dict()
+    assert all(torch.equal(weights[name], initial[name]) for name in weights)
+    fit(config, directory.directory(config))  # again: done

@@ -1,0 +1,101 @@
+"""Mixing is named after the paper's formulas: what leaves one modality arrives in the other."""
+
+import pytest
+import torch
+
+from clipx.config.schema import MixingConfig
+from clipx.errors import UserError
+from clipx.training import modality_mixing
+from clipx.types import Embeddings
+
+B, E = 64, 32
+
+
+def embeddings() -> Embeddings:
+    generator = torch.Generator().manual_seed(0)
+    image, text = torch.randn(2, B, E, generator=generator, dtype=torch.float64)
+    ids = torch.arange(B)
+    return Embeddings(image.requires_grad_(), text.requires_grad_(), torch.tensor(10.0), ids, torch.zeros_like(ids))
+
+
+def mixed(kind: str, probability: float, step: int = 3, seed: int = 0) -> tuple[Embeddings, Embeddings]:
+    given = embeddings()
+    return given, modality_mixing.build(MixingConfig(kind=kind, probability=probability), seed)(given, step)
+
+
+@pytest.mark.parametrize("kind", ["hard", "hard_rows", "soft"])
+def test_what_leaves_one_modality_arrives_in_the_other(kind: str) -> None:
+    given, out = mixed(kind, 1.0)
+    torch.testing.assert_close(out.image + out.text, given.image + given.text)
+    assert not torch.equal(out.image, given.image)
+    assert out.scale is given.scale and out.sample_id is given.sample_id
+
+
+def test_hard_swaps_half_of_the_entries_each_on_its_own() -> None:
+    given, out = mixed("hard", 1.0)
+    kept = out.image == given.image
+    assert torch.equal(out.image, torch.where(kept, given.image, given.text))
+    # B E = 2048 coins: five standard deviations of the mean are 0.055; of rows and columns far wider
+    assert abs(kept.double().mean() - 0.5) < 0.055
+    assert 0 < kept.double().mean(dim=1).std() < 0.2 and 0 < kept.double().mean(dim=0).std() < 0.2
+
+
+def test_hard_rows_swaps_whole_rows() -> None:
+    given, out = mixed("hard_rows", 1.0)
+    kept = (out.image == given.image).all(dim=1)
+    assert torch.equal(kept | (out.image == given.text).all(dim=1), torch.ones(B, dtype=torch.bool))
+    assert 12 < kept.sum() < 52  # 32 +- 5 standard deviations
+
+
+def test_soft_draws_its_share_uniformly_for_each_entry() -> None:
+    given, out = mixed("soft", 1.0)
+    share = ((out.image - given.text) / (given.image - given.text)).flatten().sort().values
+    uniform = (torch.arange(len(share)) + 0.5) / len(share)
+    assert (share - uniform).abs().max() < 1.63 / len(share) ** 0.5  # Kolmogorov-Smirnov at 1%
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5])
+def test_the_share_of_steps_that_mix_is_p(probability: float) -> None:
+    mix, given = modality_mixing.build(MixingConfig(kind="soft", probability=probability), 0), embeddings()
+    share = sum(mix(given, step) is not given for step in range(1000)) / 1000
+    assert abs(share - probability) <= 5 * (probability * (1 - probability) / 1000) ** 0.5
+
+
+def test_masks_depend_on_seed_and_step_only() -> None:
+    torch.manual_seed(1)
+    (_, a), (_, b) = mixed("soft", 1.0), mixed("soft", 1.0)
+    assert torch.equal(a.image, b.image)
+    assert not torch.equal(a.image, mixed("soft", 1.0, step=4)[1].image)
+    assert not torch.equal(a.image, mixed("soft", 1.0, seed=1)[1].image)
+
+
+def test_drawing_masks_leaves_the_runs_own_random_state_alone() -> None:
+    torch.manual_seed(5)
+    mixed("hard", 1.0)
+    drawn = torch.rand(1)
+    torch.manual_seed(5)
+    embeddings()
+    assert torch.equal(drawn, torch.rand(1))
+
+
+def test_gradients_flow_to_where_the_entries_came_from() -> None:
+    given, out = mixed("hard", 1.0)
+    out.image.sum().backward()  # type: ignore[no-untyped-call]
+    kept = (out.image == given.image).double()
+    assert given.image.grad is not None and given.text.grad is not None
+    assert torch.equal(given.image.grad, kept) and torch.equal(given.text.grad, 1 - kept)
+
+
+def test_none_hands_the_embeddings_through() -> None:
+    given, out = mixed("none", 1.0)
+    assert out is given
+
+
+def test_a_kind_without_a_probability_is_refused() -> None:
+    with pytest.raises(UserError, match=r"mixing.kind=hard never mixes with mixing.probability=0"):
+        modality_mixing.build(MixingConfig(kind="hard"), 0)
+
+
+def test_an_unknown_kind_is_named() -> None:
+    with pytest.raises(UserError, match=r"mixing.kind=hrad is not known; did you mean 'hard'"):
+        modality_mixing.build(MixingConfig(kind="hrad"), 0)

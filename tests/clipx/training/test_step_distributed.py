@@ -1,0 +1,104 @@
+"""What training must not depend on: into how many processes or micro-batches a global batch is split."""
+
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from clipx import objectives
+from clipx.config.schema import RunConfig
+from tests.helpers import tiny
+from tests.helpers.gloo import Gloo
+
+TERMS: dict[str, dict[str, object]] = {
+    "keyword": {"weight": 2.0},
+    "nuclr": {"eta": 0.3, "freeze_steps": 1},
+    **{name: {} for name in objectives.TERMS if name not in ("keyword", "nuclr")},
+}
+MIXED = ("none", "hard", "soft")
+OPTIMIZERS = {"adamw": 0.01, "sgd": 0.1}  # learning rates
+Case = tuple[str, str]  # mixing, optimizer
+Result = dict[str, Tensor]
+
+
+def settings(term: str, mixing: str, kind: str) -> RunConfig:
+    config = tiny.settings({term: TERMS[term]})
+    config.mixing.kind, config.mixing.probability = mixing, 0.0 if mixing == "none" else 0.7
+    config.optimizer.kind, config.optimizer.lr = kind, OPTIMIZERS[kind]
+    config.temperature.tau = 0.2
+    config.temperature.bias = -2.0 if term == "siglip" else None
+    return config
+
+
+def trained(term: str, accumulation: int = 1) -> dict[Case, Result]:
+    """With every mixing and optimizer after five steps, as one rank of however many there are."""
+    found = {}
+    for mixing in MIXED:
+        for kind in OPTIMIZERS:
+            config = settings(term, mixing, kind)
+            config.train.accumulation = accumulation
+            found[mixing, kind] = tiny.train(tiny.parts_of(config))
+    return found
+
+
+@cache
+def alone(term: str) -> dict[Case, Result]:
+    """On one process."""
+    return trained(term)
+
+
+def resnet(kind: str, synchronised: bool = True) -> Result:
+    """A tower with batch statistics."""
+    config = settings("clip", "none", kind)
+    config.train.sync_batchnorm = synchronised
+    return tiny.train(tiny.parts_of(config, "resnet"))
+
+
+def check(found: Result, expected: Result, moved_from: Result) -> None:
+    """Equal up to the rounding of float32, and far from where training started."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=2e-6, msg=tiny.about(name))
+        if name in moved_from and name != "temperature.nu":
+            assert (value - moved_from[name]).abs().max() > 1e-4, f"{name} has hardly been trained"
+
+
+def compared(term: str, found: dict[Case, Result]) -> set[Case]:
+    """The cases that were compared with one process; fails at the first that differs."""
+    for (mixing, kind), expected in alone(term).items():
+        start = tiny.parts_of(settings(term, mixing, kind)).model.state_dict()
+        check(found[mixing, kind], expected, start)
+    return set(alone(term))
+
+
+@pytest.mark.parametrize("term", TERMS)
+@pytest.mark.parametrize("world", [2, 4])
+def test_several_processes_end_in_the_weights_and_rows_of_one(term: str, world: int, gloo: Gloo) -> None:
+    found = gloo.run(world, trained, term)[0]
+    assert compared(term, found) == found.keys() != set()
+
+
+@pytest.mark.parametrize("term", TERMS)
+@pytest.mark.parametrize("micro_batches", [2, 4])
+def test_micro_batches_end_in_the_weights_and_rows_of_the_whole_batch(term: str, micro_batches: int) -> None:
+    found = trained(term, micro_batches)
+    assert compared(term, found) == found.keys() != set()
+
+
+@pytest.mark.parametrize("term", ["siglip", "nuclr"])
+def test_two_processes_of_two_micro_batches_end_in_the_same(term: str, gloo: Gloo) -> None:
+    found = gloo.run(2, trained, term, 2)[0]
+    assert compared(term, found) == found.keys() != set()
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_synchronised_batch_statistics_are_those_of_the_whole_batch(kind: str, gloo: Gloo) -> None:
+    start = tiny.parts_of(settings("clip", "none", kind), "resnet").model.state_dict()
+    weights = {k: v.clone() for k, v in start.items() if v.is_floating_point()}
+    expected = resnet(kind)
+    for world in (2, 4):
+        for found in gloo.run(world, resnet, kind):
+            check(found, expected, weights)
+    with pytest.raises(AssertionError):  # the switch is what does it
+        check(gloo.run(2, resnet, kind, False)[0], expected, {})

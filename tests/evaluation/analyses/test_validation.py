@@ -1,0 +1,88 @@
+"""The comparison with published numbers: verdicts at the tolerance, and a clean end where nothing is here."""
+
+from pathlib import Path
+
+import pytest
+
+from cli import validate as command
+from evaluation.analyses.reference import COPIES, MODELS, VALUES
+from evaluation.analyses.validation import Published, validate
+from evaluation.datasets import NAMED, open_dataset
+from evaluation.types import Result
+from tests.helpers import fakes, replicas
+
+CALLS = list[tuple[str, str, list[str]]]
+
+
+def result(dataset: str, metric: str, value: float) -> Result:
+    return Result("zeroshot", dataset, "test", metric, value, 8, value - 0.1, value + 0.1, None, True, 0, "m")
+
+
+def run(published: Published, root: Path, rows: list[Result]) -> tuple[list[str], CALLS]:
+    calls: CALLS = []
+
+    def evaluate(model: str, task: str, specs: list[str]) -> list[Result]:
+        calls.append((model, task, specs))
+        return rows
+
+    def fetch(model: str) -> str:
+        return "`hf download absent`" if model == "absent" else ""
+
+    return [line.verdict for line in validate(published, root, fetch, evaluate)], calls
+
+
+@pytest.mark.parametrize(
+    ("measured", "verdict"),
+    [(0.4436, "agrees"), (0.4466, "agrees"), (0.4406, "agrees"), (0.447, "differs"), (0.44, "differs")],
+)
+def test_the_tolerance_is_three_tenths_of_a_point(tmp_path: Path, measured: float, verdict: str) -> None:
+    replicas.dtd(tmp_path)
+    rows = [result("dtd", "top1", measured), result("dtd", "mean_per_class", 0.4436)]
+    assert run({"m": {("dtd", "top1"): 0.4436}}, tmp_path, rows)[0] == [verdict]
+
+
+def test_the_benchmarks_own_copy_comes_first_and_a_split_of_ours_is_compared_by_its_interval(tmp_path: Path) -> None:
+    replicas.eurosat(tmp_path)
+    published = {"m": {("eurosat", "top1"): 0.50}}
+    verdicts, calls = run(published, tmp_path, [result("eurosat", "top1", 0.58)])
+    assert (verdicts, calls) == (["agrees"], [("m", "zeroshot", [f"eurosat:{tmp_path}"])])
+    fakes.labelled(tmp_path / "wds_vtab-eurosat")
+    verdicts, calls = run(published, tmp_path, [result("wds_vtab-eurosat", "top1", 0.58)])
+    assert (verdicts, calls) == (["differs"], [("m", "zeroshot", [f"wds:{tmp_path / 'wds_vtab-eurosat'}"])])
+
+
+def test_a_copy_behind_a_link_is_compared_under_the_name_that_its_rows_carry(tmp_path: Path) -> None:
+    fakes.labelled(tmp_path / "elsewhere" / "eurosat")
+    (tmp_path / "root").mkdir()
+    copy = tmp_path / "root" / "wds_vtab-eurosat"
+    copy.symlink_to(tmp_path / "elsewhere" / "eurosat")
+    name = open_dataset(f"wds:{copy}").short
+    published = {"m": {("eurosat", "top1"): 0.50}}
+    assert run(published, tmp_path / "root", [result(name, "top1", 0.50)])[0] == ["agrees"]
+
+
+def test_what_is_not_here_is_listed_with_its_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    replicas.dtd(tmp_path)
+    published = {"absent": {("dtd", "top1"): 0.4, ("pets", "mean_per_class"): 0.8}}
+    assert run(published, tmp_path, []) == ([], [])
+    printed = capsys.readouterr().out
+    assert "not here: absent: `hf download absent`" in printed and "not here: dtd" not in printed
+    assert "not here: pets: `hf download clip-benchmark/wds_vtab-pets --repo-type dataset" in printed
+
+
+def test_it_ends_cleanly_where_nothing_is_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(command, "fetch_command", lambda model: f"`hf download {model}`")
+    with pytest.raises(SystemExit) as end:
+        command.validate([f"root={tmp_path}"])
+    assert end.value.code == command.NOTHING != 0
+    printed = capsys.readouterr().out
+    assert printed.count("not here: ") == len(COPIES) + len(MODELS) and "nothing was checked" in printed
+    assert "numbers agree" not in printed
+
+
+def test_every_reference_is_of_a_known_set_and_below_one() -> None:
+    assert {name for name, _ in VALUES} == set(COPIES) <= set(NAMED)
+    assert all(0 < value < 1 and len(values) == len(MODELS) for values in VALUES.values() for value in values)

@@ -1,0 +1,202 @@
+"""Sets in the published layouts that are wrong: one clear line each."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from clipx.errors import UserError
+from evaluation.datasets import Labelled, open_dataset, prompts
+from evaluation.datasets.kinds import Split
+from evaluation.runner import evaluate
+from evaluation.types import DEFAULTS, Settings
+from tests.helpers import fakes, replicas
+
+Break = Callable[[Path], object]
+
+
+def error_of(spec: str, settings: Settings = DEFAULTS) -> str:
+    """The one line that opening and reading every split ends in."""
+    with pytest.raises(UserError) as caught:
+        data = open_dataset(spec, settings)
+        for split in data.splits:
+            data.hashes(split, "images")
+            assert len(data.images(split)[:]) > 0
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def clevr(root: Path) -> str:
+    return f"clevr:{replicas.clevr(root, {'val': [3, 10]})}"
+
+
+SCENES = "clevr/CLEVR_v1.0/scenes/CLEVR_val_scenes.json"
+
+
+@pytest.mark.parametrize(
+    ("breaks", "part"),
+    [
+        (lambda root: (root / SCENES).unlink(), "expected the folder CLEVR_v1.0"),
+        (lambda root: (root / SCENES).write_text("{"), "CLEVR_val_scenes.json is damaged"),
+        (lambda root: (root / SCENES).write_text('{"info": 1}'), 'has no list "scenes"'),
+        (lambda root: edit(root / SCENES, "objects", "things"), 'number 0 has no "objects" (list)'),
+        (lambda root: edit(root / SCENES, "CLEVR_val_000001", "CLEVR_val_000009"), "no scene for CLEVR_val_000001.png"),
+    ],
+)
+def test_wrong_clevr(tmp_path: Path, breaks: Break, part: str) -> None:
+    spec = clevr(tmp_path)
+    breaks(tmp_path)
+    assert part in error_of(spec)
+
+
+def test_a_count_that_is_no_class_is_named(tmp_path: Path) -> None:
+    folder = replicas.clevr(tmp_path, {"val": [3, 11]})
+    assert "CLEVR_val_000001.png has 11 objects, allowed 3..10" in error_of(f"clevr:{folder}")
+
+
+@pytest.mark.parametrize(
+    ("breaks", "part"),
+    [
+        (lambda path: path.unlink(), "dataset_flickr8k.json is missing; it should hold Karpathy's splits"),
+        (lambda path: edit(path, '"test"', '"val"'), "has no test split; it has train, val"),
+        (lambda path: edit(path, '"raw"', '"text"'), 'has no "raw" (str)'),
+        (lambda path: (path.parent / "Images" / "000000000001.jpg").rename(path.parent / "x.jpg"), "no image 0000"),
+        (lambda path: (path.parent / "Images" / "000000000002.jpg").unlink(), "000000000002.jpg is missing"),
+        (lambda path: (path.parent / "Images" / "000000000002.jpg").write_bytes(b"x"), "damaged image"),
+    ],
+)
+def test_wrong_karpathy_files(tmp_path: Path, breaks: Break, part: str) -> None:
+    path = replicas.karpathy(tmp_path, "flickr8k", "Images", [5, 5])
+    breaks(path)
+    assert part in error_of(f"karpathy:{path}")
+
+
+@pytest.mark.parametrize(
+    ("notes", "part"),
+    [
+        ([{"image_id": 7, "caption": "a"}], 'a caption of image 7, which "images" lacks'),
+        ([{"image_id": 1, "caption": " "}], "no sample has a caption"),
+        ([{"image_id": "1", "caption": "a"}], 'has no "image_id" (int)'),
+    ],
+)
+def test_wrong_coco_files(tmp_path: Path, notes: list[object], part: str) -> None:
+    replicas.write(tmp_path / "val2017" / "1.jpg", replicas.jpeg(1))
+    path = tmp_path / "annotations" / "captions_val2017.json"
+    replicas.write(path, json.dumps({"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": notes}))
+    assert part in error_of(f"coco:{path}")
+
+
+def test_coco_images_are_looked_for_beside_the_annotations(tmp_path: Path) -> None:
+    replicas.write(tmp_path / "annotations" / "captions_val2017.json", '{"images": [], "annotations": []}')
+    spec = f"coco:{tmp_path / 'annotations' / 'captions_val2017.json'}"
+    assert f"no image folder {tmp_path / 'val2017'}" in error_of(spec)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        ("Question ID,Type,Statement", "ID,Type,Statement", "no column 'Question ID'"),
+        ("\n2,Color", "\n2,Count", "questions 1 and 2 have two types"),
+        ("\n2,Color", "\n6,Color", "question 1 has no 2"),
+        ("\n1,Color", "\n8,Color", "question 2 has no 1"),
+        ("\n2,Color", "\n1,Color", "question 1 twice"),
+        ("\n2,Color", "\ntwo,Color", "row 3 lacks its id, type or statement"),
+        ("Color", "Colour", "1.jpg is missing"),
+    ],
+)
+def test_wrong_mmvp(tmp_path: Path, old: str, new: str, part: str) -> None:
+    folder = replicas.mmvp(tmp_path, ["Color", "Count"])
+    edit(folder / "Questions.csv", old, new)
+    assert part in error_of(f"mmvp:{tmp_path}")
+
+
+def test_class_names_that_do_not_fit_the_folders_are_counted(tmp_path: Path) -> None:
+    replicas.write(tmp_path / "imagenet" / "val" / "n01440764" / "1.JPEG", replicas.jpeg(0))
+    assert "holds 1 class folders, but there are 1000 class names" in error_of(f"imagenet:{tmp_path}")
+
+
+def test_a_folder_that_is_no_class_index_is_named(tmp_path: Path) -> None:
+    replicas.imagenetv2(tmp_path, [0, 1000])
+    assert "1000: the name is not a class index in 0..999" in error_of(f"imagenetv2:{tmp_path}")
+
+
+def test_labels_without_a_class_name_are_counted(tmp_path: Path) -> None:
+    replicas.pets(tmp_path)
+    edit(tmp_path / "oxford-iiit-pet" / "annotations" / "test.txt", " 37 1 1", " 38 1 1")
+    assert "test labels are 0..37, but there are 37 class names" in error_of(f"pets:{tmp_path}")
+
+
+def test_what_torchvision_cannot_read_is_one_line(tmp_path: Path) -> None:
+    replicas.aircraft(tmp_path)
+    edit(tmp_path / "fgvc-aircraft-2013b" / "data" / "images_variant_test.txt", "Yak-42", "Yak-43")
+    assert "does not hold aircraft as published" in error_of(f"aircraft:{tmp_path}")
+
+
+def test_a_changed_cifar_is_refused_by_its_check_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        replicas.cifar(tmp_path, 10, patched)
+    assert "does not hold cifar10 as published (Dataset not found or corrupted.)" in error_of(f"cifar10:{tmp_path}")
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert "run `hf download me/wds_x --repo-type dataset`" in error_of("hf:me/wds_x")
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        (Settings(prompts="seven"), "prompts=seven is not known; allowed: ensemble, simple, or a prompt of your own"),
+        (Settings(prompts=""), "prompts= is not known"),
+        (Settings(protocol="papers"), "protocol=papers is not known; did you mean 'paper'"),
+    ],
+)
+def test_unknown_choices_are_named(tmp_path: Path, settings: Settings, part: str) -> None:
+    assert part in error_of(fakes.labelled(tmp_path), settings)
+
+
+@pytest.mark.parametrize(
+    ("names", "templates", "part"),
+    [([], ["a {c}"], "it has no class name"), (["a"], [], "it has no prompt template"), (["a"], ["x"], "lacks {c}")],
+)
+def test_empty_prompt_lists_are_refused(names: list[str], templates: list[str], part: str) -> None:
+    both = prompts.Templates(templates, templates)
+    with pytest.raises(UserError, match=part):
+        Labelled("made:up", "up", names, both, {}, Settings())
+
+
+def test_an_empty_split_is_refused() -> None:
+    empty = Split([], torch.zeros(0, dtype=torch.int64), "")
+    data = Labelled("made:up", "up", ["a"], prompts.Templates(["{c}"], ["{c}"]), {"test": lambda: empty}, Settings())
+    with pytest.raises(UserError, match="its test split holds no images"):
+        data.labels("test")
+
+
+def test_a_split_that_a_task_needs_is_named(tmp_path: Path) -> None:
+    replicas.imagenetv2(tmp_path, [0])
+    specs = [f"imagenetv2:{tmp_path}"]
+    with pytest.raises(UserError, match=r"needs a labelled data set with train and test splits; .*labelled: test\)"):
+        evaluate(fakes.encoder(), specs, ["linear_probe"], tmp_path / "out", tmp_path / "f", 8, 0, "cpu")
+
+
+def test_nan_embeddings_stop_the_evaluation_of_a_named_set(tmp_path: Path) -> None:
+    replicas.dtd(tmp_path)
+
+    def image(batch: Tensor) -> Tensor:
+        return torch.full((len(batch), fakes.WIDTH), torch.nan)
+
+    model = replace(fakes.encoder(), image=image)
+    with pytest.raises(UserError, match=r"NaN or infinite embeddings for 8 of 8 images of dtd:.* test") as caught:
+        evaluate(model, [f"dtd:{tmp_path}"], ["zeroshot"], tmp_path / "out", tmp_path / "f", 8, 0, "cpu")
+    assert "\n" not in str(caught.value)

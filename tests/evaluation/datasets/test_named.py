@@ -1,0 +1,279 @@
+"""Sets by name: replicas in the original layouts, read as torchvision reads them, with the splits of paper 5."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torchvision.datasets as tv
+
+from clipx.errors import UserError
+from evaluation.datasets import NAMED, Captioned, Labelled, Pairs, open_dataset, prompts, pull
+from evaluation.datasets.layouts.vision import DOWNLOADS, SHARES, share
+from tests.helpers import replicas
+
+MAKE: dict[str, Callable[[Path, pytest.MonkeyPatch], object]] = {
+    "cifar10": lambda root, patch: replicas.cifar(root, 10, patch),
+    "cifar100": lambda root, patch: replicas.cifar(root, 100, patch),
+    "stl10": replicas.stl10,
+    "food101": lambda root, patch: replicas.food101(root),
+    "dtd": lambda root, patch: replicas.dtd(root),
+    "flowers102": replicas.flowers102,
+    "pets": lambda root, patch: replicas.pets(root),
+    "cars": lambda root, patch: replicas.cars(root),
+    "aircraft": lambda root, patch: replicas.aircraft(root),
+}
+
+# name, split -> torchvision's own reader of it
+READERS: dict[tuple[str, str], Callable[[str], tv.VisionDataset]] = {
+    ("cifar10", "train"): lambda root: tv.CIFAR10(root, train=True),
+    ("cifar10", "test"): lambda root: tv.CIFAR10(root, train=False),
+    ("cifar100", "test"): lambda root: tv.CIFAR100(root, train=False),
+    ("stl10", "train"): lambda root: tv.STL10(root, "train"),
+    ("stl10", "test"): lambda root: tv.STL10(root, "test"),
+    ("food101", "train"): lambda root: tv.Food101(root, "train"),
+    ("food101", "test"): lambda root: tv.Food101(root, "test"),
+    ("dtd", "val"): lambda root: tv.DTD(root, "val"),
+    ("dtd", "test"): lambda root: tv.DTD(root, "test"),
+    ("flowers102", "train"): lambda root: tv.Flowers102(root, "train"),
+    ("flowers102", "test"): lambda root: tv.Flowers102(root, "test"),
+    ("pets", "train"): lambda root: tv.OxfordIIITPet(root, "trainval"),
+    ("pets", "test"): lambda root: tv.OxfordIIITPet(root, "test"),
+    ("cars", "train"): lambda root: tv.StanfordCars(root, "train"),
+    ("cars", "test"): lambda root: tv.StanfordCars(root, "test"),
+    ("aircraft", "val"): lambda root: tv.FGVCAircraft(root, "val"),
+    ("aircraft", "test"): lambda root: tv.FGVCAircraft(root, "test"),
+}
+
+
+def labelled(name: str, root: Path) -> Labelled:
+    opened = open_dataset(f"{name}:{root}")
+    assert isinstance(opened, Labelled) and opened.short == name
+    return opened
+
+
+@pytest.mark.parametrize(("name", "split"), READERS, ids="-".join)
+def test_images_and_labels_are_those_of_torchvisions_reader(
+    name: str, split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MAKE[name](tmp_path, monkeypatch)
+    data, reader = labelled(name, tmp_path), READERS[name, split](str(tmp_path))
+    assert len(data.images(split)) == len(reader) > 0
+    assert data.labels(split).tolist() == [reader[i][1] for i in range(len(reader))]
+    for i in (0, len(reader) // 2, len(reader) - 1):
+        np.testing.assert_array_equal(np.asarray(data.images(split)[i]), np.asarray(reader[i][0].convert("RGB")))
+
+
+def test_a_replaced_image_of_equal_size_is_another_data_set(tmp_path: Path) -> None:
+    replicas.eurosat(tmp_path)
+    data = labelled("eurosat", tmp_path)
+    before = data.fingerprint("test", "images")
+    path = data.images("test").paths[0]  # type: ignore[attr-defined]
+    content = path.read_bytes()
+    path.write_bytes(content[::-1])
+    assert labelled("eurosat", tmp_path).fingerprint("test", "images") != before
+
+
+# name of a class -> the folder or file stem in which the published data have it, written down from the data
+PLACES = {
+    "caltech101": {
+        "background": "BACKGROUND_Google",
+        "off-center face": "Faces",
+        "centered face": "Faces_easy",
+        "leopard": "Leopards",
+        "motorbike": "Motorbikes",
+        "accordion": "accordion",
+        "airplane": "airplanes",
+        "side of a car": "car_side",
+        "face of a cougar cat": "cougar_face",
+        "crocodile": "crocodile",
+        "head of a  crocodile": "crocodile_head",
+        "stegosaurus": "stegosaurus",
+        "yin and yang symbol": "yin_yang",
+    },
+    "eurosat": {
+        "annual crop land": "AnnualCrop",
+        "forest": "Forest",
+        "brushland or shrubland": "HerbaceousVegetation",
+        "highway or road": "Highway",
+        "industrial buildings or commercial buildings": "Industrial",
+        "pasture land": "Pasture",
+        "permanent crop land": "PermanentCrop",
+        "residential buildings or homes or apartments": "Residential",
+        "river": "River",
+        "lake or sea": "SeaLake",
+    },
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_class_names_stand_for_the_folders_of_their_classes(name: str, tmp_path: Path) -> None:
+    (replicas.caltech101 if name == "caltech101" else replicas.eurosat)(tmp_path)
+    data = labelled(name, tmp_path)
+    paths = data.images("test").paths  # type: ignore[attr-defined]
+    found = {data.classnames[c]: p.parent.name for p, c in zip(paths, data.labels("test").tolist(), strict=True)}
+    assert {key: found[key] for key in PLACES[name]} == PLACES[name]
+
+
+def test_pets_flowers_and_aircraft_are_named_at_their_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for make in (replicas.pets, replicas.aircraft):
+        make(tmp_path)
+    replicas.flowers102(tmp_path, monkeypatch)
+    pets = labelled("pets", tmp_path)
+    paths = pets.images("test").paths  # type: ignore[attr-defined]
+    for path, label in zip(paths, pets.labels("test").tolist(), strict=True):
+        assert path.stem.rpartition("_")[0].replace("_", " ").lower() == pets.classnames[label].lower()
+    flowers = labelled("flowers102", tmp_path)
+    named = {0: "pink primrose", 1: "hard-leaved pocket orchid", 49: "common dandelion", 73: "rose"}
+    named |= {76: "passion flower", 101: "blackberry lily"}  # one less than in imagelabels.mat
+    assert {label: flowers.classnames[label] for label in named} == named
+    assert [flowers.classnames[label] for label in flowers.labels("train").tolist()] == [
+        "pink primrose",
+        "blackberry lily",
+        "canterbury bells",
+    ]
+    assert labelled("aircraft", tmp_path).classnames == ["707-320", "A340-600", "Yak-42"]
+
+
+@pytest.mark.parametrize(
+    ("name", "splits", "first"),
+    [
+        ("cifar10", {"train", "test"}, "kind 0"),
+        ("stl10", {"train", "test"}, "airplane"),
+        ("food101", {"train", "test"}, "apple pie"),
+        ("dtd", {"train", "val", "test"}, "banded"),
+        ("flowers102", {"train", "val", "test"}, "pink primrose"),
+        ("pets", {"train", "test"}, "Abyssinian"),
+        ("cars", {"train", "test"}, "Audi A5 Coupe 2012"),
+        ("aircraft", {"train", "val", "test"}, "707-320"),
+    ],
+)
+def test_splits_and_class_names_are_the_published_ones(
+    name: str, splits: set[str], first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MAKE[name](tmp_path, monkeypatch)
+    data = labelled(name, tmp_path)
+    assert set(data.splits) == splits and data.classnames[0] == first
+    assert all("{c}" in template for template in data.templates)
+    prints = {data.fingerprint(split, "images") for split in splits}
+    assert len(prints) == len(splits)
+
+
+def test_stl10_is_read_without_its_unlabelled_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replicas.stl10(tmp_path, monkeypatch)
+    (tmp_path / "stl10_binary" / "unlabeled_X.bin").unlink()
+    data = labelled("stl10", tmp_path)
+    assert (len(data.images("train")), len(data.images("test"))) == (20, 10)
+
+
+def test_caltech_trains_on_thirty_a_class_and_tests_on_all_others(tmp_path: Path) -> None:
+    replicas.caltech101(tmp_path)
+    data = labelled("caltech101", tmp_path)
+    assert data.classnames[0] == "background" and data.classnames[5] == "accordion" and len(data.classnames) == 102
+    assert Counter(data.labels("train").tolist()) == dict.fromkeys(range(102), 30)
+    assert Counter(data.labels("test").tolist()) == {c: 1 + c % 3 for c in range(102)}
+    train, test = (set(data.images(split).paths) for split in ("train", "test"))  # type: ignore[attr-defined]
+    assert not train & test and len(train | test) == 3060 + 204
+    assert len(tv.Caltech101(str(tmp_path))) == len(train | test) - 31  # without its background
+
+
+@pytest.mark.parametrize(("name", "total"), [("eurosat", 270), ("sun397", 30)])
+def test_drawn_splits_do_not_overlap_and_are_the_same_every_time(name: str, total: int, tmp_path: Path) -> None:
+    (replicas.eurosat if name == "eurosat" else replicas.sun397)(tmp_path)
+    data, again = labelled(name, tmp_path), labelled(name, tmp_path)
+    paths = [path for split in data.splits for path in data.images(split).paths]  # type: ignore[attr-defined]
+    assert len(paths) == len(set(paths)) <= total
+    assert data.fingerprint("test", "images") == again.fingerprint("test", "images")
+    reader = tv.EuroSAT(str(tmp_path)) if name == "eurosat" else tv.SUN397(str(tmp_path))
+    folder_of = {c: name.lstrip("/") for name, c in reader.class_to_idx.items()}
+    for path, label in zip(data.images("test").paths, data.labels("test").tolist(), strict=True):  # type: ignore[attr-defined]
+        assert folder_of[label] in str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("eurosat", {"train": 10_000, "test": 5_000}), ("sun397", {"train": 76_129, "val": 10_867, "test": 21_758})],
+)
+def test_drawn_splits_have_the_papers_sizes_on_the_whole_set(name: str, sizes: dict[str, int]) -> None:
+    parts, total = SHARES[name]
+    drawn = {part: share(total, part, parts, total) for part in parts}
+    assert {part: len(chosen) for part, chosen in drawn.items()} == sizes
+    assert len({i for chosen in drawn.values() for i in chosen}) == sum(sizes.values())
+
+
+def test_sun397_names_have_spaces(tmp_path: Path) -> None:
+    replicas.sun397(tmp_path)
+    assert labelled("sun397", tmp_path).classnames == ["abbey", "apartment building outdoor", "bakery shop"]
+
+
+def test_imagenet_is_a_folder_per_class_in_the_order_of_the_ids(tmp_path: Path) -> None:
+    replicas.imagenet(tmp_path)
+    data = labelled("imagenet", tmp_path)
+    reader = tv.ImageNet(str(tmp_path / "imagenet"), split="val")
+    assert data.labels("test").tolist() == [label for _, label in reader.samples] == list(range(1000))
+    assert len(data.templates) == 80 and data.classnames[:2] == ["tench", "goldfish"]
+
+
+def test_imagenet_without_its_train_folder_has_a_test_split_only(tmp_path: Path) -> None:
+    replicas.imagenetv2(tmp_path, [0])
+    assert labelled("imagenetv2", tmp_path).splits == ("test",)
+
+
+def test_imagenetv2_folders_are_class_indices_not_strings(tmp_path: Path) -> None:
+    replicas.imagenetv2(tmp_path, [0, 1, 2, 9, 10, 100, 999])
+    data = labelled("imagenetv2", tmp_path)
+    assert data.labels("test").tolist() == [0, 0, 1, 1, 2, 2, 9, 9, 10, 10, 100, 100, 999, 999]
+
+
+def test_clevr_counts_from_three_as_torchvision_counts(tmp_path: Path) -> None:
+    replicas.clevr(tmp_path, {"train": [3, 4], "val": [10, 3, 7, 5]})
+    data = labelled("clevr_count", tmp_path)
+    reader = tv.CLEVRClassification(str(tmp_path), split="val")
+    assert data.labels("test").tolist() == [reader[i][1] - 3 for i in range(4)] == [7, 0, 4, 2]
+    assert data.classnames == ["three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    assert data.templates == ["a picture of {c} objects"] and set(data.splits) == {"train", "test"}
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "filepath"),
+    [("mscoco", "", "val2014"), ("flickr30k", "flickr30k-images", ""), ("flickr8k", "Flicker8k_Dataset", "")],
+)
+def test_karpathys_test_split_with_every_caption(name: str, folder: str, filepath: str, tmp_path: Path) -> None:
+    replicas.karpathy(tmp_path, name, folder, [5, 6, 1], filepath)
+    data = open_dataset(f"{name}:{tmp_path}")
+    assert isinstance(data, Captioned)
+    assert (data.short, data.splits) == (name, ("test",))
+    assert data.image_of_caption("test").bincount().tolist() == [5, 6, 1]
+    assert data.texts("test", "captions")[5] == "caption 0 of 2"
+    assert [image.size for image in data.images("test")] == [(8, 8)] * 3
+
+
+def test_mmvp_pairs_are_odd_and_even_ids_and_types_their_column(tmp_path: Path) -> None:
+    replicas.mmvp(tmp_path, ["Color and Appearance", "Quantity and Count", "Color and Appearance"], shuffle=True)
+    data = open_dataset(f"mmvp:{tmp_path}")
+    assert isinstance(data, Pairs)
+    assert data.categories("test") == ["Color and Appearance", "Quantity and Count", "Color and Appearance"]
+    assert data.texts("test", "captions")[2] == 'Statement "3", in words'
+    assert np.asarray(data.images("test")[3]).tolist() != np.asarray(data.images("test")[2]).tolist()
+
+
+def test_every_named_set_says_what_is_missing_and_what_gets_it(tmp_path: Path) -> None:
+    for name in NAMED:
+        with pytest.raises(UserError) as caught:
+            open_dataset(f"{name}:{tmp_path}")
+        message = str(caught.value)
+        assert f"datasets={name}:{tmp_path}: no {tmp_path}/" in message and "\n" not in message
+        place = f"it comes from {NAMED[name].get.split('ROOT')[0]}"
+        assert (place if NAMED[name].get else f"`clipx data pull {name} root={tmp_path}` gets it") in message
+
+
+def test_what_can_be_pulled_is_what_the_messages_say(tmp_path: Path) -> None:
+    assert set(DOWNLOADS) == {name for name, known in NAMED.items() if not known.get}
+    with pytest.raises(UserError, match="mmvp cannot be pulled: `hf download MMVP"):
+        pull("mmvp", tmp_path)
+
+
+def test_class_names_fit_the_known_numbers_of_classes() -> None:
+    sizes = {"imagenet1k": 1000, "flowers": 102, "pets": 37, "caltech101": 102, "eurosat": 10, "clevr_count_all": 8}
+    assert {key: len(prompts.classnames(key)) for key in sizes} == sizes

@@ -1,0 +1,158 @@
+"""Evaluation data sets: what they yield, and one line for every way in which a folder can be wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clipx.errors import UserError
+from evaluation.datasets import Captioned, Labelled, Pairs, open_dataset
+from tests.helpers import fakes
+
+
+def error_of(spec: str, split: str = "test") -> str:
+    """The one line that opening and reading the data set ends in."""
+    with pytest.raises(UserError) as caught:
+        dataset = open_dataset(spec)
+        dataset.hashes(split, "images")
+        assert len(dataset.images(split)[:]) > 0
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_labels_prompts_and_images_come_in_the_files_order(tmp_path: Path) -> None:
+    dataset = open_dataset(fakes.labelled(tmp_path / "things", classes=3, train=6, test=9))
+    assert isinstance(dataset, Labelled)
+    assert (dataset.short, dataset.splits) == ("things", ("test", "train"))
+    assert dataset.labels("test").tolist() == [0, 1, 2] * 3
+    assert dataset.texts("test", "prompts")[:3] == ["a photo of a thing 0.", "a thing 0", "a photo of a thing 1."]
+    images = dataset.images("test")
+    assert len(images) == 9 and images[0].size == (12, 12) and len(list(images)) == 9
+
+
+def test_all_captions_of_an_image_are_its_own(tmp_path: Path) -> None:
+    dataset = open_dataset(fakes.captioned(tmp_path / "set" / "test", counts=(2, 1, 6)))
+    assert isinstance(dataset, Captioned)
+    assert (dataset.short, dataset.splits) == ("set/test", ("test",))
+    assert dataset.image_of_caption("test").tolist() == [0, 0, 1, 2, 2, 2, 2, 2, 2]
+    assert dataset.texts("test", "captions")[2] == "caption 0 of image 1"
+
+
+def test_a_caption_may_be_a_text_member(tmp_path: Path) -> None:
+    samples = [{"png": fakes.picture(i), "txt": f"no {i}\n".encode(), "json": b'{"width": 12}'} for i in range(3)]
+    fakes.shard(tmp_path / "0.tar", samples)
+    assert open_dataset(f"captions:{tmp_path}").texts("all", "captions") == ["no 0", "no 1", "no 2"]
+
+
+def test_categories_of_pairs_come_from_their_own_column(tmp_path: Path) -> None:
+    dataset = open_dataset(fakes.pairs(tmp_path / "minimal", ("size", "colour", "size")))
+    assert isinstance(dataset, Pairs)
+    assert dataset.categories("all") == ["size", "colour", "size"]
+    assert len(dataset.images("all")) == len(dataset.texts("all", "captions")) == 6
+
+
+def test_the_fingerprint_changes_with_the_content_not_with_the_place(tmp_path: Path) -> None:
+    first, second = (open_dataset(fakes.captioned(tmp_path / name)) for name in "ab")
+    other = open_dataset(fakes.captioned(tmp_path / "c", counts=(2, 5, 1, 4)))
+    for view in ("images", "captions"):
+        assert first.fingerprint("all", view) == second.fingerprint("all", view)
+    assert first.fingerprint("all", "captions") != other.fingerprint("all", "captions")
+
+
+@pytest.mark.parametrize(
+    ("spec", "part"),
+    [
+        ("cifr10", "did you mean 'cifar10'"),
+        ("nothing", "kind:FOLDER"),
+        ("wsd:/tmp", "did you mean 'wds'"),
+        ("wds:/nowhere/at/all", "no folder /nowhere/at/all"),
+        ("wds:/nowhere/wds_cars", "`hf download clip-benchmark/wds_cars --repo-type dataset"),
+        ("pairs:/nowhere/scenes_pairs", "`clipx train recipe=demo`"),
+        ("captions:/nowhere/at/all", ".tar shards"),
+        ("pairs:", "kind:FOLDER"),
+    ],
+)
+def test_a_wrong_name_says_what_to_type(spec: str, part: str) -> None:
+    assert part in error_of(spec)
+
+
+@pytest.mark.parametrize("name", ["classnames.txt", "zeroshot_classification_templates.txt", "test/nshards.txt"])
+def test_a_missing_layout_file_is_named(tmp_path: Path, name: str) -> None:
+    spec = fakes.labelled(tmp_path)
+    (tmp_path / name).unlink()
+    assert name in error_of(spec)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "part"),
+    [
+        ("classnames.txt", "thing 0\nthing 1\n", "class '2', allowed 0..1, as classnames.txt has 2 names"),
+        ("classnames.txt", "thing 0\n\nthing 2\n", "line 2"),
+        ("zeroshot_classification_templates.txt", "\n", "is empty"),
+        ("zeroshot_classification_templates.txt", "a photo of a {}.\n", "lacks {c}"),
+        ("test/nshards.txt", "2\n", "1.tar is missing"),
+        ("test/nshards.txt", "0\n", "0.tar is too many"),
+        ("test/nshards.txt", "one\n", "'one', expected a number"),
+        ("test/0.tar", "", "sample"),
+    ],
+)
+def test_a_wrong_layout_file_is_explained(tmp_path: Path, name: str, content: str, part: str) -> None:
+    spec = fakes.labelled(tmp_path)
+    (tmp_path / name).write_text(content)
+    assert part in error_of(spec)
+
+
+def test_a_split_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
+    assert "allowed: test" in error_of(fakes.labelled(tmp_path), split="train")
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"png": b"\x89PNG broken"}, "s00001: damaged image"),
+        ({"cls": b"-1"}, "class '-1'"),
+        ({"cls": b"\xff"}, "not UTF-8"),
+    ],
+)
+def test_a_bad_sample_stops_with_its_name(tmp_path: Path, change: dict[str, bytes], part: str) -> None:
+    spec = fakes.labelled(tmp_path)
+    good = {"cls": b"0", "png": fakes.picture(0)}
+    fakes.shard(tmp_path / "test" / "0.tar", [good, good | change, good])
+    assert part in error_of(spec)
+
+
+def test_a_sample_without_its_label_is_not_dropped_silently(tmp_path: Path) -> None:
+    spec = fakes.labelled(tmp_path)
+    fakes.shard(tmp_path / "test" / "0.tar", [{"cls": b"0", "png": fakes.picture(0)}, {"png": fakes.picture(1)}])
+    assert "s00001" in error_of(spec)
+
+
+@pytest.mark.parametrize(
+    ("samples", "part"),
+    [
+        ([{}, {}], "no sample has a caption"),
+        ([{"txt": b"  "}], "no sample has a caption"),
+        ([{"json": b"{broken"}], "s00000: its .json is damaged"),
+        ([{"json": b"[1]"}], "its .json is not an object"),
+        ([{"json": b'{"captions": "one"}'}], "not a list of texts"),
+        ([{"json": b'{"captions": ["one", 2]}'}], "not a list of texts"),
+    ],
+)
+def test_unusable_captions_are_named(tmp_path: Path, samples: list[dict[str, bytes]], part: str) -> None:
+    fakes.shard(tmp_path / "0.tar", [{"png": fakes.picture(0)} | sample for sample in samples])
+    assert part in error_of(f"captions:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("facts", "part"),
+    [
+        ([{"pair": 0, "category": "a"}], "even number"),
+        ([{"pair": 0, "category": "a"}, {"pair": 1, "category": "a"}], 'two "pair"'),
+        ([{"pair": 0, "category": "a"}, {"pair": 0, "category": "b"}], 'or "category"'),
+        ([{"pair": 0}, {"pair": 0}], '"category" in its .json is not a text'),
+    ],
+)
+def test_samples_that_are_no_pair_are_refused(tmp_path: Path, facts: list[dict[str, object]], part: str) -> None:
+    samples = [{"png": fakes.picture(0), "txt": b"x", "json": json.dumps(fact).encode()} for fact in facts]
+    fakes.shard(tmp_path / "0.tar", samples)
+    assert part in error_of(f"pairs:{tmp_path}")

@@ -1,0 +1,137 @@
+"""Models for evaluation: what is evaluated is what was trained, and identities tell models apart."""
+
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+from open_clip.transform import PreprocessCfg, image_transform_v2
+from PIL import Image
+
+from clipx.errors import UserError
+from clipx.models import clip
+from clipx.run import checkpoint, directory
+from clipx.train import fit
+from evaluation.embedding.encoder import from_checkpoint, from_open_clip
+from tests.helpers.folder import settings, write_shards
+
+CPU = torch.device("cpu")
+IMAGE = Image.effect_noise((60, 50), 80).convert("RGB")
+
+
+def trained(root: Path, epochs: int) -> Path:
+    write_shards(root / "train", samples=16)
+    config = settings(root, epochs=epochs)
+    config.name = f"e{epochs}"
+    run = directory.claim(config)
+    fit(config, run)
+    return run
+
+
+def test_a_checkpoint_embeds_as_its_model_does(tmp_path: Path) -> None:
+    run = trained(tmp_path, epochs=1)
+    encoder, found = from_checkpoint(run, CPU)
+    assert found == run
+    model = clip.build(directory.load_config(run))
+    checkpoint.load_weights(model, checkpoint.resolve(run))
+    model.eval()
+    pixels = encoder.preprocess(IMAGE)[None]
+    tokens = encoder.tokenize(["a red picture", "two dogs"])
+    assert pixels.shape == (1, 3, 48, 48)
+    with torch.no_grad():
+        assert torch.allclose(encoder.image(pixels), model.encode_image(pixels), atol=1e-6)
+        assert torch.allclose(encoder.text(tokens), model.encode_text(tokens), atol=1e-6)
+    assert torch.allclose(encoder.text(tokens).norm(dim=-1), torch.ones(2), atol=1e-6)
+
+
+def test_hashes_tell_checkpoints_apart(tmp_path: Path) -> None:
+    one, _ = from_checkpoint(trained(tmp_path, epochs=1), CPU)
+    two, _ = from_checkpoint(trained(tmp_path, epochs=2), CPU)
+    assert one.provenance["checkpoint"] != two.provenance["checkpoint"]
+    assert one.provenance["transform"] == two.provenance["transform"]
+    assert one.name == "e1/s0 step 2"
+    assert two.name == "e2/s0 step 4"
+
+
+def test_averaged_weights_are_another_model(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    config = settings(tmp_path, epochs=1)
+    config.train.ema, config.train.accumulation = 0.5, 2
+    run = directory.claim(config)
+    fit(config, run)
+    last, averaged = from_checkpoint(run, CPU)[0], from_checkpoint(run, CPU, averaged=True)[0]
+    assert averaged.provenance["checkpoint"] != last.provenance["checkpoint"]
+    assert averaged.name == f"{last.name} ema"
+    model = clip.build(config, pretrained=False).eval()
+    checkpoint.load_weights(model, checkpoint.resolve(run), checkpoint.AVERAGED)
+    pixels = last.preprocess(IMAGE)[None]
+    with torch.no_grad():
+        assert torch.allclose(averaged.image(pixels), model.encode_image(pixels), atol=1e-6)
+    assert not torch.allclose(averaged.image(pixels), last.image(pixels), atol=1e-6)
+
+
+def test_an_open_clip_model_embeds_as_open_clip_does() -> None:
+    encoder = from_open_clip("open_clip:mini-48", CPU)
+    torch.manual_seed(0)
+    model = open_clip.create_model("mini-48").eval()
+    tokens = open_clip.get_tokenizer("mini-48")(["a photo of a dog"])
+    transform = image_transform_v2(PreprocessCfg(size=48), is_train=False)
+    with torch.no_grad():
+        assert torch.allclose(encoder.text(encoder.tokenize(["a photo of a dog"])), model.encode_text(tokens, True))
+        assert torch.allclose(encoder.preprocess(IMAGE), transform(IMAGE))
+        image = model.encode_image(transform(IMAGE)[None], normalize=True)
+        assert torch.allclose(encoder.image(encoder.preprocess(IMAGE)[None]), image, atol=1e-6)
+    assert "random weights" in encoder.name
+    assert encoder.provenance["checkpoint"] == from_open_clip("open_clip:mini-48", CPU).provenance["checkpoint"]
+
+
+def test_a_local_file_of_weights_is_loaded(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    model = open_clip.create_model("mini-48").eval()
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    encoder = from_open_clip(f"open_clip:mini-48/{tmp_path}/weights.pt", CPU)
+    tokens = encoder.tokenize(["a photo of a dog"])
+    with torch.no_grad():
+        assert torch.allclose(encoder.text(tokens), model.encode_text(tokens, normalize=True), atol=1e-6)
+
+
+def test_weights_that_are_not_there_name_both_ways_to_get_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match=r"run `hf download laion/CLIP-ViT-B-32-laion2B-s34B-b79K`.*local file"):
+        from_open_clip("open_clip:ViT-B-32/laion2b_s34b_b79k", CPU)
+
+
+@pytest.mark.parametrize("content", [b"", b"not weights", b"\x80\x04K\x01."], ids=["empty", "text", "pickle"])
+def test_a_file_that_holds_no_weights_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "w.pt").write_bytes(content)
+    with pytest.raises(UserError, match=r"w.pt does not hold weights of mini-48"):
+        from_open_clip(f"open_clip:mini-48/{tmp_path}/w.pt", CPU)
+
+
+def test_a_checkpoint_of_open_clips_trainer_is_loaded(tmp_path: Path) -> None:
+    """Its weights are named as DistributedDataParallel names them, beside the optimizer's state."""
+    torch.manual_seed(6)
+    model = open_clip.create_model("mini-48").eval()
+    weights = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
+    optimizer = torch.optim.AdamW(model.parameters()).state_dict()
+    torch.save({"epoch": 3, "name": "x", "state_dict": weights, "optimizer": optimizer}, tmp_path / "epoch_3.pt")
+    encoder = from_open_clip(f"open_clip:mini-48/{tmp_path}/epoch_3.pt", CPU)
+    tokens = encoder.tokenize(["a photo of a dog"])
+    with torch.no_grad():
+        assert torch.allclose(encoder.text(tokens), model.encode_text(tokens, normalize=True), atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_lower_precision_is_close_and_another_model_to_the_cache(precision: str) -> None:
+    full, low = from_open_clip("open_clip:mini-48", CPU), from_open_clip("open_clip:mini-48", CPU, precision)
+    tokens = full.tokenize(["a photo of a dog"])
+    assert low.text(tokens).dtype == torch.float32
+    assert not torch.equal(full.text(tokens), low.text(tokens))
+    torch.testing.assert_close(full.text(tokens), low.text(tokens), atol=0.03, rtol=0)
+    assert full.provenance["precision"] != low.provenance["precision"]
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(UserError, match=r"precision=fp8 is not known; .*bf16, fp16, fp32"):
+        from_open_clip("open_clip:mini-48", CPU, "fp8")

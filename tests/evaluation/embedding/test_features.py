@@ -1,0 +1,141 @@
+"""Feature extraction: order and tails, one pass, and a cache that never serves the wrong model."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL.Image import Image
+from torch import Tensor
+
+from clipx.errors import UserError
+from evaluation.datasets import AnyDataset, open_dataset
+from evaluation.embedding.features import cache_key, extract
+from evaluation.types import Encoder, FeatureRequest, Features
+from tests.helpers import fakes
+
+
+def run(
+    encoder: Encoder, dataset: AnyDataset, views: list[str], cache: Path, batch_size: int = 5, workers: int = 0
+) -> Features:
+    split = dataset.splits[0]
+    requests = [FeatureRequest(dataset.name, split, view) for view in views]  # type: ignore[arg-type]
+    return extract(encoder, {dataset.name: dataset}, requests, cache, batch_size, workers, "cpu")
+
+
+def counting(encoder: Encoder) -> tuple[Encoder, list[int]]:
+    """The encoder, and how many images each call of it got."""
+    calls: list[int] = []
+
+    def image(batch: Tensor) -> Tensor:
+        calls.append(len(batch))
+        return encoder.image(batch)
+
+    return replace(encoder, image=image), calls
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("batch_size", [1, 5, 11, 64])
+def test_rows_are_in_order_with_any_tail_and_number_of_workers(tmp_path: Path, batch_size: int, workers: int) -> None:
+    dataset = open_dataset(fakes.captioned(tmp_path / "set", counts=(1, 2) * 5 + (1,)))
+    encoder = fakes.encoder()
+    images, texts = run(encoder, dataset, ["images", "captions"], tmp_path / "c", batch_size, workers).values()
+    one_by_one = [encoder.image(encoder.preprocess(image)[None]) for image in dataset.images("all")]
+    torch.testing.assert_close(images, torch.cat(one_by_one))
+    captions = dataset.texts("all", "captions")
+    torch.testing.assert_close(texts, torch.cat([encoder.text(encoder.tokenize([c])) for c in captions]))
+
+
+def test_what_is_asked_for_twice_is_extracted_once_and_then_cached(tmp_path: Path) -> None:
+    dataset = open_dataset(fakes.captioned(tmp_path / "set"))
+    encoder, calls = counting(fakes.encoder())
+    first = run(encoder, dataset, ["images", "images"], tmp_path / "features")
+    second = run(encoder, dataset, ["images"], tmp_path / "features")
+    assert calls == [4]
+    assert torch.equal(*(next(iter(found.values())) for found in (first, second)))
+
+
+def test_variants_of_a_view_share_one_pass_over_the_images(tmp_path: Path) -> None:
+    dataset = open_dataset(fakes.captioned(tmp_path / "set"))
+    plain, decoded = fakes.encoder(), []
+
+    def preprocess(image: Image) -> Tensor:
+        decoded.append(image.size)
+        return plain.preprocess(image)
+
+    variants = {"twice": lambda batch: 2 * plain.image(batch), "half": lambda batch: plain.image(batch) / 2}
+    encoder = replace(plain, preprocess=preprocess, image_variants=variants)
+    whole, twice, half = (FeatureRequest(dataset.name, "all", "images", variant) for variant in ("", "twice", "half"))
+
+    def found(*requests: FeatureRequest) -> Features:
+        return extract(encoder, {dataset.name: dataset}, requests, tmp_path / "features", 3, 0, "cpu")
+
+    first = found(whole, twice)
+    assert len(decoded) == 4
+    torch.testing.assert_close(first[twice], 2 * first[whole])
+    second = found(whole, twice, half)
+    assert len(decoded) == 8, "for the one that was not cached"
+    torch.testing.assert_close(second[half], first[whole] / 2)
+    assert torch.equal(second[twice], first[twice])
+
+
+@pytest.mark.parametrize("change", [{"checkpoint": "c1"}, {"transform": "t1"}])
+def test_another_checkpoint_or_transform_is_not_served_from_the_cache(tmp_path: Path, change: dict[str, str]) -> None:
+    dataset = open_dataset(fakes.captioned(tmp_path / "set"))
+    run(fakes.encoder(), dataset, ["images"], tmp_path / "features")
+    encoder, calls = counting(fakes.encoder(**change))
+    run(encoder, dataset, ["images"], tmp_path / "features")
+    assert calls == [4]
+
+
+def test_every_part_of_the_content_is_in_the_cache_key(tmp_path: Path) -> None:
+    dataset = open_dataset(fakes.labelled(tmp_path / "a", train=6))
+    more = open_dataset(fakes.labelled(tmp_path / "b", train=6, classes=4))
+    encoder = fakes.encoder()
+    requests = [(dataset, "test", "images"), (dataset, "train", "images"), (dataset, "test", "prompts")]
+    keys = {cache_key(encoder, d, FeatureRequest(d.name, s, v)) for d, s, v in requests}  # type: ignore[arg-type]
+    keys.add(cache_key(encoder, more, FeatureRequest(more.name, "test", "prompts")))
+    for field in encoder.provenance:
+        other = replace(encoder, provenance=encoder.provenance | {field: "other"})
+        keys.add(cache_key(other, dataset, FeatureRequest(dataset.name, "test", "images")))
+    assert len(keys) == 4 + len(encoder.provenance)
+
+
+def test_a_cut_cache_file_is_made_again(tmp_path: Path) -> None:
+    dataset = open_dataset(fakes.captioned(tmp_path / "set"))
+    before = run(fakes.encoder(), dataset, ["images"], tmp_path / "features")
+    (file,) = (tmp_path / "features").iterdir()
+    file.write_bytes(file.read_bytes()[:50])
+    after = run(fakes.encoder(), dataset, ["images"], tmp_path / "features")
+    assert torch.equal(*(next(iter(found.values())) for found in (before, after)))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_damaged_image_stops_with_one_line_naming_it(tmp_path: Path, workers: int) -> None:
+    good = {"txt": b"a", "png": fakes.picture(0)}
+    fakes.shard(tmp_path / "s" / "0.tar", [good, good, good | {"png": fakes.picture(0)[:90]}, good])
+    dataset = open_dataset(f"captions:{tmp_path / 's'}")
+    with pytest.raises(UserError, match="s00002") as caught:
+        run(fakes.encoder(), dataset, ["images"], tmp_path / "features", workers=workers)
+    assert "\n" not in str(caught.value)
+
+
+def test_nan_embeddings_name_the_model_and_the_data(tmp_path: Path) -> None:
+    dataset = open_dataset(fakes.captioned(tmp_path / "set"))
+
+    def image(batch: Tensor) -> Tensor:
+        return torch.full((len(batch), 3), torch.nan)
+
+    with pytest.raises(UserError, match=r"fake gives NaN .* 4 of 4 images of captions:.*set"):
+        run(replace(fakes.encoder(), image=image), dataset, ["images"], tmp_path / "features")
+    assert not (tmp_path / "features").exists()
+
+
+def test_a_fault_in_preprocessing_is_not_taken_for_the_users(tmp_path: Path) -> None:
+    dataset = open_dataset(fakes.captioned(tmp_path / "set"))
+
+    def preprocess(image: Image) -> Tensor:
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        run(replace(fakes.encoder(), preprocess=preprocess), dataset, ["images"], tmp_path / "features")

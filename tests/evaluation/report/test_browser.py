@@ -1,0 +1,52 @@
+"""The page in a real browser, on a phone and on a desk: nothing sticks out, tables sort, the console stays empty."""
+
+import json
+import re
+import shutil
+import subprocess
+from html import escape, unescape
+from pathlib import Path
+
+import pytest
+
+from evaluation.report.writer import write
+from tests.helpers.report_runs import write_run
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
+    "--disable-sync --enable-logging=stderr --window-size=1600,1200 --virtual-time-budget=5000 --dump-dom"
+)
+WIDTHS = (390, 1440)  # CSS px
+MEASURE = """<script>
+console.error("a known message");
+addEventListener("load", () => {
+  document.body.dataset.found = JSON.stringify([...document.querySelectorAll("iframe")].map((frame) => {
+    const page = frame.contentDocument, table = page.querySelector("table"), head = table.querySelector("button");
+    head.click(); head.click();
+    return { room: page.documentElement.clientWidth, used: page.documentElement.scrollWidth,
+      sorted: head.parentElement.getAttribute("aria-sort"),
+      first: [...table.tBodies[0].rows].map((row) => row.cells[0].textContent) };
+  }));
+});
+</script>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
+def test_the_page_fits_phone_and_desk_sorts_and_logs_no_error(tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    for at in range(5):
+        write_run(tmp_path / "runs", name=f"a_method_with_a_rather_long_name_{at}", drawn=at == 0)
+    page = escape(write([tmp_path / "runs"], tmp_path / "out").html.read_text(), quote=True)
+    frames = "".join(f'<iframe style="width:{width}px;height:900px" srcdoc="{page}"></iframe>' for width in WIDTHS)
+    (tmp_path / "frames.html").write_text(f'<!doctype html><meta charset="utf-8"><body>{MEASURE}{frames}</body>')
+    command = [CHROMIUM, *FLAGS.split(), f"--user-data-dir={tmp_path / 'browser'}", f"file://{tmp_path}/frames.html"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    said = [line for line in shown.stderr.splitlines() if "CONSOLE" in line]
+    assert len(said) == 1 and "a known message" in said[0], said
+    found = re.search(r'data-found="(.*?)"', shown.stdout)
+    assert found, shown.stderr[-2000:]
+    for frame, width in zip(json.loads(unescape(found[1])), WIDTHS, strict=True):
+        assert frame["used"] <= frame["room"] <= width
+        assert frame["sorted"] == "descending"
+        assert frame["first"] == sorted(frame["first"], reverse=True) and len(frame["first"]) == 5

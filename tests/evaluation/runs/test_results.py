@@ -1,0 +1,76 @@
+"""results.jsonl: what cannot be a result is named, half a last line is nothing."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clipx.errors import UserError
+from evaluation.runs import results
+from evaluation.types import Result
+
+ROW = Result("zeroshot", "set", "test", "top1", 0.5, 10, 0.4, 0.6, 0.1, True, 0, "model", {"checkpoint": "aa"})
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    results.write(tmp_path / "r.jsonl", [ROW, ROW])
+    assert results.read(tmp_path / "r.jsonl") == [ROW, ROW]
+    assert results.read(tmp_path / "missing.jsonl") == []
+
+
+def test_half_a_last_line_is_left_out(tmp_path: Path) -> None:
+    whole = json.dumps(asdict(ROW))
+    (tmp_path / "r.jsonl").write_text(f"{whole}\n{whole[:30]}")
+    assert results.read(tmp_path / "r.jsonl") == [ROW]
+
+
+@pytest.mark.parametrize("change", [{"value": "abc"}, {"hashes": 3}, {"low": None}, {"more": 1}])
+def test_a_line_that_is_no_result_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
+    lines = [json.dumps(asdict(ROW)), json.dumps({**asdict(ROW), **change})]
+    (tmp_path / "r.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(UserError, match=r"r.jsonl:2 is not a result row"):
+        results.read(tmp_path / "r.jsonl")
+
+
+def test_rows_of_one_metric_on_other_splits_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pool's rows would overwrite those of the full set."""
+    pool = replace(ROW, split="test, 10 of 40 images (seed 0)", value=0.9)
+    run = SimpleNamespace(summary={}, finish=lambda: None)
+    monkeypatch.setattr("wandb.init", lambda **settings: run)
+    results.to_wandb([ROW, pool], "model", "offline", "project", tmp_path)
+    assert run.summary == {"zeroshot/set/top1": 0.5, "zeroshot/set, 10 of 40 images (seed 0)/top1": 0.9}
+    results.show([ROW, pool])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.index("50.0") < printed.index("zeroshot set, 10 of 40 images") < printed.index("90.0")
+
+
+def test_on_wandb_the_summary_is_that_of_the_run_that_was_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def init(**settings: Any) -> SimpleNamespace:
+        asked.append(settings)
+        return SimpleNamespace(summary={}, finish=lambda: None)
+
+    monkeypatch.setattr("wandb.init", init)
+    results.to_wandb([ROW], "model", "offline", "project", tmp_path)
+    (tmp_path / "wandb_id").write_text("c0ffee\n")
+    results.to_wandb([ROW], "model", "offline", "project", tmp_path)
+    assert asked[0]["name"] == "eval model" and "id" not in asked[0]
+    assert (asked[1]["id"], asked[1]["resume"]) == ("c0ffee", "allow") and "name" not in asked[1]
+
+
+def test_added_rows_replace_those_of_the_same_hashes_only(tmp_path: Path) -> None:
+    other = replace(ROW, hashes={"checkpoint": "bb"})
+    results.write(tmp_path / "r.jsonl", [ROW, other])
+    results.add(tmp_path / "r.jsonl", [replace(ROW, value=0.7)])
+    assert [(row.value, row.hashes) for row in results.read(tmp_path / "r.jsonl")] == [
+        (0.5, {"checkpoint": "bb"}),
+        (0.7, {"checkpoint": "aa"}),
+    ]

@@ -1,0 +1,76 @@
+"""Our logistic regression against scikit-learn at equal C, and the search for C."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from evaluation.tasks.linear_probe.regression import GRID, Regression, search
+
+CLASSES = 5
+
+
+def problem(n: int, seed: int, noise: float = 6.0) -> tuple[Tensor, Tensor]:
+    """Normalised features with a large common mean, and labels; the same classes for every seed."""
+    centres = torch.randn(CLASSES, 48, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(seed)
+    label = torch.randint(CLASSES, (n,), generator=generator)
+    features = centres[label] + noise * torch.linspace(1, 0.05, 48) * torch.randn(n, 48, generator=generator)
+    return F.normalize(features + 4.0, dim=1), label
+
+
+@pytest.mark.parametrize("C", [1e-2, 1.0, 30.0, 1e3])
+def test_weights_and_accuracy_are_scikit_learns_at_equal_c(C: float) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    (features, label), (unseen, truth) = problem(900, 1), problem(2000, 2)
+    reference = LogisticRegression(C=C, tol=1e-8, max_iter=5000).fit(features.double().numpy(), label.numpy())
+    ours = Regression(features, label, CLASSES).fit(C)
+    weight = torch.from_numpy(reference.coef_).T
+    assert float((ours.weight - weight).norm() / weight.norm()) < 0.01
+    accuracy = float((ours(unseen).argmax(dim=1) == truth).double().mean())
+    assert abs(accuracy - reference.score(unseen.double().numpy(), truth.numpy())) <= 0.002
+
+
+def test_the_gradient_of_the_stated_objective_is_zero_at_the_minimum() -> None:
+    features, label = (x for x in problem(400, 3))
+    features, C = features.double(), 10.0
+    found = Regression(features, label, CLASSES).fit(C)
+    weight, bias = found.weight.requires_grad_(), found.bias.requires_grad_()
+    loss = C * F.cross_entropy(features @ weight + bias, label, reduction="sum") + 0.5 * weight.square().sum()
+    for gradient in torch.autograd.grad(loss, [weight, bias]):
+        assert float(gradient.abs().max()) < 1e-2  # of a loss of about 1,000
+
+
+def test_a_warm_start_leads_to_the_same_minimum() -> None:
+    features, label = problem(400, 4)
+    regression = Regression(features, label, CLASSES)
+    cold, warm = regression.fit(10.0), regression.fit(10.0, start=regression.fit(0.01))
+    torch.testing.assert_close(cold.weight, warm.weight, atol=2e-3, rtol=2e-3)
+
+
+def test_fits_repeat_bit_for_bit() -> None:
+    features, label = problem(300, 5)
+    first, second = (Regression(features, label, CLASSES).fit(3.0) for _ in range(2))
+    assert torch.equal(first.weight, second.weight) and torch.equal(first.bias, second.bias)
+
+
+def test_features_on_a_line_and_absent_classes_are_no_obstacle() -> None:
+    features = torch.linspace(-1, 1, 40)[:, None] * torch.ones(1, 8)
+    label = (features[:, 0] > 0).long() * 2  # class 1 never occurs
+    assert torch.equal(Regression(features, label, 3).fit(1e4)(features).argmax(dim=1), label)
+
+
+def test_the_search_takes_the_best_c_it_tried_and_the_smallest_of_equals() -> None:
+    (features, label), (unseen, truth) = problem(300, 6), problem(300, 7)
+    found = search(Regression(features, label, CLASSES), unseen, truth)
+    top = max(found.accuracy_of.values())
+    assert found.best == min(place for place, value in found.accuracy_of.items() if value == top)
+    assert {0, 16, 32, 48, 64, 80, 96} <= set(found.accuracy_of) and len(found.accuracy_of) <= 15
+    assert {found.best - 1, found.best + 1} <= set(found.accuracy_of) | {-1, 97}
+
+
+def test_the_grid_is_eight_points_a_decade_from_a_millionth_to_a_million() -> None:
+    assert len(GRID) == 97
+    assert (GRID[0], GRID[48], GRID[-1]) == pytest.approx((1e-6, 1.0, 1e6))
+    assert GRID[8] / GRID[0] == pytest.approx(10.0)

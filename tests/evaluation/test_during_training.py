@@ -1,0 +1,162 @@
+"""Accuracy while training is that of `clipx eval`, on any number of ranks, and costs the run nothing but time."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from cli import train as launch
+from cli.eval import evaluate
+from clipx import train
+from clipx.config.schema import EvalConfig, RunConfig
+from clipx.errors import UserError
+from clipx.models import clip
+from clipx.models.clip import ClipModel
+from clipx.run import directory
+from clipx.run.checkpoint import checkpoints
+from clipx.training.setup import build
+from evaluation import runner
+from evaluation.during_training import CHEAP, Live
+from evaluation.own_sets import own_datasets, while_training
+from evaluation.runs import results
+from evaluation.runs.reader import read
+from tests.helpers import fakes
+from tests.helpers.folder import settings, write_shards
+from tests.helpers.gloo import Gloo
+
+KEYS = [
+    "things zeroshot top1",
+    "shots/test retrieval image_to_text_recall@1",
+    "shots/test retrieval text_to_image_recall@1",
+    "minimal pairs pair_accuracy",
+]
+
+
+def watched(root: Path) -> RunConfig:
+    """Four steps of a tower with batch norms; sets of one batch and of several."""
+    if not (root / "train").exists():
+        write_shards(root / "train", samples=32)
+        fakes.labelled(root / "things", train=9, test=60)
+        fakes.captioned(root / "shots" / "test", counts=(2, 1, 3) * 10)
+        fakes.pairs(root / "minimal", categories=("colour", "count") * 5)
+    config = settings(root, epochs=1)
+    config.train.device = "cpu"
+    config.data.evaluation = ["wds:things", "captions:shots/test", "pairs:minimal"]
+    config.log.evaluate_every = 3
+    return config
+
+
+def logged(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def evaluated(run: Path, batch_size: int) -> dict[str, float]:
+    """By `clipx eval`, of the last checkpoint."""
+    evaluate(EvalConfig(checkpoint=str(run), tasks=list(CHEAP), device="cpu", workers=0, batch_size=batch_size))
+    return {f"{row.dataset} {row.task} {row.metric}": row.value for row in results.read(run / "results.jsonl")}
+
+
+def states() -> tuple[Any, ...]:
+    """The global random states."""
+    return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]
+
+
+def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """Its log and weights; a half of the images' features is left out at random."""
+    config.name, config.log.every, config.log.evaluate_every = f"every_{every}", 1, every
+    run, live = directory.claim(config), while_training(config)
+
+    def with_dropout(*arguments: Any) -> Any:
+        parts = build(*arguments)
+        parts.model.image = nn.Sequential(parts.model.image, nn.Dropout(0.5))
+        return parts
+
+    def undisturbed(model: ClipModel) -> dict[str, float]:
+        assert live is not None and model.training
+        before = states()
+        found = live(model)
+        assert states() == before and model.training
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "build", with_dropout)
+        assert train.fit(config, run, evaluate=undisturbed)
+    return logged(run), load_file(checkpoints(run)[-1] / "model.safetensors")
+
+
+def test_evaluating_changes_no_bit_of_the_run(tmp_path: Path) -> None:
+    """With batch norms and dropout; the state of the loader too, which a step's loss would show."""
+    (rows, weights), (blind, expected) = trained(watched(tmp_path), 1), trained(watched(tmp_path), 0)
+    assert any("running_mean" in name for name in weights)
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    steps, scores = ([row for row in rows if ("evaluation" in row) == is_score] for is_score in (False, True))
+    assert [row["loss"] for row in steps] == [row["loss"] for row in blind]
+    assert [(row["step"], list(row["evaluation"])) for row in scores] == [(step, KEYS) for step in (1, 2, 3, 4)]
+    assert not any("evaluation" in row for row in blind)
+
+
+def test_the_command_logs_what_eval_finds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = watched(tmp_path)
+    run = directory.directory(config)
+    launch.train(config)
+    lines = [line for line in logged(run) if "evaluation" in line]
+    assert [line["step"] for line in lines] == [3, 4]
+    found = lines[-1]["evaluation"]
+    mean = sum(found.values()) / len(found)
+    assert f"step 4  evaluation {mean:.3f}" in capsys.readouterr().err
+    assert read(run).log[-1] == {**logged(run)[-2], **lines[-1]}  # one line a step for the report
+    assert not (run / "results.jsonl").exists() and not (run / "artifacts").exists()
+    of_eval = evaluated(run, EvalConfig().batch_size)
+    assert found == {key: of_eval[key] for key in KEYS}
+
+
+def fit_as_rank(config: RunConfig) -> bool:
+    live = Live(config, runner.open_sets(own_datasets(config)), batch_size=8)
+    return train.fit(config, directory.directory(config), evaluate=live)
+
+
+def test_two_ranks_log_what_one_finds(tmp_path: Path, gloo: Gloo) -> None:
+    """Whose running statistics differ between steps: those of rank 0 count, as in the checkpoint."""
+    config = watched(tmp_path)
+    run = directory.claim(config)
+    assert gloo.run(2, fit_as_rank, config) == [True, True]
+    found = logged(run)[-1]["evaluation"]
+    of_eval = evaluated(run, 8)
+    assert found == {key: of_eval[key] for key in KEYS}
+
+
+def test_embeddings_that_are_not_finite_are_misses(tmp_path: Path) -> None:
+    config = watched(tmp_path)
+    live, model = while_training(config), clip.build(config)
+    with torch.no_grad():
+        next(model.image.parameters()).fill_(float("nan"))
+    assert live is not None and live(model) == dict.fromkeys(KEYS, 0.0)
+
+
+def test_missing_sets_are_named_before_training(tmp_path: Path) -> None:
+    config = watched(tmp_path)
+    config.data.evaluation += ["pairs:nowhere", "captions:absent"]
+    with pytest.raises(UserError, match=r"log.evaluate_every=3: datasets=pairs:\S+/nowhere: .*; datasets=captions:"):
+        launch.train(config)
+    assert not (directory.directory(config) / "log.jsonl").exists()
+
+
+@pytest.mark.parametrize("evaluation", [[], ["wds:unlabelled"]])
+def test_sets_that_no_task_fits_are_refused(evaluation: list[str], tmp_path: Path) -> None:
+    config = watched(tmp_path)
+    fakes.labelled(tmp_path / "unlabelled", train=3, test=0)
+    config.data.evaluation = evaluation
+    with pytest.raises(UserError, match=r"log.evaluate_every=3: none of data.evaluation=.* can be scored"):
+        while_training(config)
+
+
+def test_fit_alone_cannot_evaluate(tmp_path: Path) -> None:
+    config = watched(tmp_path)
+    with pytest.raises(UserError, match=r"log.evaluate_every=3 needs fit\(..., evaluate=...\)"):
+        train.fit(config, directory.claim(config))

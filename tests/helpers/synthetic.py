@@ -1,0 +1,82 @@
+"""Runs with known effects: as objects for simulations, as directories for what reads them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from evaluation.claims.evidence import Evidence
+from evaluation.claims.table import CLAIMS
+from evaluation.claims.types import Claim
+from evaluation.runs.reader import Run
+from evaluation.tasks.geometry import histogram, principal_components
+from evaluation.types import Result
+
+Values = dict[tuple[str, str, str], float]  # (task, dataset, metric) -> value
+
+
+def claim(number: str) -> Claim:
+    (found,) = [one for one in CLAIMS if one.id == number]
+    return found
+
+
+def result(task: str, dataset: str, metric: str, value: float, seed: int = 0) -> Result:
+    return Result(
+        task=task,
+        dataset=dataset,
+        split="test",
+        metric=metric,
+        value=value,
+        n=1000,
+        low=value - 0.02,
+        high=value + 0.02,
+        chance=0.1,
+        higher_is_better=True,
+        seed=seed,
+        model="m",
+    )
+
+
+def run(
+    recipe: str,
+    arm: str,
+    seed: int,
+    values: Values,
+    log: list[dict[str, Any]] | None = None,
+    settings: dict[str, Any] | None = None,
+) -> Run:
+    name = f"{recipe}-{arm}" if arm else recipe
+    config = {"name": name, "recipe": recipe, "arm": arm, "seed": seed, "train": {"batch_size": 64}, **(settings or {})}
+    rows = [result(*key, value, seed) for key, value in values.items()]
+    return Run(Path("runs") / name / f"s{seed}", name, seed, config, log or [], rows, {}, {})
+
+
+def with_geometry(one: Run, margin: float) -> Run:
+    """The run with a geometry artifact whose margins lie around `margin`."""
+    draw = torch.Generator().manual_seed(one.seed)
+    image, text = (torch.nn.functional.normalize(torch.randn(64, 8, generator=draw), dim=1) for _ in range(2))
+    margins = margin + 0.1 * torch.randn(1000, generator=draw)
+    artifact = {"kind": "geometry", "margins": histogram(margins), "pca": principal_components(image, text)}
+    return replace(one, artifacts={"geometry-scenes_captions": artifact})
+
+
+def evidence(runs: list[Run]) -> Evidence:
+    found: dict[str, dict[str, dict[int, Run]]] = {}
+    for one in runs:
+        found.setdefault(one.config["recipe"], {}).setdefault(one.config["arm"], {})[one.seed] = one
+    return Evidence(found, {}, [])
+
+
+def write(root: Path, one: Run) -> Path:
+    """The run as a directory."""
+    folder = root / one.name / f"s{one.seed}"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(json.dumps(one.config))  # JSON is YAML
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in one.log))
+    (folder / "results.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in one.results))
+    for stem, artifact in one.artifacts.items():
+        (folder / "artifacts").mkdir(exist_ok=True)
+        (folder / "artifacts" / f"{stem}.json").write_text(json.dumps(artifact))
+    return folder
