@@ -11,10 +11,10 @@ from clipx.config.schema import EvalConfig, RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
-from clipx.training.setup import Parts, build, check_split
+from clipx.training.setup import TrainComponents, build_components, check_split
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
-from clipx.utils.device import choose
+from clipx.utils.device import choose_device
 from evaluation.own_sets import check_evaluation
 
 
@@ -26,11 +26,11 @@ def check(config: RunConfig) -> None:
     Raises:
         UserError: the run cannot be built, or its tokenizer or data are missing.
     """
-    device = choose(config.train.device)
+    device = choose_device(config.train.device)
     processes = config.train.processes * config.launch.nodes
     check_split(config, processes)
     share = replace(config, train=replace(config.train, batch_size=config.train.batch_size // processes))
-    parts = build(share, device, num_samples=share.train.batch_size, data="generated")
+    parts = build_components(share, device, num_samples=share.train.batch_size, data="generated")
     for tower, module in (("image", parts.model.image), ("text", parts.model.text)):
         count = sum(p.numel() for p in module.parameters())
         print(f"{tower} tower   {count / 1e6:.2f} M parameters, {getattr(config.model, tower).name}")
@@ -42,7 +42,7 @@ def check(config: RunConfig) -> None:
     print(f"memory        {_peak(device) / 2**20:.0f} MB at most")
     missing = {}
     try:
-        tokenizer.build(parts.model.inputs)
+        tokenizer.build_tokenizer(parts.model.inputs)
         print(f"tokenizer     {parts.model.inputs.tokenizer}, {parts.model.inputs.context_length} tokens")
     except UserError as error:
         missing["tokenizer"] = error
@@ -61,7 +61,7 @@ def check(config: RunConfig) -> None:
         raise UserError(f"{' and '.join(missing)} missing, all else is fine: {reasons}")
 
 
-def _step(parts: Parts) -> tuple[float, float]:
+def _step(parts: TrainComponents) -> tuple[float, float]:
     size, inputs = parts.config.train.batch_size, parts.model.inputs
     batch = Batch(
         sample_id=torch.arange(size, device=parts.device),

@@ -14,8 +14,8 @@ from clipx.run import checkpoint as state
 from clipx.run import directory
 from clipx.run.checkpoint_manager import BEST
 from clipx.run.log import WANDB_MODES
-from clipx.utils.cache import cache_home
-from clipx.utils.device import PRECISIONS, choose
+from clipx.utils.device import PRECISIONS, choose_device
+from clipx.utils.files import cache_home
 from clipx.utils.registry import one_of
 from evaluation import runner
 from evaluation.analyses import point_weights, popularity
@@ -67,7 +67,7 @@ def _check(config: EvalConfig) -> None:
     """Says what is wrong once, and before a model is fetched or built."""
     one_of(config.wandb, WANDB_MODES, "wandb")
     one_of(config.precision, PRECISIONS, "precision")
-    choose(config.device, "device")
+    choose_device(config.device, "device")
     if config.checkpoint is not None:
         checkpoint = state.resolve(Path(config.checkpoint))
         directory.load_config(checkpoint.parent.parent)
@@ -80,7 +80,7 @@ def _check(config: EvalConfig) -> None:
 
 def _evaluate(config: EvalConfig) -> None:
     """In this process, or in this worker of several."""
-    device = choose(config.device, "device")
+    device = choose_device(config.device, "device")
     with distributed.group(device):
         if config.checkpoint is not None:
             model, run = encoder.from_checkpoint(Path(config.checkpoint), device, config.precision, config.ema)

@@ -43,7 +43,7 @@ def export(arguments: list[str]) -> None:
     config = directory.load_config(checkpoint.parent.parent)
     name = _model_name(config)
     step = state.verify(checkpoint)["step"]
-    model = clip.build(config, pretrained=False)
+    model = clip.build_model(config, pretrained=False)
     state.load_weights(model, checkpoint, state.chosen_weights(checkpoint, flag(given["ema"], "ema")))
     model.eval()
 

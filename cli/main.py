@@ -1,19 +1,12 @@
 """The `clipx` command: finds the subcommand, turns the user's mistakes into one line and exit code 2."""
 
-import errno
 import os
-import select
-import signal
 import sys
 from collections.abc import Callable
 
+from cli.exit_codes import exit_code_of
 from clipx.config.schema import RunConfig
-from clipx.errors import Fault, UserError
 from clipx.utils.registry import lookup
-
-FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk or the user's share of it
-# a disk, a network drive or its server gave way: the same command may do when it is back
-AWAY = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EREMOTEIO)
 
 HELP = """\
 clipx: train, evaluate and compare contrastive image-text objectives
@@ -176,46 +169,6 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
 }
 
 
-def guarded(call: Callable[[], None]) -> int:
-    """The exit code: 0 done, 2 the user's input is wrong, 1 a fault; one of ours keeps its traceback.
-
-    `launch.train` ends the program itself, with 75, where a run was stopped early and saved.
-    """
-    try:
-        call()
-        sys.stdout.flush()  # not at the interpreter's end, where a failure would be printed
-    except BrokenPipeError:
-        if not _reader_left():
-            raise  # of a process of ours
-        return 128 + signal.SIGPIPE
-    except UserError as error:
-        print(f"clipx: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except Fault as error:
-        print(f"clipx: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        if error.filename is None and error.errno not in FULL:
-            raise
-        what = error.filename or "a file that is being written"
-        print(f"clipx: cannot use {what}: {error.strerror}", file=sys.stderr)
-        return 1 if error.errno in AWAY else 2
-    except KeyboardInterrupt:
-        print("clipx: stopped", file=sys.stderr)
-        return 130
-    return 0
-
-
-def _reader_left() -> bool:
-    """Whether nobody reads what is printed, as after `clipx ... | head`; then nothing more is."""
-    output = select.poll()
-    output.register(sys.stdout.fileno(), 0)  # 0: errors only
-    if not any(event & select.POLLERR for _, event in output.poll(0)):
-        return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return True
-
-
 def _without_recipe_folders(arguments: list[str]) -> list[str]:
     """Hydra knows --config-dir DIR; for the other commands cli.settings.compose reads it from the command line."""
     kept, skip = [], False
@@ -249,7 +202,7 @@ def main() -> None:
         else:
             command(arguments if command is train else _without_recipe_folders(arguments))
 
-    if code := guarded(run):
+    if code := exit_code_of(run):
         sys.exit(code)
 
 

@@ -14,7 +14,7 @@ from clipx.config.presets import OBJECTIVES
 from clipx.errors import UserError
 from clipx.theory import THEORY, free_embeddings
 from clipx.theory import free_embeddings_figure as free_embeddings_figures
-from clipx.theory.claims import Claim
+from clipx.theory.claims import CheckedClaim
 from clipx.theory.experiment import Cells, Experiment, parse
 from clipx.theory.figure_style import write
 from clipx.utils.registry import lookup
@@ -88,7 +88,7 @@ def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> No
         print(path)
 
 
-def _print(console: Console, claim: Claim) -> None:
+def _print(console: Console, claim: CheckedClaim) -> None:
     console.print(f"\n{claim.claim}  {claim.verdict}".replace("\n  ", "\n"), style="bold")
     console.print(claim.statement)
     table = Table("number", "measured", "expected", "", box=None, pad_edge=False)

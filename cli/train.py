@@ -60,7 +60,11 @@ def run_workers(processes: int, module: str, arguments: list[str], name: str, la
         UserError: launch.rendezvous is unusable, or a worker ended with 2; `name` says in what.
         Fault: a worker failed.
     """
-    options = [f"--nproc-per-node={processes}", f"--max-restarts={launch.max_restarts}", *_meeting(launch, name)]
+    options = [
+        f"--nproc-per-node={processes}",
+        f"--max-restarts={launch.max_restarts}",
+        *rendezvous_options(launch, name),
+    ]
     process = subprocess.Popen([sys.executable, "-m", "cli.launcher.agent", *options, "-m", module, *arguments])
     stopped, interrupts = False, 0
 
@@ -85,7 +89,7 @@ def run_workers(processes: int, module: str, arguments: list[str], name: str, la
         raise kind(f"{name}: one of the processes failed; its message is above")
 
 
-def _meeting(launch: LaunchConfig, name: str) -> list[str]:
+def rendezvous_options(launch: LaunchConfig, name: str) -> list[str]:
     """How processes find each other: on one machine by a port that is free, else at launch.rendezvous."""
     if launch.nodes == 1:
         return ["--standalone"]

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from cli.main import guarded
+from cli.exit_codes import exit_code_of
 from cli.settings.arguments import split
 from clipx.errors import UserError
 
@@ -22,8 +22,8 @@ def validate(arguments: list[str]) -> None:
         UserError: an unknown argument, or a data set that is damaged.
         SystemExit: a number differs from the published one, or none was compared.
     """
-    from clipx.utils.cache import cache_home
-    from clipx.utils.device import choose
+    from clipx.utils.device import choose_device
+    from clipx.utils.files import cache_home
     from evaluation.analyses.reference import MODELS, VALUES
     from evaluation.analyses.validation import validate as compare
     from evaluation.embedding.encoder import folder_name, from_open_clip
@@ -33,7 +33,7 @@ def validate(arguments: list[str]) -> None:
     places, chosen = split(arguments, ALLOWED, "validate")
     if places or not all(chosen.values()):
         raise UserError(f"{' '.join(arguments)} must be root=DIR, out=DIR or both")
-    device = choose("auto")
+    device = choose_device("auto")
 
     def run(model: str, task: str, specs: list[str]) -> list[Result]:
         encoder = from_open_clip(model, device)
@@ -64,4 +64,4 @@ def fetch_command(model: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(lambda: validate(sys.argv[1:])))
+    sys.exit(exit_code_of(lambda: validate(sys.argv[1:])))

@@ -37,7 +37,7 @@ def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def world() -> int:
+def world_size() -> int:
     """Number of processes."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
@@ -48,33 +48,33 @@ def barrier() -> None:
         dist.barrier()
 
 
-def sum_(values: Tensor) -> None:
+def all_reduce_sum(values: Tensor) -> None:
     """Adds the ranks' tensors, in place."""
-    if world() > 1:
+    if world_size() > 1:
         dist.all_reduce(values)
 
 
-def max_of(value: float) -> float:
+def all_reduce_max(value: float) -> float:
     """The largest of the ranks' numbers."""
-    if world() == 1:
+    if world_size() == 1:
         return value
     largest = torch.tensor(value, dtype=torch.float64)
     dist.all_reduce(largest, dist.ReduceOp.MAX)
     return float(largest)
 
 
-def collect(local: Tensor) -> list[Tensor]:
+def gather_to_rank0(local: Tensor) -> list[Tensor]:
     """Tensors of all ranks, equal in shape, on rank 0; nothing on the others."""
-    if world() == 1:
+    if world_size() == 1:
         return [local]
-    parts = [torch.empty_like(local) for _ in range(world())] if rank() == 0 else None
+    parts = [torch.empty_like(local) for _ in range(world_size())] if rank() == 0 else None
     dist.gather(local, parts)
     return parts or []
 
 
-def from_first(value: T) -> T:
+def broadcast_object(value: T) -> T:
     """Rank 0's value, on all ranks; any picklable object."""
-    if world() == 1:
+    if world_size() == 1:
         return value
     values = [value]
     dist.broadcast_object_list(values)
@@ -83,18 +83,18 @@ def from_first(value: T) -> T:
 
 def gather_objects(local: T) -> list[T]:
     """Every rank's object, in the order of ranks."""
-    if world() == 1:
+    if world_size() == 1:
         return [local]
-    found: list[Any] = [None] * world()
+    found: list[Any] = [None] * world_size()
     dist.all_gather_object(found, local)
     return found
 
 
-def sizes(local: int) -> list[int]:
+def all_gather_sizes(local: int) -> list[int]:
     """The ranks' numbers, in their order: of rows, for `gather`."""
-    if world() == 1:
+    if world_size() == 1:
         return [local]
-    found = [torch.zeros((), dtype=torch.int64) for _ in range(world())]
+    found = [torch.zeros((), dtype=torch.int64) for _ in range(world_size())]
     dist.all_gather(found, torch.tensor(local))
     return [int(size) for size in found]
 
@@ -106,9 +106,9 @@ def gather(local: Tensor, rows: list[int] | None = None) -> Tensor:
     to a rank's own rows is complete on this rank, so backward takes the own slice, without communication;
     it is multiplied by the world size because DDP will average over ranks what should be summed.
     """
-    if world() == 1:
+    if world_size() == 1:
         return local
-    return _Gather.apply(local, rows or sizes(len(local)))  # type: ignore[no-any-return]
+    return _Gather.apply(local, rows or all_gather_sizes(len(local)))  # type: ignore[no-any-return]
 
 
 class _Gather(torch.autograd.Function):
@@ -123,4 +123,4 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0][ctx.start : ctx.end] * world(), None
+        return gradients[0][ctx.start : ctx.end] * world_size(), None

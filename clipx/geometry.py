@@ -6,6 +6,9 @@
 import torch
 from torch import Tensor
 
+# names of the quantities that the geometry probe logs during training
+METRICS = ("gap", "uniformity", "alignment", "margin_mean", "margin_positive", "loss")
+
 
 def modality_gap(image: Tensor, text: Tensor) -> float:
     """Distance of the two modalities' mean embeddings (Liang et al. 2022; paper 4, appendix E.2)."""

@@ -33,7 +33,7 @@ class SampleTable:
         """Args: `device` is where this rank's rows live; ids and rows of a step may be on another one."""
         self.columns = tuple(columns)
         self.num_samples = num_samples
-        self.rank, self.world = distributed.rank(), distributed.world()
+        self.rank, self.world = distributed.rank(), distributed.world_size()
         own = len(range(self.rank, num_samples, self.world))
         initial = torch.tensor(list(columns.values()), dtype=dtype, device=device)
         self.values = initial[:, None].repeat(1, own)  # [C, own]; column of sample i is i // world
@@ -51,7 +51,7 @@ class SampleTable:
         at, where = self._own(ids)
         rows = torch.zeros(len(self.columns), len(ids), dtype=self.values.dtype, device=ids.device)
         rows[:, at] = self.values[:, where].to(ids.device)
-        distributed.sum_(rows)  # each row has one owner, the others add zeros: exact
+        distributed.all_reduce_sum(rows)  # each row has one owner, the others add zeros: exact
         return dict(zip(self.columns, rows, strict=True))
 
     def write(self, ids: Tensor, rows: Mapping[str, Tensor]) -> None:
@@ -71,7 +71,7 @@ class SampleTable:
         k = self.columns.index(column)
         if k not in self._largest:
             self._largest[k] = float(self.values[k].max()) if self.values.shape[1] else -float("inf")
-        return distributed.max_of(self._largest[k])
+        return distributed.all_reduce_max(self._largest[k])
 
     def quantiles(self) -> dict[str, list[float]]:
         """column -> `QUANTILES` of at most 4096 of this rank's rows, evenly spaced in id; for the log.
@@ -89,7 +89,9 @@ class SampleTable:
         columns = {}
         for column, own in zip(self.columns, self.values, strict=True):
             padded = torch.cat([own, own.new_zeros(most - len(own))])
-            parts = distributed.collect(padded)  # one column at a time: rank 0 has no room for all of them twice
+            parts = distributed.gather_to_rank0(
+                padded
+            )  # one column at a time: rank 0 has no room for all of them twice
             if parts:
                 columns[column] = torch.stack([p.cpu() for p in parts], dim=1).flatten()[: self.num_samples].clone()
         return columns

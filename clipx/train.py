@@ -17,7 +17,7 @@ from clipx.data.loading.stream_loader import notes as source_notes
 from clipx.data.loading.stream_loader import open_loader
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler
-from clipx.data.sources.base import Pairs
+from clipx.data.sources.base import PairSource
 from clipx.data.sources.opening import open_source
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
@@ -25,16 +25,16 @@ from clipx.models import temperature
 from clipx.models.clip import ClipModel
 from clipx.run import directory, environment
 from clipx.run.checkpoint import checkpoints, resume
-from clipx.run.checkpoint_manager import Saver
+from clipx.run.checkpoint_manager import CheckpointManager
 from clipx.run.log import RunLog
-from clipx.run.remote import Place, open_place
+from clipx.run.remote import RemoteCheckpointStore, open_remote_store
 from clipx.training import geometry_probe
 from clipx.training import initial_weights as start
-from clipx.training.setup import Parts, build
+from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import count_memory, log_row, train_step
 from clipx.training.stop_signals import Stop
-from clipx.training.timing import Meter
-from clipx.utils.device import choose
+from clipx.training.timing import ThroughputMeter
+from clipx.utils.device import choose_device
 
 Evaluate = Callable[[ClipModel], dict[str, float]]  # what it returns on rank 0 is logged
 
@@ -53,24 +53,27 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
     """
     _check(config, evaluate)
     patience = max(1800.0, 2 * config.data.stall_seconds)
-    device = choose(config.train.device)
+    device = choose_device(config.train.device)
     with distributed.group(device, patience), Stop(config.train.max_minutes, started or time.monotonic()) as stop:
         job = _prepare(config, run, device)
         parts, sampler, state, total = job.parts, job.sampler, job.parts.state, job.sampler.total_steps
-        with RunLog(config, run, state.step, total) as log, Saver(config, run, job.place, log.say, state.step) as saver:
+        with (
+            RunLog(config, run, state.step, total) as log,
+            CheckpointManager(config, run, job.place, log.info, state.step) as saver,
+        ):
             for note in job.notes:
-                log.say(note)
+                log.info(note)
             score = partial(_score, config, evaluate, parts, total, log)
             score()  # the step that is resumed from, if the run was ended between its checkpoint and this
             if over := _why_over(run, state.step, total):
-                log.say(over)
+                log.info(over)
                 return True
             environment.write(run, device, state.step, job.start)
             if state.step == 0:
                 log.record(0, job.watch(0, sampler.progress(0)))
             if total == 0:  # the untrained model is what is wanted
                 saver.save(state, {})
-            meter, unreported = Meter(parts.laps), list[str]()
+            meter, unreported = ThroughputMeter(parts.laps), list[str]()
             for batch, damage in meter.wait(saver.copying(job.loader.batches(state.step, device))):
                 unreported += damage
                 progress = sampler.progress(state.step)
@@ -86,14 +89,14 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
                     bad_total, unreported = _say_damage(log, job, unreported), []
                     log.step(state.step, {**log_row(parts, row, progress), **meter.read(), "bad": bad_total, **probed})
                 if parts.bad_steps >= config.train.max_bad_steps:
-                    log.say(directory.end_diverged(run, state.step, parts.bad_steps).text(run))
+                    log.info(directory.end_diverged(run, state.step, parts.bad_steps).text(run))
                     return True
                 stop_reason = "" if last else stop.why()
                 if last or stop_reason or (saver.due(state.step, probed.get("geometry", {})) and not parts.bad_steps):
                     saver.save(state, probed.get("geometry", {}))
                 if stop_reason:
                     _say_damage(log, job, unreported)
-                    log.say(f"{stop_reason}: saved at step {state.step} of {total}; the same command goes on from it")
+                    log.info(f"{stop_reason}: saved at step {state.step} of {total}; the same command goes on from it")
                     return False
                 with meter.paused():
                     score()
@@ -105,11 +108,11 @@ class _Job:
     """What is made before the first step."""
 
     sampler: Sampler
-    parts: Parts
+    parts: TrainComponents
     loader: Batches
     watch: geometry_probe.Watch
     damage: DamageFile
-    place: Place | None
+    place: RemoteCheckpointStore | None
     notes: list[str]  # what a person should read first
     start: dict[str, Any]  # of the weights that the run starts with, for environment.json
 
@@ -126,16 +129,16 @@ def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
     count_memory(device)
     pairs = open_source(config.data)
     sampler = _sampler(config, pairs)
-    place = open_place(config, run)
+    place = open_remote_store(config, run)
     restored = place.restore() if place else []
-    goes_on = distributed.from_first(bool(checkpoints(run)))  # then other weights would only be overwritten
-    parts = build(config, device, len(pairs), pairs.fingerprint, partial(start.model, goes_on=goes_on))
-    tokenize = tokenizer.build(parts.model.inputs)
+    goes_on = distributed.broadcast_object(bool(checkpoints(run)))  # then other weights would only be overwritten
+    parts = build_components(config, device, len(pairs), pairs.fingerprint, partial(start.model, goes_on=goes_on))
+    tokenize = tokenizer.build_tokenizer(parts.model.inputs)
     return _Job(
         sampler=sampler,
         parts=parts,
         loader=open_loader(config.data, pairs, sampler, parts.model.inputs, tokenize),
-        watch=geometry_probe.build(config, tokenize, parts.model),
+        watch=geometry_probe.build_probe(config, tokenize, parts.model),
         damage=DamageFile(run),
         place=place,
         notes=[*_notes(config, sampler, pairs, parts), *restored, *resume(parts.state, run)],
@@ -145,12 +148,12 @@ def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
 
 def _why_over(run: Path, step: int, total: int) -> str:
     """In words; empty where something is left to do."""
-    if diverged := distributed.from_first(directory.diverged(run)):  # and came back from train.copy_to
+    if diverged := distributed.broadcast_object(directory.diverged(run)):  # and came back from train.copy_to
         return diverged.text(run)
     return f"{run} is done: {total} steps" if step == total and checkpoints(run) else ""
 
 
-def _score(config: RunConfig, evaluate: Evaluate | None, parts: Parts, total: int, log: RunLog) -> None:
+def _score(config: RunConfig, evaluate: Evaluate | None, parts: TrainComponents, total: int, log: RunLog) -> None:
     """Logs the accuracy where log.evaluate_every asks for it now, and the log does not have it."""
     every, step = config.log.evaluate_every, parts.state.step
     due = bool(every and step) and (step == total or step % every == 0)
@@ -172,18 +175,18 @@ def _say_damage(log: RunLog, job: _Job, unreported: list[str]) -> int:
     found = distributed.gather_objects((job.loader.bad.bad, unreported))
     if distributed.rank() == 0:
         for line in job.damage.add([sample for _, damage in found for sample in damage]):
-            log.say(line)
+            log.info(line)
     return sum(count for count, _ in found)
 
 
-def _notes(config: RunConfig, sampler: Sampler, pairs: Pairs | Stream, parts: Parts) -> list[str]:
+def _notes(config: RunConfig, sampler: Sampler, pairs: PairSource | Stream, parts: TrainComponents) -> list[str]:
     """What the settings imply that a person may not expect."""
     objective, epochs = parts.objective, sampler.total_epochs
     of_temperature = temperature.notes(config.temperature, epochs, objective.learns_temperature)
     return [*of_temperature, *objective.notes(epochs), *source_notes(pairs, objective.columns)]
 
 
-def _sampler(config: RunConfig, pairs: Pairs | Stream) -> Sampler:
-    rank, world, held_out = distributed.rank(), distributed.world(), config.data.held_out
+def _sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
+    rank, world, held_out = distributed.rank(), distributed.world_size(), config.data.held_out
     image_of = pairs.image_of() if held_out and not pairs.streaming else None
     return Sampler(len(pairs), config.train, config.seed, rank, world, held_out, config.data.block, image_of)

@@ -12,14 +12,14 @@ from evaluation import runner
 from evaluation.datasets import AnyDataset
 from evaluation.embedding import encoder
 from evaluation.embedding.features import Loading, embed
-from evaluation.report.sections.results import HEADLINE
 from evaluation.tasks import TASKS
+from evaluation.tasks.headline import HEADLINE
 from evaluation.types import Encoder
 
 CHEAP = ("zeroshot", "retrieval", "pairs")  # tasks that fit nothing and draw nothing
 
 
-class Live:
+class PeriodicEvaluator:
     """The sets and tasks of a run; called with its model, it gives the headline numbers."""
 
     def __init__(self, config: RunConfig, datasets: Sequence[AnyDataset], batch_size: int) -> None:
@@ -44,7 +44,7 @@ class Live:
         Embeddings that are not finite are misses: whether such a run ends is for training to say. The model comes back
         as it was, and no global random state is drawn from.
         """
-        if distributed.world() > 1:
+        if distributed.world_size() > 1:
             _take_buffers_of_first(model)
         was_training = model.training
         model.eval()
@@ -71,6 +71,6 @@ class Live:
 @torch.no_grad()
 def _take_buffers_of_first(model: ClipModel) -> None:
     """Running statistics as a checkpoint holds them, those of rank 0; DDP does the same before its next forward."""
-    of_first = distributed.from_first([buffer.cpu() for buffer in model.buffers()])
+    of_first = distributed.broadcast_object([buffer.cpu() for buffer in model.buffers()])
     for buffer, first in zip(model.buffers(), of_first, strict=True):
         buffer.copy_(first)

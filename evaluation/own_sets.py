@@ -4,7 +4,7 @@ from clipx.config.schema import EvalConfig, RunConfig
 from clipx.data.sources.opening import root_folder
 from clipx.errors import UserError
 from evaluation import runner
-from evaluation.during_training import Live
+from evaluation.during_training import PeriodicEvaluator
 from evaluation.types import Settings
 
 
@@ -23,7 +23,7 @@ def check_evaluation(config: RunConfig, settings: EvalConfig) -> None:
     runner.check(own_datasets(config), settings.tasks, chosen)
 
 
-def while_training(config: RunConfig) -> Live | None:
+def while_training(config: RunConfig) -> PeriodicEvaluator | None:
     """What scores them every log.evaluate_every steps; None where that is 0.
 
     Raises:
@@ -37,4 +37,4 @@ def while_training(config: RunConfig) -> Live | None:
     except UserError as error:
         raise UserError(f"log.evaluate_every={every}: {error}") from error
     share = config.train.batch_size // (config.train.processes * config.launch.nodes)
-    return Live(config, datasets, min(share, EvalConfig().batch_size))  # what fits in training fits here
+    return PeriodicEvaluator(config, datasets, min(share, EvalConfig().batch_size))  # what fits in training fits here

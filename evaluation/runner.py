@@ -60,9 +60,9 @@ def evaluate(
     path = out / "results.jsonl"
     by_name = {dataset.name: dataset for dataset, _ in plan}
     jobs = [[_job(encoder, dataset, task, out, force) for task in fitting] for dataset, fitting in plan]
-    if distributed.world() > 1:
+    if distributed.world_size() > 1:
         # rank 0 decides, as it alone writes: what another rank finds done depends on when it looks
-        requests = distributed.from_first([r for group in jobs for r in _requests(group)])
+        requests = distributed.broadcast_object([r for group in jobs for r in _requests(group)])
         fill_cache(encoder, by_name, requests, cache_dir, Loading(batch_size, workers, device))
         if distributed.rank() > 0:
             return []

@@ -113,3 +113,8 @@ class Task(Protocol):
     def score(
         self, dataset: Any, features: Features, device: torch.device | str = "cpu", cosine: bool = True
     ) -> Score: ...  # as Encoder.cosine
+
+
+def printable_line(text: str) -> str:
+    """Return user text without line breaks and control characters, which tables, SVG and Markdown cannot hold."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

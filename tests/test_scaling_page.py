@@ -79,7 +79,7 @@ def test_the_inputs_are_those_of_the_recipe() -> None:
     import torch
 
     with torch.device("meta"):
-        assert INPUTS["p"] == sum(p.numel() for p in clip.build(imq, pretrained=False).parameters())
+        assert INPUTS["p"] == sum(p.numel() for p in clip.build_model(imq, pretrained=False).parameters())
 
 
 def test_settings_of_the_page_exist() -> None:

@@ -24,6 +24,7 @@ from torch.distributed.elastic.rendezvous.api import RendezvousError
 from torch.distributed.launcher import api
 from torch.distributed.run import parse_args, run
 
+from cli.exit_codes import exit_code_of
 from clipx.errors import REQUEUE, Fault, UserError
 from clipx.training.stop_signals import SIGNALS, heard
 
@@ -80,12 +81,10 @@ def work(job: Callable[[], int]) -> NoReturn:
     After a failure the process group is not taken down and neither is the interpreter: NCCL would wait for ranks that
     wait for this one. The others are ended by the launcher.
     """
-    from cli.main import guarded
-
     end_with_parent()
     codes: list[int] = []
     try:
-        failed = guarded(lambda: codes.append(_in_turn(job)))
+        failed = exit_code_of(lambda: codes.append(_in_turn(job)))
     except Exception:
         traceback.print_exc()
         failed = 1

@@ -11,11 +11,11 @@ from cli.settings.arguments import split
 from clipx.errors import UserError
 from clipx.utils.registry import one_of
 from evaluation.analyses import comparison
-from evaluation.analyses.comparison import Comparison, estimate
+from evaluation.analyses.comparison import MethodComparison, estimate
 from evaluation.report import writer
 from evaluation.report.sections import comparison as sections
 from evaluation.runs import reader
-from evaluation.runs.groups import group
+from evaluation.runs.groups import group_runs
 
 USAGE = "clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [out=DIR]"
 IN_TERMINAL = "gap"  # beside the score; the page has the other measures
@@ -33,7 +33,7 @@ def show(arguments: list[str]) -> None:
     by = given["by"]
     one_of(by, (comparison.MEAN, *comparison.TASKS), "by")
     paths = [Path(folder) for folder in folders]
-    found, left_out = comparison.compare(group(reader.find(paths)), by)
+    found, left_out = comparison.compare(group_runs(reader.find(paths)), by)
     console = Console(highlight=False)
     for one in found:
         _print(console, one)
@@ -44,8 +44,8 @@ def show(arguments: list[str]) -> None:
         print(path)
 
 
-def _print(console: Console, one: Comparison) -> None:
-    document = sections.build([one], [])
+def _print(console: Console, one: MethodComparison) -> None:
+    document = sections.build_comparison([one], [])
     console.print(Text(document.lead, style="bold"))
     if not one.ranked:
         return

@@ -98,7 +98,7 @@ def num_pairs(config: RunConfig) -> int | None:
 def checkpoint_bytes(config: RunConfig) -> int:
     """Weights, averaged ones too, and AdamW's two moments of what is trained, in float32; columns come on top."""
     with torch.device("meta"):
-        model = clip.build(config, pretrained=False)
+        model = clip.build_model(config, pretrained=False)
     weights: int = sum(tensor.numel() for tensor in model.state_dict().values())
     trained: int = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return 4 * (weights * (1 if config.train.ema is None else 2) + 2 * trained)

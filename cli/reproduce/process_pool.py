@@ -22,7 +22,7 @@ Made = TypeVar("Made")
 
 
 @dataclass
-class _Seat:
+class WorkerSlot:
     """Where one call after another is done, in one warm process as long as it lives."""
 
     gpu: str  # CUDA_VISIBLE_DEVICES; "": as it is
@@ -48,8 +48,8 @@ class Pool:
     def __init__(self, seats: list[str]) -> None:
         """`seats`: CUDA_VISIBLE_DEVICES of each."""
         self._threads = ThreadPoolExecutor(len(seats))
-        self._seats = [_Seat(gpu) for gpu in seats]
-        self._free: SimpleQueue[_Seat] = SimpleQueue()
+        self._seats = [WorkerSlot(gpu) for gpu in seats]
+        self._free: SimpleQueue[WorkerSlot] = SimpleQueue()
         for seat in self._seats:
             self._free.put(seat)
         self._starting = Lock()

@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-FREE = {"free": True}
+RESUMABLE = {"free": True}
 
 
 @dataclass(kw_only=True)
@@ -39,7 +39,7 @@ class DataConfig:
 
     name: str = MISSING  # in run names and tables
     source: str = MISSING  # scenes | shards | coco | csv | tsv | hf; streams: webdataset | hf_stream
-    root: str | None = field(default=None, metadata=FREE)  # folder; scenes: null is the cache folder
+    root: str | None = field(default=None, metadata=RESUMABLE)  # folder; scenes: null is the cache folder
     split: str = "train"  # folder below root that holds the training shards or images; hf: name of the split
     # shards, hf: first: the .txt member, the first text | random: one of the .json's "captions" each epoch
     # coco, csv, tsv: also each: every caption with its image is a sample of its own
@@ -65,12 +65,14 @@ class DataConfig:
     # samples that lie together on disk and are read together, for spinning disks and network file systems (256 is
     # good); 256 such blocks, drawn at random, are mixed at a time. 0: any order, which small data and SSDs allow
     block: int = 0
-    workers: int = field(default=2, metadata=FREE)  # loader processes per rank
-    stall_seconds: float = field(default=600.0, metadata=FREE)  # without a batch, after which the run ends
-    max_bad_rate: float = field(default=0.05, metadata=FREE)  # share of bad samples above which a run stops
+    workers: int = field(default=2, metadata=RESUMABLE)  # loader processes per rank
+    stall_seconds: float = field(default=600.0, metadata=RESUMABLE)  # without a batch, after which the run ends
+    max_bad_rate: float = field(default=0.05, metadata=RESUMABLE)  # share of bad samples above which a run stops
     # what `clipx eval` takes if no data set is named: wds: captions: pairs: and a folder below root
-    evaluation: list[str] = field(default_factory=list, metadata=FREE)
-    before_projection: bool = field(default=False, metadata=FREE)  # `clipx eval` probes those image features as well
+    evaluation: list[str] = field(default_factory=list, metadata=RESUMABLE)
+    before_projection: bool = field(
+        default=False, metadata=RESUMABLE
+    )  # `clipx eval` probes those image features as well
     scenes: ScenesConfig = field(default_factory=ScenesConfig)  # used by source scenes only
 
 
@@ -110,7 +112,7 @@ class PointsConfig:
     weights: str = "tanh"  # bound of a weight x: tanh: 100 tanh(x/100) | sigmoid: 100 sigmoid(x/100), positive
     reduce: str = "mean"  # mean | sum over the points of a set
     features_train: int = 1024  # D, random Fourier features, new ones each step
-    features_eval: int = field(default=512, metadata=FREE)  # D in evaluation
+    features_eval: int = field(default=512, metadata=RESUMABLE)  # D in evaluation
 
 
 @dataclass(kw_only=True)
@@ -190,51 +192,57 @@ class TrainConfig:
     precision: str = "fp32"
     # micro-batches that a rank's part of the batch goes through the towers in, to save memory: the loss has all
     # negatives, and the result is that of 1 (but for batch statistics, which are of a micro-batch)
-    accumulation: int = field(default=1, metadata=FREE)
-    grad_checkpointing: bool = field(default=False, metadata=FREE)  # activations computed again, to save memory
-    compile: bool = field(default=False, metadata=FREE)  # towers by torch.compile
+    accumulation: int = field(default=1, metadata=RESUMABLE)
+    grad_checkpointing: bool = field(default=False, metadata=RESUMABLE)  # activations computed again, to save memory
+    compile: bool = field(default=False, metadata=RESUMABLE)  # towers by torch.compile
     sync_batchnorm: bool = False  # batch statistics over all processes
     ema: float | None = None  # decay, per step, of averaged weights that are kept beside the others; null: none
     # steps in a row without a finite loss and gradient, each skipped, after which the run ends as diverged
-    max_bad_steps: int = field(default=10, metadata=FREE)
-    save_every: int = field(default=200, metadata=FREE)  # steps between checkpoints
-    keep: int = field(default=2, metadata=FREE)  # checkpoints kept, the last ones
+    max_bad_steps: int = field(default=10, metadata=RESUMABLE)
+    save_every: int = field(default=200, metadata=RESUMABLE)  # steps between checkpoints
+    keep: int = field(default=2, metadata=RESUMABLE)  # checkpoints kept, the last ones
     # also keep every checkpoint whose step is a multiple of this
-    keep_every: int | None = field(default=None, metadata=FREE)
+    keep_every: int | None = field(default=None, metadata=RESUMABLE)
     # min:NAME or max:NAME of what log.geometry_every measures, e.g. min:loss: the best checkpoint is saved and kept
-    keep_best: str | None = field(default=None, metadata=FREE)
+    keep_best: str | None = field(default=None, metadata=RESUMABLE)
     copy_to: str | None = field(
-        default=None, metadata=FREE
+        default=None, metadata=RESUMABLE
     )  # URL (fsspec's) that checkpoints are copied to; null: none
-    max_minutes: float | None = field(default=None, metadata=FREE)  # wall clock, then the run saves and ends with 75
-    device: str = field(default="auto", metadata=FREE)  # auto | cpu | cuda
+    max_minutes: float | None = field(
+        default=None, metadata=RESUMABLE
+    )  # wall clock, then the run saves and ends with 75
+    device: str = field(default="auto", metadata=RESUMABLE)  # auto | cpu | cuda
     # where per-sample columns live: with the model, or on the CPU, which frees 4 bytes a sample and column on a GPU
-    table_device: str = field(default="auto", metadata=FREE)  # auto | cpu
-    processes: int = field(default=1, metadata=FREE)  # on this machine; the global batch is split over them
+    table_device: str = field(default="auto", metadata=RESUMABLE)  # auto | cpu
+    processes: int = field(default=1, metadata=RESUMABLE)  # on this machine; the global batch is split over them
 
 
 @dataclass(kw_only=True)
 class LaunchConfig:
     """Machines and restarts; train.processes is their number on each machine. The same command on all of them."""
 
-    nodes: int = field(default=1, metadata=FREE)  # machines
-    rendezvous: str | None = field(default=None, metadata=FREE)  # HOST:PORT of one of the machines, where they meet
-    max_restarts: int = field(default=3, metadata=FREE)  # of the processes after one was lost, from the last checkpoint
+    nodes: int = field(default=1, metadata=RESUMABLE)  # machines
+    rendezvous: str | None = field(
+        default=None, metadata=RESUMABLE
+    )  # HOST:PORT of one of the machines, where they meet
+    max_restarts: int = field(
+        default=3, metadata=RESUMABLE
+    )  # of the processes after one was lost, from the last checkpoint
 
 
 @dataclass(kw_only=True)
 class LogConfig:
     """What is written while training."""
 
-    every: int = field(default=10, metadata=FREE)  # steps between lines of log.jsonl
+    every: int = field(default=10, metadata=RESUMABLE)  # steps between lines of log.jsonl
     # steps between measurements of gap, uniformity, alignment and margins (training/geometry_probe.py); 0: never
-    geometry_every: int = field(default=0, metadata=FREE)
-    geometry_pairs: int = field(default=512, metadata=FREE)
-    geometry_on: str = field(default="held_out", metadata=FREE)  # held_out | train: where the pairs come from
+    geometry_every: int = field(default=0, metadata=RESUMABLE)
+    geometry_pairs: int = field(default=512, metadata=RESUMABLE)
+    geometry_on: str = field(default="held_out", metadata=RESUMABLE)  # held_out | train: where the pairs come from
     # zero-shot, retrieval and pairs on data.evaluation, in lines of these steps and of the last one; 0: never
-    evaluate_every: int = field(default=0, metadata=FREE)
-    wandb: str = field(default="off", metadata=FREE)  # off | offline | online
-    project: str = field(default="clipx", metadata=FREE)  # of wandb
+    evaluate_every: int = field(default=0, metadata=RESUMABLE)
+    wandb: str = field(default="off", metadata=RESUMABLE)  # off | offline | online
+    project: str = field(default="clipx", metadata=RESUMABLE)  # of wandb
 
 
 @dataclass(kw_only=True)
@@ -244,9 +252,11 @@ class RunConfig:
     name: str = MISSING  # run directory: <runs>/<name>/s<seed>
     recipe: str = MISSING
     arm: str = ""  # which of the recipe's `arms`; its overrides are in this config already
-    claims: list[str] = field(default_factory=list, metadata=FREE)  # of the papers, that runs of this recipe bear on
+    claims: list[str] = field(
+        default_factory=list, metadata=RESUMABLE
+    )  # of the papers, that runs of this recipe bear on
     seed: int = 0
-    runs: str = field(default="runs", metadata=FREE)
+    runs: str = field(default="runs", metadata=RESUMABLE)
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     objective: dict[str, dict[str, Any]] = field(default_factory=dict)  # term -> its parameters and weight

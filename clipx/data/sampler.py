@@ -185,7 +185,7 @@ class Sampler:
                 order = self._order(epoch)
             yield self._part(order, epoch, step % self.steps_per_epoch)
 
-    def stand_ins(self, step: int) -> Iterator[SampleKey]:
+    def replacement_samples(self, step: int) -> Iterator[SampleKey]:
         """What a rank reads where its part of a step cannot be read: its parts of the next steps, around the epoch.
 
         No other rank has one of them, in this step or as a stand-in.

@@ -62,7 +62,7 @@ class ClipModel(nn.Module):
         Raises:
             UserError: the image tower has nothing before its projection.
         """
-        return penultimate.features(self.image, image).float()
+        return penultimate.penultimate_features(self.image, image).float()
 
     def forward(self, image: Tensor, text: Tensor, progress: Progress) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Image [b, E], text [b, E], the scale 1/tau [] and the logit bias [].
@@ -74,22 +74,22 @@ class ClipModel(nn.Module):
         return embed(self.image(image)), embed(self.text(text)), scale, self.bias
 
 
-def build(config: RunConfig, pretrained: bool = True) -> ClipModel:
+def build_model(config: RunConfig, pretrained: bool = True) -> ClipModel:
     """The model of a run; `pretrained=False` leaves published weights out (a checkpoint follows).
 
     Raises:
         UserError: as `towers.build`; point sets of towers that have no tokens to give, gradient checkpointing of
             towers that have none.
     """
-    image, text = towers.build(config.model, load=pretrained)
+    image, text = towers.build_towers(config.model, load=pretrained)
     if config.train.grad_checkpointing:
-        grad_checkpointing.switch_on(image.module, f"model.image.name={config.model.image.name}")
-        grad_checkpointing.switch_on(text.module, f"model.text.name={config.model.text.name}")
+        grad_checkpointing.enable_grad_checkpointing(image.module, f"model.image.name={config.model.image.name}")
+        grad_checkpointing.enable_grad_checkpointing(text.module, f"model.text.name={config.model.text.name}")
     head = _head(config, image, text)
     prepared = replace(text.tokens, clean=config.data.clean)
     frozen = [t.body for t, c in ((image, config.model.image), (text, config.model.text)) if c.frozen]
     inputs = Inputs(**vars(image.pixels), **vars(prepared))
-    tau = temperature.build(config.temperature)
+    tau = temperature.build_temperature(config.temperature)
     return ClipModel(image.module, text.module, tau, config.temperature.bias, inputs, head, frozen)
 
 

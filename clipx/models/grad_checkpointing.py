@@ -18,7 +18,7 @@ from clipx.models.towers.base import Projected
 from clipx.models.towers.hf_towers import ClassToken
 
 
-def switch_on(tower: nn.Module, setting: str) -> None:
+def enable_grad_checkpointing(tower: nn.Module, setting: str) -> None:
     """For a tower as its builder made it; `setting` names it, e.g. model.image.name=timm:resnet50.
 
     Raises:

@@ -11,7 +11,7 @@ from clipx.models.point_sets import PointTower
 from clipx.models.towers.base import Projected
 
 
-def features(tower: nn.Module, image: Tensor) -> Tensor:
+def penultimate_features(tower: nn.Module, image: Tensor) -> Tensor:
     """[b, 3, H, W] -> [b, width].
 
     Raises:

@@ -9,7 +9,7 @@ from timm.layers.norm_act import SyncBatchNormAct, convert_sync_batchnorm
 from torch import Tensor, nn
 
 
-def synchronise(model: nn.Module, device: torch.device) -> None:
+def enable_sync_batchnorm(model: nn.Module, device: torch.device) -> None:
     """Replaces the batch norms inside a model; names in its state dict stay.
 
     timm's conversion, not PyTorch's: that one loses the activation of timm's norms. PyTorch's SyncBatchNorm

@@ -26,7 +26,7 @@ class Temperature(nn.Module):
         """The scale 1/tau at this progress."""
         raise NotImplementedError
 
-    def bound_(self) -> None:
+    def clamp_(self) -> None:
         """Brings parameters back into their bounds; called after each optimizer step."""
 
 
@@ -71,7 +71,7 @@ class Learned(Temperature):
         return self.parameterisation.scale(self.nu, self.s)
 
     @torch.no_grad()
-    def bound_(self) -> None:
+    def clamp_(self) -> None:
         self.nu.clamp_(self.min_nu, self.max_nu)
 
 
@@ -136,7 +136,7 @@ TEMPERATURES: dict[str, Callable[[TemperatureConfig], Temperature]] = {
 }
 
 
-def build(config: TemperatureConfig) -> Temperature:
+def build_temperature(config: TemperatureConfig) -> Temperature:
     """The temperature of a run.
 
     Raises:

@@ -35,7 +35,7 @@ NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass
-class RunState:
+class TrainState:
     """Everything that a step changes."""
 
     model: nn.Module
@@ -118,7 +118,7 @@ class RunState:
         self.step = manifest["step"]
 
 
-def resume(state: RunState, run: Path) -> list[str]:
+def resume(state: TrainState, run: Path) -> list[str]:
     """Loads the last good checkpoint of a run, if there is any, and returns lines that say what was done.
 
     A damaged checkpoint is passed over for the one before it. Rank 0 chooses for all ranks.
@@ -126,7 +126,7 @@ def resume(state: RunState, run: Path) -> list[str]:
     Raises:
         UserError: all checkpoints are damaged, the data set has changed, or a rank cannot see what rank 0 sees.
     """
-    path, notes = distributed.from_first(_last_good(run) if distributed.rank() == 0 else (None, []))
+    path, notes = distributed.broadcast_object(_last_good(run) if distributed.rank() == 0 else (None, []))
     if path is None:
         return notes
     if not (path / MANIFEST).is_file():

@@ -9,20 +9,20 @@ from typing import TypeVar
 from clipx import distributed
 from clipx.config.schema import RunConfig
 from clipx.run import checkpoint, retention
-from clipx.run.checkpoint import RunState, checkpoints, step_of
-from clipx.run.remote import Place
-from clipx.run.uploader import Copies
+from clipx.run.checkpoint import TrainState, checkpoints, step_of
+from clipx.run.remote import RemoteCheckpointStore
+from clipx.run.uploader import CheckpointUploader
 
 T = TypeVar("T")
 BEST = "best"  # a link in checkpoints/ to the best one
 POLL = 30.0  # seconds
 
 
-class Saver:
+class CheckpointManager:
     """Saves by train.save_every, keep, keep_every and keep_best; the end of a run waits for copies under way."""
 
     def __init__(
-        self, config: RunConfig, run: Path, place: Place | None, say: Callable[[str], None], step: int
+        self, config: RunConfig, run: Path, place: RemoteCheckpointStore | None, info: Callable[[str], None], step: int
     ) -> None:
         """Args: `step`: where the run stands; the checkpoint of it, if there is one, is a good one.
 
@@ -32,10 +32,10 @@ class Saver:
         self.run = run
         self.policy = retention.policy(config)
         self.measured = config.log.geometry_every
-        self.copies = Copies(place, say) if place else None
+        self.copies = CheckpointUploader(place, info) if place else None
         self.newest = checkpoint.folder(run, step)
 
-    def __enter__(self) -> "Saver":
+    def __enter__(self) -> "CheckpointManager":
         return self
 
     def __exit__(
@@ -50,7 +50,7 @@ class Saver:
             self.copies.end()
         # The others ask again and again, as one wait may not be longer than the process group's patience. They stay
         # to the end, because the launcher ends rank 0 soon after the others have ended.
-        while distributed.max_of(float(not self._all_copied())):
+        while distributed.all_reduce_max(float(not self._all_copied())):
             continue
 
     def copying(self, batches: Iterator[T]) -> Iterator[T]:
@@ -70,9 +70,9 @@ class Saver:
         if self.policy.best is None or step % self.measured:
             return False
         better = distributed.rank() == 0 and self.policy.best.of({**self._found(), step: metrics}) == step
-        return bool(distributed.max_of(float(better)))
+        return bool(distributed.all_reduce_max(float(better)))
 
-    def save(self, made: RunState, metrics: Mapping[str, float]) -> None:
+    def save(self, made: TrainState, metrics: Mapping[str, float]) -> None:
         """Writes the checkpoint, then removes those that no longer stay.
 
         Raises:

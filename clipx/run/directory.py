@@ -59,7 +59,7 @@ def refuse_changes(old: RunConfig, config: RunConfig, where: str) -> None:
     """Raises UserError naming the settings that change what a run computes, old -> new, if there are any."""
     changed = [
         f"{key}: {_at(old, key)} -> {_at(config, key)}"
-        for key in bound_keys(config)
+        for key in identity_keys(config)
         if _at(old, key) != _at(config, key)
     ]
     if changed:
@@ -110,14 +110,14 @@ def diverged(run: Path) -> Diverged | None:
         raise UserError(f"{run / OUTCOME} is damaged: remove it, and the run goes on where it was") from error
 
 
-def bound_keys(node: Any, prefix: str = "") -> list[str]:
+def identity_keys(node: Any, prefix: str = "") -> list[str]:
     """Dotted names of all settings that change what a run computes."""
     keys = []
     for f in fields(node):
         if f.metadata.get("free"):
             continue
         value = getattr(node, f.name)
-        keys += bound_keys(value, f"{prefix}{f.name}.") if is_dataclass(value) else [f"{prefix}{f.name}"]
+        keys += identity_keys(value, f"{prefix}{f.name}.") if is_dataclass(value) else [f"{prefix}{f.name}"]
     return keys
 
 

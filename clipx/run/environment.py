@@ -50,7 +50,7 @@ def _facts(device: torch.device) -> dict[str, Any]:
         "git_commit": _git("rev-parse", "--verify", "HEAD") or None,
         "git_changes": bool(_git("status", "--porcelain")),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "processes": distributed.world(),
+        "processes": distributed.world_size(),
         "threads": torch.get_num_threads(),
         "platform": platform.platform(),
     }

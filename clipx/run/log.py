@@ -57,7 +57,7 @@ class RunLog:
         if self.wandb:
             self.wandb.finish(exit_code=0 if kind is None else 1)
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """A line for the person."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -80,18 +80,18 @@ class RunLog:
         status = f"loss {row['loss']:.3f}  tau {row['tau']:.4f}  {row['images_per_s']:.0f} images/s"
         self.bar.update(self.task, completed=step, status=status)
         if self.bar.disable:
-            self.say(f"step {step}/{int(self.bar.tasks[0].total or 0)}  {status}")
+            self.info(f"step {step}/{int(self.bar.tasks[0].total or 0)}  {status}")
 
     def evaluation(self, step: int, scores: dict[str, float]) -> None:
         """Records accuracies in a line of their own, and shows their mean."""
         if scores:
             self.record(step, {"evaluation": scores})
-            self.say(f"step {step}  evaluation {sum(scores.values()) / len(scores):.3f}")
+            self.info(f"step {step}  evaluation {sum(scores.values()) / len(scores):.3f}")
 
     def has_evaluation(self, step: int) -> bool:
         """Whether log.jsonl has accuracies for that step; all ranks ask, rank 0 looks."""
         found = self.active and any("evaluation" in row and row["step"] == step for row in _rows(self.path))
-        return distributed.from_first(found)
+        return distributed.broadcast_object(found)
 
 
 def _cut_after(path: Path, step: int) -> None:

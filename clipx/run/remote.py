@@ -22,7 +22,7 @@ HISTORY = ("log.jsonl", WANDB_ID, "environment.json", directory.OUTCOME)  # what
 FILES = ("config.yaml", *HISTORY)
 
 
-class Place:
+class RemoteCheckpointStore:
     """A run's folder on any file system that fsspec knows."""
 
     def __init__(self, config: RunConfig, run: Path, fs: Any, root: str) -> None:
@@ -125,7 +125,7 @@ class Place:
             directory.refuse_changes(directory.load_config(Path(folder)), self.config, f"train.copy_to: {self.root}")
 
 
-def open_place(config: RunConfig, run: Path) -> Place | None:
+def open_remote_store(config: RunConfig, run: Path) -> RemoteCheckpointStore | None:
     """Where the settings say; None where they say nothing, and on all ranks but 0.
 
     Raises:
@@ -140,4 +140,4 @@ def open_place(config: RunConfig, run: Path) -> Place | None:
         fs, root = url_to_fs(url)
     except (ValueError, ImportError, OSError) as error:  # no such protocol, or its package is not installed
         raise UserError(f"train.copy_to={url} cannot be used: {one_line(error)}") from error
-    return Place(config, run, fs, f"{root.rstrip('/')}/{config.name}/s{config.seed}")
+    return RemoteCheckpointStore(config, run, fs, f"{root.rstrip('/')}/{config.name}/s{config.seed}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.training.geometry_probe import METRICS
+from clipx.geometry import METRICS
 
 Metrics = Mapping[str, float]
 SIGNS = {"min": 1.0, "max": -1.0}

@@ -7,17 +7,17 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from clipx.errors import one_line
-from clipx.run.remote import Place
+from clipx.run.remote import RemoteCheckpointStore
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts; each is twice the one before
 LAST_ATTEMPTS = 4  # once the run is over, so that it comes to an end
 
 
-class Copies:
+class CheckpointUploader:
     """A copy that fails is said and tried again until there is a newer checkpoint; it never stops the run."""
 
-    def __init__(self, place: Place, say: Callable[[str], None]) -> None:
-        self.place, self.say = place, say
+    def __init__(self, place: RemoteCheckpointStore, info: Callable[[str], None]) -> None:
+        self.place, self.info = place, info
         self.busy: Path | None = None  # the checkpoint that is being read
         self.waiting: SimpleQueue[Path | None] = SimpleQueue()  # None: no more will come
         self.ending = threading.Event()
@@ -59,7 +59,7 @@ class Copies:
                 newer = self.waiting.qsize() > ending  # at the end None waits as well
                 given_up = newer or last == LAST_ATTEMPTS
                 then = "given up" if given_up else f"trying again in {pause:.0f} s"
-                self.say(f"{checkpoint.name} was not copied to {self.place.root}: {one_line(error)}; {then}")
+                self.info(f"{checkpoint.name} was not copied to {self.place.root}: {one_line(error)}; {then}")
             if given_up:
                 return
             if ending:

@@ -40,7 +40,7 @@ def near(name: str, measured: float, value: float, tolerance: float) -> Check:
 
 
 @dataclass(frozen=True)
-class Claim:
+class CheckedClaim:
     """`claim` is its number in this project's list, the paper's first; "" for a statement that is in none."""
 
     claim: str

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_args, get_type
 
 from clipx.config.ranges import Rule
 from clipx.errors import UserError
-from clipx.theory.claims import Claim
+from clipx.theory.claims import CheckedClaim
 from clipx.utils.registry import lookup
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Experiment(Generic[S, R]):
 
     settings: type[S]
     solve: Callable[[S], R]
-    claims: Callable[[R], list[Claim]]
+    claims: Callable[[R], list[CheckedClaim]]
     draw: Callable[[R], "dict[str, Figure]"]
     table: Callable[[R], list[Cells]] = lambda _: []  # rows worth reading beside the claims
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clipx import geometry
 from clipx.config.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
-from clipx.theory.claims import Check, Claim
+from clipx.theory.claims import Check, CheckedClaim
 from clipx.theory.experiment import COUNT, OPEN_SHARE, Cells, Settings, out_of_range
 from clipx.theory.joint import Joint, make, nce
 from clipx.types import Embeddings, Loss, Progress
@@ -38,7 +38,7 @@ class Memory:
         return float(self.columns[column].max())
 
 
-class Objective(Protocol):
+class LossFunction(Protocol):
     """What `clipx.objectives.build` returns; the two packages do not import each other."""
 
     columns: dict[str, float]
@@ -48,7 +48,7 @@ class Objective(Protocol):
     def end_epoch(self, table: Memory) -> None: ...
 
 
-Factory = Callable[[int], Objective]  # number of training pairs -> a fresh objective
+Factory = Callable[[int], LossFunction]  # number of training pairs -> a fresh objective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ def solve(settings: FreeSettings, known: Mapping[str, Factory]) -> FreeResult:
 
 
 def train(
-    settings: FreeSettings, joint: Joint, objective: Objective, tau: float | None
+    settings: FreeSettings, joint: Joint, objective: LossFunction, tau: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Images [N, E], texts [N, E], both normalised, and 1/tau; tau is learned if None."""
     generator = torch.Generator().manual_seed(settings.seed)
@@ -183,11 +183,11 @@ def measured(image: Tensor, text: Tensor, scale: Tensor, joint: Joint) -> dict[s
     }
 
 
-def claims(result: FreeResult) -> list[Claim]:
+def claims(result: FreeResult) -> list[CheckedClaim]:
     """The bound that every row must keep; no claim of a paper, only a fault of ours could break it."""
     lowest = min(row.numbers["best tau"] for row in result.rows)
     statement = "No objective's similarities bring the symmetric InfoNCE below -I(X; Y) (paper 5, Proposition 4.1)"
-    return [Claim("", statement, [Check("smallest loss + I(X; Y)", lowest, low=-1e-9)])]
+    return [CheckedClaim("", statement, [Check("smallest loss + I(X; Y)", lowest, low=-1e-9)])]
 
 
 def table(result: FreeResult) -> list[Cells]:

@@ -21,7 +21,7 @@ def step_flops(config: RunConfig) -> int:
         UserError: unknown towers.
     """
     with torch.device("meta"):  # nothing is allocated, however large the towers
-        model = clip.build(config, pretrained=False).train()
+        model = clip.build_model(config, pretrained=False).train()
     inputs = model.inputs
     with FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
         model.to_empty(device="cpu")

@@ -14,14 +14,13 @@ from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.data.sampler import split
-from clipx.data.sources.base import Pairs
+from clipx.data.sources.base import PairSource
 from clipx.data.sources.opening import STREAMS, open_pairs
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
 from clipx.types import Progress
 from clipx.utils.device import autocast
 
-METRICS = ("gap", "uniformity", "alignment", "margin_mean", "margin_positive", "loss")  # what is measured
 MARGIN_BATCH = 64  # paper 1 takes margins within batches of 64
 Watch = Callable[[int, Progress], dict[str, dict[str, float]]]  # (steps done, where the run stands)
 
@@ -35,7 +34,7 @@ def check(config: RunConfig) -> None:
         )
 
 
-def build(config: RunConfig, tokenizer: Tokenizer, model: ClipModel) -> Watch:
+def build_probe(config: RunConfig, tokenizer: Tokenizer, model: ClipModel) -> Watch:
     """What to ask after each step: {"geometry": values} every `log.geometry_every` steps, else {}; rank 0 only.
 
     Raises:
@@ -51,7 +50,7 @@ def build(config: RunConfig, tokenizer: Tokenizer, model: ClipModel) -> Watch:
 class Probe:
     """Fixed pairs, decoded once without augmentation, and what the model makes of them."""
 
-    def __init__(self, config: RunConfig, pairs: Pairs, tokenizer: Tokenizer, model: ClipModel) -> None:
+    def __init__(self, config: RunConfig, pairs: PairSource, tokenizer: Tokenizer, model: ClipModel) -> None:
         self.model = model
         self.precision = config.train.precision
         self.batch_size = config.train.batch_size
@@ -97,7 +96,7 @@ class Probe:
         return torch.cat(images), torch.cat(texts)
 
 
-def chosen(config: RunConfig, pairs: Pairs) -> list[int]:
+def chosen(config: RunConfig, pairs: PairSource) -> list[int]:
     """Ids of the pairs to watch."""
     train, held_out = split(len(pairs), config.data.held_out, pairs.image_of())
     if config.log.geometry_on == "held_out":
@@ -112,7 +111,7 @@ def chosen(config: RunConfig, pairs: Pairs) -> list[int]:
     return random.Random("geometry").sample([int(i) for i in train], min(len(train), config.log.geometry_pairs))
 
 
-def _good(pairs: Pairs, ids: list[int]) -> Iterator[tuple[Image.Image, str]]:
+def _good(pairs: PairSource, ids: list[int]) -> Iterator[tuple[Image.Image, str]]:
     for sample_id in ids:
         try:
             data, caption = pairs.pair(sample_id, random.Random(sample_id))

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from clipx import distributed
 from clipx.training import buffers
-from clipx.training.setup import Parts
+from clipx.training.setup import TrainComponents
 from clipx.types import Batch, Loss, Progress
 from clipx.utils import rng
 from clipx.utils.device import autocast, tf32
@@ -33,7 +33,7 @@ Gradients = tuple[Tensor | None, ...]  # of the first of these, or of all
 LossOf = Callable[[Tensor, Tensor, Tensor, Tensor | None], Loss]  # of these, over the global batch
 
 
-def backward(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf) -> tuple[Loss, Tensor]:
+def backward(parts: TrainComponents, batch: Batch, progress: Progress, loss_of: LossOf) -> tuple[Loss, Tensor]:
     """Adds the gradient of the global batch's loss to the parameters; in fp16 times the scaler's factor.
 
     Returns:
@@ -43,7 +43,7 @@ def backward(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf) ->
     return passes(parts, batch, progress, loss_of)
 
 
-def _one_pass(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf) -> tuple[Loss, Tensor]:
+def _one_pass(parts: TrainComponents, batch: Batch, progress: Progress, loss_of: LossOf) -> tuple[Loss, Tensor]:
     outputs = _embed(parts, batch.image, batch.text, progress, 0)
     parts.laps.end("forward")
     loss, gradients = _objective(parts, outputs, loss_of)
@@ -56,9 +56,9 @@ def _one_pass(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf) -
     return loss, outputs[2].detach()
 
 
-def _two_passes(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf) -> tuple[Loss, Tensor]:
+def _two_passes(parts: TrainComponents, batch: Batch, progress: Progress, loss_of: LossOf) -> tuple[Loss, Tensor]:
     # samples that were left out may leave a rank fewer than N; all ranks take the same number of micro-batches
-    count = min(parts.config.train.accumulation, int(-distributed.max_of(-float(len(batch.image)))))
+    count = min(parts.config.train.accumulation, int(-distributed.all_reduce_max(-float(len(batch.image)))))
     pieces = list(zip(batch.image.tensor_split(count), batch.text.tensor_split(count), strict=True))
     # compiled code differs with and without gradients, in rounding and in how it draws: the same in both passes
     with torch.set_grad_enabled(parts.config.train.compile), _unsynchronised(parts.parallel):
@@ -84,15 +84,15 @@ def _two_passes(parts: Parts, batch: Batch, progress: Progress, loss_of: LossOf)
     return loss, scales[0]
 
 
-def _embed(parts: Parts, image: Tensor, text: Tensor, progress: Progress, number: int) -> Outputs:
+def _embed(parts: TrainComponents, image: Tensor, text: Tensor, progress: Progress, number: int) -> Outputs:
     """A micro-batch through the towers, with the draws that belong to it."""
-    torch.manual_seed(rng.seed(parts.config.seed, progress.step, distributed.rank(), number, STREAM))
+    torch.manual_seed(rng.derive_seed(parts.config.seed, progress.step, distributed.rank(), number, STREAM))
     with autocast(parts.config.train.precision, parts.device):
         outputs: Outputs = parts.parallel(image, text, progress)
     return outputs
 
 
-def _objective(parts: Parts, outputs: Outputs, loss_of: LossOf) -> tuple[Loss, Gradients]:
+def _objective(parts: TrainComponents, outputs: Outputs, loss_of: LossOf) -> tuple[Loss, Gradients]:
     """The loss of what the towers gave, and its gradient with respect to that, in fp16 times the scaler's factor.
 
     Apart from the towers' backward, because it is of true float32 whatever the towers compute in.
@@ -110,7 +110,7 @@ def _chunks(gradient: Tensor | None, count: int) -> tuple[Tensor, ...]:
     return gradient.tensor_split(count)
 
 
-def _go_back(parts: Parts, outputs: Outputs, gradients: Gradients) -> None:
+def _go_back(parts: TrainComponents, outputs: Outputs, gradients: Gradients) -> None:
     """Backward from the outputs that depend on a parameter: not those of frozen towers or a fixed temperature."""
     pairs = [(o, g) for o, g in zip(outputs, gradients, strict=False) if o is not None and o.requires_grad]
     if pairs:

@@ -20,8 +20,8 @@ def model(config: RunConfig, goes_on: bool = False) -> clip.ClipModel:
         UserError: as `clip.build`; model.init is no good checkpoint, or one of another model.
     """
     if goes_on or config.model.init is None:
-        return clip.build(config, pretrained=not goes_on)
-    made = clip.build(config, pretrained=False)
+        return clip.build_model(config, pretrained=not goes_on)
+    made = clip.build_model(config, pretrained=False)
     path = checkpoint.resolve(Path(config.model.init), KEY)
     checkpoint.verify(path)
     weights = checkpoint.read(path / checkpoint.WEIGHTS)

@@ -26,7 +26,7 @@ def linear_cooldown(progress: float, cooldown: float) -> float:
 SCHEDULES = {"cosine": cosine, "constant": constant, "cooldown": linear_cooldown}
 
 
-def build(config: ScheduleConfig, lr: float, steps_per_epoch: int) -> Callable[[Progress], float]:
+def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -> Callable[[Progress], float]:
     """The learning rate at a progress: linear from warmup_lr (left out) to lr, then `kind` down to min_lr.
 
     Raises:

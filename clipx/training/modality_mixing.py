@@ -46,7 +46,7 @@ def soft(B: int, E: int, generator: Generator) -> Tensor:
 MASKS: dict[str, Mask | None] = {"none": None, "hard": hard, "hard_rows": hard_rows, "soft": soft}
 
 
-def build(config: MixingConfig, seed: int) -> Mixing:
+def build_mixing(config: MixingConfig, seed: int) -> Mixing:
     """The mixing of a run.
 
     Raises:

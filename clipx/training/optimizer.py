@@ -13,7 +13,7 @@ from clipx.utils.registry import lookup
 Groups = list[dict[str, object]]
 
 
-def build(model: nn.Module, config: RunConfig) -> torch.optim.Optimizer:
+def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimizer:
     """An optimizer with a group for each part of the model, and in it for weights that are decayed and that are not.
 
     Parts are image, text, their projections and temperature; gains, biases and other one-dimensional parameters are

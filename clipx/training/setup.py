@@ -14,17 +14,17 @@ from clipx.errors import UserError
 from clipx.models import clip, sync_batchnorm
 from clipx.models.ema import Average
 from clipx.objectives.base import Objective
-from clipx.run.checkpoint import RunState
+from clipx.run.checkpoint import TrainState
 from clipx.sample_table import SampleTable
 from clipx.training import initial_weights, lr_schedule, modality_mixing, optimizer
-from clipx.training.timing import Laps
+from clipx.training.timing import StepTimer
 from clipx.types import Progress
 from clipx.utils.device import PRECISIONS, grad_scaler
 from clipx.utils.registry import lookup, one_of
 
 
 @dataclass
-class Parts:
+class TrainComponents:
     """What a step needs."""
 
     config: RunConfig
@@ -34,18 +34,18 @@ class Parts:
     mix: modality_mixing.Mixing
     objective: Objective
     learning_rate: Callable[[Progress], float]
-    state: RunState
-    laps: Laps
+    state: TrainState
+    laps: StepTimer
     bad_steps: int = 0  # the last ones, in a row, whose loss or gradient was not finite: skipped
 
 
-def build(
+def build_components(
     config: RunConfig,
     device: torch.device,
     num_samples: int,
     data: str,
     model_of: Callable[[RunConfig], clip.ClipModel] = initial_weights.model,
-) -> Parts:
+) -> TrainComponents:
     """Model, objective and optimizer from the settings, on the device.
 
     Raises:
@@ -53,24 +53,24 @@ def build(
     """
     torch.manual_seed(config.seed)
     one_of(config.train.precision, PRECISIONS, "train.precision")  # said before weights are read
-    check_split(config, distributed.world())
+    check_split(config, distributed.world_size())
     objective = objectives.build(config.objective, num_samples)
-    mix = modality_mixing.build(config.mixing, config.seed)
+    mix = modality_mixing.build_mixing(config.mixing, config.seed)
     steps_per_epoch = num_train(num_samples, config.data.held_out) // config.train.batch_size
-    learning_rate = lr_schedule.build(config.schedule, config.optimizer.lr, steps_per_epoch)
+    learning_rate = lr_schedule.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
     model = model_of(config).to(device).to(memory_format=torch.channels_last)
     parallel = _parallel(model, config, device)
     home = lookup({"auto": device, "cpu": torch.device("cpu")}, config.train.table_device, "train.table_device")
-    state = RunState(
+    state = TrainState(
         model,
-        optimizer.build(model, config),
+        optimizer.build_optimizer(model, config),
         data,
         objective=objective,
         table=SampleTable(objective.columns, num_samples, home),
         scaler=grad_scaler(config.train.precision, device),
         average=None if config.train.ema is None else Average(model, config.train.ema),
     )
-    return Parts(config, device, model, parallel, mix, objective, learning_rate, state, Laps(device))
+    return TrainComponents(config, device, model, parallel, mix, objective, learning_rate, state, StepTimer(device))
 
 
 def check_split(config: RunConfig, processes: int) -> None:
@@ -85,9 +85,9 @@ def check_split(config: RunConfig, processes: int) -> None:
 
 def _parallel(model: clip.ClipModel, config: RunConfig, device: torch.device) -> nn.Module:
     """The model as the step calls it. Towers are compiled in place, which keeps the names in the state dict."""
-    several = distributed.world() > 1
+    several = distributed.world_size() > 1
     if several and config.train.sync_batchnorm:
-        sync_batchnorm.synchronise(model, device)
+        sync_batchnorm.enable_sync_batchnorm(model, device)
     if config.train.compile:
         for tower in (model.image, model.text):
             tower.compile()

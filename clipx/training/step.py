@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from clipx import distributed
 from clipx.training import buffers, gradients, optimizer
-from clipx.training.setup import Parts
+from clipx.training.setup import TrainComponents
 from clipx.types import Batch, Embeddings, Loss, Progress
 
 
-def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]:
+def train_step(parts: TrainComponents, batch: Batch, progress: Progress) -> dict[str, Any]:
     """One update: towers, gather, objective in float32, backward, clip, optimizer, bounds of the temperature.
 
     Without a finite loss and gradient nothing is updated. Returns the step's numbers for the log.
@@ -23,7 +23,7 @@ def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]
     optimizer.set_lr(state.optimizer, lr)
     state.optimizer.zero_grad()
     parts.parallel.train()
-    sizes = distributed.sizes(len(batch.sample_id))
+    sizes = distributed.all_gather_sizes(len(batch.sample_id))
     sample_id, label = distributed.gather(batch.sample_id, sizes), distributed.gather(batch.label, sizes)
     rows = state.table.read(sample_id)
 
@@ -40,7 +40,7 @@ def train_step(parts: Parts, batch: Batch, progress: Progress) -> dict[str, Any]
     return {"loss": loss.total.detach(), "terms": loss.terms, "scale": scale, "lr": lr, "grad_norm": norm}
 
 
-def _update(parts: Parts, loss: Loss, sample_id: Tensor, put_back: Callable[[], None]) -> Tensor:
+def _update(parts: TrainComponents, loss: Loss, sample_id: Tensor, put_back: Callable[[], None]) -> Tensor:
     """Clips, then applies the update only if loss and gradient norm are finite; returns that norm, before clipping.
 
     Otherwise running statistics are restored too: one NaN in them would never leave. In fp16 an overflowing gradient is
@@ -52,7 +52,7 @@ def _update(parts: Parts, loss: Loss, sample_id: Tensor, put_back: Callable[[], 
     finite_loss, finite_norm = torch.stack([loss.total.detach(), norm]).isfinite().tolist()  # equal on all ranks
     if finite_loss and finite_norm:
         scaler.step(state.optimizer)
-        parts.model.temperature.bound_()
+        parts.model.temperature.clamp_()
         if state.average:
             state.average.update(parts.model)
         state.table.write(sample_id, loss.rows)
@@ -66,7 +66,7 @@ def _update(parts: Parts, loss: Loss, sample_id: Tensor, put_back: Callable[[], 
     return norm
 
 
-def log_row(parts: Parts, row: dict[str, Any], progress: Progress) -> dict[str, Any]:
+def log_row(parts: TrainComponents, row: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """A step's numbers as a line of log.jsonl; with per-sample columns, their quantiles."""
     scale, scaler = float(row["scale"]), parts.state.scaler
     return {

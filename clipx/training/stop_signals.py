@@ -47,7 +47,7 @@ class Stop:
         A signal may reach one of the ranks only, and clocks differ, so they agree in a reduction of one number.
         """
         late = self.limit is not None and time.monotonic() - self.started >= 60 * self.limit
-        code = distributed.max_of(float(self.received or late))  # a signal's number, or 1
+        code = distributed.all_reduce_max(float(self.received or late))  # a signal's number, or 1
         if code > 1:
             return signal.Signals(int(code)).name
         return f"train.max_minutes={self.limit:g}" if code and self.limit else ""

@@ -13,7 +13,7 @@ T = TypeVar("T")
 KEPT = 1000  # steps whose laps wait for the next line of the log
 
 
-class Laps:
+class StepTimer:
     """Seconds of a step's phases: forward (towers), loss (gather, objective and its gradient), backward, optimizer.
 
     Under train.accumulation, forward is the first pass, backward the second. On CUDA a lap's end is an event in the
@@ -69,14 +69,14 @@ class _CudaClock(_HostClock):
         return float(before.elapsed_time(now)) / 1e3
 
 
-class Meter:
+class ThroughputMeter:
     """Images per second, the share of the time that steps wait for data, and what a step's time goes into.
 
     All count from the first batch on. What that one takes is the start of the loader, once in a run: it is reported
     by itself, with the first numbers.
     """
 
-    def __init__(self, laps: Laps) -> None:
+    def __init__(self, laps: StepTimer) -> None:
         self.laps = laps
         self.start = time.perf_counter()
         self.first: float | None = None  # seconds until the first batch, until it was read
@@ -106,7 +106,7 @@ class Meter:
     def read(self) -> dict[str, float | dict[str, float]]:
         """Since the last call: `images_per_s`, `data_wait` (a share), `step_s`; in the first one also `first_batch_s`.
 
-        `step_s` is the mean seconds of a step in data (waiting for it) and in the phases of `Laps`.
+        `step_s` is the mean seconds of a step in data (waiting for it) and in the phases of `StepTimer`.
         """
         elapsed = time.perf_counter() - self.start
         rates: dict[str, float | dict[str, float]] = {

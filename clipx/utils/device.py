@@ -13,7 +13,7 @@ from clipx.utils.registry import one_of
 PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def choose(name: str, key: str = "train.device") -> torch.device:
+def choose_device(name: str, key: str = "train.device") -> torch.device:
     """`auto` takes CUDA if there is one; each rank of a machine its own device.
 
     Raises:

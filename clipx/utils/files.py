@@ -1,5 +1,7 @@
 """Folders and files that are there in full or not at all, also after a kill or a power cut."""
 
+import hashlib
+import json
 import os
 import shutil
 import socket
@@ -55,3 +57,14 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def cache_home() -> Path:
+    """Return the folder of derived files (indices, rendered data, features): `$CLIPX_CACHE`, else `~/.cache/clipx`."""
+    chosen = os.environ.get("CLIPX_CACHE")
+    return Path(chosen) if chosen else Path.home() / ".cache" / "clipx"
+
+
+def content_hash(content: object) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of a JSON-able content."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

@@ -5,7 +5,7 @@ import torch
 from torch import Generator
 
 
-def seed(*key: int) -> int:
+def derive_seed(*key: int) -> int:
     """A seed of its own for each key, e.g. (seed, step, a number of the purpose).
 
     Hashed, because neighbouring integer seeds give correlated Mersenne Twister streams.
@@ -15,4 +15,4 @@ def seed(*key: int) -> int:
 
 def generator(*key: int) -> Generator:
     """A stream of its own on the CPU for each key."""
-    return torch.Generator().manual_seed(seed(*key))
+    return torch.Generator().manual_seed(derive_seed(*key))

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.run.directory import bound_keys
-from evaluation.claims.measures import Score
+from clipx.run.directory import identity_keys
+from evaluation.claims.measures import MetricReader
 from evaluation.claims.scores import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
 from evaluation.claims.verdict import FEWEST_SEEDS
 from evaluation.runs.description import flat, objective
-from evaluation.runs.groups import Group
+from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 from evaluation.statistics import mean, t_interval
 
@@ -30,7 +30,7 @@ TASKS: dict[str, Measure] = {
 GEOMETRY: dict[str, Measure] = {
     "gap": GAP,
     "uniformity": UNIFORMITY,
-    "alignment": Score("geometry", ("alignment",)),
+    "alignment": MetricReader("geometry", ("alignment",)),
     "margin": MARGIN,
 }
 MEAN = "mean"  # of the tasks that all methods have
@@ -77,7 +77,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MethodComparison:
     """Methods run under identical conditions: those with a value for `by`, best first, then the rest."""
 
     conditions: dict[str, str]
@@ -97,13 +97,13 @@ class Comparison:
         return 1 + signs.count(1), len(self.ranked) - signs.count(-1)
 
 
-def compare(groups: list[Group], by: str = MEAN) -> tuple[list[Comparison], list[str]]:
+def compare(groups: list[RunGroup], by: str = MEAN) -> tuple[list[MethodComparison], list[str]]:
     """The comparisons that the runs allow, and a line for each run that has no partner.
 
     Raises:
         UserError: no two methods under the same conditions; says what differs.
     """
-    of_conditions: dict[tuple[tuple[str, str], ...], list[Group]] = {}
+    of_conditions: dict[tuple[tuple[str, str], ...], list[RunGroup]] = {}
     left_out = []
     for group in groups:
         if group.runs[0].config:
@@ -124,7 +124,7 @@ def compare(groups: list[Group], by: str = MEAN) -> tuple[list[Comparison], list
 def conditions(run: Run) -> dict[str, str]:
     """Towers, data, length and batch size: what compared runs must have in common."""
     given = _settings_of(run)
-    return {key: given[key] for key in bound_keys(RunConfig()) if _is_condition(key, given)}
+    return {key: given[key] for key in identity_keys(RunConfig()) if _is_condition(key, given)}
 
 
 def _settings_of(run: Run) -> dict[str, str]:
@@ -160,7 +160,7 @@ def _nothing(found: list[tuple[tuple[str, str], ...]], labels: list[str]) -> str
     return f"nothing to compare: no two of {', '.join(labels)} share towers, data and length ({differs})"
 
 
-def _comparison(shared: dict[str, str], groups: list[Group], by: str) -> Comparison:
+def _comparison(shared: dict[str, str], groups: list[RunGroup], by: str) -> MethodComparison:
     measured = {name: _values(measure, groups) for name, measure in {**TASKS, **GEOMETRY}.items()}
     scored = [at for at in range(len(groups)) if any(measured[task][at] for task in TASKS)]
     tasks = [task for task in TASKS if scored and all(measured[task][at] for at in scored)]
@@ -175,10 +175,10 @@ def _comparison(shared: dict[str, str], groups: list[Group], by: str) -> Compari
         methods.append(Method(group.label, described[at], values, diverged))
     ranked = [method for method in methods if method.values.get(by)]
     ranked.sort(key=lambda method: -mean(list(method.values[by].values())))
-    return Comparison(shared, by, tasks, ranked, [method for method in methods if method not in ranked])
+    return MethodComparison(shared, by, tasks, ranked, [method for method in methods if method not in ranked])
 
 
-def _values(measure: Measure, groups: list[Group]) -> list[BySeed]:
+def _values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:
     """Of each group, its seeds' means over the pieces (data sets) that all runs have; {} for a group without any."""
     read = [{run.seed: pieces for run in group.runs if (pieces := measure.read(run))} for group in groups]
     of_runs = [set(pieces) for of_group in read for pieces in of_group.values()]
@@ -189,7 +189,7 @@ def _values(measure: Measure, groups: list[Group]) -> list[BySeed]:
     ]
 
 
-def _settings(groups: list[Group]) -> list[str]:
+def _settings(groups: list[RunGroup]) -> list[str]:
     """A method's objective, and its settings where most others have another value."""
     of_groups = [dict(_method(group.runs[0])) for group in groups]
     usual = {
@@ -206,5 +206,5 @@ def _settings(groups: list[Group]) -> list[str]:
 def _method(run: Run) -> list[tuple[str, str]]:
     """Settings that are neither conditions nor words for the objective."""
     given = _settings_of(run)
-    keys = [key for key in bound_keys(RunConfig()) if key not in NAMES]
+    keys = [key for key in identity_keys(RunConfig()) if key not in NAMES]
     return [(key, given[key]) for key in keys if not _is_condition(key, given) and not key.startswith("data.scenes.")]

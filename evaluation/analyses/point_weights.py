@@ -36,7 +36,7 @@ def evaluate(checkpoint: Path, out: Path) -> None:
     places = [entry.partition(":")[2] for entry in config.data.evaluation if entry.startswith(f"{KIND}:")]
     if config.model.points.kernel == "none" or not places:
         return
-    model = clip.build(config, pretrained=False).eval()
+    model = clip.build_model(config, pretrained=False).eval()
     state.load_weights(model, folder)
     shown = _examples(config, model, places[0])
     write_text(out / "artifacts" / f"weights-{config.data.name}.json", json.dumps({"kind": "weights", "shown": shown}))
@@ -47,7 +47,7 @@ def _examples(config: RunConfig, model: clip.ClipModel, place: str) -> list[dict
     data: Any = open_dataset(f"{KIND}:{root_folder(config.data) / place}")
     split = data.splits[0]
     images, captions = data.images(split), data.texts(split, "captions")
-    transform, tokenize = evaluation_transform(model.inputs), tokenizer.build(model.inputs)
+    transform, tokenize = evaluation_transform(model.inputs), tokenizer.build_tokenizer(model.inputs)
     first_of = {int(image): caption for caption, image in reversed(list(enumerate(data.image_of_caption(split))))}
     shown = []
     for number in sorted(first_of)[:SHOWN]:

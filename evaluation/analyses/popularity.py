@@ -17,7 +17,7 @@ from torch import Tensor
 from clipx.config.schema import RunConfig
 from clipx.data.preprocess.images import BadSample
 from clipx.data.shards.reader import Shards
-from clipx.data.sources.base import Pairs
+from clipx.data.sources.base import PairSource
 from clipx.data.sources.opening import open_pairs, root_folder
 from clipx.errors import UserError
 from clipx.run import checkpoint as state
@@ -122,7 +122,7 @@ def _row(config: RunConfig, side: str, zeta: Tensor, truth: Tensor, model: str, 
     )
 
 
-def _artifact(pairs: Pairs, zeta: dict[str, Tensor], seen: Tensor, truth: Tensor | None) -> dict[str, Any]:
+def _artifact(pairs: PairSource, zeta: dict[str, Tensor], seen: Tensor, truth: Tensor | None) -> dict[str, Any]:
     """What the report draws: captions of either end, and mean zeta by true popularity."""
     order = zeta["text"].argsort(descending=True, stable=True)
     few = min(SHOWN, len(order) // 2)
@@ -147,7 +147,7 @@ def _curve(zeta: dict[str, Tensor], truth: Tensor) -> dict[str, list[float]]:
     return {"popularity": values.tolist(), **{side: mean.tolist() for side, mean in means.items()}}
 
 
-def _caption(pairs: Pairs, sample_id: int) -> str:
+def _caption(pairs: PairSource, sample_id: int) -> str:
     try:
         return pairs.pair(sample_id, random.Random(0))[1]
     except BadSample as error:  # visited in training, damaged since

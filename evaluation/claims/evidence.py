@@ -9,7 +9,7 @@ from typing import Any
 
 from clipx.errors import UserError
 from evaluation.claims.table import CLAIMS
-from evaluation.claims.types import ANY, Claim, Finding, Outcome, Part, Verdict
+from evaluation.claims.types import ANY, Claim, Comparison, Finding, Outcome, Verdict
 from evaluation.claims.verdict import FEWEST_SEEDS, judge, overall
 from evaluation.runs.reader import STATED, Run
 
@@ -148,7 +148,7 @@ def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
     return Outcome(claim, recipe, overall([f.verdict for f in findings]), findings)
 
 
-def _assess_part(part: Part, recipe: str, arms: dict[str, Seeds]) -> Finding:
+def _assess_part(part: Comparison, recipe: str, arms: dict[str, Seeds]) -> Finding:
     if part.arms == (ANY,):
         of_any = {seed: run for of_arm in arms.values() for seed, run in of_arm.items()}
         arms = {ANY: of_any} if of_any else {}
@@ -176,7 +176,7 @@ def _diverged(arms: dict[str, Seeds], names: list[str]) -> dict[str, int]:
     return {arm: count for arm, count in counts.items() if count}
 
 
-def _fatal_seeds(part: Part, arms: dict[str, Seeds], lost: dict[str, int]) -> list[int]:
+def _fatal_seeds(part: Comparison, arms: dict[str, Seeds], lost: dict[str, int]) -> list[int]:
     """Where `part.fatal` diverged and the other arms have their numbers; none unless it alone did, in all its seeds."""
     if lost != {part.fatal: len(arms[part.fatal])}:
         return []
@@ -184,7 +184,7 @@ def _fatal_seeds(part: Part, arms: dict[str, Seeds], lost: dict[str, int]) -> li
     return [seed for seed in arms[part.fatal] if all(seed in of and _has(part, of[seed]) for of in others)]
 
 
-def _has(part: Part, run: Run) -> bool:
+def _has(part: Comparison, run: Run) -> bool:
     return all(measure.read(run) for measure in part.measures)
 
 
@@ -192,7 +192,7 @@ def _in_words(lost: dict[str, int], arms: dict[str, Seeds]) -> str:
     return "; ".join(f"{arm} diverged in {count} of {len(arms[arm])} seeds" for arm, count in lost.items())
 
 
-def _what_is_missing(part: Part, recipe: str, arms: dict[str, Seeds], lost: dict[str, int]) -> str:
+def _what_is_missing(part: Comparison, recipe: str, arms: dict[str, Seeds], lost: dict[str, int]) -> str:
     """What to type where no seed has an effect: a run has no numbers, or the arms have no seed in common."""
     runs = [run for of_arm in arms.values() for run in of_arm.values()]
     seeds = sorted({seed for of_arm in arms.values() for seed in of_arm})
@@ -205,7 +205,7 @@ def _what_is_missing(part: Part, recipe: str, arms: dict[str, Seeds], lost: dict
     return f"no seed has the numbers of all arms; {hint}"
 
 
-def _pieces(part: Part, arms: list[Seeds]) -> dict[int, list[list[dict[str, float]]]]:
+def _pieces(part: Comparison, arms: list[Seeds]) -> dict[int, list[list[dict[str, float]]]]:
     """Seed -> for each arm, for each measure, its pieces; seeds that all arms have."""
     common = sorted(set.intersection(*(set(of_arm) for of_arm in arms)))
     return {seed: [[m.read(of_arm[seed]) for m in part.measures] for of_arm in arms] for seed in common}

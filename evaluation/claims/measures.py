@@ -10,7 +10,7 @@ from evaluation.types import Result
 
 
 @dataclass(frozen=True)
-class Score:
+class MetricReader:
     """Result rows of one task: a piece a data set, the mean over `metrics`."""
 
     task: str
@@ -60,7 +60,7 @@ def _usual(of_splits: dict[str, dict[str, float]]) -> dict[str, float]:
 class Together:
     """The mean over the pieces of several scores."""
 
-    scores: tuple[Score, ...]
+    scores: tuple[MetricReader, ...]
 
     def read(self, run: Run) -> dict[str, float]:
         """The pieces of all; none where one of the scores has none."""

@@ -4,7 +4,7 @@ A row is an arm of the recipe. Scores are per cent, geometry is as it is; `-` is
 and ± what it prints as the spread of its runs.
 """
 
-from evaluation.claims.measures import Score
+from evaluation.claims.measures import MetricReader
 from evaluation.claims.names import ALIASES
 from evaluation.claims.published_columns import (
     ABLATION,
@@ -166,7 +166,7 @@ TABLES: tuple[PaperTable, ...] = (
         "paper 4, Table 1",
         "MMVP-VLM pair accuracy",
         "gap_mscoco",
-        (Column("MMVP", Score("pairs", ("pair_accuracy",), ALIASES["MMVP"])),),
+        (Column("MMVP", MetricReader("pairs", ("pair_accuracy",), ALIASES["MMVP"])),),
         {
             "base": "14.32",
             "flt_4e-2": "11.85",

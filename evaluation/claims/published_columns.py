@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from evaluation.claims.measures import Score
+from evaluation.claims.measures import MetricReader
 from evaluation.claims.names import ALIASES
 from evaluation.claims.scores import BOTH_R1, PER_CLASS, PER_CLASS_PROBE, PER_CLASS_ZEROSHOT
 
@@ -12,7 +12,7 @@ class Column:
     """A column: what of our results stands beside it."""
 
     label: str
-    score: Score | None  # None: the mean of the other columns
+    score: MetricReader | None  # None: the mean of the other columns
     scale: float = 100.0  # our fractions times this are the paper's unit
 
 
@@ -29,7 +29,9 @@ class PaperTable:
 
 
 def scores(task: str, names: str, metric: str = "top1", per_class: tuple[str, ...] = ()) -> tuple[Column, ...]:
-    return tuple(Column(name, Score(task, (metric,), ALIASES[name], per_class=per_class)) for name in names.split())
+    return tuple(
+        Column(name, MetricReader(task, (metric,), ALIASES[name], per_class=per_class)) for name in names.split()
+    )
 
 
 def recalls(dataset: str) -> tuple[Column, ...]:
@@ -38,7 +40,7 @@ def recalls(dataset: str) -> tuple[Column, ...]:
         Column(
             f"{way} R@{k}",
             # their text columns have the evaluator's floor; image columns are the same under both protocols
-            Score("retrieval", (f"{ways[way]}_recall@{k}",), ALIASES[dataset], paper_protocol=way == "text"),
+            MetricReader("retrieval", (f"{ways[way]}_recall@{k}",), ALIASES[dataset], paper_protocol=way == "text"),
         )
         for way in ways
         for k in (1, 5, 10)
@@ -50,16 +52,16 @@ REG_SETS = "CIFAR-10 CIFAR-100 STL-10 Food-101 ImageNetV2 DTD"
 REG_PROBES = "CIFAR-10 CIFAR-100 STL-10 Food-101 DTD Flowers Pets"
 THIRTEEN = "ImageNet CIFAR-10 CIFAR-100 STL-10 Food-101 Caltech-101 Cars Aircraft Flowers EuroSAT DTD Pets SUN397"
 GAP_COLUMNS = (
-    Column("gap", Score("geometry", ("gap",)), 1.0),
-    Column("uniformity", Score("geometry", ("uniformity",)), 1.0),
-    *(Column(f"{what} CIFAR-10", Score(task, ("top1",), ALIASES["CIFAR-10"])) for what, task in
+    Column("gap", MetricReader("geometry", ("gap",)), 1.0),
+    Column("uniformity", MetricReader("geometry", ("uniformity",)), 1.0),
+    *(Column(f"{what} CIFAR-10", MetricReader(task, ("top1",), ALIASES["CIFAR-10"])) for what, task in
       (("zero-shot", "zeroshot"), ("probe", "linear_probe"))),
     # the printed values are too high for all 5,000 images; the paper does not say of how many they are
-    Column("image R@1 of 1,000", Score("retrieval", ("text_to_image_recall@1",), ALIASES["MSCOCO"], pool=1000)),
-    Column("text R@1 of 1,000", Score("retrieval", ("image_to_text_recall@1",), ALIASES["MSCOCO"], pool=1000)),
+    Column("image R@1 of 1,000", MetricReader("retrieval", ("text_to_image_recall@1",), ALIASES["MSCOCO"], pool=1000)),
+    Column("text R@1 of 1,000", MetricReader("retrieval", ("image_to_text_recall@1",), ALIASES["MSCOCO"], pool=1000)),
 )  # fmt: skip
 NUCLR_COLUMNS = (
-    *(Column(f"{name} R@1", Score("retrieval", BOTH_R1, ALIASES[name])) for name in ("MSCOCO", "Flickr30k")),
+    *(Column(f"{name} R@1", MetricReader("retrieval", BOTH_R1, ALIASES[name])) for name in ("MSCOCO", "Flickr30k")),
     *scores("zeroshot", "CIFAR-100 ImageNet"),
     MEAN,
 )

@@ -22,7 +22,7 @@ class Measure(Protocol):
 
 
 @dataclass(frozen=True)
-class Part:
+class Comparison:
     """One comparison. `effect` is oriented so that more of it speaks for the claim."""
 
     label: str
@@ -47,7 +47,7 @@ class Claim:
     statement: str
     published: str  # the paper's own numbers, with where they stand in it
     recipes: tuple[str, ...]  # each is judged by itself: scales are never mixed
-    parts: tuple[Part, ...] = ()  # empty: a program states it (see `program`)
+    parts: tuple[Comparison, ...] = ()  # empty: a program states it (see `program`)
     program: str = ""  # the command that writes a claims.json about it
 
     @property

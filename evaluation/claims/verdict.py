@@ -23,13 +23,13 @@ seed, no other arm in any, and at least three seeds have the numbers of the othe
 
 import math
 
-from evaluation.claims.types import Finding, Part, Verdict
+from evaluation.claims.types import Comparison, Finding, Verdict
 from evaluation.statistics import binomial_interval, mean, t_interval
 
 FEWEST_SEEDS = 3
 
 
-def judge(part: Part, values: list[float], note: str = "", arms: int = 2) -> Finding:
+def judge(part: Comparison, values: list[float], note: str = "", arms: int = 2) -> Finding:
     """The finding on the effects of the seeds; `arms` are behind each of them."""
     if not values:
         return Finding(part.label, "not run", least=part.least, note=note)
@@ -48,7 +48,7 @@ def judge(part: Part, values: list[float], note: str = "", arms: int = 2) -> Fin
     return Finding(part.label, verdict, len(values), effect, low, high, part.least, note)
 
 
-def least_deviation(part: Part, arms: int) -> float:
+def least_deviation(part: Comparison, arms: int) -> float:
     """Lower bound on the deviation of rank correlations over `arms` arms.
 
     The smallest step that the statistic can take, or 0.4 standard errors at |rho| = `least`.

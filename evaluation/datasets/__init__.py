@@ -4,7 +4,7 @@ wds hf captions pairs    shards.py     karpathy coco clevr      in files of thei
 NAME                     named.py: vision.py (torchvision), folders.py, clevr.py, karpathy.py, mmvp.py
 """
 
-from evaluation.datasets.kinds import AnyDataset, Captioned, Labelled, Pairs
+from evaluation.datasets.kinds import AnyDataset, Captioned, Labelled, MinimalPairs
 from evaluation.datasets.named import NAMED, pull
 from evaluation.datasets.opening import KINDS, LAYOUTS, locate, open_dataset
 
@@ -15,7 +15,7 @@ __all__ = [
     "AnyDataset",
     "Captioned",
     "Labelled",
-    "Pairs",
+    "MinimalPairs",
     "locate",
     "open_dataset",
     "pull",

@@ -4,7 +4,6 @@ An evaluation drops nothing: a sample that cannot be used stops it with the samp
 over fewer examples than the set has is another number.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from typing import NoReturn
@@ -20,11 +19,6 @@ def short_name(folder: Path) -> str:
     """The folder's last component, or the last two when the last only names a split: `flickr8k/test`."""
     parts = folder.resolve().parts
     return "/".join(parts[-2:] if parts[-1] in SPLIT_NAMES else parts[-1:])
-
-
-def content_hash(content: object) -> str:
-    """16 hexadecimal digits of a JSON-able content."""
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def require_folder(spec: str, folder: Path) -> None:

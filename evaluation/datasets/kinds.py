@@ -8,9 +8,9 @@ from PIL.Image import Image
 from torch import Tensor
 
 from clipx.errors import UserError
+from clipx.utils.files import content_hash
 from clipx.utils.registry import lookup
 from evaluation.datasets import prompts
-from evaluation.datasets.folder import content_hash
 from evaluation.types import Kind, Settings, View
 
 
@@ -153,7 +153,7 @@ class Captioned:
         return {"captions": content_hash(self._captions)}
 
 
-class Pairs:
+class MinimalPairs:
     """Minimal pairs: two images and two captions that differ in one visual pattern, the category."""
 
     kind: Kind = "pairs"
@@ -200,4 +200,4 @@ class Pairs:
         return {"captions": content_hash(self._captions), "categories": content_hash(self._categories)}
 
 
-AnyDataset = Labelled | Captioned | Pairs
+AnyDataset = Labelled | Captioned | MinimalPairs

@@ -36,7 +36,7 @@ def from_checkpoint(
     run = checkpoint.parent.parent
     config = directory.load_config(run)
     manifest = state.verify(checkpoint)
-    model = clip.build(config, pretrained=False)
+    model = clip.build_model(config, pretrained=False)
     weights = state.chosen_weights(checkpoint, averaged)
     state.load_weights(model, checkpoint, weights)
     name = f"{config.name}/s{config.seed} step {manifest['step']}{' ema' if averaged else ''}"
@@ -123,7 +123,7 @@ def _encoder(
     return Encoder(
         name=name,
         preprocess=transform,
-        tokenize=tokenizer.build(inputs),
+        tokenize=tokenizer.build_tokenizer(inputs),
         image=image,
         text=text,
         provenance={

@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, Dataset
 from clipx import distributed
 from clipx.data.loading.watchdog import own_group
 from clipx.errors import UserError
+from clipx.utils.files import content_hash
 from evaluation import types
-from evaluation.datasets.folder import content_hash
 from evaluation.embedding.progress import Count
 from evaluation.types import Encoder, FeatureRequest, Features
 
@@ -94,7 +94,7 @@ def fill_cache(
             paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
             missing = [request for request in group if rank == 0 and _read(paths[request]) is None]
             for request, embedded in _together(
-                encoder, dataset, distributed.from_first(missing), loading, count
+                encoder, dataset, distributed.broadcast_object(missing), loading, count
             ).items():
                 _finite(embedded, encoder, request)
                 if rank == 0:
@@ -130,7 +130,7 @@ def _together(
     """[n, E] of each on the CPU of every rank, each of which embeds its share."""
     if not group:
         return {}
-    rows = share(_length(dataset, group[0]), loading.batch_size, distributed.rank(), distributed.world())
+    rows = share(_length(dataset, group[0]), loading.batch_size, distributed.rank(), distributed.world_size())
     local: Features = {}
     problem = ""
     try:

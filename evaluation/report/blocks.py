@@ -144,8 +144,3 @@ class Document:
     lead: str  # one sentence: what came out
     sections: list[Section]
     foot: str  # how to read it
-
-
-def one_line(text: str) -> str:
-    """User text without line breaks and control characters, which no table, SVG or Markdown can hold."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

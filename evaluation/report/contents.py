@@ -14,7 +14,7 @@ from evaluation.report.sections import results as report_results
 from evaluation.report.sections.point_weights import weights
 from evaluation.report.sections.popularity import popularities
 from evaluation.runs.description import MISSING, duration, facts, flat, last, number, training_seconds
-from evaluation.runs.groups import Group, Measure, group, measures
+from evaluation.runs.groups import MetricSummary, RunGroup, group_runs, summarise_metrics
 from evaluation.runs.reader import Run
 
 FEW = 3  # methods that a title can name
@@ -26,10 +26,10 @@ FOOT = (
 )
 
 
-def build(runs: list[Run], evidence: Evidence) -> Document:
+def build_report(runs: list[Run], evidence: Evidence) -> Document:
     """The report on `runs` (at least one), and on what they say about the papers."""
-    groups = group(runs)
-    found = measures(groups)
+    groups = group_runs(runs)
+    found = summarise_metrics(groups)
     main = report_results.headline(found)
     judged = outcomes(CLAIMS, evidence)
     results = Section("Results", report_results.blocks(main, groups) if main else [_how_to_evaluate(groups)])
@@ -50,7 +50,7 @@ def build(runs: list[Run], evidence: Evidence) -> Document:
     return Document(_title(groups), lead, [section for section in sections if section.blocks], FOOT)
 
 
-def _lead(main: list[Measure], runs: list[Run], methods: int) -> str:
+def _lead(main: list[MetricSummary], runs: list[Run], methods: int) -> str:
     seeds = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     if methods > 1:
         seeds += f" of {methods} methods"
@@ -63,7 +63,7 @@ def _lead(main: list[Measure], runs: list[Run], methods: int) -> str:
     return sentence + (f", for {worse} it is worse." if worse else ".")
 
 
-def _title(groups: list[Group]) -> str:
+def _title(groups: list[RunGroup]) -> str:
     if len(groups) <= FEW:
         return ", ".join(one.label for one in groups)
     recipes = list(dict.fromkeys(str(one.runs[0].config.get("recipe") or one.label) for one in groups))
@@ -72,11 +72,11 @@ def _title(groups: list[Group]) -> str:
     return f"{sum(len(one.runs) for one in groups)} runs: {len(groups)} arms of {len(recipes)} recipes"
 
 
-def _how_to_evaluate(groups: list[Group]) -> Text:
+def _how_to_evaluate(groups: list[RunGroup]) -> Text:
     return Text(f"No results yet. To get them: clipx eval checkpoint={groups[0].runs[0].path}")
 
 
-def _what_was_run(groups: list[Group]) -> list[Block]:
+def _what_was_run(groups: list[RunGroup]) -> list[Block]:
     """What all groups have in common, then what tells them apart."""
     described = []
     for one in groups:
@@ -93,7 +93,7 @@ def _what_was_run(groups: list[Group]) -> list[Block]:
     return [Text("Different:", "muted"), table, Text("The same in all runs:", "muted"), Facts(shared)]
 
 
-def _training(groups: list[Group]) -> list[Block]:
+def _training(groups: list[RunGroup]) -> list[Block]:
     logged = [(one, run) for one in groups for run in one.runs if run.log]
     if not logged:
         return []
@@ -118,7 +118,7 @@ def _training(groups: list[Group]) -> list[Block]:
     return [Figures(drawn), *training_curves.blocks(groups), rest]
 
 
-def _drawn(groups: list[Group], found: list[Measure]) -> list[Block]:
+def _drawn(groups: list[RunGroup], found: list[MetricSummary]) -> list[Block]:
     confusions, tables = artifacts.confusions(groups)
     figures = [*confusions, *artifacts.pairs(groups, found), *artifacts.probes(groups)]
     return [Figures(figures), *tables] if figures else []
@@ -167,7 +167,7 @@ def _all_rows(runs: list[Run]) -> Table:
     return Table([*columns, "Model"], rows)
 
 
-def _provenance(runs: list[Run], groups: list[Group]) -> list[Block]:
+def _provenance(runs: list[Run], groups: list[RunGroup]) -> list[Block]:
     inner: list[Block] = []
     environments: list[tuple[dict[str, Any], list[str]]] = []
     for one in groups:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from clipx.utils.files import write_text
-from evaluation.analyses.comparison import Comparison
+from evaluation.analyses.comparison import MethodComparison
 from evaluation.claims.evidence import gather
 from evaluation.report import contents
 from evaluation.report.blocks import Document
@@ -37,12 +37,12 @@ def write(paths: list[Path], out: Path) -> Report:
         UserError: a path holds no run, or a file of a run is damaged; names it and what to type.
     """
     found = reader.find(paths)
-    return _write(contents.build(found, gather(found, paths)), table(found), out, "report")
+    return _write(contents.build_report(found, gather(found, paths)), table(found), out, "report")
 
 
-def write_comparison(found: list[Comparison], left_out: list[str], out: Path) -> Report:
+def write_comparison(found: list[MethodComparison], left_out: list[str], out: Path) -> Report:
     """The comparison in the folder `out`: compare.html, compare.md, compare.csv."""
-    return _write(comparison.build(found, left_out), comparison.table(found), out, "compare")
+    return _write(comparison.build_comparison(found, left_out), comparison.table(found), out, "compare")
 
 
 def _write(document: Document, rows: str, out: Path, name: str) -> Report:

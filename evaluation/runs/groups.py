@@ -12,7 +12,7 @@ Standing = Literal["above chance", "not different", "below chance", "no chance l
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """The seeds of one run."""
 
     label: str
@@ -20,10 +20,10 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Measure:
+class MetricSummary:
     """A metric of one group: the mean over its seeds, or the single seed's value."""
 
-    group: Group
+    group: RunGroup
     task: str
     dataset: str
     split: str
@@ -57,24 +57,24 @@ class Measure:
         return f"t, {self.seeds} seeds" if self.seeds > 1 else "bootstrap"
 
 
-def group(runs: list[Run]) -> list[Group]:
+def group_runs(runs: list[Run]) -> list[RunGroup]:
     """Runs of one name in one folder are the seeds of a group; the label is unique."""
     members: dict[tuple[Path, str], list[Run]] = {}
     for run in runs:
         members.setdefault((run.path.resolve().parent, run.name), []).append(run)
     names = [name for _, name in members]
     return [
-        Group(label=name if names.count(name) == 1 else f"{name} ({runs[0].path.parent})", runs=runs)
+        RunGroup(label=name if names.count(name) == 1 else f"{name} ({runs[0].path.parent})", runs=runs)
         for (_, name), runs in members.items()
     ]
 
 
-def measures(groups: list[Group]) -> list[Measure]:
+def summarise_metrics(groups: list[RunGroup]) -> list[MetricSummary]:
     """Every metric of every group, by task, data set and metric, so that groups to compare are neighbours.
 
     A run that was evaluated several times counts once: with the last row written for a metric.
     """
-    found: dict[tuple[str, str, str, str], list[Measure]] = {}
+    found: dict[tuple[str, str, str, str], list[MetricSummary]] = {}
     for one in groups:
         rows: dict[tuple[str, str, str, str], list[Result]] = {}
         for run in one.runs:
@@ -88,12 +88,12 @@ def measures(groups: list[Group]) -> list[Measure]:
     return [measure for key in order for measure in found[key]]
 
 
-def _measure(group: Group, rows: list[Result]) -> Measure:
+def _measure(group: RunGroup, rows: list[Result]) -> MetricSummary:
     first = rows[0]
     value, low, high = first.value, first.low, first.high
     if len(rows) > 1:
         value, low, high = t_interval([row.value for row in rows])
-    return Measure(
+    return MetricSummary(
         group=group,
         task=first.task,
         dataset=first.dataset,

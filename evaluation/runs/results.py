@@ -16,8 +16,7 @@ from rich.text import Text
 from clipx.errors import UserError
 from clipx.run.log import WANDB_ID
 from clipx.utils.files import write_text
-from evaluation.report.blocks import one_line
-from evaluation.types import Result
+from evaluation.types import Result, printable_line
 
 NAMES = [field.name for field in fields(Result)]
 
@@ -74,7 +73,7 @@ def write_tables(out: Path, rows: list[Result]) -> None:
     text += "|---|---|---|---|---|--:|---|--:|--:|\n"
     for row in rows:
         names = (row.model, row.task, row.dataset, row.split, row.metric)
-        cells = [one_line(name).replace("|", "\\|") for name in names]
+        cells = [printable_line(name).replace("|", "\\|") for name in names]
         text += f"| {' | '.join([*cells, *numbers(row)])} |\n"
     write_text(out / "results.md", text)
 

@@ -2,7 +2,7 @@
 
 from evaluation.tasks.geometry import Geometry
 from evaluation.tasks.linear_probe.task import LinearProbe
-from evaluation.tasks.pairs import Pairs
+from evaluation.tasks.pairs import PairAccuracy
 from evaluation.tasks.retrieval import Retrieval
 from evaluation.tasks.zeroshot import ZeroShot
 from evaluation.tasks.zeroshot_draws import ZeroShotDraws
@@ -14,6 +14,6 @@ TASKS: dict[str, Task] = {
     "linear_probe": LinearProbe(),
     "linear_probe_before_projection": LinearProbe("before projection"),
     "retrieval": Retrieval(),
-    "pairs": Pairs(),
+    "pairs": PairAccuracy(),
     "geometry": Geometry(),
 }

@@ -2,7 +2,7 @@
 
 import torch
 
-from evaluation.datasets import Pairs as PairSet
+from evaluation.datasets import MinimalPairs as PairSet
 from evaluation.metrics import pair_hits
 from evaluation.tasks.rows import row
 from evaluation.types import FeatureRequest, Features, Kind, Score
@@ -10,7 +10,7 @@ from evaluation.types import FeatureRequest, Features, Kind, Score
 CHANCE = 0.25  # two statements, each of which finds its image by chance
 
 
-class Pairs:
+class PairAccuracy:
     """Pair accuracy, over all pairs and by category (`pair_accuracy/colour`)."""
 
     name = "pairs"

@@ -14,7 +14,7 @@ import torch
 from clipx import distributed, objectives
 from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
 from clipx.sample_table import SampleTable
-from clipx.training.setup import Parts, build
+from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
 from tests.helpers.gloo import pool
@@ -32,7 +32,7 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def parts(objective: dict[str, dict[str, object]]) -> Parts:
+def parts(objective: dict[str, dict[str, object]]) -> TrainComponents:
     """The demo's model with an objective on 12 M pairs."""
     tower = "open_clip:mini-48"
     config = RunConfig(
@@ -42,10 +42,10 @@ def parts(objective: dict[str, dict[str, object]]) -> Parts:
         objective=objective,
         train=TrainConfig(epochs=1, batch_size=BATCH),
     )
-    return build(config, torch.device("cpu"), PAIRS, "bench")
+    return build_components(config, torch.device("cpu"), PAIRS, "bench")
 
 
-def batch(p: Parts) -> Batch:
+def batch(p: TrainComponents) -> Batch:
     """Random pairs with random ids."""
     inputs = p.model.inputs
     return Batch(

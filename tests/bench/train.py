@@ -36,11 +36,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
 from clipx.models.towers import open_clip_towers
-from clipx.training.setup import Parts, build
+from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import log_row, train_step
 from clipx.types import Batch, Progress
-from clipx.utils.cache import cache_home
-from clipx.utils.device import choose
+from clipx.utils.device import choose_device
+from clipx.utils.files import cache_home
 
 ROUNDS, STEPS = int(os.environ.get("ROUNDS", "3")), int(os.environ.get("STEPS", "30"))
 EVERY = 10  # steps between lines of both logs
@@ -165,16 +165,16 @@ class Generated:
         return iter([(self.batch.image, self.batch.text)] * STEPS)
 
 
-def our_parts(case: Case, device: torch.device) -> Parts:
+def our_parts(case: Case, device: torch.device) -> TrainComponents:
     """The model that `clipx train` makes."""
     tower = f"open_clip:{case.model}"
     model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower))
     train = TrainConfig(epochs=1, batch_size=case.batch, precision=case.precision)
     config = RunConfig(name="bench", recipe="bench", model=model, objective={"clip": {}}, train=train)
-    return build(config, device, case.batch, "generated")
+    return build_components(config, device, case.batch, "generated")
 
 
-def generated(parts: Parts) -> Batch:
+def generated(parts: TrainComponents) -> Batch:
     """Random pairs on the device."""
     inputs, size = parts.model.inputs, parts.config.train.batch_size
     shape = (size, 3, inputs.image_size, inputs.image_size)
@@ -186,7 +186,7 @@ def generated(parts: Parts) -> Batch:
     )
 
 
-def our_loop(parts: Parts, batch: Batch) -> None:
+def our_loop(parts: TrainComponents, batch: Batch) -> None:
     """STEPS steps with their log lines."""
     for step in range(STEPS):
         at = Progress(step, STEPS, 0, 1)
@@ -256,7 +256,7 @@ def loops(case: Case, device: torch.device) -> None:
 
 def main() -> None:
     """Prints all of it."""
-    device = choose("auto")
+    device = choose_device("auto")
     case = GPU if device.type == "cuda" else CPU
     if device.type == "cpu":
         torch.set_num_threads(1)

@@ -25,7 +25,7 @@ from clipx.config.schema import (
     TextTowerConfig,
     TrainConfig,
 )
-from clipx.training.setup import Parts, build
+from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
 from tests.bench.loss import status
@@ -34,7 +34,7 @@ CASES = {"base": ("open_clip:ViT-B-16", 8), "small": ("open_clip:mini-vit-48", 6
 ARMS = ("clip", "gaussian", "imq")
 
 
-def parts(case: str, arm: str) -> Parts:
+def parts(case: str, arm: str) -> TrainComponents:
     """The model and its optimizer, at the paper's temperature."""
     tower, batch_size = CASES[case]
     points = PointsConfig(kernel="none" if arm == "clip" else arm)
@@ -46,10 +46,10 @@ def parts(case: str, arm: str) -> Parts:
         temperature=TemperatureConfig(parameterisation="identity", min_scale=1.0),
         train=TrainConfig(epochs=1, batch_size=batch_size),
     )
-    return build(config, torch.device("cpu"), 1000, "bench")
+    return build_components(config, torch.device("cpu"), 1000, "bench")
 
 
-def batch(case: str, p: Parts) -> Batch:
+def batch(case: str, p: TrainComponents) -> Batch:
     """Random pairs; texts of twelve words, so that most tokens are padding, as in captions."""
     size, inputs = CASES[case][1], p.model.inputs
     text = torch.zeros(size, inputs.context_length, dtype=torch.int64)
@@ -58,7 +58,7 @@ def batch(case: str, p: Parts) -> Batch:
     return Batch(torch.arange(size), image, text, torch.zeros(size, dtype=torch.int64))
 
 
-def step(case: str, p: Parts, number: int) -> tuple[float, float]:
+def step(case: str, p: TrainComponents, number: int) -> tuple[float, float]:
     """Wall and CPU seconds of one training step."""
     data = batch(case, p)
     wall, cpu = time.perf_counter(), time.process_time()

@@ -15,7 +15,7 @@ from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.ema import Average
 from clipx.run import checkpoint, directory
-from clipx.run.checkpoint import RunState
+from clipx.run.checkpoint import TrainState
 from clipx.utils.files import write_text
 from tests.helpers.folder import settings, write_shards
 
@@ -23,8 +23,8 @@ from tests.helpers.folder import settings, write_shards
 def run_with(root: Path, config: RunConfig, step: int = 3) -> Path:
     """A run directory with one checkpoint of random weights."""
     run = directory.claim(config)
-    model = clip.build(config, pretrained=False)
-    RunState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
+    model = clip.build_model(config, pretrained=False)
+    TrainState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
     return run
 
 
@@ -44,7 +44,7 @@ def test_open_clip_embeds_as_the_run_does(
     out = tmp_path / f"mine{suffix}"
     export([str(run), f"out={out}"])
     assert f"open_clip.create_model('{tower}', pretrained='{out}')" in capsys.readouterr().out
-    ours = clip.build(config)
+    ours = clip.build_model(config)
     checkpoint.load_weights(ours, checkpoint.resolve(run))
     pixels, tokens = torch.randn(3, 3, 48, 48), torch.randint(1, 999, (3, 32))
     for name in (tower, "mine"):
@@ -60,10 +60,10 @@ def test_averaged_weights_are_exported_on_request(tmp_path: Path) -> None:
     run = run_with(tmp_path, config)
     with pytest.raises(UserError, match=r"ema=true: .* holds no averaged weights"):
         export([str(run), f"out={tmp_path}/x.pt", "ema=true"])
-    model = clip.build(config)
+    model = clip.build_model(config)
     averaged = Average(model, 0.5)
     averaged.weights["image.proj"] += 1
-    RunState(model, torch.optim.SGD(model.parameters()), "data", step=9, average=averaged).save(run)
+    TrainState(model, torch.optim.SGD(model.parameters()), "data", step=9, average=averaged).save(run)
     for ema in ("true", "false"):
         out = tmp_path / f"{ema}.safetensors"
         export([str(run), f"out={out}", f"ema={ema}"])

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cli import main
+from cli import exit_codes
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["ls", "claims"], ["ls", "--help"]])
@@ -26,7 +26,7 @@ def test_a_broken_pipe_of_ours_is_not_hidden() -> None:
         raise BrokenPipeError(32, "to a worker")
 
     with pytest.raises(BrokenPipeError):
-        main.guarded(call)
+        exit_codes.exit_code_of(call)
 
 
 @pytest.mark.parametrize(
@@ -40,5 +40,5 @@ def test_a_drive_that_gave_way_is_a_fault_and_no_mistake_of_the_user(
     def read() -> None:
         raise OSError(number, os.strerror(number), "data/00000.tar")
 
-    assert main.guarded(read) == code
+    assert exit_codes.exit_code_of(read) == code
     assert capsys.readouterr().err == f"clipx: cannot use data/00000.tar: {os.strerror(number)}\n"

@@ -39,8 +39,8 @@ def with_gpus() -> tuple[float, list[int]]:
     """Control data of a rank whose tensors would live on a GPU, if there were one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dist, "get_backend", lambda: "nccl")
-        parts = distributed.collect(torch.arange(3))
-        return distributed.max_of(float(dist.get_rank())), [len(part) for part in parts]
+        parts = distributed.gather_to_rank0(torch.arange(3))
+        return distributed.all_reduce_max(float(dist.get_rank())), [len(part) for part in parts]
 
 
 def test_control_data_stay_on_the_cpu(gloo: Gloo) -> None:
@@ -62,7 +62,7 @@ def uneven() -> list[float]:
     """A gather of unequal parts, with and without knowing how many rows each rank has."""
     rank = dist.get_rank()
     local = torch.full((1 + rank, 1), float(rank))
-    rows = distributed.sizes(len(local))
+    rows = distributed.all_gather_sizes(len(local))
     assert rows == [1, 2]
     assert torch.equal(distributed.gather(local, rows), distributed.gather(local))
     return [float(x) for x in distributed.gather(local, rows).flatten()]

@@ -88,7 +88,7 @@ def test_several_processes_give_the_golden_gradients_and_columns(gloo: Gloo, wor
 
 
 def test_each_rank_allocates_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "world", lambda: 4)
+    monkeypatch.setattr(distributed, "world_size", lambda: 4)
     sizes = []
     for rank in range(4):
         monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)

@@ -17,7 +17,7 @@ from clipx.errors import UserError
 from clipx.run import directory
 from clipx.run.checkpoint import TABLE, WEIGHTS, checkpoints, resume
 from clipx.train import fit
-from clipx.training.setup import build
+from clipx.training.setup import build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
 from tests.helpers.folder import settings, write_shards
@@ -108,7 +108,7 @@ def test_the_log_tells_the_distribution_of_every_column(tmp_path: Path) -> None:
 
 def test_ids_of_a_batch_are_checked_before_the_weights_are_touched(tmp_path: Path) -> None:
     made = config(tmp_path, "ids")
-    parts = build(made, torch.device("cpu"), num_samples=4, data="x")
+    parts = build_components(made, torch.device("cpu"), num_samples=4, data="x")
     before = {k: v.clone() for k, v in parts.model.state_dict().items()}
     batch = Batch(torch.tensor([0, 4]), torch.randn(2, 3, 48, 48), torch.ones(2, 8).long(), torch.zeros(2).long())
     batch.text = torch.ones(2, parts.model.inputs.context_length, dtype=torch.int64)
@@ -122,7 +122,7 @@ def test_ids_of_a_batch_are_checked_before_the_weights_are_touched(tmp_path: Pat
 def test_a_data_set_of_another_size_is_refused_on_resume(tmp_path: Path) -> None:
     made = config(tmp_path, "sized")
     run = trained(made)
-    other = build(made, torch.device("cpu"), SAMPLES + 8, data=f"{SAMPLES + 8}:other")
+    other = build_components(made, torch.device("cpu"), SAMPLES + 8, data=f"{SAMPLES + 8}:other")
     with pytest.raises(UserError, match="was trained on other data"):
         other.state.load(checkpoints(run)[-1])
     other.state.data = json.loads((checkpoints(run)[-1] / "checkpoint.json").read_text())["data"]
@@ -134,7 +134,7 @@ def test_a_damaged_table_is_passed_over_for_the_checkpoint_before(tmp_path: Path
     made = config(tmp_path, "damaged")
     run = trained(made)
     os.truncate(checkpoints(run)[-1] / TABLE, 40)
-    parts = build(made, torch.device("cpu"), SAMPLES, json_data(run))
+    parts = build_components(made, torch.device("cpu"), SAMPLES, json_data(run))
     notes = resume(parts.state, run)
     assert parts.state.step == 3
     assert f"{TABLE} is damaged" in notes[0]

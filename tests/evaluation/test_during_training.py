@@ -20,9 +20,9 @@ from clipx.models import clip
 from clipx.models.clip import ClipModel
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
-from clipx.training.setup import build
+from clipx.training.setup import build_components
 from evaluation import runner
-from evaluation.during_training import CHEAP, Live
+from evaluation.during_training import CHEAP, PeriodicEvaluator
 from evaluation.own_sets import own_datasets, while_training
 from evaluation.runs import results
 from evaluation.runs.reader import read
@@ -73,7 +73,7 @@ def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[s
     run, live = directory.claim(config), while_training(config)
 
     def with_dropout(*arguments: Any) -> Any:
-        parts = build(*arguments)
+        parts = build_components(*arguments)
         parts.model.image = nn.Sequential(parts.model.image, nn.Dropout(0.5))
         return parts
 
@@ -85,7 +85,7 @@ def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[s
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "build", with_dropout)
+        patch.setattr(train, "build_components", with_dropout)
         assert train.fit(config, run, evaluate=undisturbed)
     return logged(run), load_file(checkpoints(run)[-1] / "model.safetensors")
 
@@ -117,7 +117,7 @@ def test_the_command_logs_what_eval_finds(tmp_path: Path, capsys: pytest.Capture
 
 
 def fit_as_rank(config: RunConfig) -> bool:
-    live = Live(config, runner.open_sets(own_datasets(config)), batch_size=8)
+    live = PeriodicEvaluator(config, runner.open_sets(own_datasets(config)), batch_size=8)
     return train.fit(config, directory.directory(config), evaluate=live)
 
 
@@ -133,7 +133,7 @@ def test_two_ranks_log_what_one_finds(tmp_path: Path, gloo: Gloo) -> None:
 
 def test_embeddings_that_are_not_finite_are_misses(tmp_path: Path) -> None:
     config = watched(tmp_path)
-    live, model = while_training(config), clip.build(config)
+    live, model = while_training(config), clip.build_model(config)
     with torch.no_grad():
         next(model.image.parameters()).fill_(float("nan"))
     assert live is not None and live(model) == dict.fromkeys(KEYS, 0.0)

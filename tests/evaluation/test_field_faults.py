@@ -18,7 +18,7 @@ from clipx.models import clip
 from clipx.models.towers import open_clip_towers as towers
 from clipx.run import checkpoint, directory
 from clipx.types import Inputs
-from evaluation.datasets import Captioned, Labelled, Pairs, open_dataset
+from evaluation.datasets import Captioned, Labelled, MinimalPairs, open_dataset
 from evaluation.embedding import features as extraction
 from evaluation.embedding.encoder import from_checkpoint
 from evaluation.metrics import hits, recall_at_k, retrieval_ranks
@@ -96,7 +96,7 @@ def check_categories(categories: Callable[[Path], list[str]], folder: Path) -> N
 
 def categories_of_ours(folder: Path) -> list[str]:
     data = open_dataset(f"mmvp:{folder.parent}")
-    assert isinstance(data, Pairs)
+    assert isinstance(data, MinimalPairs)
     return data.categories("test")
 
 
@@ -183,8 +183,8 @@ def run_of_a_tag(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     config = settings(root)
     config.model.image.pretrained = config.model.text.pretrained = "published"
     run = directory.claim(config)
-    model = clip.build(config, pretrained=False)
-    checkpoint.RunState(model, torch.optim.SGD(model.parameters()), "data", step=1).save(run)
+    model = clip.build_model(config, pretrained=False)
+    checkpoint.TrainState(model, torch.optim.SGD(model.parameters()), "data", step=1).save(run)
     return run
 
 
@@ -193,7 +193,7 @@ def check_normalisation(run: Path) -> None:
     from PIL import Image
 
     encoder, _ = from_checkpoint(run, torch.device("cpu"))
-    inputs = clip.build(directory.load_config(run), pretrained=False).inputs
+    inputs = clip.build_model(directory.load_config(run), pretrained=False).inputs
     assert (inputs.mean, inputs.std) == (MEAN, STD)
     size = inputs.image_size
     pixels = torch.tensor([200, 100, 50], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, size, size)

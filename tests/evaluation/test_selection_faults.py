@@ -60,11 +60,11 @@ def evaluated_twice(root: Path) -> Path:
     """A run of two checkpoints, of which the first was the better one on the reported set."""
     config = settings(root)
     run = directory.claim(config)
-    model = clip.build(config)
+    model = clip.build_model(config)
     rows = []
     for step, value in ((10, 0.9), (20, 0.8)):
         torch.nn.init.constant_(next(model.image.parameters()), step)
-        kept = checkpoint.RunState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
+        kept = checkpoint.TrainState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
         name = checkpoint.verify(kept)["sha256"][checkpoint.WEIGHTS][:16]
         hashes = {"checkpoint": name}
         rows.append(Result("zeroshot", "s", "test", "top1", value, 10, 0, 1, 0.1, True, 0, "test", hashes))
@@ -102,7 +102,7 @@ def check_reported_row(reported: Callable[[Path], float], run: Path) -> None:
 
 
 def reported_by_us(run: Path) -> float:
-    (measure,) = groups.measures(groups.group([report_runs.read(run)]))
+    (measure,) = groups.summarise_metrics(groups.group_runs([report_runs.read(run)]))
     return measure.value
 
 

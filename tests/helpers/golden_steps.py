@@ -37,7 +37,7 @@ def run_steps(name: str) -> dict[str, float]:
         for side, leaf in (("image", image), ("text", text)):
             assert leaf.grad is not None
             errors[f"{at}grad_{side}"] = difference(
-                leaf.grad / distributed.world(), own_part(step[f"grad_{side}"])
+                leaf.grad / distributed.world_size(), own_part(step[f"grad_{side}"])
             )  # DDP divides by world
         whole = table.whole()
         for side in ("image", "text") if whole else ():
@@ -57,7 +57,7 @@ def run_steps(name: str) -> dict[str, float]:
 
 def own_part(rows: list[list[float]]) -> Tensor:
     """This rank's share of the global batch."""
-    return torch.tensor(rows, dtype=torch.float64).chunk(distributed.world())[distributed.rank()].clone()
+    return torch.tensor(rows, dtype=torch.float64).chunk(distributed.world_size())[distributed.rank()].clone()
 
 
 def difference(found: Tensor, expected: Tensor) -> float:

@@ -11,7 +11,7 @@ from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTo
 from clipx.models import temperature
 from clipx.models.clip import ClipModel
 from clipx.models.heads import OnePoint
-from clipx.training.setup import Parts, build
+from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Inputs, Progress
 
@@ -74,20 +74,20 @@ def settings(objective: dict[str, dict[str, object]], batch_size: int = 8) -> Ru
     return config
 
 
-def parts_of(config: RunConfig, tower: str = "plain") -> Parts:
+def parts_of(config: RunConfig, tower: str = "plain") -> TrainComponents:
     """On the CPU, with one of TOWERS for images."""
 
     def model_of(config: RunConfig) -> ClipModel:
         image, text = TOWERS[tower](), Words()
-        tau = temperature.build(config.temperature)
+        tau = temperature.build_temperature(config.temperature)
         return ClipModel(image, text, tau, config.temperature.bias, INPUTS, OnePoint(config.model.normalise))
 
-    return build(config, torch.device("cpu"), SAMPLES, "generated", model_of)
+    return build_components(config, torch.device("cpu"), SAMPLES, "generated", model_of)
 
 
 def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
     """This rank's rows of the same global batches for any number of ranks."""
-    size, world, rank = config.train.batch_size, distributed.world(), distributed.rank()
+    size, world, rank = config.train.batch_size, distributed.world_size(), distributed.rank()
     generator = torch.Generator().manual_seed(1)
     own = slice(rank * size // world, (rank + 1) * size // world)
     for _ in range(steps):
@@ -99,7 +99,7 @@ def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
         )
 
 
-def train(parts: Parts, steps: int = 5) -> dict[str, Tensor]:
+def train(parts: TrainComponents, steps: int = 5) -> dict[str, Tensor]:
     """Weights, buffers and columns after some steps; columns on rank 0 only."""
     for step, batch in enumerate(batches(parts.config, steps)):
         train_step(parts, batch, Progress(step, steps, 0, 1))

@@ -14,7 +14,7 @@ from clipx.models import clip, temperature
 from clipx.training import lr_schedule, modality_mixing
 from clipx.training import optimizer as optim
 from clipx.types import Progress
-from evaluation.claims.measures import Score, Together
+from evaluation.claims.measures import MetricReader, Together
 from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
 from tests.helpers.hub import write_distilbert
@@ -59,9 +59,9 @@ def test_every_arm_composes_and_its_parts_can_be_built(name: str, arm: str) -> N
     config = composed(name, arm)
     assert (config.recipe, config.arm, config.name) == (name, arm, f"{name}-{arm}")
     objectives.build(config.objective, num_samples=1000)
-    temperature.build(config.temperature)
-    modality_mixing.build(config.mixing, seed=0)
-    lr_schedule.build(config.schedule, config.optimizer.lr, steps_per_epoch=10)
+    temperature.build_temperature(config.temperature)
+    modality_mixing.build_mixing(config.mixing, seed=0)
+    lr_schedule.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch=10)
 
 
 @pytest.mark.parametrize("name", ARMS)
@@ -77,7 +77,7 @@ def test_a_recipe_has_the_arms_of_its_tables_and_claims(name: str) -> None:
 def tasks_of(measure: object) -> set[str]:
     if isinstance(measure, Together):
         return {score.task for score in measure.scores}
-    return {measure.task} if isinstance(measure, Score) else set()
+    return {measure.task} if isinstance(measure, MetricReader) else set()
 
 
 @pytest.mark.parametrize("name", ["counting_datacomp", "nuclr_cc3m", "nuclr_cc12m"])
@@ -218,7 +218,7 @@ def test_counting_labels_are_the_numbers_from_two_to_twenty() -> None:
 
 def test_warm_up_of_paper_4_is_a_fifth_of_the_run() -> None:
     config = composed("gap_mscoco", "base")
-    rate = lr_schedule.build(config.schedule, config.optimizer.lr, steps_per_epoch=80)
+    rate = lr_schedule.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch=80)
     rates = [rate(Progress(step, 8000, step // 80, 100)) for step in (0, 799, 1599, 1600, 7999)]
     assert rates == pytest.approx([5e-4 / 1600, 2.5e-4, 5e-4, 5e-4, 0.0], abs=1e-9)
 
@@ -228,7 +228,7 @@ def test_rates_of_paper_1_reach_the_towers(tmp_path: Path) -> None:
     text = f"model.text.name='hf:{write_distilbert(tmp_path)}'"
     small = ["model.image.name='timm:test_resnet'", "model.image.pretrained=null", text, "model.text.pretrained=null"]
     config = compose_run(["recipe=clip_reg_cc3m", "arm=clip", *small, "model.text.context_length=12"])
-    optimizer = optim.build(clip.build(config), config)
+    optimizer = optim.build_optimizer(clip.build_model(config), config)
     optim.set_lr(optimizer, config.optimizer.lr)
     rates = {group["name"].split()[0]: group["lr"] for group in optimizer.param_groups}
     expected = {"image": 1e-4, "text": 1e-5, "image.projection": 1e-3, "text.projection": 1e-3, "temperature": 1e-4}

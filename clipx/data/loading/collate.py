@@ -41,7 +41,7 @@ class Loaded:
         return Loaded(sample_id, pixels, text, label, self.damage)
 
 
-class Prepare:
+class SamplePreprocessor:
     """Decoding, augmentation, tokens and keyword label, as the settings say."""
 
     def __init__(self, config: DataConfig, inputs: Inputs, tokenizer: Tokenizer) -> None:

@@ -11,13 +11,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from clipx.config.schema import DataConfig
 from clipx.data.loading.bad_samples import BadSamples, refuse_above
-from clipx.data.loading.collate import Decoded, Loaded, Prepare, collate
-from clipx.data.loading.watchdog import Reading, own_group, watched
+from clipx.data.loading.collate import Decoded, Loaded, SamplePreprocessor, collate
+from clipx.data.loading.watchdog import WorkerActivity, own_group, watched
 from clipx.data.preprocess.images import BadSample
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import Normalise
 from clipx.data.sampler import SampleKey, Sampler
-from clipx.data.sources.base import Pairs
+from clipx.data.sources.base import PairSource
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.types import Batch, Inputs
@@ -28,7 +28,7 @@ MOST_STAND_INS = 1000  # samples that are tried in the place of a part without a
 class Samples(Dataset[Decoded]):
     """(epoch, id) -> sample; all randomness is a function of (seed, epoch, id)."""
 
-    def __init__(self, pairs: Pairs, prepare: Prepare, seed: int, reading: Reading) -> None:
+    def __init__(self, pairs: PairSource, prepare: SamplePreprocessor, seed: int, reading: WorkerActivity) -> None:
         self.pairs = pairs
         self.prepare = prepare
         self.seed = seed
@@ -66,14 +66,14 @@ class Batches(ABC):
     """What the loaders of random access and of streams share: `loaded` to device, damage counted."""
 
     def __init__(
-        self, config: DataConfig, source: Pairs | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
+        self, config: DataConfig, source: PairSource | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
     ) -> None:
         self.sampler = sampler
         self.inputs = inputs
         self.workers = config.workers
-        self.prepare = Prepare(config, inputs, tokenizer)
+        self.prepare = SamplePreprocessor(config, inputs, tokenizer)
         self.stall_seconds = config.stall_seconds
-        self.reading = Reading(config.workers)
+        self.reading = WorkerActivity(config.workers)
         self.bad = BadSamples(config.max_bad_rate, enough=min(1000, len(source)))
         problems = source.problems
         refuse_above(config.max_bad_rate, len(problems), len(source) + len(problems), problems)
@@ -108,7 +108,7 @@ class Loader(Batches):
     """Batches of one rank, in the sampler's order whatever the number of workers."""
 
     def __init__(
-        self, config: DataConfig, pairs: Pairs, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
+        self, config: DataConfig, pairs: PairSource, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
     ) -> None:
         super().__init__(config, pairs, sampler, inputs, tokenizer)
         self.samples = Samples(pairs, self.prepare, sampler.seed, self.reading)
@@ -124,13 +124,13 @@ class Loader(Batches):
             generator=torch.Generator(),  # else each start of an iterator draws from the global state
         )
         for step, loaded in enumerate(loader, start):
-            yield loaded if len(loaded.sample_id) else self._stand_ins(step, loaded)
+            yield loaded if len(loaded.sample_id) else self._replacement_samples(step, loaded)
 
-    def _stand_ins(self, step: int, loaded: Loaded) -> Loaded:
+    def _replacement_samples(self, step: int, loaded: Loaded) -> Loaded:
         """If every sample of this rank's part is damaged, takes good samples from the rank's next parts.
 
         Skipping the step is no way out: other ranks' parts may be good, and a resume would meet the same part.
         """
-        tried = map(self.samples.__getitem__, islice(self.sampler.stand_ins(step), MOST_STAND_INS))
+        tried = map(self.samples.__getitem__, islice(self.sampler.replacement_samples(step), MOST_STAND_INS))
         good = islice((sample for sample in tried if not sample.damage), len(loaded.damage))
         return replace(collate(list(good)), damage=loaded.damage)  # damage met here has its own step

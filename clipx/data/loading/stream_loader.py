@@ -8,12 +8,12 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from clipx.config.schema import DataConfig
-from clipx.data.loading.collate import Decoded, Loaded, Prepare, collate
+from clipx.data.loading.collate import Decoded, Loaded, SamplePreprocessor, collate
 from clipx.data.loading.loader import MOST_STAND_INS, Batches, Loader
-from clipx.data.loading.watchdog import Reading, own_group
+from clipx.data.loading.watchdog import WorkerActivity, own_group
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.sampler import Sampler
-from clipx.data.sources.base import Pairs
+from clipx.data.sources.base import PairSource
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.types import Inputs
@@ -26,7 +26,9 @@ NAMED = 100  # samples left out that the log names one by one
 class Drawn(IterableDataset[Decoded]):
     """An endless draw that depends on (seed, start, rank, worker); sample ids are places in it."""
 
-    def __init__(self, stream: Stream, prepare: Prepare, sampler: Sampler, start: int, reading: Reading) -> None:
+    def __init__(
+        self, stream: Stream, prepare: SamplePreprocessor, sampler: Sampler, start: int, reading: WorkerActivity
+    ) -> None:
         self.stream = stream
         self.prepare = prepare
         self.sampler = sampler
@@ -84,7 +86,7 @@ def _readable(drawn: Iterator[Loaded]) -> Iterator[Loaded]:
 
 
 def open_loader(
-    config: DataConfig, source: Pairs | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
+    config: DataConfig, source: PairSource | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
 ) -> Batches:
     """The loader that belongs to a source."""
     if source.streaming:
@@ -92,7 +94,7 @@ def open_loader(
     return Loader(config, source, sampler, inputs, tokenizer)
 
 
-def notes(source: Pairs | Stream, columns: Mapping[str, float]) -> list[str]:
+def notes(source: PairSource | Stream, columns: Mapping[str, float]) -> list[str]:
     """What the log says about the source before the first step.
 
     Raises:

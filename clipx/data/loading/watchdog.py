@@ -17,7 +17,7 @@ T = TypeVar("T")
 WIDTH = 256  # bytes of a name, the rest is cut
 
 
-class Reading:
+class WorkerActivity:
     """What each loader process of this rank reads at the moment, in memory that they share."""
 
     def __init__(self, workers: int) -> None:
@@ -37,7 +37,7 @@ class Reading:
         return [f"process {i}: {cell.decode(errors='replace')}" for i, cell in enumerate(cells) if cell]
 
 
-def watched(batches: Iterable[T], seconds: float, reading: Reading) -> Iterator[T]:
+def watched(batches: Iterable[T], seconds: float, reading: WorkerActivity) -> Iterator[T]:
     """The same batches.
 
     Raises:
@@ -60,7 +60,7 @@ class _Stalled(BaseException):
 
 
 @contextmanager
-def _alarm(seconds: float, reading: Reading) -> Iterator[None]:
+def _alarm(seconds: float, reading: WorkerActivity) -> Iterator[None]:
     """A signal, because it also interrupts a read that hangs; only the main thread may have one."""
 
     def ring(number: int, frame: FrameType | None) -> None:

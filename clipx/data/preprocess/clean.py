@@ -22,7 +22,7 @@ def lower_no_punctuation(text: str) -> str:
 CLEAN: dict[str, Clean] = {"none": none, "lower_no_punctuation": lower_no_punctuation}
 
 
-def build(name: str) -> Clean:
+def build_cleaner(name: str) -> Clean:
     """The function of `data.clean`.
 
     Raises:

@@ -49,7 +49,7 @@ class HfTokenizer:
         return tokens
 
 
-def build(inputs: Inputs) -> Tokenizer:
+def build_tokenizer(inputs: Inputs) -> Tokenizer:
     """The tokenizer of a text tower, with the cleaning of `data.clean` in front, cut and padded to L.
 
     Raises:
@@ -57,7 +57,7 @@ def build(inputs: Inputs) -> Tokenizer:
     """
     kind, _, source = inputs.tokenizer.partition(":")
     tokenizer = _hugging_face(source, inputs.context_length) if kind == "hf" and source else _open_clip(inputs)
-    return Tokenize(clean.build(inputs.clean), tokenizer)
+    return Tokenize(clean.build_cleaner(inputs.clean), tokenizer)
 
 
 def _open_clip(inputs: Inputs) -> Tokenizer:

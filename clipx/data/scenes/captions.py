@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from clipx.data.scenes.content import Content, Group
+from clipx.data.scenes.content import Content, ObjectGroup
 
 NUMBERS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -63,7 +63,7 @@ def describe(content: Content, detail: Detail, rng: random.Random) -> list[Descr
     return [_describe(group, size, position, orientation) for group in content.groups]
 
 
-def _describe(group: Group, size: bool, position: bool, orientation: bool) -> Description:
+def _describe(group: ObjectGroup, size: bool, position: bool, orientation: bool) -> Description:
     return Description(
         count=group.count,
         colour=group.colour,

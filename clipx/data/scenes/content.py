@@ -33,7 +33,7 @@ MOST_OF_TWO = 3  # objects in a group where there are two groups: what one side 
 
 
 @dataclass
-class Group:
+class ObjectGroup:
     """Equal objects: what a caption can say about them."""
 
     count: int
@@ -48,7 +48,7 @@ class Group:
 class Content:
     """Groups and the cells (0..8, row by row) of each group's objects."""
 
-    groups: list[Group]
+    groups: list[ObjectGroup]
     cells: list[list[int]]
 
     def key(self) -> frozenset[tuple[object, ...]]:
@@ -106,7 +106,7 @@ def arrange(concepts: list[tuple[str, str]], counts: list[int], rng: random.Rand
     for (shape, colour), count, taken in zip(concepts, counts, cells, strict=True):
         size = SIZES[rng.random() < 0.5]
         orientation = ORIENTATIONS[rng.randrange(4)] if shape == ORIENTED else None
-        groups.append(Group(count, colour, shape, size, position_of(taken), orientation))
+        groups.append(ObjectGroup(count, colour, shape, size, position_of(taken), orientation))
     return Content(groups, cells)
 
 

@@ -24,8 +24,7 @@ from clipx.data.scenes.knobs import validate
 from clipx.data.scenes.pairs import pair_samples
 from clipx.data.scenes.samples import Sample, training_sample
 from clipx.errors import UserError
-from clipx.utils.cache import cache_home
-from clipx.utils.files import new_folder
+from clipx.utils.files import cache_home, new_folder
 
 FORMAT = 1  # raise it when the same config renders something else: cached data are then made anew
 SHARD = 5_000  # samples in a shard

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from clipx.data.shards import tar
 from clipx.data.shards.tar import BLOCK, Member
-from clipx.utils.cache import cache_home
-from clipx.utils.files import new_folder
+from clipx.utils.files import cache_home, new_folder
 
 COLUMN_OF = {
     "jpg": "image", "jpeg": "image", "png": "image", "webp": "image",
@@ -120,7 +119,7 @@ def open_index(folder: Path, paths: list[Path]) -> Index:
             return loaded
         shutil.rmtree(place, ignore_errors=True)
         with new_folder(place) as made:
-            save(build(folder, now, found[0] if found else None), made)
+            save(build_index(folder, now, found[0] if found else None), made)
     loaded = load(place)
     assert loaded is not None, place
     return loaded
@@ -135,7 +134,7 @@ def publish(index: Index, folder: Path) -> Path:
     return place
 
 
-def build(folder: Path, now: list[Shard], base: Index | None) -> Index:
+def build_index(folder: Path, now: list[Shard], base: Index | None) -> Index:
     """One pass over the new and changed shards; the order is that of `base`, then of names."""
     known = {s.name: i for i, s in enumerate(base.shards)} if base else {}
     ordered = sorted(now, key=lambda s: (known.get(s.name, len(known)), s.name))

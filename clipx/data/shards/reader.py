@@ -19,8 +19,7 @@ from clipx.data.shards.file_handles import OpenFiles
 from clipx.data.shards.index import ABSENT, Index, open_index
 from clipx.data.shards.tar import BLOCK
 from clipx.errors import UserError
-from clipx.utils.cache import cache_home
-from clipx.utils.files import write_bytes
+from clipx.utils.files import cache_home, write_bytes
 
 Rows = NDArray[np.int32]
 

@@ -13,7 +13,7 @@ from clipx.data.shards.reader import Shards
 from clipx.utils.registry import lookup
 
 
-class Pairs(Protocol):
+class PairSource(Protocol):
     """Pairs by sample id; `problems` are samples left out, found without decoding."""
 
     streaming: Literal[False]

@@ -6,7 +6,7 @@ from pathlib import Path
 from clipx.config.schema import DataConfig
 from clipx.data import scenes
 from clipx.data.sources import files, hf, streams
-from clipx.data.sources.base import Pairs, ShardPairs
+from clipx.data.sources.base import PairSource, ShardPairs
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
@@ -28,27 +28,27 @@ def _rendered(config: DataConfig) -> Path:
     return scenes.ensure(config.scenes, Path(config.root) if config.root else None)
 
 
-def _shards(config: DataConfig) -> Pairs:
+def _shards(config: DataConfig) -> PairSource:
     return ShardPairs(_root(config) / config.split, config.captions, config.block)
 
 
-def _scenes(config: DataConfig) -> Pairs:
+def _scenes(config: DataConfig) -> PairSource:
     return ShardPairs(_rendered(config) / config.split, config.captions, config.block)
 
 
-def _coco(config: DataConfig) -> Pairs:
+def _coco(config: DataConfig) -> PairSource:
     return files.coco(_root(config) / config.split, _annotations(config), config)
 
 
-def _csv(config: DataConfig) -> Pairs:
+def _csv(config: DataConfig) -> PairSource:
     return files.table(_root(config) / config.split, _annotations(config), config, ",")
 
 
-def _tsv(config: DataConfig) -> Pairs:
+def _tsv(config: DataConfig) -> PairSource:
     return files.table(_root(config) / config.split, _annotations(config), config, "\t")
 
 
-def _hf(config: DataConfig) -> Pairs:
+def _hf(config: DataConfig) -> PairSource:
     _root(config)
     return hf.HFPairs(config)
 
@@ -62,7 +62,7 @@ def _hf_stream(config: DataConfig) -> Stream:
     return streams.HFStream(config)
 
 
-PAIRS: dict[str, Callable[[DataConfig], Pairs]] = {
+PAIRS: dict[str, Callable[[DataConfig], PairSource]] = {
     "scenes": _scenes,
     "shards": _shards,
     "coco": _coco,
@@ -71,7 +71,7 @@ PAIRS: dict[str, Callable[[DataConfig], Pairs]] = {
     "hf": _hf,
 }
 STREAMS: dict[str, Callable[[DataConfig], Stream]] = {"webdataset": _webdataset, "hf_stream": _hf_stream}
-SOURCES: dict[str, Callable[[DataConfig], Pairs | Stream]] = {**PAIRS, **STREAMS}
+SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {**PAIRS, **STREAMS}
 # what data.root is; {} is data.split
 ROOTS = {
     "scenes": "not needed: the folder to render to, by default in the cache",
@@ -95,7 +95,7 @@ def root_folder(config: DataConfig) -> Path:
     return _rendered(config) if config.source == "scenes" else _root(config)
 
 
-def open_source(config: DataConfig) -> Pairs | Stream:
+def open_source(config: DataConfig) -> PairSource | Stream:
     """The training pairs of a run.
 
     Raises:
@@ -104,7 +104,7 @@ def open_source(config: DataConfig) -> Pairs | Stream:
     return lookup(SOURCES, config.source, "data.source")(config)
 
 
-def open_pairs(config: DataConfig) -> Pairs:
+def open_pairs(config: DataConfig) -> PairSource:
     """As `open_source`, for what needs random access.
 
     Raises:

@@ -16,15 +16,15 @@ Builder = TypeVar("Builder")
 # from the settings, E and whether weights are to be loaded; E is None for those that fix it themselves
 IMAGE: dict[str, Callable[[ImageTowerConfig, int | None, bool], ImageTower]] = {
     "open_clip": open_clip_towers.build_image,
-    "timm": timm_towers.build,
+    "timm": timm_towers.build_timm_tower,
 }
 TEXT: dict[str, Callable[[TextTowerConfig, int | None, bool], TextTower]] = {
     "open_clip": open_clip_towers.build_text,
-    "hf": hf_towers.build,
+    "hf": hf_towers.build_hf_tower,
 }
 
 
-def build(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]:
+def build_towers(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]:
     """Both towers of a run; with `load=False` published weights are left out (a checkpoint follows).
 
     Raises:

@@ -36,7 +36,7 @@ class ClassToken(nn.Module):
         return hidden[:, 0]
 
 
-def build(config: TextTowerConfig, embed_dim: int | None, load: bool) -> TextTower:
+def build_hf_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -> TextTower:
     """The tower of the settings; with `load=False` weights are left out.
 
     Raises:

@@ -36,7 +36,7 @@ def tags(name: str) -> tuple[str, ...]:
     return tuple(full.partition(".")[2] for full in timm.list_pretrained(f"{name}.*"))
 
 
-def build(config: ImageTowerConfig, embed_dim: int | None, load: bool) -> ImageTower:
+def build_timm_tower(config: ImageTowerConfig, embed_dim: int | None, load: bool) -> ImageTower:
     """The tower of the settings; with `load=False` weights are left out, but not their pixels.
 
     Raises:

@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Pairs:
+class SyntheticPairs:
     """Images, texts and the index of their shared feature."""
 
     x: Array  # [n, d1]
@@ -49,29 +49,29 @@ def one_close_pair(K: int, gamma: float) -> Array:
     return v
 
 
-def with_unique_features(v: Array, xi: float, zeta: float) -> Pairs:
+def with_unique_features(v: Array, xi: float, zeta: float) -> SyntheticPairs:
     """x = [z; +-xi], y = [z; +-zeta], all four combinations of each z; none where both are 0."""
     if xi == 0 and zeta == 0:
-        return Pairs(v, v, np.arange(len(v)))
+        return SyntheticPairs(v, v, np.arange(len(v)))
     signs = np.array([(a, b) for a in (-1.0, 1.0) for b in (-1.0, 1.0)])
     z, combination = np.repeat(np.arange(len(v)), 4), np.tile(np.arange(4), len(v))
     x = np.column_stack([v[z], xi * signs[combination, 0]])
-    return Pairs(x, np.column_stack([v[z], zeta * signs[combination, 1]]), z)
+    return SyntheticPairs(x, np.column_stack([v[z], zeta * signs[combination, 1]]), z)
 
 
-def scores(W: Array, pairs: Pairs) -> Array:
+def scores(W: Array, pairs: SyntheticPairs) -> Array:
     """f(x_i, y_j) [..., n, n]."""
     return np.asarray(pairs.x @ np.swapaxes(W, -1, -2) @ pairs.y.T)
 
 
-def margin(W: Array, pairs: Pairs) -> Array:
+def margin(W: Array, pairs: SyntheticPairs) -> Array:
     """min f(x_i, y_i) - f(x_i, y_j) over z_j != z_i: what the top-1 result is correct by [...]."""
     f = scores(W, pairs)
     own = np.diagonal(f, axis1=-2, axis2=-1)[..., :, None]
     return np.asarray((own - f)[..., pairs.z[:, None] != pairs.z].min(axis=-1))
 
 
-def gradient(W: Array, pairs: Pairs, tau: Array, lam: Array) -> Array:
+def gradient(W: Array, pairs: SyntheticPairs, tau: Array, lam: Array) -> Array:
     """Of L + lambda E||W x - y||^2 (Theorem G.1) by W, with L the sum of both directions (3.1); tau, lam [arms]."""
     n = len(pairs.z)
     logits = scores(W, pairs) / tau[:, None, None]
@@ -82,7 +82,7 @@ def gradient(W: Array, pairs: Pairs, tau: Array, lam: Array) -> Array:
     return np.asarray(contrast + 2 * lam[:, None, None] / n * (np.swapaxes(residual, -1, -2) @ pairs.x))
 
 
-def descend(pairs: Pairs, tau: Array, lam: Array, sizes: Array, record: Sequence[int] = ()) -> Descent:
+def descend(pairs: SyntheticPairs, tau: Array, lam: Array, sizes: Array, record: Sequence[int] = ()) -> Descent:
     """Full-batch gradient descent from W = 0 with step sizes [steps, arms]; margins after `record` steps."""
     W = np.zeros((len(tau), pairs.y.shape[1], pairs.x.shape[1]))
     wanted, seen, time = set(record), [], np.zeros(len(tau))
@@ -95,7 +95,7 @@ def descend(pairs: Pairs, tau: Array, lam: Array, sizes: Array, record: Sequence
     return Descent(np.array(steps), np.array(times), np.array(margins), W)
 
 
-def minimiser(pairs: Pairs, tau: float, lam: float) -> Array:
+def minimiser(pairs: SyntheticPairs, tau: float, lam: float) -> Array:
     """W [d2, d1] where the regularised loss is smallest; strongly convex for lambda > 0 and independent x."""
     shape = (pairs.y.shape[1], pairs.x.shape[1])
 

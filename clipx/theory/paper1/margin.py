@@ -10,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 
 from clipx.config.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
-from clipx.theory.claims import Check, Claim
+from clipx.theory.claims import Check, CheckedClaim
 from clipx.theory.experiment import Settings, out_of_range
 from clipx.theory.paper1.case_study import (
     Array,
     Descent,
-    Pairs,
+    SyntheticPairs,
     descend,
     equiangular,
     margin,
@@ -93,7 +93,7 @@ def solve(settings: MarginSettings) -> MarginResult:
     )
 
 
-def _with_and_without(settings: MarginSettings, pairs: Pairs, tau: Array) -> dict[float, Descent]:
+def _with_and_without(settings: MarginSettings, pairs: SyntheticPairs, tau: Array) -> dict[float, Descent]:
     first, total = settings.first_steps, settings.first_steps + settings.more_steps
     growth = 1.02 ** np.clip(np.arange(total) - first + 1, 0, 2000)  # 1.02^2000 is past any bound
     # Pairs of one class that differ keep the loss curved by 1/tau^2 for ever: larger steps would not be stable.
@@ -110,7 +110,7 @@ def _with_and_without(settings: MarginSettings, pairs: Pairs, tau: Array) -> dic
     return found
 
 
-def _final(settings: MarginSettings, pairs: Pairs, lam: float, descent: Descent) -> Array:
+def _final(settings: MarginSettings, pairs: SyntheticPairs, lam: float, descent: Descent) -> Array:
     """After training; with unique features and the positive term where small steps lead in the end."""
     if lam == 0 or _all_alike(settings):
         return np.asarray(descent.margin[-1])
@@ -125,7 +125,7 @@ def _log_spaced(steps: int) -> list[int]:
     return sorted({round(s) for s in np.geomspace(1, steps, 120)})
 
 
-def claims(result: MarginResult) -> list[Claim]:
+def claims(result: MarginResult) -> list[CheckedClaim]:
     """1.10 and 1.11 of the project's list."""
     settings, smallest = result.settings, int(np.argmin(result.settings.taus))
     taus = np.array(settings.taus)
@@ -133,7 +133,7 @@ def claims(result: MarginResult) -> list[Claim]:
     late = result.equal.steps >= 100
     fit = np.corrcoef(np.log(result.equal.steps[late]), in_taus[late, smallest])[0, 1] ** 2
     tau, half = settings.taus[smallest], settings.gamma / 2
-    order = Claim(
+    order = CheckedClaim(
         "1.10",
         "The margin of CLIP is O(tau) up to logarithms (Theorem 6.2); with the positive term it is at least gamma/2 "
         "(Theorem 6.3)",
@@ -150,7 +150,7 @@ def claims(result: MarginResult) -> list[Claim]:
         ],
     )
     bound = 1 / (3 * settings.K)
-    fails = Claim(
+    fails = CheckedClaim(
         "1.11",
         "The Bayes optimum of the square loss has a zero-shot top-1 error of at least 1/(3K) under three scores, "
         "CLIP's goes to 0 (Corollary 5.7, Remark 5.8)",

@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from clipx.theory.paper1.case_study import Array, Pairs, descend
+from clipx.theory.paper1.case_study import Array, SyntheticPairs, descend
 
 P_ZETA = np.array([1 / 3, 2 / 3])
 Score = Callable[[Array, Array], Array]  # g [K, D], prompts [P, D] -> [K, P]
@@ -63,5 +63,5 @@ def clip_embedding(v: Array, tau: float, steps: int) -> Array:
     K, y = len(v), texts(v)
     z, zeta = np.repeat(np.arange(K), 3), np.tile([0, 1, 1], K)  # probabilities 1/3 and 2/3
     sizes = np.full((steps, 1), 0.2 * tau**2)
-    W = descend(Pairs(v[z], y[z, zeta], z), np.array([tau]), np.zeros(1), sizes).W[0]
+    W = descend(SyntheticPairs(v[z], y[z, zeta], z), np.array([tau]), np.zeros(1), sizes).W[0]
     return np.asarray(v @ W.T)

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from clipx.config.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
-from clipx.theory.claims import Check, Claim, near
+from clipx.theory.claims import Check, CheckedClaim, near
 from clipx.theory.experiment import OPEN_SHARE, Settings
 from clipx.theory.paper1.case_study import Array
 
@@ -132,7 +132,7 @@ def solve(settings: RobustGSettings) -> RobustGResult:
     )
 
 
-def claims(result: RobustGResult) -> list[Claim]:
+def claims(result: RobustGResult) -> list[CheckedClaim]:
     """2.4 of the project's list; the paper's numbers hold for its tau and share only."""
     log, best = result.minima["log1p"], result.minima["ratio"]
     checks = [
@@ -149,4 +149,4 @@ def claims(result: RobustGResult) -> list[Claim]:
             near("log1p: |b| as printed", abs(log.abc[1]), 5.6e-6, 0.05e-6),
         ]
     statement = "Example 1: log(1+x) ends at top-1 error 0.4995, x/(1+x) below 0.1 (Definition 5.1, Theorem 4.7)"
-    return [Claim("2.4", statement, checks)]
+    return [CheckedClaim("2.4", statement, checks)]

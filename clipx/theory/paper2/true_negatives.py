@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from clipx.config.ranges import POSITIVE, Rule
-from clipx.theory.claims import Check, Claim
+from clipx.theory.claims import Check, CheckedClaim
 from clipx.theory.experiment import Settings
 from clipx.theory.paper1.case_study import Array
 
@@ -123,7 +123,7 @@ def _map(theta0: Array, p2: Array, tau: float) -> tuple[Array, Array]:
     return clip, negatives
 
 
-def claims(result: TrueNegativesResult) -> list[Claim]:
+def claims(result: TrueNegativesResult) -> list[CheckedClaim]:
     """2.5 of the project's list."""
     settings, checks = result.settings, []
     for tau, landscape in result.landscapes.items():
@@ -139,7 +139,7 @@ def claims(result: TrueNegativesResult) -> list[Claim]:
         f"At p2 = {settings.p2:g}, theta0 = {settings.theta0:.4g} the CLIP loss is lowest where the top-1 error is at "
         "least p2, the loss on true negatives where it is 0 (Theorem 5.3)"
     )
-    return [Claim("2.5", statement, checks)]
+    return [CheckedClaim("2.5", statement, checks)]
 
 
 def _from_axis(theta: float) -> float:

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from clipx.config.ranges import AT_LEAST_0, POSITIVE, Rule
-from clipx.theory.claims import Check, Claim
+from clipx.theory.claims import Check, CheckedClaim
 from clipx.theory.experiment import Settings, two_or_more
 from clipx.theory.paper1.case_study import Array
 
@@ -156,7 +156,7 @@ def mean_interval(values: list[float]) -> tuple[float, float]:
     return float(np.mean(values)), float(1.96 * np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
-def claims(result: PopularityResult) -> list[Claim]:
+def claims(result: PopularityResult) -> list[CheckedClaim]:
     """3.3 and 3.4 of the project's list."""
     n_low, n_high = min(result.samples), max(result.samples)
     recovered = []
@@ -173,8 +173,10 @@ def claims(result: PopularityResult) -> list[Claim]:
         Check(f"{ours}: error at n={n_high}, times {likelihood}'s", *_ratio(many[ours], many[likelihood], high=3.0)),
     ]
     return [
-        Claim("3.3", "The optimum of (5) recovers the popularity q up to a constant (Theorem 1, Figure 2)", recovered),
-        Claim(
+        CheckedClaim(
+            "3.3", "The optimum of (5) recovers the popularity q up to a constant (Theorem 1, Figure 2)", recovered
+        ),
+        CheckedClaim(
             "3.4",
             "The global contrastive loss keeps an error that does not vanish with n; the method nearly matches maximum "
             "likelihood (Theorem 2, Figure 2)",

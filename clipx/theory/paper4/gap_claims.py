@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from clipx.theory.claims import Check, Claim, near
+from clipx.theory.claims import Check, CheckedClaim, near
 from clipx.theory.paper1.case_study import Array
 from clipx.theory.paper4 import gap_growth
 from clipx.theory.paper4.gap import GapResult
@@ -15,7 +15,7 @@ def slow_line(t: Array, gap: Array) -> float:
     return float(np.corrcoef(gap[late], 1 / np.log(t[late]) ** 2)[0, 1] ** 2) if late.sum() > 2 else float("nan")
 
 
-def claims(result: GapResult) -> list[Claim]:
+def claims(result: GapResult) -> list[CheckedClaim]:
     """4.8 of the project's list, in four parts."""
     settings, flow = result.settings, result.flow
     invariant = np.abs(flow.beta / beta_of_gamma(flow.gamma, settings.gamma0, settings.beta0) - 1).max()
@@ -24,7 +24,7 @@ def claims(result: GapResult) -> list[Claim]:
     scaled = result.slow_gamma[1:] * np.log(result.slow_t[1:]) ** 2
     learned, *others = result.schemes.values()
     return [
-        Claim(
+        CheckedClaim(
             "4.8",
             "Lemma 3.1: along the flow beta(gamma) = beta0 sqrt(gamma0/gamma) exp((gamma^2 - gamma0^2)/4)",
             [
@@ -32,7 +32,7 @@ def claims(result: GapResult) -> list[Claim]:
                 Check("largest relative deviation of (dgamma/dt)/(dbeta/dt)", float(slopes), high=1e-6),
             ],
         ),
-        Claim(
+        CheckedClaim(
             "4.8",
             "Theorem 3.2: with beta = exp(nu) and matched pairs the gap is at least of the order of 1/log(t)^2",
             [
@@ -41,7 +41,7 @@ def claims(result: GapResult) -> list[Claim]:
                 Check("gamma log(t)^2 at t = 1e300 over its limit", float(scaled[-1] / limit), 0.9, 1.0),
             ],
         ),
-        Claim(
+        CheckedClaim(
             "4.8",
             "Appendix C: beta = nu, constant and linear schedules close the gap faster, with closed forms",
             [
@@ -57,7 +57,7 @@ def claims(result: GapResult) -> list[Claim]:
     ]
 
 
-def _growth_claim(result: GapResult) -> Claim:
+def _growth_claim(result: GapResult) -> CheckedClaim:
     settings, checks = result.settings, []
     for d, row in result.growth.items():
         for beta, growth in zip(result.betas, row, strict=True):
@@ -73,7 +73,7 @@ def _growth_claim(result: GapResult) -> Claim:
         near("d=3: coth a - 1/a over the Bessel form", three / bessel, 1, 1e-10),
         Check("share of draws whose gap grows", float(shares), low=0.95),
     ]
-    return Claim("4.8", "Theorem 3.3: from uniform random features the gap grows at t = 0", checks)
+    return CheckedClaim("4.8", "Theorem 3.3: from uniform random features the gap grows at t = 0", checks)
 
 
 def _growth_in_three(beta0: float, gamma0: float) -> float:

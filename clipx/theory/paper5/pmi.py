@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from clipx.config.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
-from clipx.theory.claims import Check, Claim
+from clipx.theory.claims import Check, CheckedClaim
 from clipx.theory.experiment import COUNT, Settings, out_of_range, two_or_more
 from clipx.theory.paper1.case_study import Array
 
@@ -168,7 +168,7 @@ def solve(settings: PmiSettings) -> PmiResult:
     )
 
 
-def claims(result: PmiResult) -> list[Claim]:
+def claims(result: PmiResult) -> list[CheckedClaim]:
     """5.6 of the project's list."""
     settings = result.settings
     few, many = min(result.point_sets), max(result.point_sets)
@@ -190,4 +190,4 @@ def claims(result: PmiResult) -> list[Claim]:
         "The symmetric InfoNCE is bounded by -I(X; Y); the inner product of dimension d < N - 1 stays above it, "
         "weighted point sets approach it as they grow (Proposition 4.1, section 5.1, Theorem 5.1)"
     )
-    return [Claim("5.6", statement, checks)]
+    return [CheckedClaim("5.6", statement, checks)]

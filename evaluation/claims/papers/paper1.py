@@ -4,15 +4,17 @@ Smallest effects of interest: about a quarter of the published one.
 """
 
 from evaluation.claims.comparisons import below, level, more, near
-from evaluation.claims.measures import Score
+from evaluation.claims.measures import MetricReader
 from evaluation.claims.names import aliases
 from evaluation.claims.scores import MARGIN, MARGINS_ABOVE_0, PROBE, RECALL_MEAN
 from evaluation.claims.types import Claim
 
 MARGINS = ("margin_mscoco", "margin_mini")
 ARMS = ("clip_reg_cc3m", "clip_reg_mini")
-OVER_CHANCE = Score("zeroshot", ("top1",), above_chance=True)
-ZEROSHOT = Score("zeroshot", ("top1",), without=aliases("Flowers", "Pets"))  # Tables 1 and 7 have them in probing only
+OVER_CHANCE = MetricReader("zeroshot", ("top1",), above_chance=True)
+ZEROSHOT = MetricReader(
+    "zeroshot", ("top1",), without=aliases("Flowers", "Pets")
+)  # Tables 1 and 7 have them in probing only
 
 CLAIMS = (
     Claim(

@@ -8,7 +8,7 @@ the gap", where there are seven arms, and below 0.5 for "follows neither", where
 from evaluation.claims.comparisons import level, more, often, rises, unrelated
 from evaluation.claims.measures import EarlyChange, Setting, SlowClosure
 from evaluation.claims.scores import GAP, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
-from evaluation.claims.types import ANY, Claim, Part
+from evaluation.claims.types import ANY, Claim, Comparison
 
 ARMS = ("gap_mscoco", "gap_mini")
 DYNAMICS = ("gap_dynamics_mscoco", "gap_dynamics_mini")
@@ -27,7 +27,7 @@ METHODS = {recipe: ("base", *CLOSING, arm) for recipe, arm in SWAPPED.items()}
 TAU = Setting("temperature.tau")
 
 
-def _follow(recipe: str, arms: tuple[str, ...]) -> list[Part]:
+def _follow(recipe: str, arms: tuple[str, ...]) -> list[Comparison]:
     """Of zero-shot and probe: up with uniformity, and not strongly up or down with the gap."""
     scores = {"zero-shot": ZEROSHOT, "linear probe": PROBE}
     return [

@@ -5,7 +5,7 @@ that of the specification of this program.
 """
 
 from evaluation.claims.comparisons import below, more, no_slower
-from evaluation.claims.measures import Score, StepTime
+from evaluation.claims.measures import MetricReader, StepTime
 from evaluation.claims.scores import PER_CLASS_BEFORE as BEFORE
 from evaluation.claims.scores import PER_CLASS_PROBE as PROBE
 from evaluation.claims.scores import PER_CLASS_ZEROSHOT as ZEROSHOT
@@ -14,7 +14,7 @@ from evaluation.claims.types import Claim
 ARMS = ("wpse_cc3m", "wpse_cc12m", "wpse_mini")
 KERNELS = ("gaussian", "imq")
 SAME_KERNEL = {"wpse_cc3m": "imq", "wpse_cc12m": "gaussian", "wpse_mini": "imq"}  # that of the arm positive_weights
-SPREAD = Score("zeroshot_draws", ("top1_spread_over_draws",))
+SPREAD = MetricReader("zeroshot_draws", ("top1_spread_over_draws",))
 
 CLAIMS = (
     Claim(

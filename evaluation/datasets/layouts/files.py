@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 
 from clipx.errors import UserError
-from evaluation.datasets.folder import content_hash, require_file
+from clipx.utils.files import content_hash
+from evaluation.datasets.folder import require_file
 from evaluation.datasets.images import FileImages
 from evaluation.datasets.kinds import Split
 

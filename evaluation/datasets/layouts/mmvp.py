@@ -7,7 +7,7 @@ from pathlib import Path
 from clipx.errors import UserError
 from evaluation.datasets.folder import require_file
 from evaluation.datasets.images import FileImages
-from evaluation.datasets.kinds import Pairs
+from evaluation.datasets.kinds import MinimalPairs
 from evaluation.datasets.layouts.files import fingerprint
 from evaluation.types import Settings
 
@@ -15,7 +15,7 @@ FILE, IMAGES = "Questions.csv", "MLLM_VLM Images"
 COLUMNS = ("Question ID", "Type", "Statement")
 
 
-def open_mmvp(spec: str, folder: Path, settings: Settings) -> Pairs:
+def open_mmvp(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
     """An odd id and the next even one are a pair; its type is what the column says, wherever the row stands.
 
     Raises:
@@ -37,7 +37,7 @@ def open_mmvp(spec: str, folder: Path, settings: Settings) -> Pairs:
     captions = [rows[number]["Statement"] for number in numbers]
     types = [rows[first]["Type"] for first in pairs]
     found = fingerprint(spec, folder, paths)
-    return Pairs(spec, "mmvp", "test", FileImages(spec, paths), captions, types, found)
+    return MinimalPairs(spec, "mmvp", "test", FileImages(spec, paths), captions, types, found)
 
 
 def _rows(spec: str, path: Path) -> dict[int, dict[str, str]]:

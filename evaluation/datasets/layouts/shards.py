@@ -28,7 +28,7 @@ from evaluation.datasets.folder import (
     short_name,
 )
 from evaluation.datasets.images import ShardImages
-from evaluation.datasets.kinds import Captioned, Labelled, Pairs, Split
+from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs, Split
 from evaluation.types import Settings
 
 TEMPLATES = "zeroshot_classification_templates.txt"
@@ -70,7 +70,7 @@ def open_captions(spec: str, folder: Path, settings: Settings) -> Captioned:
     return Captioned(spec, short_name(folder), _split_of(folder), images, captions, shards.content_hash(), settings)
 
 
-def open_pairs(spec: str, folder: Path, settings: Settings) -> Pairs:
+def open_pairs(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
     """A folder of webdataset shards of minimal pairs.
 
     Raises:
@@ -83,7 +83,9 @@ def open_pairs(spec: str, folder: Path, settings: Settings) -> Pairs:
     captions = [read_text(spec, shards, i, "txt") for i in range(len(shards))]
     categories = [_category(spec, shards, p) for p in range(len(shards) // 2)]
     images = ShardImages(spec, shards)
-    return Pairs(spec, short_name(folder), _split_of(folder), images, captions, categories, shards.content_hash())
+    return MinimalPairs(
+        spec, short_name(folder), _split_of(folder), images, captions, categories, shards.content_hash()
+    )
 
 
 def open_hub(spec: str, repository: Path, settings: Settings) -> Labelled | Captioned:

@@ -14,7 +14,8 @@ import torchvision.datasets as tv
 from numpy.typing import NDArray
 
 from clipx.errors import UserError
-from evaluation.datasets.folder import content_hash, require_file
+from clipx.utils.files import content_hash
+from evaluation.datasets.folder import require_file
 from evaluation.datasets.images import ArrayImages
 from evaluation.datasets.kinds import Split
 from evaluation.datasets.layouts.files import SEED, split_of_files

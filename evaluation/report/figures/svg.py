@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from evaluation.report.blocks import Figure, one_line
+from evaluation.report.blocks import Figure
+from evaluation.types import printable_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -74,7 +75,7 @@ def legend_height(colours: dict[str, str]) -> float:
 
 
 def short(text: str, most: int = 24) -> str:
-    clean = one_line(text)
+    clean = printable_line(text)
     return clean if len(clean) <= most else clean[: most - 1] + "…"
 
 

@@ -21,9 +21,9 @@ from evaluation.report.blocks import (
     Span,
     Table,
     Text,
-    one_line,
 )
 from evaluation.report.render.style import SCRIPT, STYLE
+from evaluation.types import printable_line
 
 MOST_ON_A_LINE = 36  # characters of a text in a table
 
@@ -53,7 +53,7 @@ def page(document: Document) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(one_line(text), quote=True)
+    return escape(printable_line(text), quote=True)
 
 
 def _section(section: Section) -> str:

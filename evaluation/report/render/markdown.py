@@ -21,8 +21,8 @@ from evaluation.report.blocks import (
     Query,
     Table,
     Text,
-    one_line,
 )
+from evaluation.types import printable_line
 
 SVG_STYLE = (  # read as a file, so it brings its own colours
     "<style>svg{color:#3d444d;font-family:system-ui,sans-serif;stroke-linejoin:round}"
@@ -41,7 +41,7 @@ def page(document: Document, folder: str) -> tuple[str, dict[str, bytes]]:
 
 def _text(text: str) -> str:
     """No tag, table bar, emphasis, code or link can come out of user text."""
-    return re.sub(r"([\\|`*\[\]])", r"\\\1", escape(one_line(text), quote=False))
+    return re.sub(r"([\\|`*\[\]])", r"\\\1", escape(printable_line(text), quote=False))
 
 
 def _blocks(blocks: list[Block], folder: str, files: dict[str, bytes]) -> list[str]:
@@ -65,7 +65,7 @@ def _block(block: Block, folder: str, files: dict[str, bytes]) -> list[str]:
         case Details(summary, blocks):
             inner = _blocks(blocks, folder, files)
             state = " open" if block.open else ""
-            return [f"<details{state}><summary>{escape(one_line(summary))}</summary>", *inner, "</details>"]
+            return [f"<details{state}><summary>{escape(printable_line(summary))}</summary>", *inner, "</details>"]
         case _:
             assert_never(block)
 

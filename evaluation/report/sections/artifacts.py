@@ -3,19 +3,20 @@
 import re
 from typing import Any
 
-from evaluation.report.blocks import Block, Cell, Details, Figure, Gallery, Item, Query, Table, Text, one_line
+from evaluation.report.blocks import Block, Cell, Details, Figure, Gallery, Item, Query, Table, Text
 from evaluation.report.figures import plots
 from evaluation.runs.description import number
-from evaluation.runs.groups import Group, Measure
+from evaluation.runs.groups import MetricSummary, RunGroup
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
+from evaluation.types import printable_line
 
 CONFUSED_PAIRS = 10  # rows of the table for many classes
 
 
-def per_dataset(groups: list[Group], kind: str) -> dict[str, list[tuple[Group, list[dict[str, Any]]]]]:
+def per_dataset(groups: list[RunGroup], kind: str) -> dict[str, list[tuple[RunGroup, list[dict[str, Any]]]]]:
     """Data set -> the groups that have an artifact of `kind` for it, with their seeds' artifacts."""
-    found: dict[str, list[tuple[Group, list[dict[str, Any]]]]] = {}
+    found: dict[str, list[tuple[RunGroup, list[dict[str, Any]]]]] = {}
     for group in groups:
         of_group: dict[str, list[dict[str, Any]]] = {}
         for run in group.runs:
@@ -35,7 +36,7 @@ def artifacts(run: Run, kind: str) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def confusions(groups: list[Group]) -> tuple[list[Figure], list[Block]]:
+def confusions(groups: list[RunGroup]) -> tuple[list[Figure], list[Block]]:
     """A matrix a group and data set, counts summed over seeds; tables of the worst pairs of many classes."""
     drawn: list[Figure] = []
     tables: list[Block] = []
@@ -67,7 +68,7 @@ def _confused(names: list[str], matrix: list[list[int]]) -> Table:
     return Table(["True class", "Predicted as", "Count", "Share of the true class"], rows)
 
 
-def pairs(groups: list[Group], measures: list[Measure]) -> list[Figure]:
+def pairs(groups: list[RunGroup], measures: list[MetricSummary]) -> list[Figure]:
     """Accuracy by category with 95% intervals: Student's t over the seeds, else the artifact's own."""
     drawn: list[Figure] = []
     for dataset, found in per_dataset(groups, "pairs").items():
@@ -84,7 +85,7 @@ def pairs(groups: list[Group], measures: list[Measure]) -> list[Figure]:
     return drawn
 
 
-def _bars(group: Group, of_seeds: list[dict[str, Any]], categories: list[str]) -> plots.Bars:
+def _bars(group: RunGroup, of_seeds: list[dict[str, Any]], categories: list[str]) -> plots.Bars:
     bars = plots.Bars(group.label, [], [], [])
     for category in categories:
         found = [one["categories"][category] for one in of_seeds if category in one["categories"]]
@@ -100,7 +101,7 @@ def _bars(group: Group, of_seeds: list[dict[str, Any]], categories: list[str]) -
     return bars
 
 
-def probes(groups: list[Group]) -> list[Figure]:
+def probes(groups: list[RunGroup]) -> list[Figure]:
     """Validation accuracy against the regulariser; a ring marks the C that was chosen."""
     drawn: list[Figure] = []
     for dataset, found in per_dataset(groups, "linear_probe").items():
@@ -119,7 +120,7 @@ def probes(groups: list[Group]) -> list[Figure]:
     return drawn
 
 
-def retrievals(groups: list[Group]) -> list[Block]:
+def retrievals(groups: list[RunGroup]) -> list[Block]:
     """Examples of the first seed of each group; all but the first are folded."""
     blocks: list[Block] = []
     for group in groups:
@@ -139,11 +140,11 @@ def retrievals(groups: list[Group]) -> list[Block]:
 
 def _from_caption(one: dict[str, Any]) -> Query:
     answers = [Item("", _picture(a["src"]), float(a["similarity"]), bool(a["correct"])) for a in one["images"]]
-    return Query(Item(one_line(one["caption"]), "", None, False), answers, int(one["rank"]))
+    return Query(Item(printable_line(one["caption"]), "", None, False), answers, int(one["rank"]))
 
 
 def _from_image(one: dict[str, Any]) -> Query:
-    answers = [Item(one_line(a["text"]), "", float(a["similarity"]), bool(a["correct"])) for a in one["captions"]]
+    answers = [Item(printable_line(a["text"]), "", float(a["similarity"]), bool(a["correct"])) for a in one["captions"]]
     return Query(Item("", _picture(one["src"]), None, False), answers, int(one["rank"]))
 
 

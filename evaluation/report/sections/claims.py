@@ -5,7 +5,7 @@ from evaluation.claims.published import TABLES
 from evaluation.claims.types import Finding, Outcome, Verdict
 from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Section, Table, Text, Tone
 from evaluation.report.sections import paper_figures, paper_tables, theory
-from evaluation.runs.groups import Group
+from evaluation.runs.groups import RunGroup
 
 TONES: dict[Verdict, Tone] = {"holds": "good", "does not hold": "bad", "undecided": "muted", "not run": "muted"}
 SIGNS: dict[Verdict, str] = {
@@ -24,7 +24,7 @@ NUMBERS = ["Effect", "95% interval", "Smallest effect of interest", "Seeds"]
 COLUMNS = ["Claim", "Verdict", "Statement", "Recipe", *NUMBERS, "Published"]
 
 
-def sections(evidence: Evidence, found: list[Outcome], groups: list[Group]) -> list[Section]:
+def sections(evidence: Evidence, found: list[Outcome], groups: list[RunGroup]) -> list[Section]:
     """Claims, tables and figures; short where no run bears on any claim."""
     run = [outcome for outcome in found if outcome.verdict != "not run"]
     bears = bool(run) or any(table.recipe in evidence.runs for table in TABLES)

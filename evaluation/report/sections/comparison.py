@@ -3,7 +3,7 @@
 import csv
 import io
 
-from evaluation.analyses.comparison import GEOMETRY, MEAN, TASKS, Comparison, Estimate, Method, estimate
+from evaluation.analyses.comparison import GEOMETRY, MEAN, TASKS, Estimate, Method, MethodComparison, estimate
 from evaluation.report.blocks import Block, Cell, Details, Document, Facts, Figure, Figures, Section, Table, Text, Tone
 from evaluation.report.figures import geometry
 from evaluation.runs.description import MISSING
@@ -32,7 +32,7 @@ FOOT = (
 )
 
 
-def build(comparisons: list[Comparison], left_out: list[str]) -> Document:
+def build_comparison(comparisons: list[MethodComparison], left_out: list[str]) -> Document:
     """A section a comparison."""
     sections = [_section(one, number) for number, one in enumerate(comparisons, 1)]
     if left_out:
@@ -42,7 +42,7 @@ def build(comparisons: list[Comparison], left_out: list[str]) -> Document:
     return Document(f"Comparison of {count} methods", lead, sections, FOOT)
 
 
-def _lead(one: Comparison) -> str:
+def _lead(one: MethodComparison) -> str:
     if not one.ranked:
         return f"No run has a value of {NAMES[one.by]} (clipx eval checkpoint=RUN adds results, by=NAME takes others)."
     best, *others = one.ranked
@@ -56,14 +56,14 @@ def _lead(one: Comparison) -> str:
     return f"{shared}; not told apart from it: {', '.join(may_be[:MOST_NAMED])}{more}."
 
 
-def _short(one: Comparison) -> str:
+def _short(one: MethodComparison) -> str:
     length = ("epochs", "samples")
     of_train = [f"{one.conditions[f'train.{k}']} {k}" for k in length if one.conditions[f"train.{k}"] != MISSING]
     towers = dict.fromkeys(one.conditions[f"model.{side}.name"] for side in ("image", "text"))
     return f"{' and '.join(towers)} on {one.conditions['data.name']}, {', '.join(of_train)}"
 
 
-def _section(one: Comparison, number: int) -> Section:
+def _section(one: MethodComparison, number: int) -> Section:
     blocks: list[Block] = []
     if one.ranked:
         of = f" of {', '.join(NAMES[task] for task in one.tasks)}" if one.by == MEAN else ""
@@ -79,13 +79,13 @@ def _section(one: Comparison, number: int) -> Section:
     return Section(_short(one), blocks)
 
 
-def columns(one: Comparison) -> list[str]:
+def columns(one: MethodComparison) -> list[str]:
     """Tasks, then geometry: those that any ranked method has a number of."""
     known = [name for name in (*TASKS, *GEOMETRY) if any(method.values.get(name) for method in one.ranked)]
     return [name for name in known if name != one.by]
 
 
-def ranking(one: Comparison) -> Table:
+def ranking(one: MethodComparison) -> Table:
     """A row a method, best first."""
     shown = columns(one)
     head = ["Rank", "Method", NAMES[one.by], "95% interval", f"Difference to {one.ranked[0].label}"]
@@ -103,7 +103,7 @@ def ranking(one: Comparison) -> Table:
     return Table([*head, *(NAMES[name] for name in shown), "Seeds"], rows)
 
 
-def rank(one: Comparison, method: Method, place: int) -> Cell:
+def rank(one: MethodComparison, method: Method, place: int) -> Cell:
     """The range of ranks; sorts by the order of the means."""
     first, last = one.ranks(method)
     return Cell(f"{first}–{last}" if first < last else str(first), place)
@@ -136,7 +136,7 @@ def _difference(found: Estimate | None) -> Cell:
     return Cell(f"{sign}{found.value:+.3f}", found.value, tones[found.sign], note=note)
 
 
-def _pairs(one: Comparison) -> Table:
+def _pairs(one: MethodComparison) -> Table:
     rows = [
         [Cell(a.label), *(Cell("") if a is b else _difference(one.difference(a, b)) for b in one.ranked)]
         for a in one.ranked
@@ -144,7 +144,7 @@ def _pairs(one: Comparison) -> Table:
     return Table(["Method", *(method.label for method in one.ranked)], rows)
 
 
-def _figures(one: Comparison, number: int) -> list[Figure]:
+def _figures(one: MethodComparison, number: int) -> list[Figure]:
     """The score against each number of the geometry, a point a method."""
     drawn = []
     for name in ("gap", "uniformity"):
@@ -159,7 +159,7 @@ def _figures(one: Comparison, number: int) -> list[Figure]:
     return drawn
 
 
-def table(comparisons: list[Comparison]) -> str:
+def table(comparisons: list[MethodComparison]) -> str:
     """As CSV at full precision: a row a method and measure, the paired difference in what they are ranked by."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -177,6 +177,6 @@ def table(comparisons: list[Comparison]) -> str:
 DIFFERENCES = ("first_rank", "last_rank", "to_first", "to_first_low", "to_first_high")
 
 
-def _ranked(one: Comparison, method: Method) -> list[object]:
+def _ranked(one: MethodComparison, method: Method) -> list[object]:
     found = one.difference(method, one.ranked[0])
     return [*one.ranks(method), *((found.value, found.low, found.high) if found else ("", "", ""))]

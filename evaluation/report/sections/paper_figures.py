@@ -12,7 +12,7 @@ from evaluation.report.blocks import Figure
 from evaluation.report.figures import geometry, plots
 from evaluation.report.figures.svg import COLOURS
 from evaluation.report.sections.artifacts import per_dataset, slug
-from evaluation.runs.groups import Group
+from evaluation.runs.groups import RunGroup
 from evaluation.statistics import mean
 
 MOST_PICTURES = 4  # PCA pictures; more tell nothing new
@@ -43,7 +43,7 @@ def missing(drawn: list[Figure]) -> list[str]:
     return [what for name, what in FIGURES.items() if not any(figure.name.startswith(name) for figure in drawn)]
 
 
-def figures(groups: list[Group], evidence: Evidence) -> list[Figure]:
+def figures(groups: list[RunGroup], evidence: Evidence) -> list[Figure]:
     """Every figure that the runs have the numbers for."""
     return [
         *_margins(groups),
@@ -55,7 +55,7 @@ def figures(groups: list[Group], evidence: Evidence) -> list[Figure]:
     ]
 
 
-def _margins(groups: list[Group]) -> list[Figure]:
+def _margins(groups: list[RunGroup]) -> list[Figure]:
     """One figure a data set; the arms of the margin study as in the paper's two figures."""
     drawn: list[Figure] = []
     for dataset, found in per_dataset(groups, "geometry").items():
@@ -133,7 +133,7 @@ def _early(evidence: Evidence) -> list[Figure]:
     return drawn
 
 
-def _pictures(groups: list[Group]) -> list[Figure]:
+def _pictures(groups: list[RunGroup]) -> list[Figure]:
     """Paper 4, figure 1, of the first seed of each group."""
     found = [(d, group, of_seeds[0]) for d, of in per_dataset(groups, "geometry").items() for group, of_seeds in of]
     return [

@@ -5,12 +5,12 @@ from typing import Any
 from evaluation.report.blocks import Block, Figure, Figures, Text
 from evaluation.report.figures.svg import INK, canvas_of, drawing, figure_of, short
 from evaluation.report.sections.artifacts import artifacts, slug
-from evaluation.runs.groups import Group
+from evaluation.runs.groups import RunGroup
 
 RED, BLUE = (0.84, 0.19, 0.15), (0.13, 0.40, 0.67)  # weights above and below 0
 
 
-def weights(groups: list[Group]) -> list[Block]:
+def weights(groups: list[RunGroup]) -> list[Block]:
     """Of the first seed of each group that has any; nothing for models of one point."""
     figures = []
     for group in groups:

@@ -5,13 +5,13 @@ from typing import Any
 from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table
 from evaluation.report.figures import plots
 from evaluation.report.sections.artifacts import artifacts, slug
-from evaluation.runs.groups import Group
+from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 
 SHOWN = {1: "5%", 3: "median", 5: "95%"}  # place among the logged quantiles -> its name
 
 
-def popularities(groups: list[Group]) -> list[Block]:
+def popularities(groups: list[RunGroup]) -> list[Block]:
     """Of the first seed of each group that has any; nothing for runs without zeta."""
     figures: list[Figure] = []
     tables: list[Block] = []
@@ -27,7 +27,7 @@ def popularities(groups: list[Group]) -> list[Block]:
     return [Figures(figures), *tables] if figures else []
 
 
-def _over_training(group: Group, run: Run) -> list[Figure]:
+def _over_training(group: RunGroup, run: Run) -> list[Figure]:
     logged = [(line["step"], line["columns"]) for line in run.log if line.get("columns")]
     figures = []
     for column in sorted({name for _, columns in logged for name in columns if "_zeta_" in name}):

@@ -4,23 +4,9 @@ import math
 
 from evaluation.report.blocks import Block, Cell, Details, Span, Table, Tone
 from evaluation.runs.description import MISSING
-from evaluation.runs.groups import Group, Measure
+from evaluation.runs.groups import MetricSummary, RunGroup
+from evaluation.tasks.headline import HEADLINE
 
-HEADLINE = {  # task -> its main metrics and their names; of another task, the first metric it wrote
-    "zeroshot": {"top1": "zero-shot accuracy"},
-    "zeroshot_draws": {
-        "top1_mean_over_draws": "zero-shot accuracy, mean of five draws",
-        "top1_spread_over_draws": "zero-shot accuracy, standard deviation over five draws",
-    },
-    "linear_probe": {"top1": "linear probe accuracy"},
-    "retrieval": {
-        "image_to_text_recall@1": "image → text R@1",
-        "text_to_image_recall@1": "text → image R@1",
-    },
-    "pairs": {"pair_accuracy": "pair accuracy"},
-    "geometry": {"gap": "modality gap", "uniformity": "uniformity", "margin_mean": "mean margin"},
-    "popularity": {"zeta_text_spearman": "rank correlation of ζ (texts) with popularity"},
-}
 SIGNS = {
     "above chance": "▲ above chance",
     "not different": "● not different",
@@ -29,7 +15,7 @@ SIGNS = {
 MOST_METHODS = 4  # a row each in the table of measures; with more of them they are rows, and measures are columns
 
 
-def blocks(main: list[Measure], groups: list[Group]) -> list[Block]:
+def blocks(main: list[MetricSummary], groups: list[RunGroup]) -> list[Block]:
     """A row a measure and method; many methods have a row each, and the rest is folded."""
     table = _results(main, groups)
     if len(groups) <= MOST_METHODS:
@@ -37,7 +23,7 @@ def blocks(main: list[Measure], groups: list[Group]) -> list[Block]:
     return [_by_method(main, groups), Details("Against chance, and where the intervals come from", [table])]
 
 
-def headline(found: list[Measure]) -> list[Measure]:
+def headline(found: list[MetricSummary]) -> list[MetricSummary]:
     """The main metrics of each task and data set."""
     main: dict[tuple[str, str, str], set[str]] = {}
     for measure in found:
@@ -48,7 +34,7 @@ def headline(found: list[Measure]) -> list[Measure]:
     return [one for one in found if one.metric in main[one.task, one.dataset, one.split]]
 
 
-def _results(main: list[Measure], groups: list[Group]) -> Table:
+def _results(main: list[MetricSummary], groups: list[RunGroup]) -> Table:
     several = len(groups) > 1
     columns = ["Measure", *(["Run"] if several else []), "Value", "Against chance", "95% interval", "Chance"]
     rows = [
@@ -67,20 +53,20 @@ def _results(main: list[Measure], groups: list[Group]) -> Table:
     return Table([*columns, "Examples", "Interval from"], rows)
 
 
-def _data(measure: Measure) -> str:
+def _data(measure: MetricSummary) -> str:
     """The data set, and its split where that is not the usual one or part of the name."""
     usual = measure.split in ("", "test") or measure.dataset.endswith(measure.split)
     return measure.dataset if usual else f"{measure.dataset} ({measure.split})"
 
 
-def _interval(measure: Measure) -> Cell:
+def _interval(measure: MetricSummary) -> Cell:
     low, high, chance = measure.low, measure.high, measure.chance
     is_fraction = 0 <= measure.value <= 1 and (chance is None or 0 <= chance <= 1)
     span = Span(low, measure.value, high, chance) if is_fraction else None
     return Cell(f"[{_digits(low)}, {_digits(high)}]", low, span=span)
 
 
-def tone(measure: Measure) -> Tone:
+def tone(measure: MetricSummary) -> Tone:
     """Good where the whole interval is on the better side of chance."""
     if measure.standing not in ("above chance", "below chance"):
         return "muted"
@@ -96,7 +82,7 @@ def _digits(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 10 else f"{value:,.1f}"
 
 
-def _by_method(main: list[Measure], groups: list[Group]) -> Table:
+def _by_method(main: list[MetricSummary], groups: list[RunGroup]) -> Table:
     """A column a measure; below a value its 95% interval."""
     keys = list(dict.fromkeys((one.task, one.dataset, one.split, one.metric) for one in main))
     found = {(one.group.label, one.task, one.dataset, one.split, one.metric): one for one in main}
@@ -109,12 +95,12 @@ def _by_method(main: list[Measure], groups: list[Group]) -> Table:
     return Table(["Method", *(f"{_name(first[key])}, {_data(first[key])}" for key in keys)], rows)
 
 
-def _value(one: Measure | None) -> Cell:
+def _value(one: MetricSummary | None) -> Cell:
     if one is None:
         return Cell(MISSING)
     cell = number(one.value)
     return Cell(cell.text, cell.sort, note=f"[{_digits(one.low)}, {_digits(one.high)}]")
 
 
-def _name(one: Measure) -> str:
+def _name(one: MetricSummary) -> str:
     return HEADLINE.get(one.task, {}).get(one.metric, f"{one.task} {one.metric}")

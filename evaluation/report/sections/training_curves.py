@@ -6,13 +6,13 @@ from evaluation.report.blocks import Block, Details, Figure, Figures
 from evaluation.report.figures import plots
 from evaluation.report.sections.artifacts import slug
 from evaluation.runs.description import number
-from evaluation.runs.groups import Group
+from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 
 MOST_FIGURES = 6  # that are not folded
 
 
-def blocks(groups: list[Group]) -> list[Block]:
+def blocks(groups: list[RunGroup]) -> list[Block]:
     """Nothing where log.evaluate_every was 0."""
     logged = [(group.label, run) for group in groups for run in group.runs]
     measures = dict.fromkeys(key for _, run in logged for line in run.log for key in line.get("evaluation") or {})

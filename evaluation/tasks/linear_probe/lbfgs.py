@@ -19,7 +19,7 @@ GAP = 1e-3  # share of the value by which the quadratic model may still hope to 
 SHORTEST = 1e-6  # a step below this share of the proposed one: nothing is left but rounding
 
 
-class Objective(Protocol):
+class Problem(Protocol):
     """Several problems: values float64 [b], gradients [b, P] and on request the Hessians' diagonals [b, P] > 0."""
 
     def __call__(self, x: Tensor, problem: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -55,7 +55,7 @@ class _State:
         )
 
 
-def minimise(objective: Objective, start: Tensor, tolerance: float, rounds: int) -> Tensor:
+def minimise(objective: Problem, start: Tensor, tolerance: float, rounds: int) -> Tensor:
     """The minimisers [B, P], from `start` [B, P].
 
     A problem is done when the largest entry of its gradient is at most `tolerance` and the decrease that the
@@ -81,7 +81,7 @@ def minimise(objective: Objective, start: Tensor, tolerance: float, rounds: int)
     return found
 
 
-def _advance(state: _State, objective: Objective, look: bool) -> None:
+def _advance(state: _State, objective: Problem, look: bool) -> None:
     """Tries each problem's step; takes it where the value falls, else shortens it for the next round."""
     slope = _dot(state.gradient, state.direction)
     x = state.x + state.step[:, None] * state.direction

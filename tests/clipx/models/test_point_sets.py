@@ -43,7 +43,7 @@ def config(kernel: str = "imq", seed: int = 0, tower: str = TOWER, **points: obj
 
 def build(made: RunConfig) -> clip.ClipModel:
     torch.manual_seed(made.seed)
-    return clip.build(made).eval()
+    return clip.build_model(made).eval()
 
 
 def pixels(b: int = 2, size: int = 48) -> Tensor:
@@ -223,7 +223,7 @@ def test_before_the_projection_is_what_the_tower_projects_however_it_pools(pooli
         "attn_pooler_heads": 2,
     }
     made, image = VisionTransformer(16, 8, **size, **pooling), torch.randn(2, 3, 16, 16)
-    found = penultimate.features(made, image)
+    found = penultimate.penultimate_features(made, image)
     torch.testing.assert_close(found @ made.get_parameter("proj"), made(image))
 
 
@@ -242,7 +242,7 @@ def test_settings_that_make_no_kernel_are_named(change: dict[str, object], messa
     for key, value in change.items():
         setattr(made.model.points, key, value)
     with pytest.raises(UserError, match=message):
-        clip.build(made)
+        clip.build_model(made)
 
 
 def test_towers_without_tokens_are_refused_by_name() -> None:
@@ -250,11 +250,11 @@ def test_towers_without_tokens_are_refused_by_name() -> None:
     made.model.embed_dim = 128
     made.model.image.name = "timm:resnet18"
     with pytest.raises(UserError, match=r"model\.image\.name=timm:resnet18 gives no tokens"):
-        clip.build(made)
+        clip.build_model(made)
     made = config()
     made.model.normalise = False
     with pytest.raises(UserError, match=r"model\.normalise=false"):
-        clip.build(made)
+        clip.build_model(made)
 
 
 def test_a_wrong_reduction_is_found_when_the_model_is_built() -> None:

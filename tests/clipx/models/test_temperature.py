@@ -7,7 +7,7 @@ import torch
 
 from clipx.config.schema import TemperatureConfig
 from clipx.errors import UserError
-from clipx.models.temperature import build, notes
+from clipx.models.temperature import build_temperature, notes
 from clipx.types import Progress
 
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
@@ -15,22 +15,22 @@ START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
 @pytest.mark.parametrize("kind", ["learned", "fixed"])
 def test_scale_starts_at_the_inverse_of_tau(kind: str) -> None:
-    assert build(TemperatureConfig(kind=kind, tau=0.05))(START).item() == pytest.approx(20.0)
+    assert build_temperature(TemperatureConfig(kind=kind, tau=0.05))(START).item() == pytest.approx(20.0)
 
 
 def test_only_a_learned_temperature_has_a_parameter() -> None:
-    assert len(list(build(TemperatureConfig()).parameters())) == 1
-    assert not list(build(TemperatureConfig(kind="fixed")).parameters())
+    assert len(list(build_temperature(TemperatureConfig()).parameters())) == 1
+    assert not list(build_temperature(TemperatureConfig(kind="fixed")).parameters())
 
 
 def test_the_bound_holds_and_can_be_left_again() -> None:
-    temperature = build(TemperatureConfig(tau=0.011))
+    temperature = build_temperature(TemperatureConfig(tau=0.011))
     optimizer = torch.optim.SGD(temperature.parameters(), lr=1.0)
     for direction, expected in ((-1.0, 100.0), (1.0, 100.0 / torch.e)):
         optimizer.zero_grad()
         (direction * temperature(START).log()).backward()
         optimizer.step()
-        temperature.bound_()
+        temperature.clamp_()
         assert temperature(START).item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -48,7 +48,7 @@ def test_the_bound_holds_and_can_be_left_again() -> None:
 )
 def test_mistakes_name_the_key(config: TemperatureConfig, message: str) -> None:
     with pytest.raises(UserError) as error:
-        build(config)
+        build_temperature(config)
     assert message in str(error.value)
 
 
@@ -59,7 +59,7 @@ PARAMETERISED = ["exp", "scaled_exp", "softplus", "identity"]
 @pytest.mark.parametrize("tau", [0.01, 0.07, 1.0])
 def test_every_parameterisation_starts_at_the_same_tau(name: str, tau: float) -> None:
     config = TemperatureConfig(tau=tau, parameterisation=name, s=10)
-    assert 1 / build(config)(START).item() == pytest.approx(tau, rel=1e-5)
+    assert 1 / build_temperature(config)(START).item() == pytest.approx(tau, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_every_parameterisation_starts_at_the_same_tau(name: str, tau: float) ->
     [("exp", 2.0), ("scaled_exp", 2.0 / 10), ("softplus", 1 - math.exp(-2)), ("identity", 1.0)],
 )
 def test_parameterisations_differ_in_their_slope(name: str, slope: float) -> None:
-    temperature = build(TemperatureConfig(tau=0.5, parameterisation=name, s=10))
+    temperature = build_temperature(TemperatureConfig(tau=0.5, parameterisation=name, s=10))
     temperature(START).backward()
     (nu,) = temperature.parameters()
     assert nu.grad is not None and nu.grad.item() == pytest.approx(slope, rel=1e-5)
@@ -76,15 +76,15 @@ def test_parameterisations_differ_in_their_slope(name: str, slope: float) -> Non
 @pytest.mark.parametrize("name", PARAMETERISED)
 @pytest.mark.parametrize(("step", "expected"), [(1e6, 1.0), (-1e6, 100.0)])
 def test_a_wild_step_ends_at_the_bounds(name: str, step: float, expected: float) -> None:
-    temperature = build(TemperatureConfig(parameterisation=name, min_scale=1, max_scale=100))
+    temperature = build_temperature(TemperatureConfig(parameterisation=name, min_scale=1, max_scale=100))
     with torch.no_grad():
         next(temperature.parameters()).sub_(step)
-    temperature.bound_()
+    temperature.clamp_()
     assert temperature(START).item() == pytest.approx(expected, rel=1e-5)
 
 
 def taus(config: TemperatureConfig, steps: int, epochs: int) -> list[float]:
-    temperature = build(config)
+    temperature = build_temperature(config)
     progress = [Progress(s, steps, s * epochs // steps, epochs) for s in range(steps)]
     return [1 / temperature(p).item() for p in progress]
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from clipx.errors import UserError
-from clipx.run.checkpoint import RunState, checkpoints, digest, load_weights, resolve, resume, verify
+from clipx.run.checkpoint import TrainState, checkpoints, digest, load_weights, resolve, resume, verify
 
 
 class Bomb:
@@ -25,13 +25,13 @@ class Bomb:
         return os.mkdir, (str(self.path),)
 
 
-def state(seed: int = 0, data: str = "10:aa") -> RunState:
+def state(seed: int = 0, data: str = "10:aa") -> TrainState:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     model(torch.randn(5, 3)).square().sum().backward()
     optimizer.step()
-    return RunState(model, optimizer, data)
+    return TrainState(model, optimizer, data)
 
 
 def replace_file(checkpoint: Path, name: str, data: bytes, fix_manifest: bool) -> None:

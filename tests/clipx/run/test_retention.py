@@ -50,7 +50,7 @@ def test_a_run_keeps_its_best_whose_step_no_other_rule_saves(tmp_path: Path, mon
     config.log.geometry_every, config.data.held_out = 3, 0.3
     losses = {0: 9.0, 3: 2.0, 6: 1.0, 9: 3.0}  # eight steps: 3 and 6 are measured
     monkeypatch.setattr(
-        "clipx.train.geometry_probe.build",
+        "clipx.train.geometry_probe.build_probe",
         lambda *_: lambda step, progress: {} if step % 3 else {"geometry": {"loss": losses[step]}},
     )
     run = directory.claim(config)

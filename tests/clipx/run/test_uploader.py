@@ -18,8 +18,8 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import checkpoint_manager, directory, uploader
 from clipx.run.checkpoint import checkpoints, folder, verify
-from clipx.run.checkpoint_manager import Saver
-from clipx.run.remote import Place, open_place
+from clipx.run.checkpoint_manager import CheckpointManager
+from clipx.run.remote import RemoteCheckpointStore, open_remote_store
 from tests.helpers.folder import settings, write_shards
 
 
@@ -97,7 +97,7 @@ def test_an_unusable_url_is_named_before_the_run_starts(config: RunConfig) -> No
     for url, message in (("nosuch://x", "nosuch"), ("s3://x", "Install s3fs")):
         config.train.copy_to = url
         with pytest.raises(UserError, match=f"train.copy_to={url} cannot be used: .*{message}"):
-            open_place(config, Path())
+            open_remote_store(config, Path())
     config.train.copy_to = f"memory://{uuid.uuid4()}"
     fsspec.filesystem("memory").makedirs(config.train.copy_to)
 
@@ -125,7 +125,7 @@ def test_what_was_left_undone_is_copied_by_the_same_command_and_once(
 
     names.clear()
     (run / directory.OUTCOME).write_text("{}")
-    place = open_place(config, run)
+    place = open_remote_store(config, run)
     assert place
     place.put(checkpoints(run)[-1])
     assert names == ["config.yaml", "log.jsonl", "environment.json", "outcome.json"]
@@ -140,7 +140,7 @@ def test_what_was_left_undone_is_copied_by_the_same_command_and_once(
 def test_a_run_that_diverged_comes_back_as_such(config: RunConfig, capsys: pytest.CaptureFixture[str]) -> None:
     run = directory.claim(config)
     assert train.fit(config, run)
-    place = open_place(config, run)
+    place = open_remote_store(config, run)
     assert place
     directory.end_diverged(run, step=8, bad_steps=10)
     place.put(checkpoints(run)[-1])
@@ -151,7 +151,7 @@ def test_a_run_that_diverged_comes_back_as_such(config: RunConfig, capsys: pytes
     assert directory.diverged(run) is not None
 
 
-class Slow(Place):
+class Slow(RemoteCheckpointStore):
     """Takes checkpoints only when it is let."""
 
     def __init__(self) -> None:
@@ -165,11 +165,11 @@ class Slow(Place):
         self.has.append(checkpoint.name)
 
 
-def saver_of(config: RunConfig, place: Place) -> Saver:
+def saver_of(config: RunConfig, place: RemoteCheckpointStore) -> CheckpointManager:
     """Of a run that stands at step 3."""
     run = directory.directory(config)
     folder(run, 3).mkdir(parents=True)
-    return Saver(config, run, place, print, 3)
+    return CheckpointManager(config, run, place, print, 3)
 
 
 def test_no_rank_waits_in_one_go_for_a_whole_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_no_rank_waits_in_one_go_for_a_whole_upload(tmp_path: Path, monkeypatch:
         return value
 
     monkeypatch.setattr(checkpoint_manager, "POLL", 0.01)
-    monkeypatch.setattr(distributed, "max_of", max_of)
+    monkeypatch.setattr(distributed, "all_reduce_max", max_of)
     with saver_of(settings(tmp_path), place):
         assert not place.has
     assert asked[:3] == [1.0] * 3 and asked[-1] == 0.0

@@ -3,7 +3,7 @@
 import pytest
 
 from clipx.errors import UserError
-from clipx.theory.claims import FAILS, HOLDS, UNDECIDED, Check, Claim, near
+from clipx.theory.claims import FAILS, HOLDS, UNDECIDED, Check, CheckedClaim, near
 from clipx.theory.experiment import parse
 from clipx.theory.paper3.popularity import PopularitySettings
 
@@ -28,14 +28,14 @@ def test_a_number_against_its_interval(check: Check, verdict: str, expected: str
 
 def test_one_failure_decides_and_one_doubt_leaves_open() -> None:
     good, bad, open_ = Check("g", 1, low=0), Check("b", -1, low=0), Check("o", 0.1, low=0, error=1)
-    assert Claim("1.1", "", [good, good]).verdict == HOLDS
-    assert Claim("1.1", "", [good, open_]).verdict == UNDECIDED
-    assert Claim("1.1", "", [good, open_, bad]).verdict == FAILS
-    assert Claim("1.1", "", []).verdict == UNDECIDED
+    assert CheckedClaim("1.1", "", [good, good]).verdict == HOLDS
+    assert CheckedClaim("1.1", "", [good, open_]).verdict == UNDECIDED
+    assert CheckedClaim("1.1", "", [good, open_, bad]).verdict == FAILS
+    assert CheckedClaim("1.1", "", []).verdict == UNDECIDED
 
 
 def test_a_row_is_readable_where_a_number_is_missing() -> None:
-    row = Claim("1.1", "words", [Check("a", float("nan"), low=0), Check("b", 2.0, low=0)]).row()
+    row = CheckedClaim("1.1", "words", [Check("a", float("nan"), low=0), Check("b", 2.0, low=0)]).row()
     assert row["measured"] == {"a": None, "b": 2.0}
     assert row["expected"] == {"a": ">= 0", "b": ">= 0"}
 

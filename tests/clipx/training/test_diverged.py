@@ -14,7 +14,7 @@ from clipx.config.schema import RunConfig
 from clipx.objectives.base import Objective
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
-from clipx.training.setup import build
+from clipx.training.setup import build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Embeddings, Loss, Progress
 from tests.helpers.folder import settings, write_shards
@@ -64,7 +64,7 @@ def test_a_skipped_step_changes_no_weight_no_moment_and_no_row(factor: float, mo
     made = settings(Path(), epochs=1)
     made.model.image.name = "open_clip:mini-vit-48"
     made.objective, made.temperature.kind = {"sogclr": {"gamma": 0.8}}, "fixed"
-    parts = build(made, torch.device("cpu"), num_samples=8, data="x")
+    parts = build_components(made, torch.device("cpu"), num_samples=8, data="x")
     before = {k: v.clone() for k, v in parts.model.state_dict().items()}
     columns = {k: v.clone() for k, v in parts.state.table.whole().items()}
     text = torch.randint(1, 1000, (8, parts.model.inputs.context_length))

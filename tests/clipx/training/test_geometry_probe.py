@@ -62,9 +62,9 @@ def test_watching_changes_nothing_of_the_run(tmp_path: Path) -> None:
 def test_values_are_those_of_the_held_out_pairs(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
     config = watched(tmp_path)
-    pairs, model = open_pairs(config.data), clip.build(config)
-    tokenize = tokenizer.build(model.inputs)
-    watch = geometry_probe.build(config, tokenize, model)
+    pairs, model = open_pairs(config.data), clip.build_model(config)
+    tokenize = tokenizer.build_tokenizer(model.inputs)
+    watch = geometry_probe.build_probe(config, tokenize, model)
     made = geometry_probe.Probe(config, pairs, tokenize, model)
     model.eval()
     with torch.no_grad():
@@ -126,8 +126,13 @@ def test_geometry_on_train_takes_pairs_that_are_trained_on(tmp_path: Path) -> No
     write_shards(tmp_path / "train", samples=16)
     config = watched(tmp_path)
     config.data.held_out, config.log.geometry_on, config.log.geometry_pairs = 0.0, "train", 5
-    model = clip.build(config)
-    assert len(geometry_probe.Probe(config, open_pairs(config.data), tokenizer.build(model.inputs), model).images) == 5
+    model = clip.build_model(config)
+    assert (
+        len(
+            geometry_probe.Probe(config, open_pairs(config.data), tokenizer.build_tokenizer(model.inputs), model).images
+        )
+        == 5
+    )
 
 
 def test_an_untrained_run_is_a_checkpoint_and_its_geometry(tmp_path: Path) -> None:
@@ -137,6 +142,6 @@ def test_an_untrained_run_is_a_checkpoint_and_its_geometry(tmp_path: Path) -> No
     rows, weights = trained(config)
     assert [row["step"] for row in rows] == [0]
     torch.manual_seed(config.seed)
-    initial = clip.build(config).state_dict()
+    initial = clip.build_model(config).state_dict()
     assert all(torch.equal(weights[name], initial[name]) for name in weights)
     fit(config, directory.directory(config))  # again: done

@@ -17,13 +17,13 @@ from clipx.run import directory
 from clipx.run.checkpoint import WEIGHTS, checkpoints
 from clipx.train import fit
 from clipx.training import initial_weights
-from clipx.training.setup import build
+from clipx.training.setup import build_components
 from tests.helpers.folder import settings, write_shards
 
 
 def saved(config: RunConfig) -> Path:
     """A checkpoint of a model as it is made, but for one weight."""
-    parts = build(config, torch.device("cpu"), 8, "x")
+    parts = build_components(config, torch.device("cpu"), 8, "x")
     with torch.no_grad():
         dict(parts.model.named_parameters())["temperature.nu"].fill_(1.5)
     return parts.state.save(directory.directory(config))
@@ -62,7 +62,7 @@ def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, of_run: bool) 
         config.model.init = str(directory.directory(first))
     config.seed, config.optimizer.lr, config.model.image.pretrained = 1, 0.0, "not looked for"
     config.model.text.pretrained = config.model.image.pretrained
-    made = build(config, torch.device("cpu"), 8, "x").state
+    made = build_components(config, torch.device("cpu"), 8, "x").state
     assert made.average
     for name, value in weights(first).items():
         assert torch.equal(made.model.state_dict()[name], value), name

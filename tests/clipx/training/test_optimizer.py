@@ -29,8 +29,8 @@ def test_rates_and_decay_of_paper_1_reach_their_parameters(tmp_path: Path) -> No
     config.optimizer.lr, config.optimizer.weight_decay = 1e-4, 1e-3
     config.model.text.lr_factor, config.model.projection_lr_factor, config.temperature.lr_factor = 0.1, 10, 0.5
     config.model.text.weight_decay = 0.0
-    model = clip.build(config)
-    optimizer = optim.build(model, config)
+    model = clip.build_model(config)
+    optimizer = optim.build_optimizer(model, config)
     optim.set_lr(optimizer, config.optimizer.lr)
     found = rules(model, optimizer)
     assert found.keys() == dict(model.named_parameters()).keys()
@@ -44,8 +44,8 @@ def test_rates_and_decay_of_paper_1_reach_their_parameters(tmp_path: Path) -> No
 def test_frozen_parts_are_in_no_group(tmp_path: Path) -> None:
     config = settings(write_distilbert(tmp_path))
     config.model.image.frozen = True
-    model = clip.build(config)
-    found = rules(model, optim.build(model, config))
+    model = clip.build_model(config)
+    found = rules(model, optim.build_optimizer(model, config))
     assert not any(name.startswith("image.body.") for name in found)
     assert "image.projection.weight" in found and any(name.startswith("text.body.") for name in found)
 
@@ -54,9 +54,9 @@ def test_a_step_moves_each_part_by_its_own_rate(tmp_path: Path) -> None:
     config = settings(write_distilbert(tmp_path))
     config.optimizer.weight_decay = 0.0
     config.model.text.lr_factor, config.model.projection_lr_factor = 0.1, 10
-    model = clip.build(config)
+    model = clip.build_model(config)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimizer = optim.build(model, config)
+    optimizer = optim.build_optimizer(model, config)
     optim.set_lr(optimizer, 1e-3)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -71,7 +71,7 @@ def test_nothing_to_train_is_said() -> None:
     image, text = ImageTowerConfig(name=tower, frozen=True), TextTowerConfig(name=tower, frozen=True)
     config = RunConfig(model=ModelConfig(image=image, text=text), temperature=TemperatureConfig(kind="fixed"))
     with pytest.raises(UserError, match="nothing is left to train"):
-        optim.build(clip.build(config), config)
+        optim.build_optimizer(clip.build_model(config), config)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_layers_of_image_towers(tower: str, layers: dict[str, int]) -> None:
 def test_rates_fall_from_layer_to_layer_and_projections_keep_theirs(tmp_path: Path) -> None:
     config = settings(write_distilbert(tmp_path))
     config.model.text.layer_decay, config.model.text.lr_factor = 0.5, 0.1
-    model = clip.build(config)
-    optimizer = optim.build(model, config)
+    model = clip.build_model(config)
+    optimizer = optim.build_optimizer(model, config)
     optim.set_lr(optimizer, 1.0)
     found = rules(model, optimizer)
     assert found.keys() == dict(model.named_parameters()).keys()

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.run.checkpoint import AVERAGED, RunState, chosen_weights, load_weights
+from clipx.run.checkpoint import AVERAGED, TrainState, chosen_weights, load_weights
 from clipx.training import gradients
-from clipx.training.setup import Parts, build
+from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import count_memory, log_row, train_step
 from clipx.types import Batch, Embeddings, Progress
 from clipx.utils import rng
-from clipx.utils.device import choose
+from clipx.utils.device import choose_device
 from tests.helpers import tiny
 from tests.helpers.folder import settings as mini_settings
 
@@ -25,7 +25,7 @@ AT = Progress(3, 9, 0, 1)
 CLIP: dict[str, dict[str, object]] = {"clip": {}}
 
 
-def stepped(accumulation: int, tower: str) -> Parts:
+def stepped(accumulation: int, tower: str) -> TrainComponents:
     """After one step of SGD with rate 1: the weights moved by the gradient."""
     config = tiny.settings(CLIP)
     config.train.accumulation = accumulation
@@ -44,7 +44,7 @@ def by_hand(micro_batches: int, tower: str) -> nn.Module:
     for k, (image, text) in enumerate(
         zip(batch.image.chunk(micro_batches), batch.text.chunk(micro_batches), strict=True)
     ):
-        torch.manual_seed(rng.seed(config.seed, AT.step, 0, k, gradients.STREAM))
+        torch.manual_seed(rng.derive_seed(config.seed, AT.step, 0, k, gradients.STREAM))
         outputs.append(parts.model(image, text, AT))
     image, text = (torch.cat([o[i] for o in outputs]) for i in (0, 1))
     embeddings = Embeddings(image, text, outputs[0][2], batch.sample_id, batch.label)
@@ -163,16 +163,16 @@ def test_convolutions_on_a_gpu_are_looked_for_once(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    assert choose("cpu").type == "cpu" and not torch.backends.cudnn.benchmark
-    assert choose("auto").type == "cuda" and torch.backends.cudnn.benchmark
+    assert choose_device("cpu").type == "cpu" and not torch.backends.cudnn.benchmark
+    assert choose_device("auto").type == "cuda" and torch.backends.cudnn.benchmark
 
 
 def test_a_device_that_is_not_there_is_named_by_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match=r"^train.device=cuda, but"):
-        choose("cuda")
+        choose_device("cuda")
     with pytest.raises(UserError, match=r"^device=tpu is not known"):
-        choose("tpu", "device")
+        choose_device("tpu", "device")
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
@@ -193,7 +193,7 @@ def test_a_picture_without_numbers_leaves_running_statistics_as_they_were(accumu
     assert parts.state.average and all(value.isfinite().all() for value in parts.state.average.weights.values())
 
 
-def spoil(parts: Parts, bad_loss: bool) -> None:
+def spoil(parts: TrainComponents, bad_loss: bool) -> None:
     """No finite gradient in a step, with a finite loss or without."""
     factor = float("nan") if bad_loss else 1e38
     plain = parts.mix
@@ -225,7 +225,7 @@ def test_a_loss_that_is_not_finite_is_a_bad_step_in_fp16_too() -> None:
     assert parts.bad_steps == 1
 
 
-def state_of(config: RunConfig) -> RunState:
+def state_of(config: RunConfig) -> TrainState:
     return tiny.parts_of(config).state
 
 
@@ -272,12 +272,12 @@ def test_a_batch_that_cannot_be_split_is_named() -> None:
         tiny.parts_of(config)
 
 
-def mini(image: str, text: str) -> tuple[Parts, Batch]:
+def mini(image: str, text: str) -> tuple[TrainComponents, Batch]:
     """A step of real towers with checkpointing, and a batch of two pairs."""
     config = mini_settings(Path())
     config.model.image.name, config.model.text.name, config.train.batch_size = image, text, 2
     config.optimizer.kind = "sgd"
-    parts = build(config, torch.device("cpu"), 2, "x")
+    parts = build_components(config, torch.device("cpu"), 2, "x")
     tokens = torch.randint(1, 1000, (2, parts.model.inputs.context_length))
     return parts, Batch(torch.arange(2), torch.randn(2, 3, 48, 48), tokens, torch.zeros(2).long())
 
@@ -289,7 +289,7 @@ def test_checkpointed_towers_end_in_the_same_weights_and_statistics(image: str) 
     train_step(plain, batch, AT)
     expected = {k: v.clone() for k, v in plain.model.state_dict().items()}
     config.train.grad_checkpointing = True
-    again = build(config, torch.device("cpu"), 2, "x")
+    again = build_components(config, torch.device("cpu"), 2, "x")
     train_step(again, batch, AT)
     for name, value in again.model.state_dict().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6, msg=tiny.about(name))
@@ -303,7 +303,7 @@ def test_a_tower_without_checkpointing_is_refused() -> None:
     config.model.text.name = "open_clip:RN50"
     config.model.image.size, config.model.text.context_length = 64, 8
     with pytest.raises(UserError, match=r"model.image.name=open_clip:RN50 has no gradient checkpointing"):
-        clip.build(config)
+        clip.build_model(config)
 
 
 @pytest.mark.slow
@@ -313,7 +313,7 @@ def test_compiled_towers_keep_their_names_and_results() -> None:
     plain, batch = mini("open_clip:mini-vit-48", "open_clip:mini-vit-48")
     train_step(plain, batch, AT)
     plain.config.train.compile = True
-    compiled = build(plain.config, torch.device("cpu"), 2, "x")
+    compiled = build_components(plain.config, torch.device("cpu"), 2, "x")
     train_step(compiled, batch, AT)
     expected = plain.model.state_dict()
     assert list(compiled.model.state_dict()) == list(expected)

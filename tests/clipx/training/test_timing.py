@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from clipx.training.timing import Laps, Meter
+from clipx.training.timing import StepTimer, ThroughputMeter
 
 
 def test_the_loaders_start_is_no_wait_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,8 +18,8 @@ def test_the_loaders_start_is_no_wait_of_a_step(monkeypatch: pytest.MonkeyPatch)
             now[0] += 0.1
             yield i
 
-    laps = Laps(torch.device("cpu"))
-    measured, rows = Meter(laps), []
+    laps = StepTimer(torch.device("cpu"))
+    measured, rows = ThroughputMeter(laps), []
     for i in measured.wait(batches()):
         laps.start()
         now[0] += 0.2
@@ -41,7 +41,7 @@ def test_the_loaders_start_is_no_wait_of_a_step(monkeypatch: pytest.MonkeyPatch)
 def test_what_is_measured_between_steps_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    measured = Meter(Laps(torch.device("cpu")))
+    measured = ThroughputMeter(StepTimer(torch.device("cpu")))
     for _ in measured.wait(iter(range(3))):
         now[0] += 0.5
         measured.images += 9
@@ -51,4 +51,4 @@ def test_what_is_measured_between_steps_is_not_counted(monkeypatch: pytest.Monke
 
 
 def test_no_batches_are_no_batches() -> None:
-    assert list(Meter(Laps(torch.device("cpu"))).wait(iter([]))) == []
+    assert list(ThroughputMeter(StepTimer(torch.device("cpu"))).wait(iter([]))) == []

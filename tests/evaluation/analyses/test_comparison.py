@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from clipx.errors import UserError
-from evaluation.analyses.comparison import Comparison, compare
+from evaluation.analyses.comparison import MethodComparison, compare
 from evaluation.report.sections import comparison
 from evaluation.report.writer import write_comparison
-from evaluation.runs.groups import group
+from evaluation.runs.groups import group_runs
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 from tests.helpers.synthetic import Values, run
@@ -42,8 +42,8 @@ def runs_of(arm: str, level: float, seeds: int = 3, **changes: Any) -> list[Run]
     return found
 
 
-def one(runs: list[Run], **by: str) -> Comparison:
-    (found,), left_out = compare(group(runs), **by)
+def one(runs: list[Run], **by: str) -> MethodComparison:
+    (found,), left_out = compare(group_runs(runs), **by)
     assert left_out == []
     return found
 
@@ -96,7 +96,7 @@ def test_a_method_without_a_task_does_not_lose_by_the_mean_of_others() -> None:
 )
 def test_other_towers_data_or_length_are_refused_in_one_line(changes: dict[str, Any], differs: str) -> None:
     with pytest.raises(UserError, match=f"no two of mine-a, mine-b share towers, data and length .{differs}.$"):
-        compare(group(runs_of("a", 0.5) + runs_of("b", 0.5, **changes)))
+        compare(group_runs(runs_of("a", 0.5) + runs_of("b", 0.5, **changes)))
 
 
 def test_what_belongs_to_the_method_may_differ_and_is_said() -> None:
@@ -115,14 +115,14 @@ def test_several_conditions_are_compared_apart_and_runs_without_a_partner_are_na
     long: dict[str, Any] = {"train": {"samples": 1280, "batch_size": 64}}
     runs = [*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.7, **long), *runs_of("d", 0.8, **long)]
     alone = runs_of("e", 0.9, train={"samples": 64, "batch_size": 64})
-    found, left_out = compare(group([*runs, *alone]))
+    found, left_out = compare(group_runs([*runs, *alone]))
     assert [[m.label for m in one.ranked] for one in found] == [["mine-b", "mine-a"], ["mine-d", "mine-c"]]
     assert left_out == ["left out, no other run under the same conditions: mine-e (train.samples: 64, not 640)"]
 
 
 def test_one_method_is_nothing_to_compare() -> None:
     with pytest.raises(UserError, match="nothing to compare: mine-a is one method"):
-        compare(group(runs_of("a", 0.5)))
+        compare(group_runs(runs_of("a", 0.5)))
 
 
 def test_diverged_and_unevaluated_methods_are_named_and_unranked(tmp_path: Path) -> None:

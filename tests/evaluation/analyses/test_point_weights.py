@@ -28,7 +28,7 @@ def test_the_artifact_holds_the_models_weights_in_their_places(run: Path) -> Non
     point_weights.evaluate(run, run)
     shown = json.loads((run / "artifacts" / "weights-test.json").read_text())["shown"]
     assert len(shown) == point_weights.SHOWN
-    model = clip.build(directory.load_config(run)).eval()
+    model = clip.build_model(directory.load_config(run)).eval()
     checkpoint.load_weights(model, checkpoint.resolve(run))
     encoder, _ = from_checkpoint(run, torch.device("cpu"))
     data = open_dataset(f"captions:{run.parent.parent.parent / 'pairs'}")

@@ -43,7 +43,7 @@ def finished_run(tmp_path: Path, sign: float, skew: float) -> Path:
     scenes_folder(tmp_path, config.data.scenes)
     run = directory.claim(config)
     pairs = open_source(config.data)
-    built = setup.build(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
+    built = setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
     truth = popularity.true_popularity(config)
     values = torch.arange(float(SAMPLES)) if truth is None else truth.float()
     ids = torch.arange(SAMPLES)
@@ -95,7 +95,7 @@ def test_without_the_training_data_it_is_left_out_with_a_note(
     config = settings(tmp_path)
     config.objective = {"nuclr": {}}
     run = directory.claim(config)
-    setup.build(config, torch.device("cpu"), 8, "x").state.save(run)
+    setup.build_components(config, torch.device("cpu"), 8, "x").state.save(run)
     assert popularity.evaluate(run, run) == []
     assert "popularity is left out" in capsys.readouterr().err
 
@@ -110,7 +110,7 @@ def test_without_known_popularity_there_are_captions_but_no_row(tmp_path: Path) 
 def test_a_run_without_zeta_has_none(tmp_path: Path) -> None:
     config = settings(tmp_path)
     run = directory.claim(config)
-    setup.build(config, torch.device("cpu"), 8, "x").state.save(run)
+    setup.build_components(config, torch.device("cpu"), 8, "x").state.save(run)
     assert popularity.evaluate(run, run) == []
     assert not (run / "artifacts").exists()
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluation.claims.evidence import assess
-from evaluation.claims.measures import Score, plain, signed_r_squared
+from evaluation.claims.measures import MetricReader, plain, signed_r_squared
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
 from evaluation.runs.reader import Run
@@ -337,21 +337,21 @@ def test_each_way_of_closing_the_gap_is_a_part_of_its_own() -> None:
 def test_of_repeated_evaluations_the_last_one_counts() -> None:
     one = run("r", "a", 0, {})
     one.results.extend([result("zeroshot", "s", "top1", value) for value in (0.1, 0.7)])
-    assert Score("zeroshot", ("top1",)).read(one) == {"zeroshot s": 0.7}
+    assert MetricReader("zeroshot", ("top1",)).read(one) == {"zeroshot s": 0.7}
 
 
 def test_pools_protocols_and_other_prompts_do_not_replace_the_whole_split() -> None:
     one = run("r", "a", 0, {})
     splits = {"test": 0.4, "test, 1000 of 5000 images (seed 0)": 0.6, "test, paper protocol": 0.9}
     one.results.extend(replace(result("retrieval", "mscoco", "R", value), split=name) for name, value in splits.items())
-    assert Score("retrieval", ("R",)).read(one) == {"retrieval mscoco": 0.4}
-    assert Score("retrieval", ("R",), paper_protocol=True).read(one) == {"retrieval mscoco": 0.9}
-    assert Score("retrieval", ("R",), pool=1000).read(one) == {"retrieval mscoco": 0.6}
-    assert Score("retrieval", ("R",), pool=500).read(one) == {}
+    assert MetricReader("retrieval", ("R",)).read(one) == {"retrieval mscoco": 0.4}
+    assert MetricReader("retrieval", ("R",), paper_protocol=True).read(one) == {"retrieval mscoco": 0.9}
+    assert MetricReader("retrieval", ("R",), pool=1000).read(one) == {"retrieval mscoco": 0.6}
+    assert MetricReader("retrieval", ("R",), pool=500).read(one) == {}
     one.results.append(replace(result("zeroshot", "clevr_count", "top1", 0.2), split="test, prompts counting"))
-    assert Score("zeroshot", ("top1",)).read(one) == {"zeroshot clevrcount": 0.2}
+    assert MetricReader("zeroshot", ("top1",)).read(one) == {"zeroshot clevrcount": 0.2}
     one.results.append(result("zeroshot", "clevr_count", "top1", 0.3))
-    assert Score("zeroshot", ("top1",)).read(one) == {"zeroshot clevrcount": 0.3}
+    assert MetricReader("zeroshot", ("top1",)).read(one) == {"zeroshot clevrcount": 0.3}
 
 
 def test_data_sets_are_known_by_name_however_the_folder_is_called() -> None:

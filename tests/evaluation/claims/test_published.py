@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from evaluation.claims.evidence import assess
-from evaluation.claims.measures import Score
+from evaluation.claims.measures import MetricReader
 from evaluation.claims.published import TABLES
 from evaluation.claims.published_columns import THIRTEEN, Column, PaperTable, printed
 from evaluation.claims.table import CLAIMS
@@ -31,7 +31,7 @@ CASES = [(c, recipe) for c in CLAIMS for recipe in c.recipes if recipe in RECIPE
 def rows(column: Column, value: float) -> Iterator[Result]:
     """Results that the column reads as `value`; of the mean over a paper's 13 sets, the same for each of them."""
     score = column.score
-    assert isinstance(score, Score)
+    assert isinstance(score, MetricReader)
     everywhere = [name.lower().replace("-", "") for name in THIRTEEN.split()] if score.per_class else ["mscoco"]
     for dataset in score.datasets[:1] or everywhere:
         for metric in score.metrics:

@@ -10,7 +10,7 @@ import pytest
 from evaluation.claims.comparisons import unrelated
 from evaluation.claims.evidence import assess
 from evaluation.claims.scores import PROBE, ZEROSHOT
-from evaluation.claims.types import Part, Verdict
+from evaluation.claims.types import Comparison, Verdict
 from evaluation.claims.verdict import judge, overall
 from evaluation.statistics import binomial_interval
 from tests.helpers.synthetic import Values, claim, evidence, run
@@ -18,8 +18,8 @@ from tests.helpers.synthetic import Values, claim, evidence, run
 EXPERIMENTS = 2000
 
 
-def part(least: float = 0.0) -> Part:
-    return Part("a − b", ("a", "b"), (), lambda v: v[0][0], least)
+def part(least: float = 0.0) -> Comparison:
+    return Comparison("a − b", ("a", "b"), (), lambda v: v[0][0], least)
 
 
 def simulated(true_effect: float, least: float, seeds: int, spread: float = 0.01) -> Counter[Verdict]:
@@ -109,7 +109,7 @@ def slope_of(size: float, arms: int) -> float:
 @pytest.mark.parametrize("least", [0.0, 0.7])
 def test_rank_correlations_that_take_few_values_keep_the_error_rate(arms: int, least: float) -> None:
     slope = slope_of(least, arms) if least else 0.0
-    ranked = Part("r", ("a",) * arms, (), lambda v: v[0][0], least, interval="rank")
+    ranked = Comparison("r", ("a",) * arms, (), lambda v: v[0][0], least, interval="rank")
     experiments = rank_correlations(slope, arms, np.random.default_rng(0))
     verdicts = Counter(judge(ranked, values, arms=arms).verdict for values in experiments)
     assert verdicts["holds"] <= 0.05 * len(experiments)
@@ -134,7 +134,7 @@ def test_a_correlation_as_strong_as_the_bound_seldom_passes_for_a_weaker_one(
 
 
 def test_intervals_of_rank_correlations_end_where_correlations_do() -> None:
-    ranked = Part("r", ("a",) * 4, (), lambda v: v[0][0], 0.0, interval="rank")
+    ranked = Comparison("r", ("a",) * 4, (), lambda v: v[0][0], 0.0, interval="rank")
     found = judge(ranked, [0.8, 1.0, 1.0], arms=4)
     assert (found.verdict, found.high) == ("holds", 1.0) and found.low is not None and 0 < found.low < 0.8
     assert judge(ranked, [-0.8, -1.0, -1.0], arms=4).low == -1.0
@@ -170,7 +170,7 @@ def test_shares_have_the_exact_binomial_interval() -> None:
 
 
 def test_shares_are_judged_by_that_interval() -> None:
-    share = Part("share", ("*",), (), lambda v: v[0][0], 0.95, interval="share")
+    share = Comparison("share", ("*",), (), lambda v: v[0][0], 0.95, interval="share")
     assert judge(share, [0.1] * 100).verdict == "holds"
     assert judge(share, [0.1] * 60).verdict == "undecided"
     assert judge(share, [0.1] * 70 + [-0.1] * 30).verdict == "does not hold"

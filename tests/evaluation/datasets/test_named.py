@@ -9,7 +9,7 @@ import pytest
 import torchvision.datasets as tv
 
 from clipx.errors import UserError
-from evaluation.datasets import NAMED, Captioned, Labelled, Pairs, open_dataset, prompts, pull
+from evaluation.datasets import NAMED, Captioned, Labelled, MinimalPairs, open_dataset, prompts, pull
 from evaluation.datasets.layouts.vision import DOWNLOADS, SHARES, share
 from tests.helpers import replicas
 
@@ -252,7 +252,7 @@ def test_karpathys_test_split_with_every_caption(name: str, folder: str, filepat
 def test_mmvp_pairs_are_odd_and_even_ids_and_types_their_column(tmp_path: Path) -> None:
     replicas.mmvp(tmp_path, ["Color and Appearance", "Quantity and Count", "Color and Appearance"], shuffle=True)
     data = open_dataset(f"mmvp:{tmp_path}")
-    assert isinstance(data, Pairs)
+    assert isinstance(data, MinimalPairs)
     assert data.categories("test") == ["Color and Appearance", "Quantity and Count", "Color and Appearance"]
     assert data.texts("test", "captions")[2] == 'Statement "3", in words'
     assert np.asarray(data.images("test")[3]).tolist() != np.asarray(data.images("test")[2]).tolist()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clipx.errors import UserError
-from evaluation.datasets import Captioned, Labelled, Pairs, open_dataset
+from evaluation.datasets import Captioned, Labelled, MinimalPairs, open_dataset
 from tests.helpers import fakes
 
 
@@ -46,7 +46,7 @@ def test_a_caption_may_be_a_text_member(tmp_path: Path) -> None:
 
 def test_categories_of_pairs_come_from_their_own_column(tmp_path: Path) -> None:
     dataset = open_dataset(fakes.pairs(tmp_path / "minimal", ("size", "colour", "size")))
-    assert isinstance(dataset, Pairs)
+    assert isinstance(dataset, MinimalPairs)
     assert dataset.categories("all") == ["size", "colour", "size"]
     assert len(dataset.images("all")) == len(dataset.texts("all", "captions")) == 6
 

@@ -32,7 +32,7 @@ def test_a_checkpoint_embeds_as_its_model_does(tmp_path: Path) -> None:
     run = trained(tmp_path, epochs=1)
     encoder, found = from_checkpoint(run, CPU)
     assert found == run
-    model = clip.build(directory.load_config(run))
+    model = clip.build_model(directory.load_config(run))
     checkpoint.load_weights(model, checkpoint.resolve(run))
     model.eval()
     pixels = encoder.preprocess(IMAGE)[None]
@@ -62,7 +62,7 @@ def test_averaged_weights_are_another_model(tmp_path: Path) -> None:
     last, averaged = from_checkpoint(run, CPU)[0], from_checkpoint(run, CPU, averaged=True)[0]
     assert averaged.provenance["checkpoint"] != last.provenance["checkpoint"]
     assert averaged.name == f"{last.name} ema"
-    model = clip.build(config, pretrained=False).eval()
+    model = clip.build_model(config, pretrained=False).eval()
     checkpoint.load_weights(model, checkpoint.resolve(run), checkpoint.AVERAGED)
     pixels = last.preprocess(IMAGE)[None]
     with torch.no_grad():

@@ -20,7 +20,7 @@ from evaluation.report import contents
 from evaluation.report.blocks import Cell, Details, Table, Text
 from evaluation.report.sections.paper_tables import blocks
 from evaluation.report.writer import Report, write
-from evaluation.runs.groups import group
+from evaluation.runs.groups import group_runs
 from evaluation.runs.reader import Run
 from tests.evaluation.report.test_writer import Page
 from tests.helpers import synthetic
@@ -200,4 +200,4 @@ def test_many_methods_of_papers_begin_with_the_claims_and_have_a_row_each(papers
 
 def test_a_title_of_many_recipes_counts_runs_and_arms() -> None:
     runs = [run(recipe, arm, seed, {}) for recipe in "abcd" for arm in ("one", "other") for seed in range(3)]
-    assert contents._title(group(runs)) == "24 runs: 8 arms of 4 recipes"
+    assert contents._title(group_runs(runs)) == "24 runs: 8 arms of 4 recipes"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clipx.errors import UserError
 from evaluation.runs.description import duration, facts, last, training_seconds
-from evaluation.runs.groups import group, measures
+from evaluation.runs.groups import group_runs, summarise_metrics
 from evaluation.runs.reader import find
 from evaluation.statistics import t_interval, t_quantile
 from tests.helpers.report_runs import log_lines, row, write_lines, write_run
@@ -90,7 +90,7 @@ def test_config_is_read_without_running_resolvers(tmp_path: Path) -> None:
 def test_same_name_in_two_folders_is_not_taken_for_seeds(tmp_path: Path) -> None:
     for place in ("a", "b"):
         write_run(tmp_path / place, drawn=False)
-    groups = group(find([tmp_path]))
+    groups = group_runs(find([tmp_path]))
     assert [len(one.runs) for one in groups] == [1, 1]
     assert len({one.label for one in groups}) == 2
 
@@ -98,7 +98,7 @@ def test_same_name_in_two_folders_is_not_taken_for_seeds(tmp_path: Path) -> None
 def test_a_second_evaluation_replaces_the_first_and_is_no_second_seed(tmp_path: Path) -> None:
     results = [row("zeroshot", "scenes_shape", "top1", value, 0) for value in (0.5, 0.75)]
     write_run(tmp_path, results=results)
-    (measure,) = measures(group(find([tmp_path])))
+    (measure,) = summarise_metrics(group_runs(find([tmp_path])))
     assert (measure.value, measure.low, measure.seeds) == (0.75, 0.73, 1)
 
 
@@ -106,7 +106,7 @@ def test_equal_seeds_do_not_make_few_examples_certain(tmp_path: Path) -> None:
     for seed in range(3):
         results = [row("pairs", "p", "pair_accuracy", 11 / 40, seed, n=40, low=0.15, high=0.4)]
         write_run(tmp_path, seed=seed, results=results, drawn=False)
-    (measure,) = measures(group(find([tmp_path])))
+    (measure,) = summarise_metrics(group_runs(find([tmp_path])))
     assert measure.low == measure.high == pytest.approx(0.275)
     assert measure.standing == "not different"
 

@@ -9,7 +9,7 @@ import pytest
 from evaluation.report.blocks import Details, Figures
 from evaluation.report.sections.training_curves import blocks
 from evaluation.report.writer import write
-from evaluation.runs.groups import group
+from evaluation.runs.groups import group_runs
 from evaluation.runs.reader import Run
 from tests.helpers.report_runs import log_lines, write_lines, write_run
 
@@ -44,4 +44,4 @@ def test_nothing_is_drawn_where_nothing_was_logged(tmp_path: Path) -> None:
 def test_many_measures_are_folded(count: int, kind: type, tmp_path: Path) -> None:
     log = [{"step": step, "evaluation": {f"set{n} zeroshot top1": 0.5 for n in range(count)}} for step in (1, 2)]
     run = Run(tmp_path, "a", 0, {}, log, [], {}, {})
-    assert [type(block) for block in blocks(group([run]))] == [kind]
+    assert [type(block) for block in blocks(group_runs([run]))] == [kind]

@@ -85,8 +85,8 @@ def test_a_model_without_unit_length_has_the_geometry_that_its_training_traced(t
     config = settings(tmp_path)
     config.model.normalise = False
     config.log.geometry_every, config.log.geometry_on = 1, "train"
-    model = clip.build(config)
-    trace = geometry_probe.Probe(config, open_pairs(config.data), tokenizer.build(model.inputs), model)
+    model = clip.build_model(config)
+    trace = geometry_probe.Probe(config, open_pairs(config.data), tokenizer.build_tokenizer(model.inputs), model)
     model.eval()
     image, text = model.encode_image(trace.images), model.encode_text(trace.texts)
     assert not torch.allclose(image.norm(dim=1), torch.ones(20), rtol=0.1)

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import torch
 
-from evaluation.datasets import Pairs as PairSet
+from evaluation.datasets import MinimalPairs as PairSet
 from evaluation.datasets import open_dataset
-from evaluation.tasks.pairs import Pairs
+from evaluation.tasks.pairs import PairAccuracy
 from tests.helpers import fakes
 
-TASK = Pairs()
+TASK = PairAccuracy()
 
 
 def dataset(folder: Path, categories: tuple[str, ...]) -> PairSet:

@@ -10,7 +10,7 @@ import torch
 from clipx import train
 from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.stream_loader import open_loader
-from clipx.data.loading.watchdog import WIDTH, Reading
+from clipx.data.loading.watchdog import WIDTH, WorkerActivity
 from clipx.data.sampler import Sampler
 from clipx.data.sources.base import ShardPairs
 from clipx.data.sources.opening import open_source
@@ -59,7 +59,7 @@ def test_a_read_that_hangs_is_no_damage(source: str, tmp_path: Path, monkeypatch
 
 
 def test_names_are_cut_where_they_are_too_long_and_forgotten_when_read() -> None:
-    reading = Reading(2)
+    reading = WorkerActivity(2)
     reading.note("x" * 1000)
     assert reading.now() == [f"process 0: {'x' * (WIDTH - 1)}"]
     reading.note("")

@@ -37,11 +37,11 @@ def test_cleaning_leaves_words_only(text: str, cleaned: str) -> None:
 
 def test_an_unknown_cleaning_is_named() -> None:
     with pytest.raises(UserError, match=r"data.clean=lower is not known; allowed: lower_no_punctuation, none"):
-        tokenizer.build(inputs("RN50", cleaning="lower"))
+        tokenizer.build_tokenizer(inputs("RN50", cleaning="lower"))
 
 
 def test_a_hugging_face_folder_tokenizes_to_the_context_length(tmp_path: Path) -> None:
-    tokenize = tokenizer.build(inputs(f"hf:{write_distilbert(tmp_path)}"))
+    tokenize = tokenizer.build_tokenizer(inputs(f"hf:{write_distilbert(tmp_path)}"))
     tokens = tokenize(["A red picture", "a " * 30])
     assert tokens.shape == (2, 12) and tokens.dtype == torch.int64
     words = {word: i for i, word in enumerate((tmp_path / "vocab.txt").read_text().split())}
@@ -52,30 +52,30 @@ def test_a_hugging_face_folder_tokenizes_to_the_context_length(tmp_path: Path) -
 
 def test_texts_are_cleaned_before_they_are_tokenized(tmp_path: Path) -> None:
     name = f"hf:{write_distilbert(tmp_path)}"
-    cleaned = tokenizer.build(inputs(name, cleaning="lower_no_punctuation"))
-    as_is = tokenizer.build(inputs(name))
+    cleaned = tokenizer.build_tokenizer(inputs(name, cleaning="lower_no_punctuation"))
+    as_is = tokenizer.build_tokenizer(inputs(name))
     assert torch.equal(cleaned(["A red-picture!"]), as_is(["a red picture"]))
     assert not torch.equal(as_is(["A red-picture!"]), as_is(["a red picture"]))
 
 
 def test_open_clips_tokens_stay_as_they_were() -> None:
-    tokenize = tokenizer.build(inputs("RN50", length=77))
+    tokenize = tokenizer.build_tokenizer(inputs("RN50", length=77))
     assert torch.equal(tokenize(["A dog, red."]), open_clip.get_tokenizer("RN50")(["A dog, red."]))
 
 
 def test_worker_processes_can_be_given_a_tokenizer(tmp_path: Path) -> None:
-    tokenize = tokenizer.build(inputs(f"hf:{write_distilbert(tmp_path)}", cleaning="lower_no_punctuation"))
+    tokenize = tokenizer.build_tokenizer(inputs(f"hf:{write_distilbert(tmp_path)}", cleaning="lower_no_punctuation"))
     again = pickle.loads(pickle.dumps(tokenize))
     assert torch.equal(again(["a red picture"]), tokenize(["a red picture"]))
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no tokenizer: the folder needs .* vocab.txt"):
-        tokenizer.build(inputs(f"hf:{write_distilbert(tmp_path, tokenizer=False)}"))
+        tokenizer.build_tokenizer(inputs(f"hf:{write_distilbert(tmp_path, tokenizer=False)}"))
 
 
 def test_a_tokenizer_out_of_reach_names_both_ways(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"run `hf download distilbert-base-uncased`.*local folder"):
-        tokenizer.build(inputs("hf:distilbert-base-uncased"))
+        tokenizer.build_tokenizer(inputs("hf:distilbert-base-uncased"))

@@ -9,7 +9,7 @@ import pytest
 
 from clipx.data.shards import index as indices
 from clipx.data.shards import tar
-from clipx.data.shards.index import COLUMNS, PUBLISHED, Index, build, load, open_index, publish
+from clipx.data.shards.index import COLUMNS, PUBLISHED, Index, build_index, load, open_index, publish
 from clipx.data.shards.reader import Shards, shard_paths
 from tests.helpers.folder import add, jpeg, write_shards
 
@@ -66,7 +66,7 @@ def test_an_index_that_grew_is_that_of_a_new_scan_in_its_order(tmp_path: Path) -
     first = opened(folder)
     write_shard(folder / "00009.tar", "new")
     grown = opened(folder)
-    fresh = build(folder, [indices.Shard(s.name, s.size, s.mtime_ns) for s in grown.shards], base=None)
+    fresh = build_index(folder, [indices.Shard(s.name, s.size, s.mtime_ns) for s in grown.shards], base=None)
     assert grown.digest == fresh.digest != first.digest
     assert all(np.array_equal(grown.arrays[name], fresh.arrays[name]) for name in indices.ARRAYS)
 
@@ -75,7 +75,7 @@ def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.Monke
     folder = write_shards(tmp_path / "s", samples=80)
     alone = opened(folder)
     monkeypatch.setattr(indices, "POOL_PAYS", 0)
-    together = build(folder, [indices.Shard(s.name, s.size, s.mtime_ns) for s in alone.shards], base=None)
+    together = build_index(folder, [indices.Shard(s.name, s.size, s.mtime_ns) for s in alone.shards], base=None)
     assert together.digest == alone.digest and together.shards == alone.shards
 
 

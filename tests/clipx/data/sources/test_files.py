@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, decode
-from clipx.data.sources.base import Pairs
+from clipx.data.sources.base import PairSource
 from clipx.data.sources.opening import open_pairs
 from clipx.data.sources.packed_strings import PackedTexts
 from clipx.errors import UserError
@@ -38,7 +38,7 @@ def write_coco(root: Path, captions: int = 3) -> dict[str, list[str]]:
     return written
 
 
-def coco(root: Path, captions: str) -> Pairs:
+def coco(root: Path, captions: str) -> PairSource:
     annotations = "annotations/captions_train2014.json"
     return open_pairs(
         DataConfig(
@@ -47,14 +47,14 @@ def coco(root: Path, captions: str) -> Pairs:
     )
 
 
-def table(root: Path, text: str, source: str = "csv", captions: str = "each", column: str = "title") -> Pairs:
+def table(root: Path, text: str, source: str = "csv", captions: str = "each", column: str = "title") -> PairSource:
     (root / "list").write_text(text, encoding="utf-8")
     config = DataConfig(name="c", source=source, root=str(root), split=".", annotations="list", captions=captions)
     config.image_column, config.caption_column = "filepath", column
     return open_pairs(config)
 
 
-def drawn(pairs: Pairs, times: int = 40) -> dict[str, set[str]]:
+def drawn(pairs: PairSource, times: int = 40) -> dict[str, set[str]]:
     """Image name -> captions met."""
     found: dict[str, set[str]] = {}
     for i in range(len(pairs)):

@@ -20,7 +20,7 @@ def config(image: str, text: str, pretrained: str | None = None) -> RunConfig:
 
 @pytest.mark.parametrize("name", OURS)
 def test_small_towers_take_their_size_and_give_unit_vectors(name: str) -> None:
-    model = clip.build(config(name, name))
+    model = clip.build_model(config(name, name))
     size = int(name.rpartition("-")[2])
     assert model.inputs.image_size == size
     image, text, scale, _ = model(torch.randn(3, 3, size, size), torch.randint(1, 100, (3, 32)), START)
@@ -31,21 +31,21 @@ def test_small_towers_take_their_size_and_give_unit_vectors(name: str) -> None:
 
 
 def test_every_parameter_gets_a_gradient() -> None:
-    model = clip.build(config("mini-48", "mini-48"))
+    model = clip.build_model(config("mini-48", "mini-48"))
     image, text, scale, _ = model(torch.randn(4, 3, 48, 48), torch.randint(1, 100, (4, 32)), START)
     (scale * (image @ text.T)).diagonal().sum().backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
 def test_towers_of_different_models_can_be_combined() -> None:
-    model = clip.build(config("mini-64", "mini-vit-48"))
+    model = clip.build_model(config("mini-64", "mini-vit-48"))
     assert (model.inputs.image_size, model.inputs.tokenizer) == (64, "mini-vit-48")
 
 
 def test_the_seed_decides_the_weights() -> None:
     def weights(seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
-        return torch.cat([p.flatten() for p in clip.build(config("mini-48", "mini-48")).parameters()])
+        return torch.cat([p.flatten() for p in clip.build_model(config("mini-48", "mini-48")).parameters()])
 
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
@@ -62,7 +62,7 @@ def test_the_seed_decides_the_weights() -> None:
 )
 def test_impossible_models_are_named(given: RunConfig, message: str) -> None:
     with pytest.raises(UserError) as error:
-        clip.build(given)
+        clip.build_model(given)
     assert message in str(error.value)
 
 
@@ -86,14 +86,14 @@ def test_a_run_from_published_weights_is_rebuilt_with_their_activation_and_pixel
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, pretrained: tag)
     given = config("mini-vit-48", "mini-vit-48", pretrained="some_tag")
     given.model.text.pretrained = "some_tag"
-    model = clip.build(given, pretrained=False)
+    model = clip.build_model(given, pretrained=False)
     assert "QuickGELU" in repr(model.image) and "QuickGELU" in repr(model.text)
     assert model.inputs.mean == (0.5, 0.5, 0.5)
     assert model.inputs.resize_mode == "squash"
 
 
 def test_embeddings_are_of_unit_length_in_float32_when_towers_run_in_bf16() -> None:
-    model = clip.build(config("mini-vit-48", "mini-vit-48"))
+    model = clip.build_model(config("mini-vit-48", "mini-vit-48"))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         image, text, _, _ = model(torch.randn(8, 3, 48, 48), torch.randint(1, 100, (8, 32)), START)
     for embedding in (image, text):

@@ -15,7 +15,7 @@ from tests.helpers.hub import write_distilbert
 
 def build(folder: Path | str, pretrained: str | None = None, length: int | None = 12, load: bool = True) -> Any:
     config = TextTowerConfig(name=f"hf:{folder}", pretrained=pretrained, context_length=length)
-    return hf_towers.build(config, 16, load)
+    return hf_towers.build_hf_tower(config, 16, load)
 
 
 def test_the_class_tokens_output_is_projected(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_impossible_towers_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not a text encoder with a class token"):
         build(tmp_path / "t5")
     with pytest.raises(UserError, match=r"model.embed_dim= is needed"):
-        hf_towers.build(TextTowerConfig(name=f"hf:{folder}"), None, True)
+        hf_towers.build_hf_tower(TextTowerConfig(name=f"hf:{folder}"), None, True)
 
 
 def test_a_checkpoints_tower_needs_no_weights(tmp_path: Path) -> None:

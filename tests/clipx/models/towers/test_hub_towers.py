@@ -39,7 +39,7 @@ def test_a_run_is_trained_and_evaluated_without_the_weights_that_it_started_from
     fit(config, run)
     (root / "text" / "model.safetensors").unlink()
     encoder, _ = from_checkpoint(run, CPU)
-    model = clip.build(directory.load_config(run), pretrained=False)
+    model = clip.build_model(directory.load_config(run), pretrained=False)
     checkpoint.load_weights(model, checkpoint.resolve(run))
     tokens = encoder.tokenize(["A red, picture!", "number 3 is blue"])
     assert torch.equal(tokens[0], encoder.tokenize(["a red picture"])[0]), "prompts are cleaned as captions were"
@@ -56,7 +56,7 @@ def test_a_resumed_run_with_a_frozen_tower_ends_where_one_without_a_pause_does(r
             config.name, config.model.image.frozen = name, True
             (run := directory.directory(config)).mkdir(parents=True, exist_ok=True)
             fit(config, run)
-        model = clip.build(config)
+        model = clip.build_model(config)
         checkpoint.load_weights(model, checkpoint.resolve(run))
         weights.append(model.state_dict())
     assert all(torch.equal(weights[0][key], value) for key, value in weights[1].items())

@@ -32,7 +32,7 @@ def batch_norms(module: nn.Module) -> list[nn.Module]:
 def test_towers_of_timm_and_hugging_face_make_a_model(tmp_path: Path) -> None:
     config = settings(write_distilbert(tmp_path))
     config.data.clean = "lower_no_punctuation"
-    model = clip.build(config)
+    model = clip.build_model(config)
     inputs = model.inputs
     assert (inputs.image_size, inputs.context_length, inputs.clean) == (32, 12, "lower_no_punctuation")
     assert inputs.tokenizer == f"hf:{tmp_path}"
@@ -43,19 +43,19 @@ def test_towers_of_timm_and_hugging_face_make_a_model(tmp_path: Path) -> None:
 def test_a_timm_tower_goes_with_an_open_clip_text_tower_of_its_width() -> None:
     config = settings("", embed_dim=128)
     config.model.text = TextTowerConfig(name="open_clip:mini-48")
-    model = clip.build(config)
+    model = clip.build_model(config)
     assert model.encode_image(torch.randn(2, 3, 32, 32)).shape == (2, 128)
     assert model.inputs.tokenizer == "mini-48"
     config.model.embed_dim = 64
     with pytest.raises(UserError, match=r"embed_dim=64 does not fit model.text.name=open_clip:mini-48, .* says 128"):
-        clip.build(config)
+        clip.build_model(config)
 
 
 @pytest.mark.parametrize("frozen", ["image", "text"])
 def test_a_frozen_tower_gets_no_gradient_and_its_statistics_stay(tmp_path: Path, frozen: str) -> None:
     config = settings(write_distilbert(tmp_path))
     getattr(config.model, frozen).frozen = True
-    model = clip.build(config).train()
+    model = clip.build_model(config).train()
     before = {k: v.clone() for k, v in model.state_dict().items()}
     loss(model).backward()  # type: ignore[no-untyped-call]
     with_gradient = {name for name, p in model.named_parameters() if p.grad is not None}
@@ -71,7 +71,7 @@ def test_a_frozen_tower_gets_no_gradient_and_its_statistics_stay(tmp_path: Path,
 def test_a_frozen_open_clip_tower_is_frozen_whole() -> None:
     tower = "open_clip:mini-48"
     image = ImageTowerConfig(name=tower, frozen=True)
-    model = clip.build(RunConfig(model=ModelConfig(image=image, text=TextTowerConfig(name=tower)))).train()
+    model = clip.build_model(RunConfig(model=ModelConfig(image=image, text=TextTowerConfig(name=tower)))).train()
     assert batch_norms(model.image) and not any(m.training for m in batch_norms(model.image))
     assert not any(p.requires_grad for p in model.image.parameters())
     assert all(p.requires_grad for p in model.text.parameters())
@@ -80,7 +80,7 @@ def test_a_frozen_open_clip_tower_is_frozen_whole() -> None:
 @pytest.mark.parametrize("name", ["open_clip:mini-vit-48", "open_clip:mini-48"])
 def test_open_clip_towers_take_another_size(name: str) -> None:
     model = ModelConfig(image=ImageTowerConfig(name=name, size=64), text=TextTowerConfig(name=name, context_length=16))
-    built = clip.build(RunConfig(model=model))
+    built = clip.build_model(RunConfig(model=model))
     assert (built.inputs.image_size, built.inputs.context_length) == (64, 16)
     assert built.encode_image(torch.randn(2, 3, 64, 64)).shape == (2, 128)
     assert built.encode_text(torch.randint(1, 100, (2, 16))).shape == (2, 128)
@@ -90,7 +90,7 @@ def test_a_size_that_a_tower_cannot_take_is_named() -> None:
     name = "open_clip:mini-vit-48"
     model = ModelConfig(image=ImageTowerConfig(name=name, size=4), text=TextTowerConfig(name=name))
     with pytest.raises(UserError, match=f"model.image.size=4 does not suit {name}: "):
-        clip.build(RunConfig(model=model))
+        clip.build_model(RunConfig(model=model))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_size_that_a_tower_cannot_take_is_named() -> None:
 def test_kinds_in_the_wrong_place_are_named(image: str, text: str, message: str) -> None:
     model = ModelConfig(image=ImageTowerConfig(name=image), text=TextTowerConfig(name=text), embed_dim=8)
     with pytest.raises(UserError, match=message):
-        clip.build(RunConfig(model=model))
+        clip.build_model(RunConfig(model=model))
 
 
 def test_a_kind_of_ones_own_may_have_both_towers_under_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_a_kind_of_ones_own_may_have_both_towers_under_one_name(monkeypatch: pyt
         build.TEXT, "mine", lambda config, width, load: TextTower(module, module, width or 0, Tokens("none", 4))
     )
     model = ModelConfig(image=ImageTowerConfig(name="mine:a"), text=TextTowerConfig(name="mine:a"), embed_dim=8)
-    image, text = build.build(model, load=True)
+    image, text = build.build_towers(model, load=True)
     assert image.embed_dim == text.embed_dim == 8
 
 
@@ -126,4 +126,4 @@ def test_a_projection_rate_without_a_projection_is_named() -> None:
     tower = "open_clip:mini-48"
     model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower), projection_lr_factor=10)
     with pytest.raises(UserError, match=r"model.projection_lr_factor=10 has nothing to act on"):
-        clip.build(RunConfig(model=model))
+        clip.build_model(RunConfig(model=model))

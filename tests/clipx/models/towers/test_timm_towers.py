@@ -17,7 +17,7 @@ def build(
     name: str, pretrained: str | None = None, size: int | None = None, embed_dim: int | None = 16, load: bool = True
 ) -> Any:
     config = ImageTowerConfig(name=f"timm:{name}", pretrained=pretrained, size=size)
-    return timm_towers.build(config, embed_dim, load)
+    return timm_towers.build_timm_tower(config, embed_dim, load)
 
 
 @pytest.fixture
