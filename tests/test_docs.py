@@ -1,4 +1,4 @@
-"""The commands of README and docs/ are real: their settings, targets and names exist; those of docs/data.md run."""
+"""README, CONTRIBUTING and docs/: commands, settings, targets and files exist; the commands of docs/data.md run."""
 
 import re
 import shlex
@@ -19,8 +19,10 @@ from clipx.train import fit
 from tests.helpers.folder import jpeg, settings, write_shards
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHELL = re.compile(r"^(?:srun \S+ )?(clipx|make) (.*)$")
+FOLDERS = "clipx|evaluation|cli|tests|recipes|docs"
+PATHS = re.compile(rf"(?<![\w/.<-])((?:{FOLDERS})/[\w./-]*\w/?)(?![\w*<{{])")
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -81,8 +83,27 @@ def test_commands_and_targets_exist() -> None:
     assert len(ALL) > 80
 
 
+def test_readme_has_at_most_200_lines() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
+@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "recipes").glob("*.yaml"))], ids=lambda page: page.name)
+def test_files_exist(page: Path) -> None:
+    text = page.read_text()
+    examples = set(re.findall(r"```python\n# (\S+)\n", text))  # files that a page shows how to write
+    named = set(PATHS.findall(text)) - examples
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_files_that_do_not_exist_are_found() -> None:
+    assert PATHS.findall("`clipx/passes.py`, see evaluation/datasets/ and tests/golden/*.json, runs/docs/x.md.") == [
+        "clipx/passes.py",
+        "evaluation/datasets/",
+    ]
+
+
 def test_the_readers_own_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (recipe,) = re.findall(r"```\n# my_recipes/mine.yaml.*?\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (recipe,) = re.findall(r"```\n# my_recipes/mine.yaml.*?\n(.*?)```", (ROOT / "docs" / "settings.md").read_text(), re.DOTALL)
     (tmp_path / "mine.yaml").write_text(recipe)
     monkeypatch.setattr("sys.argv", ["clipx", "--config-dir", str(tmp_path)])
     config = compose_run(["recipe=mine", "arm=clip_reg", "data.root=FOLDER", "train.processes=8"])
@@ -106,7 +127,7 @@ def test_data_commands_run(
 
 
 def test_a_run_is_used_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "reports.md").read_text(), re.DOTALL)
     write_shards(tmp_path / "train", samples=16)
     config = settings(tmp_path, epochs=1)
     fit(config, directory.claim(config))
