@@ -27,7 +27,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MUL
 
 
 def commands(page: Path) -> list[tuple[str, list[str]]]:
-    """Program and words of each command in the page's blocks; continued lines are joined, loops' variables filled."""
+    """Return program and words of each command in the page's blocks; join continued lines, fill loop variables."""
     found = []
     for block in re.findall(r"```\n(.*?)```", page.read_text(), re.DOTALL):
         for line in block.replace("\\\n", " ").replace("$arm", "imq").replace("&\n", "\n").splitlines():
@@ -40,7 +40,7 @@ ALL = [(page.name, *command) for page in PAGES for command in commands(page)]
 
 
 def named(*wanted: str) -> "pytest.MarkDecorator":
-    """The commands of clipx with one of these names."""
+    """Parametrize a test with the clipx commands of these names."""
     chosen = [words for _, program, words in ALL if program == "clipx" and words[0] in wanted]
     return pytest.mark.parametrize("words", chosen, ids=" ".join)
 
@@ -48,7 +48,7 @@ def named(*wanted: str) -> "pytest.MarkDecorator":
 @named("train", "check")
 def test_settings_exist(words: list[str]) -> None:
     if "my_recipes" in words:
-        return  # test_the_readers_own_recipe
+        return  # test_the_example_recipe_composes
     given = [word for word in words[1:] if "=" in word and not word.startswith("hydra")]
     if "-m" in words:  # the first job of a sweep
         given = [re.sub(r",.*", "", word) if "[" not in word else word for word in given]
@@ -99,11 +99,20 @@ def test_files_that_do_not_exist_are_found() -> None:
     assert PATHS.findall("`clipx/passes.py`, see evaluation/datasets/ and tests/golden/*.json, runs/docs/x.md.") == [
         "clipx/passes.py",
         "evaluation/datasets/",
+        "tests/golden",
     ]
 
 
-def test_the_readers_own_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (recipe,) = re.findall(r"```\n# my_recipes/mine.yaml.*?\n(.*?)```", (ROOT / "docs" / "settings.md").read_text(), re.DOTALL)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_resolve(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_example_recipe_composes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (recipe,) = re.findall(
+        r"```\n# my_recipes/mine.yaml.*?\n(.*?)```", (ROOT / "docs" / "settings.md").read_text(), re.DOTALL
+    )
     (tmp_path / "mine.yaml").write_text(recipe)
     monkeypatch.setattr("sys.argv", ["clipx", "--config-dir", str(tmp_path)])
     config = compose_run(["recipe=mine", "arm=clip_reg", "data.root=FOLDER", "train.processes=8"])
@@ -126,7 +135,7 @@ def test_data_commands_run(
     assert capsys.readouterr().out
 
 
-def test_a_run_is_used_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "reports.md").read_text(), re.DOTALL)
     write_shards(tmp_path / "train", samples=16)
     config = settings(tmp_path, epochs=1)

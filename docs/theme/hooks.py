@@ -66,8 +66,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 def navigation(folder: Path) -> list[Any]:
     """Return the navigation of a package: modules first, then packages."""
     modules = [path for path in sorted(folder.glob("*.py")) if is_public(path)]
-    pages: list[Any] = [api_page(path) for path in modules if path.stem == "__init__"]
-    pages += [{path.stem: api_page(path)} for path in modules if path.stem != "__init__"]
+    pages: list[Any] = [{module(path).rsplit(".", 1)[-1]: api_page(path)} for path in modules]
     for child in sorted(folder.iterdir()):
         if child.is_dir() and (below := navigation(child)):
             pages.append({child.name: below})
@@ -92,8 +91,7 @@ def module(path: Path) -> str:
 
 def api_page(path: Path) -> str:
     """Return the place of a module's page in the site."""
-    page = path.with_name("index.md") if path.stem == "__init__" else path.with_suffix(".md")
-    return f"api/{page.relative_to(ROOT).as_posix()}"
+    return f"api/{module(path)}.md"
 
 
 class PlainBrackets(griffe.Extension):
