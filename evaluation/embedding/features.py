@@ -53,7 +53,9 @@ def extract(
         dataset_by_name: by `Dataset.name`, as the requests name them.
         requests: each is extracted once, however often it is there.
         cache_dir: for the embeddings, one safetensors file a request.
-        batch_size, workers, device: see Loading.
+        batch_size: see Loading.
+        workers: see Loading.
+        device: see Loading.
 
     Raises:
         UserError: an unusable image, or an embedding that is not finite; names the data set.
