@@ -76,6 +76,14 @@ def test_every_public_module_has_a_page(hooks: ModuleType) -> None:
     assert len(pages) == len(set(pages))
 
 
+def test_docstrings_are_shown_as_written(hooks: ModuleType) -> None:
+    text = "Run [a=1] [b=2] in runs/<name>, `[a] [b]`, x < y.\n\n    z[i] [j] <g, h>\n\nArgs:\n    a: see <name>"
+    expected = (
+        "Run [a=1] \\[b=2] in runs/&lt;name>, `[a] [b]`, x < y.\n\n    z[i] [j] <g, h>\n\nArgs:\n    a: see &lt;name>"
+    )
+    assert hooks.escape(text) == expected
+
+
 def test_links_of_the_readme_resolve_in_the_site(hooks: ModuleType) -> None:
     text = "[a](docs/claims.md#effect) [b](CONTRIBUTING.md) [c](CITATION.cff) ![d](docs/images/report.png)"
     expected = "[a](claims.md#effect) [b](contributing.md) [c](CITATION.cff) ![d](images/report.png)"

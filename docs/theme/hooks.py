@@ -18,6 +18,7 @@ COPIES = {
     "CHANGELOG.md": "changelog.md",
     "CITATION.cff": "CITATION.cff",
 }
+SECTIONS = ("Args:", "Attributes:", "Example:", "Examples:", "Raises:", "Returns:", "Yields:")
 # elements that a browser fetches when it opens a page, with a URL that leaves the site
 EXTERNAL = re.compile(
     r"<(?:script|img|iframe|source|video|audio|embed|object)\b[^>]*\b(?:src|srcset|data)=[\"']?\s*(?:https?:)?//[^\"'>\s]+"
@@ -94,15 +95,28 @@ def api_page(path: Path) -> str:
     return f"api/{module(path)}.md"
 
 
-class PlainBrackets(griffe.Extension):
-    """Escape adjacent brackets in docstrings: `[seeds=N] [jobs=N]` is a usage line, not a Markdown link."""
+class PlainText(griffe.Extension):
+    """Escape docstrings: `[seeds=N] [jobs=N]` is no Markdown link, `<name>` no HTML."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Edit the docstring before it is parsed; code spans stay."""
+        """Edit the docstring before griffe parses it."""
         if obj.docstring:
-            spans = obj.docstring.value.split("`")
+            obj.docstring.value = escape(obj.docstring.value)
+
+
+def escape(docstring: str) -> str:
+    """Escape brackets outside of code spans and indented formulas."""
+    lines, is_section = [], False
+    for line in docstring.splitlines():
+        if line and not line.startswith(" "):
+            is_section = line.rstrip() in SECTIONS
+        if is_section or not line.startswith("    "):
+            spans = line.split("`")
             spans[::2] = [re.sub(r"\](\s*)\[", r"]\1\[", span) for span in spans[::2]]
-            obj.docstring.value = "`".join(spans)
+            spans[::2] = [re.sub(r"<(?=[A-Za-z/])", "&lt;", span) for span in spans[::2]]
+            line = "`".join(spans)
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def links_from_docs(text: str) -> str:
