@@ -58,7 +58,7 @@ def test_no_row_is_missing_and_the_other_numbers_follow_too() -> None:
     i = INPUTS
     assert f"epochs = {i['n'] // i['B'] * i['epochs']:,.0f}." in TEXT
     assert f"12 p bytes = {12 * i['p'] / 1e9:.2f} GB" in TEXT
-    assert f"SogCLR ({12 * i['n'] / 1e9:.2f} GB), 5 for NUCLR ({20 * i['n'] / 1e9:.2f} GB)" in TEXT
+    assert f"per column: 3 for SogCLR ({12 * i['n'] / 1e9:.2f} GB), 5 for NUCLR ({20 * i['n'] / 1e9:.2f} GB)" in TEXT
     assert math.isclose(i["a"], 34 * 12 * (197 * 768 + 77 * 512), rel_tol=1e-2)
 
 
