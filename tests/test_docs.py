@@ -130,7 +130,7 @@ def test_data_commands_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_shards(tmp_path / "FOLDER", samples=8)
-    monkeypatch.setattr("evaluation.datasets.pull", lambda name, root: None)
+    monkeypatch.setattr("evaluation.datasets.named.pull", lambda name, root: None)
     data([*words[1:], "dry=true"] if words[1] == "make" else words[1:])
     assert capsys.readouterr().out
 
