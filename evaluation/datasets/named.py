@@ -83,10 +83,16 @@ def _imagenetv2(spec: str, root: Path, part: str, classes: int) -> Split:
     return folders.imagenetv2(spec, root / V2, classes)
 
 
+def _splits(path: str, names: str = "train test") -> dict[str, str]:
+    """Split -> its file or folder; {} in the path stands for the split."""
+    return {split: path.format(split) for split in names.split()}
+
+
 V2 = "imagenetv2-matched-frequency-format-val"
-C10, C100, STL = "cifar-10-batches-py", "cifar-100-python", "stl10_binary"
-AIRCRAFT, CALTECH = "fgvc-aircraft-2013b/data/images_variant_", "caltech101/101_ObjectCategories"
+AIRCRAFT = "fgvc-aircraft-2013b/data/images_variant_{}.txt"
 KARPATHY = "the splits from cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip"
+CARS = "`hf download clip-benchmark/wds_cars --repo-type dataset --local-dir DIR`, then datasets=[wds:DIR]"
+ALL = "train val test"
 
 NAMED: dict[str, Classes | Placed] = {
     "imagenet": Classes(
@@ -106,57 +112,28 @@ NAMED: dict[str, Classes | Placed] = {
         "imagenet1k",
         get="`hf download vaishaal/ImageNetV2 imagenetv2-matched-frequency.tar.gz --repo-type dataset`, unpacked",
     ),
-    "cifar10": _torchvision("10 classes, 32 px", "cifar10", {"train": C10, "test": C10}, vision.arrays),
-    "cifar100": _torchvision("100 classes, 32 px", "cifar100", {"train": C100, "test": C100}, vision.arrays),
-    "stl10": _torchvision("10 classes, 96 px", "stl10", {"train": STL, "test": STL}, vision.arrays),
-    "food101": _torchvision(
-        "101 dishes",
-        "food101",
-        {"train": "food-101/meta/train.json", "test": "food-101/meta/test.json"},
-        vision.files,
-    ),
     "caltech101": Classes(
         "102 classes, per class; split drawn by us, 30 a class train",
-        {"train": CALTECH, "test": CALTECH},
+        _splits("caltech101/101_ObjectCategories"),
         folders.caltech101,
         "caltech101",
         "caltech101",
     ),
-    "cars": _torchvision(
-        "196 models",
-        "cars",
-        {"train": "stanford_cars/cars_train", "test": "stanford_cars/cars_test"},
-        vision.files,
-        get="`hf download clip-benchmark/wds_cars --repo-type dataset --local-dir DIR`, then datasets=[wds:DIR]",
-    ),
+    "cifar10": _torchvision("10 classes, 32 px", "cifar10", _splits("cifar-10-batches-py"), vision.arrays),
+    "cifar100": _torchvision("100 classes, 32 px", "cifar100", _splits("cifar-100-python"), vision.arrays),
+    "stl10": _torchvision("10 classes, 96 px", "stl10", _splits("stl10_binary"), vision.arrays),
+    "food101": _torchvision("101 dishes", "food101", _splits("food-101/meta/{}.json"), vision.files),
+    "cars": _torchvision("196 models", "cars", _splits("stanford_cars/cars_{}"), vision.files, get=CARS),
     "aircraft": _torchvision(
-        "100 variants, per class",
-        "aircraft",
-        {part: f"{AIRCRAFT}{part}.txt" for part in ("train", "val", "test")},
-        vision.files,
-        "fgvc_aircraft",
+        "100 variants, per class", "aircraft", _splits(AIRCRAFT, ALL), vision.files, "fgvc_aircraft"
     ),
     "flowers102": _torchvision(
-        "102 flowers, per class",
-        "flowers102",
-        dict.fromkeys(("train", "val", "test"), "flowers-102/jpg"),
-        vision.files,
-        "flowers",
-        "flowers",
+        "102 flowers, per class", "flowers102", _splits("flowers-102/jpg", ALL), vision.files, "flowers", "flowers"
     ),
     "eurosat": _torchvision(
-        "10 kinds of land use; split drawn by us",
-        "eurosat",
-        dict.fromkeys(("train", "test"), "eurosat/2750"),
-        vision.drawn,
-        names="eurosat",
+        "10 kinds of land use; split drawn by us", "eurosat", _splits("eurosat/2750"), vision.drawn, names="eurosat"
     ),
-    "dtd": _torchvision(
-        "47 textures",
-        "dtd",
-        {part: f"dtd/dtd/labels/{part}1.txt" for part in ("train", "val", "test")},
-        vision.files,
-    ),
+    "dtd": _torchvision("47 textures", "dtd", _splits("dtd/dtd/labels/{}1.txt", ALL), vision.files),
     "pets": _torchvision(
         "37 breeds, per class",
         "pets",
@@ -164,12 +141,7 @@ NAMED: dict[str, Classes | Placed] = {
         vision.pets,
         names="pets",
     ),
-    "sun397": _torchvision(
-        "397 scenes; split drawn by us",
-        "sun397",
-        dict.fromkeys(("train", "val", "test"), "SUN397"),
-        vision.drawn,
-    ),
+    "sun397": _torchvision("397 scenes; split drawn by us", "sun397", _splits("SUN397", ALL), vision.drawn),
     "clevr_count": Placed("3 to 10 objects, tested on CLEVR's validation images", "clevr/CLEVR_v1.0", open_clevr),
     "mscoco": Placed(
         "5,000 images, 5 captions or more",
