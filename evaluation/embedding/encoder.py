@@ -48,7 +48,7 @@ def from_checkpoint(
         made.image_variants[f"draw {draw}"] = _prepared(_then(model.head.evaluation(draw), image), device, precision)
         made.text_variants[f"draw {draw}"] = _prepared(_then(model.head.evaluation(draw), text), device, precision)
     if config.data.before_projection:
-        made.image_variants["before projection"] = _prepared(model.before_projection, device, precision)
+        made.image_variants["before projection"] = _prepared(model.penultimate_features, device, precision)
     return made, run
 
 
@@ -72,7 +72,7 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
     """
     model_name, weights = parse(name)
     torch.manual_seed(0)
-    model: Any = towers.create(model_name, weights, "model", custom_text=False)
+    model: Any = towers.create_model(model_name, weights, "model", custom_text=False)
     title = name if weights else f"{name} (random weights)"
 
     def image(pixels: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
         return F.normalize(model.encode_text(tokens).float(), dim=-1)
 
     digest = _digest_of_weights(model)
-    inputs = towers.inputs_of(model, model_name, weights)
+    inputs = towers.model_inputs(model, model_name, weights)
     _ready(model, device)
     return _encoder(title, model, inputs, (image, text), digest, 0, device, precision)
 
@@ -94,11 +94,11 @@ def parse(name: str) -> tuple[str, str | None]:
         UserError: an unknown name, or weights that are neither published nor a file.
     """
     known = next(
-        (n for n in sorted(towers.names(), key=len, reverse=True) if name == n or name.startswith(n + "/")),
+        (n for n in sorted(towers.tower_names(), key=len, reverse=True) if name == n or name.startswith(n + "/")),
         "",
     )
     weights = name[len(known) + 1 :] or None
-    model_name = towers.parse(known or name.partition("/")[0], "model")
+    model_name = towers.parse_name(known or name.partition("/")[0], "model")
     towers.check_weights(model_name, weights, "model")
     return model_name, weights
 
