@@ -10,7 +10,7 @@ from typing import Any
 
 import timm
 from timm.data.config import resolve_data_config
-from timm.models import load_state_dict, split_model_name_tag
+from timm.models import get_pretrained_cfg_value, load_state_dict, split_model_name_tag
 
 from clipx.config.schema import ImageTowerConfig
 from clipx.errors import UserError, one_line
@@ -48,7 +48,7 @@ def build_timm_tower(config: ImageTowerConfig, embed_dim: int | None, load: bool
     tag = config.pretrained if published else named_tag
     full = f"{name}.{tag}" if tag else name
     size: dict[str, Any] = {}
-    if config.size is not None and timm.get_pretrained_cfg(full).fixed_input_size:
+    if config.size is not None and get_pretrained_cfg_value(full, "fixed_input_size"):
         size["img_size"] = config.size  # towers with position embeddings need the size, others accept any
     body: Any
     if config.pretrained is None or not load:
@@ -114,6 +114,6 @@ def _load_local(full: str, pretrained: str, size: dict[str, Any]) -> Any:
 
 def _num_classes(full: str, weights: dict[str, Any]) -> int:
     """Number of classes of the saved classifier. timm checks for missing weights only if the model has as many."""
-    classifier = timm.get_pretrained_cfg(full).classifier
+    classifier = get_pretrained_cfg_value(full, "classifier")
     first = classifier if isinstance(classifier, str) else (classifier or ("",))[0]
     return len(weights[f"{first}.weight"]) if f"{first}.weight" in weights else 0
