@@ -50,5 +50,9 @@ def _check_type(key: str, value: object, annotation: Any) -> None:
     parameters of other types, such as lists, themselves.
     """
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    if all(kind in ACCEPTED for kind in kinds) and not any(type(value) in ACCEPTED[kind][0] for kind in kinds):
+    if not all(kind in ACCEPTED for kind in kinds):
+        return
+    accepted = tuple(t for kind in kinds for t in ACCEPTED[kind][0])
+    unwanted_bool = isinstance(value, bool) and bool not in kinds  # bool is a subclass of int
+    if unwanted_bool or not isinstance(value, accepted):
         raise UserError(f"{key}={value!r} must be {' or '.join(ACCEPTED[kind][1] for kind in kinds)}")

@@ -8,14 +8,17 @@ from clipx.config.schema import ImageTowerConfig, ModelConfig, TextTowerConfig
 from clipx.errors import UserError, one_line
 from clipx.models.towers import hf_towers, open_clip_towers, timm_towers
 from clipx.models.towers.base import ImageTower, TextTower, split_kind
+from clipx.models.towers.open_clip_towers import build_open_clip_towers
 
-# kind -> function of the settings, E (None if the tower determines it) and True to load published weights
+# kind -> function of the settings, E (None if not set) and True to load published weights
 IMAGE: dict[str, Callable[[ImageTowerConfig, int | None, bool], ImageTower]] = {
-    "open_clip": open_clip_towers.build_image_tower,
+    "open_clip": lambda config, E, load: build_open_clip_towers(config, "model.image", load, config.size)[0],
     "timm": timm_towers.build_timm_tower,
 }
 TEXT: dict[str, Callable[[TextTowerConfig, int | None, bool], TextTower]] = {
-    "open_clip": open_clip_towers.build_text_tower,
+    "open_clip": lambda config, E, load: build_open_clip_towers(
+        config, "model.text", load, context_length=config.context_length
+    )[1],
     "hf": hf_towers.build_hf_tower,
 }
 
@@ -29,8 +32,9 @@ def build_towers(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]
     image_kind, _ = split_kind(model.image.name, IMAGE, "model.image.name")
     text_kind, _ = split_kind(model.text.name, TEXT, "model.text.name")
     same = model.image.name == model.text.name and model.image.pretrained == model.text.pretrained
-    if same and image_kind == "open_clip":
-        image, text = open_clip_towers.build_both_towers(model.image, model.text, load)
+    if same and image_kind == "open_clip":  # one model gives both towers
+        size, length = model.image.size, model.text.context_length
+        image, text = build_open_clip_towers(model.image, "model.image", load, size, length)
     else:
         image = IMAGE[image_kind](model.image, model.embed_dim, load)
         text = TEXT[text_kind](model.text, model.embed_dim, load)

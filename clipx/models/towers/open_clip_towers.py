@@ -9,7 +9,7 @@ import open_clip
 import torch
 from torch import nn
 
-from clipx.config.schema import ImageTowerConfig, TextTowerConfig
+from clipx.config.schema import TowerConfig
 from clipx.errors import UserError, one_line
 from clipx.models.towers import small_cnn  # noqa: F401  (registers the small towers)
 from clipx.models.towers.base import ImageTower, TextTower, download_error, split_kind
@@ -68,9 +68,9 @@ def create_model(
         model: name without `open_clip:`.
         pretrained: published tag or local file; None for random weights.
         key: setting that holds `pretrained`, for error messages.
-        custom_text: keep the text tower as a module of its own.
+        custom_text: True for a separate text tower.
         load: False skips the weights, when a checkpoint is loaded afterwards; the activation still follows the tag.
-        image_size, context_length: if other than configured, position embeddings are resampled or cut.
+        image_size, context_length: None for the configured ones; others resample or cut position embeddings.
 
     Raises:
         UserError: weights that are neither published nor a file, cannot be downloaded, or do not fit.
@@ -95,43 +95,34 @@ def create_model(
     except Exception as error:  # the hub client and torch.load raise many types
         if pretrained is None or not load:
             raise
-        setting = f"{key}={pretrained}"
         if "size mismatch" in str(error) and (image_size or context_length):
-            raise UserError(f"{setting}: these weights only fit {model}'s own image size and context length") from error
-        if not tag:
-            reason = one_line(error).partition(". ")[0]
-            raise UserError(f"{setting} does not hold weights of {model}: {reason}") from error
-        repository = str(tag.get("hf_hub", "")).rstrip("/")
-        command = f"`hf download {repository}`" if repository else f"a download of {tag.get('url')}"
-        raise download_error(setting, command, "a local file instead of the tag", error) from error
+            raise UserError(
+                f"{key}={pretrained}: these weights only fit {model}'s own image size and context length"
+            ) from error
+        raise _load_error(f"{key}={pretrained}", model, tag, error) from error
 
 
-def build_image_tower(config: ImageTowerConfig, embed_dim: int | None, load: bool) -> ImageTower:
-    """Build the image tower of a model; its configuration determines E."""
-    return _build_towers(config.name, config.pretrained, "model.image", load, config.size, None)[0]
+def _load_error(setting: str, model: str, tag: dict[str, Any], error: Exception) -> UserError:
+    if not tag:
+        return UserError(f"{setting} does not hold weights of {model}: {one_line(error).partition('. ')[0]}")
+    repository = str(tag.get("hf_hub", "")).rstrip("/")
+    command = f"`hf download {repository}`" if repository else f"a download of {tag.get('url')}"
+    return download_error(setting, command, "a local file instead of the tag", error)
 
 
-def build_text_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -> TextTower:
-    """Build the text tower of a model; its configuration determines E."""
-    return _build_towers(config.name, config.pretrained, "model.text", load, None, config.context_length)[1]
-
-
-def build_both_towers(image: ImageTowerConfig, text: TextTowerConfig, load: bool) -> tuple[ImageTower, TextTower]:
-    """Build both towers at once, if the settings have the same model and weights."""
-    return _build_towers(image.name, image.pretrained, "model.image", load, image.size, text.context_length)
-
-
-def _build_towers(
-    name: str, pretrained: str | None, key: str, load: bool, image_size: int | None, context_length: int | None
+def build_open_clip_towers(
+    config: TowerConfig, key: str, load: bool, image_size: int | None = None, context_length: int | None = None
 ) -> tuple[ImageTower, TextTower]:
-    model_name = parse_name(name, f"{key}.name")
-    config = open_clip.get_model_config(model_name)
-    if "multimodal_cfg" in config:
-        raise UserError(f"{key}.name={name} is a captioning model: it can be evaluated, but not trained")
-    model: Any = create_model(model_name, pretrained, f"{key}.pretrained", True, load, image_size, context_length)
+    """Build both towers of a model. `key` is the setting that holds `config`, for error messages."""
+    model_name = parse_name(config.name, f"{key}.name")
+    shape = open_clip.get_model_config(model_name)
+    if "multimodal_cfg" in shape:
+        raise UserError(f"{key}.name={config.name} is a captioning model: it can be evaluated, but not trained")
+    weights = config.pretrained
+    model: Any = create_model(model_name, weights, f"{key}.pretrained", True, load, image_size, context_length)
     return (
-        ImageTower(model.visual, model.visual, config["embed_dim"], _pixels(model, model_name, pretrained)),
-        TextTower(model.text, model.text, config["embed_dim"], Tokens(model_name, model.context_length)),
+        ImageTower(model.visual, model.visual, shape["embed_dim"], _pixels(model, model_name, weights)),
+        TextTower(model.text, model.text, shape["embed_dim"], Tokens(model_name, model.context_length)),
     )
 
 
