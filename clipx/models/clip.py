@@ -49,11 +49,11 @@ class ClipModel(nn.Module):
         return self
 
     def encode_image(self, image: Tensor) -> Tensor:
-        """[b, 3, H, W] -> [b, E] for evaluation, float32 whatever the precision of the towers."""
+        """[b, 3, H, W] -> [b, E] for evaluation, always float32."""
         return self.head.evaluation(draw=0)(self.image(image))
 
     def encode_text(self, text: Tensor) -> Tensor:
-        """[b, L] -> [b, E] for evaluation, float32."""
+        """[b, L] -> [b, E] for evaluation, always float32."""
         return self.head.evaluation(draw=0)(self.text(text))
 
     def penultimate_features(self, image: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Gradient checkpointing: activations are recomputed in the backward pass instead of stored.
 
-Each library has its own switch. Some of their towers ignore it or only warn; here the switch works or is refused.
+Each library has its own switch, which some of its towers ignore. Here it either works or raises an error.
 """
 
 import warnings

@@ -26,7 +26,7 @@ def penultimate_features(tower: nn.Module, image: Tensor) -> Tensor:
 
 
 def _without_projection(tower: VisionTransformer, image: Tensor) -> Tensor:
-    """Run `forward` without the projection, whether the tower pools by class token, mean or attention."""
+    """Run `forward` without the projection; works for pooling by class token, mean or attention."""
     projection, tower.proj = tower.proj, None
     try:
         pooled: Tensor = tower(image)

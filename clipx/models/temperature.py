@@ -1,4 +1,4 @@
-"""The temperature tau: learned, fixed or scheduled. It yields the scale 1/tau that multiplies all similarities.
+"""The temperature tau: learned, fixed or scheduled. It returns the scale 1/tau, which multiplies all similarities.
 
 A learned 1/tau is a function of the parameter nu; every parameterisation starts at the same tau:
 

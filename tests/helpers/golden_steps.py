@@ -39,9 +39,8 @@ def run_steps(name: str) -> dict[str, float]:
         at = f"step {step['step']} "
         for side, leaf in (("image", image), ("text", text)):
             assert leaf.grad is not None
-            errors[f"{at}grad_{side}"] = difference(
-                leaf.grad / distributed.world_size(), local_part(step[f"grad_{side}"])
-            )  # DDP divides by world
+            gradient = leaf.grad / distributed.world_size()  # as DDP averages
+            errors[f"{at}grad_{side}"] = difference(gradient, local_part(step[f"grad_{side}"]))
         whole = table.whole()
         for side in ("image", "text") if whole else ():
             log_u, seen = whole[f"{name}_log_u_{side}"], whole[f"{name}_seen"]

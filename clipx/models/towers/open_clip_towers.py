@@ -36,7 +36,7 @@ def parse_name(name: str, key: str) -> str:
     """Return NAME of `open_clip:NAME`.
 
     Raises:
-        UserError: unknown name; gives `key` and the nearest names.
+        UserError: unknown name; the message contains `key` and the nearest names.
     """
     _, model = split_kind(name, ["open_clip"], key)
     if name not in tower_names():

@@ -1,7 +1,7 @@
 """Image towers of timm, `timm:NAME` or `timm:NAME.TAG`: globally pooled features and a projection to E.
 
-timm states the image size, mean and standard deviation of published weights. Used are those of the tag in
-`pretrained`, else of the tag in the name, else of timm's default weights of that name.
+Image size, mean and standard deviation come from timm's entry for the weights: for the tag in `pretrained`; without
+one, for the tag in the name; otherwise for timm's default weights of that name.
 """
 
 from functools import cache

@@ -60,11 +60,11 @@ def texts(lengths: tuple[int, ...] = (3, 5), context: int = 32) -> Tensor:
 @torch.no_grad()
 def test_vit_b_16_gives_197_image_and_77_text_tokens() -> None:
     model: Any = create_model("ViT-B-16", None, "model.image", custom_text=True)
-    pooled = model.visual(pixels(1, 224)), None
+    pooled = model.visual(pixels(1, 224))
     visual = to_token_tower(model.visual, "x")
     tokens = visual.body(pixels(1, 224))
     assert tokens.shape == (1, 197, 768)
-    torch.testing.assert_close(tokens[:, 0] @ visual.projection, pooled[0])  # the class token is included
+    torch.testing.assert_close(tokens[:, 0] @ visual.projection, pooled)  # the class token is included
     text = to_token_tower(model.text, "x")
     assert text.body(texts(context=77)).shape == (2, 77, 512)
     assert text.projection.shape == (512, 512)
@@ -94,14 +94,14 @@ def padded(text: Tensor) -> tuple[Tensor, int]:
 
 
 def test_padding_ids_depend_only_on_the_distance_from_the_end_and_are_no_words() -> None:
-    given = texts((3, 5, 0, 30))
-    given[0, 10] = 7  # any id that a tokenizer pads with
-    found, vocabulary = padded(given)
+    text = texts((3, 5, 0, 30))
+    text[0, 10] = 7  # any id that a tokenizer pads with
+    found, vocabulary = padded(text)
     for row, length in zip(found, (3, 5, 0, 30), strict=True):
         count = 32 - length - 2
         assert row[length + 2 :].tolist() == [vocabulary + k for k in range(count)]
-    assert torch.equal(found[:, :2], given[:, :2])
-    assert torch.equal(found[3], given[3])
+    assert torch.equal(found[:, :2], text[:, :2])
+    assert torch.equal(found[3], text[3])
 
 
 @torch.no_grad()
