@@ -1,7 +1,8 @@
 """Small convolutional image towers for CPUs, in timm's registry so that open_clip's configurations find them.
 
-RepVGG blocks with 3 x 3 convolutions reduce the image by 8, half the reduction of usual networks: at 48 px a shape of
-10 px still covers more than one cell of the last map. The pooling (open_clip's `abs_attn`) uses the cells' positions.
+Four 3 x 3 stages, a stem and three of RepVGG blocks, reduce the image by 8 instead of the usual 16 or 32: at 48 px a
+shape of 10 px still covers more than one cell of the last map. The pooling (open_clip's `abs_attn`) uses the positions
+of the cells.
 """
 
 from timm.models import register_model
