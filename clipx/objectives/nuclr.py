@@ -31,8 +31,8 @@ import math
 import torch
 from torch import Tensor
 
+import clipx.objectives.moving_average as ma
 from clipx.errors import UserError
-from clipx.objectives import moving_average as ma
 from clipx.objectives.base import Columns, Rows, Term, TermOutput
 from clipx.types import Embeddings, Progress
 from clipx.utils.registry import lookup

@@ -8,7 +8,7 @@
 This is NUCLR with zeta = 0 and without its xi term.
 """
 
-from clipx.objectives import moving_average as ma
+import clipx.objectives.moving_average as ma
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.types import Embeddings, Progress
 
