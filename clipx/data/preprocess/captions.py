@@ -1,4 +1,4 @@
-"""From the text members of a sample to one caption."""
+"""Captions from the text members of a sample."""
 
 import json
 import random
@@ -7,28 +7,28 @@ from clipx.data.preprocess.images import BadSample
 
 
 def from_txt(data: bytes) -> str:
-    """The caption of a .txt member.
+    """Return the caption of a .txt member.
 
     Raises:
-        BadSample: it is no UTF-8, or empty.
+        BadSample: not UTF-8, or empty.
     """
     try:
-        return checked(data.decode())
+        return stripped(data.decode())
     except UnicodeDecodeError as error:
         raise BadSample(f"caption is not UTF-8 ({error})") from error
 
 
 def from_json(data: bytes, generator: random.Random) -> str:
-    """One of the "captions" of a .json member.
+    """Return a random one of the "captions" in a .json member.
 
     Raises:
-        BadSample: there is no list of texts under that name, or the drawn one is empty.
+        BadSample: no list of texts under that name, or the drawn text is empty.
     """
-    return checked(generator.choice(all_from_json(data)))
+    return stripped(generator.choice(all_from_json(data)))
 
 
 def all_from_json(data: bytes) -> list[str]:
-    """All "captions" of a .json member. Raises BadSample where there is no list of texts under that name."""
+    """Return all "captions" in a .json member. Raises BadSample if there is no list of texts under that name."""
     try:
         captions = json.loads(data)["captions"]
     except (ValueError, KeyError, TypeError) as error:
@@ -38,9 +38,8 @@ def all_from_json(data: bytes) -> list[str]:
     return captions
 
 
-def checked(caption: str) -> str:
-    """Without space around it. Raises BadSample where nothing is left."""
-    stripped = caption.strip()
-    if not stripped:
+def stripped(caption: str) -> str:
+    """Return the caption without surrounding white space. Raises BadSample if nothing is left."""
+    if not caption.strip():
         raise BadSample("empty caption")
-    return stripped
+    return caption.strip()
