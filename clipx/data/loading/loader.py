@@ -97,9 +97,7 @@ class BatchLoader(ABC):
 class SampleDataset(Dataset[DecodedSample]):
     """Map-style data set: (epoch, id) -> sample; all randomness depends only on (seed, epoch, id)."""
 
-    def __init__(
-        self, source: PairSource, preprocess: SamplePreprocessor, seed: int, activity: WorkerActivity
-    ) -> None:
+    def __init__(self, source: PairSource, preprocess: SamplePreprocessor, seed: int, activity: WorkerActivity) -> None:
         self.source = source
         self.preprocess = preprocess
         self.seed = seed

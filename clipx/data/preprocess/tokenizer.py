@@ -109,5 +109,7 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
             f"`hf download {source}` on a machine with a network, or give a local folder, hf:FOLDER ({reason})"
         ) from error
     if tokenizer.cls_token_id is None or tokenizer.pad_token_id is None:
-        raise UserError(f"model.text.name=hf:{source}: its tokenizer has no class token or no padding token; BERT's has")
+        raise UserError(
+            f"model.text.name=hf:{source}: its tokenizer has no class token or no padding token; BERT's has"
+        )
     return HfTokenizer(tokenizer, context_length)

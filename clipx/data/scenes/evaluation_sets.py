@@ -1,7 +1,6 @@
 """Evaluation samples: class sets by shape, colour and count, and images with five captions for retrieval.
 
-None of the config's knobs applies here, save seed, image size and the largest count; the generators' seeds
-differ from those of training.
+Of the config, only seed, image_size and max_count apply here. The generators' seeds differ from those of training.
 """
 
 import random
@@ -9,24 +8,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from clipx.config.schema import ScenesConfig
-from clipx.data.scenes.captions import EVERYTHING, clean_captions, number
+from clipx.data.preprocess.keywords import CARDINALS
+from clipx.data.scenes.captions import ALL_DETAILS, clean_captions
 from clipx.data.scenes.content import COLOURS, SHAPES, Content, ContentDraw, arrange
 from clipx.data.scenes.render import stage
 from clipx.data.scenes.samples import Sample
 
-TWO_GROUPS_IN_RETRIEVAL = 0.6  # most captions of two groups fit one image only
+TWO_GROUPS = 0.6  # share of retrieval images with two groups, whose captions nearly always fit one image only
 
 
 @dataclass(frozen=True)
 class ClassSet:
-    """A labelled set of scenes with one group each."""
+    """A set of labelled scenes with one group each."""
 
     classnames: Callable[[ScenesConfig], list[str]]
-    templates: tuple[str, ...]  # "{c}" is the class name's place
-    content: Callable[[int, ScenesConfig, random.Random], Content]  # of a class index; the rest varies
+    templates: tuple[str, ...]  # "{c}" stands for the class name
+    content: Callable[[int, ScenesConfig, random.Random], Content]  # for a class index; other attributes are random
 
     def sample(self, name: str, config: ScenesConfig, index: int) -> Sample:
-        """Sample `index` of the set and split `name`; classes take turns."""
+        """Return sample `index` of the set and split `name`; the class is index modulo the number of classes."""
         rng = random.Random(f"{config.seed}/{name}/{index}")
         label = index % len(self.classnames(config))
         content = self.content(label, config, rng)
@@ -46,8 +46,8 @@ def _of_count(label: int, config: ScenesConfig, rng: random.Random) -> Content:
 
 
 def _counts(config: ScenesConfig) -> list[str]:
-    """The noun is part of the name because of "one object"."""
-    return ["one object", *(f"{number(n)} objects" for n in range(2, config.max_count + 1))]
+    """Return the class names; they include the noun, whose plural depends on the count."""
+    return ["one object", *(f"{CARDINALS[n]} objects" for n in range(2, config.max_count + 1))]
 
 
 CLASS_SETS = {
@@ -70,13 +70,13 @@ CLASS_SETS = {
 
 
 def retrieval_samples(config: ScenesConfig, number_of_images: int) -> Iterator[Sample]:
-    """Images whose captions say everything; no content occurs twice, so that each caption fits one image."""
+    """Yield images whose captions name all attributes; contents are unique, so each caption fits one image only."""
     rng = random.Random(f"{config.seed}/scenes_captions")
-    draw = ContentDraw(config.max_count, TWO_GROUPS_IN_RETRIEVAL)
+    draw = ContentDraw(config.max_count, TWO_GROUPS)
     seen: set[frozenset[tuple[object, ...]]] = set()
     while len(seen) < number_of_images:
         content = draw.draw(rng)
         if content.key() not in seen:
             seen.add(content.key())
-            captions = clean_captions(content, EVERYTHING, rng)
+            captions = clean_captions(content, ALL_DETAILS, rng)
             yield Sample(stage(content, config.image_size, rng), captions, {})

@@ -30,7 +30,7 @@ COLUMN_OF = {
     "txt": "txt", "json": "json", "cls": "cls",
 }  # fmt: skip
 COLUMNS = ("image", "txt", "json", "cls")
-ARRAYS = (*(f"{c}_{field}" for c in COLUMNS for field in ("block", "size")), "key_bytes", "key_end", "key_hash")
+ARRAYS = (*(f"{c}_{part}" for c in COLUMNS for part in ("block", "size")), "key_bytes", "key_end", "key_hash")
 ABSENT = 0  # block of a missing member; no member's data start at block 0, which is a header
 PUBLISHED = "clipx_index"  # folder of the index in the folder of the shards
 FORMAT = 2

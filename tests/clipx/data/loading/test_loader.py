@@ -16,7 +16,7 @@ from clipx.data.loading.collate import Loaded
 from clipx.data.loading.loader import Loader
 from clipx.data.preprocess.images import BadSample
 from clipx.data.sampler import Sampler
-from clipx.data.sources.opening import open_pairs
+from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.types import Batch, Inputs
 from tests.clipx.data.preprocess.test_images import png_header
@@ -36,7 +36,7 @@ def sampler(samples: int, batch: int, epochs: int = 3, seed: int = 0, rank: int 
 
 def batches(root: Path, workers: int, start: int = 0) -> list[tuple[Batch, list[str]]]:
     config = DataConfig(name="t", source="shards", root=str(root), captions="random", flip=True, workers=workers)
-    pairs = open_pairs(config)
+    pairs = open_pair_source(config)
     loader = Loader(config, pairs, sampler(len(pairs), 8), INPUTS, tokenize)
     return list(loader.batches(start, torch.device("cpu")))
 
@@ -112,7 +112,7 @@ def damaged(root: Path) -> None:
 
 def first_captions(root: Path, bad: float) -> list[tuple[Batch, list[str]]]:
     config = DataConfig(name="t", source="shards", root=str(root), workers=0, max_bad_rate=bad)
-    pairs = open_pairs(config)
+    pairs = open_pair_source(config)
     loader = Loader(config, pairs, sampler(len(pairs), 25, epochs=1), INPUTS, tokenize)
     return list(loader.batches(0, torch.device("cpu")))
 

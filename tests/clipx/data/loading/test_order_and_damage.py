@@ -10,12 +10,12 @@ import torch
 import torch.distributed as dist
 
 from clipx.config.schema import DataConfig, TrainConfig
-from clipx.data.loading.bad_samples import BadSamples, DamageFile
+from clipx.data.loading.bad_samples import BadSamples, BadSampleFile
 from clipx.data.loading.loader import Loader
 from clipx.data.preprocess.images import BadSample
 from clipx.data.sampler import Sampler
 from clipx.data.sources.base import ShardPairs
-from clipx.data.sources.opening import open_pairs
+from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.types import Batch, Inputs
 from tests.clipx.data.preprocess.test_images import png_header
@@ -31,7 +31,7 @@ def tokenize(texts: list[str]) -> torch.Tensor:
 
 
 def loaded(config: DataConfig, epochs: int, rank: int = 0, world: int = 1, start: int = 0) -> list[Batch]:
-    pairs = open_pairs(config)
+    pairs = open_pair_source(config)
     train = TrainConfig(epochs=epochs, batch_size=BATCH)
     sampler = Sampler(len(pairs), train, seed=3, rank=rank, world=world, block=config.block)
     loader = Loader(config, pairs, sampler, INPUTS, tokenize)
@@ -117,7 +117,7 @@ def test_every_kind_of_damage_costs_exactly_its_samples(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=89)
     add_damage(tmp_path / "train")
     config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=0, max_bad_rate=0.2)
-    pairs = open_pairs(config)
+    pairs = open_pair_source(config)
     left_out = " ".join(pairs.problems)
     for key in ("no_text", "unknown", "cut"):
         assert key in left_out
@@ -148,15 +148,15 @@ def test_damage_is_judged_when_enough_was_seen_not_only_when_more_is_met() -> No
 
 
 def test_a_damaged_sample_is_written_and_named_once(tmp_path: Path) -> None:
-    damage = DamageFile(tmp_path)
+    damage = BadSampleFile(tmp_path)
     names = [f"{i}: torn" for i in range(30)]
     assert damage.add([]) == [] and not damage.path.exists()
     assert damage.add([*names[:3], names[0]]) == ["left out: 0: torn", "left out: 1: torn", "left out: 2: torn"]
-    resumed = DamageFile(tmp_path)  # in a later epoch
+    resumed = BadSampleFile(tmp_path)  # in a later epoch
     said = resumed.add([*names, "two\nlines"])
     assert said[:17] == [f"left out: {name}" for name in names[3:20]]
     assert said[17:] == [f"left out: 11 more samples, 31 by now; all in {tmp_path / 'damage.txt'}"]
-    assert resumed.add(names) == [] == DamageFile(tmp_path).add(names)
+    assert resumed.add(names) == [] == BadSampleFile(tmp_path).add(names)
     assert damage.path.read_text().splitlines() == [*names, "two lines"]
 
 

@@ -9,7 +9,7 @@ import torch
 
 from clipx import train
 from clipx.config.schema import DataConfig, TrainConfig
-from clipx.data.loading.stream_loader import open_loader
+from clipx.data.loading.loader import open_loader
 from clipx.data.loading.watchdog import WIDTH, WorkerActivity
 from clipx.data.sampler import Sampler
 from clipx.data.sources.base import ShardPairs

@@ -11,7 +11,7 @@ from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.loader import Loader
 from clipx.data.preprocess.keywords import CARDINALS, PRESETS, Keywords
 from clipx.data.sampler import Sampler
-from clipx.data.sources.opening import open_pairs
+from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.types import Inputs
 from tests.helpers.folder import COLOURS, write_shards
@@ -120,7 +120,7 @@ def test_useless_lists_are_refused(words: list[str]) -> None:
 def test_the_loader_labels_the_caption_it_gives(tmp_path: Path, workers: int) -> None:
     write_shards(tmp_path / "train", samples=24)  # "a <colour> picture <i>"
     config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=workers, keywords=COLOURS[:4])
-    pairs = open_pairs(config)
+    pairs = open_pair_source(config)
     sampler = Sampler(len(pairs), TrainConfig(epochs=1, batch_size=8), 0, 0, 1)
     inputs = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
     loader = Loader(config, pairs, sampler, inputs, lambda texts: torch.zeros(len(texts), 8, dtype=torch.int64))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.sources.base import PairSource
-from clipx.data.sources.opening import open_pairs
+from clipx.data.sources.opening import open_pair_source
 from clipx.data.sources.packed_strings import PackedTexts
 from clipx.errors import UserError
 from tests.helpers.folder import COLOURS, jpeg
@@ -51,7 +51,7 @@ def table(root: Path, text: str, source: str = "csv", captions: str = "each", co
     (root / "list").write_text(text, encoding="utf-8")
     config = DataConfig(name="c", source=source, root=str(root), split=".", annotations="list", captions=captions)
     config.image_column, config.caption_column = "filepath", column
-    return open_pairs(config)
+    return open_pair_source(config)
 
 
 def drawn(pairs: PairSource, times: int = 40) -> dict[str, set[str]]:
@@ -156,7 +156,7 @@ def test_the_coco_sample_has_80_images_with_five_captions(real_data: Path) -> No
     sizes = {}
     for captions in ("random", "each"):
         config.captions = captions
-        pairs = open_pairs(config)
+        pairs = open_pair_source(config)
         sizes[captions] = len(pairs)
         assert not pairs.problems
     assert sizes == {"random": 80, "each": 400}

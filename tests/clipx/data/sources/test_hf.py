@@ -10,7 +10,7 @@ import pytest
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.shards.reader import Shards
-from clipx.data.sources.opening import open_pairs
+from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from tests.helpers.folder import COLOURS, jpeg
 
@@ -45,7 +45,7 @@ def config(root: Path, caption: str = "caption", captions: str = "first") -> Dat
 
 @pytest.mark.parametrize("saved", [True, False])
 def test_rows_are_pairs_and_holes_are_bad_samples(tmp_path: Path, saved: bool) -> None:
-    pairs = open_pairs(config(write(tmp_path / "d", saved)))
+    pairs = open_pair_source(config(write(tmp_path / "d", saved)))
     assert len(pairs) == 7
     assert [pairs.pair(i, random.Random(0)) for i in range(6)] == [(jpeg(c), f"{c} 0") for c in COLOURS]
     with pytest.raises(BadSample, match=r"no image|empty caption"):
@@ -53,14 +53,14 @@ def test_rows_are_pairs_and_holes_are_bad_samples(tmp_path: Path, saved: bool) -
 
 
 def test_one_of_several_texts_is_drawn(tmp_path: Path) -> None:
-    pairs = open_pairs(config(write(tmp_path / "d", saved=False), "texts", "random"))
+    pairs = open_pair_source(config(write(tmp_path / "d", saved=False), "texts", "random"))
     assert {pairs.pair(0, random.Random(seed))[1] for seed in range(40)} == {"red 0", "red 1", "red 2"}
 
 
 def test_the_fingerprint_is_that_of_the_content(tmp_path: Path) -> None:
-    first = open_pairs(config(write(tmp_path / "a", saved=False)))
-    assert first.fingerprint == open_pairs(config(write(tmp_path / "b", saved=True))).fingerprint
-    assert first.fingerprint != open_pairs(config(tmp_path / "a", "texts")).fingerprint
+    first = open_pair_source(config(write(tmp_path / "a", saved=False)))
+    assert first.fingerprint == open_pair_source(config(write(tmp_path / "b", saved=True))).fingerprint
+    assert first.fingerprint != open_pair_source(config(tmp_path / "a", "texts")).fingerprint
 
 
 def test_a_folder_of_images_that_is_moved_is_the_same_data(tmp_path: Path) -> None:
@@ -70,13 +70,13 @@ def test_a_folder_of_images_that_is_moved_is_the_same_data(tmp_path: Path) -> No
             (tmp_path / name / f"{colour}.jpg").write_bytes(jpeg(colour))
         lines = [f"{colour}.jpg,a {colour} picture" for colour in COLOURS]
         (tmp_path / name / "metadata.csv").write_text("\n".join(["file_name,caption", *lines]))
-    first, second = (open_pairs(config(tmp_path / name)) for name in ("a", "b"))
+    first, second = (open_pair_source(config(tmp_path / name)) for name in ("a", "b"))
     assert first.pair(0, random.Random(0)) == second.pair(0, random.Random(0))
     assert first.fingerprint == second.fingerprint
     (tmp_path / "b" / "blue.jpg").rename(tmp_path / "b" / "navy.jpg")
     renamed = (tmp_path / "b" / "metadata.csv").read_text().replace("blue.jpg", "navy.jpg")
     (tmp_path / "b" / "metadata.csv").write_text(renamed)
-    assert open_pairs(config(tmp_path / "b")).fingerprint != first.fingerprint
+    assert open_pair_source(config(tmp_path / "b")).fingerprint != first.fingerprint
 
 
 def test_the_fingerprint_of_bytes_in_rows_is_that_of_earlier_runs(tmp_path: Path) -> None:
@@ -85,20 +85,20 @@ def test_the_fingerprint_of_bytes_in_rows_is_that_of_earlier_runs(tmp_path: Path
     for k in range(64):
         place = k * 6 // 63
         digest.update(repr((made["caption"][place], made["image"][place])).encode())
-    pairs = open_pairs(config(write(tmp_path / "a", saved=False)))
+    pairs = open_pair_source(config(write(tmp_path / "a", saved=False)))
     assert pairs.fingerprint == f"7:{digest.hexdigest()[:16]}"
 
 
 def test_a_missing_column_or_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write(tmp_path / "d", saved=False)
     with pytest.raises(UserError, match=r"data.caption_column=captoin is not a column .* did you mean 'caption'"):
-        open_pairs(config(root, "captoin"))
+        open_pair_source(config(root, "captoin"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="could not be loaded"):
-        open_pairs(config(tmp_path / "empty"))
+        open_pair_source(config(tmp_path / "empty"))
     monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
     with pytest.raises(UserError, match=r"data.root=nobody/nothing: split train could not be loaded"):
-        open_pairs(config(Path("nobody/nothing")))
+        open_pair_source(config(Path("nobody/nothing")))
 
 
 @pytest.mark.real_data
@@ -110,7 +110,7 @@ def test_flickr8k_as_parquet_is_flickr8k(tmp_path: Path, real_data: Path) -> Non
     }
     (tmp_path / "d").mkdir()
     datasets.Dataset.from_dict(made).to_parquet(str(tmp_path / "d" / "train.parquet"))
-    pairs = open_pairs(config(tmp_path / "d"))
+    pairs = open_pair_source(config(tmp_path / "d"))
     assert len(pairs) == 200
     for i in (0, 77, 199):
         data, caption = pairs.pair(i, random.Random(0))

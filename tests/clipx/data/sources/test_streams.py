@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clipx.config.schema import DataConfig, TrainConfig
-from clipx.data.loading.stream_loader import NOTE, StreamLoader, notes, open_loader
+from clipx.data.loading.loader import NOTE, StreamLoader, notes, open_loader
 from clipx.data.sampler import Sampler
 from clipx.data.sources.opening import open_source
 from clipx.data.sources.streams import HFStream, ShardStream
