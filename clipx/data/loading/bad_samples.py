@@ -41,11 +41,7 @@ class BadSampleCounter:
     names: dict[str, None] = field(default_factory=dict)  # each bad sample once, in the order met
 
     def count(self, total: int, bad: list[str]) -> None:
-        """Add `total` samples, of which `bad` are bad.
-
-        Raises:
-            UserError: at least `min_seen` samples were seen, and more than a share `limit` of them is bad.
-        """
+        """Add `total` samples, of which `bad` are bad. Raises UserError if the rate is above `limit`."""
         self.seen += total
         self.bad += len(bad)
         self.names.update(dict.fromkeys(bad))

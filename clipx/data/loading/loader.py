@@ -6,7 +6,7 @@
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
@@ -39,6 +39,7 @@ class BatchLoader(ABC):
     def __init__(
         self, config: DataConfig, source: PairSource | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
     ) -> None:
+        self.source = source
         self.sampler = sampler
         self.inputs = inputs
         self.workers = config.workers
@@ -78,6 +79,7 @@ class BatchLoader(ABC):
         self,
         dataset: Dataset[DecodedSample],
         pin_memory: bool,
+        workers: int,
         batch_size: int = 1,
         batch_sampler: Iterable[list[SampleKey]] | None = None,
     ) -> Iterator[HostBatch]:
@@ -85,7 +87,7 @@ class BatchLoader(ABC):
             dataset,
             batch_size,
             batch_sampler=batch_sampler,
-            num_workers=self.workers,
+            num_workers=workers,
             collate_fn=collate,
             pin_memory=pin_memory,
             worker_init_fn=start_process_group,
@@ -94,14 +96,14 @@ class BatchLoader(ABC):
         return iter(loader)
 
 
+@dataclass(eq=False)
 class SampleDataset(Dataset[DecodedSample]):
     """Map-style data set: (epoch, id) -> sample; all randomness depends only on (seed, epoch, id)."""
 
-    def __init__(self, source: PairSource, preprocess: SamplePreprocessor, seed: int, activity: WorkerActivity) -> None:
-        self.source = source
-        self.preprocess = preprocess
-        self.seed = seed
-        self.activity = activity
+    source: PairSource
+    preprocess: SamplePreprocessor
+    seed: int
+    activity: WorkerActivity
 
     def __getitem__(self, index: SampleKey) -> DecodedSample:
         epoch, sample_id = index
@@ -120,38 +122,33 @@ class SampleDataset(Dataset[DecodedSample]):
 class Loader(BatchLoader):
     """Batches of one rank in the sampler's order, for any number of workers."""
 
-    def __init__(
-        self, config: DataConfig, source: PairSource, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
-    ) -> None:
-        super().__init__(config, source, sampler, inputs, tokenizer)
-        self.samples = SampleDataset(source, self.preprocess, sampler.seed, self.activity)
+    source: PairSource
 
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
-        batches = self._data_loader(self.samples, pin_memory, batch_sampler=self.sampler.batches(start))
+        dataset = SampleDataset(self.source, self.preprocess, self.sampler.seed, self.activity)
+        batches = self._data_loader(dataset, pin_memory, self.workers, batch_sampler=self.sampler.batches(start))
         for step, batch in enumerate(batches, start):
-            yield batch if len(batch.sample_id) else self._replace_batch(step, batch)
+            yield batch if len(batch.sample_id) else self._replace_batch(dataset, step, batch)
 
-    def _replace_batch(self, step: int, batch: HostBatch) -> HostBatch:
+    def _replace_batch(self, dataset: SampleDataset, step: int, batch: HostBatch) -> HostBatch:
         """Return good samples from the rank's next steps for a batch without any.
 
         The step cannot be skipped: other ranks may have good samples, and a resumed run would meet the same batch.
         """
-        tried = map(self.samples.__getitem__, islice(self.sampler.replacement_samples(step), MAX_REPLACEMENTS))
+        tried = map(dataset.__getitem__, islice(self.sampler.replacement_samples(step), MAX_REPLACEMENTS))
         good = islice((sample for sample in tried if not sample.error), len(batch.bad))
         return replace(collate(list(good)), bad=batch.bad)  # bad replacements are counted at their own step
 
 
+@dataclass(eq=False)
 class StreamDataset(IterableDataset[DecodedSample]):
     """Iterable-style data set: endless samples that depend on (seed, start, rank, worker)."""
 
-    def __init__(
-        self, stream: Stream, preprocess: SamplePreprocessor, sampler: Sampler, start: int, activity: WorkerActivity
-    ) -> None:
-        self.stream = stream
-        self.preprocess = preprocess
-        self.sampler = sampler
-        self.start = start
-        self.activity = activity
+    stream: Stream
+    preprocess: SamplePreprocessor
+    sampler: Sampler
+    start: int  # step
+    activity: WorkerActivity
 
     def __iter__(self) -> Iterator[DecodedSample]:
         worker = get_worker_info()
@@ -168,17 +165,13 @@ class StreamDataset(IterableDataset[DecodedSample]):
 class StreamLoader(BatchLoader):
     """Batches of one rank. The order depends on the numbers of ranks and workers and on the step of the last resume."""
 
-    def __init__(
-        self, config: DataConfig, stream: Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
-    ) -> None:
-        super().__init__(config, stream, sampler, inputs, tokenizer)
-        self.stream = stream
-        self.workers = min(config.workers, stream.max_workers)
+    source: Stream
 
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         local = self.sampler.train.batch_size // self.sampler.world_size
-        dataset = StreamDataset(self.stream, self.preprocess, self.sampler, start, self.activity)
-        endless = _drop_empty(self._data_loader(dataset, pin_memory, local))
+        dataset = StreamDataset(self.source, self.preprocess, self.sampler, start, self.activity)
+        workers = min(self.workers, self.source.max_workers)
+        endless = _drop_empty(self._data_loader(dataset, pin_memory, workers, batch_size=local))
         for step, batch in enumerate(islice(endless, self.sampler.total_steps - start), start):
             first = step * self.sampler.train.batch_size + self.sampler.rank * local
             batch.sample_id = first + torch.arange(len(batch.sample_id))
@@ -205,11 +198,7 @@ def open_loader(
 
 
 def source_notes(source: PairSource | Stream, columns: Mapping[str, float]) -> list[str]:
-    """Return messages about the source for the start of the log.
-
-    Raises:
-        UserError: the objective keeps per-sample state (`columns`), but the source has no stable sample ids.
-    """
+    """Return log messages about the source. Raises UserError if a stream has no ids for per-sample `columns`."""
     if source.streaming and columns:
         raise UserError(
             f"the objective keeps {', '.join(columns)} for every sample, but a stream has no stable sample ids: "

@@ -41,11 +41,7 @@ class WorkerActivity:
 
 
 def with_timeout(batches: Iterable[T], seconds: float, activity: WorkerActivity) -> Iterator[T]:
-    """Yield the batches.
-
-    Raises:
-        Fault: a batch took longer than `seconds`.
-    """
+    """Yield the batches. Raises Fault if one takes longer than `seconds`."""
     iterator = iter(batches)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Captions from the text members of a sample."""
+"""Captions from the text members of a shard or the cells of a table."""
 
 import json
 import random
@@ -7,11 +7,7 @@ from clipx.data.preprocess.images import BadSample
 
 
 def from_txt(data: bytes) -> str:
-    """Return the caption of a .txt member.
-
-    Raises:
-        BadSample: not UTF-8, or empty.
-    """
+    """Return the caption of a .txt member. Raises BadSample if it is empty or not UTF-8."""
     try:
         return stripped(data.decode())
     except UnicodeDecodeError as error:
@@ -19,11 +15,7 @@ def from_txt(data: bytes) -> str:
 
 
 def from_json(data: bytes, generator: random.Random) -> str:
-    """Return a random one of the "captions" in a .json member.
-
-    Raises:
-        BadSample: no list of texts under that name, or the drawn text is empty.
-    """
+    """Return a random one of the "captions" in a .json member. Raises BadSample if it is empty or missing."""
     return stripped(generator.choice(all_from_json(data)))
 
 
@@ -36,6 +28,14 @@ def all_from_json(data: bytes) -> list[str]:
     if not isinstance(captions, list) or not captions or not all(isinstance(c, str) for c in captions):
         raise BadSample('"captions" in its .json is not a list of texts')
     return captions
+
+
+def from_cell(cell: str | list[str] | None, captions: str, generator: random.Random) -> str:
+    """Return the "first" or a "random" caption of a table cell with one or several. Raises BadSample."""
+    several = [cell] if isinstance(cell, str) else cell
+    if not several or not all(isinstance(c, str) for c in several):
+        raise BadSample("no caption")
+    return stripped(several[0] if captions == "first" else generator.choice(several))
 
 
 def stripped(caption: str) -> str:

@@ -16,20 +16,12 @@ class BadSample(ValueError):
 
 
 def decode(data: bytes) -> Image.Image:
-    """Return an RGB image from JPEG, PNG or WebP bytes.
-
-    Raises:
-        BadSample: the bytes are not a complete image of at most MAX_PIXELS pixels.
-    """
+    """Return the RGB image of a JPEG, PNG or WebP file. Raises BadSample if it is damaged or above MAX_PIXELS."""
     return to_rgb(open_image(data))
 
 
 def open_image(data: bytes) -> Image.Image:
-    """Read the header of an image. The pixels are not decoded; `to_rgb` decodes them.
-
-    Raises:
-        BadSample: not a JPEG, PNG or WebP image, or more than MAX_PIXELS pixels.
-    """
+    """Read the header of an image; `to_rgb` decodes its pixels. Raises BadSample as `decode`."""
     try:
         image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP"))
     except UnidentifiedImageError as error:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from clipx.utils.registry import lookup
 
 Tokenizer = Callable[[list[str]], Tensor]  # -> int64 [n, L]
 Cleaner = Callable[[str], str]
-# Every folder with a Hugging Face tokenizer has one of these. Without any, transformers would create an empty tokenizer.
-VOCABULARIES = (
+# The folder of a Hugging Face tokenizer has one of these. Without any, transformers would create an empty tokenizer.
+VOCAB_FILES = (
     "tokenizer.json",
     "vocab.txt",
     "vocab.json",
@@ -26,37 +27,32 @@ VOCABULARIES = (
 )
 
 
-def keep_text(text: str) -> str:
-    """Return the text unchanged."""
-    return text
-
-
 def lower_no_punctuation(text: str) -> str:
     """Return lower-case letters and digits; hyphens and slashes become spaces, other marks are removed (paper 3)."""
     words = re.sub(r"[-/]", " ", text.lower())
     return " ".join(re.sub(r"[^\w\s]|_", "", words).split())
 
 
-CLEANERS: dict[str, Cleaner] = {"none": keep_text, "lower_no_punctuation": lower_no_punctuation}
+CLEANERS: dict[str, Cleaner] = {"none": str, "lower_no_punctuation": lower_no_punctuation}
 
 
+@dataclass
 class CleanedTokenizer:
     """Cleans texts, then tokenizes them. A class, because loader processes need to unpickle it."""
 
-    def __init__(self, clean: Cleaner, tokenizer: Tokenizer) -> None:
-        self.clean = clean
-        self.tokenizer = tokenizer
+    clean: Cleaner
+    tokenizer: Tokenizer
 
     def __call__(self, texts: list[str]) -> Tensor:
         return self.tokenizer([self.clean(text) for text in texts])
 
 
+@dataclass
 class HfTokenizer:
     """A Hugging Face tokenizer that cuts and pads to the context length."""
 
-    def __init__(self, tokenizer: Any, context_length: int) -> None:
-        self.tokenizer = tokenizer
-        self.context_length = context_length
+    tokenizer: Any
+    context_length: int
 
     def __call__(self, texts: list[str]) -> Tensor:
         tokens: Tensor = self.tokenizer(
@@ -94,7 +90,7 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # loader processes already run in parallel
     folder = Path(source)
-    if folder.is_dir() and not any((folder / file).is_file() for file in VOCABULARIES):
+    if folder.is_dir() and not any((folder / file).is_file() for file in VOCAB_FILES):
         raise UserError(
             f"model.text.name=hf:{source} has no tokenizer: the folder needs the tokenizer's files too, "
             "tokenizer.json and tokenizer_config.json, or vocab.txt"

@@ -1,7 +1,7 @@
 """Image transforms for training and evaluation: PIL images to tensors.
 
-The training transform is not torchvision's: all randomness of a sample must come from its own generator, and torchvision
-draws from torch's global one.
+torchvision's transforms draw from torch's global generator, but a sample's randomness must come from its own generator.
+Hence a separate random crop here.
 """
 
 import math
@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional
+from torchvision.transforms import RandAugment
 
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import to_rgb
@@ -20,11 +21,6 @@ from clipx.errors import UserError
 from clipx.types import Inputs
 from clipx.utils.registry import lookup
 
-RESAMPLING = {
-    "bicubic": Image.Resampling.BICUBIC,
-    "bilinear": Image.Resampling.BILINEAR,
-    "nearest": Image.Resampling.NEAREST,
-}
 MIN_RATIO, MAX_RATIO = 3 / 4, 4 / 3  # width / height of a random crop
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
@@ -39,7 +35,8 @@ class TrainTransform:
         self.scale = (low, high)
         self.flip = config.flip
         self.size = inputs.image_size
-        self.augment = _rand_augment(*config.rand_augment) if config.rand_augment else None
+        # RandAugment (Cubuk et al. 2020) with magnitudes in 0..10, as in the paper
+        self.augment = RandAugment(*config.rand_augment, num_magnitude_bins=11) if config.rand_augment else None
         self.interpolation = inputs.interpolation
         self.resize = lookup({"exact": self._exact, "fast": self._fast}, config.decode, "data.decode")
 
@@ -56,7 +53,8 @@ class TrainTransform:
         return pixels
 
     def _exact(self, image: Image.Image, box: Box) -> Tensor:
-        resized = to_rgb(image).resize((self.size, self.size), RESAMPLING[self.interpolation], box=box)
+        resampling = Image.Resampling[self.interpolation.upper()]
+        resized = to_rgb(image).resize((self.size, self.size), resampling, box=box)
         return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
 
     def _fast(self, image: Image.Image, box: Box) -> Tensor:
@@ -71,14 +69,6 @@ class TrainTransform:
         crop = pixels[top:bottom, left:right].permute(2, 0, 1)[None]
         antialias = self.interpolation != "nearest"
         return functional.interpolate(crop, (self.size, self.size), mode=self.interpolation, antialias=antialias)[0]
-
-
-def _rand_augment(operations: int, magnitude: int) -> Callable[[Tensor], Tensor]:
-    """Return RandAugment (Cubuk et al. 2020) with magnitudes in 0..10, as in the paper."""
-    from torchvision.transforms import RandAugment
-
-    augment: Callable[[Tensor], Tensor] = RandAugment(operations, magnitude, num_magnitude_bins=11)
-    return augment
 
 
 def crop_box(width: int, height: int, scale: tuple[float, float], generator: random.Random) -> Box:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from clipx.data.preprocess.keywords import CARDINALS
-from clipx.data.scenes.content import Content, ObjectGroup
+from clipx.data.scenes.content import Content
 
 # An entry that occurs several times is drawn more often.
 ONE = ("a", "a", "one", "a single")  # words for the count of one
@@ -54,19 +54,18 @@ ALL_DETAILS = Detail(1.0, 1.0, 1.0)
 def describe(content: Content, detail: Detail, rng: random.Random) -> list[Description]:
     """Describe every group: count, colour and shape always, the other attributes at random."""
     size, position, orientation = (rng.random() < p for p in (detail.size, detail.position, detail.orientation))
-    return [_describe(group, size, position, orientation) for group in content.groups]
-
-
-def _describe(group: ObjectGroup, size: bool, position: bool, orientation: bool) -> Description:
-    return Description(
-        count=group.count,
-        colour=group.colour,
-        shape=group.shape,
-        plural=group.count > 1,
-        size=group.size if size else None,
-        position=group.position if position else None,
-        orientation=group.orientation if orientation else None,
-    )
+    return [
+        Description(
+            count=group.count,
+            colour=group.colour,
+            shape=group.shape,
+            plural=group.count > 1,
+            size=group.size if size else None,
+            position=group.position if position else None,
+            orientation=group.orientation if orientation else None,
+        )
+        for group in content.groups
+    ]
 
 
 def phrase(descriptions: Sequence[Description], rng: random.Random) -> str:

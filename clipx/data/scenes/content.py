@@ -63,11 +63,6 @@ def popularity(seed: int, skew: float) -> dict[tuple[str, str], float]:
     return {concept: weight / sum(weights) for concept, weight in zip(concepts, weights, strict=True)}
 
 
-@lru_cache(maxsize=8)
-def _cumulative(seed: int, skew: float) -> list[float]:
-    return list(accumulate(popularity(seed, skew).values()))
-
-
 @dataclass(frozen=True)
 class ContentDraw:
     """The distribution of contents in a split."""
@@ -90,10 +85,10 @@ class ContentDraw:
 
     def _concept(self, rng: random.Random) -> tuple[str, str]:
         if not self.skew:
-            return CONCEPTS[rng.randrange(len(CONCEPTS))]
-        cumulative = _cumulative(self.seed, self.skew)
-        rank = min(bisect(cumulative, rng.random()), len(CONCEPTS) - 1)
-        return list(popularity(self.seed, self.skew))[rank]
+            return rng.choice(CONCEPTS)
+        probabilities = popularity(self.seed, self.skew)
+        rank = bisect(list(accumulate(probabilities.values())), rng.random())
+        return list(probabilities)[min(rank, len(CONCEPTS) - 1)]
 
 
 def arrange(concepts: list[tuple[str, str]], counts: list[int], rng: random.Random) -> Content:

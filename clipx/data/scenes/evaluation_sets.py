@@ -33,38 +33,22 @@ class ClassSet:
         return Sample(stage(content, config.image_size, rng), [], {}, label)
 
 
-def _of_shape(label: int, config: ScenesConfig, rng: random.Random) -> Content:
-    return arrange([(SHAPES[label], rng.choice(COLOURS))], [rng.randint(1, config.max_count)], rng)
-
-
-def _of_colour(label: int, config: ScenesConfig, rng: random.Random) -> Content:
-    return arrange([(rng.choice(SHAPES), COLOURS[label])], [rng.randint(1, config.max_count)], rng)
-
-
-def _of_count(label: int, config: ScenesConfig, rng: random.Random) -> Content:
-    return arrange([(rng.choice(SHAPES), rng.choice(COLOURS))], [label + 1], rng)
-
-
-def _counts(config: ScenesConfig) -> list[str]:
-    """Return the class names; they include the noun, whose plural depends on the count."""
-    return ["one object", *(f"{CARDINALS[n]} objects" for n in range(2, config.max_count + 1))]
-
-
 CLASS_SETS = {
     "scenes_shape": ClassSet(
         lambda config: list(SHAPES),
         ("a {c}", "one {c}", "a picture of a {c}", "a picture of one {c}", "an image with a {c}"),
-        _of_shape,
+        lambda k, config, rng: arrange([(SHAPES[k], rng.choice(COLOURS))], [rng.randint(1, config.max_count)], rng),
     ),
     "scenes_colour": ClassSet(
         lambda config: list(COLOURS),
         ("{c} objects", "{c} shapes", "a {c} object", "a picture of {c} objects", "an image with a {c} shape"),
-        _of_colour,
+        lambda k, config, rng: arrange([(rng.choice(SHAPES), COLOURS[k])], [rng.randint(1, config.max_count)], rng),
     ),
     "scenes_count": ClassSet(
-        _counts,
+        # with the noun, whose plural depends on the count
+        lambda config: ["one object", *(f"{CARDINALS[n]} objects" for n in range(2, config.max_count + 1))],
         ("{c}", "a picture of {c}", "an image of {c}", "a picture with {c}"),
-        _of_count,
+        lambda k, config, rng: arrange([(rng.choice(SHAPES), rng.choice(COLOURS))], [k + 1], rng),
     ),
 }
 

@@ -58,11 +58,7 @@ def ensure_rendered(config: ScenesConfig, root: Path | None) -> Path:
 
 
 def render_folder(root: Path, config: ScenesConfig) -> None:
-    """Render the data set into `root` on all cores; does nothing if `root` already holds it.
-
-    Raises:
-        UserError: a setting is out of range, or `root` holds something else.
-    """
+    """Render the data set into `root` on all cores, unless `root` already holds it. Raises as `ensure_rendered`."""
     validate(config)
     if _is_finished(root, config):
         return
@@ -91,11 +87,7 @@ def _identity(config: ScenesConfig) -> dict[str, Any]:
 
 
 def _is_finished(root: Path, config: ScenesConfig) -> bool:
-    """Return True if `root` holds this data set, False if it is absent or empty.
-
-    Raises:
-        UserError: it holds something else.
-    """
+    """Return True if `root` holds this data set, False if it is absent or empty. Raises UserError otherwise."""
     if not root.exists():
         return False
     advice = "give another data.root, or data.root=null for the cache"

@@ -56,7 +56,7 @@ class Shard:
 class Index:
     """Shards and arrays of n samples; the arrays are memory-mapped if loaded from a folder.
 
-    `<column>_block` and `<column>_size` are uint32 [n]: a member's data start at byte 512 x block; ABSENT for no member.
+    `<column>_block` and `<column>_size` are uint32 [n]: a member's data start at byte 512 x block; ABSENT if missing.
     `key_bytes` concatenates the keys of each shard, and `key_end` [n] is the end offset of each key in its shard.
     """
 

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,13 +165,8 @@ class Problems(Sequence[str]):
     def __len__(self) -> int:
         return len(self._damage) + len(self._incomplete)
 
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[str]: ...
-
-    def __getitem__(self, place: int | slice) -> str | list[str]:
+    def __getitem__(self, place: Any) -> Any:
+        """Return a line for an int, a list of lines for a slice."""
         if isinstance(place, slice):
             return [self[i] for i in range(*place.indices(len(self)))]
         if place < len(self._damage):
@@ -182,11 +177,7 @@ class Problems(Sequence[str]):
 
 
 def shard_paths(folder: Path) -> list[Path]:
-    """Return the .tar files of a folder, sorted by name.
-
-    Raises:
-        UserError: no folder, or none in it.
-    """
+    """Return the .tar files of a folder, sorted by name. Raises UserError if there is none."""
     if not folder.is_dir():
         raise UserError(f"no folder {folder}: give the folder that holds the .tar shards")
     # glob would return nothing for an unreadable folder; scandir raises an error

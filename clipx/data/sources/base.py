@@ -16,8 +16,8 @@ from clipx.utils.registry import lookup
 class PairSource(Protocol):
     """Image-text pairs by sample id."""
 
-    streaming: Literal[False]
-    problems: Sequence[str]  # one line per sample left out, found without decoding
+    streaming: Literal[False] = False
+    problems: Sequence[str] = ()  # one line per sample left out, found without decoding
     fingerprint: str  # changes with the samples or their order
 
     def __len__(self) -> int: ...
@@ -32,13 +32,11 @@ class PairSource(Protocol):
 
     def image_of(self) -> NDArray[np.int32] | None:
         """Return the image of each sample, numbered from 0; None if no two samples share an image."""
-        ...
+        return None
 
 
-class ShardPairs:
+class ShardPairs(PairSource):
     """Pairs from webdataset shards."""
-
-    streaming: Literal[False] = False
 
     def __init__(self, folder: Path, captions: str, block: int) -> None:
         """
@@ -64,9 +62,6 @@ class ShardPairs:
             self.shards.prefetch(sample_id, self.block)
         caption = self.caption(sample_id, generator)
         return self.shards.read(sample_id, "image"), caption
-
-    def image_of(self) -> None:
-        return None
 
     def caption(self, sample_id: int, generator: random.Random) -> str:
         """Return one caption without reading the image. Raises BadSample."""

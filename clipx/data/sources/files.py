@@ -5,10 +5,9 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample
+from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
 from clipx.utils.registry import lookup, suggest
 
@@ -30,13 +30,9 @@ class PackedTexts:
     """
 
     def __init__(self, strings: Iterable[str]) -> None:
-        data = bytearray()
-        ends = []
-        for string in strings:
-            data += string.encode("utf-8", "surrogatepass")
-            ends.append(len(data))
-        self._data: NDArray[np.uint8] = np.frombuffer(bytes(data), np.uint8)
-        self._ends: NDArray[np.int64] = np.array([0, *ends], np.int64)
+        encoded = [string.encode("utf-8", "surrogatepass") for string in strings]
+        self._data: NDArray[np.uint8] = np.frombuffer(b"".join(encoded), np.uint8)
+        self._ends: NDArray[np.int64] = np.cumsum([0, *map(len, encoded)])
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -50,10 +46,8 @@ class PackedTexts:
         return self._data.tobytes() + self._ends.tobytes()
 
 
-class FilePairs:
+class FilePairs(PairSource):
     """Pairs from rows of (image file, caption)."""
-
-    streaming: Literal[False] = False
 
     def __init__(self, folder: Path, rows: list[Row], captions: str, problems: list[str]) -> None:
         """
@@ -65,7 +59,7 @@ class FilePairs:
             problems: one line per row that was left out.
         """
         self.folder = folder
-        self.problems: Sequence[str] = problems
+        self.problems = problems
         captions_kept = lookup({"each": 1, "random": None, "first": 1}, captions, "data.captions")  # None: all
         if captions == "each":
             samples = [[row] for row in rows]

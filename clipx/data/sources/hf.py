@@ -2,13 +2,13 @@
 
 import hashlib
 import random
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample
+from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
 from clipx.utils.hub import quiet_hub
 from clipx.utils.registry import one_of, suggest
@@ -17,16 +17,13 @@ HASHED_ROWS = 64  # rows whose content enters the fingerprint
 CAPTIONS = ("first", "random")  # values of data.captions
 
 
-class HFPairs:
+class HFPairs(PairSource):
     """Rows of a data set in memory-mapped Arrow files; a cell of captions holds one text or a list of texts."""
-
-    streaming: Literal[False] = False
 
     def __init__(self, config: DataConfig) -> None:
         self.captions = one_of(config.captions, CAPTIONS, "data.captions")
         self.image, self.caption = config.image_column, config.caption_column
         self.rows = load(config, streaming=False)
-        self.problems: Sequence[str] = []
         if not len(self.rows):
             raise UserError(f"data.root={config.root} has no rows in split {config.split}")
         self.fingerprint = f"{len(self)}:{self._digest()}"
@@ -39,10 +36,7 @@ class HFPairs:
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         row = self.rows[sample_id]
-        return image_bytes(row[self.image]), caption_from(row[self.caption], self.captions, generator)
-
-    def image_of(self) -> None:
-        return None
+        return image_bytes(row[self.image]), texts.from_cell(row[self.caption], self.captions, generator)
 
     def _digest(self) -> str:
         """Hash some rows: the fingerprint of `datasets` depends on paths and on its version, so a copy would differ."""
@@ -95,11 +89,3 @@ def image_bytes(cell: dict[str, Any] | None) -> bytes:
         return Path(cell["path"]).read_bytes()
     except OSError as error:
         raise BadSample(f"cannot be read ({error})") from error
-
-
-def caption_from(cell: str | list[str] | None, captions: str, generator: random.Random) -> str:
-    """Return the first or a random caption of a cell with one or several. Raises BadSample."""
-    several = [cell] if isinstance(cell, str) else cell
-    if not several or not all(isinstance(c, str) for c in several):
-        raise BadSample("no caption")
-    return texts.stripped(several[0] if captions == "first" else generator.choice(several))

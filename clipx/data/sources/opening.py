@@ -85,9 +85,5 @@ def open_source(config: DataConfig) -> PairSource | Stream:
 
 
 def open_pair_source(config: DataConfig) -> PairSource:
-    """Return the training pairs of a run, with random access.
-
-    Raises:
-        UserError: as `open_source`, or a streaming source.
-    """
+    """Return the training pairs with random access. Raises as `open_source`, also UserError for a stream."""
     return lookup(RANDOM_ACCESS, config.source, "data.source")(config)

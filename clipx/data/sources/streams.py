@@ -31,24 +31,25 @@ class StreamedPair:
 
 
 class Stream(Protocol):
-    """An endless source; `len` is the number of samples in an epoch."""
+    """An endless source of pairs."""
 
-    streaming: Literal[True]
-    problems: Sequence[str]
+    streaming: Literal[True] = True
+    problems: Sequence[str] = ()
     fingerprint: str
+    num_samples: int  # in an epoch
     max_workers: int  # loader processes that can share the stream
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return self.num_samples
 
     def pairs(self, generator: random.Random) -> Iterator[StreamedPair]:
         """Yield pairs without end, in an order that depends only on the generator."""
         ...
 
 
-class ShardStream:
+class ShardStream(Stream):
     """Pairs from the shards of one or several URLs; data.url_weights are the shares of the samples."""
 
-    streaming: Literal[True] = True
     max_workers = 1_000_000
 
     def __init__(self, config: DataConfig) -> None:
@@ -65,11 +66,7 @@ class ShardStream:
         self.weights = weights
         self.buffer = config.shuffle_buffer
         self.num_samples = samples_per_epoch(config)
-        self.problems: Sequence[str] = []
         self.fingerprint = f"stream:{content_hash([self.shards, weights])}"
-
-    def __len__(self) -> int:
-        return self.num_samples
 
     def pairs(self, generator: random.Random) -> Iterator[StreamedPair]:
         urls = [_shuffled(self._url(shards, generator), self.buffer, generator) for shards in self.shards]
@@ -108,10 +105,9 @@ class ShardStream:
         return StreamedPair(where, columns["image"], caption)
 
 
-class HFStream:
+class HFStream(Stream):
     """Rows of `datasets` in streaming mode through a shuffle buffer, pass after pass."""
 
-    streaming: Literal[True] = True
     max_workers = 1  # `datasets` divides its files among workers, and there may be only one file
 
     def __init__(self, config: DataConfig) -> None:
@@ -119,11 +115,7 @@ class HFStream:
         self.config = config
         self.rows = hf.load(config, streaming=True)
         self.num_samples = samples_per_epoch(config)
-        self.problems: Sequence[str] = []
         self.fingerprint = f"stream:{content_hash([Path(str(config.root)).name, config.split])}"
-
-    def __len__(self) -> int:
-        return self.num_samples
 
     def pairs(self, generator: random.Random) -> Iterator[StreamedPair]:
         while True:
@@ -133,7 +125,7 @@ class HFStream:
                 where = f"row {number} of a pass"
                 try:
                     image = hf.image_bytes(row[self.config.image_column])
-                    caption = hf.caption_from(row[self.config.caption_column], self.config.captions, generator)
+                    caption = texts.from_cell(row[self.config.caption_column], self.config.captions, generator)
                     yield StreamedPair(where, image, caption)
                 except BadSample as error:
                     yield StreamedPair(where, error=str(error))
