@@ -104,9 +104,8 @@ def test_blocks_are_shuffled_nearly_as_well_as_samples(block: int) -> None:
     n, batch = 100_000, 256
     ids = EpochOrder(n, 0, 0, block).ids(0, n)
     pairs, correlation, distance = disorder(ids, batch, block)
-    assert (
-        pairs < 1.15 * batch * (batch - 1) / 2 / CHUNK_BLOCKS
-    )  # in unshuffled blocks: at least batch / block x block^2 / 2
+    # unshuffled blocks would give at least batch / block x block^2 / 2
+    assert pairs < 1.15 * batch * (batch - 1) / 2 / CHUNK_BLOCKS
     assert correlation < 0.1
     assert distance == pytest.approx(1, abs=0.05)
     again = EpochOrder(n, 0, 1, block).ids(0, n)

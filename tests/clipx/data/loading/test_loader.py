@@ -150,7 +150,7 @@ def test_captions_that_are_not_a_list_of_texts_are_a_bad_sample(tmp_path: Path, 
     with tarfile.open(folder / "0.tar", "w") as tar:
         add(tar, "a.jpg", jpeg("red"))
         add(tar, "a.json", json.dumps({"captions": captions}).encode())
-    source = open_pairs(DataConfig(name="t", source="shards", root=str(tmp_path), captions="random"))
+    source = open_pair_source(DataConfig(name="t", source="shards", root=str(tmp_path), captions="random"))
     with pytest.raises(BadSample, match="not a list of texts"):
         source.pair(0, random.Random(0))
 

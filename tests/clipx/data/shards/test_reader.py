@@ -184,7 +184,7 @@ def test_the_least_recently_used_file_is_closed(tmp_path: Path, monkeypatch: pyt
     assert files.get("a") == first and os.pread(first, 9, 0) == b"a"
 
 
-def test_a_read_error_is_a_bad_sample_and_a_missing_shard_is_not(
+def test_a_read_error_is_a_bad_sample_but_a_missing_shard_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_shards(tmp_path / "s", samples=32)
