@@ -100,13 +100,13 @@ def test_image_of_groups_the_samples_that_share_an_image(tmp_path: Path) -> None
 def test_tables_are_read_by_column_name_with_quotes_and_line_breaks(tmp_path: Path, source: str) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg("red"))
     text = '\ufefftitle,id,filepath\r\n"one, ""two""\nlines",1,a.jpg\r\n\r\nthree,2\r\nü,3,/abs/b.jpg\r\n'
-    source = table(tmp_path, text.replace(",", "\t") if source == "tsv" else text, source)
+    opened = table(tmp_path, text.replace(",", "\t") if source == "tsv" else text, source)
     comma = "\t" if source == "tsv" else ","
-    assert [source.where(i) for i in range(len(source))] == ["a.jpg", "/abs/b.jpg"]
-    assert source.pair(0, random.Random(0)) == (jpeg("red"), f'one{comma} "two"\nlines')
-    assert len(source.problems) == 1 and "has 2 fields, not 3" in source.problems[0]
+    assert [opened.where(i) for i in range(len(opened))] == ["a.jpg", "/abs/b.jpg"]
+    assert opened.pair(0, random.Random(0)) == (jpeg("red"), f'one{comma} "two"\nlines')
+    assert len(opened.problems) == 1 and "has 2 fields, not 3" in opened.problems[0]
     with pytest.raises(BadSample, match="cannot be read"):
-        source.pair(1, random.Random(0))
+        opened.pair(1, random.Random(0))
 
 
 def test_rows_of_one_image_are_one_sample_unless_captions_is_each(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_rows_of_one_image_are_one_sample_unless_captions_is_each(tmp_path: Path
     [
         ("filepath,titel\na,b\n", "data.caption_column=title is not a column of list; did you mean 'titel'"),
         ("", "data.image_column=filepath is not a column"),
-        ("filepath,title\n", "holds no source"),
+        ("filepath,title\n", "holds no pairs"),
         ("filepath,title\nonly one\n", "row 2 has 1 fields, not 2"),
     ],
 )
