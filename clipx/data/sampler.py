@@ -20,7 +20,7 @@ CHUNK_BLOCKS = 256  # blocks per chunk if block > 0
 CHUNK_SAMPLES = 2**20  # mean number of samples per chunk if block = 0
 
 Ids = NDArray[np.int32]
-Chunks = tuple[NDArray[np.int64], Callable[[int], Ids]]  # first position of each chunk, ids of a chunk unshuffled
+Chunks = tuple[NDArray[np.int64], Callable[[int], Ids]]  # first position of each chunk; chunk -> its unshuffled ids
 
 
 class EpochOrder:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from clipx.data.preprocess.keywords import CARDINALS
 from clipx.data.scenes.content import Content
 
-# An entry that occurs several times is drawn more often.
-ONE = ("a", "a", "one", "a single")  # words for the count of one
+# Texts are drawn from these lists; a repeated entry is drawn more often.
+ONE = ("a", "a", "one", "a single")  # for a count of one
 NOUNS = ("object", "shape", "thing", "figure")  # for an object whose shape is not named
 FRAMES = (
     "{}", "{}", "{}", "a picture of {}", "an image of {}", "a picture with {}", "an image showing {}", "here we see {}",
@@ -25,7 +25,7 @@ CAPTIONS = 5  # per image
 
 @dataclass
 class Description:
-    """The attributes of a group that a caption names; None for one that it does not."""
+    """The attributes of a group that a caption names; None for those it does not name."""
 
     count: int | None
     colour: str | None
@@ -36,7 +36,7 @@ class Description:
     orientation: str | None = None
 
 
-Style = Callable[[Description, random.Random], str]  # -> the words for one group
+Style = Callable[[Description, random.Random], str]  # returns the text for one group
 
 
 @dataclass(frozen=True)
@@ -95,19 +95,19 @@ def clean_captions(content: Content, detail: Detail, rng: random.Random) -> list
 
 
 def _plain(d: Description, rng: random.Random) -> str:
-    """three small red triangles pointing up on the left"""
+    """Return a text as "three small red triangles pointing up on the left"."""
     return _join(_count(d, rng), d.size, d.colour, _noun(d, rng), _pointing(d), _place(d))
 
 
 def _with_clause(d: Description, rng: random.Random) -> str:
-    """three small triangles pointing up that are red on the left"""
+    """Return a text as "three small triangles pointing up that are red on the left"."""
     verb = "are" if d.plural else "is"
     colour = f"that {verb} {d.colour}" if d.colour else None
     return _join(_count(d, rng), d.size, _noun(d, rng), _pointing(d), colour, _place(d))
 
 
 def _colour_first(d: Description, rng: random.Random) -> str:
-    """three red objects on the left, all small triangles pointing up"""
+    """Return a text as "three red objects on the left, all small triangles pointing up"."""
     if d.shape is None:
         return _plain(d, rng)
     objects = _join(_count(d, rng), d.colour, "objects" if d.plural else "object", _place(d))
@@ -115,7 +115,7 @@ def _colour_first(d: Description, rng: random.Random) -> str:
 
 
 def _count_first(d: Description, rng: random.Random) -> str:
-    """three objects on the left, all small red triangles pointing up"""
+    """Return a text as "three objects on the left, all small red triangles pointing up"."""
     objects = _join(_count(d, rng), "objects" if d.plural else "object", _place(d))
     return f"{objects}, {_join('all' if d.plural else 'a', d.size, d.colour, _noun(d, rng), _pointing(d))}"
 

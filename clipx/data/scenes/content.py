@@ -50,7 +50,7 @@ class Content:
     cells: list[list[int]]
 
     def key(self) -> frozenset[tuple[object, ...]]:
-        """Return a key that is equal for two contents if a caption with all details describes both."""
+        """Return a key that is equal for two contents if their captions with all details are equal."""
         return frozenset(tuple(vars(group).values()) for group in self.groups)
 
 

@@ -53,12 +53,12 @@ CLASS_SETS = {
 }
 
 
-def retrieval_samples(config: ScenesConfig, number_of_images: int) -> Iterator[Sample]:
+def retrieval_samples(config: ScenesConfig, num_images: int) -> Iterator[Sample]:
     """Yield images whose captions name all attributes; contents are unique, so each caption fits one image only."""
     rng = random.Random(f"{config.seed}/scenes_captions")
     draw = ContentDraw(config.max_count, TWO_GROUPS)
     seen: set[frozenset[tuple[object, ...]]] = set()
-    while len(seen) < number_of_images:
+    while len(seen) < num_images:
         content = draw.draw(rng)
         if content.key() not in seen:
             seen.add(content.key())

@@ -1,4 +1,4 @@
-"""Faults of training captions: each changes the descriptions, or the text made from them."""
+"""Faults of training captions, such as a wrong count or an unrelated text."""
 
 import random
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def faulty_captions(content: Content, config: ScenesConfig, rng: random.Random) 
     rates = fault_rates(config)
     bounds = dict(zip(rates, accumulate(rates.values()), strict=True))
     captions: list[str] = []
-    found: list[str | None] = []
+    faults: list[str | None] = []
     for _ in range(CAPTIONS):
         u = rng.random()
         fault = next((name for name, bound in bounds.items() if u < bound), None)
@@ -45,8 +45,8 @@ def faulty_captions(content: Content, config: ScenesConfig, rng: random.Random) 
         while caption in captions:  # the fault stays the same, so that its share does
             caption = _caption(content, fault, config, rng)
         captions.append(caption)
-        found.append(fault)
-    return captions, found
+        faults.append(fault)
+    return captions, faults
 
 
 def _caption(content: Content, fault: str | None, config: ScenesConfig, rng: random.Random) -> str:
@@ -95,6 +95,7 @@ def _noise(descriptions: list[Description], config: ScenesConfig, rng: random.Ra
     return phrase(descriptions, rng)
 
 
+# each is a setting of ScenesConfig
 FAULTS: dict[str, Callable[[list[Description], ScenesConfig, random.Random], str]] = {
     "omit": _omit,
     "mislabelled": _mislabel,

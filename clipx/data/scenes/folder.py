@@ -32,8 +32,8 @@ FINISHED = "scenes.json"  # file in the root, written last: the rendered config
 
 
 @dataclass(frozen=True)
-class Shard:
-    """One tar file to write: samples start..stop-1 of a split."""
+class ShardJob:
+    """A tar file to write, with samples start..stop-1 of a split."""
 
     split: str  # folder below the root
     file: str
@@ -58,7 +58,7 @@ def ensure_rendered(config: ScenesConfig, root: Path | None) -> Path:
 
 
 def render_folder(root: Path, config: ScenesConfig) -> None:
-    """Render the data set into `root` on all cores, unless `root` already holds it. Raises as `ensure_rendered`."""
+    """Render the data set into `root` on all cores, unless `root` already holds it. Raises UserError."""
     validate(config)
     if _is_finished(root, config):
         return
@@ -68,7 +68,7 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
         _remove_leftovers(root)
         print(f"rendering {config.num_train} scenes into {root}, once", file=sys.stderr)
         if root.is_dir():
-            root.rmdir()  # it is empty; new_folder can only move its folder to a free name
+            root.rmdir()  # it is empty; new_folder needs a free name
         with new_folder(root) as temporary:
             _write_class_files(temporary, config)
             shards = _plan(config)
@@ -104,7 +104,7 @@ def _is_finished(root: Path, config: ScenesConfig) -> bool:
 
 @contextmanager
 def _lock(root: Path) -> Iterator[None]:
-    """Hold a lock that one process at a time can have; the system releases it when the process dies."""
+    """Lock `root` against other processes; the system releases the lock if this process dies."""
     locks = cache_home() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     with (locks / content_hash(str(root.resolve()))).open("w") as file:
@@ -119,24 +119,18 @@ def _remove_leftovers(root: Path) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _plan(config: ScenesConfig) -> list[Shard]:
+def _plan(config: ScenesConfig) -> list[ShardJob]:
     """Return every shard of the data set, the longest first."""
-    starts = range(0, config.num_train, SHARD)
-    train = [
-        Shard("train", f"{k:05d}.tar", start, min(start + SHARD, config.num_train)) for k, start in enumerate(starts)
-    ]
-    classes = [
-        Shard(f"{name}/{split}", "0.tar", 0, size) for split, size in CLASS_SET_SIZES.items() for name in CLASS_SETS
-    ]
-    return [
-        *train,
-        *classes,
-        Shard("scenes_captions", "00000.tar", 0, RETRIEVAL_IMAGES),
-        Shard("scenes_pairs", "00000.tar", 0, 0),
-    ]
+    n = config.num_train
+    jobs = [ShardJob("train", f"{k:05d}.tar", k * SHARD, min((k + 1) * SHARD, n)) for k in range(-(-n // SHARD))]
+    for split, size in CLASS_SET_SIZES.items():
+        jobs += [ShardJob(f"{name}/{split}", "0.tar", 0, size) for name in CLASS_SETS]
+    jobs.append(ShardJob("scenes_captions", "00000.tar", 0, RETRIEVAL_IMAGES))
+    jobs.append(ShardJob("scenes_pairs", "00000.tar", 0, 0))
+    return jobs
 
 
-def _samples(shard: Shard, config: ScenesConfig) -> Iterator[Sample]:
+def _samples(shard: ShardJob, config: ScenesConfig) -> Iterator[Sample]:
     if shard.split == "train":
         return (training_sample(config, i) for i in range(shard.start, shard.stop))
     if shard.split == "scenes_captions":
@@ -159,7 +153,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _write_shard(root: Path, shard: Shard, config: ScenesConfig) -> None:
+def _write_shard(root: Path, shard: ShardJob, config: ScenesConfig) -> None:
     """Write a tar file; equal arguments give equal bytes, because it holds no times and no owners."""
     with tarfile.open(root / shard.split / shard.file, "w", format=tarfile.USTAR_FORMAT) as tar:
         for index, sample in enumerate(_samples(shard, config), shard.start):
