@@ -48,9 +48,6 @@ class Detail:
     orientation: float = 0.5
 
 
-ALL_DETAILS = Detail(1.0, 1.0, 1.0)
-
-
 def describe(content: Content, detail: Detail, rng: random.Random) -> list[Description]:
     """Describe every group: count, colour and shape always, the other attributes at random."""
     size, position, orientation = (rng.random() < p for p in (detail.size, detail.position, detail.orientation))
@@ -68,33 +65,25 @@ def describe(content: Content, detail: Detail, rng: random.Random) -> list[Descr
     ]
 
 
-def phrase(descriptions: Sequence[Description], rng: random.Random) -> str:
-    """Return a caption in a random wording."""
-    return _phrase(descriptions, rng.choice(ALONE if len(descriptions) == 1 else TOGETHER), rng)
-
-
-def plain_phrase(descriptions: Sequence[Description], rng: random.Random) -> str:
-    """Return a caption in the plain style; with equal generators, captions differ only by their descriptions."""
-    return _phrase(descriptions, _plain, rng)
-
-
-def _phrase(descriptions: Sequence[Description], style: Style, rng: random.Random) -> str:
+def phrase(descriptions: Sequence[Description], rng: random.Random, style: Style | None = None) -> str:
+    """Return a caption in a random wording, or in the wording of `style`."""
+    style = style or rng.choice(ALONE if len(descriptions) == 1 else TOGETHER)
     frame, join = rng.choice(FRAMES), rng.choice(JOINS)
     groups = [style(d, rng) for d in descriptions]
     return frame.format(groups[0] if len(groups) == 1 else join.format(*groups))
 
 
-def clean_captions(content: Content, detail: Detail, rng: random.Random) -> list[str]:
-    """Return CAPTIONS different true captions."""
+def detailed_captions(content: Content, rng: random.Random) -> list[str]:
+    """Return CAPTIONS different true captions that name all attributes."""
     captions: list[str] = []
     while len(captions) < CAPTIONS:
-        caption = phrase(describe(content, detail, rng), rng)
+        caption = phrase(describe(content, Detail(1, 1, 1), rng), rng)
         if caption not in captions:
             captions.append(caption)
     return captions
 
 
-def _plain(d: Description, rng: random.Random) -> str:
+def plain(d: Description, rng: random.Random) -> str:
     """Return a text as "three small red triangles pointing up on the left"."""
     return _join(_count(d, rng), d.size, d.colour, _noun(d, rng), _pointing(d), _place(d))
 
@@ -109,7 +98,7 @@ def _with_clause(d: Description, rng: random.Random) -> str:
 def _colour_first(d: Description, rng: random.Random) -> str:
     """Return a text as "three red objects on the left, all small triangles pointing up"."""
     if d.shape is None:
-        return _plain(d, rng)
+        return plain(d, rng)
     objects = _join(_count(d, rng), d.colour, "objects" if d.plural else "object", _place(d))
     return f"{objects}, {_join('all' if d.plural else 'a', d.size, _noun(d, rng), _pointing(d))}"
 
@@ -121,7 +110,7 @@ def _count_first(d: Description, rng: random.Random) -> str:
 
 
 # styles for two groups and for one
-TOGETHER: tuple[Style, ...] = (_plain, _plain, _plain, _with_clause)
+TOGETHER: tuple[Style, ...] = (plain, plain, plain, _with_clause)
 ALONE: tuple[Style, ...] = (*TOGETHER, _colour_first, _count_first)
 
 

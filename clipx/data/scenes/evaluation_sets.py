@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from clipx.config.schema import ScenesConfig
 from clipx.data.preprocess.keywords import CARDINALS
-from clipx.data.scenes.captions import ALL_DETAILS, clean_captions
+from clipx.data.scenes.captions import detailed_captions
 from clipx.data.scenes.content import COLOURS, SHAPES, Content, ContentDraw, arrange
 from clipx.data.scenes.render import stage
 from clipx.data.scenes.samples import Sample
@@ -62,5 +62,5 @@ def retrieval_samples(config: ScenesConfig, num_images: int) -> Iterator[Sample]
         content = draw.draw(rng)
         if content.key() not in seen:
             seen.add(content.key())
-            captions = clean_captions(content, ALL_DETAILS, rng)
+            captions = detailed_captions(content, rng)
             yield Sample(stage(content, config.image_size, rng), captions, {})

@@ -42,11 +42,9 @@ class ShardJob:
 
 
 def ensure_rendered(config: ScenesConfig, root: Path | None) -> Path:
-    """Return the folder of the data set; render it first if it is missing.
+    """Return the folder of the data set, and render it first if it is missing.
 
-    Args:
-        config: the settings of the data set.
-        root: its folder; None for a folder in the cache, named by the config's hash.
+    The folder is `root`, by default one in the cache, named by the config's hash.
 
     Raises:
         UserError: a setting is out of range, or `root` holds something else.

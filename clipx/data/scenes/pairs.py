@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from clipx.config.schema import ScenesConfig
-from clipx.data.scenes.captions import Detail, describe, plain_phrase
+from clipx.data.scenes.captions import Detail, describe, phrase, plain
 from clipx.data.scenes.content import COLOURS, ORIENTATIONS, ORIENTED, SHAPES, ContentDraw, position_of
 from clipx.data.scenes.render import RGB, SCALES, Scene, stage
 from clipx.data.scenes.samples import Sample
@@ -25,10 +25,10 @@ def pair_samples(config: ScenesConfig) -> Iterator[Sample]:
             scenes = _draw_pair(category, config, rng)
             wording = rng.random()
             for scene in rng.sample(scenes, 2):  # in random order, so that the changed one is not always second
-                same = random.Random(wording)
+                same = random.Random(wording)  # so that the captions differ only by their descriptions
                 descriptions = describe(scene.content, DETAILS.get(category, Detail(0, 0, 0)), same)
                 facts = {"pair": pair, "category": category}
-                yield Sample(scene, [plain_phrase(descriptions, same)], facts)
+                yield Sample(scene, [phrase(descriptions, same, plain)], facts)
             pair += 1
 
 
@@ -41,23 +41,27 @@ def _draw_pair(category: str, config: ScenesConfig, rng: random.Random) -> list[
             return [first, second]
 
 
+def _set(scene: Scene, attribute: str, value: str) -> None:
+    """Set an attribute of the first group and of its objects."""
+    group = scene.content.groups[0]
+    for item in (group, *scene.objects[: group.count]):
+        setattr(item, attribute, value)
+
+
 def _colour(scene: Scene, rng: random.Random) -> bool:
     colour = rng.choice([c for c in COLOURS if all(c != g.colour for g in scene.content.groups)])
-    scene.content.groups[0].colour = colour
+    _set(scene, "colour", colour)
     for o in scene.objects[: scene.content.groups[0].count]:
-        o.colour, o.rgb = colour, RGB[colour]
+        o.rgb = RGB[colour]
     return True
 
 
 def _shape(scene: Scene, rng: random.Random) -> bool:
     """Change the shape, between shapes without an orientation; otherwise the orientation would differ too."""
-    group = scene.content.groups[0]
-    if group.shape == ORIENTED:
+    present = [g.shape for g in scene.content.groups]
+    if present[0] == ORIENTED:
         return False
-    others = {ORIENTED, *(g.shape for g in scene.content.groups)}
-    group.shape = rng.choice([s for s in SHAPES if s not in others])
-    for o in scene.objects[: group.count]:
-        o.shape = group.shape
+    _set(scene, "shape", rng.choice([s for s in SHAPES if s not in (ORIENTED, *present)]))
     return True
 
 
@@ -66,21 +70,19 @@ def _size(scene: Scene, rng: random.Random) -> bool:
     group = scene.content.groups[0]
     if group.size == "small":
         return False
-    group.size = "small"
+    _set(scene, "size", "small")
     diameter = round(scene.image_size // 3 * sum(SCALES["small"]) / 2)
     for o in scene.objects[: group.count]:
         margin = (o.diameter - diameter) // 2
-        o.size, o.x, o.y, o.diameter = "small", o.x + margin, o.y + margin, diameter
+        o.x, o.y, o.diameter = o.x + margin, o.y + margin, diameter
     return True
 
 
 def _orientation(scene: Scene, rng: random.Random) -> bool:
-    group = scene.content.groups[0]
-    if group.orientation is None:
+    orientation = scene.content.groups[0].orientation
+    if orientation is None:
         return False
-    group.orientation = rng.choice([o for o in ORIENTATIONS if o != group.orientation])
-    for o in scene.objects[: group.count]:
-        o.orientation = group.orientation
+    _set(scene, "orientation", rng.choice([o for o in ORIENTATIONS if o != orientation]))
     return True
 
 

@@ -75,7 +75,7 @@ def test_a_keyword_between_separators_is_found_in_any_case(
 
 
 @given(st.sampled_from(NUMBERS), st.text(st.characters(categories=["L", "N"]), max_size=3), st.booleans())
-def test_a_keyword_inside_a_longer_word_is_none(word: str, more: str, hyphen: bool) -> None:
+def test_a_keyword_within_a_longer_word_does_not_match(word: str, more: str, hyphen: bool) -> None:
     keywords = Keywords(["numbers"], digits=False)
     joined = "-" if hyphen and more else ""
     expected = keywords(word) if not more else 0

@@ -83,7 +83,7 @@ def test_both_decoders_find_damaged_images(data: bytes, mode: str) -> None:
         transform(mode)(open_image(data), random.Random(0))
 
 
-def test_a_one_pixel_image_and_thin_ones_work() -> None:
+def test_one_pixel_and_very_thin_images_work() -> None:
     for width, height in ((1, 1), (1, 300), (300, 1)):
         for seed in range(5):
             assert both(picture(width=width, height=height), seed)[1].shape == (3, 32, 32)
