@@ -8,6 +8,7 @@ Scores are those of the claims, averaged over the data sets that all compared ru
 import math
 from collections import Counter
 from dataclasses import asdict, dataclass
+from statistics import fmean
 
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
@@ -19,7 +20,7 @@ from evaluation.claims.verdict import FEWEST_SEEDS
 from evaluation.runs.description import flat, objective
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
-from evaluation.statistics import mean, t_interval
+from evaluation.statistics import t_interval
 
 TASKS: dict[str, Measure] = {
     "zeroshot": ZEROSHOT,
@@ -127,7 +128,7 @@ def estimate(values: BySeed) -> Estimate | None:
     if not values:
         return None
     if len(values) < FEWEST_SEEDS:
-        return Estimate(mean(list(values.values())), None, None, len(values))
+        return Estimate(fmean(values.values()), None, None, len(values))
     return Estimate(*t_interval(list(values.values())), len(values))
 
 
@@ -170,11 +171,11 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str) -> 
         values = {name: by_group[at] for name, by_group in measured.items() if by_group[at]}
         if tasks and at in scored:
             seeds = set.intersection(*(set(values[task]) for task in tasks))
-            values[MEAN] = {seed: mean([values[task][seed] for task in tasks]) for seed in sorted(seeds)}
+            values[MEAN] = {seed: fmean(values[task][seed] for task in tasks) for seed in sorted(seeds)}
         diverged = sum(run.diverged for run in group.runs)
         methods.append(Method(group.label, settings[at], values, diverged))
     ranked = [method for method in methods if method.values.get(by)]
-    ranked.sort(key=lambda method: -mean(list(method.values[by].values())))
+    ranked.sort(key=lambda method: -fmean(method.values[by].values()))
     return MethodComparison(conditions, by, tasks, ranked, [method for method in methods if method not in ranked])
 
 

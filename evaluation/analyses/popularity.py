@@ -62,13 +62,12 @@ def evaluate(checkpoint: Path, out: Path) -> list[Result]:
         return []
     rows = []
     if truth is not None and len(truth) == len(columns["nuclr_seen"]):
-        model = f"{config.name}/s{config.seed} step {manifest['step']}"
         hashes = {
             "checkpoint": sha[checkpoints.WEIGHTS][:16],
             "table": sha[checkpoints.TABLE][:16],
             "data": manifest["data"],
         }
-        rows = [_correlation_row(config, side, zeta[side], truth[seen], model, hashes) for side in SIDES]
+        rows = _rows(config, zeta, truth[seen], f"{config.name}/s{config.seed} step {manifest['step']}", hashes)
         results.add(out / "results.jsonl", rows)
         results.write_tables(out, results.read(out / "results.jsonl"))
         results.show(rows)
@@ -86,47 +85,54 @@ def true_popularity(config: RunConfig) -> Tensor | None:
     return torch.tensor(popularity, dtype=torch.float64)
 
 
-def ranks(values: Tensor) -> Tensor:
-    """Return ranks from 1, float64 [n]; ties share their mean rank."""
+def _rows(
+    config: RunConfig, zeta: dict[str, Tensor], truth: Tensor, model: str, hashes: dict[str, str]
+) -> list[Result]:
+    rows = []
+    for side in SIDES:
+        value, low, high = spearman_interval(zeta[side], truth)
+        row = Result(
+            task=TASK,
+            dataset=config.data.name,
+            split=config.data.split,
+            metric=f"zeta_{side}_spearman",
+            value=value,
+            n=len(truth),
+            low=low,
+            high=high,
+            chance=0.0,
+            higher_is_better=True,
+            seed=config.seed,
+            model=model,
+            hashes=hashes,
+        )
+        rows.append(row)
+    return rows
+
+
+def spearman_interval(x: Tensor, y: Tensor) -> tuple[float, float, float]:
+    """Return Spearman's correlation of x [n] and y [n] with its 95% interval; 0 if one of them is constant.
+
+    The interval is a bootstrap over samples, which keep the ranks that they have among all.
+    """
     from scipy.stats import rankdata  # slow import
 
-    return torch.from_numpy(rankdata(values.numpy()))
-
-
-def pearson(a: Tensor, b: Tensor) -> Tensor:
-    """Return Pearson's correlation along the last dimension; 0 if one side is constant."""
-    a, b = a - a.mean(dim=-1, keepdim=True), b - b.mean(dim=-1, keepdim=True)
-    norm = a.norm(dim=-1) * b.norm(dim=-1)
-    return torch.where(norm > 0, (a * b).sum(dim=-1) / norm, 0.0)
-
-
-def _correlation_row(
-    config: RunConfig, side: str, zeta: Tensor, truth: Tensor, model: str, hashes: dict[str, str]
-) -> Result:
-    """Return Spearman's correlation with a 95% bootstrap interval over samples; resamples keep the ranks."""
-    a, b = ranks(zeta), ranks(truth)
+    a, b = (torch.from_numpy(rankdata(values.numpy())) for values in (x, y))
     generator = torch.Generator().manual_seed(0)
     block = max(1, MAX_DRAWS // len(a))
     resampled = []
     for start in range(0, RESAMPLES, block):
         drawn = torch.randint(len(a), (min(block, RESAMPLES - start), len(a)), generator=generator)
-        resampled.append(pearson(a[drawn], b[drawn]))
+        resampled.append(_pearson(a[drawn], b[drawn]))
     low, high = torch.cat(resampled).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return Result(
-        task=TASK,
-        dataset=config.data.name,
-        split=config.data.split,
-        metric=f"zeta_{side}_spearman",
-        value=float(pearson(a, b)),
-        n=len(a),
-        low=low,
-        high=high,
-        chance=0.0,
-        higher_is_better=True,
-        seed=config.seed,
-        model=model,
-        hashes=hashes,
-    )
+    return float(_pearson(a, b)), low, high
+
+
+def _pearson(a: Tensor, b: Tensor) -> Tensor:
+    """Return Pearson's correlation along the last dimension; 0 if one side is constant."""
+    a, b = a - a.mean(dim=-1, keepdim=True), b - b.mean(dim=-1, keepdim=True)
+    norm = a.norm(dim=-1) * b.norm(dim=-1)
+    return torch.where(norm > 0, (a * b).sum(dim=-1) / norm, 0.0)
 
 
 def _artifact(pairs: PairSource, zeta: dict[str, Tensor], seen: Tensor, truth: Tensor | None) -> dict[str, Any]:

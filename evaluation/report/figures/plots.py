@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from evaluation.report.blocks import Figure
 from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, MAX_X_TICKS, drawing, short
-from evaluation.statistics import mean
 
 MAX_POINTS = 300  # of a line; neighbours are averaged above this
 MAX_CLASS_LABELS = 20  # of a confusion matrix
@@ -67,14 +67,15 @@ def line_plot(
 
 def confusion_matrix(name: str, caption: str, classnames: list[str], matrix: list[list[int]]) -> Figure:
     """Draw each row (true class) as shares; up to MAX_CLASS_LABELS classes are labelled."""
-    from matplotlib.colors import ListedColormap
+    from matplotlib.colors import to_rgb
 
     shares = [[count / max(1, sum(row)) for count in row] for row in matrix]
     size, labelled = len(classnames), len(classnames) <= MAX_CLASS_LABELS
     side = 110 + 26 * size if labelled else 340
     with drawing(name, max(side, 250), max(side - 20, 230)) as (plot, axes):
-        opacity = [[0.04 + 0.96 * share for share in row] for row in shares]
-        axes.imshow(shares, cmap=ListedColormap(COLOURS[:1]), alpha=opacity, interpolation="none", aspect="equal")
+        colour = to_rgb(COLOURS[0])
+        pixels = [[(*colour, 0.04 + 0.96 * share) for share in row] for row in shares]  # opacity shows the share
+        axes.imshow(pixels, interpolation="none", aspect="equal")
         if labelled:
             names = [short(classname) for classname in classnames]
             fits = max(map(len, names), default=0) * size <= 28  # longer names would overlap: rotate them
@@ -109,7 +110,7 @@ def bar_chart(name: str, caption: str, categories: list[str], groups: list[Bars]
 def _downsample(values: list[float]) -> list[float]:
     """Return at most MAX_POINTS values: means of neighbours."""
     size = -(-len(values) // MAX_POINTS)
-    return values if size <= 1 else [mean(values[at : at + size]) for at in range(0, len(values), size)]
+    return values if size <= 1 else [fmean(values[at : at + size]) for at in range(0, len(values), size)]
 
 
 def _plain_ticks(axis: Any) -> None:

@@ -6,20 +6,7 @@ import re
 from html import escape
 from typing import assert_never
 
-from evaluation.report.blocks import (
-    Block,
-    Cell,
-    Details,
-    Document,
-    Figure,
-    Figures,
-    KeyValues,
-    RetrievalExamples,
-    RetrievalItem,
-    SvgFile,
-    Table,
-    Text,
-)
+from evaluation.report import blocks as doc
 from evaluation.types import printable_line
 
 SVG_STYLE = (  # a file does not inherit the page's colours
@@ -28,7 +15,7 @@ SVG_STYLE = (  # a file does not inherit the page's colours
 )
 
 
-def render_markdown(document: Document, folder: str) -> tuple[str, dict[str, bytes]]:
+def render_markdown(document: doc.Document, folder: str) -> tuple[str, dict[str, bytes]]:
     """Return the text, and the content of each file by its name in `folder`, to which the text links."""
     files: dict[str, bytes] = {}
     parts = [f"# {_escape(document.title)}", _escape(document.lead)]
@@ -42,23 +29,23 @@ def _escape(text: str) -> str:
     return re.sub(r"([\\|`*\[\]])", r"\\\1", escape(printable_line(text), quote=False))
 
 
-def _blocks(blocks: list[Block], folder: str, files: dict[str, bytes]) -> list[str]:
+def _blocks(blocks: list[doc.Block], folder: str, files: dict[str, bytes]) -> list[str]:
     return [part for block in blocks for part in _block(block, folder, files)]
 
 
-def _block(block: Block, folder: str, files: dict[str, bytes]) -> list[str]:
+def _block(block: doc.Block, folder: str, files: dict[str, bytes]) -> list[str]:
     match block:
-        case Text(text):
+        case doc.Text(text):
             return [_escape(text)]
-        case KeyValues(pairs):
+        case doc.KeyValues(pairs):
             return [_table(["", ""], [[_escape(key), _escape(value)] for key, value in pairs])]
-        case Table(columns, rows):
+        case doc.Table(columns, rows):
             return [_table([_escape(name) for name in columns], [[_cell(cell) for cell in row] for row in rows])]
-        case Figures(figures):
+        case doc.Figures(figures):
             return [_figure(figure, folder, files) for figure in figures]
-        case RetrievalExamples():
+        case doc.RetrievalExamples():
             return _retrieval_examples(block, folder, files)
-        case Details(summary, blocks):
+        case doc.Details(summary, blocks):
             state = " open" if block.open else ""
             title = f"<details{state}><summary>{escape(printable_line(summary))}</summary>"
             return [title, *_blocks(blocks, folder, files), "</details>"]
@@ -66,7 +53,7 @@ def _block(block: Block, folder: str, files: dict[str, bytes]) -> list[str]:
             assert_never(block)
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: doc.Cell) -> str:
     return _escape(cell.text) + (f"<br>{_escape(cell.note)}" if cell.note else "")
 
 
@@ -75,8 +62,8 @@ def _table(columns: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _figure(figure: Figure | SvgFile, folder: str, files: dict[str, bytes]) -> str:
-    if isinstance(figure, SvgFile):
+def _figure(figure: doc.Figure | doc.SvgFile, folder: str, files: dict[str, bytes]) -> str:
+    if isinstance(figure, doc.SvgFile):
         files[f"{figure.name}.svg"] = figure.svg
     else:
         width, height = f"{figure.width:g}", f"{figure.height:g}"
@@ -87,7 +74,7 @@ def _figure(figure: Figure | SvgFile, folder: str, files: dict[str, bytes]) -> s
     return f"![{caption}]({folder}/{figure.name}.svg)\n\n{caption}"
 
 
-def _retrieval_examples(block: RetrievalExamples, folder: str, files: dict[str, bytes]) -> list[str]:
+def _retrieval_examples(block: doc.RetrievalExamples, folder: str, files: dict[str, bytes]) -> list[str]:
     width = max((len(example.answers) for example in block.examples), default=0)
     columns = ["Query", "Rank", *(str(rank + 1) for rank in range(width))]
     rows = []
@@ -98,11 +85,11 @@ def _retrieval_examples(block: RetrievalExamples, folder: str, files: dict[str, 
     return [f"### {_escape(block.title)}", _table(columns, rows)]
 
 
-def _answer(item: RetrievalItem, folder: str, files: dict[str, bytes]) -> str:
+def _answer(item: doc.RetrievalItem, folder: str, files: dict[str, bytes]) -> str:
     return f"{_item(item, folder, files)}<br>{'✓ ' if item.correct else ''}{item.similarity:.2f}"
 
 
-def _item(item: RetrievalItem, folder: str, files: dict[str, bytes]) -> str:
+def _item(item: doc.RetrievalItem, folder: str, files: dict[str, bytes]) -> str:
     """Return the caption, or a link to the image. Files are named after their content, so each is written once."""
     if not item.image:
         return _escape(item.text)

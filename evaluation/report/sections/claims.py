@@ -36,8 +36,8 @@ def claims_summary(outcomes: list[Outcome]) -> str:
     counts = []
     for verdict in ("holds", "does not hold", "undecided"):
         if ids := [outcome.claim.id for outcome in outcomes if outcome.verdict == verdict]:
-            counts.append(f"{len(ids)} × {verdict} ({', '.join(ids)})")
-    return f" Verdicts on the papers' claims: {'; '.join(counts)}." if counts else ""
+            counts.append(f"{verdict} {len(ids)} ({', '.join(ids)})")
+    return f" Claims of the papers by verdict: {'; '.join(counts)}." if counts else ""
 
 
 def _verdicts(outcomes: list[Outcome]) -> list[Block]:

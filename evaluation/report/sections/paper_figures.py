@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from statistics import fmean
 
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.measures import EarlyChange, logged
@@ -9,19 +10,11 @@ from evaluation.claims.papers.paper4 import DYNAMICS, INITIAL
 from evaluation.claims.scores import GAP, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure, Outcome
 from evaluation.report.blocks import Block, Details, Figure, Figures, SvgFile, Text
-from evaluation.report.figures.geometry import (
-    Density,
-    column_chart,
-    density_plot,
-    histogram,
-    pca_plot,
-    scatter_plot,
-)
+from evaluation.report.figures.geometry import Density, column_chart, density_plot, histogram, pca_plot, scatter_plot
 from evaluation.report.figures.plots import Line, line_plot
 from evaluation.report.figures.svg import COLOURS, slug
-from evaluation.report.sections.artifacts import Artifact, artifacts_by_dataset
+from evaluation.report.sections.task_details import Artifact, artifacts_by_dataset
 from evaluation.runs.groups import RunGroup
-from evaluation.statistics import mean
 
 MAX_PCA_PLOTS = 4
 MIN_SCATTER_POINTS = 4
@@ -124,8 +117,8 @@ def _scores_against_geometry(evidence: Evidence) -> list[Figure]:
 
 
 def _mean_over_seeds(measure: Measure, seeds: Seeds) -> float:
-    values = [mean(list(by_dataset.values())) for run in seeds.values() if (by_dataset := measure.read(run))]
-    return mean(values) if values else math.nan
+    values = [fmean(by_dataset.values()) for run in seeds.values() if (by_dataset := measure.read(run))]
+    return fmean(values) if values else math.nan
 
 
 def _slow_closure(evidence: Evidence) -> list[Figure]:

@@ -1,10 +1,12 @@
 """Section "Paper tables": the papers' tables with our numbers, and the commands that fill empty cells."""
 
+from statistics import fmean
+
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.published import TABLES
 from evaluation.claims.published_columns import Column, PaperTable, printed
 from evaluation.report.blocks import Block, Cell, Details, Table, Text
-from evaluation.statistics import mean, t_interval
+from evaluation.statistics import t_interval
 
 EMPTY = "–"
 
@@ -49,9 +51,9 @@ def _values(column: Column, columns: tuple[Column, ...], seeds: Seeds) -> list[f
     if column.score is None:  # the mean of the other columns
         others = [_values(other, columns, seeds) for other in columns if other.score is not None]
         complete = all(len(values) == len(seeds) for values in others)
-        return [mean(list(values)) for values in zip(*others, strict=True)] if complete else []
+        return [fmean(values) for values in zip(*others, strict=True)] if complete else []
     scores = [column.score.read(run) for run in seeds.values()]
-    return [column.scale * mean(list(by_dataset.values())) for by_dataset in scores if by_dataset]
+    return [column.scale * fmean(by_dataset.values()) for by_dataset in scores if by_dataset]
 
 
 def _cell(values: list[float], published: str) -> Cell:
@@ -61,7 +63,7 @@ def _cell(values: list[float], published: str) -> Cell:
     if not values:
         return Cell(EMPTY, note=note, tone="muted")
     digits = len(published.partition("±")[0].partition(".")[2]) if theirs is not None else 2
-    ours = mean(values)
+    ours = fmean(values)
     if theirs is not None:
         note += f", {ours - theirs:+.{digits}f}"
         if len(values) > 1:

@@ -4,7 +4,7 @@ from typing import Any
 
 from evaluation.report.blocks import Block, Figure, Figures, Text
 from evaluation.report.figures.svg import INK, drawing, short, slug
-from evaluation.report.sections.artifacts import artifacts
+from evaluation.report.sections.task_details import artifacts
 from evaluation.runs.groups import RunGroup
 
 POSITIVE, NEGATIVE = (0.84, 0.19, 0.15), (0.13, 0.40, 0.67)  # RGB

@@ -5,7 +5,7 @@ from typing import Any
 from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table
 from evaluation.report.figures.plots import Line, line_plot
 from evaluation.report.figures.svg import slug
-from evaluation.report.sections.artifacts import artifacts
+from evaluation.report.sections.task_details import artifacts
 from evaluation.runs.description import MISSING
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from evaluation.report.blocks import Block, Details, RetrievalExample, RetrievalExamples, RetrievalItem, Text
-from evaluation.report.sections.artifacts import artifacts
+from evaluation.report.sections.task_details import artifacts
 from evaluation.runs.groups import RunGroup
 from evaluation.types import printable_line
 

@@ -1,21 +1,18 @@
 """Section "Task details": confusion matrices, accuracy by category, validation curves of linear probes."""
 
+from typing import Any
+
 from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table
-from evaluation.report.figures.plots import (
-    MAX_CLASS_LABELS,
-    Bars,
-    Line,
-    bar_chart,
-    confusion_matrix,
-    line_plot,
-)
+from evaluation.report.figures.plots import MAX_CLASS_LABELS, Bars, Line, bar_chart, confusion_matrix, line_plot
 from evaluation.report.figures.svg import slug
-from evaluation.report.sections.artifacts import Artifact, artifacts_by_dataset
 from evaluation.runs.description import number
 from evaluation.runs.groups import MetricSummary, RunGroup
+from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 
 MAX_CONFUSED_PAIRS = 10  # rows of the table that replaces labels of many classes
+
+Artifact = dict[str, Any]  # JSON in which a task keeps what the report draws
 
 
 def task_details(groups: list[RunGroup], metrics: list[MetricSummary]) -> list[Block]:
@@ -104,3 +101,23 @@ def _probe_curves(groups: list[RunGroup]) -> list[Figure]:
 
 def _title(dataset: str, members: list[tuple[RunGroup, list[Artifact]]]) -> str:
     return f"{dataset} · {members[0][0].label}" if len(members) == 1 else dataset
+
+
+def artifacts(run: Run, kind: str) -> list[tuple[str, Artifact]]:
+    """Return the data set and content of each artifact of `kind`."""
+    return [
+        (run.dataset(stem.partition("-")[2]), artifact)
+        for stem, artifact in run.artifacts.items()
+        if artifact.get("kind") == kind
+    ]
+
+
+def artifacts_by_dataset(groups: list[RunGroup], kind: str) -> dict[str, list[tuple[RunGroup, list[Artifact]]]]:
+    """Return, by data set, the groups that have artifacts of `kind`, each with one artifact per seed."""
+    by_dataset: dict[str, dict[str, tuple[RunGroup, list[Artifact]]]] = {}
+    for group in groups:
+        for run in group.runs:
+            for dataset, artifact in artifacts(run, kind):
+                by_group = by_dataset.setdefault(dataset, {})
+                by_group.setdefault(group.label, (group, []))[1].append(artifact)
+    return {dataset: list(by_group.values()) for dataset, by_group in by_dataset.items()}

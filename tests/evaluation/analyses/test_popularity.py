@@ -119,6 +119,7 @@ def test_spearman_with_ties_is_pearson_of_mean_ranks() -> None:
     generator = torch.Generator().manual_seed(0)
     a = torch.randint(9, (50,), generator=generator).float()
     b = a + 4 * torch.randn(50, generator=generator)
-    places = [[sum(y < x for y in v) + (sum(y == x for y in v) - 1) / 2 for x in v] for v in (a.tolist(), b.tolist())]
-    spearman = float(popularity.pearson(popularity.ranks(a), popularity.ranks(b)))
-    assert spearman == pytest.approx(statistics.correlation(*places), abs=1e-12)
+    ranks = [[sum(y < x for y in v) + (sum(y == x for y in v) - 1) / 2 for x in v] for v in (a.tolist(), b.tolist())]
+    value, low, high = popularity.spearman_interval(a, b)
+    assert value == pytest.approx(statistics.correlation(*ranks), abs=1e-12)
+    assert low < value < high

@@ -124,7 +124,7 @@ def test_verdicts_are_in_the_table_and_in_the_summary(papers: ReportFiles) -> No
     assert page.row("4.3")[1] == "▲ holds"
     assert page.row("1.2")[1] == "▲ holds"
     assert page.row("1.12")[1] == "▲ holds"
-    assert "Verdicts on the papers' claims: " in text.replace("&#39;", "'").split("</header>")[0]
+    assert "Claims of the papers by verdict: holds " in text.split("</header>")[0]
     assert page.row("5.1")[2].startswith("run: clipx train recipe=wpse_mini")
 
 
@@ -161,7 +161,7 @@ def test_a_demo_run_has_no_paper_tables(tmp_path: Path) -> None:
     report = write_report([tmp_path / "runs"], tmp_path / "out")
     text = report.html.read_text()
     assert "39 claims that these runs do not test" in text
-    assert "Paper tables" not in text and "Verdicts on the papers" not in text
+    assert "Paper tables" not in text and "by verdict" not in text
     assert not any(path.stem.startswith(("scatter", "margins", "pca")) for path in report.figures)
 
 
