@@ -1,6 +1,6 @@
 """Building blocks of a report. The HTML and the Markdown renderer show the same blocks."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Tone = Literal["", "good", "bad", "neutral", "muted"]
@@ -126,7 +126,7 @@ class Section:
     """A heading with its blocks."""
 
     title: str
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[Block]
 
 
 @dataclass(frozen=True)

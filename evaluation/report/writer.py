@@ -12,7 +12,7 @@ from evaluation.report.blocks import Document
 from evaluation.report.contents import build_report
 from evaluation.report.render.html import render_html
 from evaluation.report.render.markdown import render_markdown
-from evaluation.report.sections.comparison import build_comparison, comparison_csv
+from evaluation.report.sections.comparison import build_comparison, comparison_table
 from evaluation.runs import reader
 from evaluation.runs.reader import Run
 from evaluation.types import Result
@@ -37,15 +37,15 @@ def write_report(paths: list[Path], out: Path) -> ReportFiles:
         UserError: a path holds no run, or a file of a run is damaged.
     """
     runs = reader.find(paths)
-    return _write(build_report(runs, gather(runs, paths)), results_csv(runs), out, "report")
+    return _write(build_report(runs, gather(runs, paths)), results_table(runs), out, "report")
 
 
 def write_comparison(comparisons: list[MethodComparison], left_out: list[str], out: Path) -> ReportFiles:
     """Write compare.html, compare.md and compare.csv to the folder `out`."""
-    return _write(build_comparison(comparisons, left_out), comparison_csv(comparisons), out, "compare")
+    return _write(build_comparison(comparisons, left_out), comparison_table(comparisons), out, "compare")
 
 
-def _write(document: Document, table: str, out: Path, name: str) -> ReportFiles:
+def _write(document: Document, table: list[list[object]], out: Path, name: str) -> ReportFiles:
     markdown, files = render_markdown(document, f"{name}_files")
     folder = out / f"{name}_files"
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,19 +55,19 @@ def _write(document: Document, table: str, out: Path, name: str) -> ReportFiles:
     report = ReportFiles(out / f"{name}.html", out / f"{name}.md", out / f"{name}.csv", figures)
     write_text(report.html, render_html(document))
     write_text(report.markdown, markdown)
-    write_text(report.csv, table)
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows(table)
+    write_text(report.csv, lines.getvalue())
     return report
 
 
-def results_csv(runs: list[Run]) -> str:
-    """Return all result rows as CSV at full precision: run, folder, the fields of Result, one column per hash."""
+def results_table(runs: list[Run]) -> list[list[object]]:
+    """Return a header and all result rows: run, folder, the fields of Result, one column per hash."""
     hashes = list(dict.fromkeys(key for run in runs for row in run.results for key in row.hashes))
     names = [field.name for field in fields(Result) if field.name != "hashes"]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["run", "folder", *names, *(f"hash_{key}" for key in hashes)])
+    table: list[list[object]] = [["run", "folder", *names, *(f"hash_{key}" for key in hashes)]]
     for run in runs:
         for row in run.results:
             values = [getattr(row, name) for name in names]
-            writer.writerow([run.name, run.path, *values, *(row.hashes.get(key, "") for key in hashes)])
-    return text.getvalue()
+            table.append([run.name, run.path, *values, *(row.hashes.get(key, "") for key in hashes)])
+    return table

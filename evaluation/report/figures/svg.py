@@ -7,13 +7,10 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evaluation.report.blocks import Figure
 from evaluation.types import printable_line
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
 
 INK = "#010203"  # placeholder; written as currentColor, so that ink follows the page's colour
 COLOURS = ("#3d85c8", "#dd7a28", "#2a9d72", "#c2589a", "#8b72d6", "#a88a1c", "#3fa0b0", "#d3505f")
@@ -24,15 +21,15 @@ MAX_X_TICKS = 6  # more would make labels such as -0.0425 touch
 
 @dataclass(frozen=True)
 class Drawing:
-    """A matplotlib figure in the making."""
+    """A matplotlib figure that is being drawn."""
 
     name: str  # of the figure's file, without suffix
-    canvas: "Canvas"
-    axes: Any
+    canvas: Any  # matplotlib.figure.Figure
+    axes: Any  # matplotlib.axes.Axes
     colours: dict[str, str]  # label -> colour
 
     def to_figure(self, caption: str, x: str = "", y: str = "") -> Figure:
-        """Label the axes, add the legend, and return the SVG without metadata, fonts, repeated ids, needless digits."""
+        """Label the axes, add the legend and return the SVG, without metadata, fonts, repeated ids and extra digits."""
         self.axes.set_xlabel(x)
         self.axes.set_ylabel(y)
         if len(self.colours) > 1:  # the caption names a single label
@@ -45,7 +42,7 @@ class Drawing:
         body = re.sub(r'<g id="[^"]*">', "<g>", body)  # every drawing has the id "axes_1"
         body = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", body)  # use the page's font
         body = re.sub(r"font-family: [^;\"]*;", "", body).replace("xlink:href=", "href=")
-        body = re.sub(r' (?:d|x|y|transform)="[^"]*"', lambda match: _two_decimals(match.group()), body)
+        body = re.sub(r' (?:d|x|y|transform)="[^"]*"', _two_decimals, body)
         width, height = (72 * float(inches) for inches in self.canvas.get_size_inches())
         return Figure(self.name, re.sub(r"\n\s*", "\n", body), width, height, caption)
 
@@ -62,7 +59,7 @@ class Drawing:
 
 @contextmanager
 def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) -> Iterator[tuple[Drawing, Any]]:
-    """Yield an empty drawing and its axes: of that size in px, plus room for a legend of the labels.
+    """Yield an empty drawing and its axes. The size in px grows by the legend of the labels, if there are several.
 
     matplotlib's options are restored afterwards.
     """
@@ -107,21 +104,5 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:60].strip("-.")
 
 
-def to_figure(canvas: "Canvas", name: str, caption: str) -> Figure:
-    """Return the drawing as SVG without metadata, fonts, repeated ids and needless digits."""
-    buffer = io.StringIO()
-    canvas.savefig(
-        buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    )
-    text = buffer.getvalue()
-    body = text[text.index("</defs>") + len("</defs>") : text.rindex("</svg>")].replace(INK, "currentColor")
-    body = re.sub(r'<g id="[^"]*">', "<g>", body)  # every drawing has the id "axes_1"
-    body = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", body)  # use the page's font
-    body = re.sub(r"font-family: [^;\"]*;", "", body).replace("xlink:href=", "href=")
-    body = re.sub(r' (?:d|x|y|transform)="[^"]*"', lambda match: _two_decimals(match.group()), body)
-    width, height = (72 * float(inches) for inches in canvas.get_size_inches())
-    return Figure(name=name, body=re.sub(r"\n\s*", "\n", body), width=width, height=height, caption=caption)
-
-
-def _two_decimals(text: str) -> str:
-    return re.sub(r"(\d\.\d\d)\d+", r"\1", text)
+def _two_decimals(attribute: re.Match[str]) -> str:
+    return re.sub(r"(\d\.\d\d)\d+", r"\1", attribute.group())

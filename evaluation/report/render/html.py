@@ -22,12 +22,12 @@ def render_html(document: Document) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {
-        "kind": lambda block: type(block).__name__,
-        "column_classes": _column_classes,
-        "percent": lambda fraction: f"{100 * min(1.0, max(0.0, fraction)):.2f}",
-        "base64": lambda content: base64.b64encode(content).decode(),
-    }
+    environment.filters.update(
+        kind=lambda block: type(block).__name__,
+        column_classes=_column_classes,
+        percent=lambda fraction: f"{100 * min(1.0, max(0.0, fraction)):.2f}",
+        base64=lambda content: base64.b64encode(content).decode(),
+    )
     return environment.get_template("report.html.j2").render(document=document).lstrip()
 
 

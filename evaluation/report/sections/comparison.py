@@ -1,8 +1,5 @@
 """The page and the CSV of `clipx report compare`: ranking, paired differences, scores against geometry."""
 
-import csv
-import io
-
 from evaluation.analyses.comparison import GEOMETRY, MEAN, TASKS, Estimate, Method, MethodComparison, estimate
 from evaluation.report.blocks import (
     Block,
@@ -171,21 +168,19 @@ def _scores_against_geometry(comparison: MethodComparison, number: int) -> list[
     return figures
 
 
-def comparison_csv(comparisons: list[MethodComparison]) -> str:
-    """Return one row per method and metric at full precision; ranks and paired differences for the ranking metric."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["comparison", "method", "settings", "measure", "seeds", "value", "low", "high", *DIFFERENCES])
+def comparison_table(comparisons: list[MethodComparison]) -> list[list[object]]:
+    """Return a header and one row per method and metric, with rank and paired difference for the ranking metric."""
+    header = ["comparison", "method", "settings", "measure", "seeds", "value", "low", "high", *DIFFERENCES]
+    table: list[list[object]] = [[*header]]
     for number, comparison in enumerate(comparisons, 1):
         for method in (*comparison.ranked, *comparison.unranked):
             for name, values in method.values.items():
                 score = estimate(values)
                 assert score is not None  # `Method.values` holds no empty entry
                 row = [number, method.label, method.settings, name, score.seeds, score.value, score.low, score.high]
-                is_ranked_by = name == comparison.by
-                differences = _rank_and_difference(comparison, method) if is_ranked_by else [""] * len(DIFFERENCES)
-                writer.writerow([*row, *differences])
-    return text.getvalue()
+                by_rank = _rank_and_difference(comparison, method) if name == comparison.by else [""] * len(DIFFERENCES)
+                table.append([*row, *by_rank])
+    return table
 
 
 def _rank_and_difference(comparison: MethodComparison, method: Method) -> list[object]:

@@ -16,7 +16,7 @@ def paper_tables(evidence: Evidence) -> list[Block]:
     blocks: list[Block] = [
         Details(
             f"Paper {table.paper}: {table.title}, {table.recipe}",
-            [Text(f"Published: {table.source}."), _table(table, evidence)],
+            [Text(f"Published: {table.source}."), _table(table, evidence.runs[table.recipe])],
         )
         for table in TABLES
         if table.recipe in evidence.runs
@@ -27,8 +27,7 @@ def paper_tables(evidence: Evidence) -> list[Block]:
     return blocks
 
 
-def _table(table: PaperTable, evidence: Evidence) -> Table:
-    arms = evidence.runs[table.recipe]
+def _table(table: PaperTable, arms: dict[str, Seeds]) -> Table:
     return Table(
         ["Arm", *(column.label for column in table.columns), "To fill empty cells"],
         [_row(table, arm, published.split(), arms.get(arm, {})) for arm, published in table.rows.items()],

@@ -19,7 +19,7 @@ Key = tuple[str, str, str, str]  # task, data set, split, metric
 
 
 def results(headline: list[MetricSummary], groups: list[RunGroup]) -> list[Block]:
-    """Return a row per metric and method. Many methods get a row each, and that long table is folded."""
+    """Return a table with a row per metric and method; for many methods, folded below a table with a row per method."""
     if not headline:
         return [Text(f"No results yet. To get them: clipx eval checkpoint={groups[0].runs[0].path}")]
     table = _by_metric(headline, several=len(groups) > 1)

@@ -1,6 +1,6 @@
 """Sections "Settings" and "Provenance": settings of the runs, versions, hashes, folders."""
 
-from typing import Any
+import json
 
 from evaluation.report.blocks import Block, Cell, Details, KeyValues, Table, Text
 from evaluation.runs.description import MISSING, duration, facts, flat, training_seconds
@@ -28,17 +28,14 @@ def settings(groups: list[RunGroup]) -> list[Block]:
 
 def provenance(runs: list[Run], groups: list[RunGroup]) -> list[Block]:
     """Return, folded: each environment with its runs, the hashes of each result row, the runs' folders."""
-    environments: list[tuple[dict[str, Any], list[str]]] = []
+    environments: dict[str, list[str]] = {}  # JSON -> runs
     for group in groups:
         for run in group.runs:
-            names = next((names for environment, names in environments if environment == run.environment), None)
-            if names is None and run.environment:
-                environments.append((run.environment, names := []))
-            if names is not None:
-                names.append(f"{group.label} seed {run.seed}")
+            if run.environment:
+                environments.setdefault(json.dumps(run.environment), []).append(f"{group.label} seed {run.seed}")
     blocks: list[Block] = []
-    for environment, names in environments:
-        blocks += [Text(f"Environment of {', '.join(names)}"), KeyValues(flat(environment))]
+    for environment, names in environments.items():
+        blocks += [Text(f"Environment of {', '.join(names)}"), KeyValues(flat(json.loads(environment)))]
     results = [(run, row) for run in runs for row in run.results]
     hashes = list(dict.fromkeys(key for _, row in results for key in row.hashes))
     rows = [

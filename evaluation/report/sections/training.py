@@ -2,7 +2,7 @@
 
 from statistics import median
 
-from evaluation.report.blocks import Block, Cell, Details, Figures, Table
+from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table
 from evaluation.report.figures.plots import Line, line_plot
 from evaluation.report.figures.svg import slug
 from evaluation.runs.description import MISSING, duration, last, number, training_seconds
@@ -21,7 +21,7 @@ def training(groups: list[RunGroup]) -> list[Block]:
     if not runs:
         return []
     table = _last_values(runs)
-    figures = []
+    figures: list[Figure] = []
     for name, key, title in [("loss", "loss", "Loss"), ("temperature", "tau", "Temperature τ = 1/scale")]:
         lines = [_line(label, run, key) for label, run in runs]
         if any(line.x for line in lines):
@@ -38,7 +38,7 @@ def training(groups: list[RunGroup]) -> list[Block]:
 def score_curves(runs: LabelledRuns) -> list[Block]:
     """Return one figure per score logged during training; nothing with log.evaluate_every=0."""
     names = dict.fromkeys(name for _, run in runs for line in run.log for name in line.get("evaluation") or {})
-    figures = []
+    figures: list[Figure] = []
     for score in names:
         if lines := [line for label, run in runs if (line := _line(label, run, score, "evaluation")).x]:
             caption = f"{score} during training, one line per seed"
