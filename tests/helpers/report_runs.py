@@ -124,9 +124,9 @@ def write_run(
     *,
     results: list[dict[str, Any]] | None = None,
     caption: str = "two large red circles left of a small blue star",
-    drawn: bool = True,
+    with_artifacts: bool = True,
 ) -> Path:
-    """Write a finished run, with artifacts if `drawn`, and return its folder."""
+    """Write a finished run, with artifacts or without, and return its folder."""
     folder = root / name / f"s{seed}"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config(name, seed))))
@@ -134,7 +134,7 @@ def write_run(
     write_lines(folder / "results.jsonl", rows(seed) if results is None else results)
     environment = {"packages": {"torch": "2.6.0", "clipx": "0.1.0"}, "git_commit": "abc1234", "device": "cpu"}
     (folder / "environment.json").write_text(json.dumps(environment))
-    for stem, artifact in artifacts(caption).items() if drawn else ():
+    for stem, artifact in artifacts(caption).items() if with_artifacts else ():
         (folder / "artifacts").mkdir(exist_ok=True)
         (folder / "artifacts" / f"{stem}.json").write_text(json.dumps(artifact))
     return folder

@@ -27,12 +27,8 @@ def training(groups: list[RunGroup]) -> list[Block]:
         if any(line.x for line in lines):
             y = key.replace("tau", "τ")
             figures.append(line_plot(name, f"{title}, one line per seed", lines, "step", y))
-    folded = len(table.rows) > MAX_ROWS
-    return [
-        Figures(figures),
-        *score_curves(runs),
-        Details(f"All {len(table.rows)} runs", [table]) if folded else table,
-    ]
+    rows = Details(f"All {len(runs)} runs", [table]) if len(runs) > MAX_ROWS else table
+    return [Figures(figures), *score_curves(runs), rows]
 
 
 def score_curves(runs: LabelledRuns) -> list[Block]:

@@ -36,7 +36,7 @@ addEventListener("load", () => {
 def test_the_page_fits_phone_and_desktop_sorts_and_logs_no_error(tmp_path: Path) -> None:
     assert CHROMIUM is not None
     for number in range(5):
-        write_run(tmp_path / "runs", name=f"a_method_with_a_rather_long_name_{number}", drawn=number == 0)
+        write_run(tmp_path / "runs", name=f"a_method_with_a_rather_long_name_{number}", with_artifacts=number == 0)
     page = escape(write_report([tmp_path / "runs"], tmp_path / "out").html.read_text(), quote=True)
     frames = "".join(f'<iframe style="width:{width}px;height:900px" srcdoc="{page}"></iframe>' for width in WIDTHS)
     (tmp_path / "frames.html").write_text(f'<!doctype html><meta charset="utf-8"><body>{MEASURE}{frames}</body>')

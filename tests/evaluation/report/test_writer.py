@@ -117,7 +117,7 @@ def test_a_result_is_marked_only_if_the_whole_interval_is_beyond_chance(tmp_path
         row("pairs", "unknown", "pair_accuracy", 0.20, 0, chance=None),
         row("ranks", "lower", "median_rank", 3, 0, low=2, high=4, chance=50, higher_is_better=False),
     ]
-    write_run(tmp_path / "runs", results=results, drawn=False)
+    write_run(tmp_path / "runs", results=results, with_artifacts=False)
     text = write_report([tmp_path / "runs"], tmp_path / "out").html.read_text()
     marks = {
         name: re.findall(r'class="(\w*\s?\w*)">([▲●▼-][^<]*)<', line)[:1]
@@ -222,7 +222,7 @@ def test_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_run_without_results_shows_the_command_that_evaluates_it(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "runs", results=[], drawn=False)
+    folder = write_run(tmp_path / "runs", results=[], with_artifacts=False)
     (folder / "results.jsonl").unlink()
     (folder / "environment.json").unlink()
     text = write_report([tmp_path / "runs"], tmp_path / "out").html.read_text()

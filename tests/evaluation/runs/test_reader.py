@@ -57,7 +57,7 @@ def test_folders_inside_a_run_and_hidden_folders_are_not_runs(tmp_path: Path) ->
 
 def test_seeds_are_ordered_as_numbers(tmp_path: Path) -> None:
     for seed in (10, 2, 1):
-        write_run(tmp_path, seed=seed, drawn=False)
+        write_run(tmp_path, seed=seed, with_artifacts=False)
     assert [run.seed for run in find([tmp_path])] == [1, 2, 10]
 
 
@@ -89,7 +89,7 @@ def test_reading_a_config_runs_no_resolvers(tmp_path: Path) -> None:
 
 def test_runs_with_the_same_name_in_two_folders_are_two_groups(tmp_path: Path) -> None:
     for place in ("a", "b"):
-        write_run(tmp_path / place, drawn=False)
+        write_run(tmp_path / place, with_artifacts=False)
     groups = group_runs(find([tmp_path]))
     assert [len(group.runs) for group in groups] == [1, 1]
     assert len({group.label for group in groups}) == 2
@@ -105,7 +105,7 @@ def test_a_second_evaluation_replaces_the_first(tmp_path: Path) -> None:
 def test_equal_seeds_on_few_examples_are_not_above_chance(tmp_path: Path) -> None:
     for seed in range(3):
         results = [row("pairs", "p", "pair_accuracy", 11 / 40, seed, n=40, low=0.15, high=0.4)]
-        write_run(tmp_path, seed=seed, results=results, drawn=False)
+        write_run(tmp_path, seed=seed, results=results, with_artifacts=False)
     (metric,) = summarise_metrics(group_runs(find([tmp_path])))
     assert metric.low == metric.high == pytest.approx(0.275)
     assert metric.standing == "not different"
