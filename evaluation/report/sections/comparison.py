@@ -30,9 +30,9 @@ NAMES = {
 }
 MAX_NAMES = 4  # in the lead
 RULE = (
-    "Differences are paired by seed: runs with the same seed saw the same samples in the same order. Intervals are 95% "
-    "(Student's t over at least three seeds). A rank is a range where the intervals leave it open: a method ranked 1–3 "
-    "may be the best. The intervals are not corrected for multiple comparisons: without any true difference, one in "
+    "Differences are paired by seed: runs with the same seed saw the same samples in the same order. The 95% intervals "
+    "are Student's t over at least three seeds. Where they leave a rank open, it is a range: a method ranked 1–3 may "
+    "be the best. The intervals are not corrected for multiple comparisons: without any true difference, one in "
     "twenty excludes 0."
 )
 FOOTER = (
@@ -55,7 +55,7 @@ def build_comparison(comparisons: list[MethodComparison], left_out: list[str]) -
 def _lead(comparison: MethodComparison) -> str:
     name = NAMES[comparison.by]
     if not comparison.ranked:
-        return f"No run has a value of {name}. Add one: clipx eval checkpoint=RUN; or rank by another score: by=NAME."
+        return f"No run has a value of {name}: run clipx eval checkpoint=RUN, or rank by another score with by=NAME."
     best, *others = comparison.ranked
     tied = [method.label for method in others if comparison.ranks(method)[0] == 1]
     lead = f"{_conditions(comparison)}: {best.label} is first of {len(comparison.ranked)} by {name}"

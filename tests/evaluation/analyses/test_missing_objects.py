@@ -12,11 +12,9 @@ from evaluation.claims.table import CLAIMS
 
 
 def annotations(folder: Path, kinds: list[list[str]], captions: list[list[str]]) -> Path:
-    names = sorted({name for names in kinds for name in names})
-    boxes = [
-        {"image_id": i, "category_id": names.index(k)} for i, names_of_image in enumerate(kinds) for k in names_of_image
-    ]
-    texts = [{"image_id": i, "caption": text} for i, texts_of_image in enumerate(captions) for text in texts_of_image]
+    names = sorted({name for image_kinds in kinds for name in image_kinds})
+    boxes = [{"image_id": i, "category_id": names.index(k)} for i, image_kinds in enumerate(kinds) for k in image_kinds]
+    texts = [{"image_id": i, "caption": text} for i, image_texts in enumerate(captions) for text in image_texts]
     categories = [{"id": at, "name": name} for at, name in enumerate(names)]
     (folder / "captions_x.json").write_text(json.dumps({"annotations": texts}))
     (folder / "instances_x.json").write_text(json.dumps({"annotations": boxes, "categories": categories}))

@@ -7,11 +7,13 @@ import shutil
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from clipx.errors import UserError
 from evaluation.report import render
+from evaluation.report.blocks import Block
 from evaluation.report.writer import ReportFiles, write_report
 from tests.helpers.report_runs import VALUES, row, rows, write_lines, write_run
 
@@ -173,6 +175,12 @@ def test_css_and_script_are_inlined_from_their_files(one_seed: ReportFiles) -> N
     for file in ("report.css", "report.js"):
         assert (folder / file).read_text() in html
     assert (folder / "report.html.j2").is_file()
+
+
+def test_the_html_template_has_every_kind_of_block() -> None:
+    template = (resources.files(render) / "report.html.j2").read_text()
+    for block in get_args(Block):
+        assert f'kind == "{block.__name__}"' in template
 
 
 def test_links_to_images_are_left_out(tmp_path: Path) -> None:
