@@ -122,8 +122,8 @@ def spearman_interval(x: Tensor, y: Tensor) -> tuple[float, float, float]:
     block = max(1, MAX_DRAWS // len(a))
     resampled = []
     for start in range(0, RESAMPLES, block):
-        drawn = torch.randint(len(a), (min(block, RESAMPLES - start), len(a)), generator=generator)
-        resampled.append(_pearson(a[drawn], b[drawn]))
+        places = torch.randint(len(a), (min(block, RESAMPLES - start), len(a)), generator=generator)
+        resampled.append(_pearson(a[places], b[places]))
     low, high = torch.cat(resampled).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     return float(_pearson(a, b)), low, high
 

@@ -84,10 +84,10 @@ def _margins(groups: list[RunGroup]) -> list[Figure]:
             f"paper 1, {figure}": {arm: densities[labels[arm]] for arm in arms if arm in labels}
             for figure, arms in MARGIN_ARMS.items()
         }
-        drawn = {source: by_arm for source, by_arm in by_figure.items() if len(by_arm) > 1}
-        if not drawn and len(densities) <= len(COLOURS):
-            drawn = {"": densities}
-        for source, by_label in drawn.items():
+        chosen = {source: by_arm for source, by_arm in by_figure.items() if len(by_arm) > 1}
+        if not chosen and len(densities) <= len(COLOURS):
+            chosen = {"": densities}
+        for source, by_label in chosen.items():
             caption = f"{dataset}: density of the margins in batches of 64" + (f" ({source})" if source else "")
             figures.append(density_plot(f"margins-{len(figures) + 1:02d}-{slug(dataset)}", caption, by_label))
     return figures
