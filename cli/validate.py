@@ -24,7 +24,7 @@ def validate(arguments: list[str]) -> None:
     """
     from clipx.utils.device import choose_device
     from clipx.utils.files import cache_home
-    from evaluation.analyses.reference import MODELS, VALUES
+    from evaluation.analyses.validation import MODELS, VALUES
     from evaluation.analyses.validation import validate as compare
     from evaluation.embedding.encoder import folder_name, from_open_clip
     from evaluation.runner import evaluate

@@ -7,7 +7,7 @@ from cli.report.claims import claims, missing
 from cli.report.compare import show
 from cli.settings.arguments import split
 from clipx.errors import UserError
-from evaluation.report.writer import write
+from evaluation.report.writer import write_report
 
 KINDS: dict[str, Callable[[list[str]], None]] = {"claims": claims, "compare": show, "missing-objects": missing}
 
@@ -25,6 +25,6 @@ def report(arguments: list[str]) -> None:
     paths = [Path(place) for place in places]
     if not paths:
         raise UserError("give run directories or a folder of runs: clipx report RUN_OR_DIR... [out=DIR]")
-    written = write(paths, Path(given["out"] or paths[0]))
+    written = write_report(paths, Path(given["out"] or paths[0]))
     for path in (written.html, written.markdown, written.csv):
         print(path)

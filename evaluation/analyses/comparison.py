@@ -1,13 +1,14 @@
-"""Methods under the same conditions: which is better, by paired seeds.
+"""Comparison of methods trained under the same conditions, by paired seeds.
 
-Runs are comparable if towers, training data, length and batch size are the same; with the same seed they then saw the
-same samples in the same order. What may differ is the method: objective, temperature, mixing, point sets, optimizer
-and schedule. The measures are those of the claims, over the data sets that all compared runs share.
+Runs are comparable if towers, training data, length and batch size are the same: runs with the same seed then saw the
+same samples in the same order. The method may differ: objective, temperature, mixing, point sets, optimizer, schedule.
+Scores are those of the claims, averaged over the data sets that all compared runs share.
 """
 
 import math
 from collections import Counter
 from dataclasses import asdict, dataclass
+from statistics import fmean
 
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
@@ -19,7 +20,7 @@ from evaluation.claims.verdict import FEWEST_SEEDS
 from evaluation.runs.description import flat, objective
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
-from evaluation.statistics import mean, t_interval
+from evaluation.statistics import t_interval
 
 TASKS: dict[str, Measure] = {
     "zeroshot": ZEROSHOT,
@@ -33,9 +34,9 @@ GEOMETRY: dict[str, Measure] = {
     "alignment": MetricReader("geometry", ("alignment",)),
     "margin": MARGIN,
 }
-MEAN = "mean"  # of the tasks that all methods have
+MEAN = "mean"  # over the tasks that all methods have
 
-SAME = {
+CONDITIONS = {  # besides the data
     "model.embed_dim",
     *(f"model.{side}.{key}" for side in ("image", "text") for key in ("name", "pretrained", "frozen")),
     "model.init",
@@ -43,15 +44,15 @@ SAME = {
     "model.text.context_length",
     *(f"train.{key}" for key in ("epochs", "samples", "batch_size")),
 }
-LABELS = ("data.keywords", "data.keyword_digits")  # what an objective asks for; pairs stay what they are
-NAMES = ("name", "recipe", "arm", "seed", "objective")  # neither a condition nor a setting of the method
+KEYWORDS = ("data.keywords", "data.keyword_digits")  # the objective's labels; they do not change the pairs
+NAMES = ("name", "recipe", "arm", "seed", "objective")  # neither conditions nor further settings of a method
 
 BySeed = dict[int, float]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds, with its 95% interval from FEWEST_SEEDS seeds on (Student's t)."""
+    """Mean over seeds with its 95% interval (Student's t), which needs at least FEWEST_SEEDS seeds."""
 
     value: float
     low: float | None
@@ -60,7 +61,7 @@ class Estimate:
 
     @property
     def sign(self) -> int:
-        """1 or -1 where the whole interval lies on one side of 0."""
+        """1 or -1 if the whole interval lies above or below 0, else 0."""
         if self.low is None or self.high is None:
             return 0
         return (self.low > 0) - (self.high < 0)
@@ -68,143 +69,142 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Method:
-    """Runs of one name, one a seed."""
+    """Runs with the same name, one per seed."""
 
     label: str
-    settings: str  # the objective, and what else most others do not have
-    values: dict[str, BySeed]  # of TASKS and GEOMETRY by name, and MEAN; what no run has is missing
-    diverged: int  # seeds
+    settings: str  # objective, then the settings that differ from most other methods
+    values: dict[str, BySeed]  # by name in TASKS, GEOMETRY or MEAN; without those that no run has
+    diverged: int  # number of seeds
 
 
 @dataclass(frozen=True)
 class MethodComparison:
-    """Methods run under identical conditions: those with a value for `by`, best first, then the rest."""
+    """Methods trained under identical conditions."""
 
-    conditions: dict[str, str]
-    by: str  # what they are ranked by
-    tasks: list[str]  # that all ranked methods have, which MEAN is the mean of
-    ranked: list[Method]
-    unranked: list[Method]
+    conditions: dict[str, str]  # setting -> value
+    by: str  # ranking score: MEAN or a name in TASKS
+    tasks: list[str]  # averaged by MEAN: those that all scored methods have
+    ranked: list[Method]  # best first
+    unranked: list[Method]  # without a value of `by`
 
     def difference(self, a: Method, b: Method) -> Estimate | None:
-        """a minus b in what they are ranked by, over the seeds of both."""
+        """Return a minus b in the ranking score, over the seeds that both have."""
         of_a, of_b = a.values[self.by], b.values[self.by]
         return estimate({seed: of_a[seed] - of_b[seed] for seed in of_a if seed in of_b})
 
     def ranks(self, method: Method) -> tuple[int, int]:
-        """The first and the last rank that the paired intervals leave it."""
-        signs = [d.sign for o in self.ranked if o is not method and (d := self.difference(o, method))]
+        """Return the best and the worst rank that the paired intervals allow."""
+        others = [other for other in self.ranked if other is not method]
+        signs = [difference.sign for other in others if (difference := self.difference(other, method))]
         return 1 + signs.count(1), len(self.ranked) - signs.count(-1)
 
 
 def compare(groups: list[RunGroup], by: str = MEAN) -> tuple[list[MethodComparison], list[str]]:
-    """The comparisons that the runs allow, and a line for each run that has no partner.
+    """Return the comparisons that the runs allow, and one line for each group that cannot be compared.
 
     Raises:
-        UserError: no two methods under the same conditions; says what differs.
+        UserError: no two methods share their conditions; names what differs.
     """
-    of_conditions: dict[tuple[tuple[str, str], ...], list[RunGroup]] = {}
+    by_conditions: dict[tuple[tuple[str, str], ...], list[RunGroup]] = {}
     left_out = []
     for group in groups:
         if group.runs[0].config:
-            of_conditions.setdefault(tuple(conditions(group.runs[0]).items()), []).append(group)
+            by_conditions.setdefault(tuple(_conditions(group.runs[0]).items()), []).append(group)
         else:
             left_out.append(f"left out, no config.yaml: {group.label}")
-    several = {key: same for key, same in of_conditions.items() if len(same) > 1}
-    if not several:
-        raise UserError(_nothing(list(of_conditions), [group.label for group in groups]))
-    first = dict(next(iter(several)))
-    for key, same in of_conditions.items():
-        if len(same) == 1:
-            differs = differing(dict(key), first) or "nothing"
-            left_out.append(f"left out, no other run under the same conditions: {same[0].label} ({differs})")
-    return [_comparison(dict(key), same, by) for key, same in several.items()], left_out
-
-
-def conditions(run: Run) -> dict[str, str]:
-    """Towers, data, length and batch size: what compared runs must have in common."""
-    given = _settings_of(run)
-    return {key: given[key] for key in identity_keys(RunConfig()) if _is_condition(key, given)}
-
-
-def _settings_of(run: Run) -> dict[str, str]:
-    """By dotted name; what an older run does not say has the default."""
-    return dict(flat(asdict(RunConfig()))) | dict(flat(run.config))
-
-
-def _is_condition(key: str, given: dict[str, str]) -> bool:
-    if key.startswith("data.scenes."):
-        return given.get("data.source") == "scenes"
-    return key in SAME or (key.startswith("data.") and key not in LABELS)
-
-
-def differing(one: dict[str, str], other: dict[str, str]) -> str:
-    """`key: this, there that` of the settings that two runs do not share."""
-    keys = [key for key in {**one, **other} if one.get(key) != other.get(key)]
-    return "; ".join(f"{key}: {one.get(key, '-')}, not {other.get(key, '-')}" for key in keys)
+    comparable = {key: members for key, members in by_conditions.items() if len(members) > 1}
+    if not comparable:
+        raise UserError(_not_comparable([dict(key) for key in by_conditions], [group.label for group in groups]))
+    reference = dict(next(iter(comparable)))
+    for key, members in by_conditions.items():
+        if len(members) == 1:
+            differs = _differences(dict(key), reference) or "nothing"
+            left_out.append(f"left out, no other run under the same conditions: {members[0].label} ({differs})")
+    return [_comparison(dict(key), members, by) for key, members in comparable.items()], left_out
 
 
 def estimate(values: BySeed) -> Estimate | None:
-    """Nothing of no value."""
+    """Return the mean over seeds with its interval; None if empty."""
     if not values:
         return None
     if len(values) < FEWEST_SEEDS:
-        return Estimate(mean(list(values.values())), None, None, len(values))
+        return Estimate(fmean(values.values()), None, None, len(values))
     return Estimate(*t_interval(list(values.values())), len(values))
 
 
-def _nothing(found: list[tuple[tuple[str, str], ...]], labels: list[str]) -> str:
-    if len(found) < 2:
+def _conditions(run: Run) -> dict[str, str]:
+    settings = _all_settings(run)
+    return {key: settings[key] for key in identity_keys(RunConfig()) if _is_condition(key, settings)}
+
+
+def _all_settings(run: Run) -> dict[str, str]:
+    """Return settings by dotted name; those that an older run does not have get the default."""
+    return dict(flat(asdict(RunConfig()))) | dict(flat(run.config))
+
+
+def _is_condition(key: str, settings: dict[str, str]) -> bool:
+    if key.startswith("data.scenes."):
+        return settings.get("data.source") == "scenes"
+    return key in CONDITIONS or (key.startswith("data.") and key not in KEYWORDS)
+
+
+def _differences(ours: dict[str, str], theirs: dict[str, str]) -> str:
+    """Return `key: our value, not their value` of the settings that differ."""
+    keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+    return "; ".join(f"{key}: {ours.get(key, '-')}, not {theirs.get(key, '-')}" for key in keys)
+
+
+def _not_comparable(conditions: list[dict[str, str]], labels: list[str]) -> str:
+    if len(conditions) < 2:
         return f"nothing to compare: {', '.join(labels)} is one method; give runs of two or more"
-    differs = differing(dict(found[0]), dict(found[1]))
+    differs = _differences(conditions[0], conditions[1])
     return f"nothing to compare: no two of {', '.join(labels)} share towers, data and length ({differs})"
 
 
-def _comparison(shared: dict[str, str], groups: list[RunGroup], by: str) -> MethodComparison:
+def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str) -> MethodComparison:
     measured = {name: _values(measure, groups) for name, measure in {**TASKS, **GEOMETRY}.items()}
     scored = [at for at in range(len(groups)) if any(measured[task][at] for task in TASKS)]
     tasks = [task for task in TASKS if scored and all(measured[task][at] for at in scored)]
-    described = _settings(groups)
+    settings = _method_settings(groups)
     methods = []
     for at, group in enumerate(groups):
-        values = {name: of_groups[at] for name, of_groups in measured.items() if of_groups[at]}
+        values = {name: by_group[at] for name, by_group in measured.items() if by_group[at]}
         if tasks and at in scored:
             seeds = set.intersection(*(set(values[task]) for task in tasks))
-            values[MEAN] = {seed: mean([values[task][seed] for task in tasks]) for seed in sorted(seeds)}
+            values[MEAN] = {seed: fmean(values[task][seed] for task in tasks) for seed in sorted(seeds)}
         diverged = sum(run.diverged for run in group.runs)
-        methods.append(Method(group.label, described[at], values, diverged))
+        methods.append(Method(group.label, settings[at], values, diverged))
     ranked = [method for method in methods if method.values.get(by)]
-    ranked.sort(key=lambda method: -mean(list(method.values[by].values())))
-    return MethodComparison(shared, by, tasks, ranked, [method for method in methods if method not in ranked])
+    ranked.sort(key=lambda method: -fmean(method.values[by].values()))
+    return MethodComparison(conditions, by, tasks, ranked, [method for method in methods if method not in ranked])
 
 
 def _values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:
-    """Of each group, its seeds' means over the pieces (data sets) that all runs have; {} for a group without any."""
-    read = [{run.seed: pieces for run in group.runs if (pieces := measure.read(run))} for group in groups]
-    of_runs = [set(pieces) for of_group in read for pieces in of_group.values()]
-    common = set.intersection(*of_runs) if of_runs else set()
+    """Return the values of each group, averaged over the data sets that all runs have; {} for a group without any."""
+    scores = [{run.seed: by_dataset for run in group.runs if (by_dataset := measure.read(run))} for group in groups]
+    datasets = [set(by_dataset) for by_seed in scores for by_dataset in by_seed.values()]
+    shared = set.intersection(*datasets) if datasets else set()
     return [
-        {seed: math.fsum(pieces[key] for key in common) / len(common) for seed, pieces in of_group.items() if common}
-        for of_group in read
+        {seed: math.fsum(by_dataset[name] for name in shared) / len(shared) for seed, by_dataset in by_seed.items()}
+        if shared
+        else {}
+        for by_seed in scores
     ]
 
 
-def _settings(groups: list[RunGroup]) -> list[str]:
-    """A method's objective, and its settings where most others have another value."""
-    of_groups = [dict(_method(group.runs[0])) for group in groups]
-    usual = {
-        key: Counter(settings.get(key) for settings in of_groups).most_common(1)[0][0]
-        for key in {key: None for settings in of_groups for key in settings}
-    }
-    found = []
-    for group, settings in zip(groups, of_groups, strict=True):
-        others = [f"{key}={value}" for key, value in settings.items() if value != usual[key]]
-        found.append("; ".join([objective(group.runs[0]), *others]))
-    return found
-
-
-def _method(run: Run) -> list[tuple[str, str]]:
-    """Settings that are neither conditions nor words for the objective."""
-    given = _settings_of(run)
-    keys = [key for key in identity_keys(RunConfig()) if key not in NAMES]
-    return [(key, given[key]) for key in keys if not _is_condition(key, given) and not key.startswith("data.scenes.")]
+def _method_settings(groups: list[RunGroup]) -> list[str]:
+    """Return each group's objective, and those of its settings for which most groups have another value."""
+    by_group = []
+    for group in groups:
+        settings = _all_settings(group.runs[0])
+        keys = [key for key in identity_keys(RunConfig()) if key not in NAMES and not key.startswith("data.scenes.")]
+        by_group.append({key: settings[key] for key in keys if not _is_condition(key, settings)})
+    all_keys = {key: None for settings in by_group for key in settings}
+    usual = {key: Counter(settings.get(key) for settings in by_group).most_common(1)[0][0] for key in all_keys}
+    return [
+        "; ".join([
+            objective(group.runs[0]),
+            *(f"{key}={value}" for key, value in settings.items() if value != usual[key]),
+        ])
+        for group, settings in zip(groups, by_group, strict=True)
+    ]  # fmt: skip

@@ -1,8 +1,8 @@
-"""Which annotated objects of an image its captions leave out, on COCO JSON (paper 1, figure 4; claim 1.12).
+"""Objects that captions do not name, counted on COCO annotations (paper 1, Fig. 4; claim 1.12).
 
-A pair is an image and one of its captions. Counted are the kinds of object (COCO's 80 categories) that are
-annotated in the image and whose name, as a whole word, singular or plural, is not in the caption. Other words for
-a thing ("man" for person) do not count as its name, so the shares without persons are given as well.
+For each pair of an image and one of its captions: how many of the object categories annotated in the image (COCO has
+80) are missing from the caption. A category is present if its name occurs as a whole word, singular or plural.
+Synonyms ("man" for person) do not count, so the share without persons is reported as well.
 """
 
 import json
@@ -10,7 +10,6 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -21,27 +20,28 @@ from evaluation.claims.types import Verdict
 from evaluation.metrics import bootstrap_interval, weighted_mean
 from evaluation.runs.reader import STATED
 
-LEAST = 0.5  # "many": more than half of the pairs
+LEAST = 0.5  # the claim's "many": more than half of the pairs
 PERSON = "person"
+IRREGULAR_PLURALS = {"person": "people|persons", "mouse": "mice", "knife": "knives", "sheep": "sheep"}
 
 
 @dataclass(frozen=True)
-class Missing:
-    """Counts over pairs."""
+class MissingObjects:
+    """Counts and shares of image-caption pairs."""
 
-    histogram: list[int]  # pairs by how many kinds of object are missing
+    histogram: list[int]  # [k]: pairs in which k categories are missing
     images: int
-    share: float  # of the pairs with at least one missing
+    share: float  # of pairs in which at least one is missing
     low: float  # 95% interval, bootstrap over images
     high: float
-    share_without_persons: float
+    share_without_persons: float  # of pairs in which one other than "person" is missing
 
 
 def find(paths: list[Path]) -> tuple[Path, Path]:
-    """Captions and instances file: both given, or the first such pair in a folder.
+    """Return the captions file and the instances file: the two given, or the first such pair in the folders.
 
     Raises:
-        UserError: they are not there.
+        UserError: there is no such pair.
     """
     if len(paths) == 2 and all(path.is_file() for path in paths):
         first, second = paths
@@ -53,52 +53,52 @@ def find(paths: list[Path]) -> tuple[Path, Path]:
     raise UserError(f"{paths[0]} holds no captions_NAME.json with its instances_NAME.json (COCO's annotations)")
 
 
-def count(files: tuple[Path, Path]) -> Missing:
-    """Counts over all image-caption pairs; an image without annotated objects has none that could be missing.
+def count(files: tuple[Path, Path]) -> MissingObjects:
+    """Count over all pairs of the captions and the instances file. Without annotated objects, none are missing.
 
     Raises:
-        UserError: a file is not a COCO annotation file, or no image has both.
+        UserError: a file is not a COCO annotation file, or no image has both captions and objects.
     """
-    captions, instances = (_read(file) for file in files)
     try:
-        names = {int(c["id"]): str(c["name"]) for c in instances["categories"]}
-        kinds: dict[int, set[str]] = defaultdict(set)
-        for one in instances["annotations"]:
-            kinds[int(one["image_id"])].add(names[int(one["category_id"])])
-        texts: dict[int, list[str]] = defaultdict(list)
-        for one in captions["annotations"]:
-            texts[int(one["image_id"])].append(str(one["caption"]))
+        captions, instances = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+        names = {int(category["id"]): str(category["name"]) for category in instances["categories"]}
+        objects: dict[int, set[str]] = defaultdict(set)  # image -> annotated categories
+        for annotation in instances["annotations"]:
+            objects[int(annotation["image_id"])].add(names[int(annotation["category_id"])])
+        texts: dict[int, list[str]] = defaultdict(list)  # image -> captions
+        for annotation in captions["annotations"]:
+            texts[int(annotation["image_id"])].append(str(annotation["caption"]))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{files[0]} and {files[1]} are not COCO annotations: {error!r}") from error
+    if not objects.keys() & texts.keys():
+        raise UserError(f"{files[0]} and {files[1]} have no image in common")
     patterns = {name: _pattern(name) for name in names.values()}
     missing = [
-        [{kind for kind in kinds.get(image, ()) if not patterns[kind].search(text)} for text in texts[image]]
+        [{name for name in objects.get(image, ()) if not patterns[name].search(text)} for text in texts[image]]
         for image in sorted(texts)
     ]
-    if not kinds.keys() & texts.keys():
-        raise UserError(f"{files[0]} and {files[1]} have no image in common")
-    return _summed(missing)
+    return _summarise(missing)
 
 
-def _summed(missing: list[list[set[str]]]) -> Missing:
-    """Of each image, for each of its captions, the kinds that are missing."""
-    counts = [len(kinds) for of_image in missing for kinds in of_image]
-    shares = torch.tensor([sum(map(bool, of_image)) / len(of_image) for of_image in missing], dtype=torch.float64)
-    weights = torch.tensor([float(len(of_image)) for of_image in missing], dtype=torch.float64)
+def _summarise(missing: list[list[set[str]]]) -> MissingObjects:
+    """Summarise the missing categories of each image, for each of its captions."""
+    counts = [len(names) for captions in missing for names in captions]
+    shares = torch.tensor([sum(map(bool, captions)) / len(captions) for captions in missing], dtype=torch.float64)
+    weights = torch.tensor([float(len(captions)) for captions in missing], dtype=torch.float64)
     low, high = bootstrap_interval(shares, weights)
-    others = [bool(kinds - {PERSON}) for of_image in missing for kinds in of_image]
-    return Missing(
+    without_persons = [bool(names - {PERSON}) for captions in missing for names in captions]
+    return MissingObjects(
         histogram=[counts.count(n) for n in range(max(counts) + 1)],
         images=len(missing),
         share=weighted_mean(shares, weights),
         low=low,
         high=high,
-        share_without_persons=sum(others) / len(others),
+        share_without_persons=sum(without_persons) / len(without_persons),
     )
 
 
-def write(counted: Missing, out: Path) -> list[Path]:
-    """claims.json, which the verdicts are read from, and the histogram, which the report draws."""
+def write(counted: MissingObjects, out: Path) -> list[Path]:
+    """Write claims.json with the verdict, and the counts that the report draws; return both paths."""
     verdict: Verdict = "holds" if counted.low > LEAST else "does not hold" if counted.high < LEAST else "undecided"
     entry = {
         "claim": "1.12",
@@ -112,26 +112,16 @@ def write(counted: Missing, out: Path) -> list[Path]:
     return [out / STATED, out / HISTOGRAM]
 
 
-def sentence(counted: Missing) -> str:
-    """For the terminal."""
-    pairs = sum(counted.histogram)
+def sentence(counted: MissingObjects) -> str:
+    """Return the result as one sentence for the terminal."""
     return (
-        f"{counted.share:.1%} ({counted.low:.1%} .. {counted.high:.1%}) of {pairs:,} pairs of {counted.images:,} "
-        f"images leave out an annotated kind of object; {counted.share_without_persons:.1%} one other than a person"
+        f"{sum(counted.histogram):,} image-caption pairs of {counted.images:,} images: {counted.share:.1%} "
+        f"({counted.low:.1%} .. {counted.high:.1%}) do not name an annotated object category; "
+        f"not counting persons: {counted.share_without_persons:.1%}"
     )
 
 
 def _pattern(name: str) -> re.Pattern[str]:
-    plural = {"person": "people|persons", "mouse": "mice", "knife": "knives", "sheep": "sheep"}.get(name, "")
+    plural = IRREGULAR_PLURALS.get(name, "")
     regular = re.escape(name) + "(?:e?s)?"
     return re.compile(rf"\b(?:{regular}{'|' + plural if plural else ''})\b", re.IGNORECASE)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{file} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{file} is not a COCO annotation file")
-    return content

@@ -1,10 +1,11 @@
-"""The weights that a model of point sets gives to the patches of an image and to the words of a caption (paper 5)."""
+"""Weights that a point-set model gives to image patches and caption words (paper 5)."""
 
 import json
 import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import open_clip
 import torch
 from PIL.Image import Image
@@ -14,64 +15,63 @@ from clipx.data.preprocess import tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.data.sources.opening import ensure_root_folder
 from clipx.models import clip
-from clipx.run import checkpoint as state
+from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from clipx.types import PointSet
 from clipx.utils.files import write_text
 from evaluation.datasets.opening import open_dataset
 
-KIND = "captions"  # of the run's evaluation sets: the first one is shown
-SHOWN = 4  # pairs
-SIDE = 56  # pixels of a picture in the artifact
+KIND = "captions"  # kind of evaluation data set; the run's first one is used
+MAX_PAIRS = 4
+SIDE = 56  # px of an image in the artifact
 
 
 def evaluate(checkpoint: Path, out: Path) -> None:
-    """Writes out/artifacts/weights-<data>.json; nothing for models of one point, or without captions of its own.
+    """Write out/artifacts/weights-DATA.json. Models with a single point and runs without captions are skipped.
 
     Raises:
-        UserError: no or a damaged checkpoint, or its evaluation data are not there.
+        UserError: the checkpoint is missing or damaged, or the evaluation data are missing.
     """
-    folder = state.resolve(checkpoint)
+    folder = checkpoints.resolve(checkpoint)
     config = directory.load_config(folder.parent.parent)
-    places = [entry.partition(":")[2] for entry in config.data.evaluation if entry.startswith(f"{KIND}:")]
-    if config.model.points.kernel == "none" or not places:
+    datasets = [entry.partition(":")[2] for entry in config.data.evaluation if entry.startswith(f"{KIND}:")]
+    if config.model.points.kernel == "none" or not datasets:
         return
     model = clip.build_model(config, pretrained=False).eval()
-    state.load_weights(model, folder)
-    shown = _examples(config, model, places[0])
-    write_text(out / "artifacts" / f"weights-{config.data.name}.json", json.dumps({"kind": "weights", "shown": shown}))
+    checkpoints.load_weights(model, folder)
+    artifact = {"kind": "weights", "shown": _examples(config, model, datasets[0])}
+    write_text(out / "artifacts" / f"weights-{config.data.name}.json", json.dumps(artifact))
 
 
 @torch.inference_mode()
-def _examples(config: RunConfig, model: clip.ClipModel, place: str) -> list[dict[str, Any]]:
-    data: Any = open_dataset(f"{KIND}:{ensure_root_folder(config.data) / place}")
+def _examples(config: RunConfig, model: clip.ClipModel, dataset: str) -> list[dict[str, Any]]:
+    """Return pixels, patch weights and word weights of the first images, each with its first caption."""
+    data: Any = open_dataset(f"{KIND}:{ensure_root_folder(config.data) / dataset}")
     split = data.splits[0]
     images, captions = data.images(split), data.texts(split, "captions")
     transform, tokenize = evaluation_transform(model.inputs), tokenizer.build_tokenizer(model.inputs)
-    first_of = {int(image): caption for caption, image in reversed(list(enumerate(data.image_of_caption(split))))}
-    shown = []
-    for number in sorted(first_of)[:SHOWN]:
-        ids = tokenize([captions[first_of[number]]])
+    first_caption = {int(image): caption for caption, image in reversed(list(enumerate(data.image_of_caption(split))))}
+    examples = []
+    for number in sorted(first_caption)[:MAX_PAIRS]:
+        ids = tokenize([captions[first_caption[number]]])
         image: PointSet = model.image(transform(images[number])[None])
         text: PointSet = model.text(ids)
         weights = image.weights[0].tolist()
         side = math.isqrt(len(weights))
-        prefix = len(weights) - side**2  # the class token
-        words = range(1, int(ids[0].argmax()))  # between the start and the end
-        shown.append(
-            {
-                "pixels": _pixels(images[number]),
-                "patches": [weights[prefix + row * side :][:side] for row in range(side)],
-                "words": [[open_clip.decode(ids[0, at : at + 1]).strip(), float(text.weights[0, at])] for at in words],
-            }
-        )
-    return shown
+        prefix = len(weights) - side**2  # class token
+        words = range(1, int(ids[0].argmax()))  # between the start and the end token, which has the largest id
+        examples.append({
+            "pixels": _pixels(images[number]),
+            "patches": [weights[prefix + row * side :][:side] for row in range(side)],
+            "words": [[open_clip.decode(ids[0, at : at + 1]).strip(), float(text.weights[0, at])] for at in words],
+        })  # fmt: skip
+    return examples
 
 
 def _pixels(image: Image) -> list[list[list[int]]]:
-    """[SIDE, SIDE, 3] in 0..255, the middle square as the model sees it."""
+    """Return the centre crop as [SIDE, SIDE, 3] in 0..255."""
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
-    small = image.convert("RGB").crop((left, top, left + side, top + side)).resize((SIDE, SIDE))
-    raw = small.tobytes()
-    return [[list(raw[3 * (SIDE * y + x) :][:3]) for x in range(SIDE)] for y in range(SIDE)]
+    crop = image.convert("RGB").crop((left, top, left + side, top + side)).resize((SIDE, SIDE))
+    pixels: list[list[list[int]]] = np.asarray(crop).tolist()
+    return pixels

@@ -1,7 +1,7 @@
-"""Learned popularities (paper 3): do NUCLR's zeta rise with how often a concept occurs? (claim 3.5)
+"""Learned popularity (paper 3, claim 3.5): does NUCLR's zeta rise with how often a concept occurs?
 
-Reads zeta from the sample table of a run's checkpoint. On `scenes`, where the true popularity of each
-training sample is known, gives Spearman's rank correlation; on any data, the captions with most and least.
+Reads zeta from the sample table of a checkpoint. The true popularity of a training sample is known on `scenes`: there,
+computes Spearman's rank correlation. On any data, lists the captions with the largest and the smallest zeta.
 """
 
 import json
@@ -20,7 +20,7 @@ from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.opening import ensure_root_folder, open_pair_source
 from clipx.errors import UserError
-from clipx.run import checkpoint as state
+from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from clipx.utils.files import write_text
 from evaluation.runs import results
@@ -28,26 +28,28 @@ from evaluation.types import Result
 
 TASK = "popularity"
 SIDES = ("text", "image")
-SHOWN = 12  # captions of either end
+MAX_CAPTIONS = 12  # at either end
 RESAMPLES = 500
-DRAWS = 4_000_000  # bootstrap indices drawn at once
+MAX_DRAWS = 4_000_000  # bootstrap indices in memory at once
 
 
 def evaluate(checkpoint: Path, out: Path) -> list[Result]:
-    """Adds rows to the results of `out` (scenes) and writes artifacts/popularity-<data>.json; [] without zeta.
+    """Write artifacts/popularity-DATA.json to `out`, add the correlations to its results, and return them.
 
-    Samples that were never visited are left out. Where the training data are not there, says so and does nothing.
+    Samples that training never visited are ignored. Returns [] without zeta or true popularity. Prints a note and
+    returns [] if the training data are missing.
 
     Args:
         checkpoint: a run directory or checkpoint folder.
-        out: where the results go.
+        out: folder of the results.
 
     Raises:
-        UserError: no or a damaged checkpoint.
+        UserError: the checkpoint is missing or damaged.
     """
-    folder = state.resolve(checkpoint)
-    manifest = state.verify(folder)
-    columns = load_file(folder / state.TABLE) if state.TABLE in manifest["sha256"] else {}
+    folder = checkpoints.resolve(checkpoint)
+    manifest = checkpoints.verify(folder)
+    sha = manifest["sha256"]
+    columns = load_file(folder / checkpoints.TABLE) if checkpoints.TABLE in sha else {}
     if "nuclr_seen" not in columns:
         return []
     config = directory.load_config(folder.parent.parent)
@@ -56,14 +58,16 @@ def evaluate(checkpoint: Path, out: Path) -> list[Result]:
     try:
         pairs, truth = open_pair_source(config.data), true_popularity(config)
     except UserError as error:
-        print(f"popularity is left out, as the training data are not here: {error}", file=sys.stderr)
+        print(f"popularity skipped, training data missing: {error}", file=sys.stderr)
         return []
     rows = []
     if truth is not None and len(truth) == len(columns["nuclr_seen"]):
-        model = f"{config.name}/s{config.seed} step {manifest['step']}"
-        sha = manifest["sha256"]
-        hashes = {"checkpoint": sha[state.WEIGHTS][:16], "table": sha[state.TABLE][:16], "data": manifest["data"]}
-        rows = [_row(config, side, zeta[side], truth[seen], model, hashes) for side in SIDES]
+        hashes = {
+            "checkpoint": sha[checkpoints.WEIGHTS][:16],
+            "table": sha[checkpoints.TABLE][:16],
+            "data": manifest["data"],
+        }
+        rows = _rows(config, zeta, truth[seen], f"{config.name}/s{config.seed} step {manifest['step']}", hashes)
         results.add(out / "results.jsonl", rows)
         results.write_tables(out, results.read(out / "results.jsonl"))
         results.show(rows)
@@ -73,75 +77,84 @@ def evaluate(checkpoint: Path, out: Path) -> list[Result]:
 
 
 def true_popularity(config: RunConfig) -> Tensor | None:
-    """float64 [n]: the probability of each training sample's main concept; None if the data do not say."""
+    """Return the probability of each training sample's main concept, float64 [n]; None if it is not known."""
     if config.data.source != "scenes" or not config.data.scenes.popularity_skew:
         return None
     shards = Shards.open(ensure_root_folder(config.data) / config.data.split, ("image", "txt", "json"))
-    truth = [json.loads(shards.read(i, "json"))["popularity"] for i in range(len(shards))]
-    return torch.tensor(truth, dtype=torch.float64)
+    popularity = [json.loads(shards.read(i, "json"))["popularity"] for i in range(len(shards))]
+    return torch.tensor(popularity, dtype=torch.float64)
 
 
-def ranks(values: Tensor) -> Tensor:
-    """float64 [n]: 0 for the smallest; ties share the mean of their places."""
-    _, group, count = values.unique(return_inverse=True, return_counts=True)  # type: ignore[no-untyped-call]
-    last = count.cumsum(0).double()
-    return ((last - count + last - 1) / 2)[group]  # type: ignore[no-any-return]
+def _rows(
+    config: RunConfig, zeta: dict[str, Tensor], truth: Tensor, model: str, hashes: dict[str, str]
+) -> list[Result]:
+    rows = []
+    for side in SIDES:
+        value, low, high = spearman_interval(zeta[side], truth)
+        row = Result(
+            task=TASK,
+            dataset=config.data.name,
+            split=config.data.split,
+            metric=f"zeta_{side}_spearman",
+            value=value,
+            n=len(truth),
+            low=low,
+            high=high,
+            chance=0.0,
+            higher_is_better=True,
+            seed=config.seed,
+            model=model,
+            hashes=hashes,
+        )
+        rows.append(row)
+    return rows
 
 
-def correlation(a: Tensor, b: Tensor) -> Tensor:
-    """Pearson's along the last dimension; 0 where one of them is constant."""
+def spearman_interval(x: Tensor, y: Tensor) -> tuple[float, float, float]:
+    """Return Spearman's correlation of x [n] and y [n] with its 95% interval; 0 if one of them is constant.
+
+    The interval is a bootstrap over samples, which keep the ranks that they have among all.
+    """
+    from scipy.stats import rankdata  # slow import
+
+    a, b = (torch.from_numpy(rankdata(values.numpy())) for values in (x, y))
+    generator = torch.Generator().manual_seed(0)
+    block = max(1, MAX_DRAWS // len(a))
+    resampled = []
+    for start in range(0, RESAMPLES, block):
+        places = torch.randint(len(a), (min(block, RESAMPLES - start), len(a)), generator=generator)
+        resampled.append(_pearson(a[places], b[places]))
+    low, high = torch.cat(resampled).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return float(_pearson(a, b)), low, high
+
+
+def _pearson(a: Tensor, b: Tensor) -> Tensor:
+    """Return Pearson's correlation along the last dimension; 0 if one side is constant."""
     a, b = a - a.mean(dim=-1, keepdim=True), b - b.mean(dim=-1, keepdim=True)
     norm = a.norm(dim=-1) * b.norm(dim=-1)
     return torch.where(norm > 0, (a * b).sum(dim=-1) / norm, 0.0)
 
 
-def _row(config: RunConfig, side: str, zeta: Tensor, truth: Tensor, model: str, hashes: dict[str, str]) -> Result:
-    """Spearman's correlation with a bootstrap interval over samples, whose ranks are kept."""
-    a, b = ranks(zeta), ranks(truth)
-    generator = torch.Generator().manual_seed(0)
-    block = max(1, DRAWS // len(a))
-    drawn = []
-    for start in range(0, RESAMPLES, block):
-        chosen = torch.randint(len(a), (min(block, RESAMPLES - start), len(a)), generator=generator)
-        drawn.append(correlation(a[chosen], b[chosen]))
-    low, high = torch.cat(drawn).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return Result(
-        task=TASK,
-        dataset=config.data.name,
-        split=config.data.split,
-        metric=f"zeta_{side}_spearman",
-        value=float(correlation(a, b)),
-        n=len(a),
-        low=low,
-        high=high,
-        chance=0.0,
-        higher_is_better=True,
-        seed=config.seed,
-        model=model,
-        hashes=hashes,
-    )
-
-
 def _artifact(pairs: PairSource, zeta: dict[str, Tensor], seen: Tensor, truth: Tensor | None) -> dict[str, Any]:
-    """What the report draws: captions of either end, and mean zeta by true popularity."""
+    """Return what the report shows: captions at both ends, and mean zeta by true popularity."""
     order = zeta["text"].argsort(descending=True, stable=True)
-    few = min(SHOWN, len(order) // 2)
-    ends = {"most": order[:few], "least": order[len(order) - few :].flip(0)}
+    count = min(MAX_CAPTIONS, len(order) // 2)
+    ends = {"most": order[:count], "least": order[len(order) - count :].flip(0)}
     captions = {}
-    for end, chosen in ends.items():
+    for end, places in ends.items():
         captions[end] = [
             {
-                "caption": _caption(pairs, int(seen[k])),
-                "popularity": None if truth is None else float(truth[seen[k]]),
-                **{side: float(zeta[side][k]) for side in SIDES},
+                "caption": _caption(pairs, int(seen[place])),
+                "popularity": None if truth is None else float(truth[seen[place]]),
+                **{side: float(zeta[side][place]) for side in SIDES},
             }
-            for k in chosen
+            for place in places
         ]
     return {"kind": TASK, "captions": captions, "curve": {} if truth is None else _curve(zeta, truth[seen])}
 
 
 def _curve(zeta: dict[str, Tensor], truth: Tensor) -> dict[str, list[float]]:
-    """Mean zeta of the samples of each popularity, ascending."""
+    """Return the mean zeta of the samples of each popularity, ascending."""
     values, group, count = truth.unique(return_inverse=True, return_counts=True)  # type: ignore[no-untyped-call]
     means = {side: torch.zeros(len(values)).index_add_(0, group, zeta[side]) / count for side in SIDES}
     return {"popularity": values.tolist(), **{side: mean.tolist() for side, mean in means.items()}}
@@ -150,5 +163,5 @@ def _curve(zeta: dict[str, Tensor], truth: Tensor) -> dict[str, list[float]]:
 def _caption(pairs: PairSource, sample_id: int) -> str:
     try:
         return pairs.pair(sample_id, random.Random(0))[1]
-    except BadSample as error:  # visited in training, damaged since
+    except BadSample as error:  # damaged since training
         return f"({pairs.where(sample_id)}: {error})"

@@ -1,14 +1,14 @@
-"""What a report is made of; report_html and report_markdown render the same blocks, so that they agree."""
+"""Building blocks of a report. The HTML and the Markdown renderer show the same blocks."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-Tone = Literal["", "good", "bad", "muted"]
+Tone = Literal["", "good", "bad", "neutral", "muted"]
 
 
 @dataclass(frozen=True)
-class Span:
-    """An interval on the axis from 0 to 1."""
+class IntervalBar:
+    """A value with its 95% interval, drawn on an axis from 0 to 1."""
 
     low: float
     value: float
@@ -18,13 +18,13 @@ class Span:
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry of a table; `text` is user data, renderers escape it."""
+    """A table cell. Its texts may hold user data: renderers escape them."""
 
     text: str
-    sort: float | None = None  # the number behind the text, at full precision; right-aligned if there
+    sort: float | None = None  # full-precision number for sorting; such columns are right-aligned
     tone: Tone = ""
-    span: Span | None = None  # drawn beside the text where the medium can
-    note: str = ""  # second line, smaller
+    bar: IntervalBar | None = None  # HTML only
+    note: str = ""  # small second line
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """Label and value pairs."""
+class KeyValues:
+    """Pairs of a label and a value."""
 
     pairs: list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows as long as `columns`."""
+    """A table; each row has as many cells as there are columns."""
 
     columns: list[str]
     rows: list[list[Cell]]
@@ -52,25 +52,18 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """An SVG drawing whose strokes and text are `currentColor`, so that it suits light and dark pages."""
+    """An SVG drawing. Lines and text are `currentColor`, so it suits light and dark pages."""
 
     name: str  # file name without suffix, unique in the document
-    body: str  # what stands between <svg> and </svg>
-    width: float  # natural size, px
-    height: float
+    body: str  # content of the <svg> element
+    width: float  # px
+    height: float  # px
     caption: str
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Drawings side by side where there is room."""
-
-    figures: list[Figure]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A finished SVG file on white ground, with colours of its own."""
+class SvgFile:
+    """A complete SVG file with fixed colours on white."""
 
     name: str  # file name without suffix, unique in the document
     svg: bytes
@@ -78,69 +71,69 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Files side by side where there is room."""
+class Figures:
+    """Figures, side by side if the page is wide enough."""
 
-    pictures: list[Picture]
-
-
-@dataclass(frozen=True)
-class Item:
-    """A caption or a picture of a retrieval example."""
-
-    text: str
-    src: str  # data URI of an image, "" for a caption
-    similarity: float | None  # None for the query itself
-    correct: bool
+    figures: list[Figure] | list[SvgFile]
 
 
 @dataclass(frozen=True)
-class Query:
-    """What was looked for, what was found (best first), and where the first correct answer stands."""
+class RetrievalItem:
+    """A caption or an image of a retrieval example."""
 
-    query: Item
-    answers: list[Item]
-    rank: int  # 1 = found first
+    text: str = ""  # of a caption
+    image: str = ""  # data URI of an image
+    similarity: float | None = None  # to the query; None for the query itself
+    correct: bool = False
+
+
+@dataclass(frozen=True)
+class RetrievalExample:
+    """A query with its best answers."""
+
+    query: RetrievalItem
+    answers: list[RetrievalItem]  # best first
+    rank: int  # of the first correct answer, from 1
 
     @property
-    def place(self) -> str:
-        """The rank for a reader; an answer without a similarity (NaN) has a rank beyond any data set."""
+    def rank_text(self) -> str:
+        """The rank in words; a correct answer whose similarity is NaN ranks beyond any data set."""
         return f"rank {self.rank:,}" if self.rank < 2**48 else "not found"
 
 
 @dataclass(frozen=True)
-class Gallery:
+class RetrievalExamples:
     """Retrieval examples in one direction."""
 
     title: str
-    queries: list[Query]
+    examples: list[RetrievalExample]
 
 
 @dataclass(frozen=True)
 class Details:
-    """Blocks that are folded until asked for."""
+    """Blocks that the reader can fold."""
 
     summary: str
     blocks: list["Block"]
     open: bool = False
 
 
-Block = Text | Facts | Table | Figures | Pictures | Gallery | Details
+Block = Text | KeyValues | Table | Figures | RetrievalExamples | Details
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it."""
+    """A heading with its blocks."""
 
     title: str
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[Block]
 
 
 @dataclass(frozen=True)
 class Document:
-    """The whole report."""
+    """A whole report."""
 
     title: str
-    lead: str  # one sentence: what came out
+    lead: str  # main result, one or two sentences
     sections: list[Section]
-    foot: str  # how to read it
+    footer: str  # how to read the numbers

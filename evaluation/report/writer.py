@@ -1,4 +1,4 @@
-"""`clipx report`: run directories in, one report as Markdown, HTML and CSV out."""
+"""Write reports: read the runs, build the document, save it as HTML, Markdown and CSV."""
 
 import csv
 import io
@@ -8,70 +8,66 @@ from pathlib import Path
 from clipx.utils.files import write_text
 from evaluation.analyses.comparison import MethodComparison
 from evaluation.claims.evidence import gather
-from evaluation.report import contents
 from evaluation.report.blocks import Document
-from evaluation.report.render import html as report_html
-from evaluation.report.render import markdown as report_markdown
-from evaluation.report.sections import comparison
+from evaluation.report.contents import build_report
+from evaluation.report.render.html import render_html
+from evaluation.report.render.markdown import render_markdown
+from evaluation.report.sections.comparison import build_comparison, comparison_table
 from evaluation.runs import reader
 from evaluation.runs.reader import Run
 from evaluation.types import Result
 
 
 @dataclass(frozen=True)
-class Report:
-    """The files that were written."""
+class ReportFiles:
+    """Paths of a written report."""
 
-    html: Path  # self-contained
+    html: Path  # self-contained page
     markdown: Path
-    csv: Path  # every result row; of a comparison a row a method and measure
-    figures: list[Path]  # what the Markdown page shows
+    csv: Path  # all result rows; of a comparison one row per method and metric
+    figures: list[Path]  # shown by the Markdown page
 
 
-def write(paths: list[Path], out: Path) -> Report:
-    """Reports on all runs at or below `paths` in the folder `out`: report.html, report.md, report.csv.
+def write_report(paths: list[Path], out: Path) -> ReportFiles:
+    """Write report.html, report.md and report.csv on all runs at or below `paths` to the folder `out`.
 
     The same runs give the same bytes.
 
     Raises:
-        UserError: a path holds no run, or a file of a run is damaged; names it and what to type.
+        UserError: a path holds no run, or a file of a run is damaged.
     """
-    found = reader.find(paths)
-    return _write(contents.build_report(found, gather(found, paths)), table(found), out, "report")
+    runs = reader.find(paths)
+    return _write(build_report(runs, gather(runs, paths)), results_table(runs), out, "report")
 
 
-def write_comparison(found: list[MethodComparison], left_out: list[str], out: Path) -> Report:
-    """The comparison in the folder `out`: compare.html, compare.md, compare.csv."""
-    return _write(comparison.build_comparison(found, left_out), comparison.table(found), out, "compare")
+def write_comparison(comparisons: list[MethodComparison], left_out: list[str], out: Path) -> ReportFiles:
+    """Write compare.html, compare.md and compare.csv to the folder `out`."""
+    return _write(build_comparison(comparisons, left_out), comparison_table(comparisons), out, "compare")
 
 
-def _write(document: Document, rows: str, out: Path, name: str) -> Report:
-    markdown, files = report_markdown.page(document, f"{name}_files")
-    figures = out / f"{name}_files"
-    figures.mkdir(parents=True, exist_ok=True)
+def _write(document: Document, table: list[list[object]], out: Path, name: str) -> ReportFiles:
+    markdown, files = render_markdown(document, f"{name}_files")
+    folder = out / f"{name}_files"
+    folder.mkdir(parents=True, exist_ok=True)
     for file, content in files.items():
-        (figures / file).write_bytes(content)
-    report = Report(
-        html=out / f"{name}.html",
-        markdown=out / f"{name}.md",
-        csv=out / f"{name}.csv",
-        figures=[figures / file for file in files],
-    )
-    write_text(report.html, report_html.page(document))
+        (folder / file).write_bytes(content)
+    figures = [folder / file for file in files]
+    report = ReportFiles(out / f"{name}.html", out / f"{name}.md", out / f"{name}.csv", figures)
+    write_text(report.html, render_html(document))
     write_text(report.markdown, markdown)
-    write_text(report.csv, rows)
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows(table)
+    write_text(report.csv, lines.getvalue())
     return report
 
 
-def table(found: list[Run]) -> str:
-    """All result rows as CSV at full precision: run, its folder, the fields of Result, a column a hash."""
-    hashes = list(dict.fromkeys(key for run in found for row in run.results for key in row.hashes))
+def results_table(runs: list[Run]) -> list[list[object]]:
+    """Return a header and all result rows: run, folder, the fields of Result, one column per hash."""
+    hashes = list(dict.fromkeys(key for run in runs for row in run.results for key in row.hashes))
     names = [field.name for field in fields(Result) if field.name != "hashes"]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["run", "folder", *names, *(f"hash_{key}" for key in hashes)])
-    for run in found:
+    table: list[list[object]] = [["run", "folder", *names, *(f"hash_{key}" for key in hashes)]]
+    for run in runs:
         for row in run.results:
             values = [getattr(row, name) for name in names]
-            writer.writerow([run.name, run.path, *values, *(row.hashes.get(key, "") for key in hashes)])
-    return text.getvalue()
+            table.append([run.name, run.path, *values, *(row.hashes.get(key, "") for key in hashes)])
+    return table

@@ -169,4 +169,4 @@ def test_a_diverged_run_has_a_row_that_is_no_number_and_is_reported(
     last = str(run / ended.checkpoint)  # its last good checkpoint can still be scored, by name
     eval.evaluate(EvalConfig(checkpoint=last, tasks=["zeroshot"], datasets=[fakes.labelled(tmp_path / "things")]))
     assert {row.task for row in results.read(run / "results.jsonl")} == {"train", "zeroshot"}
-    writer.write([run], tmp_path / "report")
+    writer.write_report([run], tmp_path / "report")

@@ -1,4 +1,4 @@
-"""Run directories as training and evaluation leave them, for the report's tests."""
+"""Synthetic run directories with the files that training and evaluation write."""
 
 import base64
 import io
@@ -84,16 +84,16 @@ def retrieval(caption: str, queries: int = 8) -> dict[str, Any]:
     to_image, to_text = [], []
     for query in range(queries):
         best = query % 4
-        similarities = [0.52 - 0.04 * place for place in range(5)]
+        similarities = [0.52 - 0.04 * rank for rank in range(5)]
         to_image.append({
             "caption": f"{caption} {query}", "rank": best + 1,
-            "images": [{"src": picture(37 * (query + place - best)), "similarity": s,
-                        "correct": place == best} for place, s in enumerate(similarities)],
+            "images": [{"src": picture(37 * (query + rank - best)), "similarity": s,
+                        "correct": rank == best} for rank, s in enumerate(similarities)],
         })  # fmt: skip
         to_text.append({
             "src": picture(37 * query), "rank": best + 1,
-            "captions": [{"text": f"{caption} {query + place - best}", "similarity": s,
-                          "correct": place == best} for place, s in enumerate(similarities)],
+            "captions": [{"text": f"{caption} {query + rank - best}", "similarity": s,
+                          "correct": rank == best} for rank, s in enumerate(similarities)],
         })  # fmt: skip
     return {"kind": "retrieval", "text_to_image": to_image, "image_to_text": to_text}
 
@@ -124,9 +124,9 @@ def write_run(
     *,
     results: list[dict[str, Any]] | None = None,
     caption: str = "two large red circles left of a small blue star",
-    drawn: bool = True,
+    with_artifacts: bool = True,
 ) -> Path:
-    """A finished run; without artifacts if not `drawn`."""
+    """Write a finished run, with artifacts or without, and return its folder."""
     folder = root / name / f"s{seed}"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config(name, seed))))
@@ -134,7 +134,7 @@ def write_run(
     write_lines(folder / "results.jsonl", rows(seed) if results is None else results)
     environment = {"packages": {"torch": "2.6.0", "clipx": "0.1.0"}, "git_commit": "abc1234", "device": "cpu"}
     (folder / "environment.json").write_text(json.dumps(environment))
-    for stem, artifact in artifacts(caption).items() if drawn else ():
+    for stem, artifact in artifacts(caption).items() if with_artifacts else ():
         (folder / "artifacts").mkdir(exist_ok=True)
         (folder / "artifacts" / f"{stem}.json").write_text(json.dumps(artifact))
     return folder

@@ -1,25 +1,16 @@
-"""The report's figures as SVG: lines and text in `currentColor`, series colours for white and black alike."""
+"""Figures of tasks and training: line plot, confusion matrix, bar chart."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from evaluation.report.blocks import Figure
-from evaluation.report.figures.svg import (
-    COLOURS,
-    FONT,
-    INK,
-    LABELS,
-    canvas_of,
-    colours_of,
-    drawing,
-    figure_of,
-    legend,
-    legend_height,
-    short,
-)
+from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, MAX_X_TICKS, drawing, short
 
-MAX_POINTS = 300  # a line; more are averaged
-MAX_NAMED = 20  # classes of a confusion matrix that can be labelled
+MAX_POINTS = 300  # of a line; neighbours are averaged above this
+MAX_CLASS_LABELS = 20  # of a confusion matrix
 
 
 @dataclass(frozen=True)
@@ -29,12 +20,18 @@ class Line:
     label: str
     x: list[float]
     y: list[float]
-    mark: float | None = None  # the x of a point to circle
+    mark: float | None = None  # x of a point to circle
+
+    @classmethod
+    def of_finite(cls, label: str, points: Iterable[tuple[float | None, float | None]]) -> "Line":
+        """Return the line through those points whose coordinates are known and finite."""
+        known = [(x, y) for x, y in points if x is not None and y is not None and math.isfinite(y)]
+        return cls(label, [x for x, _ in known], [y for _, y in known])
 
 
 @dataclass(frozen=True)
 class Bars:
-    """One bar a category, each with its interval."""
+    """One bar per category with its 95% interval."""
 
     label: str
     value: list[float]
@@ -42,21 +39,19 @@ class Bars:
     high: list[float]
 
 
-def curves(
+def line_plot(
     name: str, caption: str, lines: list[Line], x: str, y: str, log_x: bool = False, log_y: bool = True
 ) -> Figure:
-    """Lines on common axes; y is logarithmic (if `log_y`) where positive values span more than a factor of five."""
-    with drawing(name):
-        colours = colours_of([line.label for line in lines])
-        canvas, axes = canvas_of(340, 230 + legend_height(colours))
+    """Draw lines. With `log_y`, the y axis is logarithmic if positive values span more than a factor of five."""
+    with drawing(name, 340, 230, [line.label for line in lines]) as (plot, axes):
         for line in lines:
-            xs, ys = _thin(line.x, line.y)
+            xs, ys = _downsample(line.x), _downsample(line.y)
             style = ".-" if len(xs) <= 12 else "-"
-            axes.plot(xs, ys, style, color=colours[line.label], linewidth=1.4, alpha=0.9)
-            marked = [at for at, value in enumerate(line.x) if value == line.mark]
-            for at in marked:
+            axes.plot(xs, ys, style, color=plot.colours[line.label], linewidth=1.4, alpha=0.9)
+            if line.mark is not None and line.mark in line.x:
+                at = line.x.index(line.mark)
                 ring = {"markerfacecolor": "none", "markeredgewidth": 1.6, "markersize": 10}
-                axes.plot([line.x[at]], [line.y[at]], "o", color=colours[line.label], **ring)
+                axes.plot(line.x[at], line.y[at], "o", color=plot.colours[line.label], **ring)
         values = [value for line in lines for value in line.y]
         if log_y and values and min(values) > 0 and max(values) > 5 * min(values):
             axes.set_yscale("log")
@@ -65,68 +60,61 @@ def curves(
             axes.set_xscale("log")
             _plain_ticks(axes.xaxis)
         else:
-            axes.locator_params(axis="x", nbins=LABELS)
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
+            axes.locator_params(axis="x", nbins=MAX_X_TICKS)
         axes.grid(alpha=0.15, color=INK)
-        legend(canvas, colours)
-        return figure_of(canvas, name, caption)
+        return plot.to_figure(caption, x, y)
 
 
-def confusion(name: str, caption: str, classnames: list[str], matrix: list[list[int]]) -> Figure:
-    """Heat map of shares of each row (the true class); labelled up to MAX_NAMED classes."""
+def confusion_matrix(name: str, caption: str, classnames: list[str], matrix: list[list[int]]) -> Figure:
+    """Draw each row (true class) as shares; up to MAX_CLASS_LABELS classes are labelled."""
+    from matplotlib.colors import to_rgb
+
     shares = [[count / max(1, sum(row)) for count in row] for row in matrix]
-    size, named = len(classnames), len(classnames) <= MAX_NAMED
-    with drawing(name):
-        side = 110 + 26 * size if named else 340
-        canvas, axes = canvas_of(max(side, 250), max(side - 20, 230))
-        axes.imshow(_rgba(shares), interpolation="none", aspect="equal")
-        if named:
+    size, labelled = len(classnames), len(classnames) <= MAX_CLASS_LABELS
+    side = 110 + 26 * size if labelled else 340
+    with drawing(name, max(side, 250), max(side - 20, 230)) as (plot, axes):
+        colour = to_rgb(COLOURS[0])
+        pixels = [[(*colour, 0.04 + 0.96 * share) for share in row] for row in shares]  # opacity shows the share
+        axes.imshow(pixels, interpolation="none", aspect="equal")
+        if labelled:
             names = [short(classname) for classname in classnames]
-            upright = max(map(len, names), default=0) * size <= 28  # else they would overlap
-            axes.set_xticks(range(size), names, rotation=0 if upright else 90)
+            fits = max(map(len, names), default=0) * size <= 28  # longer names would overlap: rotate them
+            axes.set_xticks(range(size), names, rotation=0 if fits else 90)
             axes.set_yticks(range(size), names)
-            _percentages(axes, shares)
-        axes.set_xlabel("predicted", labelpad=8)
-        axes.set_ylabel("true")
+            _add_percentages(axes, shares)
+        axes.xaxis.labelpad = 8
         axes.tick_params(length=0)
-        return figure_of(canvas, name, caption)
+        return plot.to_figure(caption, "predicted", "true")
 
 
-def bars(name: str, caption: str, categories: list[str], groups: list[Bars], chance: float | None) -> Figure:
-    """Horizontal bars by category, a colour a group, whiskers for intervals, a dashed line for chance."""
-    with drawing(name):
-        colours = colours_of([group.label for group in groups])
-        canvas, axes = canvas_of(340, 70 + len(categories) * (12 + 10 * len(groups)) + legend_height(colours))
-        thick = 0.8 / len(groups)
+def bar_chart(name: str, caption: str, categories: list[str], groups: list[Bars], chance: float | None) -> Figure:
+    """Draw horizontal bars by category, one colour per group, with intervals and a dashed line at chance."""
+    height = 70 + len(categories) * (12 + 10 * len(groups))
+    with drawing(name, 340, height, [group.label for group in groups]) as (plot, axes):
+        thickness = 0.8 / len(groups)
         for index, group in enumerate(groups):
-            at = [row - 0.4 + thick * (index + 0.5) for row in range(len(categories))]
-            axes.barh(at, group.value, thick * 0.85, color=colours[group.label], alpha=0.75)
-            axes.hlines(at, group.low, group.high, color=INK, linewidth=1.3)
+            y = [row - 0.4 + thickness * (index + 0.5) for row in range(len(categories))]
+            axes.barh(y, group.value, thickness * 0.85, color=plot.colours[group.label], alpha=0.75)
+            axes.hlines(y, group.low, group.high, color=INK, linewidth=1.3)
         if chance is not None:
-            axes.axvline(chance, color=INK, linestyle=(0, (4, 3)), linewidth=1)
+            axes.axvline(chance, color=INK, linestyle=DASHED, linewidth=1)
             axes.text(chance, 1.01, "chance", transform=axes.get_xaxis_transform(), fontsize=FONT - 1, ha="center")
         axes.set_yticks(range(len(categories)), [short(category) for category in categories])
         axes.invert_yaxis()
         axes.set_xlim(0, 1)
-        axes.set_xlabel("accuracy")
         axes.grid(axis="x", alpha=0.15, color=INK)
         axes.tick_params(axis="y", length=0)
-        legend(canvas, colours)
-        return figure_of(canvas, name, caption)
+        return plot.to_figure(caption, "accuracy")
 
 
-def _thin(x: list[float], y: list[float]) -> tuple[list[float], list[float]]:
-    """At most MAX_POINTS points: means of neighbours."""
-    size = -(-len(x) // MAX_POINTS)
-    if size <= 1:
-        return x, y
-    cuts = range(0, len(x), size)
-    return [_mean(x[cut : cut + size]) for cut in cuts], [_mean(y[cut : cut + size]) for cut in cuts]
+def _downsample(values: list[float]) -> list[float]:
+    """Return at most MAX_POINTS values: means of neighbours."""
+    size = -(-len(values) // MAX_POINTS)
+    return values if size <= 1 else [fmean(values[at : at + size]) for at in range(0, len(values), size)]
 
 
 def _plain_ticks(axis: Any) -> None:
-    """Logarithmic ticks as numbers (matplotlib writes formulas); 1-2-5 where there is room."""
+    """Label logarithmic ticks with numbers instead of powers of ten: at 1, 2, 5 times those if there is room."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()
@@ -135,25 +123,9 @@ def _plain_ticks(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _rgba(shares: list[list[float]]) -> Any:
-    """The first series colour, the more opaque the larger the share: [classes, classes, 4] in 0..1."""
-    import numpy as np
-    from matplotlib.colors import to_rgb
-
-    opacity = np.asarray(shares, dtype=float)
-    picture = np.empty((*opacity.shape, 4))
-    picture[..., :3] = to_rgb(COLOURS[0])
-    picture[..., 3] = 0.04 + 0.96 * opacity
-    return picture
-
-
-def _percentages(axes: Any, shares: list[list[float]]) -> None:
-    for row, of_row in enumerate(shares):
-        for column, share in enumerate(of_row):
+def _add_percentages(axes: Any, shares: list[list[float]]) -> None:
+    for row, shares_of_row in enumerate(shares):
+        for column, share in enumerate(shares_of_row):
             if share >= 0.005:
                 colour = "white" if share > 0.55 else INK
                 axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", color=colour, fontsize=9)

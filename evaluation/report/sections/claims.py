@@ -1,13 +1,10 @@
-"""The report's part on the papers: verdicts on their claims, their tables, their figures."""
+"""Section "Claims of the papers": verdicts with the numbers behind them."""
 
 from evaluation.claims.evidence import Evidence
-from evaluation.claims.published import TABLES
 from evaluation.claims.types import Finding, Outcome, Verdict
-from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Section, Table, Text, Tone
-from evaluation.report.sections import paper_figures, paper_tables, theory
-from evaluation.runs.groups import RunGroup
+from evaluation.report.blocks import Block, Cell, Details, Table, Text, Tone
 
-TONES: dict[Verdict, Tone] = {"holds": "good", "does not hold": "bad", "undecided": "muted", "not run": "muted"}
+TONES: dict[Verdict, Tone] = {"holds": "good", "does not hold": "bad", "undecided": "neutral", "not run": "muted"}
 SIGNS: dict[Verdict, str] = {
     "holds": "▲ holds",
     "does not hold": "▼ does not hold",
@@ -15,85 +12,72 @@ SIGNS: dict[Verdict, str] = {
     "not run": "not run",
 }
 RULE = (
-    "An effect is oriented so that more of it supports the claim; usually it is a difference between two arms with the "
-    "same seed. A claim holds where its whole 95% interval lies above the smallest effect of interest, does not hold "
-    "where it lies below, and is undecided otherwise or with fewer than three seeds."
+    "An effect is usually the difference between two arms with the same seed; a larger effect supports the claim. "
+    "A claim holds if the whole 95% interval lies above the smallest effect of interest. It does not hold if the whole "
+    "interval lies below. Otherwise, or with fewer than three seeds, it is undecided."
 )
-MOST_NOTE = 120  # characters below a claim's statement
+MAX_NOTE = 120  # characters below a claim's statement
 NUMBERS = ["Effect", "95% interval", "Smallest effect of interest", "Seeds"]
-COLUMNS = ["Claim", "Verdict", "Statement", "Recipe", *NUMBERS, "Published"]
 
 
-def sections(evidence: Evidence, found: list[Outcome], groups: list[RunGroup]) -> list[Section]:
-    """Claims, tables and figures; short where no run bears on any claim."""
-    run = [outcome for outcome in found if outcome.verdict != "not run"]
-    bears = bool(run) or any(table.recipe in evidence.runs for table in TABLES)
-    drawn = paper_figures.figures(groups, evidence)
+def claims(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
+    """Return the verdicts, the claims without runs (folded) and the runs that were left out."""
+    tested = [outcome for outcome in outcomes if outcome.verdict != "not run"]
+    untested = [outcome for outcome in outcomes if outcome.verdict == "not run"]
     return [
-        Section("Claims of the papers", [*_claims(run), *_not_run(found, run), *_left_out(evidence)]),
-        Section("The papers' toy problems", theory.blocks(evidence, found)),
-        Section("The papers' tables", paper_tables.blocks(evidence) if bears else []),
-        Section("The papers' figures", [*([Figures(drawn)] if drawn else []), *(_undrawn(drawn) if bears else [])]),
+        *(_verdicts(tested) if tested else []),
+        *(_commands(untested) if untested else []),
+        *(Text(line, "muted") for line in evidence.left_out),
     ]
 
 
-def lead(found: list[Outcome]) -> str:
-    """One sentence for the first screen; empty where nothing was run."""
-    parts = []
-    for verdict, words in (("holds", "hold"), ("does not hold", "do not hold"), ("undecided", "are undecided")):
-        ids = [outcome.claim.id for outcome in found if outcome.verdict == verdict]
-        if ids:
-            parts.append(f"{len(ids)} {words} ({', '.join(ids)})")
-    return f" Of the papers' claims, {'; '.join(parts)}." if parts else ""
+def claims_summary(outcomes: list[Outcome]) -> str:
+    """Return one sentence with the verdicts, or "" if no claim was tested."""
+    counts = []
+    for verdict in ("holds", "does not hold", "undecided"):
+        if ids := [outcome.claim.id for outcome in outcomes if outcome.verdict == verdict]:
+            counts.append(f"{verdict} {len(ids)} ({', '.join(ids)})")
+    return f" Claims of the papers by verdict: {'; '.join(counts)}." if counts else ""
 
 
-def _claims(run: list[Outcome]) -> list[Block]:
-    if not run:
-        return []
-    parts = [row for outcome in run if not _is_short(outcome) for row in _parts(outcome)]
-    inner: list[Block] = [Text(RULE, "muted"), Table(COLUMNS, [_row(outcome) for outcome in run])]
-    if parts:
-        columns = ["Claim", "Verdict", "Part", *NUMBERS]
-        inner.append(
-            Details(
-                "Parts of the claims that have several, and what programs measured", [Table(columns, parts)], open=True
-            )
-        )
-    return inner
+def _verdicts(outcomes: list[Outcome]) -> list[Block]:
+    columns = ["Claim", "Verdict", "Statement", "Recipe", *NUMBERS, "Published"]
+    blocks: list[Block] = [Text(RULE, "muted"), Table(columns, [_row(outcome) for outcome in outcomes])]
+    if parts := [row for outcome in outcomes if not _fits_one_row(outcome) for row in _parts(outcome)]:
+        table = Table(["Claim", "Verdict", "Part", *NUMBERS], parts)
+        blocks.append(Details("Claims with several parts, and numbers from programs", [table], open=True))
+    return blocks
 
 
 def _row(outcome: Outcome) -> list[Cell]:
-    claim, single = outcome.claim, outcome.findings[0] if _is_short(outcome) else None
-    numbers = _numbers(single) if single else [Cell("")] * 4
-    statement = Cell(claim.statement, note=single.note if single else _below(len(outcome.findings)))
-    verdict = Cell(SIGNS[outcome.verdict], tone=TONES[outcome.verdict])
-    return [_id(claim.id), verdict, statement, Cell(outcome.recipe), *numbers, Cell(claim.published)]
+    claim, findings = outcome.claim, outcome.findings
+    if _fits_one_row(outcome):
+        numbers, note = _numbers(findings[0]), findings[0].note
+    else:
+        numbers = [Cell("")] * len(NUMBERS)
+        note = f"{len(findings)} parts, see below" if len(findings) > 1 else "numbers below"
+    statement = Cell(claim.statement, note=note)
+    return [_id(claim.id), _verdict(outcome.verdict), statement, Cell(outcome.recipe), *numbers, Cell(claim.published)]
 
 
-def _is_short(outcome: Outcome) -> bool:
-    """Whether one row says it all."""
-    return len(outcome.findings) == 1 and len(outcome.findings[0].note) <= MOST_NOTE
-
-
-def _below(parts: int) -> str:
-    return f"{parts} parts, below" if parts > 1 else "measured numbers below"
+def _fits_one_row(outcome: Outcome) -> bool:
+    return len(outcome.findings) == 1 and len(outcome.findings[0].note) <= MAX_NOTE
 
 
 def _parts(outcome: Outcome) -> list[list[Cell]]:
     return [
-        [
-            _id(outcome.claim.id),
-            Cell(SIGNS[finding.verdict], tone=TONES[finding.verdict]),
-            Cell(finding.label, note=finding.note),
-            *_numbers(finding),
-        ]
-        for finding in outcome.findings
+        [_id(outcome.claim.id), _verdict(part.verdict), Cell(part.label, note=part.note), *_numbers(part)]
+        for part in outcome.findings
     ]
 
 
-def _id(number: str) -> Cell:
-    paper, _, place = number.partition(".")
-    return Cell(number, int(paper) + int(place) / 100)
+def _id(claim_id: str) -> Cell:
+    paper, _, number = claim_id.partition(".")
+    return Cell(claim_id, int(paper) + int(number) / 100)
+
+
+def _verdict(verdict: Verdict) -> Cell:
+    return Cell(SIGNS[verdict], tone=TONES[verdict])
 
 
 def _numbers(finding: Finding) -> list[Cell]:
@@ -101,24 +85,17 @@ def _numbers(finding: Finding) -> list[Cell]:
     interval = Cell("")
     if finding.low is not None and finding.high is not None:
         interval = Cell(f"[{finding.low:.4f}, {finding.high:.4f}]", finding.low)
-    least = Cell("") if finding.least is None else Cell(f"{finding.least:g}", finding.least)
-    return [effect, interval, least, Cell(str(finding.seeds), finding.seeds) if finding.seeds else Cell("")]
+    smallest = Cell("") if finding.least is None else Cell(f"{finding.least:g}", finding.least)
+    return [effect, interval, smallest, Cell(str(finding.seeds), finding.seeds) if finding.seeds else Cell("")]
 
 
-def _not_run(found: list[Outcome], run: list[Outcome]) -> list[Block]:
-    others = [outcome for outcome in found if outcome not in run]
-    if not others:
-        return []
+def _commands(outcomes: list[Outcome]) -> list[Block]:
     rows = [
-        [_id(o.claim.id), Cell(o.claim.statement), Cell(o.findings[0].note), Cell(o.claim.published)] for o in others
+        [
+            _id(outcome.claim.id),
+            *map(Cell, (outcome.claim.statement, outcome.findings[0].note, outcome.claim.published)),
+        ]
+        for outcome in outcomes
     ]
     table = Table(["Claim", "Statement", "Command", "Published"], rows)
-    return [Details(f"{len(others)} claims that these runs say nothing about", [table])]
-
-
-def _undrawn(drawn: list[Figure]) -> list[Block]:
-    return [Text(f"Not drawn: {what}", "muted") for what in paper_figures.missing(drawn)]
-
-
-def _left_out(evidence: Evidence) -> list[Block]:
-    return [Text(line, "muted") for line in evidence.left_out]
+    return [Details(f"{len(outcomes)} claims that these runs do not test", [table])]

@@ -1,11 +1,20 @@
-"""`clipx report compare` as a document: the ranking with intervals, geometry beside accuracy, every pair, figures."""
-
-import csv
-import io
+"""The page and the CSV of `clipx report compare`: ranking, paired differences, scores against geometry."""
 
 from evaluation.analyses.comparison import GEOMETRY, MEAN, TASKS, Estimate, Method, MethodComparison, estimate
-from evaluation.report.blocks import Block, Cell, Details, Document, Facts, Figure, Figures, Section, Table, Text, Tone
-from evaluation.report.figures import geometry
+from evaluation.report.blocks import (
+    Block,
+    Cell,
+    Details,
+    Document,
+    Figure,
+    Figures,
+    KeyValues,
+    Section,
+    Table,
+    Text,
+    Tone,
+)
+from evaluation.report.figures.geometry import scatter_plot
 from evaluation.runs.description import MISSING
 
 NAMES = {
@@ -19,164 +28,162 @@ NAMES = {
     "alignment": "alignment",
     "margin": "mean margin",
 }
-MOST_NAMED = 4  # in a sentence
+MAX_NAMES = 4  # in the lead
 RULE = (
-    "Differences are taken seed by seed: runs of one seed saw the same samples in the same order. Their 95% intervals "
-    "are Student's t over the seeds, at least three. A rank is the range that those intervals leave: 1–3 may be the "
-    "best. Each interval is at 95% by itself: among the pairs of many methods some exclude 0 by chance, one in twenty "
-    "where nothing differs."
+    "Differences are paired by seed: runs with the same seed saw the same samples in the same order. The 95% intervals "
+    "are Student's t over at least three seeds. Where they leave a rank open, it is a range: a method ranked 1–3 may "
+    "be the best. The intervals are not corrected for multiple comparisons: without any true difference, one in "
+    "twenty excludes 0."
 )
-FOOT = (
-    "Numbers are fractions, and means over the data sets that all compared runs share. ▲ and ▼: the whole 95% "
-    "interval of the paired difference lies above or below 0. Click a column's head to sort."
+FOOTER = (
+    "Scores are fractions, averaged over the data sets that all compared runs share. ▲ or ▼: the whole 95% interval of "
+    "the paired difference lies above or below 0. Click a column header to sort."
 )
-
-
-def build_comparison(comparisons: list[MethodComparison], left_out: list[str]) -> Document:
-    """A section a comparison."""
-    sections = [_section(one, number) for number, one in enumerate(comparisons, 1)]
-    if left_out:
-        sections.append(Section("Left out", [Text(line, "muted") for line in left_out]))
-    count = sum(len(one.ranked) + len(one.unranked) for one in comparisons)
-    lead = " ".join(_lead(one) for one in comparisons)
-    return Document(f"Comparison of {count} methods", lead, sections, FOOT)
-
-
-def _lead(one: MethodComparison) -> str:
-    if not one.ranked:
-        return f"No run has a value of {NAMES[one.by]} (clipx eval checkpoint=RUN adds results, by=NAME takes others)."
-    best, *others = one.ranked
-    may_be = [method.label for method in others if one.ranks(method)[0] == 1]
-    shared = f"Under {_short(one)}, {best.label} is first of {len(one.ranked)} by {NAMES[one.by]}"
-    if not others:
-        return f"{shared}; no other is evaluated."
-    if not may_be:
-        return f"{shared}, and told apart from all others."
-    more = f" and {len(may_be) - MOST_NAMED} more" if len(may_be) > MOST_NAMED else ""
-    return f"{shared}; not told apart from it: {', '.join(may_be[:MOST_NAMED])}{more}."
-
-
-def _short(one: MethodComparison) -> str:
-    length = ("epochs", "samples")
-    of_train = [f"{one.conditions[f'train.{k}']} {k}" for k in length if one.conditions[f"train.{k}"] != MISSING]
-    towers = dict.fromkeys(one.conditions[f"model.{side}.name"] for side in ("image", "text"))
-    return f"{' and '.join(towers)} on {one.conditions['data.name']}, {', '.join(of_train)}"
-
-
-def _section(one: MethodComparison, number: int) -> Section:
-    blocks: list[Block] = []
-    if one.ranked:
-        of = f" of {', '.join(NAMES[task] for task in one.tasks)}" if one.by == MEAN else ""
-        blocks = [Text(f"By the {NAMES[one.by]}{of}. {RULE}", "muted"), ranking(one)]
-        if figures := _figures(one, number):
-            blocks.append(Figures(figures))
-    if len(one.ranked) > 2:
-        blocks.append(Details("Every pair: row minus column", [_pairs(one)]))
-    for method in one.unranked:
-        why = f"{method.diverged} seeds diverged" if method.diverged else "not evaluated, or not on what the others are"
-        blocks.append(Text(f"Not ranked: {method.label} ({why})", "muted"))
-    blocks.append(Details("The same in all of these runs", [Facts(list(one.conditions.items()))]))
-    return Section(_short(one), blocks)
-
-
-def columns(one: MethodComparison) -> list[str]:
-    """Tasks, then geometry: those that any ranked method has a number of."""
-    known = [name for name in (*TASKS, *GEOMETRY) if any(method.values.get(name) for method in one.ranked)]
-    return [name for name in known if name != one.by]
-
-
-def ranking(one: MethodComparison) -> Table:
-    """A row a method, best first."""
-    shown = columns(one)
-    head = ["Rank", "Method", NAMES[one.by], "95% interval", f"Difference to {one.ranked[0].label}"]
-    rows = [
-        [
-            rank(one, method, place),
-            Cell(method.label, note=method.settings + _seeds_lost(method)),
-            *_value(estimate(method.values[one.by])),
-            _difference(None if method is one.ranked[0] else one.difference(method, one.ranked[0])),
-            *(_value(estimate(method.values.get(name, {})))[0] for name in shown),
-            Cell(str(len(method.values[one.by])), len(method.values[one.by])),
-        ]
-        for place, method in enumerate(one.ranked, 1)
-    ]
-    return Table([*head, *(NAMES[name] for name in shown), "Seeds"], rows)
-
-
-def rank(one: MethodComparison, method: Method, place: int) -> Cell:
-    """The range of ranks; sorts by the order of the means."""
-    first, last = one.ranks(method)
-    return Cell(f"{first}–{last}" if first < last else str(first), place)
-
-
-def _seeds_lost(method: Method) -> str:
-    return f"; {method.diverged} seeds diverged" if method.diverged else ""
-
-
-def _value(found: Estimate | None) -> tuple[Cell, Cell]:
-    """The mean and its interval."""
-    if found is None:
-        return Cell(MISSING), Cell(MISSING)
-    return Cell(f"{found.value:.3f}", found.value), interval(found)
-
-
-def interval(found: Estimate) -> Cell:
-    """Empty with fewer seeds than an interval needs."""
-    if found.low is None or found.high is None:
-        return Cell("")
-    return Cell(f"[{found.low:.3f}, {found.high:.3f}]", found.low)
-
-
-def _difference(found: Estimate | None) -> Cell:
-    if found is None:
-        return Cell(MISSING)
-    sign = {1: "▲ ", -1: "▼ ", 0: ""}[found.sign]
-    tones: dict[int, Tone] = {1: "good", -1: "bad", 0: ""}
-    note = f"[{found.low:+.3f}, {found.high:+.3f}]" if found.low is not None and found.high is not None else ""
-    return Cell(f"{sign}{found.value:+.3f}", found.value, tones[found.sign], note=note)
-
-
-def _pairs(one: MethodComparison) -> Table:
-    rows = [
-        [Cell(a.label), *(Cell("") if a is b else _difference(one.difference(a, b)) for b in one.ranked)]
-        for a in one.ranked
-    ]
-    return Table(["Method", *(method.label for method in one.ranked)], rows)
-
-
-def _figures(one: MethodComparison, number: int) -> list[Figure]:
-    """The score against each number of the geometry, a point a method."""
-    drawn = []
-    for name in ("gap", "uniformity"):
-        points = {
-            method.label: (x.value, y.value)
-            for method in one.ranked
-            if (x := estimate(method.values.get(name, {}))) and (y := estimate(method.values[one.by]))
-        }
-        if len(points) > 2:
-            caption = f"{NAMES[one.by]} against {NAMES[name]}, a point a method (mean of its seeds)"
-            drawn.append(geometry.scatter(f"compare-{number}-{name}", caption, points, NAMES[name], NAMES[one.by]))
-    return drawn
-
-
-def table(comparisons: list[MethodComparison]) -> str:
-    """As CSV at full precision: a row a method and measure, the paired difference in what they are ranked by."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["comparison", "method", "settings", "measure", "seeds", "value", "low", "high", *DIFFERENCES])
-    for number, one in enumerate(comparisons, 1):
-        for method in (*one.ranked, *one.unranked):
-            for name, values in method.values.items():
-                found = estimate(values)
-                assert found is not None  # measures without a value are not kept
-                row = [number, method.label, method.settings, name, found.seeds, found.value, found.low, found.high]
-                writer.writerow([*row, *(_ranked(one, method) if name == one.by else [""] * len(DIFFERENCES))])
-    return text.getvalue()
-
-
 DIFFERENCES = ("first_rank", "last_rank", "to_first", "to_first_low", "to_first_high")
 
 
-def _ranked(one: MethodComparison, method: Method) -> list[object]:
-    found = one.difference(method, one.ranked[0])
-    return [*one.ranks(method), *((found.value, found.low, found.high) if found else ("", "", ""))]
+def build_comparison(comparisons: list[MethodComparison], left_out: list[str]) -> Document:
+    """Return the document, one section per comparison."""
+    sections = [_section(comparison, number) for number, comparison in enumerate(comparisons, 1)]
+    if left_out:
+        sections.append(Section("Left out", [Text(line, "muted") for line in left_out]))
+    count = sum(len(comparison.ranked) + len(comparison.unranked) for comparison in comparisons)
+    lead = " ".join(_lead(comparison) for comparison in comparisons)
+    return Document(f"Comparison of {count} methods", lead, sections, FOOTER)
+
+
+def _lead(comparison: MethodComparison) -> str:
+    name = NAMES[comparison.by]
+    if not comparison.ranked:
+        return f"No run has a value of {name}: run clipx eval checkpoint=RUN, or rank by another score with by=NAME."
+    best, *others = comparison.ranked
+    tied = [method.label for method in others if comparison.ranks(method)[0] == 1]
+    lead = f"{_conditions(comparison)}: {best.label} is first of {len(comparison.ranked)} by {name}"
+    if not others:
+        return f"{lead}; no other method is evaluated."
+    if not tied:
+        return f"{lead}, significantly ahead of all others."
+    more = f" and {len(tied) - MAX_NAMES} more" if len(tied) > MAX_NAMES else ""
+    return f"{lead}, not significantly ahead of {', '.join(tied[:MAX_NAMES])}{more}."
+
+
+def _conditions(comparison: MethodComparison) -> str:
+    """Return the conditions in short: `open_clip:tiny on scenes, 25,600 samples`."""
+    values = comparison.conditions
+    lengths = [f"{values[key]} {unit}" for unit in ("epochs", "samples") if values[key := f"train.{unit}"] != MISSING]
+    towers = dict.fromkeys(values[f"model.{side}.name"] for side in ("image", "text"))
+    return f"{' and '.join(towers)} on {values['data.name']}, {', '.join(lengths)}"
+
+
+def _section(comparison: MethodComparison, number: int) -> Section:
+    blocks: list[Block] = []
+    if comparison.ranked:
+        tasks = f" of {', '.join(NAMES[task] for task in comparison.tasks)}" if comparison.by == MEAN else ""
+        blocks = [Text(f"Ranked by the {NAMES[comparison.by]}{tasks}. {RULE}", "muted"), ranking(comparison)]
+        if figures := _scores_against_geometry(comparison, number):
+            blocks.append(Figures(figures))
+    if len(comparison.ranked) > 2:
+        blocks.append(Details("All pairs: row minus column", [_pairwise_differences(comparison)]))
+    for method in comparison.unranked:
+        reason = f"{method.diverged} seeds diverged" if method.diverged else "not evaluated on the shared data sets"
+        blocks.append(Text(f"Not ranked: {method.label} ({reason})", "muted"))
+    blocks.append(Details("Common settings of these runs", [KeyValues(list(comparison.conditions.items()))]))
+    return Section(_conditions(comparison), blocks)
+
+
+def ranking(comparison: MethodComparison) -> Table:
+    """Return the table of methods, best first: score, difference to the best, other scores, geometry."""
+    first, by = comparison.ranked[0], comparison.by
+    others = [
+        name
+        for name in (*TASKS, *GEOMETRY)
+        if name != by and any(method.values.get(name) for method in comparison.ranked)
+    ]
+    rows = [
+        [
+            rank(comparison, method, place),
+            Cell(method.label, note=_description(method)),
+            *_score(estimate(method.values[by])),
+            _difference(comparison.difference(method, first) if place > 1 else None),
+            *(_score(estimate(method.values.get(name, {})))[0] for name in others),
+            Cell(str(len(method.values[by])), len(method.values[by])),
+        ]
+        for place, method in enumerate(comparison.ranked, 1)
+    ]
+    columns = ["Rank", "Method", NAMES[by], "95% interval", f"Difference to {first.label}"]
+    return Table([*columns, *(NAMES[name] for name in others), "Seeds"], rows)
+
+
+def rank(comparison: MethodComparison, method: Method, place: int) -> Cell:
+    """Return the range of the method's rank, sorted by its place in the order of means."""
+    first, last = comparison.ranks(method)
+    return Cell(f"{first}–{last}" if first < last else str(first), place)
+
+
+def _description(method: Method) -> str:
+    return method.settings + (f"; {method.diverged} seeds diverged" if method.diverged else "")
+
+
+def _score(score: Estimate | None) -> tuple[Cell, Cell]:
+    """Return the cells of the mean and of its interval, which is empty if there are too few seeds."""
+    if score is None:
+        return Cell(MISSING), Cell(MISSING)
+    interval = Cell("")
+    if score.low is not None and score.high is not None:
+        interval = Cell(f"[{score.low:.3f}, {score.high:.3f}]", score.low)
+    return Cell(f"{score.value:.3f}", score.value), interval
+
+
+def _difference(difference: Estimate | None) -> Cell:
+    if difference is None:
+        return Cell(MISSING)
+    sign = {1: "▲ ", -1: "▼ ", 0: ""}[difference.sign]
+    tones: dict[int, Tone] = {1: "good", -1: "bad", 0: ""}
+    note = ""
+    if difference.low is not None and difference.high is not None:
+        note = f"[{difference.low:+.3f}, {difference.high:+.3f}]"
+    return Cell(f"{sign}{difference.value:+.3f}", difference.value, tones[difference.sign], note=note)
+
+
+def _pairwise_differences(comparison: MethodComparison) -> Table:
+    rows = [
+        [Cell(a.label), *(Cell("") if a is b else _difference(comparison.difference(a, b)) for b in comparison.ranked)]
+        for a in comparison.ranked
+    ]
+    return Table(["Method", *(method.label for method in comparison.ranked)], rows)
+
+
+def _scores_against_geometry(comparison: MethodComparison, number: int) -> list[Figure]:
+    figures = []
+    y_name = NAMES[comparison.by]
+    for name in ("gap", "uniformity"):
+        points = {
+            method.label: (x.value, y.value)
+            for method in comparison.ranked
+            if (x := estimate(method.values.get(name, {}))) and (y := estimate(method.values[comparison.by]))
+        }
+        if len(points) > 2:
+            caption = f"{y_name} against {NAMES[name]}, one point per method (mean of its seeds)"
+            figures.append(scatter_plot(f"compare-{number}-{name}", caption, points, NAMES[name], y_name))
+    return figures
+
+
+def comparison_table(comparisons: list[MethodComparison]) -> list[list[object]]:
+    """Return a header and one row per method and metric, with rank and paired difference for the ranking metric."""
+    header = ["comparison", "method", "settings", "measure", "seeds", "value", "low", "high", *DIFFERENCES]
+    table: list[list[object]] = [[*header]]
+    for number, comparison in enumerate(comparisons, 1):
+        for method in (*comparison.ranked, *comparison.unranked):
+            for name, values in method.values.items():
+                score = estimate(values)
+                assert score is not None  # `Method.values` holds no empty entry
+                row = [number, method.label, method.settings, name, score.seeds, score.value, score.low, score.high]
+                by_rank = _rank_and_difference(comparison, method) if name == comparison.by else [""] * len(DIFFERENCES)
+                table.append([*row, *by_rank])
+    return table
+
+
+def _rank_and_difference(comparison: MethodComparison, method: Method) -> list[object]:
+    difference = comparison.difference(method, comparison.ranked[0])
+    numbers = (difference.value, difference.low, difference.high) if difference else ("", "", "")
+    return [*comparison.ranks(method), *numbers]

@@ -1,156 +1,177 @@
-"""The papers' figures that runs can draw: margins, gap, uniformity (papers 1 and 4), missing objects (paper 1)."""
+"""Sections "Paper figures" (margins, gap and uniformity, missing objects) and "Toy problems"."""
 
 import math
-from typing import Any
+from pathlib import Path
+from statistics import fmean
 
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.measures import EarlyChange, logged
 from evaluation.claims.papers.paper4 import DYNAMICS, INITIAL
 from evaluation.claims.scores import GAP, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
-from evaluation.claims.types import Measure
-from evaluation.report.blocks import Figure
-from evaluation.report.figures import geometry, plots
-from evaluation.report.figures.svg import COLOURS
-from evaluation.report.sections.artifacts import per_dataset, slug
+from evaluation.claims.types import Measure, Outcome
+from evaluation.report.blocks import Block, Details, Figure, Figures, SvgFile, Text
+from evaluation.report.figures.geometry import Density, column_chart, density_plot, histogram, pca_plot, scatter_plot
+from evaluation.report.figures.plots import Line, line_plot
+from evaluation.report.figures.svg import COLOURS, slug
+from evaluation.report.sections.task_details import Artifact, artifacts_by_dataset
 from evaluation.runs.groups import RunGroup
-from evaluation.statistics import mean
 
-MOST_PICTURES = 4  # PCA pictures; more tell nothing new
-MARGINS = {  # recipe -> arms, as in the papers' figures 3 and 6
+MAX_PCA_PLOTS = 4
+MIN_SCATTER_POINTS = 4
+MARGIN_ARMS = {  # paper 1: figure -> arms
     "Fig. 3": ("untrained", "tau_07", "tau_01"),
     "Fig. 6": ("tau_01", "tau_01_reg"),
 }
-SCATTERS: dict[str, tuple[Measure, str]] = {  # scores, and the paper's figure
+SCATTER_Y: dict[str, tuple[Measure, str]] = {  # score, figure of paper 4
     "R@1 both ways": (RECALL_1, "Fig. 6"),
     "zero-shot": (ZEROSHOT, "Fig. 7"),
     "linear probe": (PROBE, "Fig. 7"),
 }
-AXES: dict[str, Measure] = {"gap": GAP, "uniformity": UNIFORMITY}
-
-
-FIGURES = {  # names of drawings begin so -> the papers' figures, and what makes them
+SCATTER_X: dict[str, Measure] = {"gap": GAP, "uniformity": UNIFORMITY}
+COMMANDS = {  # prefix of a figure's name -> the paper's figure, and the command that makes it
     "margins": "margin densities (paper 1, Figs. 3 and 6): clipx reproduce recipe=margin_mini",
     "missing-objects": "missing objects (paper 1, Fig. 4): clipx report missing-objects ANNOTATIONS",
-    "pca": "pairs in a plane (paper 4, Fig. 1): clipx eval checkpoint=RUN tasks=[geometry]",
+    "pca": "PCA of image-text pairs (paper 4, Fig. 1): clipx eval checkpoint=RUN tasks=[geometry]",
     "slow-closure": "slow closure (paper 4, Fig. 4): clipx reproduce recipe=gap_dynamics_mini",
     "early-gap": "early growth (paper 4, Fig. 4): clipx reproduce recipe=gap_init_mini",
     "scatter": "scores against gap and uniformity (paper 4, Figs. 6 and 7): clipx reproduce recipe=gap_mini",
 }
 
 
-def missing(drawn: list[Figure]) -> list[str]:
-    """The papers' figures that are not there, each with the command that makes it."""
-    return [what for name, what in FIGURES.items() if not any(figure.name.startswith(name) for figure in drawn)]
-
-
-def figures(groups: list[RunGroup], evidence: Evidence) -> list[Figure]:
-    """Every figure that the runs have the numbers for."""
-    return [
+def paper_figures(groups: list[RunGroup], evidence: Evidence, list_missing: bool) -> list[Block]:
+    """Return every figure that the runs have the data for; with `list_missing`, also the commands for the others."""
+    figures = [
         *_margins(groups),
-        *_scatters(evidence),
-        *_closure(evidence),
-        *_early(evidence),
-        *_pictures(groups),
-        *_missing(evidence),
+        *_scores_against_geometry(evidence),
+        *_slow_closure(evidence),
+        *_early_gap(evidence),
+        *_pca(groups),
+        *_missing_objects(evidence),
     ]
+    missing = [
+        Text(f"Not drawn: {command}", "muted")
+        for prefix, command in COMMANDS.items()
+        if list_missing and not any(figure.name.startswith(prefix) for figure in figures)
+    ]
+    return [*([Figures(figures)] if figures else []), *missing]
+
+
+def toy_problems(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
+    """Return the drawings of `clipx theory`, folded by problem, with the verdicts of each problem."""
+    by_problem: dict[str, list[Path]] = {}
+    for file in evidence.drawn:
+        by_problem.setdefault(file.parent.name, []).append(file)
+    blocks: list[Block] = [_toy_problem(name, files, outcomes) for name, files in by_problem.items()]
+    note = "Exact solutions without data or towers, from clipx theory."
+    return [Text(note, "muted"), *blocks] if blocks else []
+
+
+def _toy_problem(name: str, files: list[Path], outcomes: list[Outcome]) -> Details:
+    decided = [outcome for outcome in outcomes if outcome.claim.program == f"clipx theory {name}"]
+    verdicts = [f"{outcome.claim.id} {outcome.verdict}" for outcome in decided]
+    statements = [Text(f"{o.claim.id} {o.verdict}: {o.claim.statement}") for o in decided]
+    drawings = [SvgFile(f"theory-{slug(name)}-{slug(file.stem)}", file.read_bytes(), file.stem) for file in files]
+    return Details(f"{name}: {', '.join(verdicts)}" if verdicts else name, [*statements, Figures(drawings)])
 
 
 def _margins(groups: list[RunGroup]) -> list[Figure]:
-    """One figure a data set; the arms of the margin study as in the paper's two figures."""
-    drawn: list[Figure] = []
-    for dataset, found in per_dataset(groups, "geometry").items():
-        curves = {group.label: _density([one["margins"] for one in of_seeds]) for group, of_seeds in found}
-        arms = {str(group.runs[0].config.get("arm") or ""): group.label for group, _ in found}
-        study = {
-            f"paper 1, {figure}": {arm: curves[arms[arm]] for arm in wanted if arm in arms}
-            for figure, wanted in MARGINS.items()
+    """Paper 1, Figs. 3 and 6: one figure per data set and set of arms. Other runs: all of them in one figure."""
+    figures: list[Figure] = []
+    for dataset, members in artifacts_by_dataset(groups, "geometry").items():
+        densities = {group.label: _density([seed["margins"] for seed in seeds]) for group, seeds in members}
+        labels = {str(group.runs[0].config.get("arm") or ""): group.label for group, _ in members}
+        by_figure = {
+            f"paper 1, {figure}": {arm: densities[labels[arm]] for arm in arms if arm in labels}
+            for figure, arms in MARGIN_ARMS.items()
         }
-        chosen = {title: lines for title, lines in study.items() if len(lines) > 1}
-        if not chosen and len(curves) <= len(COLOURS):
-            chosen = {"": curves}
-        for title, lines in chosen.items():
-            caption = f"{dataset}: density of the margins in batches of 64" + (f" ({title})" if title else "")
-            drawn.append(geometry.densities(f"margins-{len(drawn) + 1:02d}-{slug(dataset)}", caption, lines))
-    return drawn
+        chosen = {source: by_arm for source, by_arm in by_figure.items() if len(by_arm) > 1}
+        if not chosen and len(densities) <= len(COLOURS):
+            chosen = {"": densities}
+        for source, by_label in chosen.items():
+            caption = f"{dataset}: density of the margins in batches of 64" + (f" ({source})" if source else "")
+            figures.append(density_plot(f"margins-{len(figures) + 1:02d}-{slug(dataset)}", caption, by_label))
+    return figures
 
 
-def _density(histograms: list[dict[str, Any]]) -> geometry.Density:
-    """Of all seeds together."""
+def _density(histograms: list[Artifact]) -> Density:
+    """Return the density of all seeds together."""
     first, last = float(histograms[0]["first"]), float(histograms[0]["last"])
-    counts = [sum(cells) for cells in zip(*(one["counts"] for one in histograms), strict=True)]
+    counts = [sum(counts) for counts in zip(*(seed["counts"] for seed in histograms), strict=True)]
     width, total = (last - first) / len(counts), max(1, sum(counts))
-    return geometry.Density(first, width, [count / total / width for count in counts])
+    return Density(first, width, [count / total / width for count in counts])
 
 
-def _scatters(evidence: Evidence) -> list[Figure]:
-    """Paper 4, figures 6 and 7: a point an arm, mean of its seeds."""
-    drawn = []
+def _scores_against_geometry(evidence: Evidence) -> list[Figure]:
+    """Paper 4, Figs. 6 and 7: one point per arm, the mean of its seeds."""
+    figures = []
     for recipe, arms in evidence.runs.items():
-        for x_name, x in AXES.items():
-            for y_name, (y, figure) in SCATTERS.items():
-                points = {arm: (_mean(x, seeds), _mean(y, seeds)) for arm, seeds in arms.items()}
-                known = {arm: p for arm, p in points.items() if all(math.isfinite(v) for v in p)}
-                if len(known) >= 4:
+        for x_name, x in SCATTER_X.items():
+            for y_name, (y, source) in SCATTER_Y.items():
+                points = {arm: (_mean_over_seeds(x, seeds), _mean_over_seeds(y, seeds)) for arm, seeds in arms.items()}
+                known = {arm: point for arm, point in points.items() if all(map(math.isfinite, point))}
+                if len(known) >= MIN_SCATTER_POINTS:
                     name = f"scatter-{slug(recipe)}-{slug(x_name)}-{slug(y_name)}"
-                    caption = f"{recipe}: {y_name} against {x_name}, a point an arm (paper 4, {figure})"
-                    drawn.append(geometry.scatter(name, caption, known, x_name, y_name))
-    return drawn
+                    caption = f"{recipe}: {y_name} against {x_name}, one point per arm (paper 4, {source})"
+                    figures.append(scatter_plot(name, caption, known, x_name, y_name))
+    return figures
 
 
-def _mean(measure: Measure, seeds: Seeds) -> float:
-    values = [mean(list(pieces.values())) for run in seeds.values() if (pieces := measure.read(run))]
-    return mean(values) if values else math.nan
+def _mean_over_seeds(measure: Measure, seeds: Seeds) -> float:
+    values = [fmean(by_dataset.values()) for run in seeds.values() if (by_dataset := measure.read(run))]
+    return fmean(values) if values else math.nan
 
 
-def _closure(evidence: Evidence) -> list[Figure]:
-    """Paper 4, figure 4: the gap against -1/log^2 t after step 100."""
-    drawn = []
+def _slow_closure(evidence: Evidence) -> list[Figure]:
+    """Paper 4, Fig. 4: the gap against -1/log^2 t after step 100."""
+    figures = []
     for recipe in DYNAMICS:
         lines = []
         for arm, seeds in evidence.runs.get(recipe, {}).items():
             for run in seeds.values():
                 points = [(-1 / math.log(step) ** 2, gap) for step, gap in logged(run, "gap") if step > 100]
-                lines.append(plots.Line(arm or run.name, [x for x, _ in points], [y for _, y in points]))
+                lines.append(Line.of_finite(arm or run.name, points))
         if any(line.x for line in lines):
-            caption = (
-                f"{recipe}: gap while training, one line a seed; slow closure is a straight line (paper 4, Fig. 4)"
-            )
-            drawn.append(plots.curves(f"slow-closure-{slug(recipe)}", caption, lines, "−1 / log² t", "gap"))
-    return drawn
+            what = "gap during training, one line per seed; slow closure is a straight line"
+            caption = f"{recipe}: {what} (paper 4, Fig. 4)"
+            figures.append(line_plot(f"slow-closure-{slug(recipe)}", caption, lines, "−1 / log² t", "gap"))
+    return figures
 
 
-def _early(evidence: Evidence) -> list[Figure]:
-    """Paper 4, figure 4: the gap's change in ten steps over initialisations."""
-    drawn = []
+def _early_gap(evidence: Evidence) -> list[Figure]:
+    """Paper 4, Fig. 4: the gap's change in ten steps over initialisations."""
+    figures = []
     for recipe in INITIAL:
         runs = [run for seeds in evidence.runs.get(recipe, {}).values() for run in seeds.values()]
         changes = [change for run in runs for change in EarlyChange().read(run).values()]
         if len(changes) > 1:
-            name, label = f"early-gap-{slug(recipe)}", "gap after 10 steps − at initialisation"
+            name, x = f"early-gap-{slug(recipe)}", "gap after 10 steps − at initialisation"
             count = f"{len(changes)} initialisations"
             caption = f"{recipe}: change of the gap in the first 10 steps, {count} (paper 4, Fig. 4)"
-            drawn.append(geometry.counts(name, caption, changes, label))
-    return drawn
+            figures.append(histogram(name, caption, changes, x))
+    return figures
 
 
-def _pictures(groups: list[RunGroup]) -> list[Figure]:
-    """Paper 4, figure 1, of the first seed of each group."""
-    found = [(d, group, of_seeds[0]) for d, of in per_dataset(groups, "geometry").items() for group, of_seeds in of]
+def _pca(groups: list[RunGroup]) -> list[Figure]:
+    """Paper 4, Fig. 1: the first seed of each group."""
+    by_dataset = artifacts_by_dataset(groups, "geometry")
+    plotted = [(dataset, group, seeds[0]) for dataset, members in by_dataset.items() for group, seeds in members]
     return [
-        geometry.pairs_in_plane(
-            f"pca-{at:02d}-{slug(dataset)}-{slug(group.label)}",
-            f"{dataset} · {group.label}: pairs in the first two principal components (paper 4, Fig. 1)",
+        pca_plot(
+            f"pca-{number:02d}-{slug(dataset)}-{slug(group.label)}",
+            f"{dataset} · {group.label}: image-text pairs, first two principal components (paper 4, Fig. 1)",
             artifact["pca"]["image"],
             artifact["pca"]["text"],
         )
-        for at, (dataset, group, artifact) in enumerate(found[:MOST_PICTURES], 1)
+        for number, (dataset, group, artifact) in enumerate(plotted[:MAX_PCA_PLOTS], 1)
     ]
 
 
-def _missing(evidence: Evidence) -> list[Figure]:
+def _missing_objects(evidence: Evidence) -> list[Figure]:
     if evidence.missing_objects is None:
         return []
-    caption = "Annotated kinds of object that a caption leaves out, share of the pairs (paper 1, Fig. 4)"
-    histogram = evidence.missing_objects
-    shares = [count / sum(histogram) for count in histogram]
-    return [geometry.columns("missing-objects", caption, shares, "missing kinds of object", "share of pairs")]
+    counts = evidence.missing_objects
+    shares = [count / sum(counts) for count in counts]
+    caption = (
+        "Annotated object categories that the caption does not name, share of image-caption pairs (paper 1, Fig. 4)"
+    )
+    return [column_chart("missing-objects", caption, shares, "missing categories", "share of pairs")]

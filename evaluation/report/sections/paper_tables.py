@@ -1,33 +1,33 @@
-"""The papers' tables with our numbers beside theirs; an empty cell's row says which command fills it."""
+"""Section "Paper tables": the papers' tables with our numbers, and the commands that fill empty cells."""
+
+from statistics import fmean
 
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.published import TABLES
 from evaluation.claims.published_columns import Column, PaperTable, printed
 from evaluation.report.blocks import Block, Cell, Details, Table, Text
-from evaluation.statistics import mean, t_interval
+from evaluation.statistics import t_interval
 
 EMPTY = "–"
 
 
-def blocks(evidence: Evidence) -> list[Block]:
-    """A folded block a table of the papers that a run bears on; the others in one sentence."""
-    run = [table for table in TABLES if table.recipe in evidence.runs]
-    others = sorted({table.recipe for table in TABLES} - {table.recipe for table in run})
-    found: list[Block] = [
+def paper_tables(evidence: Evidence) -> list[Block]:
+    """Return each table whose recipe was run, folded, and one sentence on the others."""
+    blocks: list[Block] = [
         Details(
             f"Paper {table.paper}: {table.title}, {table.recipe}",
-            [Text(f"Published: {table.source}."), _table(table, evidence)],
+            [Text(f"Published: {table.source}."), _table(table, evidence.runs[table.recipe])],
         )
-        for table in run
+        for table in TABLES
+        if table.recipe in evidence.runs
     ]
-    if others:
-        recipes = ", ".join(f"clipx reproduce recipe={recipe}" for recipe in others)
-        found.append(Text(f"Not run at the papers' scale, so without a table here: {recipes}", "muted"))
-    return found
+    if not_run := sorted({table.recipe for table in TABLES} - set(evidence.runs)):
+        commands = ", ".join(f"clipx reproduce recipe={recipe}" for recipe in not_run)
+        blocks.append(Text(f"Tables without runs at the papers' scale: {commands}", "muted"))
+    return blocks
 
 
-def _table(table: PaperTable, evidence: Evidence) -> Table:
-    arms = evidence.runs[table.recipe]
+def _table(table: PaperTable, arms: dict[str, Seeds]) -> Table:
     return Table(
         ["Arm", *(column.label for column in table.columns), "To fill empty cells"],
         [_row(table, arm, published.split(), arms.get(arm, {})) for arm, published in table.rows.items()],
@@ -35,37 +35,37 @@ def _table(table: PaperTable, evidence: Evidence) -> Table:
 
 
 def _row(table: PaperTable, arm: str, published: list[str], seeds: Seeds) -> list[Cell]:
-    ours = [_ours(column, table.columns, seeds) for column in table.columns]
+    ours = [_values(column, table.columns, seeds) for column in table.columns]
     cells = [_cell(values, text) for values, text in zip(ours, published, strict=True)]
     command = ""
     if not seeds:
         command = f"clipx train recipe={table.recipe} arm={arm} seed=0"
     elif not all(ours):
-        command = f"clipx reproduce recipe={table.recipe} arms={arm}"  # evaluates as the paper's columns need it
+        command = f"clipx reproduce recipe={table.recipe} arms={arm}"  # also runs the evaluations of the paper's table
     return [Cell(arm), *cells, Cell(command, tone="muted")]
 
 
-def _ours(column: Column, columns: tuple[Column, ...], seeds: Seeds) -> list[float]:
-    """One number a seed that has it, in the paper's unit."""
-    if column.score is None:
-        of_others = [_ours(one, columns, seeds) for one in columns if one.score is not None]
-        complete = all(len(values) == len(seeds) for values in of_others)
-        return [mean(list(of_seed)) for of_seed in zip(*of_others, strict=True)] if complete else []
-    pieces = [column.score.read(run) for run in seeds.values()]
-    return [column.scale * mean(list(of_run.values())) for of_run in pieces if of_run]
+def _values(column: Column, columns: tuple[Column, ...], seeds: Seeds) -> list[float]:
+    """Return one value per evaluated seed, in the paper's unit."""
+    if column.score is None:  # the mean of the other columns
+        others = [_values(other, columns, seeds) for other in columns if other.score is not None]
+        complete = all(len(values) == len(seeds) for values in others)
+        return [fmean(values) for values in zip(*others, strict=True)] if complete else []
+    scores = [column.score.read(run) for run in seeds.values()]
+    return [column.scale * fmean(by_dataset.values()) for by_dataset in scores if by_dataset]
 
 
-def _cell(ours: list[float], published: str) -> Cell:
-    """Our mean; below it the paper's number, the difference and, from two seeds on, its 95% interval."""
+def _cell(values: list[float], published: str) -> Cell:
+    """Return our mean; below it the paper's number, the difference and, from two seeds on, its 95% interval."""
     theirs = printed(published)
-    paper = f"paper {published}" if theirs is not None else "not in the paper"
-    if not ours:
-        return Cell(EMPTY, note=paper, tone="muted")
+    note = f"paper {published}" if theirs is not None else "not in the paper"
+    if not values:
+        return Cell(EMPTY, note=note, tone="muted")
     digits = len(published.partition("±")[0].partition(".")[2]) if theirs is not None else 2
-    value = mean(ours)
+    ours = fmean(values)
     if theirs is not None:
-        paper += f", {value - theirs:+.{digits}f}"
-        if len(ours) > 1:
-            _, low, high = t_interval([one - theirs for one in ours])
-            paper += f" [{low:.{digits}f}, {high:.{digits}f}]"
-    return Cell(f"{value:.{digits}f}", value, note=paper)
+        note += f", {ours - theirs:+.{digits}f}"
+        if len(values) > 1:
+            _, low, high = t_interval([value - theirs for value in values])
+            note += f" [{low:.{digits}f}, {high:.{digits}f}]"
+    return Cell(f"{ours:.{digits}f}", ours, note=note)

@@ -1,106 +1,127 @@
-"""The report's first numbers: the main metrics of each method, with intervals, beside chance."""
+"""Sections "Results" and "All results": headline metrics with intervals and chance, and every result row."""
 
 import math
 
-from evaluation.report.blocks import Block, Cell, Details, Span, Table, Tone
+from evaluation.report.blocks import Block, Cell, Details, IntervalBar, Table, Text, Tone
 from evaluation.runs.description import MISSING
-from evaluation.runs.groups import MetricSummary, RunGroup
+from evaluation.runs.groups import MetricSummary, RunGroup, Standing
+from evaluation.runs.reader import Run
 from evaluation.tasks.headline import HEADLINE
 
-SIGNS = {
+SIGNS: dict[Standing, str] = {
     "above chance": "▲ above chance",
     "not different": "● not different",
     "below chance": "▼ below chance",
+    "no chance level": MISSING,
 }
-MOST_METHODS = 4  # a row each in the table of measures; with more of them they are rows, and measures are columns
+MAX_METHODS = 4  # more get a table with one row per method
+Key = tuple[str, str, str, str]  # task, data set, split, metric
 
 
-def blocks(main: list[MetricSummary], groups: list[RunGroup]) -> list[Block]:
-    """A row a measure and method; many methods have a row each, and the rest is folded."""
-    table = _results(main, groups)
-    if len(groups) <= MOST_METHODS:
+def results(headline: list[MetricSummary], groups: list[RunGroup]) -> list[Block]:
+    """Return a table with a row per metric and method; for many methods, folded below a table with a row per method."""
+    if not headline:
+        return [Text(f"No results yet. To get them: clipx eval checkpoint={groups[0].runs[0].path}")]
+    table = _by_metric(headline, several=len(groups) > 1)
+    if len(groups) <= MAX_METHODS:
         return [table]
-    return [_by_method(main, groups), Details("Against chance, and where the intervals come from", [table])]
+    return [_by_method(headline, groups), Details("Comparison with chance, interval methods", [table])]
 
 
-def headline(found: list[MetricSummary]) -> list[MetricSummary]:
-    """The main metrics of each task and data set."""
-    main: dict[tuple[str, str, str], set[str]] = {}
-    for measure in found:
-        chosen = main.setdefault((measure.task, measure.dataset, measure.split), set())
-        is_main = measure.metric in HEADLINE[measure.task] if measure.task in HEADLINE else not chosen
-        if is_main:
-            chosen.add(measure.metric)
-    return [one for one in found if one.metric in main[one.task, one.dataset, one.split]]
+def headline_metrics(metrics: list[MetricSummary]) -> list[MetricSummary]:
+    """Return the main metrics of each task and data set; of a task that names none, the first metric."""
+    chosen: dict[tuple[str, str, str], set[str]] = {}
+    for metric in metrics:
+        names = chosen.setdefault((metric.task, metric.dataset, metric.split), set())
+        if metric.metric in HEADLINE[metric.task] if metric.task in HEADLINE else not names:
+            names.add(metric.metric)
+    return [metric for metric in metrics if metric.metric in chosen[metric.task, metric.dataset, metric.split]]
 
 
-def _results(main: list[MetricSummary], groups: list[RunGroup]) -> Table:
-    several = len(groups) > 1
-    columns = ["Measure", *(["Run"] if several else []), "Value", "Against chance", "95% interval", "Chance"]
+def tone(metric: MetricSummary) -> Tone:
+    """Return "good" if the whole interval is on the better side of chance, "bad" if on the other."""
+    if metric.standing == "no chance level":
+        return "muted"
+    if metric.standing == "not different":
+        return "neutral"
+    return "good" if (metric.standing == "above chance") == metric.higher_is_better else "bad"
+
+
+def all_results(runs: list[Run]) -> list[Block]:
+    """Return every result row, folded."""
     rows = [
         [
-            Cell(_name(one), note=_data(one)),
-            *([Cell(one.group.label)] if several else []),
-            number(one.value),
-            Cell(SIGNS.get(one.standing, MISSING), tone=tone(one)),
-            _interval(one),
-            number(one.chance),
-            Cell(f"{one.n:,}", one.n),
-            Cell(one.source, tone="muted"),
+            Cell(run.name),
+            Cell(str(row.seed), row.seed),
+            *(Cell(text) for text in (row.task, row.dataset, row.split, row.metric)),
+            *(_value(value) for value in (row.value, row.low, row.high, row.chance)),
+            Cell(f"{row.n:,}", row.n),
+            Cell(row.model),
         ]
-        for one in main
+        for run in runs
+        for row in run.results
     ]
-    return Table([*columns, "Examples", "Interval from"], rows)
+    columns = ["Run", "Seed", "Task", "Data set", "Split", "Metric", "Value", "Low", "High", "Chance", "Examples"]
+    return [Details("Every metric of every seed", [Table([*columns, "Model"], rows)])] if rows else []
 
 
-def _data(measure: MetricSummary) -> str:
-    """The data set, and its split where that is not the usual one or part of the name."""
-    usual = measure.split in ("", "test") or measure.dataset.endswith(measure.split)
-    return measure.dataset if usual else f"{measure.dataset} ({measure.split})"
-
-
-def _interval(measure: MetricSummary) -> Cell:
-    low, high, chance = measure.low, measure.high, measure.chance
-    is_fraction = 0 <= measure.value <= 1 and (chance is None or 0 <= chance <= 1)
-    span = Span(low, measure.value, high, chance) if is_fraction else None
-    return Cell(f"[{_digits(low)}, {_digits(high)}]", low, span=span)
-
-
-def tone(measure: MetricSummary) -> Tone:
-    """Good where the whole interval is on the better side of chance."""
-    if measure.standing not in ("above chance", "below chance"):
-        return "muted"
-    return "good" if (measure.standing == "above chance") == measure.higher_is_better else "bad"
-
-
-def number(value: float | None) -> Cell:
-    """A value for a table; a dash where there is none."""
-    return Cell(MISSING) if value is None or math.isnan(value) else Cell(_digits(value), value)
-
-
-def _digits(value: float) -> str:
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:,.1f}"
-
-
-def _by_method(main: list[MetricSummary], groups: list[RunGroup]) -> Table:
-    """A column a measure; below a value its 95% interval."""
-    keys = list(dict.fromkeys((one.task, one.dataset, one.split, one.metric) for one in main))
-    found = {(one.group.label, one.task, one.dataset, one.split, one.metric): one for one in main}
-    first = {key: next(one for one in main if (one.task, one.dataset, one.split, one.metric) == key) for key in keys}
+def _by_metric(headline: list[MetricSummary], several: bool) -> Table:
+    columns = ["Metric", *(["Method"] if several else []), "Value", "Against chance", "95% interval", "Chance"]
     rows = [
-        [Cell(group.label), *(_value(found.get((group.label, *key))) for key in keys)]
-        for group in groups
-        if any((group.label, *key) in found for key in keys)
+        [
+            Cell(_name(metric), note=_data(metric)),
+            *([Cell(metric.group.label)] if several else []),
+            _value(metric.value),
+            Cell(SIGNS[metric.standing], tone=tone(metric)),
+            _interval(metric),
+            _value(metric.chance),
+            Cell(f"{metric.n:,}", metric.n),
+            Cell(metric.source, tone="muted"),
+        ]
+        for metric in headline
     ]
-    return Table(["Method", *(f"{_name(first[key])}, {_data(first[key])}" for key in keys)], rows)
+    return Table([*columns, "Examples", "Interval method"], rows)
 
 
-def _value(one: MetricSummary | None) -> Cell:
-    if one is None:
-        return Cell(MISSING)
-    cell = number(one.value)
-    return Cell(cell.text, cell.sort, note=f"[{_digits(one.low)}, {_digits(one.high)}]")
+def _by_method(headline: list[MetricSummary], groups: list[RunGroup]) -> Table:
+    """One row per method, one column per metric, intervals below the values."""
+    columns: dict[Key, str] = {}
+    values: dict[tuple[str, Key], Cell] = {}
+    for metric in headline:
+        key = (metric.task, metric.dataset, metric.split, metric.metric)
+        columns.setdefault(key, f"{_name(metric)}, {_data(metric)}")
+        values[metric.group.label, key] = _value(metric.value, note=_format_interval(metric))
+    rows = [
+        [Cell(group.label), *(values.get((group.label, key), Cell(MISSING)) for key in columns)]
+        for group in groups
+        if any((group.label, key) in values for key in columns)
+    ]
+    return Table(["Method", *columns.values()], rows)
 
 
-def _name(one: MetricSummary) -> str:
-    return HEADLINE.get(one.task, {}).get(one.metric, f"{one.task} {one.metric}")
+def _name(metric: MetricSummary) -> str:
+    return HEADLINE.get(metric.task, {}).get(metric.metric, f"{metric.task} {metric.metric}")
+
+
+def _data(metric: MetricSummary) -> str:
+    """Return the data set, with its split if that is neither test nor part of the data set's name."""
+    usual = metric.split in ("", "test") or metric.dataset.endswith(metric.split)
+    return metric.dataset if usual else f"{metric.dataset} ({metric.split})"
+
+
+def _interval(metric: MetricSummary) -> Cell:
+    is_fraction = 0 <= metric.value <= 1 and 0 <= (metric.chance or 0) <= 1
+    bar = IntervalBar(metric.low, metric.value, metric.high, metric.chance) if is_fraction else None
+    return Cell(_format_interval(metric), metric.low, bar=bar)
+
+
+def _format_interval(metric: MetricSummary) -> str:
+    return f"[{_format(metric.low)}, {_format(metric.high)}]"
+
+
+def _value(value: float | None, note: str = "") -> Cell:
+    return Cell(MISSING, note=note) if value is None or math.isnan(value) else Cell(_format(value), value, note=note)
+
+
+def _format(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:,.1f}"

@@ -1,4 +1,4 @@
-"""Comparison: what may stand beside what, paired intervals, ranks, and methods that are left out."""
+"""Comparison of methods: comparable conditions, paired intervals, ranks, methods that are left out."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 from tests.helpers.synthetic import Values, run
 
-SEED_SHIFT = [0.0, 0.1, -0.1, 0.05]  # what the seeds do to every method alike, much more than the methods differ by
+SEED_SHIFT = [0.0, 0.1, -0.1, 0.05]  # common to all methods, much larger than their differences
 OWN_SHIFT = {"low": [0.001, -0.001, 0.0, 0.0], "high": [0.0, 0.001, -0.001, 0.0]}
 
 
@@ -33,53 +33,53 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 
 def runs_of(arm: str, level: float, seeds: int = 3, **changes: Any) -> list[Run]:
-    found = []
+    runs = []
     for seed in range(seeds):
         value = level + SEED_SHIFT[seed] + OWN_SHIFT.get(arm, [0.0] * 4)[seed]
         values: Values = {("zeroshot", name, "top1"): value for name in ("x", "y")}
         values[("geometry", "c", "gap")] = 1 - level
-        found.append(run("mine", arm, seed, values, settings=settings(**changes)))
-    return found
+        runs.append(run("mine", arm, seed, values, settings=settings(**changes)))
+    return runs
 
 
-def one(runs: list[Run], **by: str) -> MethodComparison:
-    (found,), left_out = compare(group_runs(runs), **by)
+def compare_all(runs: list[Run], **by: str) -> MethodComparison:
+    (comparison,), left_out = compare(group_runs(runs), **by)
     assert left_out == []
-    return found
+    return comparison
 
 
-def test_pairing_tells_methods_apart_whose_own_intervals_overlap() -> None:
-    found = one(runs_of("low", 0.50) + runs_of("high", 0.52) + runs_of("same", 0.52))
-    assert [method.label for method in found.ranked] == ["mine-high", "mine-same", "mine-low"]
-    high, same, low = found.ranked
-    difference = found.difference(low, high)
+def test_paired_differences_separate_methods_with_overlapping_intervals() -> None:
+    compared = compare_all(runs_of("low", 0.50) + runs_of("high", 0.52) + runs_of("same", 0.52))
+    assert [method.label for method in compared.ranked] == ["mine-high", "mine-same", "mine-low"]
+    high, same, low = compared.ranked
+    difference = compared.difference(low, high)
     expected = t_interval([low.values["mean"][seed] - high.values["mean"][seed] for seed in range(3)])
     assert difference is not None
     assert (difference.value, difference.low, difference.high) == expected and expected[2] < 0
-    assert [found.ranks(method) for method in (high, same, low)] == [(1, 2), (1, 2), (3, 3)]
+    assert [compared.ranks(method) for method in (high, same, low)] == [(1, 2), (1, 2), (3, 3)]
 
 
 def test_fewer_than_three_seeds_leave_every_rank_open() -> None:
-    found = one(runs_of("low", 0.1, seeds=2) + runs_of("high", 0.9, seeds=4))
-    assert [found.ranks(method) for method in found.ranked] == [(1, 2), (1, 2)]
-    difference = found.difference(*found.ranked)
+    compared = compare_all(runs_of("low", 0.1, seeds=2) + runs_of("high", 0.9, seeds=4))
+    assert [compared.ranks(method) for method in compared.ranked] == [(1, 2), (1, 2)]
+    difference = compared.difference(*compared.ranked)
     assert difference is not None and difference.seeds == 2 and difference.low is None
 
 
-def test_only_data_sets_that_all_runs_share_count() -> None:
+def test_only_data_sets_shared_by_all_runs_count() -> None:
     high = runs_of("high", 0.6)
     more = replace(high[0].results[0], dataset="only_here", value=0.0)
     high[0] = replace(high[0], results=[*high[0].results, more])
-    found = one(high + runs_of("low", 0.5))
-    assert found.ranked[0].values["zeroshot"][0] == pytest.approx(0.6)
+    compared = compare_all(high + runs_of("low", 0.5))
+    assert compared.ranked[0].values["zeroshot"][0] == pytest.approx(0.6)
 
 
-def test_a_method_without_a_task_does_not_lose_by_the_mean_of_others() -> None:
+def test_the_mean_covers_only_tasks_that_all_methods_have() -> None:
     easy = runs_of("easy", 0.5)
     easy = [replace(r, results=[*r.results, replace(r.results[0], task="linear_probe", value=0.9)]) for r in easy]
-    found = one(easy + runs_of("high", 0.6))
-    assert found.tasks == ["zeroshot"]
-    assert found.ranked[0].label == "mine-high"
+    compared = compare_all(easy + runs_of("high", 0.6))
+    assert compared.tasks == ["zeroshot"]
+    assert compared.ranked[0].label == "mine-high"
 
 
 @pytest.mark.parametrize(
@@ -94,48 +94,51 @@ def test_a_method_without_a_task_does_not_lose_by_the_mean_of_others() -> None:
         ),
     ],
 )
-def test_other_towers_data_or_length_are_refused_in_one_line(changes: dict[str, Any], differs: str) -> None:
+def test_runs_with_other_towers_data_or_length_are_refused_in_one_line(changes: dict[str, Any], differs: str) -> None:
     with pytest.raises(UserError, match=f"no two of mine-a, mine-b share towers, data and length .{differs}.$"):
         compare(group_runs(runs_of("a", 0.5) + runs_of("b", 0.5, **changes)))
 
 
-def test_what_belongs_to_the_method_may_differ_and_is_said() -> None:
+def test_settings_of_the_method_may_differ_and_are_shown() -> None:
     changes: dict[str, Any] = {
         "objective": {"clip": {}, "positive": {"weight": 0.1}},
         "data": {"name": "d", "source": "shards", "keywords": ["numbers"], "workers": 7, "root": "elsewhere"},
         "temperature": {"tau": 0.05},
     }
-    found = one([*runs_of("a", 0.5), *runs_of("b", 0.5), *runs_of("c", 0.6, **changes)])
-    assert [m.settings for m in found.ranked] == [
+    compared = compare_all([*runs_of("a", 0.5), *runs_of("b", 0.5), *runs_of("c", 0.6, **changes)])
+    assert [m.settings for m in compared.ranked] == [
         "clip + 0.1 positive; data.keywords=numbers; temperature.tau=0.05", "clip", "clip"
     ]  # fmt: skip
 
 
-def test_several_conditions_are_compared_apart_and_runs_without_a_partner_are_named() -> None:
+def test_each_set_of_conditions_has_its_own_comparison_and_single_runs_are_named() -> None:
     long: dict[str, Any] = {"train": {"samples": 1280, "batch_size": 64}}
     runs = [*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.7, **long), *runs_of("d", 0.8, **long)]
     alone = runs_of("e", 0.9, train={"samples": 64, "batch_size": 64})
-    found, left_out = compare(group_runs([*runs, *alone]))
-    assert [[m.label for m in one.ranked] for one in found] == [["mine-b", "mine-a"], ["mine-d", "mine-c"]]
+    comparisons, left_out = compare(group_runs([*runs, *alone]))
+    assert [[m.label for m in comparison.ranked] for comparison in comparisons] == [
+        ["mine-b", "mine-a"],
+        ["mine-d", "mine-c"],
+    ]
     assert left_out == ["left out, no other run under the same conditions: mine-e (train.samples: 64, not 640)"]
 
 
-def test_one_method_is_nothing_to_compare() -> None:
+def test_a_single_method_is_refused() -> None:
     with pytest.raises(UserError, match="nothing to compare: mine-a is one method"):
         compare(group_runs(runs_of("a", 0.5)))
 
 
-def test_diverged_and_unevaluated_methods_are_named_and_unranked(tmp_path: Path) -> None:
+def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Path) -> None:
     lost = runs_of("lost", 0.0)
     lost = [replace(r, results=[replace(r.results[0], task="train", metric="loss", value=float("nan"))]) for r in lost]
     new = [replace(r, results=[]) for r in runs_of("new", 0.0)]
-    found = one([*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.55), *lost, *new])
-    written = write_comparison([found], ["left out: <script>"], tmp_path)
+    compared = compare_all([*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.55), *lost, *new])
+    written = write_comparison([compared], ["left out: <script>"], tmp_path)
     page, markdown = written.html.read_text(), written.markdown.read_text()
     for text in (page, markdown):
         assert "Not ranked: mine-lost (3 seeds diverged)" in text
         assert "Not ranked: mine-new (not evaluated" in text
-        assert "on d, 640 samples, mine-b is first of 3 by mean of tasks" in text
+        assert "on d, 640 samples: mine-b is first of 3 by mean of tasks" in text
     assert "<script>" not in page.replace("<script>\n", "")
     rows = list(csv.DictReader(io.StringIO(written.csv.read_text())))
     (best,) = [row for row in rows if row["method"] == "mine-b" and row["measure"] == "mean"]
@@ -143,9 +146,9 @@ def test_diverged_and_unevaluated_methods_are_named_and_unranked(tmp_path: Path)
     assert [figure.stem for figure in written.figures] == ["compare-1-gap"]
 
 
-def test_ranking_by_a_task_and_geometry_beside_it() -> None:
-    found = one(runs_of("a", 0.5) + runs_of("b", 0.6), by="zeroshot")
-    table = comparison.ranking(found)
+def test_the_ranking_by_a_task_has_columns_for_the_geometry() -> None:
+    compared = compare_all(runs_of("a", 0.5) + runs_of("b", 0.6), by="zeroshot")
+    table = comparison.ranking(compared)
     assert table.columns == [
         "Rank", "Method", "zero-shot", "95% interval", "Difference to mine-b", "gap", "Seeds"
     ]  # fmt: skip

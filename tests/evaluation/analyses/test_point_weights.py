@@ -1,4 +1,4 @@
-"""Weights of patches and words: those of the model, in their places, and drawn in the report."""
+"""Point weights: the artifact holds the model's weights in order, and the report draws them."""
 
 import json
 from pathlib import Path
@@ -24,10 +24,10 @@ def run(tmp_path: Path) -> Path:
     return trained(config)
 
 
-def test_the_artifact_holds_the_models_weights_in_their_places(run: Path) -> None:
+def test_the_artifact_holds_the_models_weights_in_order(run: Path) -> None:
     point_weights.evaluate(run, run)
-    shown = json.loads((run / "artifacts" / "weights-test.json").read_text())["shown"]
-    assert len(shown) == point_weights.SHOWN
+    examples = json.loads((run / "artifacts" / "weights-test.json").read_text())["shown"]
+    assert len(examples) == point_weights.MAX_PAIRS
     model = clip.build_model(directory.load_config(run)).eval()
     checkpoint.load_weights(model, checkpoint.resolve(run))
     encoder, _ = from_checkpoint(run, torch.device("cpu"))
@@ -35,24 +35,24 @@ def test_the_artifact_holds_the_models_weights_in_their_places(run: Path) -> Non
     with torch.no_grad():
         image = model.image(encoder.preprocess(data.images(data.splits[0])[0])[None])
         text = model.text(encoder.tokenize(data.texts(data.splits[0], "captions")[:1]))
-    patches = torch.tensor(shown[0]["patches"])
+    patches = torch.tensor(examples[0]["patches"])
     torch.testing.assert_close(patches.flatten(), image.weights[0, 1:])  # 36 patches after the class token
     assert patches.shape == (6, 6)
-    values = torch.tensor([value for _, value in shown[0]["words"]])
+    values = torch.tensor([value for _, value in examples[0]["words"]])
     torch.testing.assert_close(values, text.weights[0, 1 : 1 + len(values)])
-    caption = "".join(word for word, _ in shown[0]["words"])
+    caption = "".join(word for word, _ in examples[0]["words"])
     assert caption == data.texts(data.splits[0], "captions")[0].lower().replace(" ", "")
 
 
-def test_the_report_draws_them(run: Path, tmp_path: Path) -> None:
+def test_the_report_draws_the_weights(run: Path, tmp_path: Path) -> None:
     point_weights.evaluate(run, run)
-    writer.write([run], tmp_path / "report")
+    writer.write_report([run], tmp_path / "report")
     page = (tmp_path / "report" / "report.html").read_text()
-    assert page.count("weights of the patches, largest") >= point_weights.SHOWN
-    assert page.count("weights of the words") >= point_weights.SHOWN
+    assert page.count("patch weights, largest") >= point_weights.MAX_PAIRS
+    assert page.count("word weights") >= point_weights.MAX_PAIRS
 
 
-def test_models_of_one_point_have_none(tmp_path: Path) -> None:
+def test_models_with_a_single_point_have_no_artifact(tmp_path: Path) -> None:
     config = untrained(tmp_path, "none")
     config.data.evaluation = ["captions:pairs"]
     plain = trained(config)

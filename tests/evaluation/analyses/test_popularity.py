@@ -1,4 +1,4 @@
-"""Learned popularity: the correlation, whose zeta is whose, and the page of captions."""
+"""Learned popularity: correlation with the true one, zeta by sample and side, captions at both ends."""
 
 import json
 import statistics
@@ -23,7 +23,7 @@ SAMPLES = 60
 
 
 def scenes_folder(root: Path, scenes: ScenesConfig) -> None:
-    """What `scenes` would have written for these settings, as far as it is read here: no image is rendered."""
+    """Write the files of `scenes` that are read here, without rendering images."""
     (root / "train").mkdir()
     with tarfile.open(root / "train" / "00000.tar", "w") as tar:
         for i in range(scenes.num_train):
@@ -35,7 +35,7 @@ def scenes_folder(root: Path, scenes: ScenesConfig) -> None:
 
 
 def finished_run(tmp_path: Path, sign: float, skew: float) -> Path:
-    """A run whose checkpoint has zeta_text = sign * popularity, and one sample that was never visited."""
+    """Return a run whose checkpoint has zeta_text = sign * popularity; training never visited sample 0."""
     config = settings(tmp_path)
     config.data.name = config.data.source = "scenes"
     config.data.scenes.num_train, config.data.scenes.popularity_skew = SAMPLES, skew
@@ -55,16 +55,16 @@ def finished_run(tmp_path: Path, sign: float, skew: float) -> Path:
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_zeta_that_follows_popularity_correlates_with_it(tmp_path: Path, sign: float) -> None:
+def test_zeta_proportional_to_popularity_correlates_with_it(tmp_path: Path, sign: float) -> None:
     run = finished_run(tmp_path, sign, skew=1.0)
     text, image = popularity.evaluate(run, run)
     assert (text.metric, text.n, text.chance) == ("zeta_text_spearman", SAMPLES - 1, 0.0)
     assert text.value == pytest.approx(sign)
-    assert image.metric == "zeta_image_spearman" and image.value == 0.0  # all at their start
-    assert popularity.evaluate(run, run) == results.read(run / "results.jsonl")  # again: not twice
+    assert image.metric == "zeta_image_spearman" and image.value == 0.0  # never updated
+    assert popularity.evaluate(run, run) == results.read(run / "results.jsonl")  # a second call adds no rows
     assert "zeta_text_spearman" in (run / "results.csv").read_text()
     manifest = json.loads((checkpoint.resolve(run) / checkpoint.MANIFEST).read_text())
-    assert text.hashes["checkpoint"] == manifest["sha256"][checkpoint.WEIGHTS][:16]  # as in the rows of all tasks
+    assert text.hashes["checkpoint"] == manifest["sha256"][checkpoint.WEIGHTS][:16]  # as in the rows of tasks
     artifact = json.loads((run / "artifacts" / "popularity-scenes.json").read_text())
     assert artifact["curve"]["text"] == pytest.approx([sign * p for p in artifact["curve"]["popularity"]], abs=1e-6)
     most, least = artifact["captions"]["most"], artifact["captions"]["least"]
@@ -74,13 +74,13 @@ def test_zeta_that_follows_popularity_correlates_with_it(tmp_path: Path, sign: f
 
 
 def report_mentions(run: Path, folder: Path, caption: str) -> bool:
-    writer.write([run], folder / "report")
+    writer.write_report([run], folder / "report")
     page = (folder / "report" / "report.md").read_text()
     assert "rank correlation of ζ (texts) with popularity" in page
     return caption in page
 
 
-def test_rows_of_another_checkpoint_stay(tmp_path: Path) -> None:
+def test_rows_of_another_checkpoint_are_kept(tmp_path: Path) -> None:
     run = finished_run(tmp_path, 1.0, skew=1.0)
     rows = popularity.evaluate(run, run)
     others = [replace(row, hashes={**row.hashes, "checkpoint": "other"}) for row in rows]
@@ -89,7 +89,7 @@ def test_rows_of_another_checkpoint_stay(tmp_path: Path) -> None:
     assert results.read(run / "results.jsonl") == others + rows
 
 
-def test_without_the_training_data_it_is_left_out_with_a_note(
+def test_without_the_training_data_it_is_skipped_with_a_note(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = settings(tmp_path)
@@ -97,17 +97,17 @@ def test_without_the_training_data_it_is_left_out_with_a_note(
     run = directory.claim(config)
     setup.build_components(config, torch.device("cpu"), 8, "x").state.save(run)
     assert popularity.evaluate(run, run) == []
-    assert "popularity is left out" in capsys.readouterr().err
+    assert "popularity skipped, training data missing" in capsys.readouterr().err
 
 
-def test_without_known_popularity_there_are_captions_but_no_row(tmp_path: Path) -> None:
+def test_without_true_popularity_there_are_captions_but_no_rows(tmp_path: Path) -> None:
     run = finished_run(tmp_path, 1.0, skew=0.0)
     assert popularity.evaluate(run, run) == []
     artifact = json.loads((run / "artifacts" / "popularity-scenes.json").read_text())
     assert artifact["curve"] == {} and artifact["captions"]["most"][0]["text"] == SAMPLES - 1
 
 
-def test_a_run_without_zeta_has_none(tmp_path: Path) -> None:
+def test_a_run_without_zeta_has_no_artifact(tmp_path: Path) -> None:
     config = settings(tmp_path)
     run = directory.claim(config)
     setup.build_components(config, torch.device("cpu"), 8, "x").state.save(run)
@@ -115,10 +115,11 @@ def test_a_run_without_zeta_has_none(tmp_path: Path) -> None:
     assert not (run / "artifacts").exists()
 
 
-def test_spearman_with_ties_is_pearson_of_mean_places() -> None:
+def test_spearman_with_ties_is_pearson_of_mean_ranks() -> None:
     generator = torch.Generator().manual_seed(0)
     a = torch.randint(9, (50,), generator=generator).float()
     b = a + 4 * torch.randn(50, generator=generator)
-    places = [[sum(y < x for y in v) + (sum(y == x for y in v) - 1) / 2 for x in v] for v in (a.tolist(), b.tolist())]
-    found = float(popularity.correlation(popularity.ranks(a), popularity.ranks(b)))
-    assert found == pytest.approx(statistics.correlation(*places), abs=1e-12)
+    ranks = [[sum(y < x for y in v) + (sum(y == x for y in v) - 1) / 2 for x in v] for v in (a.tolist(), b.tolist())]
+    value, low, high = popularity.spearman_interval(a, b)
+    assert value == pytest.approx(statistics.correlation(*ranks), abs=1e-12)
+    assert low < value < high

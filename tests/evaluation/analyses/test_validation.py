@@ -1,14 +1,12 @@
-"""The comparison with published numbers: verdicts at the tolerance, and a clean end where nothing is here."""
+"""Comparison with published numbers: verdicts at the tolerance, names of data sets, output without any data."""
 
 from pathlib import Path
 
 import pytest
 
 from cli import validate as command
-from evaluation.analyses.reference import COPIES, MODELS, VALUES
-from evaluation.analyses.validation import Published, validate
-from evaluation.datasets.named import NAMED
-from evaluation.datasets.opening import open_dataset
+from evaluation.analyses.validation import COPIES, MODELS, VALUES, Numbers, validate
+from evaluation.datasets import NAMED, open_dataset
 from evaluation.types import Result
 from tests.helpers import fakes, replicas
 
@@ -19,7 +17,7 @@ def result(dataset: str, metric: str, value: float) -> Result:
     return Result("zeroshot", dataset, "test", metric, value, 8, value - 0.1, value + 0.1, None, True, 0, "m")
 
 
-def run(published: Published, root: Path, rows: list[Result]) -> tuple[list[str], CALLS]:
+def run(published: dict[str, Numbers], root: Path, rows: list[Result]) -> tuple[list[str], CALLS]:
     calls: CALLS = []
 
     def evaluate(model: str, task: str, specs: list[str]) -> list[Result]:
@@ -29,7 +27,7 @@ def run(published: Published, root: Path, rows: list[Result]) -> tuple[list[str]
     def fetch(model: str) -> str:
         return "`hf download absent`" if model == "absent" else ""
 
-    return [line.verdict for line in validate(published, root, fetch, evaluate)], calls
+    return [number.verdict for number in validate(published, root, fetch, evaluate)], calls
 
 
 @pytest.mark.parametrize(
@@ -42,7 +40,7 @@ def test_the_tolerance_is_three_tenths_of_a_point(tmp_path: Path, measured: floa
     assert run({"m": {("dtd", "top1"): 0.4436}}, tmp_path, rows)[0] == [verdict]
 
 
-def test_the_benchmarks_own_copy_comes_first_and_a_split_of_ours_is_compared_by_its_interval(tmp_path: Path) -> None:
+def test_the_benchmarks_copy_is_preferred_and_another_split_is_compared_by_its_interval(tmp_path: Path) -> None:
     replicas.eurosat(tmp_path)
     published = {"m": {("eurosat", "top1"): 0.50}}
     verdicts, calls = run(published, tmp_path, [result("eurosat", "top1", 0.58)])
@@ -52,7 +50,7 @@ def test_the_benchmarks_own_copy_comes_first_and_a_split_of_ours_is_compared_by_
     assert (verdicts, calls) == (["differs"], [("m", "zeroshot", [f"wds:{tmp_path / 'wds_vtab-eurosat'}"])])
 
 
-def test_a_copy_behind_a_link_is_compared_under_the_name_that_its_rows_carry(tmp_path: Path) -> None:
+def test_a_copy_behind_a_symlink_is_compared_under_the_name_in_its_rows(tmp_path: Path) -> None:
     fakes.labelled(tmp_path / "elsewhere" / "eurosat")
     (tmp_path / "root").mkdir()
     copy = tmp_path / "root" / "wds_vtab-eurosat"
@@ -62,16 +60,18 @@ def test_a_copy_behind_a_link_is_compared_under_the_name_that_its_rows_carry(tmp
     assert run(published, tmp_path / "root", [result(name, "top1", 0.50)])[0] == ["agrees"]
 
 
-def test_what_is_not_here_is_listed_with_its_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_weights_and_data_are_listed_with_their_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     replicas.dtd(tmp_path)
     published = {"absent": {("dtd", "top1"): 0.4, ("pets", "mean_per_class"): 0.8}}
     assert run(published, tmp_path, []) == ([], [])
     printed = capsys.readouterr().out
-    assert "not here: absent: `hf download absent`" in printed and "not here: dtd" not in printed
-    assert "not here: pets: `hf download clip-benchmark/wds_vtab-pets --repo-type dataset" in printed
+    assert "missing: absent: `hf download absent`" in printed and "missing: dtd" not in printed
+    assert "missing: pets: `hf download clip-benchmark/wds_vtab-pets --repo-type dataset" in printed
 
 
-def test_it_ends_cleanly_where_nothing_is_here(
+def test_without_any_data_it_exits_without_a_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
@@ -80,10 +80,10 @@ def test_it_ends_cleanly_where_nothing_is_here(
         command.validate([f"root={tmp_path}"])
     assert end.value.code == command.NOTHING != 0
     printed = capsys.readouterr().out
-    assert printed.count("not here: ") == len(COPIES) + len(MODELS) and "nothing was checked" in printed
+    assert printed.count("missing: ") == len(COPIES) + len(MODELS) and "nothing was checked" in printed
     assert "numbers agree" not in printed
 
 
-def test_every_reference_is_of_a_known_set_and_below_one() -> None:
+def test_published_values_are_fractions_on_known_data_sets() -> None:
     assert {name for name, _ in VALUES} == set(COPIES) <= set(NAMED)
     assert all(0 < value < 1 and len(values) == len(MODELS) for values in VALUES.values() for value in values)

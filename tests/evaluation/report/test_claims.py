@@ -1,4 +1,4 @@
-"""The report on the papers: verdicts, tables with both numbers, figures; and little of it where nothing was run."""
+"""The report on the papers: verdicts, tables with both numbers, figures; little of it without runs of the papers."""
 
 import base64
 import json
@@ -12,14 +12,14 @@ from xml.etree import ElementTree
 import pytest
 
 from evaluation.analyses import missing_objects
-from evaluation.analyses.missing_objects import Missing
+from evaluation.analyses.missing_objects import MissingObjects
 from evaluation.claims.evidence import gather
 from evaluation.claims.published import TABLES
 from evaluation.claims.published_columns import printed
 from evaluation.report import contents
 from evaluation.report.blocks import Cell, Details, Table, Text
-from evaluation.report.sections.paper_tables import blocks
-from evaluation.report.writer import Report, write
+from evaluation.report.sections.paper_tables import paper_tables
+from evaluation.report.writer import ReportFiles, write_report
 from evaluation.runs.groups import group_runs
 from evaluation.runs.reader import Run
 from tests.evaluation.report.test_writer import Page
@@ -28,11 +28,11 @@ from tests.helpers.report_runs import write_run
 from tests.helpers.synthetic import Values, evidence, run, with_geometry
 
 TAUS = {"flt_1e-2": 0.01, "flt_2e-2": 0.02, "flt_4e-2": 0.04, "flt_7e-2": 0.07, "flt_1e-1": 0.1, "flt_3e-1": 0.3}
-PRINTED_OTHERWISE = {("clip_reg_cc3m", "reg_only"), ("clip_reg_cc3m", "cyclip")}  # means that their rows do not give
+WRONG_MEANS = {("clip_reg_cc3m", "reg_only"), ("clip_reg_cc3m", "cyclip")}  # the printed mean is not the row's
 
 
 def cells(report_blocks: list[Any], title: str) -> dict[str, list[Cell]]:
-    """Arm -> its row of the first table whose block is called so."""
+    """Return the rows by arm of the first table with that title."""
     block = next(b for b in report_blocks if isinstance(b, Details) and title in b.summary)
     (table,) = [inner for inner in block.blocks if isinstance(inner, Table)]
     return {row[0].text: row for row in table.rows}
@@ -45,16 +45,16 @@ def test_published_rows_are_as_long_as_their_columns_and_average_to_the_printed_
             assert len(numbers) == len(table.columns), (table.source, arm)
             means = [n for n, column in zip(numbers, table.columns, strict=True) if column.score is None]
             others = [n for n, column in zip(numbers, table.columns, strict=True) if column.score is not None]
-            if means and (table.recipe, arm) not in PRINTED_OTHERWISE:
+            if means and (table.recipe, arm) not in WRONG_MEANS:
                 assert means[0] == pytest.approx(sum(others) / len(others), abs=0.02), (table.source, arm)
 
 
-def test_our_number_stands_beside_the_papers_with_difference_and_interval() -> None:
+def test_a_cell_has_our_number_the_papers_and_the_interval_of_the_difference() -> None:
     runs = [
         run("clip_reg_cc3m", "clip", seed, {("zeroshot", "wds_cifar10", "top1"): 0.63 + 0.01 * seed})
         for seed in range(3)
     ]
-    row = cells(blocks(evidence(runs)), "Zero-shot top-1, clip_reg_cc3m")["clip"]
+    row = cells(paper_tables(evidence(runs)), "Zero-shot top-1, clip_reg_cc3m")["clip"]
     half = 4.302652730 / 3**0.5
     assert row[1].text == "64.00"
     assert row[1].note == f"paper 63.85, +0.15 [{0.15 - half:.2f}, {0.15 + half:.2f}]"
@@ -62,7 +62,7 @@ def test_our_number_stands_beside_the_papers_with_difference_and_interval() -> N
     assert row[-1].text == "clipx reproduce recipe=clip_reg_cc3m arms=clip"
 
 
-def test_the_mean_is_given_only_where_no_data_set_is_missing() -> None:
+def test_the_mean_needs_all_data_sets() -> None:
     sets = {"mscoco_captions": 0.24, "flickr30k": 0.46}
     values: Values = {
         ("retrieval", name, f"{way}_recall@1"): value
@@ -70,24 +70,24 @@ def test_the_mean_is_given_only_where_no_data_set_is_missing() -> None:
         for way in ("image_to_text", "text_to_image")
     }
     values[("zeroshot", "cifar100", "top1")] = 0.34
-    incomplete = cells(blocks(evidence([run("nuclr_cc3m", "clip", 0, values)])), "nuclr_cc3m")["clip"]
+    incomplete = cells(paper_tables(evidence([run("nuclr_cc3m", "clip", 0, values)])), "nuclr_cc3m")["clip"]
     values[("zeroshot", "imagenet1k", "top1")] = 0.36
-    complete = cells(blocks(evidence([run("nuclr_cc3m", "clip", 0, values)])), "nuclr_cc3m")["clip"]
+    complete = cells(paper_tables(evidence([run("nuclr_cc3m", "clip", 0, values)])), "nuclr_cc3m")["clip"]
     assert [cell.text for cell in incomplete[1:6]] == ["24.00", "46.00", "34.00", "–", "–"]
     assert [cell.text for cell in complete[1:6]] == ["24.00", "46.00", "34.00", "36.00", "35.00"]
     assert complete[5].note == "paper 35.10±0.22, -0.10"
 
 
-def test_arms_and_tables_without_runs_say_what_to_type() -> None:
-    found = blocks(evidence([run("counting_datacomp", "clip", 0, {})]))
-    assert cells(found, "CLEVR-Count")["own_log1p_1000"][-1].text == (
+def test_arms_and_tables_without_runs_show_the_command() -> None:
+    tables = paper_tables(evidence([run("counting_datacomp", "clip", 0, {})]))
+    assert cells(tables, "CLEVR-Count")["own_log1p_1000"][-1].text == (
         "clipx train recipe=counting_datacomp arm=own_log1p_1000 seed=0"
     )
-    assert isinstance(found[-1], Text) and "clipx reproduce recipe=wpse_cc12m" in found[-1].text
+    assert isinstance(tables[-1], Text) and "clipx reproduce recipe=wpse_cc12m" in tables[-1].text
 
 
 def mini_runs() -> list[Run]:
-    """Runs of several mini recipes, gap and scores tied to the temperature."""
+    """Return runs of several miniatures whose gap and scores depend on the temperature."""
     draw = random.Random(0)
     runs = []
     for seed in range(3):
@@ -110,71 +110,77 @@ def mini_runs() -> list[Run]:
 
 
 @pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Report:
+def papers(tmp_path_factory: pytest.TempPathFactory) -> ReportFiles:
     root = tmp_path_factory.mktemp("papers")
     for one in mini_runs():
         synthetic.write(root / "runs", one)
-    missing_objects.write(Missing([30, 50, 20], 20, 0.7, 0.6, 0.8, 0.5), root / "runs" / "missing")
-    return write([root / "runs"], root / "out")
+    missing_objects.write(MissingObjects([30, 50, 20], 20, 0.7, 0.6, 0.8, 0.5), root / "runs" / "missing")
+    return write_report([root / "runs"], root / "out")
 
 
-def test_verdicts_are_on_the_page_and_in_its_first_sentence(papers: Report) -> None:
+def test_verdicts_are_in_the_table_and_in_the_summary(papers: ReportFiles) -> None:
     text = papers.html.read_text()
     page = Page(text)
     assert page.row("4.3")[1] == "▲ holds"
     assert page.row("1.2")[1] == "▲ holds"
     assert page.row("1.12")[1] == "▲ holds"
-    assert "Of the papers' claims" in text.replace("&#x27;", "'").split("</header>")[0]
+    assert "Claims of the papers by verdict: holds " in text.split("</header>")[0]
     assert page.row("5.1")[2].startswith("run: clipx train recipe=wpse_mini")
 
 
-def test_every_figure_of_the_papers_that_the_runs_allow_is_drawn(papers: Report) -> None:
-    drawn = {path.stem for path in papers.figures}
-    assert {"slow-closure-gap_dynamics_mini", "early-gap-gap_init_mini", "missing-objects"} <= drawn
-    assert {"slow-closure-gap_dynamics_mscoco", "margins-01-scenes_captions"} <= drawn
-    assert {"margins-02-scenes_captions", "scatter-gap_mini-gap-zero-shot"} <= drawn
-    assert sum(name.startswith("pca-") for name in drawn) == 4
-    assert "scatter-gap_mini-gap-linear-probe" not in drawn  # no such results
+def test_every_paper_figure_with_data_is_drawn(papers: ReportFiles) -> None:
+    names = {path.stem for path in papers.figures}
+    assert {"slow-closure-gap_dynamics_mini", "early-gap-gap_init_mini", "missing-objects"} <= names
+    assert {"slow-closure-gap_dynamics_mscoco", "margins-01-scenes_captions"} <= names
+    assert {"margins-02-scenes_captions", "scatter-gap_mini-gap-zero-shot"} <= names
+    assert sum(name.startswith("pca-") for name in names) == 4
+    assert "scatter-gap_mini-gap-linear-probe" not in names  # no such results
     for path in papers.figures:
         if path.suffix == ".svg":
             ElementTree.parse(path)
 
 
-def test_figures_that_cannot_be_drawn_say_what_makes_them(tmp_path: Path) -> None:
+def test_figures_without_data_show_the_command(tmp_path: Path) -> None:
     for seed in range(3):
         for arm in ("tau_07", "tau_01"):
             margin = {("geometry", "s", "margin_mean"): 0.1 + 0.1 * (arm == "tau_07")}
             synthetic.write(tmp_path / "runs", run("margin_mini", arm, seed, margin))
-    text = write([tmp_path / "runs"], tmp_path / "out").html.read_text()
+    text = write_report([tmp_path / "runs"], tmp_path / "out").html.read_text()
     assert "Not drawn: early growth (paper 4, Fig. 4): clipx reproduce recipe=gap_init_mini" in text
 
 
-def test_densities_name_the_arms_of_the_papers_figures(papers: Report) -> None:
+def test_margin_densities_have_the_arms_of_the_papers_figures(papers: ReportFiles) -> None:
     by_name = {path.stem: path.read_text() for path in papers.figures}
     assert ">untrained<" in by_name["margins-01-scenes_captions"]
     assert ">tau_01_reg<" not in by_name["margins-01-scenes_captions"]
     assert ">tau_01_reg<" in by_name["margins-02-scenes_captions"]
 
 
-def test_a_demo_alone_has_no_tables_of_the_papers(tmp_path: Path) -> None:
+def test_a_demo_run_has_no_paper_tables(tmp_path: Path) -> None:
     write_run(tmp_path / "runs")
-    report = write([tmp_path / "runs"], tmp_path / "out")
+    report = write_report([tmp_path / "runs"], tmp_path / "out")
     text = report.html.read_text()
-    assert "39 claims that these runs say nothing about" in text
-    assert "The papers&#x27; tables" not in text and "Of the papers" not in text
+    assert "39 claims that these runs do not test" in text
+    assert "Paper tables" not in text and "by verdict" not in text
     assert not any(path.stem.startswith(("scatter", "margins", "pca")) for path in report.figures)
 
 
-def test_gathering_directories_finds_what_was_written(papers: Report) -> None:
+def test_evidence_is_gathered_from_directories(papers: ReportFiles) -> None:
     from evaluation.runs.reader import find
 
     root = papers.html.parent.parent / "runs"
-    found = gather(find([root]), [root])
-    assert found.missing_objects == [30, 50, 20]
-    assert set(found.runs) == {"gap_mini", "margin_mini", "gap_dynamics_mini", "gap_dynamics_mscoco", "gap_init_mini"}
+    gathered = gather(find([root]), [root])
+    assert gathered.missing_objects == [30, 50, 20]
+    assert set(gathered.runs) == {
+        "gap_mini",
+        "margin_mini",
+        "gap_dynamics_mini",
+        "gap_dynamics_mscoco",
+        "gap_init_mini",
+    }
 
 
-def test_drawings_of_toy_problems_are_in_the_page_beside_their_verdicts(tmp_path: Path) -> None:
+def test_toy_problems_have_their_figures_and_verdicts(tmp_path: Path) -> None:
     for one in mini_runs()[:8]:
         synthetic.write(tmp_path / "runs", one)
     folder = tmp_path / "runs" / "theory" / "gap_flow"
@@ -182,7 +188,7 @@ def test_drawings_of_toy_problems_are_in_the_page_beside_their_verdicts(tmp_path
     (folder / "closure.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
     stated = {"claim": "4.8", "statement": "Lemma", "measured": 1.0, "expected": "1", "verdict": "holds"}
     (folder / "claims.json").write_text(f"[{json.dumps(stated)}]")
-    report = write([tmp_path / "runs"], tmp_path / "out")
+    report = write_report([tmp_path / "runs"], tmp_path / "out")
     page = report.html.read_text()
     assert "<summary>gap_flow: 4.8 holds</summary>" in page
     assert f'src="data:image/svg+xml;base64,{base64.b64encode((folder / "closure.svg").read_bytes()).decode()}"' in page
@@ -190,14 +196,14 @@ def test_drawings_of_toy_problems_are_in_the_page_beside_their_verdicts(tmp_path
     assert "report_files/theory-gap_flow-closure.svg" in report.markdown.read_text()
 
 
-def test_many_methods_of_papers_begin_with_the_claims_and_have_a_row_each(papers: Report) -> None:
+def test_a_study_of_the_papers_starts_with_the_claims_and_has_a_row_per_method(papers: ReportFiles) -> None:
     text = papers.html.read_text()
-    heads = re.findall(r"<h2>(.*?)</h2>", text)
-    assert heads[:3] == ["Claims of the papers", "What was run", "Results"]
-    of_arm = [row for row in Page(text).rows if row and row[0] == "gap_mini-flt_1e-2" and len(row) > 3]
-    assert any(re.match(r"0\.(79|80|81)\d0?", row[1]) for row in of_arm)  # the gap, its mean over seeds first
+    headings = re.findall(r"<h2>(.*?)</h2>", text)
+    assert headings[:3] == ["Claims of the papers", "Settings", "Results"]
+    arm_rows = [row for row in Page(text).rows if row and row[0] == "gap_mini-flt_1e-2" and len(row) > 3]
+    assert any(re.match(r"0\.(79|80|81)\d0?", row[1]) for row in arm_rows)  # the gap, its mean over seeds first
 
 
-def test_a_title_of_many_recipes_counts_runs_and_arms() -> None:
+def test_the_title_of_many_recipes_counts_runs_and_arms() -> None:
     runs = [run(recipe, arm, seed, {}) for recipe in "abcd" for arm in ("one", "other") for seed in range(3)]
-    assert contents._title(group_runs(runs)) == "24 runs: 8 arms of 4 recipes"
+    assert contents.title(group_runs(runs)) == "24 runs: 8 arms of 4 recipes"

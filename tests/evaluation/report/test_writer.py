@@ -1,23 +1,27 @@
-"""The report says what the run directories say, and nothing that is not there."""
+"""The report agrees with the run directories, escapes all user text and loads nothing from elsewhere."""
 
 import csv
 import json
 import re
 import shutil
 from html.parser import HTMLParser
+from importlib import resources
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from clipx.errors import UserError
-from evaluation.report.writer import Report, write
+from evaluation.report import render
+from evaluation.report.blocks import Block
+from evaluation.report.writer import ReportFiles, write_report
 from tests.helpers.report_runs import VALUES, row, rows, write_lines, write_run
 
-NASTY = "<script>alert(1)</script> & \"$x$ | `a` ' <img src=x onerror=alert(1)>"
+HOSTILE = "<script>alert(1)</script> & \"$x$ | `a` ' <img src=x onerror=alert(1)> {{ 6 * 7 }} {% raw %}"
 
 
 class Page(HTMLParser):
-    """Texts of the table rows, tags with their attributes."""
+    """The text of each table cell, by row, and all tags with their attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -35,60 +39,60 @@ class Page(HTMLParser):
             self.in_cell = True
 
     def handle_endtag(self, tag: str) -> None:
-        self.in_cell = self.in_cell and tag != "td"
+        if tag == "td":
+            self.rows[-1][-1] = self.rows[-1][-1].strip()
+            self.in_cell = False
 
     def handle_data(self, data: str) -> None:
         if self.in_cell:
             self.rows[-1][-1] += data
 
     def row(self, *beginning: str) -> list[str]:
-        found = [cells for cells in self.rows if tuple(cells[: len(beginning)]) == beginning]
-        assert len(found) == 1, (beginning, found)
-        return found[0]
+        matching = [cells for cells in self.rows if tuple(cells[: len(beginning)]) == beginning]
+        assert len(matching) == 1, (beginning, matching)
+        return matching[0]
 
 
 @pytest.fixture
-def one_seed(tmp_path: Path) -> Report:
+def one_seed(tmp_path: Path) -> ReportFiles:
     write_run(tmp_path / "runs")
-    return write([tmp_path / "runs"], tmp_path / "out")
+    return write_report([tmp_path / "runs"], tmp_path / "out")
 
 
 @pytest.fixture
-def two_seeds(tmp_path: Path) -> Report:
+def two_seeds(tmp_path: Path) -> ReportFiles:
     for seed in (0, 1):
         write_run(tmp_path / "runs", seed=seed)
-    return write([tmp_path / "runs"], tmp_path / "out")
+    return write_report([tmp_path / "runs"], tmp_path / "out")
 
 
-def markdown_row(report: Report, beginning: str) -> list[str]:
+def markdown_row(report: ReportFiles, beginning: str) -> list[str]:
     (line,) = [line for line in report.markdown.read_text().splitlines() if line.startswith(f"| {beginning}")]
     return [re.sub(r"\\([\[\]])", r"\1", cell.strip()) for cell in line.strip("|").split(" | ")]
 
 
-def test_csv_has_every_row_at_full_precision(two_seeds: Report) -> None:
+def test_csv_has_every_row_at_full_precision(two_seeds: ReportFiles) -> None:
     with two_seeds.csv.open() as file:
         table = list(csv.DictReader(file))
     expected = [*rows(0), *rows(1)]
     assert len(table) == len(expected)
-    for got, given in zip(table, expected, strict=True):
-        assert [got["task"], got["dataset"], got["metric"]] == [
-            given["task"],
-            given["dataset"],
-            given["metric"],
-        ]
-        assert [float(got[key]) for key in ("value", "low", "high")] == [given[k] for k in ("value", "low", "high")]
-        assert got["chance"] == ("" if given["chance"] is None else str(given["chance"]))
-        assert got["hash_checkpoint"] == given["hashes"]["checkpoint"]
-        assert got["run"] == "demo"
+    for actual, expected_row in zip(table, expected, strict=True):
+        for key in ("task", "dataset", "metric"):
+            assert actual[key] == expected_row[key]
+        for key in ("value", "low", "high"):
+            assert float(actual[key]) == expected_row[key]
+        assert actual["chance"] == ("" if expected_row["chance"] is None else str(expected_row["chance"]))
+        assert actual["hash_checkpoint"] == expected_row["hashes"]["checkpoint"]
+        assert actual["run"] == "demo"
 
 
-def test_single_seed_shows_its_own_value_and_bootstrap_interval(one_seed: Report) -> None:
+def test_single_seed_shows_its_own_value_and_bootstrap_interval(one_seed: ReportFiles) -> None:
     expected = ["0.900", "▲ above chance", "[0.880, 0.920]", "0.250", "1,000", "bootstrap"]
     assert Page(one_seed.html.read_text()).row("zero-shot accuracyscenes_shape")[1:] == expected
     assert markdown_row(one_seed, "zero-shot accuracy")[1:] == expected
 
 
-def test_seeds_are_averaged_with_a_t_interval(two_seeds: Report) -> None:
+def test_seeds_are_averaged_with_a_t_interval(two_seeds: ReportFiles) -> None:
     half = 12.7062047 * 0.02  # t of one degree of freedom; standard error of 0.90 and 0.94
     mean = sum(VALUES.values()) / 2
     expected = ["0.920", f"[{mean - half:.3f}, {mean + half:.3f}]", "0.250", "1,000", "t, 2 seeds"]
@@ -99,7 +103,7 @@ def test_seeds_are_averaged_with_a_t_interval(two_seeds: Report) -> None:
         assert [cells[1], *cells[3:]] == expected
 
 
-def test_all_rows_are_in_the_folded_tables(two_seeds: Report) -> None:
+def test_the_folded_tables_have_every_row(two_seeds: ReportFiles) -> None:
     page = Page(two_seeds.html.read_text())
     for seed in (0, 1):
         cells = page.row("demo", str(seed), "linear_probe", "scenes_shape", "test", "top1")
@@ -107,7 +111,7 @@ def test_all_rows_are_in_the_folded_tables(two_seeds: Report) -> None:
         assert f"c0ffee{seed}" in page.row("demo", str(seed), "scenes_shape", "top5")
 
 
-def test_standing_is_marked_only_beyond_the_interval(tmp_path: Path) -> None:
+def test_a_result_is_marked_only_if_the_whole_interval_is_beyond_chance(tmp_path: Path) -> None:
     results = [
         row("pairs", "over", "pair_accuracy", 0.30, 0, low=0.251, high=0.35),
         row("pairs", "touches", "pair_accuracy", 0.30, 0, low=0.25, high=0.35),
@@ -115,8 +119,8 @@ def test_standing_is_marked_only_beyond_the_interval(tmp_path: Path) -> None:
         row("pairs", "unknown", "pair_accuracy", 0.20, 0, chance=None),
         row("ranks", "lower", "median_rank", 3, 0, low=2, high=4, chance=50, higher_is_better=False),
     ]
-    write_run(tmp_path / "runs", results=results, drawn=False)
-    text = write([tmp_path / "runs"], tmp_path / "out").html.read_text()
+    write_run(tmp_path / "runs", results=results, with_artifacts=False)
+    text = write_report([tmp_path / "runs"], tmp_path / "out").html.read_text()
     marks = {
         name: re.findall(r'class="(\w*\s?\w*)">([▲●▼-][^<]*)<', line)[:1]
         for line in text.splitlines()
@@ -124,24 +128,26 @@ def test_standing_is_marked_only_beyond_the_interval(tmp_path: Path) -> None:
     }
     assert marks == {
         "over": [("pill good", "▲ above chance")],
-        "touches": [("pill muted", "● not different")],
+        "touches": [("pill neutral", "● not different")],
         "under": [("pill bad", "▼ below chance")],
         "unknown": [("muted", "-")],
         "lower": [("pill good", "▼ below chance")],
     }
-    assert "For 2 of 4 headline measures the whole 95% interval is better than chance, for 1 it is worse." in text
+    assert "Headline metrics whose whole 95% interval is better than chance: 2 of 4, worse: 1." in text
 
 
 def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "runs", name="evil", caption=NASTY)
-    confusion = {"kind": "confusion", "classnames": [NASTY, "b\x00\x1b"], "matrix": [[1, 0], [0, 1]]}
+    folder = write_run(tmp_path / "runs", name="evil", caption=HOSTILE)
+    confusion = {"kind": "confusion", "classnames": [HOSTILE, "b\x00\x1b"], "matrix": [[1, 0], [0, 1]]}
     (folder / "artifacts" / "zeroshot-scenes_shape.json").write_text(json.dumps(confusion))
-    results = [row("pairs", NASTY, NASTY, 0.5, 0, model=NASTY, hashes={NASTY: NASTY})]
+    results = [row("pairs", HOSTILE, HOSTILE, 0.5, 0, model=HOSTILE, hashes={HOSTILE: HOSTILE})]
     write_lines(folder / "results.jsonl", results)
-    report = write([tmp_path / "runs"], tmp_path / "out")
-    tags = Page(report.html.read_text()).tags
-    assert sum(tag == "script" for tag, _ in tags) == 1  # the page's own
-    assert not [value for _, attributes in tags for value in attributes if value.startswith("on")]
+    report = write_report([tmp_path / "runs"], tmp_path / "out")
+    html = report.html.read_text()
+    tags = Page(html).tags
+    assert sum(tag == "script" for tag, _ in tags) == 1  # report.js
+    assert not [name for _, attributes in tags for name in attributes if name.startswith("on")]
+    assert "{{ 6 * 7 }} {% raw %}" in html  # template syntax in user text is not run
     markdown = report.markdown.read_text()
     assert "<script" not in markdown
     assert "<img" not in markdown
@@ -152,7 +158,7 @@ def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
         assert b"<script" not in figure.read_bytes()
 
 
-def test_page_refers_to_nothing_outside(two_seeds: Report) -> None:
+def test_the_page_loads_nothing_from_elsewhere(two_seeds: ReportFiles) -> None:
     text = two_seeds.html.read_text()
     assert "http" not in text
     assert "@import" not in text
@@ -163,83 +169,97 @@ def test_page_refers_to_nothing_outside(two_seeds: Report) -> None:
             assert value is None or value.startswith(("data:", "#")), value
 
 
-def test_pictures_from_elsewhere_are_left_out(tmp_path: Path) -> None:
+def test_css_and_script_are_inlined_from_their_files(one_seed: ReportFiles) -> None:
+    folder = resources.files(render)
+    html = one_seed.html.read_text()
+    for file in ("report.css", "report.js"):
+        assert (folder / file).read_text() in html
+    assert (folder / "report.html.j2").is_file()
+
+
+def test_the_html_template_has_every_kind_of_block() -> None:
+    template = (resources.files(render) / "report.html.j2").read_text()
+    for block in get_args(Block):
+        assert f'kind == "{block.__name__}"' in template
+
+
+def test_links_to_images_are_left_out(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs")
     file = folder / "artifacts" / "retrieval-scenes_captions.json"
     artifact = json.loads(file.read_text())
     artifact["text_to_image"][0]["images"][0]["src"] = "https://example.org/track.png"
     file.write_text(json.dumps(artifact))
-    report = write([tmp_path / "runs"], tmp_path / "out")
+    report = write_report([tmp_path / "runs"], tmp_path / "out")
     assert "example.org" not in report.html.read_text() + report.markdown.read_text()
 
 
-def test_correct_pictures_are_framed_at_their_rank(one_seed: Report) -> None:
+def test_correct_images_are_framed_at_their_rank(one_seed: ReportFiles) -> None:
     text = one_seed.html.read_text()
     grids = re.findall(r'<div class="images">(.*?)</div></div>', text, flags=re.DOTALL)
     assert len(grids) == 8
     for query, grid in enumerate(grids):
         framed = ["correct" in answer.split("<img")[0] for answer in re.split(r"<div(?=[ >])", grid)[1:]]
-        assert framed == [place == query % 4 for place in range(5)]
+        assert framed == [rank == query % 4 for rank in range(5)]
 
 
-def test_figures_of_the_markdown_page_exist_and_are_xml(two_seeds: Report) -> None:
+def test_figures_of_the_markdown_page_exist_and_are_valid_xml(two_seeds: ReportFiles) -> None:
     from xml.etree import ElementTree
 
     linked = set(re.findall(r"\]\(([^)]+)\)", two_seeds.markdown.read_text()))
     assert linked == {f"report_files/{path.name}" for path in two_seeds.figures}
-    drawings = [path for path in two_seeds.figures if path.suffix == ".svg"]
-    assert {path.name.split("-")[0] for path in drawings} == {
+    svgs = [path for path in two_seeds.figures if path.suffix == ".svg"]
+    assert {path.name.split("-")[0] for path in svgs} == {
         "loss.svg", "temperature.svg", "confusion", "pairs", "probe",
     }  # fmt: skip
-    for drawing in drawings:
-        ElementTree.parse(drawing)
+    for svg in svgs:
+        ElementTree.parse(svg)
 
 
-def test_ids_of_the_drawings_do_not_collide_on_the_page(two_seeds: Report) -> None:
+def test_ids_of_the_figures_are_unique_on_the_page(two_seeds: ReportFiles) -> None:
     ids = re.findall(r' id="([^"]+)"', two_seeds.html.read_text())
     assert len(ids) == len(set(ids))
 
 
 def test_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
     write_run(tmp_path / "runs")
-    reports = [write([tmp_path / "runs"], tmp_path / out) for out in ("a", "b")]
+    reports = [write_report([tmp_path / "runs"], tmp_path / out) for out in ("a", "b")]
     for name in ("html", "markdown", "csv"):
         first, second = (getattr(report, name).read_bytes() for report in reports)
         assert first == second
     assert [p.read_bytes() for p in reports[0].figures] == [p.read_bytes() for p in reports[1].figures]
 
 
-def test_training_without_results_says_how_to_evaluate(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "runs", results=[], drawn=False)
+def test_a_run_without_results_shows_the_command_that_evaluates_it(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "runs", results=[], with_artifacts=False)
     (folder / "results.jsonl").unlink()
     (folder / "environment.json").unlink()
-    text = write([tmp_path / "runs"], tmp_path / "out").html.read_text()
+    text = write_report([tmp_path / "runs"], tmp_path / "out").html.read_text()
     assert f"clipx eval checkpoint={folder}" in text
     assert "Temperature τ" in text
 
 
-def test_published_weights_without_training_are_reported(tmp_path: Path) -> None:
+def test_published_weights_have_a_report_without_config_and_log(tmp_path: Path) -> None:
     (tmp_path / "runs" / "vit").mkdir(parents=True)
     write_lines(tmp_path / "runs" / "vit" / "results.jsonl", rows(0))
-    page = Page(write([tmp_path / "runs"], tmp_path / "out").html.read_text())
+    page = Page(write_report([tmp_path / "runs"], tmp_path / "out").html.read_text())
     assert page.row("zero-shot accuracyscenes_shape")[1] == "0.900"
 
 
-def test_runs_are_compared_on_what_differs(tmp_path: Path) -> None:
+def test_settings_that_differ_are_in_a_table(tmp_path: Path) -> None:
     for name in ("clip", "dcl"):
         folder = write_run(tmp_path / "runs", name=name)
         shutil.rmtree(folder / "artifacts")
     config = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(config.replace("tau: 0.07", "tau: 0.05"))
-    page = Page(write([tmp_path / "runs"], tmp_path / "out").html.read_text())
+    page = Page(write_report([tmp_path / "runs"], tmp_path / "out").html.read_text())
     assert ["dcl", "learned, from τ = 0.05"] in page.rows
     assert page.row("zero-shot accuracyscenes_shape", "clip")[2] == "0.900"
 
 
-def test_empty_folder_names_the_path_and_what_to_type(tmp_path: Path) -> None:
+def test_an_error_on_an_empty_folder_names_the_path_and_the_commands(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(UserError) as raised:
-            write([path], tmp_path / "out")
+            write_report([path], tmp_path / "out")
         message = str(raised.value)
         assert str(path) in message
         assert "clipx train recipe=demo" in message

@@ -1,4 +1,4 @@
-"""Reading run directories and adding up their seeds."""
+"""Run directories: reading, grouping seeds, summaries of metrics, descriptions of runs."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from evaluation.statistics import t_interval, t_quantile
 from tests.helpers.report_runs import log_lines, row, write_lines, write_run
 
 
-def test_half_written_last_line_is_left_out(tmp_path: Path) -> None:
+def test_a_half_written_last_line_is_ignored(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     for name in ("log.jsonl", "results.jsonl"):
         text = (folder / name).read_text()
@@ -25,7 +25,7 @@ def test_half_written_last_line_is_left_out(tmp_path: Path) -> None:
     assert len(run.results) == 5
 
 
-def test_steps_that_a_resume_repeats_count_once(tmp_path: Path) -> None:
+def test_steps_repeated_by_a_resume_count_once(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     again = [line | {"loss": 0.125} for line in log_lines(200)[15:]]
     write_lines(folder / "log.jsonl", [*log_lines(180), *again])
@@ -35,8 +35,8 @@ def test_steps_that_a_resume_repeats_count_once(tmp_path: Path) -> None:
     assert training_seconds(run) == pytest.approx(200 * 128 / 512)
 
 
-def test_lines_without_a_training_step_do_not_hide_its_time(tmp_path: Path) -> None:
-    """The geometry at step 0, an evaluation off the log's grid, and a step that was skipped."""
+def test_log_lines_without_a_training_step_do_not_change_the_training_time(tmp_path: Path) -> None:
+    """Geometry at step 0, an evaluation between two log lines, and a skipped step."""
     folder = write_run(tmp_path)
     others = [{"step": 0, "geometry": {"gap": 0.5}}, {"step": 205, "evaluation": {"cifar10 zeroshot top1": 0.5}}]
     skipped = log_lines(210)[-1] | {"loss": None, "terms": {"clip": None}, "grad_norm": None}
@@ -47,7 +47,7 @@ def test_lines_without_a_training_step_do_not_hide_its_time(tmp_path: Path) -> N
     assert last(run, "loss") == log_lines(200)[-1]["loss"]
 
 
-def test_folders_inside_a_run_and_hidden_ones_are_no_runs(tmp_path: Path) -> None:
+def test_folders_inside_a_run_and_hidden_folders_are_not_runs(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     for inner in (folder / "checkpoints" / "step_00000200", tmp_path / ".hydra"):
         inner.mkdir(parents=True)
@@ -57,7 +57,7 @@ def test_folders_inside_a_run_and_hidden_ones_are_no_runs(tmp_path: Path) -> Non
 
 def test_seeds_are_ordered_as_numbers(tmp_path: Path) -> None:
     for seed in (10, 2, 1):
-        write_run(tmp_path, seed=seed, drawn=False)
+        write_run(tmp_path, seed=seed, with_artifacts=False)
     assert [run.seed for run in find([tmp_path])] == [1, 2, 10]
 
 
@@ -70,7 +70,7 @@ def test_seeds_are_ordered_as_numbers(tmp_path: Path) -> None:
         ("results.jsonl", '{"task": "zeroshot"}\n'),
     ],
 )
-def test_damaged_file_is_named_in_one_line(tmp_path: Path, name: str, content: str) -> None:
+def test_the_error_on_a_damaged_file_names_it_in_one_line(tmp_path: Path, name: str, content: str) -> None:
     folder = write_run(tmp_path)
     (folder / name).write_text(content)
     with pytest.raises(UserError) as raised:
@@ -79,7 +79,7 @@ def test_damaged_file_is_named_in_one_line(tmp_path: Path, name: str, content: s
     assert "\n" not in str(raised.value)
 
 
-def test_config_is_read_without_running_resolvers(tmp_path: Path) -> None:
+def test_reading_a_config_runs_no_resolvers(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     (folder / "config.yaml").write_text("name: ${oc.env:HOME}\nseed: 3\n")
     (run,) = find([tmp_path])
@@ -87,48 +87,48 @@ def test_config_is_read_without_running_resolvers(tmp_path: Path) -> None:
     assert facts(run)["Data"] == "-"
 
 
-def test_same_name_in_two_folders_is_not_taken_for_seeds(tmp_path: Path) -> None:
+def test_runs_with_the_same_name_in_two_folders_are_two_groups(tmp_path: Path) -> None:
     for place in ("a", "b"):
-        write_run(tmp_path / place, drawn=False)
+        write_run(tmp_path / place, with_artifacts=False)
     groups = group_runs(find([tmp_path]))
-    assert [len(one.runs) for one in groups] == [1, 1]
-    assert len({one.label for one in groups}) == 2
+    assert [len(group.runs) for group in groups] == [1, 1]
+    assert len({group.label for group in groups}) == 2
 
 
-def test_a_second_evaluation_replaces_the_first_and_is_no_second_seed(tmp_path: Path) -> None:
+def test_a_second_evaluation_replaces_the_first(tmp_path: Path) -> None:
     results = [row("zeroshot", "scenes_shape", "top1", value, 0) for value in (0.5, 0.75)]
     write_run(tmp_path, results=results)
-    (measure,) = summarise_metrics(group_runs(find([tmp_path])))
-    assert (measure.value, measure.low, measure.seeds) == (0.75, 0.73, 1)
+    (metric,) = summarise_metrics(group_runs(find([tmp_path])))
+    assert (metric.value, metric.low, metric.seeds) == (0.75, 0.73, 1)
 
 
-def test_equal_seeds_do_not_make_few_examples_certain(tmp_path: Path) -> None:
+def test_equal_seeds_on_few_examples_are_not_above_chance(tmp_path: Path) -> None:
     for seed in range(3):
         results = [row("pairs", "p", "pair_accuracy", 11 / 40, seed, n=40, low=0.15, high=0.4)]
-        write_run(tmp_path, seed=seed, results=results, drawn=False)
-    (measure,) = summarise_metrics(group_runs(find([tmp_path])))
-    assert measure.low == measure.high == pytest.approx(0.275)
-    assert measure.standing == "not different"
+        write_run(tmp_path, seed=seed, results=results, with_artifacts=False)
+    (metric,) = summarise_metrics(group_runs(find([tmp_path])))
+    assert metric.low == metric.high == pytest.approx(0.275)
+    assert metric.standing == "not different"
 
 
-def test_t_quantile_is_that_of_the_tables() -> None:
+def test_t_quantile_agrees_with_printed_tables() -> None:
     table = {1: 12.706204736, 2: 4.302652730, 3: 3.182446305, 4: 2.776445105, 9: 2.262157163, 30: 2.042272456}
     for degrees, expected in table.items():
         assert t_quantile(degrees) == pytest.approx(expected, rel=1e-9)
 
 
-def test_t_interval_by_hand() -> None:
+def test_t_interval_agrees_with_the_formula() -> None:
     mean, low, high = t_interval([0.7, 0.8, 0.9])
     half = 4.302652730 * 0.1 / 3**0.5
     assert (mean, low, high) == pytest.approx((0.8, 0.8 - half, 0.8 + half))
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=12), st.floats(-5, 5))
-def test_t_interval_moves_with_its_values(values: list[float], shift: float) -> None:
-    plain = t_interval(values)
-    moved = t_interval([value + shift for value in values])
-    assert moved == pytest.approx([x + shift for x in plain], abs=1e-6)
-    assert plain[1] <= plain[0] <= plain[2]
+def test_t_interval_shifts_with_the_values(values: list[float], shift: float) -> None:
+    interval = t_interval(values)
+    shifted = t_interval([value + shift for value in values])
+    assert shifted == pytest.approx([x + shift for x in interval], abs=1e-6)
+    assert interval[1] <= interval[0] <= interval[2]
 
 
 def test_durations_are_readable() -> None:
@@ -136,11 +136,11 @@ def test_durations_are_readable() -> None:
     assert [duration(s) for s in seconds] == ["-", "3.2 s", "59 s", "1 min 0 s", "2 min 5 s", "3 h 7 min"]
 
 
-def test_facts_show_the_settings(tmp_path: Path) -> None:
+def test_the_description_shows_the_settings(tmp_path: Path) -> None:
     write_run(tmp_path)
     (run,) = find([tmp_path])
-    shown = facts(run)
-    assert shown["Objective"] == "clip + 0.1 positive"
-    assert shown["Temperature"] == "learned, from τ = 0.07"
-    assert shown["Samples seen"] == "25,600"
-    assert json.loads((run.path / "environment.json").read_text())["device"] == shown["Device"]
+    described = facts(run)
+    assert described["Objective"] == "clip + 0.1 positive"
+    assert described["Temperature"] == "learned, from τ = 0.07"
+    assert described["Samples seen"] == "25,600"
+    assert json.loads((run.path / "environment.json").read_text())["device"] == described["Device"]

@@ -1,0 +1,54 @@
+"""Sections "Settings" and "Provenance": settings of the runs, versions, hashes, folders."""
+
+import json
+
+from evaluation.report.blocks import Block, Cell, Details, KeyValues, Table, Text
+from evaluation.runs.description import MISSING, duration, facts, flat, training_seconds
+from evaluation.runs.groups import RunGroup
+from evaluation.runs.reader import Run
+
+
+def settings(groups: list[RunGroup]) -> list[Block]:
+    """Return a table of the settings that differ between groups, and a list of the common ones."""
+    by_group = []
+    for group in groups:
+        seeds = ", ".join(str(run.seed) for run in group.runs)
+        described = {"Method": group.label, "Seeds": seeds, **facts(group.runs[0])}
+        times = [seconds for run in group.runs if (seconds := training_seconds(run)) is not None]
+        if len(times) > 1:
+            described["Training time"] = f"{duration(sum(times) / len(times))} per seed"
+        by_group.append(described)
+    differing = [key for key in by_group[0] if len({described[key] for described in by_group}) > 1]
+    common = KeyValues([(key, value) for key, value in by_group[0].items() if key not in differing])
+    if not differing:
+        return [common]
+    table = Table(differing, [[Cell(described[key]) for key in differing] for described in by_group])
+    return [Text("Differences:", "muted"), table, Text("Common to all runs:", "muted"), common]
+
+
+def provenance(runs: list[Run], groups: list[RunGroup]) -> list[Block]:
+    """Return, folded: each environment with its runs, the hashes of each result row, the runs' folders."""
+    environments: dict[str, list[str]] = {}  # JSON -> runs
+    for group in groups:
+        for run in group.runs:
+            if run.environment:
+                environments.setdefault(json.dumps(run.environment), []).append(f"{group.label} seed {run.seed}")
+    blocks: list[Block] = []
+    for environment, names in environments.items():
+        blocks += [Text(f"Environment of {', '.join(names)}"), KeyValues(flat(json.loads(environment)))]
+    results = [(run, row) for run in runs for row in run.results]
+    hashes = list(dict.fromkeys(key for _, row in results for key in row.hashes))
+    rows = [
+        [
+            Cell(run.name),
+            Cell(str(row.seed), row.seed),
+            *(Cell(text) for text in (row.dataset, row.metric, row.model)),
+            *(Cell(row.hashes.get(key, MISSING)) for key in hashes),
+        ]
+        for run, row in results
+    ]
+    if rows:
+        columns = ["Run", "Seed", "Data set", "Metric", "Model", *hashes]
+        blocks += [Text("Hashes of each result"), Table(columns, rows)]
+    blocks.append(KeyValues([(f"{run.name} seed {run.seed}", str(run.path)) for run in runs]))
+    return [Details("Versions, git commit, hashes, folders", blocks)]

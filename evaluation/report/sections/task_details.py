@@ -1,0 +1,123 @@
+"""Section "Task details": confusion matrices, accuracy by category, validation curves of linear probes."""
+
+from typing import Any
+
+from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table
+from evaluation.report.figures.plots import MAX_CLASS_LABELS, Bars, Line, bar_chart, confusion_matrix, line_plot
+from evaluation.report.figures.svg import slug
+from evaluation.runs.description import number
+from evaluation.runs.groups import MetricSummary, RunGroup
+from evaluation.runs.reader import Run
+from evaluation.statistics import t_interval
+
+MAX_CONFUSED_PAIRS = 10  # rows of the table that replaces labels of many classes
+
+Artifact = dict[str, Any]  # JSON in which a task keeps what the report draws
+
+
+def task_details(groups: list[RunGroup], metrics: list[MetricSummary]) -> list[Block]:
+    """Return the figures that the tasks' artifacts allow, then the most confused classes."""
+    matrices, tables = _confusions(groups)
+    figures = [*matrices, *_pair_accuracies(groups, metrics), *_probe_curves(groups)]
+    return [Figures(figures), *tables] if figures else []
+
+
+def _confusions(groups: list[RunGroup]) -> tuple[list[Figure], list[Block]]:
+    """Return one matrix per data set and group, summed over seeds; for many classes also the most confused pairs."""
+    figures: list[Figure] = []
+    tables: list[Block] = []
+    for dataset, members in artifacts_by_dataset(groups, "confusion").items():
+        for group, seeds in members:
+            names = [str(name) for name in seeds[0]["classnames"]]
+            matrices = [seed["matrix"] for seed in seeds if seed["classnames"] == seeds[0]["classnames"]]
+            matrix = [[sum(cells) for cells in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)]
+            title = f"{dataset} · {group.label}" + (f" · sum of {len(matrices)} seeds" if len(matrices) > 1 else "")
+            name = f"confusion-{len(figures) + 1:02d}-{slug(dataset)}-{slug(group.label)}"
+            figures.append(confusion_matrix(name, f"{title}: % of each true class", names, matrix))
+            if len(names) > MAX_CLASS_LABELS:
+                tables.append(Details(f"{title}: most confused classes", [_most_confused(names, matrix)], open=True))
+    return figures, tables
+
+
+def _most_confused(names: list[str], matrix: list[list[int]]) -> Table:
+    errors = [
+        (count, count / max(1, sum(row)), names[true], names[predicted])
+        for true, row in enumerate(matrix)
+        for predicted, count in enumerate(row)
+        if true != predicted and count > 0
+    ]
+    errors.sort(key=lambda error: (-error[0], error[2], error[3]))
+    rows = [
+        [Cell(true), Cell(predicted), Cell(f"{count:,}", count), Cell(f"{share:.1%}", share)]
+        for count, share, true, predicted in errors[:MAX_CONFUSED_PAIRS]
+    ]
+    return Table(["True class", "Predicted class", "Count", "Share of the true class"], rows)
+
+
+def _pair_accuracies(groups: list[RunGroup], metrics: list[MetricSummary]) -> list[Figure]:
+    figures: list[Figure] = []
+    for dataset, members in artifacts_by_dataset(groups, "pairs").items():
+        categories = list(dict.fromkeys(name for _, seeds in members for seed in seeds for name in seed["categories"]))
+        bars = [_bars(group, seeds, categories) for group, seeds in members]
+        chances = {metric.chance for metric in metrics if metric.task == "pairs" and metric.dataset == dataset}
+        chance = chances.pop() if len(chances) == 1 else None
+        name = f"pairs-{len(figures) + 1:02d}-{slug(dataset)}"
+        caption = f"{_title(dataset, members)}: pair accuracy by category, with 95% intervals"
+        figures.append(bar_chart(name, caption, categories, bars, chance))
+    return figures
+
+
+def _bars(group: RunGroup, seeds: list[Artifact], categories: list[str]) -> Bars:
+    """Intervals are Student's t over the seeds, or the bootstrap interval of a single seed."""
+    bars = Bars(group.label, [], [], [])
+    for category in categories:
+        scores = [seed["categories"][category] for seed in seeds if category in seed["categories"]]
+        if len(scores) > 1:
+            value, low, high = t_interval([float(score["value"]) for score in scores])
+        elif scores:
+            value, low, high = (float(scores[0][key]) for key in ("value", "low", "high"))
+        else:
+            value = low = high = float("nan")
+        bars.value.append(value)
+        bars.low.append(low)
+        bars.high.append(high)
+    return bars
+
+
+def _probe_curves(groups: list[RunGroup]) -> list[Figure]:
+    figures: list[Figure] = []
+    for dataset, members in artifacts_by_dataset(groups, "linear_probe").items():
+        lines = []
+        for group, seeds in members:
+            for seed in seeds:
+                c, accuracy = list(map(float, seed["C"])), list(map(float, seed["validation_accuracy"]))
+                lines.append(Line(group.label, c, accuracy, mark=number(seed, "chosen_C")))
+        caption = f"{_title(dataset, members)}: linear probe, one line per seed; ring: chosen C"
+        name = f"probe-{len(figures) + 1:02d}-{slug(dataset)}"
+        x, y = "C (inverse regularisation)", "validation accuracy"
+        figures.append(line_plot(name, caption, lines, x, y, log_x=True))
+    return figures
+
+
+def _title(dataset: str, members: list[tuple[RunGroup, list[Artifact]]]) -> str:
+    return f"{dataset} · {members[0][0].label}" if len(members) == 1 else dataset
+
+
+def artifacts(run: Run, kind: str) -> list[tuple[str, Artifact]]:
+    """Return the data set and content of each artifact of `kind`."""
+    return [
+        (run.dataset(stem.partition("-")[2]), artifact)
+        for stem, artifact in run.artifacts.items()
+        if artifact.get("kind") == kind
+    ]
+
+
+def artifacts_by_dataset(groups: list[RunGroup], kind: str) -> dict[str, list[tuple[RunGroup, list[Artifact]]]]:
+    """Return, by data set, the groups that have artifacts of `kind`, each with one artifact per seed."""
+    by_dataset: dict[str, dict[str, tuple[RunGroup, list[Artifact]]]] = {}
+    for group in groups:
+        for run in group.runs:
+            for dataset, artifact in artifacts(run, kind):
+                by_group = by_dataset.setdefault(dataset, {})
+                by_group.setdefault(group.label, (group, []))[1].append(artifact)
+    return {dataset: list(by_group.values()) for dataset, by_group in by_dataset.items()}
