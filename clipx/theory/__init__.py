@@ -6,7 +6,7 @@ from clipx.theory.experiment import Experiment
 from clipx.theory.paper1 import margin, margin_figure
 from clipx.theory.paper2 import robust_g, robust_g_figure, true_negatives, true_negatives_figure
 from clipx.theory.paper3 import popularity, popularity_figure
-from clipx.theory.paper4 import gap, gap_claims, gap_figure
+from clipx.theory.paper4 import gap, gap_figure
 from clipx.theory.paper5 import pmi, pmi_figure
 
 THEORY: dict[str, Experiment[Any, Any]] = {
@@ -18,6 +18,6 @@ THEORY: dict[str, Experiment[Any, Any]] = {
     "popularity": Experiment(
         popularity.PopularitySettings, popularity.solve, popularity.claims, popularity_figure.draw
     ),
-    "gap_flow": Experiment(gap.GapSettings, gap.solve, gap_claims.claims, gap_figure.draw),
+    "gap_flow": Experiment(gap.GapSettings, gap.solve, gap.claims, gap_figure.draw),
     "pmi": Experiment(pmi.PmiSettings, pmi.solve, pmi.claims, pmi_figure.draw),
 }

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clipx import geometry
+from clipx.sample_table import SampleTable
 from clipx.theory.claims import Check, CheckedClaim
 from clipx.theory.experiment import OPEN_SHARE, POSITIVE, Rule, Settings, TableRow, at_least, out_of_range
 from clipx.theory.paper5.pmi import mutual_information, nce
@@ -27,31 +28,14 @@ from clipx.utils.registry import lookup
 TAU: Rule = at_least(0.01)
 
 
-class SampleColumns:
-    """Per-sample state of an objective in memory: float64 columns, rows addressed by sample id."""
-
-    def __init__(self, columns: Mapping[str, float], n: int) -> None:
-        self.columns = {name: torch.full((n,), start, dtype=torch.float64) for name, start in columns.items()}
-
-    def read(self, ids: Tensor) -> dict[str, Tensor]:
-        return {name: values[ids] for name, values in self.columns.items()}
-
-    def write(self, ids: Tensor, rows: Mapping[str, Tensor]) -> None:
-        for name, values in rows.items():
-            self.columns[name][ids] = values.detach()
-
-    def max(self, column: str) -> float:
-        return float(self.columns[column].max())
-
-
 class LossFunction(Protocol):
     """Interface of `clipx.objectives.build`'s result; theory and objectives do not import each other."""
 
     columns: dict[str, float]
 
     def __call__(self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress) -> Loss: ...
-    def end_step(self, table: SampleColumns) -> None: ...
-    def end_epoch(self, table: SampleColumns) -> None: ...
+    def end_step(self, table: SampleTable) -> None: ...
+    def end_epoch(self, table: SampleTable) -> None: ...
 
 
 LossFactory = Callable[[int], LossFunction]  # number of training pairs -> a new loss function
@@ -91,11 +75,6 @@ class JointDistribution:
     image: Tensor  # int64 [n], index of each training pair's image
     text: Tensor  # int64 [n]
     label: Tensor  # int64 [n], concept + 1 for texts that name their concept (every other one), else 0
-
-    @property
-    def mutual_information(self) -> float:
-        """I(X; Y) in nats."""
-        return mutual_information(self.p.numpy())
 
 
 @dataclass(frozen=True)
@@ -155,7 +134,7 @@ def train(
     nu.requires_grad_(tau is None)
     bias = torch.tensor(-10.0, dtype=torch.float64, requires_grad=True)  # SigLIP's initial value
     optimizer = torch.optim.Adam([p for p in (raw, nu, bias) if p.requires_grad], lr=settings.lr)
-    columns = SampleColumns(loss_function.columns, settings.n)
+    table = SampleTable(loss_function.columns, settings.n, dtype=torch.float64)
     per_epoch = settings.n // settings.batch_size
     for step in range(settings.epochs * per_epoch):
         epoch, at = divmod(step, per_epoch)
@@ -165,16 +144,16 @@ def train(
         image, text = F.normalize(raw[0, joint.image[ids]], dim=1), F.normalize(raw[1, joint.text[ids]], dim=1)
         embeddings = Embeddings(image, text, nu.exp(), ids, joint.label[ids], bias)
         progress = Progress(step, settings.epochs * per_epoch, epoch, settings.epochs)
-        loss = loss_function(embeddings, columns.read(ids), progress)
+        loss = loss_function(embeddings, table.read(ids), progress)
         optimizer.zero_grad()
         torch.autograd.backward([loss.total])
         optimizer.step()
         with torch.no_grad():
             nu.clamp_(max=math.log(100))
-        columns.write(ids, loss.rows)
-        loss_function.end_step(columns)
+            table.write(ids, loss.rows)
+        loss_function.end_step(table)
         if at == per_epoch - 1:
-            loss_function.end_epoch(columns)
+            loss_function.end_epoch(table)
     unit = F.normalize(raw.detach(), dim=2)
     return unit[0], unit[1], nu.detach().exp()
 
@@ -190,7 +169,8 @@ def evaluate(image: Tensor, text: Tensor, scale: Tensor, joint: JointDistributio
     margin = torch.cat([(own - s)[other], (own - s.T)[other]]).mean()
     hits = torch.stack([(joint.concept[s.argmax(d)] == joint.concept).double() for d in (0, 1)]).mean(0)
     rare = joint.concept >= len(joint.popularity) // 2
-    p, information = joint.p.numpy(), joint.mutual_information
+    p = joint.p.numpy()
+    information = mutual_information(p)
     scales = torch.logspace(-1, 2, 61, dtype=torch.float64)
     return {
         "gap": geometry.modality_gap(image, text),

@@ -27,7 +27,7 @@ class SyntheticPairs:
 
 @dataclass(frozen=True)
 class Descent:
-    """Gradient descent for R combinations of (tau, lambda) at once; T recorded steps."""
+    """Gradient descent for R values of (tau, lambda) at once; T recorded steps."""
 
     steps: NDArray[np.int64]  # [T], number of steps taken
     time: Array  # [T, R], sum of the step sizes
@@ -53,10 +53,9 @@ def with_unique_features(v: Array, xi: float, zeta: float) -> SyntheticPairs:
     """Return x = [z; +-xi], y = [z; +-zeta] with all four sign combinations of each z; x = y = z if both are 0."""
     if xi == 0 and zeta == 0:
         return SyntheticPairs(v, v, np.arange(len(v)))
-    signs = np.array([(a, b) for a in (-1.0, 1.0) for b in (-1.0, 1.0)])
-    z, combination = np.repeat(np.arange(len(v)), 4), np.tile(np.arange(4), len(v))
-    x = np.column_stack([v[z], xi * signs[combination, 0]])
-    return SyntheticPairs(x, np.column_stack([v[z], zeta * signs[combination, 1]]), z)
+    z = np.repeat(np.arange(len(v)), 4)
+    sign_x, sign_y = np.tile([-1.0, -1.0, 1.0, 1.0], len(v)), np.tile([-1.0, 1.0, -1.0, 1.0], len(v))
+    return SyntheticPairs(np.column_stack([v[z], xi * sign_x]), np.column_stack([v[z], zeta * sign_y]), z)
 
 
 def scores(W: Array, pairs: SyntheticPairs) -> Array:

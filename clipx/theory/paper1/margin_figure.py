@@ -1,32 +1,24 @@
-"""Figures of paper 1's case study: margin against tau and against time; errors of the square loss."""
+"""Figures of paper 1's case study: margins against tau and time; zero-shot errors of the square loss."""
 
 from typing import Any
 
 import numpy as np
 
-from clipx.theory.figure_style import (
-    COLOURS,
-    GREY,
-    SKY,
-    Figure,
-    Figures,
-    ordered_colours,
-    panels,
-    plain_ticks,
-    reference_line,
-)
+from clipx.theory.figure_style import COLOURS, GREY, Figures, ordered_colours, panels, plain_ticks, reference_line
 from clipx.theory.paper1.margin import MarginResult
 
 
 def draw(result: MarginResult) -> Figures:
     """Draw the margins (two panels) and the zero-shot errors."""
-    figure, (left, right) = panels(2, width=4.8)
+    margins, (left, right) = panels(2, width=4.8)
     _against_tau(left, result)
     _against_time(right, result)
     for axes in (left, right):
         reference_line(axes, result.settings.gamma, r"$\gamma$")
         reference_line(axes, result.settings.gamma / 2, r"$\gamma/2$")
-    return {"margin": figure, "square_loss": _square_loss(result)}
+    errors, axes = panels(1, width=6.2)
+    _zeroshot_errors(axes, result)
+    return {"margin": margins, "square_loss": errors}
 
 
 def _against_tau(axes: Any, result: MarginResult) -> None:
@@ -60,20 +52,16 @@ def _against_time(axes: Any, result: MarginResult) -> None:
     axes.set_ylim(top=1.5 * max(result.settings.gamma, *(d.margin.max() for d in result.trained.values())))
 
 
-def _square_loss(result: MarginResult) -> Figure:
-    figure, axes = panels(1, width=6.2)
+def _zeroshot_errors(axes: Any, result: MarginResult) -> None:
     width, bound = 0.25, 1 / (3 * result.settings.K)
-    for group, (geometry, square) in enumerate(result.square_errors.items()):
-        errors = {f"square loss, {score}": error for score, error in square.items()}
-        errors["CLIP, inner product"] = result.clip_errors[geometry]
-        for at, (label, error) in enumerate(errors.items()):
-            x, colour = group + (at - 1.5) * width * 0.9, SKY if at == len(square) else COLOURS[at]
+    for group, errors in enumerate(result.zeroshot_errors.values()):
+        for at, ((label, error), colour) in enumerate(zip(errors.items(), COLOURS, strict=False)):
+            x = group + (at - 1.5) * width * 0.9
             axes.bar(x, error, 0.8 * width, color=colour, label=label if group == 0 else None)
             axes.annotate(f"{error:.3f}", (x, error), ha="center", va="bottom", fontsize=8.5)
     label = f"bound 1/(3K), K = {result.settings.K}"
     axes.axhline(bound, color="black", linestyle="--", linewidth=1, label=label)
-    axes.set_xticks(range(len(result.square_errors)), [f"classes: {g}" for g in result.square_errors])
+    axes.set_xticks(range(len(result.zeroshot_errors)), [f"classes: {g}" for g in result.zeroshot_errors])
     axes.set(ylabel="zero-shot top-1 error (probability)", xlim=(-0.62, 1.5))
     axes.grid(axis="x", visible=False)
     axes.legend(loc="upper left")
-    return figure

@@ -9,30 +9,20 @@ from collections.abc import Callable
 from itertools import product
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from clipx.theory.experiment import Array
 from clipx.theory.paper1.case_study import SyntheticPairs, descend
 
 P_ZETA = np.array([1 / 3, 2 / 3])
-Score = Callable[[Array, Array], Array]  # g [K, D], prompts [P, D] -> [K, P]
+Score = Callable[[Array, Array], Array]  # g [K, D], prompts y [P, D] -> [K, P], higher is closer
 
 
-def inner_product(g: Array, y: Array) -> Array:
-    """<g, y>"""
-    return np.asarray(g @ y.T)
-
-
-def cosine(g: Array, y: Array) -> Array:
-    """<g, y> / (||g|| ||y||)"""
-    return inner_product(g / np.linalg.norm(g, axis=1, keepdims=True), y / np.linalg.norm(y, axis=1, keepdims=True))
-
-
-def l2(g: Array, y: Array) -> Array:
-    """-||g - y||"""
-    return np.asarray(-np.linalg.norm(g[:, None] - y, axis=-1))
-
-
-SCORES: dict[str, Score] = {"inner product": inner_product, "cosine": cosine, "L2": l2}
+SCORES: dict[str, Score] = {
+    "inner product": lambda g, y: g @ y.T,
+    "cosine": lambda g, y: -cdist(g, y, "cosine"),
+    "L2": lambda g, y: -cdist(g, y),
+}
 
 
 def texts(v: Array) -> Array:

@@ -69,10 +69,8 @@ def _losses(axes: Any, result: RobustGResult) -> None:
 def _errors(axes: Any, result: RobustGResult) -> None:
     for name, errors in result.errors.items():
         axes.plot(result.shares, errors, "o-", color=COLOUR[name], label=NAME[name])
-    axes.plot(
-        result.shares, result.shares / 2, color="black", linestyle="--", linewidth=1, label="mislabelled images only"
-    )
-    share = result.settings.mislabelled
+    share, shares = result.settings.mislabelled, result.shares
+    axes.plot(shares, shares / 2, "--", color="black", linewidth=1, label="mislabelled images only")
     axes.axvline(share, color=GREY, linestyle=":", linewidth=1)
     annotate(axes, f"{share:g}", (share, 0.02), ("data", "axes fraction"), (3, 0))
     axes.set(xscale="log", yscale="log", ylabel="top-1 error at the minimum")

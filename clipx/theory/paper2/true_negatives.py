@@ -6,7 +6,7 @@ f(x, y) = x cos(y + theta), B = 2. Population losses are exact sums over two dra
 """
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -28,9 +28,8 @@ class TrueNegativesSettings(Settings):
     theta0_grid: Annotated[int, at_least(2)] = 60  # grid points in 0..pi/10
 
 
-@dataclass(frozen=True)
-class Landscape:
-    """Losses over THETA at one tau."""
+class PerLoss(NamedTuple):
+    """An array for each of the two losses."""
 
     clip: Array
     true_negatives: Array  # L_g
@@ -39,12 +38,11 @@ class Landscape:
 @dataclass(frozen=True)
 class TrueNegativesResult:
     settings: TrueNegativesSettings
-    landscapes: dict[float, Landscape]  # by tau
+    landscapes: dict[float, PerLoss]  # tau -> losses over THETA
     error: Array  # top-1 error over THETA
     p2: Array  # axes of the grid
     theta0: Array
-    clip_error: dict[float, Array]  # tau -> top-1 error at the minimum of CLIP [theta0, p2]
-    true_negatives_error: dict[float, Array]  # tau -> top-1 error at the minimum of L_g [theta0, p2]
+    grid_errors: dict[float, PerLoss]  # tau -> top-1 errors at the minima [theta0, p2]
 
 
 def probabilities(p2: Array) -> Array:
@@ -59,13 +57,13 @@ def texts(theta0: float) -> Array:
     return theta0 * np.array([-1.0, 1.0, -5.0, 3.0])
 
 
-def pairwise_losses(theta0: float, tau: float) -> tuple[Array, Array]:
+def pairwise_losses(theta0: float, tau: float) -> PerLoss:
     """Losses of CLIP and of L_g (g = log(1 + x)) for all batches of two pairs, both [THETA, 4, 4]."""
     f = X[:, None] * np.cos(texts(theta0) + THETA[:, None, None])  # [THETA, image, text]
     own = np.diagonal(f, axis1=1, axis2=2)[..., None]
     other_text = np.logaddexp(0, (f - own) / tau)  # [first, second]: image 1 with text 2
     other_image = np.logaddexp(0, (np.swapaxes(f, 1, 2) - own) / tau)
-    return other_text + other_image, other_text * (X[:, None] != X)
+    return PerLoss(other_text + other_image, other_text * (X[:, None] != X))
 
 
 def expected(pairwise: Array, p: Array) -> Array:
@@ -84,48 +82,42 @@ def top1_error(theta0: float, p2: Array) -> Array:
 def solve(settings: TrueNegativesSettings) -> TrueNegativesResult:
     """Compute the landscapes at one (p2, theta0) and the errors at both minima over the grid."""
     p = probabilities(np.array(settings.p2))
-    landscapes = {}
-    for tau in settings.taus:
-        clip, negatives = pairwise_losses(settings.theta0, tau)
-        landscapes[tau] = Landscape(expected(clip, p), expected(negatives, p))
     p2 = np.geomspace(2e-4, 0.249, settings.p2_grid)
     theta0 = np.linspace(0, np.pi / 10, settings.theta0_grid + 2)[1:-1]
-    errors = {tau: _errors(theta0, p2, tau) for tau in settings.taus}
     return TrueNegativesResult(
         settings=settings,
-        landscapes=landscapes,
+        landscapes={
+            tau: PerLoss(*(expected(pairwise, p) for pairwise in pairwise_losses(settings.theta0, tau)))
+            for tau in settings.taus
+        },
         error=top1_error(settings.theta0, np.array(settings.p2)),
         p2=p2,
         theta0=theta0,
-        clip_error={tau: clip for tau, (clip, _) in errors.items()},
-        true_negatives_error={tau: negatives for tau, (_, negatives) in errors.items()},
+        grid_errors={tau: _errors(theta0, p2, tau) for tau in settings.taus},
     )
 
 
-def _errors(theta0: Array, p2: Array, tau: float) -> tuple[Array, Array]:
+def _errors(theta0: Array, p2: Array, tau: float) -> PerLoss:
     """Top-1 errors at the minima of CLIP and of L_g, both [theta0, p2]."""
     p, rows = probabilities(p2), []
     for angle in theta0:
         error = top1_error(float(angle), p2)
         best = [expected(pairwise, p).argmin(axis=0) for pairwise in pairwise_losses(float(angle), tau)]
         rows.append([error[at, np.arange(len(p2))] for at in best])
-    clip, negatives = np.swapaxes(np.array(rows), 0, 1)
-    return clip, negatives
+    return PerLoss(*np.swapaxes(np.array(rows), 0, 1))
 
 
 def claims(result: TrueNegativesResult) -> list[CheckedClaim]:
     """Check claim 2.5."""
     settings, checks = result.settings, []
     for tau, landscape in result.landscapes.items():
-        at_clip, at_negatives = int(landscape.clip.argmin()), int(landscape.true_negatives.argmin())
+        error_clip, error_negatives = (float(result.error[losses.argmin()]) for losses in landscape)
+        theta = abs(THETA[landscape.clip.argmin()])
+        distance = float(min(theta, np.pi - theta))  # Theorem 5.3 bounds it by theta0
         checks += [
-            Check(f"CLIP: error at the minimum, tau={tau:g}", float(result.error[at_clip]), low=settings.p2),
-            Check(
-                f"CLIP: distance of the minimum from theta = 0 or pi, tau={tau:g}",
-                _from_axis(THETA[at_clip]),
-                high=settings.theta0,
-            ),
-            Check(f"L_g: error at the minimum, tau={tau:g}", float(result.error[at_negatives]), high=0.0),
+            Check(f"CLIP: error at the minimum, tau={tau:g}", error_clip, low=settings.p2),
+            Check(f"CLIP: distance of the minimum from theta = 0 or pi, tau={tau:g}", distance, high=settings.theta0),
+            Check(f"L_g: error at the minimum, tau={tau:g}", error_negatives, high=0.0),
         ]
     star = np.pi / 2 - 5 / 2 * settings.theta0
     checks.append(Check("error at theta* = pi/2 - 5/2 theta0", float(np.interp(star, THETA, result.error)), high=0.0))
@@ -134,8 +126,3 @@ def claims(result: TrueNegativesResult) -> list[CheckedClaim]:
         "CLIP loss and 0 at the minimum of the loss on true negatives (Theorem 5.3)"
     )
     return [CheckedClaim("2.5", statement, checks)]
-
-
-def _from_axis(theta: float) -> float:
-    """Distance of theta from 0 or +-pi; Theorem 5.3 bounds it by theta0."""
-    return float(min(abs(theta), np.pi - abs(theta)))

@@ -6,6 +6,7 @@ q_j = sum_j' p(a_j | o_j'); the optimum of (5) estimates it by exp(zeta_j / tau)
 """
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Annotated
 
 import numpy as np
@@ -52,7 +53,6 @@ class Sample:
 class PopularityResult:
     settings: PopularitySettings
     samples: dict[int, list[Sample]]  # n -> one sample per seed
-    risk: float  # true risk
 
 
 def sample_pairs(n: int, tau: float, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -107,8 +107,8 @@ def solve_sample(n: int, tau: float, sweeps: int, risk: float, rng: np.random.Ge
     q = (kernel / Z[:, None]).sum(axis=0)
     scaled, residual = fixed_point(kernel, sweeps)
     estimate = scaled * q.max() / scaled.max()
-    uniform = np.full(n, float(n))  # n / mu(A)
-    integrals = dict(zip(METHODS, (kernel @ (1 / uniform), kernel @ (1 / estimate), Z), strict=True))
+    guesses = {METHODS[0]: np.full(n, float(n)), METHODS[1]: estimate}  # the first is n / mu(A)
+    integrals = {name: kernel @ (1 / guess) for name, guess in guesses.items()} | {METHODS[2]: Z}
     largest = np.exp((own - np.sqrt(2)) / tau).mean()  # c = sqrt(2) bounds e
     return Sample(
         o=o,
@@ -118,24 +118,18 @@ def solve_sample(n: int, tau: float, sweeps: int, risk: float, rng: np.random.Ge
         residual=residual,
         correlation=float(np.corrcoef(q, estimate)[0, 1]),
         error={name: abs(float((tau * np.log(g) - own).mean()) - risk) for name, g in integrals.items()},
-        term={
-            name: float(largest * np.abs(1 / guess - 1 / q).sum())
-            for name, guess in zip(METHODS[:2], (uniform, estimate), strict=True)
-        },
+        term={name: float(largest * np.abs(1 / guess - 1 / q).sum()) for name, guess in guesses.items()},
     )
 
 
 def solve(settings: PopularitySettings) -> PopularityResult:
-    """Solve all samples."""
+    """Draw and solve the samples for every n and seed."""
     risk = true_risk(settings.tau)
-    samples = {
-        n: [
-            solve_sample(n, settings.tau, settings.sweeps, risk, np.random.default_rng((settings.seed + s, n)))
-            for s in range(settings.seeds)
-        ]
-        for n in settings.n
-    }
-    return PopularityResult(settings, samples, risk)
+    samples: dict[int, list[Sample]] = {n: [] for n in settings.n}
+    for n, seed in product(settings.n, range(settings.seed, settings.seed + settings.seeds)):
+        rng = np.random.default_rng((seed, n))
+        samples[n].append(solve_sample(n, settings.tau, settings.sweeps, risk, rng))
+    return PopularityResult(settings, samples)
 
 
 def mean_error(samples: list[Sample], method: str) -> tuple[float, float]:
@@ -157,14 +151,12 @@ def claims(result: PopularityResult) -> list[CheckedClaim]:
     few, many = ({m: mean_error(result.samples[n], m) for m in METHODS} for n in (n_low, n_high))
     gcl, ours, likelihood = METHODS
     remains = [
-        Check(f"{gcl}: error at n={n_high} / error at n={n_low}", *_ratio(many[gcl], few[gcl], low=0.5)),
-        Check(f"n={n_high}: error of {ours} / {gcl}", *_ratio(many[ours], many[gcl], high=1 / 3)),
-        Check(f"n={n_high}: error of {ours} / {likelihood}", *_ratio(many[ours], many[likelihood], high=3.0)),
+        _ratio(f"{gcl}: error at n={n_high} / error at n={n_low}", many[gcl], few[gcl], low=0.5),
+        _ratio(f"n={n_high}: error of {ours} / {gcl}", many[ours], many[gcl], high=1 / 3),
+        _ratio(f"n={n_high}: error of {ours} / {likelihood}", many[ours], many[likelihood], high=3.0),
     ]
     return [
-        CheckedClaim(
-            "3.3", "The optimum of (5) recovers the popularity q up to a constant (Theorem 1, Figure 2)", recovered
-        ),
+        CheckedClaim("3.3", "The optimum of (5) recovers q up to a constant (Theorem 1, Figure 2)", recovered),
         CheckedClaim(
             "3.4",
             "The error of the global contrastive loss does not vanish with n; NUCLR nearly matches maximum likelihood "
@@ -175,9 +167,8 @@ def claims(result: PopularityResult) -> list[CheckedClaim]:
 
 
 def _ratio(
-    numerator: tuple[float, float], denominator: tuple[float, float], low: float = -np.inf, high: float = np.inf
-) -> tuple[float, float, float, float]:
-    """Quotient of two means, its bounds, and the half-width of its confidence interval (first order)."""
-    quotient = numerator[0] / denominator[0]
-    relative = float(np.hypot(numerator[1] / numerator[0], denominator[1] / denominator[0]))
-    return quotient, low, high, quotient * relative
+    name: str, above: tuple[float, float], below: tuple[float, float], low: float = -np.inf, high: float = np.inf
+) -> Check:
+    """Check the quotient of two means with half-widths; its confidence interval is of first order."""
+    quotient, relative = above[0] / below[0], float(np.hypot(above[1] / above[0], below[1] / below[0]))
+    return Check(name, quotient, low, high, quotient * relative)

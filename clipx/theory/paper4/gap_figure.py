@@ -5,30 +5,23 @@ from typing import Any
 import numpy as np
 
 from clipx.theory.claims import half_width
-from clipx.theory.figure_style import (
-    BLUE,
-    COLOURS,
-    GREY,
-    RED,
-    Figure,
-    Figures,
-    ordered_colours,
-    panels,
-    plain_ticks,
-)
-from clipx.theory.paper4.gap import GapResult
-from clipx.theory.paper4.gap_claims import log_squared_fit
+from clipx.theory.figure_style import BLUE, COLOURS, GREY, RED, Figures, ordered_colours, panels, plain_ticks
+from clipx.theory.paper4.gap import GapResult, log_squared_fit
 from clipx.theory.paper4.gap_flow import beta_of_gamma
 from clipx.theory.paper4.gap_growth import growth_rate
 
 
 def draw(result: GapResult) -> Figures:
     """Draw the full flow (three panels), the schemes and the growth at t = 0."""
-    figure, (left, middle, right) = panels(3)
+    closure, (left, middle, right) = panels(3)
     _gap_in_time(left, result)
     _log_squared(middle, result)
     _invariant(right, result)
-    return {"closure": figure, "schemes": _schemes(result), "growth": _growth(result)}
+    schemes, axes = panels(1, width=6.4, height=3.8)
+    _schemes(axes, result)
+    growth, axes = panels(1, width=5.2, height=3.8)
+    _growth(axes, result)
+    return {"closure": closure, "schemes": schemes, "growth": growth}
 
 
 def _gap_in_time(axes: Any, result: GapResult) -> None:
@@ -69,16 +62,14 @@ def _invariant(axes: Any, result: GapResult) -> None:
     axes.legend()
 
 
-def _schemes(result: GapResult) -> Figure:
-    figure, axes = panels(1, width=6.4, height=3.8)
+def _schemes(axes: Any, result: GapResult) -> None:
+    beta0, beta1 = result.settings.scheme_beta0, result.settings.scheme_beta1
     names = {
         "learned, beta = exp(nu)": r"learned, $\beta = e^\nu$: $\Theta(1/\log^2 t)$",
         "learned, beta = nu": r"learned, $\beta = \nu$: $\Theta(t^{-\log t})$",
-        "constant beta0": rf"constant, $\beta$ = {result.settings.scheme_beta0:g}: exponential",
+        "constant beta0": rf"constant, $\beta$ = {beta0:g}: exponential",
         "linear beta0 to beta1, ending at t": (
-            f"linear schedule of length $t$,\n"
-            rf"$\beta$ = {result.settings.scheme_beta0:g} to "
-            rf"{result.settings.scheme_beta1:g}: exponential"
+            f"linear schedule of length $t$,\n$\\beta$ = {beta0:g} to {beta1:g}: exponential"
         ),
     }
     for (name, gamma), colour, style in zip(result.schemes.items(), COLOURS, ("-", "--", "-.", ":"), strict=False):
@@ -87,16 +78,13 @@ def _schemes(result: GapResult) -> Figure:
     axes.set(xscale="log", yscale="log", xlabel="time $t$", ylabel=r"$\gamma$, half the gap", ylim=(1e-8, 1.3))
     axes.set_title(r"Appendix C, $\ell(m) = e^{-m}$")
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.05))
-    return figure
 
 
-def _growth(result: GapResult) -> Figure:
-    figure, axes = panels(1, width=5.2, height=3.8)
+def _growth(axes: Any, result: GapResult) -> None:
     gamma0 = result.settings.gamma0
     beta = np.linspace(1, 1.1 * result.betas.max(), 120)
-    for (d, row), colour, marker in zip(
-        result.growth.items(), ordered_colours(len(result.growth)), "os^Dv", strict=False
-    ):
+    colours = ordered_colours(len(result.growth))
+    for (d, row), colour, marker in zip(result.growth.items(), colours, "os^Dv", strict=False):
         axes.plot(beta, [growth_rate(float(b), gamma0, d) for b in beta], color=colour, label=f"d = {d}")
         rates = np.array([g.gamma_rates for g in row])
         axes.errorbar(result.betas, rates.mean(axis=1), half_width(rates), fmt=marker, color=colour, capsize=3)
@@ -106,4 +94,3 @@ def _growth(result: GapResult) -> Figure:
     axes.set(xlabel=r"$\beta_0$, inverse temperature", ylabel=r"$d\gamma/dt$ at $t = 0$", ylim=(0, None))
     axes.set_title(rf"Theorem 3.3: the gap grows from random features ($\gamma_0$ = {gamma0:g})")
     axes.legend()
-    return figure

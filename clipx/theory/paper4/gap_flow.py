@@ -37,12 +37,6 @@ def slope_ratio(gamma: Array, beta: Array) -> Array:
     return np.asarray(-2 * gamma / (beta * (1 - gamma**2)))
 
 
-def loss_gradient(M: Array) -> Array:
-    """dl/dM [n, n]."""
-    n = len(M)
-    return np.asarray((softmax(M, -1) + softmax(M, -2) - 2 * np.eye(n)) / (2 * n))
-
-
 def normalise(raw: Array) -> Array:
     """Scale the last axis to unit length."""
     return np.asarray(raw / np.linalg.norm(raw, axis=-1, keepdims=True))
@@ -52,8 +46,9 @@ def velocity(theta: Array, phi: Array, nu: float, gamma: float) -> tuple[Array, 
     """Return -dl/d(theta, phi, nu, gamma); theta, phi [n, d]."""
     length_x, length_y = (np.linalg.norm(raw, axis=1, keepdims=True) for raw in (theta, phi))
     x, y, beta = theta / length_x, phi / length_y, np.exp(nu)
-    Z = x @ y.T
-    by_M = loss_gradient(beta * (1 - gamma**2) * Z)
+    Z, n = x @ y.T, len(x)
+    M = beta * (1 - gamma**2) * Z
+    by_M = (softmax(M, -1) + softmax(M, -2) - 2 * np.eye(n)) / (2 * n)
     by_x, by_y = (beta * (1 - gamma**2) * g for g in (by_M @ y, by_M.T @ x))
     by_theta = (by_x - (by_x * x).sum(axis=1, keepdims=True) * x) / length_x
     by_phi = (by_y - (by_y * y).sum(axis=1, keepdims=True) * y) / length_y

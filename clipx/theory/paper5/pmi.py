@@ -3,7 +3,7 @@
 p(x, y) is a discrete joint distribution of N images and N texts. The population form (2) of the symmetric InfoNCE
 is at least -I(X; Y), with equality for g = PMI + const (Proposition 4.1). Two similarities with free parameters:
 
-  inner product         g = Z_X^T Z_Y, features of dimension d: with the constant rank <= d + 1 (section 5.1)
+  inner product         g = Z_X^T Z_Y, features of dimension d; rank <= d + 1 with the constant (section 5.1)
   weighted point sets   g = sum_ij w_i w_j k(v_i, v_j), M points of dimension 2 (6), with
                         k(u, v) = alpha1 <u, v> + alpha2 exp(-||u - v||^2 / (2 sigma^2))
 
@@ -54,17 +54,11 @@ class PmiResult:
     inner_product: dict[int, float]  # d -> smallest loss + I
     point_sets: dict[int, float]  # M -> smallest loss + I
     pmi: Array  # [N, N]
-    fitted: dict[str, Array]  # similarity -> g [N, N] of the smallest d or the largest M, less its constant
-
-
-def joint_distribution(N: int, spread: float, rng: np.random.Generator) -> Array:
-    """Random p(x, y) [N, N]."""
-    p = np.exp(spread * rng.standard_normal((N, N)))
-    return np.asarray(p / p.sum())
+    fitted: dict[str, Array]  # similarity -> g [N, N] at the smallest d or largest M, shifted to the mean of the PMI
 
 
 def pointwise_mutual_information(p: Array) -> Array:
-    """PMI(x, y) = log p(x, y) / (p(x) p(y)) [N, N], in nats."""
+    """PMI(x, y) = log(p(x, y) / (p(x) p(y))) [N, N], in nats."""
     return np.asarray(np.log(p / np.outer(p.sum(axis=1), p.sum(axis=0))))
 
 
@@ -106,12 +100,9 @@ def point_sets(alpha: tuple[float, ...], sigma: float) -> Similarity:
             by_kernel = by_pair * np.outer(*w)
             pull = by_kernel * bell / sigma**2
             linear = alpha[0] * by_kernel + pull
-            by_v = np.stack(
-                [
-                    linear @ v[1] - pull.sum(axis=1)[:, None] * v[0],
-                    linear.T @ v[0] - pull.sum(axis=0)[:, None] * v[1],
-                ]
-            )
+            by_x = linear @ v[1] - pull.sum(axis=1)[:, None] * v[0]
+            by_y = linear.T @ v[0] - pull.sum(axis=0)[:, None] * v[1]
+            by_v = np.stack([by_x, by_y])
             return np.concatenate([by_w[..., None], by_v], axis=-1).reshape(sets.shape)
 
         return weighted.reshape(N, M, N, M).sum(axis=(1, 3)), backward
@@ -141,9 +132,10 @@ def fit(
 def solve(settings: PmiSettings) -> PmiResult:
     """Fit the inner product for every d and the point sets for every M."""
     rng = np.random.default_rng(settings.seed)
-    N, p = settings.N, joint_distribution(settings.N, settings.spread, rng)
-    pmi = pointwise_mutual_information(p)
-    information = mutual_information(p)
+    N = settings.N
+    p = np.exp(settings.spread * rng.standard_normal((N, N)))
+    p /= p.sum()
+    pmi, information = pointwise_mutual_information(p), mutual_information(p)
     inner = {d: fit(inner_product, (2, N, d), p, settings, rng) for d in settings.d}
     kernel = point_sets(settings.alpha, settings.sigma)
     sets = {M: fit(kernel, (2, N, M, 1 + settings.points_d), p, settings, rng) for M in settings.M}
