@@ -9,11 +9,12 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-wpse bench-train bench-leak
 .PHONY: reproduce-mini reproduce-all
+.PHONY: docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(READY) ## the virtual environment in .venv; every other target does it too
+install: $(READY) ## create the virtual environment .venv; every other target does so if needed
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -25,6 +26,9 @@ check: $(READY) ## check lint, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+docs: $(READY) ## build README, docs/ and an API reference as HTML in site/; readable without a network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 test: $(READY) ## run all tests; CLIPX_DATA=FOLDER adds the tests on real data
 	$(PYTEST)

@@ -19,7 +19,7 @@ from clipx.utils.files import cache_home
 from clipx.utils.registry import one_of
 from evaluation import runner
 from evaluation.analyses import point_weights, popularity
-from evaluation.datasets import locate
+from evaluation.datasets.opening import locate
 from evaluation.embedding import encoder
 from evaluation.own_sets import own_datasets
 from evaluation.runs import diverged, results
