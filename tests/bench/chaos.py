@@ -35,7 +35,7 @@ LIMIT = 600.0  # seconds
 
 
 @dataclass
-class Chaos:
+class ChaosRun:
     """A run that gets killed."""
 
     run: Path
@@ -166,8 +166,8 @@ def chaos(folder: Path, kills: int, seed: int, steps: int) -> list[str]:
     undisturbed, disturbed = (
         directory.claim(config(folder, name, steps, kills)) for name in ("undisturbed", "disturbed")
     )
-    Chaos(undisturbed, steps, random.Random(seed)).disturb(0)
-    run = Chaos(disturbed, steps, random.Random(seed))
+    ChaosRun(undisturbed, steps, random.Random(seed)).disturb(0)
+    run = ChaosRun(disturbed, steps, random.Random(seed))
     run.disturb(kills)
     assert run.process is not None
     assert run.process.returncode == 0, f"exit code {run.process.returncode}: {folder / 'runs/disturbed/output.log'}"

@@ -27,7 +27,7 @@ class Flow:
     slope_ratio: Array  # [T], (dgamma/dt) / (dbeta/dt), computed from the gradient
 
 
-def beta_of_gamma(gamma: Array, gamma0: float, beta0: float) -> Array:
+def beta_of_gamma(gamma: Array | float, gamma0: float, beta0: float) -> Array:
     """Equation (6): beta along the flow for beta = exp(nu)."""
     return np.asarray(beta0 * np.sqrt(gamma0 / gamma) * np.exp((gamma**2 - gamma0**2) / 4))
 

@@ -37,7 +37,7 @@ def integrate(gamma0: float, beta: Callable[[float, float], float], t: Array, rt
 
 def exponential_flow(gamma0: float, beta0: float, t: Array) -> Array:
     """gamma(t) for beta = exp(nu)."""
-    return integrate(gamma0, lambda _, gamma: float(beta_of_gamma(np.float64(gamma), gamma0, beta0)), t, rtol=1e-10)
+    return integrate(gamma0, lambda _, gamma: float(beta_of_gamma(gamma, gamma0, beta0)), t, rtol=1e-10)
 
 
 def identity_beta(log_gamma: Array, gamma0: float, beta0: float) -> Array:

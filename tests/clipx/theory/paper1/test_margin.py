@@ -52,7 +52,7 @@ def test_unique_features_do_not_lower_the_margin() -> None:
 
 
 @pytest.mark.parametrize("features", [(0.0, 0.0), (0.5, 0.3)])
-def test_gradient_equals_the_finite_differences_of_a_loss_with_loops(features: tuple[float, float]) -> None:
+def test_gradient_equals_the_finite_differences_of_a_loss_in_plain_loops(features: tuple[float, float]) -> None:
     pairs = with_unique_features(equiangular(3, 0.7), *features)
     n, tau, lam = len(pairs.z), 0.3, 0.2
     rng = np.random.default_rng(0)

@@ -43,7 +43,7 @@ def test_losses_of_f_star_equal_the_papers() -> None:
     assert robust_g.loss(star, G["ratio"], p) == pytest.approx(0.000523, abs=1e-6)
 
 
-def test_loss_equals_the_mean_over_two_draws_with_loops() -> None:
+def test_loss_equals_the_mean_over_two_draws_in_plain_loops() -> None:
     p, w = robust_g.probabilities(0.2), np.array([0.7, -0.4, 0.1])
     total = 0.0
     for i, j in product(range(5), repeat=2):  # f(x_i, y) = y h(x_i); pair j has the other text

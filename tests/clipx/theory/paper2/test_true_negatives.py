@@ -58,7 +58,7 @@ def test_the_boundary_lies_between_these_two_values_of_p2(example_2: TrueNegativ
         assert 0.01 < np.interp(np.pi / 12, example_2.theta0, boundary) < 0.05
 
 
-def test_population_loss_equals_the_sum_over_two_draws_with_loops() -> None:
+def test_population_loss_equals_the_sum_over_two_draws_in_plain_loops() -> None:
     theta0, tau, p2, at = 0.2, 0.3, 0.1, 1700
     p, y, x = probabilities(np.array(p2)), texts(theta0), true_negatives.X
     clip = negatives = 0.0

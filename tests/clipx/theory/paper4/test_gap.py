@@ -27,7 +27,7 @@ def test_invariant_holds_along_the_whole_flow(n: int, d: int, gamma0: float, bet
     assert np.abs(flow.slope_ratio / slope_ratio(flow.gamma, flow.beta) - 1).max() < 1e-6
 
 
-def test_velocity_equals_the_negative_finite_differences_of_a_loss_with_loops() -> None:
+def test_velocity_equals_the_negative_finite_differences_of_a_loss_in_plain_loops() -> None:
     rng = np.random.default_rng(0)
     n, d = 4, 3
     start = np.concatenate([rng.standard_normal(2 * n * d), [0.7, 0.4]])
