@@ -118,7 +118,7 @@ def _last_step(config: RunConfig, steps: int) -> Progress:
     if config.temperature.kind not in temperature.PATHS:
         return Progress(step=0, total_steps=0, epoch=0, total_epochs=0)
     samples = len(open_source(config.data))
-    sampler = Sampler(samples, config.train, config.seed, rank=0, world=1, held_out=config.data.held_out)
+    sampler = Sampler(samples, config.train, config.seed, rank=0, world_size=1, held_out=config.data.held_out)
     return sampler.progress(max(steps - 1, 0))
 
 

@@ -11,10 +11,8 @@ import torch
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
-from clipx.data.loading.bad_samples import DamageFile
-from clipx.data.loading.loader import Batches
-from clipx.data.loading.stream_loader import notes as source_notes
-from clipx.data.loading.stream_loader import open_loader
+from clipx.data.loading.bad_samples import BadSampleFile
+from clipx.data.loading.loader import BatchLoader, open_loader, source_notes
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler
 from clipx.data.sources.base import PairSource
@@ -109,9 +107,9 @@ class _Job:
 
     sampler: Sampler
     parts: TrainComponents
-    loader: Batches
+    loader: BatchLoader
     watch: geometry_probe.Watch
-    damage: DamageFile
+    damage: BadSampleFile
     place: RemoteCheckpointStore | None
     notes: list[str]  # what a person should read first
     start: dict[str, Any]  # of the weights that the run starts with, for environment.json
@@ -139,7 +137,7 @@ def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
         parts=parts,
         loader=open_loader(config.data, pairs, sampler, parts.model.inputs, tokenize),
         watch=geometry_probe.build_probe(config, tokenize, parts.model),
-        damage=DamageFile(run),
+        damage=BadSampleFile(run),
         place=place,
         notes=[*_notes(config, sampler, pairs, parts), *restored, *resume(parts.state, run)],
         start={} if goes_on else start.facts(config),

@@ -1,7 +1,7 @@
 """The evaluation sets that belong to a run's training data (data.evaluation)."""
 
 from clipx.config.schema import EvalConfig, RunConfig
-from clipx.data.sources.opening import root_folder
+from clipx.data.sources.opening import ensure_root_folder
 from clipx.errors import UserError
 from evaluation import runner
 from evaluation.during_training import PeriodicEvaluator
@@ -13,7 +13,7 @@ def own_datasets(config: RunConfig) -> list[str]:
     if not config.data.evaluation:
         return []
     specs = [entry.partition(":") for entry in config.data.evaluation]
-    root = root_folder(config.data)
+    root = ensure_root_folder(config.data)
     return [f"{kind}:{root / folder}" for kind, _, folder in specs]
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from cli.settings.arguments import number, one_folder, split
-from clipx.data.loading.bad_samples import refuse_above
+from clipx.data.loading.bad_samples import check_bad_rate
 from clipx.data.shards.index import ABSENT, Index, open_index
 from clipx.data.shards.reader import Shards, shard_paths
 from clipx.data.shards.verify import CHECKS
@@ -66,7 +66,7 @@ def verify(arguments: list[str]) -> None:
     for line in lines[:NAMED]:
         print(f"  {line}")
     print(f"report: {place / 'verify.json'}, {place / 'verify.txt'}")
-    refuse_above(limit, len(lines), samples + len(shards.problems), lines)
+    check_bad_rate(limit, len(lines), samples + len(shards.problems), lines)
 
 
 def text_column(index: Index) -> str:

@@ -13,9 +13,9 @@ from clipx.config.schema import RunConfig
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
-from clipx.data.sampler import split
+from clipx.data.sampler import split_held_out
 from clipx.data.sources.base import PairSource
-from clipx.data.sources.opening import STREAMS, open_pairs
+from clipx.data.sources.opening import STREAMS, open_pair_source
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
 from clipx.types import Progress
@@ -43,7 +43,7 @@ def build_probe(config: RunConfig, tokenizer: Tokenizer, model: ClipModel) -> Wa
     every = config.log.geometry_every
     if not every or distributed.rank() > 0:
         return lambda steps, progress: {}
-    probe = Probe(config, open_pairs(config.data), tokenizer, model)
+    probe = Probe(config, open_pair_source(config.data), tokenizer, model)
     return lambda steps, progress: {} if steps % every else {"geometry": probe.measure(progress)}
 
 
@@ -98,7 +98,7 @@ class Probe:
 
 def chosen(config: RunConfig, pairs: PairSource) -> list[int]:
     """Ids of the pairs to watch."""
-    train, held_out = split(len(pairs), config.data.held_out, pairs.image_of())
+    train, held_out = split_held_out(len(pairs), config.data.held_out, pairs.image_of())
     if config.log.geometry_on == "held_out":
         if not len(held_out):
             raise UserError(

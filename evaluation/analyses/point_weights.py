@@ -12,7 +12,7 @@ from PIL.Image import Image
 from clipx.config.schema import RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
-from clipx.data.sources.opening import root_folder
+from clipx.data.sources.opening import ensure_root_folder
 from clipx.models import clip
 from clipx.run import checkpoint as state
 from clipx.run import directory
@@ -44,7 +44,7 @@ def evaluate(checkpoint: Path, out: Path) -> None:
 
 @torch.inference_mode()
 def _examples(config: RunConfig, model: clip.ClipModel, place: str) -> list[dict[str, Any]]:
-    data: Any = open_dataset(f"{KIND}:{root_folder(config.data) / place}")
+    data: Any = open_dataset(f"{KIND}:{ensure_root_folder(config.data) / place}")
     split = data.splits[0]
     images, captions = data.images(split), data.texts(split, "captions")
     transform, tokenize = evaluation_transform(model.inputs), tokenizer.build_tokenizer(model.inputs)

@@ -18,7 +18,7 @@ from clipx.config.schema import RunConfig
 from clipx.data.preprocess.images import BadSample
 from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import PairSource
-from clipx.data.sources.opening import open_pairs, root_folder
+from clipx.data.sources.opening import ensure_root_folder, open_pair_source
 from clipx.errors import UserError
 from clipx.run import checkpoint as state
 from clipx.run import directory
@@ -54,7 +54,7 @@ def evaluate(checkpoint: Path, out: Path) -> list[Result]:
     seen = columns["nuclr_seen"].nonzero().squeeze(1)
     zeta = {side: columns[f"nuclr_zeta_{side}"][seen] for side in SIDES}
     try:
-        pairs, truth = open_pairs(config.data), true_popularity(config)
+        pairs, truth = open_pair_source(config.data), true_popularity(config)
     except UserError as error:
         print(f"popularity is left out, as the training data are not here: {error}", file=sys.stderr)
         return []
@@ -76,7 +76,7 @@ def true_popularity(config: RunConfig) -> Tensor | None:
     """float64 [n]: the probability of each training sample's main concept; None if the data do not say."""
     if config.data.source != "scenes" or not config.data.scenes.popularity_skew:
         return None
-    shards = Shards.open(root_folder(config.data) / config.data.split, ("image", "txt", "json"))
+    shards = Shards.open(ensure_root_folder(config.data) / config.data.split, ("image", "txt", "json"))
     truth = [json.loads(shards.read(i, "json"))["popularity"] for i in range(len(shards))]
     return torch.tensor(truth, dtype=torch.float64)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from clipx import distributed
-from clipx.data.loading.watchdog import own_group
+from clipx.data.loading.watchdog import start_process_group
 from clipx.errors import UserError
 from clipx.utils.files import content_hash
 from evaluation import types
@@ -246,7 +246,7 @@ def _image_batches(
         loading.batch_size,
         num_workers=loading.workers,
         collate_fn=_collate,
-        worker_init_fn=own_group,
+        worker_init_fn=start_process_group,
         generator=torch.Generator(),
     )
     for batch, problem in loader:

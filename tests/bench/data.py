@@ -26,10 +26,10 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 
 from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.loader import Loader
-from clipx.data.preprocess.images import header
+from clipx.data.preprocess.images import open_image
 from clipx.data.preprocess.transforms import TrainTransform
 from clipx.data.sampler import Sampler
-from clipx.data.sources.opening import open_pairs
+from clipx.data.sources.opening import open_pair_source
 from clipx.types import Inputs
 
 SCALE = (0.9, 1.0)  # of the crops, open_clip's default
@@ -66,7 +66,7 @@ def theirs(root: Path, size: int) -> Iterator[Any]:
 
 def ours(root: Path, size: int, decode: str) -> Iterator[Any]:
     made = config(root, decode)
-    pairs = open_pairs(made)
+    pairs = open_pair_source(made)
     sampler = Sampler(len(pairs), TrainConfig(epochs=1, batch_size=BATCH), 0, 0, 1)
     loader = Loader(made, pairs, sampler, inputs(size), open_clip.get_tokenizer("ViT-B-32"))
     yield from loader.batches(0, torch.device("cpu"))
@@ -82,12 +82,12 @@ def speed(batches: Callable[[], Iterator[Any]]) -> float:
 
 def difference(root: Path, size: int) -> float:
     """Return the mean absolute pixel difference (0..255) of fast and exact decoding with equal crops."""
-    pairs = open_pairs(config(root, "exact"))
+    pairs = open_pair_source(config(root, "exact"))
     exact, fast = (TrainTransform(config(root, d), inputs(size)) for d in ("exact", "fast"))
     total = 0.0
     for i in range(len(pairs)):
         data, _ = pairs.pair(i, random.Random(0))
-        a, b = (t(header(data), random.Random(i)) for t in (exact, fast))
+        a, b = (t(open_image(data), random.Random(i)) for t in (exact, fast))
         total += float((a.float() - b.float()).abs().mean())
     return total / len(pairs)
 

@@ -51,7 +51,7 @@ def rank(folder: Path, ready: Barrier, seconds: "multiprocessing.Queue[tuple[flo
     start, processor = time.perf_counter(), time.process_time()
     shards = Shards.open(folder, ("image", "txt"))
     opened = time.perf_counter() - start
-    sampler = Sampler(len(shards), TrainConfig(epochs=1, batch_size=4096), seed=0, rank=0, world=1)
+    sampler = Sampler(len(shards), TrainConfig(epochs=1, batch_size=4096), seed=0, rank=0, world_size=1)
     order = sampler.batches(0)
     next(order)
     seconds.put((opened, time.perf_counter() - start, time.process_time() - processor))

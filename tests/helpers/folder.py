@@ -1,9 +1,12 @@
-"""Small training data and settings for tests."""
+"""Small training data, bad samples and run settings for tests."""
 
 import io
 import json
+import os
 import random
+import struct
 import tarfile
+import zlib
 from pathlib import Path
 
 from PIL import Image
@@ -14,7 +17,7 @@ COLOURS = ["red", "green", "blue", "yellow", "white", "black"]
 
 
 def jpeg(colour: str, size: int = 48) -> bytes:
-    """A plain image with a little noise, so that no two files are equal."""
+    """Return a plain image with one pixel of another colour."""
     image = Image.new("RGB", (size, size), colour)
     image.putpixel((0, 0), (random.Random(size).randrange(256), 0, 0))
     buffer = io.BytesIO()
@@ -23,14 +26,14 @@ def jpeg(colour: str, size: int = 48) -> bytes:
 
 
 def add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    """A member with fixed times, as every member of these tests."""
+    """Add a member without times, so that equal content gives equal bytes."""
     info = tarfile.TarInfo(name)
     info.size = len(data)
     tar.addfile(info, io.BytesIO(data))
 
 
 def write_shards(folder: Path, samples: int, per_shard: int = 16) -> Path:
-    """`samples` pairs as img2dataset writes them, with two captions in each .json."""
+    """Write `samples` pairs as img2dataset does, with two captions in each .json."""
     folder.mkdir(parents=True, exist_ok=True)
     for start in range(0, samples, per_shard):
         with tarfile.open(folder / f"{start // per_shard:05d}.tar", "w") as tar:
@@ -43,8 +46,43 @@ def write_shards(folder: Path, samples: int, per_shard: int = 16) -> Path:
     return folder
 
 
+def png_header(width: int, height: int) -> bytes:
+    """Return a PNG of the given size without pixel data; decoding it would fill memory."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def add_bad_samples(folder: Path) -> None:
+    """Add damaged.tar with one bad sample of each kind, and cut.tar, which ends in the middle of its second image."""
+    good, text = jpeg("red"), b"a caption"
+    kinds = {
+        "truncated": (("jpg", good[:400]), ("txt", text)),
+        "no_text": (("jpg", good),),
+        "empty_text": (("jpg", good), ("txt", b"")),
+        "zeros": (("jpg", bytes(len(good))), ("txt", text)),
+        "empty": (("jpg", b""), ("txt", text)),
+        "extension": (("jpg", b"GIF89a" + bytes(40)), ("txt", text)),
+        "unknown": (("bmp", good), ("txt", text)),
+        "bomb": (("png", png_header(20_000, 20_000)), ("txt", text)),
+        "latin": (("jpg", good), ("txt", "café".encode("latin-1"))),
+    }
+    with tarfile.open(folder / "damaged.tar", "w") as shard:
+        for key, members in kinds.items():
+            for extension, data in members:
+                add(shard, f"{key}.{extension}", data)
+    with tarfile.open(folder / "cut.tar", "w") as shard:
+        for key in ("before", "cut"):
+            add(shard, f"{key}.txt", text)
+            add(shard, f"{key}.jpg", good)
+    os.truncate(folder / "cut.tar", 4 * 512 + 1024 + 700)
+
+
 def settings(root: Path, epochs: int = 2, save_every: int = 200, processes: int = 1) -> RunConfig:
-    """A run of a few steps with the small towers on the shards of root/train."""
+    """Return the settings of a run of a few steps with small towers on the shards in root/train."""
     tower = "open_clip:mini-48"
     return RunConfig(
         name="test",

@@ -1,4 +1,4 @@
-"""Readings of scenes that share no code with what is tested: objects from pixels, facts from captions."""
+"""Independent checks of scenes: objects counted in the pixels, attributes parsed from captions."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,12 @@ SHAPE_OF = {s: s for s in SHAPES} | {f"{s}s": s for s in SHAPES} | {"crosses": "
 
 
 def words(caption: str) -> list[str]:
-    """Without punctuation."""
+    """Return the words of a caption without punctuation."""
     return [word.strip(",:") for word in caption.split()]
 
 
-def said(caption: str) -> tuple[list[int], list[str], list[str]]:
-    """Numbers above one, colours and shapes that a caption names, each sorted."""
+def named(caption: str) -> tuple[list[int], list[str], list[str]]:
+    """Return the numbers above one, the colours and the shapes in a caption, each sorted."""
     found = words(caption)
     return (
         sorted(NUMBERS[w] for w in found if w in NUMBERS),
@@ -29,7 +29,7 @@ def said(caption: str) -> tuple[list[int], list[str], list[str]]:
 
 
 def components(pixels: NDArray[np.uint8], rgb: tuple[int, int, int], tolerance: int = 48) -> int:
-    """Connected patches (sides and corners, at least 6 pixels) of about this colour."""
+    """Return the number of connected patches of about this colour: 8 neighbours, at least 6 pixels."""
     far = np.abs(pixels.astype(int) - np.array(rgb)).max(-1)
     todo = {(int(y), int(x)) for y, x in zip(*np.nonzero(far <= tolerance), strict=True)}
     patches = 0
@@ -46,5 +46,5 @@ def components(pixels: NDArray[np.uint8], rgb: tuple[int, int, int], tolerance: 
 
 
 def within_binomial(hits: int, n: int, share: float, sigmas: float = 4.0) -> bool:
-    """Whether `hits` of `n` is what a coin of this share gives."""
+    """Return True if `hits` is within `sigmas` standard deviations of a binomial with probability `share`."""
     return bool(abs(hits - n * share) <= sigmas * np.sqrt(n * share * (1 - share)) + 0.5)

@@ -1,4 +1,4 @@
-"""Damaged samples that training meets: written down, named to the person, and when they are no longer an exception."""
+"""Bad samples met in training: listed in RUN/damage.txt, and an error above data.max_bad_rate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,51 +6,51 @@ from pathlib import Path
 
 from clipx.errors import UserError
 
-NAMED = 20  # samples that a run says one by one
+LOGGED = 20  # bad samples that a run logs by name
 
 
-class DamageFile:
-    """RUN/damage.txt: a line for each damaged sample, however many epochs and resumes meet it."""
+class BadSampleFile:
+    """RUN/damage.txt: one line per bad sample, even if several epochs or resumed runs meet it."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / "damage.txt"
         self.known = set(self.path.read_text(errors="replace").splitlines()) if self.path.is_file() else set()
 
-    def add(self, damage: list[str]) -> list[str]:
-        """Writes those that are new; returns what to say: the names of a run's first ones, then how many more."""
-        met = dict.fromkeys(" ".join(line.split()) for line in damage)
-        new = [line for line in met if line not in self.known]
-        said = [f"left out: {line}" for line in new[: max(0, NAMED - len(self.known))]]
+    def add(self, bad: list[str]) -> list[str]:
+        """Append the new lines and return log messages: the first LOGGED names of a run, then only counts."""
+        new = [line for line in dict.fromkeys(" ".join(b.split()) for b in bad) if line not in self.known]
+        messages = [f"left out: {line}" for line in new[: max(0, LOGGED - len(self.known))]]
         self.known.update(new)
         if new:
             with self.path.open("a", errors="backslashreplace") as file:
                 file.writelines(f"{line}\n" for line in new)
-        if len(said) < len(new):
-            said.append(f"left out: {len(new) - len(said)} more samples, {len(self.known)} by now; all in {self.path}")
-        return said
+        if len(messages) < len(new):
+            more = len(new) - len(messages)
+            messages.append(f"left out: {more} more samples, {len(self.known)} in total; all are in {self.path}")
+        return messages
 
 
 @dataclass
-class BadSamples:
-    """Counts damage met while decoding and ends the run where there is too much of it."""
+class BadSampleCounter:
+    """Counts bad samples while training."""
 
     limit: float  # data.max_bad_rate
-    enough: int  # samples seen before a rate is judged
+    min_seen: int  # samples to see before the rate is checked
     seen: int = 0
     bad: int = 0
-    names: dict[str, None] = field(default_factory=dict)  # each once, in the order met
+    names: dict[str, None] = field(default_factory=dict)  # each bad sample once, in the order met
 
-    def count(self, total: int, damage: list[str]) -> None:
-        """Raises UserError once `enough` samples were seen and more than `limit` of them were bad."""
+    def count(self, total: int, bad: list[str]) -> None:
+        """Add `total` samples, of which `bad` are bad. Raises UserError if the rate is above `limit`."""
         self.seen += total
-        self.bad += len(damage)
-        self.names.update(dict.fromkeys(damage))
-        if self.seen >= self.enough and self.bad > self.limit * self.seen:
-            refuse_above(self.limit, self.bad, self.seen, list(self.names))
+        self.bad += len(bad)
+        self.names.update(dict.fromkeys(bad))
+        if self.seen >= self.min_seen:
+            check_bad_rate(self.limit, self.bad, self.seen, list(self.names))
 
 
-def refuse_above(limit: float, bad: int, total: int, names: Sequence[str]) -> None:
-    """Raises UserError naming bad samples if they are more than a share `limit` of the total."""
+def check_bad_rate(limit: float, bad: int, total: int, names: Sequence[str]) -> None:
+    """Raise UserError with the first names if more than a share `limit` of the samples is bad."""
     if bad > limit * total:
         more = f"; and {len(names) - 5} more" if len(names) > 5 else ""
         raise UserError(

@@ -1,13 +1,13 @@
-"""An encoded image and a caption to pixels, tokens and label; what a worker process does with each sample."""
+"""Preprocessing of one sample in a loader process, and collation of samples into a batch."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from clipx.config.schema import DataConfig
-from clipx.data.preprocess.images import BadSample, header
+from clipx.data.preprocess.images import BadSample, open_image
 from clipx.data.preprocess.keywords import Keywords
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import TrainTransform
@@ -15,57 +15,59 @@ from clipx.types import Inputs
 
 
 @dataclass
-class Decoded:
-    """A sample, or the reason why there is none."""
+class DecodedSample:
+    """A preprocessed sample, or the error that makes it unusable."""
 
     sample_id: int
     pixels: Tensor | None = None  # uint8 [3, H, W]
     text: Tensor | None = None  # int64 [L]
     label: int = 0
-    damage: str = ""
+    error: str = ""  # location and reason; empty for a good sample
 
 
 @dataclass
-class Loaded:
-    """A batch on its way from a worker to the device."""
+class HostBatch:
+    """The good samples of a batch in CPU memory, not yet normalised."""
 
-    sample_id: Tensor
-    pixels: Tensor
-    text: Tensor
-    label: Tensor
-    damage: list[str]
+    sample_id: Tensor  # int64 [b]
+    pixels: Tensor  # uint8 [b, 3, H, W]
+    text: Tensor  # int64 [b, L]
+    label: Tensor  # int64 [b]
+    bad: list[str]  # errors of the bad samples
 
-    def pin_memory(self) -> "Loaded":
-        """Called by DataLoader, which pins nothing in a class that has no such method."""
+    def pin_memory(self) -> "HostBatch":
+        """Return the batch in pinned memory; DataLoader calls this if its pin_memory is set."""
         sample_id, pixels, text, label = (t.pin_memory() for t in (self.sample_id, self.pixels, self.text, self.label))
-        return Loaded(sample_id, pixels, text, label, self.damage)
+        return replace(self, sample_id=sample_id, pixels=pixels, text=text, label=label)
 
 
 class SamplePreprocessor:
-    """Decoding, augmentation, tokens and keyword label, as the settings say."""
+    """Decodes and augments the image, tokenizes the caption and finds its keyword label."""
 
     def __init__(self, config: DataConfig, inputs: Inputs, tokenizer: Tokenizer) -> None:
         self.transform = TrainTransform(config, inputs)
         self.tokenizer = tokenizer
         self.keywords = Keywords(config.keywords, config.keyword_digits)
 
-    def __call__(self, sample_id: int, where: str, image: bytes, caption: str, generator: random.Random) -> Decoded:
-        """All randomness comes from the generator; `where` names the sample if it is damaged."""
+    def __call__(
+        self, sample_id: int, where: str, image: bytes, caption: str, generator: random.Random
+    ) -> DecodedSample:
+        """Preprocess a sample; `generator` gives all randomness, `where` is the sample's location in errors."""
         try:
-            pixels = self.transform(header(image), generator)
+            pixels = self.transform(open_image(image), generator)
         except BadSample as error:
-            return Decoded(sample_id, damage=f"{where}: {error}")
-        return Decoded(sample_id, pixels, self.tokenizer([caption])[0], self.keywords(caption))
+            return DecodedSample(sample_id, error=f"{where}: {error}")
+        return DecodedSample(sample_id, pixels, self.tokenizer([caption])[0], self.keywords(caption))
 
 
-def collate(samples: list[Decoded]) -> Loaded:
-    """Stacks the good samples; a batch may be smaller than asked for by the bad ones."""
-    good = [s for s in samples if not s.damage]
+def collate(samples: list[DecodedSample]) -> HostBatch:
+    """Stack the good samples; the batch is smaller than requested if some are bad."""
+    good = [s for s in samples if not s.error]
     empty = torch.empty(0, dtype=torch.uint8)
-    return Loaded(
+    return HostBatch(
         sample_id=torch.tensor([s.sample_id for s in good], dtype=torch.int64),
         pixels=torch.stack([s.pixels for s in good if s.pixels is not None]) if good else empty,
         text=torch.stack([s.text for s in good if s.text is not None]) if good else empty,
         label=torch.tensor([s.label for s in good], dtype=torch.int64),
-        damage=[s.damage for s in samples if s.damage],
+        bad=[s.error for s in samples if s.error],
     )

@@ -1,18 +1,21 @@
-"""Sample ids in, batches out: decoding in worker processes, normalisation on the device."""
+"""Batches for training: decoding in loader processes, normalisation on the device.
+
+`Loader` reads a source with random access in the sampler's order. `StreamLoader` reads an endless stream.
+"""
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from clipx.config.schema import DataConfig
-from clipx.data.loading.bad_samples import BadSamples, refuse_above
-from clipx.data.loading.collate import Decoded, Loaded, SamplePreprocessor, collate
-from clipx.data.loading.watchdog import WorkerActivity, own_group, watched
+from clipx.data.loading.bad_samples import BadSampleCounter, check_bad_rate
+from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate
+from clipx.data.loading.watchdog import WorkerActivity, start_process_group, with_timeout
 from clipx.data.preprocess.images import BadSample
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import Normalise
@@ -22,115 +25,188 @@ from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.types import Batch, Inputs
 
-MOST_STAND_INS = 1000  # samples that are tried in the place of a part without a good one
+MAX_REPLACEMENTS = 1000  # samples that are tried to replace a part without a good sample
+STREAM_NOTE = (
+    "streaming: shards are drawn with replacement, and sample ids only number the samples drawn; "
+    "a resumed run sees other samples"
+)
+LOGGED = 100  # problems of a source that the log names
 
 
-class Samples(Dataset[Decoded]):
-    """(epoch, id) -> sample; all randomness is a function of (seed, epoch, id)."""
-
-    def __init__(self, pairs: PairSource, prepare: SamplePreprocessor, seed: int, reading: WorkerActivity) -> None:
-        self.pairs = pairs
-        self.prepare = prepare
-        self.seed = seed
-        self.reading = reading
-
-    def __getitem__(self, index: SampleKey) -> Decoded:
-        epoch, sample_id = index
-        generator = random.Random(f"{self.seed},{epoch},{sample_id}")
-        where = self.pairs.where(sample_id)
-        self.reading.note(where)
-        try:
-            image, caption = self.pairs.pair(sample_id, generator)
-        except BadSample as error:
-            return Decoded(sample_id, damage=f"{where}: {error}")
-        finally:
-            self.reading.note("")
-        return self.prepare(sample_id, where, image, caption, generator)
-
-
-class ResumedBatchSampler:
-    """An iterable that starts the sampler anew each time it is iterated, as DataLoader wants it."""
-
-    def __init__(self, sampler: Sampler, start: int) -> None:
-        self.sampler = sampler
-        self.start = start
-
-    def __iter__(self) -> Iterator[list[SampleKey]]:
-        return self.sampler.batches(self.start)
-
-    def __len__(self) -> int:
-        return self.sampler.total_steps - self.start
-
-
-class Batches(ABC):
-    """What the loaders of random access and of streams share: `loaded` to device, damage counted."""
+class BatchLoader(ABC):
+    """Base of both loaders: moves batches to the device and counts bad samples."""
 
     def __init__(
         self, config: DataConfig, source: PairSource | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
     ) -> None:
+        self.source = source
         self.sampler = sampler
         self.inputs = inputs
         self.workers = config.workers
-        self.prepare = SamplePreprocessor(config, inputs, tokenizer)
+        self.preprocess = SamplePreprocessor(config, inputs, tokenizer)
         self.stall_seconds = config.stall_seconds
-        self.reading = WorkerActivity(config.workers)
-        self.bad = BadSamples(config.max_bad_rate, enough=min(1000, len(source)))
+        self.activity = WorkerActivity(config.workers)
+        self.bad = BadSampleCounter(config.max_bad_rate, min_seen=min(1000, len(source)))
         problems = source.problems
-        refuse_above(config.max_bad_rate, len(problems), len(source) + len(problems), problems)
+        check_bad_rate(config.max_bad_rate, len(problems), len(source) + len(problems), problems)
 
     def batches(self, start: int, device: torch.device) -> Iterator[tuple[Batch, list[str]]]:
-        """Batches of steps start, start + 1, ..., each with the damage met in it.
+        """Yield the batches of steps start, start + 1, ..., each with the errors of its bad samples.
 
         Raises:
-            UserError: more bad samples than data.max_bad_rate, or a batch without a good one and no stand-in for it.
+            UserError: more bad samples than data.max_bad_rate, or no good sample for a batch.
             Fault: no batch came for data.stall_seconds.
         """
-        loader = self.loaded(start, pin_memory=device.type == "cuda")
         normalise = Normalise(self.inputs, device)
-        for loaded in watched(loader, self.stall_seconds, self.reading):
-            if not len(loaded.sample_id):
-                raise UserError(f"a batch and the next ones have damaged samples only: {'; '.join(loaded.damage[:5])}")
-            self.bad.count(len(loaded.sample_id) + len(loaded.damage), loaded.damage)
+        host_batches = self.host_batches(start, pin_memory=device.type == "cuda")
+        for host in with_timeout(host_batches, self.stall_seconds, self.activity):
+            if not len(host.sample_id):
+                raise UserError(f"all samples of a batch and of the next ones are bad: {'; '.join(host.bad[:5])}")
+            self.bad.count(len(host.sample_id) + len(host.bad), host.bad)
             batch = Batch(
-                sample_id=loaded.sample_id.to(device, non_blocking=True),
-                image=normalise(loaded.pixels.to(device, non_blocking=True)),
-                text=loaded.text.to(device, non_blocking=True),
-                label=loaded.label.to(device, non_blocking=True),
+                sample_id=host.sample_id.to(device, non_blocking=True),
+                image=normalise(host.pixels.to(device, non_blocking=True)),
+                text=host.text.to(device, non_blocking=True),
+                label=host.label.to(device, non_blocking=True),
             )
-            yield batch, loaded.damage
+            yield batch, host.bad
 
     @abstractmethod
-    def loaded(self, start: int, pin_memory: bool) -> Iterator[Loaded]:
-        """The same batches before they go to the device, damage not yet judged."""
+    def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
+        """Yield the batches in CPU memory; bad samples are not counted yet."""
 
-
-class Loader(Batches):
-    """Batches of one rank, in the sampler's order whatever the number of workers."""
-
-    def __init__(
-        self, config: DataConfig, pairs: PairSource, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
-    ) -> None:
-        super().__init__(config, pairs, sampler, inputs, tokenizer)
-        self.samples = Samples(pairs, self.prepare, sampler.seed, self.reading)
-
-    def loaded(self, start: int, pin_memory: bool) -> Iterator[Loaded]:
+    def _data_loader(
+        self,
+        dataset: Dataset[DecodedSample],
+        pin_memory: bool,
+        workers: int,
+        batch_size: int = 1,
+        batch_sampler: Iterable[list[SampleKey]] | None = None,
+    ) -> Iterator[HostBatch]:
         loader = DataLoader(
-            self.samples,
-            batch_sampler=ResumedBatchSampler(self.sampler, start),
-            num_workers=self.workers,
+            dataset,
+            batch_size,
+            batch_sampler=batch_sampler,
+            num_workers=workers,
             collate_fn=collate,
             pin_memory=pin_memory,
-            worker_init_fn=own_group,
-            generator=torch.Generator(),  # else each start of an iterator draws from the global state
+            worker_init_fn=start_process_group,
+            generator=torch.Generator(),  # the default draws from torch's global state
         )
-        for step, loaded in enumerate(loader, start):
-            yield loaded if len(loaded.sample_id) else self._replacement_samples(step, loaded)
+        return iter(loader)
 
-    def _replacement_samples(self, step: int, loaded: Loaded) -> Loaded:
-        """If every sample of this rank's part is damaged, takes good samples from the rank's next parts.
 
-        Skipping the step is no way out: other ranks' parts may be good, and a resume would meet the same part.
+@dataclass(eq=False)
+class SampleDataset(Dataset[DecodedSample]):
+    """Map-style data set: (epoch, id) -> sample; all randomness depends only on (seed, epoch, id)."""
+
+    source: PairSource
+    preprocess: SamplePreprocessor
+    seed: int
+    activity: WorkerActivity
+
+    def __getitem__(self, index: SampleKey) -> DecodedSample:
+        epoch, sample_id = index
+        generator = random.Random(f"{self.seed},{epoch},{sample_id}")
+        where = self.source.where(sample_id)
+        self.activity.record(where)
+        try:
+            image, caption = self.source.pair(sample_id, generator)
+        except BadSample as error:
+            return DecodedSample(sample_id, error=f"{where}: {error}")
+        finally:
+            self.activity.record("")
+        return self.preprocess(sample_id, where, image, caption, generator)
+
+
+class Loader(BatchLoader):
+    """Batches of one rank in the sampler's order, for any number of workers."""
+
+    source: PairSource
+
+    def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
+        dataset = SampleDataset(self.source, self.preprocess, self.sampler.seed, self.activity)
+        batches = self._data_loader(dataset, pin_memory, self.workers, batch_sampler=self.sampler.batches(start))
+        for step, batch in enumerate(batches, start):
+            yield batch if len(batch.sample_id) else self._replace_batch(dataset, step, batch)
+
+    def _replace_batch(self, dataset: SampleDataset, step: int, batch: HostBatch) -> HostBatch:
+        """Return good samples from the rank's next steps for a batch without any.
+
+        The step cannot be skipped: other ranks may have good samples, and a resumed run would meet the same batch.
         """
-        tried = map(self.samples.__getitem__, islice(self.sampler.replacement_samples(step), MOST_STAND_INS))
-        good = islice((sample for sample in tried if not sample.damage), len(loaded.damage))
-        return replace(collate(list(good)), damage=loaded.damage)  # damage met here has its own step
+        tried = map(dataset.__getitem__, islice(self.sampler.replacement_samples(step), MAX_REPLACEMENTS))
+        good = islice((sample for sample in tried if not sample.error), len(batch.bad))
+        return replace(collate(list(good)), bad=batch.bad)  # bad replacements are counted at their own step
+
+
+@dataclass(eq=False)
+class StreamDataset(IterableDataset[DecodedSample]):
+    """Iterable-style data set: endless samples that depend on (seed, start, rank, worker)."""
+
+    stream: Stream
+    preprocess: SamplePreprocessor
+    sampler: Sampler
+    start: int  # step
+    activity: WorkerActivity
+
+    def __iter__(self) -> Iterator[DecodedSample]:
+        worker = get_worker_info()
+        number = worker.id if worker else 0
+        generator = random.Random(f"{self.sampler.seed},{self.start},{self.sampler.rank},{number}")
+        for sample_id, pair in enumerate(self.stream.pairs(generator)):
+            self.activity.record(f"the sample after {pair.where}")
+            if pair.error:
+                yield DecodedSample(sample_id, error=f"{pair.where}: {pair.error}")
+            else:
+                yield self.preprocess(sample_id, pair.where, pair.image, pair.caption, generator)
+
+
+class StreamLoader(BatchLoader):
+    """Batches of one rank. The order depends on the numbers of ranks and workers and on the step of the last resume."""
+
+    source: Stream
+
+    def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
+        local = self.sampler.train.batch_size // self.sampler.world_size
+        dataset = StreamDataset(self.source, self.preprocess, self.sampler, start, self.activity)
+        workers = min(self.workers, self.source.max_workers)
+        endless = _drop_empty(self._data_loader(dataset, pin_memory, workers, batch_size=local))
+        for step, batch in enumerate(islice(endless, self.sampler.total_steps - start), start):
+            first = step * self.sampler.train.batch_size + self.sampler.rank * local
+            batch.sample_id = first + torch.arange(len(batch.sample_id))
+            yield batch
+
+
+def _drop_empty(batches: Iterator[HostBatch]) -> Iterator[HostBatch]:
+    """Drop batches without a good sample, and report their errors with the next batch."""
+    bad: list[str] = []
+    for batch in batches:
+        bad += batch.bad
+        if len(batch.sample_id) or len(bad) >= MAX_REPLACEMENTS:
+            batch.bad, bad = bad, []
+            yield batch
+
+
+def open_loader(
+    config: DataConfig, source: PairSource | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
+) -> BatchLoader:
+    """Return the loader for the kind of source."""
+    if source.streaming:
+        return StreamLoader(config, source, sampler, inputs, tokenizer)
+    return Loader(config, source, sampler, inputs, tokenizer)
+
+
+def source_notes(source: PairSource | Stream, columns: Mapping[str, float]) -> list[str]:
+    """Return log messages about the source. Raises UserError if a stream has no ids for per-sample `columns`."""
+    if source.streaming and columns:
+        raise UserError(
+            f"the objective keeps {', '.join(columns)} for every sample, but a stream has no stable sample ids: "
+            "use data.source=shards or another source with random access"
+        )
+    problems = source.problems
+    lines = [STREAM_NOTE] if source.streaming else []
+    lines += [f"left out: {problem}" for problem in problems[:LOGGED]]
+    if len(problems) > LOGGED:
+        lines.append(f"left out: {len(problems) - LOGGED} more; `clipx data index FOLDER` writes the list")
+    return lines

@@ -1,4 +1,7 @@
-"""A loader that hangs, as network file systems do: ended after data.stall_seconds, with the names of what it reads."""
+"""Loader timeout: a run without a batch for data.stall_seconds ends and names the samples being read.
+
+Network file systems can hang for ever without an error.
+"""
 
 import multiprocessing
 import os
@@ -14,39 +17,35 @@ from torch.utils.data import get_worker_info
 from clipx.errors import Fault
 
 T = TypeVar("T")
-WIDTH = 256  # bytes of a name, the rest is cut
+NAME_BYTES = 256  # longer names are cut
 
 
 class WorkerActivity:
-    """What each loader process of this rank reads at the moment, in memory that they share."""
+    """The sample that each loader process of this rank is reading, in shared memory."""
 
     def __init__(self, workers: int) -> None:
         self.slots = max(1, workers)
-        self.names = multiprocessing.Array("c", WIDTH * self.slots, lock=False)
+        self.names = multiprocessing.Array("c", NAME_BYTES * self.slots, lock=False)
 
-    def note(self, name: str) -> None:
-        """By the process that reads it, or this one without loader processes; "" for nothing."""
+    def record(self, name: str) -> None:
+        """Set the sample that the calling process is reading; "" for none."""
         info = get_worker_info()
-        start = WIDTH * (info.id if info else 0)
-        text = name.encode()[: WIDTH - 1] + b"\0"
+        start = NAME_BYTES * (info.id if info else 0)
+        text = name.encode()[: NAME_BYTES - 1] + b"\0"
         self.names[start : start + len(text)] = text
 
-    def now(self) -> list[str]:
-        """`process 0: 00003.tar:000123`."""
-        cells = [self.names[WIDTH * i : WIDTH * (i + 1)].partition(b"\0")[0] for i in range(self.slots)]
-        return [f"process {i}: {cell.decode(errors='replace')}" for i, cell in enumerate(cells) if cell]
+    def current(self) -> list[str]:
+        """Return lines such as `process 0: 00003.tar:000123`."""
+        slots = [self.names[NAME_BYTES * i : NAME_BYTES * (i + 1)].partition(b"\0")[0] for i in range(self.slots)]
+        return [f"process {i}: {name.decode(errors='replace')}" for i, name in enumerate(slots) if name]
 
 
-def watched(batches: Iterable[T], seconds: float, reading: WorkerActivity) -> Iterator[T]:
-    """The same batches.
-
-    Raises:
-        Fault: the next one did not come within that time.
-    """
+def with_timeout(batches: Iterable[T], seconds: float, activity: WorkerActivity) -> Iterator[T]:
+    """Yield the batches. Raises Fault if one takes longer than `seconds`."""
     iterator = iter(batches)
     while True:
         try:
-            with _alarm(seconds, reading):
+            with _alarm(seconds, activity):
                 batch = next(iterator)
         except StopIteration:
             return
@@ -56,21 +55,21 @@ def watched(batches: Iterable[T], seconds: float, reading: WorkerActivity) -> It
 
 
 class _Stalled(BaseException):
-    """No Exception: a source that takes every one for damage would go on with the next sample."""
+    """Not an Exception: code that treats any Exception as a bad sample would catch it and continue."""
 
 
 @contextmanager
-def _alarm(seconds: float, reading: WorkerActivity) -> Iterator[None]:
-    """A signal, because it also interrupts a read that hangs; only the main thread may have one."""
+def _alarm(seconds: float, activity: WorkerActivity) -> Iterator[None]:
+    """Raise _Stalled after `seconds`, by a signal because it also interrupts a hanging read (main thread only)."""
 
-    def ring(number: int, frame: FrameType | None) -> None:
-        where = "; ".join(reading.now()) or "nothing: its processes have not begun"
-        raise _Stalled(f"no batch came for data.stall_seconds={seconds:g}; the loader is reading {where}")
+    def stop(number: int, frame: FrameType | None) -> None:
+        names = "; ".join(activity.current()) or "nothing: its processes have not started"
+        raise _Stalled(f"no batch came for data.stall_seconds={seconds:g}; the loader is reading {names}")
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
@@ -79,6 +78,9 @@ def _alarm(seconds: float, reading: WorkerActivity) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def own_group(worker: int) -> None:
-    """For each loader process: signals to the run's process group are for the run, which saves, not for its loaders."""
+def start_process_group(worker: int) -> None:
+    """Move a loader process into a new process group (for DataLoader's worker_init_fn).
+
+    A signal to the run's process group must not end the loaders before the run has saved a checkpoint.
+    """
     os.setpgid(0, 0)

@@ -1,4 +1,4 @@
-"""From the text members of a sample to one caption."""
+"""Captions from the text members of a shard or the cells of a table."""
 
 import json
 import random
@@ -7,28 +7,20 @@ from clipx.data.preprocess.images import BadSample
 
 
 def from_txt(data: bytes) -> str:
-    """The caption of a .txt member.
-
-    Raises:
-        BadSample: it is no UTF-8, or empty.
-    """
+    """Return the caption of a .txt member. Raises BadSample if it is empty or not UTF-8."""
     try:
-        return checked(data.decode())
+        return stripped(data.decode())
     except UnicodeDecodeError as error:
         raise BadSample(f"caption is not UTF-8 ({error})") from error
 
 
 def from_json(data: bytes, generator: random.Random) -> str:
-    """One of the "captions" of a .json member.
-
-    Raises:
-        BadSample: there is no list of texts under that name, or the drawn one is empty.
-    """
-    return checked(generator.choice(all_from_json(data)))
+    """Return a random one of the "captions" in a .json member. Raises BadSample if it is empty or missing."""
+    return stripped(generator.choice(all_from_json(data)))
 
 
 def all_from_json(data: bytes) -> list[str]:
-    """All "captions" of a .json member. Raises BadSample where there is no list of texts under that name."""
+    """Return all "captions" in a .json member. Raises BadSample if there is no list of texts under that name."""
     try:
         captions = json.loads(data)["captions"]
     except (ValueError, KeyError, TypeError) as error:
@@ -38,9 +30,16 @@ def all_from_json(data: bytes) -> list[str]:
     return captions
 
 
-def checked(caption: str) -> str:
-    """Without space around it. Raises BadSample where nothing is left."""
-    stripped = caption.strip()
-    if not stripped:
+def from_cell(cell: str | list[str] | None, captions: str, generator: random.Random) -> str:
+    """Return the "first" or a "random" caption of a table cell with one or several. Raises BadSample."""
+    several = [cell] if isinstance(cell, str) else cell
+    if not several or not all(isinstance(c, str) for c in several):
+        raise BadSample("no caption")
+    return stripped(several[0] if captions == "first" else generator.choice(several))
+
+
+def stripped(caption: str) -> str:
+    """Return the caption without surrounding white space. Raises BadSample if nothing is left."""
+    if not caption.strip():
         raise BadSample("empty caption")
-    return stripped
+    return caption.strip()

@@ -1,13 +1,13 @@
-"""Bytes to pixels, with damage as an ordinary outcome."""
+"""Image decoding; an unusable image raises BadSample."""
 
 import io
 import warnings
 
 from PIL import Image, UnidentifiedImageError
 
-# 20,000 x 20,000 pixels in a file of some kB fill 1.2 GB of memory: such a sample is damage, not data.
+# A decompression bomb: 20,000 x 20,000 pixels in a file of some kB would fill 1.2 GB of memory.
 MAX_PIXELS = 89_478_485
-# PIL warns at this very size; ours is an error, so the warning would only say it twice.
+# PIL warns above this size; we raise an error instead, so its warning is redundant.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
@@ -16,34 +16,26 @@ class BadSample(ValueError):
 
 
 def decode(data: bytes) -> Image.Image:
-    """An RGB image from JPEG, PNG or WebP bytes.
-
-    Raises:
-        BadSample: the bytes are no complete image of at most MAX_PIXELS pixels.
-    """
-    return load(header(data))
+    """Return the RGB image of a JPEG, PNG or WebP file. Raises BadSample if it is damaged or above MAX_PIXELS."""
+    return to_rgb(open_image(data))
 
 
-def header(data: bytes) -> Image.Image:
-    """An image whose size is known and whose pixels are not decoded yet; `load` does that.
-
-    Raises:
-        BadSample: no JPEG, PNG or WebP, or one of more than MAX_PIXELS pixels.
-    """
+def open_image(data: bytes) -> Image.Image:
+    """Read the header of an image; `to_rgb` decodes its pixels. Raises BadSample as `decode`."""
     try:
         image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP"))
     except UnidentifiedImageError as error:
         raise BadSample("damaged image (no JPEG, PNG or WebP)") from error
-    except Exception as error:  # PIL's readers raise OSError, SyntaxError, struct.error, ... on damage
+    except Exception as error:  # PIL's readers raise OSError, SyntaxError, struct.error, ... for a damaged file
         raise BadSample(f"damaged image ({type(error).__name__}: {error})") from error
     if image.width * image.height > MAX_PIXELS:
         raise BadSample(f"image of {image.width} x {image.height} pixels, at most {MAX_PIXELS} are read")
     return image
 
 
-def load(image: Image.Image) -> Image.Image:
-    """The image as RGB, decoded. Raises BadSample."""
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Decode the pixels of an image and convert them to RGB. Raises BadSample."""
     try:
         return image.convert("RGB")
-    except Exception as error:  # as above
+    except Exception as error:  # as in open_image
         raise BadSample(f"damaged image ({type(error).__name__}: {error})") from error

@@ -1,8 +1,8 @@
-"""Keyword labels of captions (paper 2): which one of a list of words a caption contains.
+"""Keyword labels of captions (paper 2): the keyword from a list that a caption contains.
 
-Words count as a whole and whatever their case; a hyphen joins, so that "twenty-one" and "two-storey" are words
-of their own. A caption with two different keywords is labelled 0, as one without any: nothing says which of the
-two the image is about. Words are not interpreted: "two hundred" contains "two".
+Keywords match whole words in any case. A hyphen joins words, so "twenty-one" and "two-storey" do not match. A caption
+with two different keywords gets label 0, as one without any, because it is unclear which of the two describes the
+image. Words are not interpreted: "two hundred" contains "two".
 """
 
 import re
@@ -13,16 +13,15 @@ CARDINALS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
 )  # fmt: skip
-# a name of the list stands for its words
-PRESETS = {
+PRESETS = {  # name of a list -> its words
     "numbers": CARDINALS[2:],  # paper 2, section 6
     "colours": ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white", "grey"),
     "directions": ("left", "right", "above", "below"),
 }
-SPELLINGS = {"gray": "grey"}  # counts as
+SPELLINGS = {"gray": "grey"}  # spelling -> keyword
 HYPHENS = "-\u2010\u2011"
-LETTER = r"[\w\u0300-\u036f]"  # with accents that stand as characters of their own
-# no letter, joined by a hyphen or not; no other part of a decimal, a time or a fraction
+LETTER = r"[\w\u0300-\u036f]"  # with combining accents
+# A match may not continue as a word, directly or after a hyphen, nor as a decimal, a time or a fraction.
 BEFORE = rf"(?<!{LETTER})(?<!{LETTER}[{HYPHENS}])(?<!\d[.,:/])"
 AFTER = rf"(?!{LETTER})(?![{HYPHENS}]{LETTER})(?![.,:/]\d)"
 
@@ -33,11 +32,11 @@ class Keywords:
     def __init__(self, keywords: list[str], digits: bool) -> None:
         """
         Args:
-            keywords: words or phrases; names of PRESETS are replaced by their words.
-            digits: a number in digits counts as the word for it, "2" as "two".
+            keywords: words or phrases, or names of PRESETS.
+            digits: let a number in digits match the word for it, "2" as "two".
 
         Raises:
-            UserError: an empty keyword, or one that is given twice.
+            UserError: an empty keyword, or the same keyword twice.
         """
         expanded = [word for name in keywords for word in PRESETS.get(name, (name,))]
         self.words = [" ".join(word.casefold().split()) for word in expanded]
@@ -48,11 +47,11 @@ class Keywords:
         if digits:
             self._label |= {str(n): self._label[word] for n, word in enumerate(CARDINALS) if word in self._label}
         longest_first = sorted(self._label, key=len, reverse=True)
-        either = "|".join(re.escape(word).replace(r"\ ", r"\s+") for word in longest_first)
-        self._pattern = re.compile(f"{BEFORE}({either}){AFTER}")
+        alternatives = "|".join(re.escape(word).replace(r"\ ", r"\s+") for word in longest_first)
+        self._pattern = re.compile(f"{BEFORE}({alternatives}){AFTER}")
 
     def __call__(self, caption: str) -> int:
-        """The label of a caption: 1 for the first keyword, ...; 0 for no keyword or several different ones."""
+        """Return the label of a caption: 1 for the first keyword, ...; 0 for no keyword or several different ones."""
         if not self._label:
             return 0
         found = {self._label[" ".join(word.split())] for word in self._pattern.findall(caption.casefold())}

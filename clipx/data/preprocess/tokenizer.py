@@ -1,20 +1,23 @@
-"""Texts to token ids, by the tokenizer that belongs to a text tower."""
+"""Tokenizers: cleaning of texts (data.clean), then the tokenizer that belongs to the text tower."""
 
 import os
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from clipx.data.preprocess import clean
 from clipx.errors import UserError
 from clipx.types import Inputs
 from clipx.utils.hub import quiet_hub
+from clipx.utils.registry import lookup
 
 Tokenizer = Callable[[list[str]], Tensor]  # -> int64 [n, L]
-# one of these is in every folder with a Hugging Face tokenizer; without any, an empty one would be made up
-VOCABULARIES = (
+Cleaner = Callable[[str], str]
+# The folder of a Hugging Face tokenizer has one of these. Without any, transformers would create an empty tokenizer.
+VOCAB_FILES = (
     "tokenizer.json",
     "vocab.txt",
     "vocab.json",
@@ -24,23 +27,32 @@ VOCABULARIES = (
 )
 
 
-class Tokenize:
-    """Cleans texts, and tokenizes them to the context length; a class, so that worker processes can be given it."""
+def lower_no_punctuation(text: str) -> str:
+    """Return lower-case letters and digits; hyphens and slashes become spaces, other marks are removed (paper 3)."""
+    words = re.sub(r"[-/]", " ", text.lower())
+    return " ".join(re.sub(r"[^\w\s]|_", "", words).split())
 
-    def __init__(self, clean_text: clean.Clean, tokenizer: Tokenizer) -> None:
-        self.clean = clean_text
-        self.tokenizer = tokenizer
+
+CLEANERS: dict[str, Cleaner] = {"none": str, "lower_no_punctuation": lower_no_punctuation}
+
+
+@dataclass
+class CleanedTokenizer:
+    """Cleans texts, then tokenizes them. A class, because loader processes need to unpickle it."""
+
+    clean: Cleaner
+    tokenizer: Tokenizer
 
     def __call__(self, texts: list[str]) -> Tensor:
         return self.tokenizer([self.clean(text) for text in texts])
 
 
+@dataclass
 class HfTokenizer:
-    """A Hugging Face tokenizer, cut and padded to the context length."""
+    """A Hugging Face tokenizer that cuts and pads to the context length."""
 
-    def __init__(self, tokenizer: Any, context_length: int) -> None:
-        self.tokenizer = tokenizer
-        self.context_length = context_length
+    tokenizer: Any
+    context_length: int
 
     def __call__(self, texts: list[str]) -> Tensor:
         tokens: Tensor = self.tokenizer(
@@ -50,14 +62,14 @@ class HfTokenizer:
 
 
 def build_tokenizer(inputs: Inputs) -> Tokenizer:
-    """The tokenizer of a text tower, with the cleaning of `data.clean` in front, cut and padded to L.
+    """Return the tokenizer of a text tower with cleaning by `data.clean`; it cuts and pads to the context length.
 
     Raises:
-        UserError: a tokenizer that is neither here nor can be fetched, or an unknown data.clean.
+        UserError: the tokenizer is neither local nor downloadable, or data.clean is unknown.
     """
     kind, _, source = inputs.tokenizer.partition(":")
     tokenizer = _hugging_face(source, inputs.context_length) if kind == "hf" and source else _open_clip(inputs)
-    return Tokenize(clean.build_cleaner(inputs.clean), tokenizer)
+    return CleanedTokenizer(lookup(CLEANERS, inputs.clean, "data.clean"), tokenizer)
 
 
 def _open_clip(inputs: Inputs) -> Tokenizer:
@@ -67,7 +79,7 @@ def _open_clip(inputs: Inputs) -> Tokenizer:
     try:
         with quiet_hub(fetching="hf_tokenizer_name" in text):
             tokenizer: Tokenizer = open_clip.get_tokenizer(inputs.tokenizer, context_length=inputs.context_length)
-    except Exception as error:  # the hub's client raises a dozen kinds
+    except Exception as error:  # the hub's client raises many kinds
         reason = " ".join(str(error).split()[:30])
         raise UserError(f"the tokenizer of {inputs.tokenizer} could not be loaded: {reason}") from error
     return tokenizer
@@ -76,9 +88,9 @@ def _open_clip(inputs: Inputs) -> Tokenizer:
 def _hugging_face(source: str, context_length: int) -> Tokenizer:
     from transformers import AutoTokenizer
 
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # worker processes are the parallelism
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # loader processes already run in parallel
     folder = Path(source)
-    if folder.is_dir() and not any((folder / file).is_file() for file in VOCABULARIES):
+    if folder.is_dir() and not any((folder / file).is_file() for file in VOCAB_FILES):
         raise UserError(
             f"model.text.name=hf:{source} has no tokenizer: the folder needs the tokenizer's files too, "
             "tokenizer.json and tokenizer_config.json, or vocab.txt"
@@ -86,12 +98,14 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
     try:
         with quiet_hub(fetching=not folder.is_dir()):
             tokenizer = AutoTokenizer.from_pretrained(source)
-    except Exception as error:  # the hub's client raises a dozen kinds
+    except Exception as error:  # the hub's client raises many kinds
         reason = " ".join(str(error).split()[:30])
         raise UserError(
             f"the tokenizer of model.text.name=hf:{source} is not on this machine and could not be fetched; run "
-            f"`hf download {source}` where there is a network, or give a local folder, hf:FOLDER ({reason})"
+            f"`hf download {source}` on a machine with a network, or give a local folder, hf:FOLDER ({reason})"
         ) from error
     if tokenizer.cls_token_id is None or tokenizer.pad_token_id is None:
-        raise UserError(f"model.text.name=hf:{source}: its tokenizer has no class or no padding token, as BERT's has")
+        raise UserError(
+            f"model.text.name=hf:{source}: its tokenizer has no class token or no padding token; BERT's has"
+        )
     return HfTokenizer(tokenizer, context_length)

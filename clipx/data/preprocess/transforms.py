@@ -1,4 +1,8 @@
-"""Pixels: PIL images to tensors, for training and for evaluation."""
+"""Image transforms for training and evaluation: PIL images to tensors.
+
+torchvision's transforms draw from torch's global generator, but a sample's randomness must come from its own generator.
+Hence a separate random crop here.
+"""
 
 import math
 import random
@@ -9,25 +13,20 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional
+from torchvision.transforms import RandAugment
 
 from clipx.config.schema import DataConfig
-from clipx.data.preprocess.images import load
+from clipx.data.preprocess.images import to_rgb
 from clipx.errors import UserError
 from clipx.types import Inputs
 from clipx.utils.registry import lookup
 
-RESAMPLING = {
-    "bicubic": Image.Resampling.BICUBIC,
-    "bilinear": Image.Resampling.BILINEAR,
-    "nearest": Image.Resampling.NEAREST,
-}
-
-LEAST_RATIO, MOST_RATIO = 3 / 4, 4 / 3  # of width to height, of a random crop
-Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
+MIN_RATIO, MAX_RATIO = 3 / 4, 4 / 3  # width / height of a random crop
+Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
 
 class TrainTransform:
-    """RandomResizedCrop, flip and RandAugment, as uint8; each call's randomness comes from the given generator only."""
+    """Random resized crop, flip and RandAugment; returns uint8."""
 
     def __init__(self, config: DataConfig, inputs: Inputs) -> None:
         low, high = config.crop_scale if len(config.crop_scale) == 2 else (0.0, 0.0)
@@ -36,70 +35,65 @@ class TrainTransform:
         self.scale = (low, high)
         self.flip = config.flip
         self.size = inputs.image_size
-        self.augment = _rand_augment(*config.rand_augment) if config.rand_augment else None
+        # RandAugment (Cubuk et al. 2020) with magnitudes in 0..10, as in the paper
+        self.augment = RandAugment(*config.rand_augment, num_magnitude_bins=11) if config.rand_augment else None
         self.interpolation = inputs.interpolation
         self.resize = lookup({"exact": self._exact, "fast": self._fast}, config.decode, "data.decode")
 
     def __call__(self, image: Image.Image, generator: random.Random) -> Tensor:
-        """uint8 [3, H, W] from an image whose pixels may not be decoded yet. Raises BadSample."""
+        """Return uint8 [3, H, W]; the image's pixels may not be decoded yet. Raises BadSample."""
         box = crop_box(image.width, image.height, self.scale, generator)
         pixels = self.resize(image, box)
         if self.flip and generator.random() < 0.5:
             pixels = pixels.flip(2)
         if self.augment is not None:
-            with torch.random.fork_rng(devices=[]):  # torchvision draws from the global state of torch
+            with torch.random.fork_rng(devices=[]):  # torchvision draws from torch's global state
                 torch.default_generator.manual_seed(generator.getrandbits(62))
                 pixels = self.augment(pixels)
         return pixels
 
     def _exact(self, image: Image.Image, box: Box) -> Tensor:
-        resized = load(image).resize((self.size, self.size), RESAMPLING[self.interpolation], box=box)
+        resampling = Image.Resampling[self.interpolation.upper()]
+        resized = to_rgb(image).resize((self.size, self.size), resampling, box=box)
         return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
 
     def _fast(self, image: Image.Image, box: Box) -> Tensor:
-        """JPEG decoded at 1/2, 1/4 or 1/8 of its size where the box keeps `size` pixels; torch's integer resize."""
+        """Decode a JPEG at 1/2, 1/4 or 1/8 of its size if the box keeps `size` pixels; resize with integers."""
         width, height = image.size
-        least = (width * self.size / (box[2] - box[0]), height * self.size / (box[3] - box[1]))
-        image.draft("RGB", (math.ceil(least[0]), math.ceil(least[1])))  # of other formats: does nothing
-        pixels = torch.from_numpy(np.array(load(image)))
+        min_size = (width * self.size / (box[2] - box[0]), height * self.size / (box[3] - box[1]))
+        image.draft("RGB", (math.ceil(min_size[0]), math.ceil(min_size[1])))  # no effect on other formats
+        pixels = torch.from_numpy(np.array(to_rgb(image)))
         x, y = pixels.shape[1] / width, pixels.shape[0] / height
         left, top = math.floor(box[0] * x), math.floor(box[1] * y)
         right, bottom = max(round(box[2] * x), left + 1), max(round(box[3] * y), top + 1)
-        part = pixels[top:bottom, left:right].permute(2, 0, 1)[None]
-        smooth = self.interpolation != "nearest"
-        return functional.interpolate(part, (self.size, self.size), mode=self.interpolation, antialias=smooth)[0]
-
-
-def _rand_augment(operations: int, magnitude: int) -> Callable[[Tensor], Tensor]:
-    """RandAugment (Cubuk et al. 2020) with magnitudes in 0..10, as its authors count them."""
-    from torchvision.transforms import RandAugment
-
-    augment: Callable[[Tensor], Tensor] = RandAugment(operations, magnitude, num_magnitude_bins=11)
-    return augment
+        crop = pixels[top:bottom, left:right].permute(2, 0, 1)[None]
+        antialias = self.interpolation != "nearest"
+        return functional.interpolate(crop, (self.size, self.size), mode=self.interpolation, antialias=antialias)[0]
 
 
 def crop_box(width: int, height: int, scale: tuple[float, float], generator: random.Random) -> Box:
-    """A box of a random share of the area and an aspect ratio in 3/4..4/3, as torchvision's RandomResizedCrop.
+    """Return a random box as torchvision's RandomResizedCrop: share of the area in `scale`, aspect ratio in 3/4..4/3.
 
-    Where ten draws do not fit, the largest central box of such a ratio: the whole image, if it has one.
-    `scale` (1, 1) is no random crop: the central square.
+    If ten draws do not fit, the result is the largest central box with such a ratio, which is the whole image if its
+    ratio is in the range. `scale` (1, 1) means no random crop: the central square.
     """
     for _ in range(10):
         area = width * height * generator.uniform(*scale)
-        ratio = np.exp(generator.uniform(np.log(LEAST_RATIO), np.log(MOST_RATIO)))
+        ratio = np.exp(generator.uniform(np.log(MIN_RATIO), np.log(MAX_RATIO)))
         w, h = float(np.sqrt(area * ratio)), float(np.sqrt(area / ratio))
         if w <= width and h <= height:
             left, top = generator.uniform(0, width - w), generator.uniform(0, height - h)
             return left, top, left + w, top + h
-    # (1, 1) comes here too, as a box of the whole area fits only by its own ratio: the flips after it do not change
-    ratio = 1.0 if scale == (1.0, 1.0) else min(max(width / height, LEAST_RATIO), MOST_RATIO)
+    # (1, 1) also ends here, since a box of the whole area fits only at the image's exact ratio. The ten draws stay, so
+    # that the generator gives the same flips as in earlier runs.
+    ratio = 1.0 if scale == (1.0, 1.0) else min(max(width / height, MIN_RATIO), MAX_RATIO)
     w, h = min(width, height * ratio), min(height, width / ratio)
     left, top = (width - w) / 2, (height - h) / 2
     return left, top, left + w, top + h
 
 
 class Normalise:
-    """uint8 [b, 3, H, W] to float32 with the towers' mean and standard deviation, on the device."""
+    """Maps uint8 [b, 3, H, W] to float32 with the towers' mean and standard deviation, on the device."""
 
     def __init__(self, inputs: Inputs, device: torch.device) -> None:
         self.mean = torch.tensor(inputs.mean, device=device).view(3, 1, 1) * 255
@@ -110,7 +104,7 @@ class Normalise:
 
 
 def evaluation_transform(inputs: Inputs) -> Callable[[Image.Image], Tensor]:
-    """open_clip's own evaluation transform: float32 [3, H, W], normalised."""
+    """Return open_clip's evaluation transform: a PIL image to normalised float32 [3, H, W]."""
     from open_clip.transform import PreprocessCfg, image_transform_v2
 
     config = PreprocessCfg(

@@ -1,22 +1,16 @@
-"""English for groups of objects: "three small red circles on the left", in many wordings.
-
-A caption describes each group by a `Description`; what is None in it is not said.
-"""
+"""Captions for groups of objects in many wordings, such as "three small red circles on the left"."""
 
 import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from clipx.data.scenes.content import Content, ObjectGroup
+from clipx.data.preprocess.keywords import CARDINALS
+from clipx.data.scenes.content import Content
 
-NUMBERS = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
-)  # fmt: skip
-PLURALS = {"cross": "crosses"}  # the others take an s
-ONE = ("a", "a", "one", "a single")  # how a caption counts to one
-NOUNS = ("object", "shape", "thing", "figure")  # for an object whose shape is not said
+# Texts are drawn from these lists; a repeated entry is drawn more often.
+ONE = ("a", "a", "one", "a single")  # for a count of one
+NOUNS = ("object", "shape", "thing", "figure")  # for an object whose shape is not named
 FRAMES = (
     "{}", "{}", "{}", "a picture of {}", "an image of {}", "a picture with {}", "an image showing {}", "here we see {}",
 )  # fmt: skip
@@ -31,126 +25,105 @@ CAPTIONS = 5  # per image
 
 @dataclass
 class Description:
-    """What a caption says about a group; None: nothing."""
+    """The attributes of a group that a caption names; None for those it does not name."""
 
     count: int | None
     colour: str | None
     shape: str | None
-    plural: bool  # of the noun: follows the count where it is said
+    plural: bool  # of the noun; agrees with the count if that is named
     size: str | None = None
     position: str | None = None
     orientation: str | None = None
 
 
-Style = Callable[[Description, random.Random], str]  # the words of one group
+Style = Callable[[Description, random.Random], str]  # returns the text for one group
 
 
 @dataclass(frozen=True)
 class Detail:
-    """Probabilities that a caption says what it need not say."""
+    """Probabilities that a caption names the optional attributes."""
 
     size: float = 0.35
     position: float = 0.35
     orientation: float = 0.5
 
 
-EVERYTHING = Detail(1.0, 1.0, 1.0)
-
-
 def describe(content: Content, detail: Detail, rng: random.Random) -> list[Description]:
-    """Count, colour and shape of every group, the rest by chance."""
+    """Describe every group: count, colour and shape always, the other attributes at random."""
     size, position, orientation = (rng.random() < p for p in (detail.size, detail.position, detail.orientation))
-    return [_describe(group, size, position, orientation) for group in content.groups]
+    return [
+        Description(
+            count=group.count,
+            colour=group.colour,
+            shape=group.shape,
+            plural=group.count > 1,
+            size=group.size if size else None,
+            position=group.position if position else None,
+            orientation=group.orientation if orientation else None,
+        )
+        for group in content.groups
+    ]
 
 
-def _describe(group: ObjectGroup, size: bool, position: bool, orientation: bool) -> Description:
-    return Description(
-        count=group.count,
-        colour=group.colour,
-        shape=group.shape,
-        plural=group.count > 1,
-        size=group.size if size else None,
-        position=group.position if position else None,
-        orientation=group.orientation if orientation else None,
-    )
-
-
-def phrase(descriptions: Sequence[Description], rng: random.Random) -> str:
-    """One caption in any wording."""
-    return _phrase(descriptions, rng.choice(ALONE if len(descriptions) == 1 else TOGETHER), rng)
-
-
-def plain_phrase(descriptions: Sequence[Description], rng: random.Random) -> str:
-    """One caption; from equal generators, what differs comes from the descriptions only."""
-    return _phrase(descriptions, _plain, rng)
-
-
-def _phrase(descriptions: Sequence[Description], style: Style, rng: random.Random) -> str:
+def phrase(descriptions: Sequence[Description], rng: random.Random, style: Style | None = None) -> str:
+    """Return a caption in a random wording, or in the wording of `style`."""
+    style = style or rng.choice(ALONE if len(descriptions) == 1 else TOGETHER)
     frame, join = rng.choice(FRAMES), rng.choice(JOINS)
     groups = [style(d, rng) for d in descriptions]
     return frame.format(groups[0] if len(groups) == 1 else join.format(*groups))
 
 
-def clean_captions(content: Content, detail: Detail, rng: random.Random) -> list[str]:
-    """CAPTIONS different true captions."""
+def detailed_captions(content: Content, rng: random.Random) -> list[str]:
+    """Return CAPTIONS different true captions that name all attributes."""
     captions: list[str] = []
     while len(captions) < CAPTIONS:
-        caption = phrase(describe(content, detail, rng), rng)
+        caption = phrase(describe(content, Detail(1, 1, 1), rng), rng)
         if caption not in captions:
             captions.append(caption)
     return captions
 
 
-def number(count: int) -> str:
-    """`three` for 3."""
-    return NUMBERS[count]
-
-
-def plural(noun: str) -> str:
-    """`crosses` for `cross`."""
-    return PLURALS.get(noun, noun + "s")
-
-
-def _plain(d: Description, rng: random.Random) -> str:
-    """three small red triangles pointing up on the left"""
+def plain(d: Description, rng: random.Random) -> str:
+    """Return a text as "three small red triangles pointing up on the left"."""
     return _join(_count(d, rng), d.size, d.colour, _noun(d, rng), _pointing(d), _place(d))
 
 
-def _relative(d: Description, rng: random.Random) -> str:
-    """three small triangles pointing up that are red on the left"""
+def _with_clause(d: Description, rng: random.Random) -> str:
+    """Return a text as "three small triangles pointing up that are red on the left"."""
     verb = "are" if d.plural else "is"
     colour = f"that {verb} {d.colour}" if d.colour else None
     return _join(_count(d, rng), d.size, _noun(d, rng), _pointing(d), colour, _place(d))
 
 
-def _apposed(d: Description, rng: random.Random) -> str:
-    """three red objects on the left, all small triangles pointing up"""
+def _colour_first(d: Description, rng: random.Random) -> str:
+    """Return a text as "three red objects on the left, all small triangles pointing up"."""
     if d.shape is None:
-        return _plain(d, rng)
+        return plain(d, rng)
     objects = _join(_count(d, rng), d.colour, "objects" if d.plural else "object", _place(d))
     return f"{objects}, {_join('all' if d.plural else 'a', d.size, _noun(d, rng), _pointing(d))}"
 
 
-def _counted(d: Description, rng: random.Random) -> str:
-    """three objects on the left, all small red triangles pointing up"""
+def _count_first(d: Description, rng: random.Random) -> str:
+    """Return a text as "three objects on the left, all small red triangles pointing up"."""
     objects = _join(_count(d, rng), "objects" if d.plural else "object", _place(d))
     return f"{objects}, {_join('all' if d.plural else 'a', d.size, d.colour, _noun(d, rng), _pointing(d))}"
 
 
-TOGETHER: tuple[Style, ...] = (_plain, _plain, _plain, _relative)
-ALONE: tuple[Style, ...] = (*TOGETHER, _apposed, _counted)
+# styles for two groups and for one
+TOGETHER: tuple[Style, ...] = (plain, plain, plain, _with_clause)
+ALONE: tuple[Style, ...] = (*TOGETHER, _colour_first, _count_first)
 
 
 def _count(d: Description, rng: random.Random) -> str | None:
     one = rng.choice(ONE)
     if d.count is None:
         return None if d.plural else "a"
-    return one if d.count == 1 else number(d.count)
+    return one if d.count == 1 else CARDINALS[d.count]
 
 
 def _noun(d: Description, rng: random.Random) -> str:
     noun = rng.choice(NOUNS) if d.shape is None else d.shape
-    return plural(noun) if d.plural else noun
+    return noun + ("es" if noun == "cross" else "s") if d.plural else noun
 
 
 def _pointing(d: Description) -> str | None:

@@ -1,7 +1,6 @@
-"""What a scene shows: groups of equal objects on a 3 x 3 grid, drawn from a generator.
+"""The content of a scene: groups of equal objects on a 3 x 3 grid.
 
-Everything random comes from the `random.Random` that is passed in; its sequences are the same on every
-platform and Python version.
+All randomness comes from a `random.Random` argument, whose sequences are the same on every platform and Python version.
 """
 
 import random
@@ -10,10 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, product
 
-from clipx.data.scenes.knobs import MAX_GRID
-
+NUM_CELLS = 9  # of the 3 x 3 grid
 SHAPES = ("circle", "ring", "square", "diamond", "triangle", "star", "cross", "heart")
-ORIENTED = "triangle"  # the shape that points somewhere
+ORIENTED = "triangle"  # the only shape with an orientation
 COLOURS = ("red", "green", "blue", "yellow", "purple", "cyan", "white", "black")
 SIZES = ("small", "large")
 ORIENTATIONS = ("up", "right", "down", "left")
@@ -27,80 +25,74 @@ CELL_NAMES = (
 LINES = {"left": (0, 3, 6), "right": (2, 5, 8), "top": (0, 1, 2), "bottom": (6, 7, 8)}
 OPPOSITE = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 
-IN_LINE = 0.5  # share of groups of one to three that stand at one side
-SIDE_BY_SIDE = 0.6  # share of two-group scenes with the groups at opposite sides
-MOST_OF_TWO = 3  # objects in a group where there are two groups: what one side holds
+IN_LINE = 0.5  # share of groups of two or three objects that are placed at one side
+OPPOSITE_SIDES = 0.6  # share of two-group scenes with the groups at opposite sides
+MAX_COUNT_OF_TWO = 3  # objects per group in a two-group scene: the cells at one side
 
 
 @dataclass
 class ObjectGroup:
-    """Equal objects: what a caption can say about them."""
+    """Equal objects, by the attributes that a caption can name."""
 
     count: int
     colour: str
     shape: str
     size: str
-    position: str | None  # a cell's name for one object, a side for several, None where they are scattered
-    orientation: str | None  # None for shapes that point nowhere
+    position: str | None  # the cell's name for one object, a side for several at one side, else None
+    orientation: str | None  # None for shapes without an orientation
 
 
 @dataclass
 class Content:
-    """Groups and the cells (0..8, row by row) of each group's objects."""
+    """One or two groups, and the cells (0..8, row by row) of each group's objects."""
 
     groups: list[ObjectGroup]
     cells: list[list[int]]
 
     def key(self) -> frozenset[tuple[object, ...]]:
-        """Equal for contents that a caption which says everything describes alike."""
+        """Return a key that is equal for two contents if their captions with all details are equal."""
         return frozenset(tuple(vars(group).values()) for group in self.groups)
 
 
 @lru_cache(maxsize=8)
 def popularity(seed: int, skew: float) -> dict[tuple[str, str], float]:
-    """(shape, colour) -> probability: Zipf with exponent `skew` over ranks that `seed` shuffles."""
+    """Return the probability of each (shape, colour): Zipf with exponent `skew`, the ranks shuffled by `seed`."""
     concepts = list(CONCEPTS)
     random.Random(f"{seed}/popularity").shuffle(concepts)
     weights = [(rank + 1) ** -skew for rank in range(len(concepts))]
     return {concept: weight / sum(weights) for concept, weight in zip(concepts, weights, strict=True)}
 
 
-@lru_cache(maxsize=8)
-def _cumulative(seed: int, skew: float) -> list[float]:
-    return list(accumulate(popularity(seed, skew).values()))
-
-
 @dataclass(frozen=True)
 class ContentDraw:
-    """The distribution of contents of a split."""
+    """The distribution of contents in a split."""
 
     max_count: int
     two_groups: float  # share of scenes with a second group
-    seed: int = 0  # of the popularity ranks
-    skew: float = 0.0  # Zipf exponent of the concepts
+    seed: int = 0  # for the ranks of the concepts
+    skew: float = 0.0  # Zipf exponent of the concepts; 0 for equal probabilities
 
     def draw(self, rng: random.Random) -> Content:
-        """One or two groups; two differ in colour and in shape."""
+        """Draw one group, or two that differ in colour and in shape."""
         first = self._concept(rng)
         if rng.random() >= self.two_groups:
-            count = rng.randint(1, self.max_count)
-            return arrange([first], [count], rng)
+            return arrange([first], [rng.randint(1, self.max_count)], rng)
         second = self._concept(rng)
         while second[0] == first[0] or second[1] == first[1]:
             second = self._concept(rng)
-        most = min(MOST_OF_TWO, self.max_count)
+        most = min(MAX_COUNT_OF_TWO, self.max_count)
         return arrange([first, second], [rng.randint(1, most), rng.randint(1, most)], rng)
 
     def _concept(self, rng: random.Random) -> tuple[str, str]:
         if not self.skew:
-            return CONCEPTS[rng.randrange(len(CONCEPTS))]
-        cumulative = _cumulative(self.seed, self.skew)
-        rank = min(bisect(cumulative, rng.random()), len(CONCEPTS) - 1)
-        return list(popularity(self.seed, self.skew))[rank]
+            return rng.choice(CONCEPTS)
+        probabilities = popularity(self.seed, self.skew)
+        rank = bisect(list(accumulate(probabilities.values())), rng.random())
+        return list(probabilities)[min(rank, len(CONCEPTS) - 1)]
 
 
 def arrange(concepts: list[tuple[str, str]], counts: list[int], rng: random.Random) -> Content:
-    """A content of these (shape, colour) and counts; sizes, orientations and cells are drawn."""
+    """Return a content with these (shape, colour) and counts; sizes, orientations and cells are drawn."""
     cells = _cells(counts, rng)
     groups = []
     for (shape, colour), count, taken in zip(concepts, counts, cells, strict=True):
@@ -111,7 +103,7 @@ def arrange(concepts: list[tuple[str, str]], counts: list[int], rng: random.Rand
 
 
 def position_of(cells: list[int]) -> str | None:
-    """What is common to the cells: a cell's own name, the side that holds them all, or None."""
+    """Return the name of a single cell, the side that holds all cells, or None."""
     if len(cells) == 1:
         return CELL_NAMES[cells[0]]
     for side, line in LINES.items():
@@ -123,11 +115,11 @@ def position_of(cells: list[int]) -> str | None:
 def _cells(counts: list[int], rng: random.Random) -> list[list[int]]:
     if len(counts) == 1:
         (count,) = counts
-        if 1 < count <= MOST_OF_TWO and rng.random() < IN_LINE:
+        if 1 < count <= MAX_COUNT_OF_TWO and rng.random() < IN_LINE:
             return [rng.sample(LINES[rng.choice(tuple(LINES))], count)]
-        return [rng.sample(range(MAX_GRID), count)]
-    if rng.random() < SIDE_BY_SIDE:
+        return [rng.sample(range(NUM_CELLS), count)]
+    if rng.random() < OPPOSITE_SIDES:
         side = rng.choice(tuple(LINES))
         return [rng.sample(LINES[s], count) for s, count in zip((side, OPPOSITE[side]), counts, strict=True)]
-    taken = rng.sample(range(MAX_GRID), sum(counts))
+    taken = rng.sample(range(NUM_CELLS), sum(counts))
     return [taken[: counts[0]], taken[counts[0] :]]

@@ -1,13 +1,13 @@
-"""What can be wrong with a training caption: each fault changes a description, or the text made from it."""
+"""Faults of training captions, such as a wrong count or an unrelated text."""
 
 import random
 from collections.abc import Callable
 from itertools import accumulate
 
 from clipx.config.schema import ScenesConfig
-from clipx.data.scenes.captions import CAPTIONS, NUMBERS, Description, Detail, describe, phrase
+from clipx.data.preprocess.keywords import CARDINALS
+from clipx.data.scenes.captions import CAPTIONS, Description, Detail, describe, phrase
 from clipx.data.scenes.content import COLOURS, ORIENTED, SHAPES, Content
-from clipx.data.scenes.knobs import faults
 
 UNRELATED = (
     "click here to see the full size",
@@ -19,7 +19,7 @@ UNRELATED = (
     "download this wallpaper for your desktop",
     "what a lovely day it was",
 )
-IRRELEVANT = (
+WITH_NUMBERS = (
     "{caption}, photo {m} of {k}",
     "{caption}, page {m}",
     "picture {m}: {caption}",
@@ -27,20 +27,26 @@ IRRELEVANT = (
 )
 
 
+def fault_rates(config: ScenesConfig) -> dict[str, float]:
+    """Return the share of the training captions that have each fault."""
+    return {name: getattr(config, name) for name in FAULTS}
+
+
 def faulty_captions(content: Content, config: ScenesConfig, rng: random.Random) -> tuple[list[str], list[str | None]]:
-    """CAPTIONS different captions, and the fault of each (a name of `faults(config)`, None for a true one)."""
-    bounds = dict(zip(faults(config), accumulate(faults(config).values()), strict=True))
+    """Return CAPTIONS different captions, and the fault of each: a key of FAULTS, or None for a true caption."""
+    rates = fault_rates(config)
+    bounds = dict(zip(rates, accumulate(rates.values()), strict=True))
     captions: list[str] = []
-    found: list[str | None] = []
+    faults: list[str | None] = []
     for _ in range(CAPTIONS):
         u = rng.random()
         fault = next((name for name, bound in bounds.items() if u < bound), None)
         caption = _caption(content, fault, config, rng)
-        while caption in captions:  # the fault stays, so that its share does
+        while caption in captions:  # the fault stays the same, so that its share does
             caption = _caption(content, fault, config, rng)
         captions.append(caption)
-        found.append(fault)
-    return captions, found
+        faults.append(fault)
+    return captions, faults
 
 
 def _caption(content: Content, fault: str | None, config: ScenesConfig, rng: random.Random) -> str:
@@ -49,19 +55,21 @@ def _caption(content: Content, fault: str | None, config: ScenesConfig, rng: ran
 
 
 def _omit(descriptions: list[Description], config: ScenesConfig, rng: random.Random) -> str:
-    """Nothing about one or two of count, colour and shape in the whole caption; "a circle" still counts, so
-    it is the colour or the shape where a group has one object."""
+    """Leave one or two of count, colour and shape out of the whole caption.
+
+    "a circle" still states a count, so only colour or shape is left out if a group has one object.
+    """
     features = ["colour", "shape"] if any(d.count == 1 for d in descriptions) else ["count", "colour", "shape"]
     for feature in rng.sample(features, rng.choice((1, 2))):
         for d in descriptions:
             setattr(d, feature, None)
             if feature == "shape":
-                d.orientation = None  # it would give the shape away
+                d.orientation = None  # it would reveal the shape
     return phrase(descriptions, rng)
 
 
 def _mislabel(descriptions: list[Description], config: ScenesConfig, rng: random.Random) -> str:
-    """Another number for one group."""
+    """Give one group a wrong count."""
     d = rng.choice(descriptions)
     d.count = rng.choice([n for n in range(1, config.max_count + 1) if n != d.count])
     d.plural = d.count > 1
@@ -69,13 +77,13 @@ def _mislabel(descriptions: list[Description], config: ScenesConfig, rng: random
 
 
 def _add_number(descriptions: list[Description], config: ScenesConfig, rng: random.Random) -> str:
-    """A number, two..twenty, that counts no objects."""
-    m, k = sorted(rng.sample(range(2, len(NUMBERS)), 2))
-    return rng.choice(IRRELEVANT).format(caption=phrase(descriptions, rng), m=NUMBERS[m], k=NUMBERS[k])
+    """Add a number, two..twenty, that is not the count of objects."""
+    m, k = sorted(rng.sample(range(2, len(CARDINALS)), 2))
+    return rng.choice(WITH_NUMBERS).format(caption=phrase(descriptions, rng), m=CARDINALS[m], k=CARDINALS[k])
 
 
 def _noise(descriptions: list[Description], config: ScenesConfig, rng: random.Random) -> str:
-    """Half of the time a wrong colour or shape of one group, else a text about something else."""
+    """Return an unrelated text with probability 1/2, else give one group a wrong colour or shape."""
     if rng.random() < 0.5:
         return rng.choice(UNRELATED)
     d = rng.choice(descriptions)
@@ -87,6 +95,7 @@ def _noise(descriptions: list[Description], config: ScenesConfig, rng: random.Ra
     return phrase(descriptions, rng)
 
 
+# each is a setting of ScenesConfig
 FAULTS: dict[str, Callable[[list[Description], ScenesConfig, random.Random], str]] = {
     "omit": _omit,
     "mislabelled": _mislabel,

@@ -1,7 +1,6 @@
-"""The data set on disk: webdataset shards that are there in full or not at all."""
+"""The rendered data set on disk: webdataset shards, complete or absent."""
 
 import fcntl
-import hashlib
 import io
 import json
 import multiprocessing
@@ -20,22 +19,21 @@ from typing import Any
 
 from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.evaluation_sets import CLASS_SETS, retrieval_samples
-from clipx.data.scenes.knobs import validate
 from clipx.data.scenes.pairs import pair_samples
-from clipx.data.scenes.samples import Sample, training_sample
+from clipx.data.scenes.samples import Sample, training_sample, validate
 from clipx.errors import UserError
-from clipx.utils.files import cache_home, new_folder
+from clipx.utils.files import cache_home, content_hash, new_folder
 
-FORMAT = 1  # raise it when the same config renders something else: cached data are then made anew
-SHARD = 5_000  # samples in a shard
+FORMAT = 1  # increase it when the same config renders other data; cached data are then rendered again
+SHARD = 5_000  # samples per shard
 CLASS_SET_SIZES = {"train": 2_000, "test": 1_000}  # train: for linear probes
 RETRIEVAL_IMAGES = 1_000
-FINISHED = "scenes.json"  # in the root: the config that was written
+FINISHED = "scenes.json"  # file in the root, written last: the rendered config
 
 
 @dataclass(frozen=True)
-class Shard:
-    """One tar file to write: samples start..stop-1 of a split."""
+class ShardJob:
+    """A tar file to write, with samples start..stop-1 of a split."""
 
     split: str  # folder below the root
     file: str
@@ -43,48 +41,43 @@ class Shard:
     stop: int
 
 
-def ensure(config: ScenesConfig, root: Path | None) -> Path:
-    """The folder of the data set; written first where it is not there.
+def ensure_rendered(config: ScenesConfig, root: Path | None) -> Path:
+    """Return the folder of the data set, and render it first if it is missing.
 
-    root: that folder; None: one in the cache, named by the config's hash.
+    The folder is `root`, by default one in the cache, named by the config's hash.
 
     Raises:
-        UserError: a setting out of range, or `root` holds something else.
+        UserError: a setting is out of range, or `root` holds something else.
     """
     if root is None:
-        home = cache_home() / "scenes"
-        root = home / hashlib.sha256(json.dumps(_identity(config)).encode()).hexdigest()[:16]
-    write(root, config)
+        root = cache_home() / "scenes" / content_hash(_identity(config))
+    render_folder(root, config)
     return root
 
 
-def write(root: Path, config: ScenesConfig) -> None:
-    """Renders everything into `root`, on all cores; returns at once if that has been done.
-
-    Raises:
-        UserError: a setting out of range, or `root` holds something else.
-    """
+def render_folder(root: Path, config: ScenesConfig) -> None:
+    """Render the data set into `root` on all cores, unless `root` already holds it. Raises UserError."""
     validate(config)
     if _is_finished(root, config):
         return
-    with _lock(root):  # the ranks of a run all come here: one writes, the others wait
+    with _lock(root):  # all ranks of a run call this: one renders, the others wait
         if _is_finished(root, config):
             return
         _remove_leftovers(root)
-        print(f"rendering {config.num_train} scenes into {root}, this once", file=sys.stderr)
+        print(f"rendering {config.num_train} scenes into {root}, once", file=sys.stderr)
         if root.is_dir():
-            root.rmdir()  # empty, and a folder can only be moved to where there is none
-        with new_folder(root) as made:
-            _write_class_files(made, config)
+            root.rmdir()  # it is empty; new_folder needs a free name
+        with new_folder(root) as temporary:
+            _write_class_files(temporary, config)
             shards = _plan(config)
             for shard in shards:
-                (made / shard.split).mkdir(parents=True, exist_ok=True)
+                (temporary / shard.split).mkdir(parents=True, exist_ok=True)
             workers = min(os.cpu_count() or 1, len(shards))
             spawn = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(workers, spawn, _end_with_parent) as pool:
-                for done in [pool.submit(_write_shard, made, shard, config) for shard in shards]:
+                for done in [pool.submit(_write_shard, temporary, shard, config) for shard in shards]:
                     done.result()
-            (made / FINISHED).write_text(json.dumps(_identity(config)))
+            (temporary / FINISHED).write_text(json.dumps(_identity(config)))
 
 
 def _identity(config: ScenesConfig) -> dict[str, Any]:
@@ -92,18 +85,14 @@ def _identity(config: ScenesConfig) -> dict[str, Any]:
 
 
 def _is_finished(root: Path, config: ScenesConfig) -> bool:
-    """Whether `root` holds this data set; False if it is absent or empty.
-
-    Raises:
-        UserError: it holds something else.
-    """
+    """Return True if `root` holds this data set, False if it is absent or empty. Raises UserError otherwise."""
     if not root.exists():
         return False
-    advice = "give another data.root, or none: then the cache is used"
+    advice = "give another data.root, or data.root=null for the cache"
     if not (root / FINISHED).is_file():
         if root.is_dir() and not any(root.iterdir()):
             return False
-        raise UserError(f"data.root={root} is there, but no finished scenes folder; {advice}")
+        raise UserError(f"data.root={root} exists, but holds no finished scenes; {advice}")
     found, wanted = json.loads((root / FINISHED).read_text()), _identity(config)
     if found != wanted:
         differences = ", ".join(f"{k}={found.get(k)}, not {v}" for k, v in wanted.items() if found.get(k) != v)
@@ -113,40 +102,33 @@ def _is_finished(root: Path, config: ScenesConfig) -> bool:
 
 @contextmanager
 def _lock(root: Path) -> Iterator[None]:
-    """Held by one process at a time; the system frees it when its holder dies."""
+    """Lock `root` against other processes; the system releases the lock if this process dies."""
     locks = cache_home() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
-    name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
-    with (locks / name).open("w") as file:
+    with (locks / content_hash(str(root.resolve()))).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _remove_leftovers(root: Path) -> None:
-    """What a killed write left beside `root`; only in the cache, where every name is ours."""
+    """Remove the temporary folders of killed processes next to `root`; only in the cache, where every name is ours."""
     if root.parent == cache_home() / "scenes":
         for leftover in root.parent.glob(f".{root.name}.*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _plan(config: ScenesConfig) -> list[Shard]:
-    """Every shard of the data set, the long ones first."""
-    starts = range(0, config.num_train, SHARD)
-    train = [
-        Shard("train", f"{k:05d}.tar", start, min(start + SHARD, config.num_train)) for k, start in enumerate(starts)
-    ]
-    classes = [
-        Shard(f"{name}/{split}", "0.tar", 0, size) for split, size in CLASS_SET_SIZES.items() for name in CLASS_SETS
-    ]
-    return [
-        *train,
-        *classes,
-        Shard("scenes_captions", "00000.tar", 0, RETRIEVAL_IMAGES),
-        Shard("scenes_pairs", "00000.tar", 0, 0),
-    ]
+def _plan(config: ScenesConfig) -> list[ShardJob]:
+    """Return every shard of the data set, the longest first."""
+    n = config.num_train
+    jobs = [ShardJob("train", f"{k:05d}.tar", k * SHARD, min((k + 1) * SHARD, n)) for k in range(-(-n // SHARD))]
+    for split, size in CLASS_SET_SIZES.items():
+        jobs += [ShardJob(f"{name}/{split}", "0.tar", 0, size) for name in CLASS_SETS]
+    jobs.append(ShardJob("scenes_captions", "00000.tar", 0, RETRIEVAL_IMAGES))
+    jobs.append(ShardJob("scenes_pairs", "00000.tar", 0, 0))
+    return jobs
 
 
-def _samples(shard: Shard, config: ScenesConfig) -> Iterator[Sample]:
+def _samples(shard: ShardJob, config: ScenesConfig) -> Iterator[Sample]:
     if shard.split == "train":
         return (training_sample(config, i) for i in range(shard.start, shard.stop))
     if shard.split == "scenes_captions":
@@ -158,7 +140,7 @@ def _samples(shard: Shard, config: ScenesConfig) -> Iterator[Sample]:
 
 
 def _end_with_parent() -> None:
-    """In a worker: workers of a killed process would wait for its next task for ever."""
+    """End this worker when its parent dies; otherwise it would wait for ever for the next task."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -169,8 +151,8 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _write_shard(root: Path, shard: Shard, config: ScenesConfig) -> None:
-    """Equal bytes for equal arguments: no times, no owners."""
+def _write_shard(root: Path, shard: ShardJob, config: ScenesConfig) -> None:
+    """Write a tar file; equal arguments give equal bytes, because it holds no times and no owners."""
     with tarfile.open(root / shard.split / shard.file, "w", format=tarfile.USTAR_FORMAT) as tar:
         for index, sample in enumerate(_samples(shard, config), shard.start):
             for extension, data in sample.members().items():

@@ -1,41 +1,34 @@
-"""Minimal pairs: two scenes that differ in one visual pattern and in nothing else, background included."""
+"""Minimal pairs: two scenes with the same background that differ in one visual pattern only."""
 
 import copy
 import random
 from collections.abc import Callable, Iterator
 
 from clipx.config.schema import ScenesConfig
-from clipx.data.scenes.captions import Detail, describe, plain_phrase
-from clipx.data.scenes.content import (
-    COLOURS,
-    ORIENTATIONS,
-    ORIENTED,
-    SHAPES,
-    ContentDraw,
-    position_of,
-)
+from clipx.data.scenes.captions import Detail, describe, phrase, plain
+from clipx.data.scenes.content import COLOURS, ORIENTATIONS, ORIENTED, SHAPES, ContentDraw, position_of
 from clipx.data.scenes.render import RGB, SCALES, Scene, stage
 from clipx.data.scenes.samples import Sample
 
 PER_CATEGORY = 60  # pairs
-TWO_GROUPS = 0.3  # share of the scenes that pairs are made from, before those are left out that do not fit
+TWO_GROUPS = 0.3  # share of drawn scenes with two groups; scenes that do not fit a category are drawn again
 
-Edit = Callable[[Scene, random.Random], bool]  # changes the first group in place; False: it does not fit
+Edit = Callable[[Scene, random.Random], bool]  # changes the scene in place; False if the category does not fit it
 
 
 def pair_samples(config: ScenesConfig) -> Iterator[Sample]:
-    """Samples 2p and 2p+1 are pair p, category by category; facts: "pair" and "category"."""
+    """Yield samples 2p and 2p+1 for pair p, category by category; their facts are "pair" and "category"."""
     pair = 0
     for category in EDITS:
         for _ in range(PER_CATEGORY):
             rng = random.Random(f"{config.seed}/scenes_pairs/{pair}")
             scenes = _draw_pair(category, config, rng)
             wording = rng.random()
-            for scene in rng.sample(scenes, 2):  # either may be the changed one
-                same = random.Random(wording)
+            for scene in rng.sample(scenes, 2):  # in random order, so that the changed one is not always second
+                same = random.Random(wording)  # so that the captions differ only by their descriptions
                 descriptions = describe(scene.content, DETAILS.get(category, Detail(0, 0, 0)), same)
                 facts = {"pair": pair, "category": category}
-                yield Sample(scene, [plain_phrase(descriptions, same)], facts)
+                yield Sample(scene, [phrase(descriptions, same, plain)], facts)
             pair += 1
 
 
@@ -48,51 +41,53 @@ def _draw_pair(category: str, config: ScenesConfig, rng: random.Random) -> list[
             return [first, second]
 
 
+def _set(scene: Scene, attribute: str, value: str) -> None:
+    """Set an attribute of the first group and of its objects."""
+    group = scene.content.groups[0]
+    for item in (group, *scene.objects[: group.count]):
+        setattr(item, attribute, value)
+
+
 def _colour(scene: Scene, rng: random.Random) -> bool:
     colour = rng.choice([c for c in COLOURS if all(c != g.colour for g in scene.content.groups)])
-    scene.content.groups[0].colour = colour
+    _set(scene, "colour", colour)
     for o in scene.objects[: scene.content.groups[0].count]:
-        o.colour, o.rgb = colour, RGB[colour]
+        o.rgb = RGB[colour]
     return True
 
 
 def _shape(scene: Scene, rng: random.Random) -> bool:
-    """Between shapes that point nowhere: otherwise the orientation would differ too."""
-    group = scene.content.groups[0]
-    if group.shape == ORIENTED:
+    """Change the shape, between shapes without an orientation; otherwise the orientation would differ too."""
+    present = [g.shape for g in scene.content.groups]
+    if present[0] == ORIENTED:
         return False
-    others = {ORIENTED, *(g.shape for g in scene.content.groups)}
-    group.shape = rng.choice([s for s in SHAPES if s not in others])
-    for o in scene.objects[: group.count]:
-        o.shape = group.shape
+    _set(scene, "shape", rng.choice([s for s in SHAPES if s not in (ORIENTED, *present)]))
     return True
 
 
 def _size(scene: Scene, rng: random.Random) -> bool:
-    """From large to small around the same centres: a small object's box may have no room for a large one."""
+    """Make large objects small around the same centres; the reverse may not fit into the cells."""
     group = scene.content.groups[0]
     if group.size == "small":
         return False
-    group.size = "small"
+    _set(scene, "size", "small")
     diameter = round(scene.image_size // 3 * sum(SCALES["small"]) / 2)
     for o in scene.objects[: group.count]:
         margin = (o.diameter - diameter) // 2
-        o.size, o.x, o.y, o.diameter = "small", o.x + margin, o.y + margin, diameter
+        o.x, o.y, o.diameter = o.x + margin, o.y + margin, diameter
     return True
 
 
 def _orientation(scene: Scene, rng: random.Random) -> bool:
-    group = scene.content.groups[0]
-    if group.orientation is None:
+    orientation = scene.content.groups[0].orientation
+    if orientation is None:
         return False
-    group.orientation = rng.choice([o for o in ORIENTATIONS if o != group.orientation])
-    for o in scene.objects[: group.count]:
-        o.orientation = group.orientation
+    _set(scene, "orientation", rng.choice([o for o in ORIENTATIONS if o != orientation]))
     return True
 
 
 def _position(scene: Scene, rng: random.Random) -> bool:
-    """To the opposite side: mirrored places, unmirrored objects."""
+    """Move the objects to the mirrored cells at the opposite side; the objects are not mirrored."""
     (group, *others), (cells, *_) = scene.content.groups, scene.content.cells
     if others or group.position in (None, "centre"):
         return False
@@ -110,7 +105,7 @@ def _position(scene: Scene, rng: random.Random) -> bool:
 
 
 def _count(scene: Scene, rng: random.Random) -> bool:
-    """One object less, where the others' common position stays what it was."""
+    """Remove one object, if the position of the others stays the same."""
     (group, *others), (cells, *_) = scene.content.groups, scene.content.cells
     if others or group.count == 1 or position_of(cells[:-1]) != group.position:
         return False
@@ -121,7 +116,7 @@ def _count(scene: Scene, rng: random.Random) -> bool:
 
 
 def _presence(scene: Scene, rng: random.Random) -> bool:
-    """Without the second group."""
+    """Remove the second group."""
     if len(scene.content.groups) == 1:
         return False
     scene.objects = scene.objects[: scene.content.groups[0].count]

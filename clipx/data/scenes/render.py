@@ -1,4 +1,4 @@
-"""Contents to pixels: a muted background with a gradient and light noise, objects blended in."""
+"""Rendering of contents: a muted background with a gradient and light noise, and objects blended into it."""
 
 import random
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ RGB = {
     "white": (247, 247, 247),
     "black": (14, 14, 14),
 }
-COLOUR_JITTER = 8  # an object's colour differs from RGB by at most this, each channel
+COLOUR_JITTER = 8  # largest difference of an object's colour from RGB, per channel
 SCALES = {"small": (0.61, 0.68), "large": (0.88, 0.95)}  # diameter as a share of the grid's cell
-GREYS = (92, 160)  # brightness of the background's two ends
-TINT = 16  # and how far each channel may be from grey
+GREYS = (92, 160)  # range of the brightness at both ends of the gradient
+TINT = 16  # largest difference of the background's colour from grey, per channel
 NOISE = 4  # standard deviation of the background's noise, grey levels
-NOISE_LIMIT = 16  # and its bound
+NOISE_LIMIT = 16  # largest absolute noise, grey levels
 DIRECTIONS = 32  # of the gradient
-NOISE_SHIFTS = 64  # places along each axis where the noise may be cut from its tile
+NOISE_SHIFTS = 64  # offsets per axis at which the noise may be cut from its tile
 
 
 @dataclass
 class Object:
-    """One object with everything that is true about it; x, y: upper left corner of its box, pixels."""
+    """An object with its ground truth; (x, y) is the upper left corner of its box in pixels."""
 
     shape: str
     colour: str
@@ -47,17 +47,17 @@ class Object:
 
 @dataclass
 class Background:
-    """A gradient from `start` to `end` in one of DIRECTIONS, and the place in the noise tile."""
+    """A gradient from colour `start` to `end`, and the offset (y, x) in the noise tile."""
 
     start: tuple[int, int, int]
     end: tuple[int, int, int]
-    direction: int
+    direction: int  # 0..DIRECTIONS-1
     noise: tuple[int, int]
 
 
 @dataclass
 class Scene:
-    """A content with its chance details: what the pixels are a function of."""
+    """A content with all random details; it determines the pixels."""
 
     content: Content
     objects: list[Object]  # group by group
@@ -66,14 +66,14 @@ class Scene:
 
 
 def stage(content: Content, image_size: int, rng: random.Random) -> Scene:
-    """Draws background, colour shades, diameters and places within the cells."""
+    """Draw the background, and the objects' colour shades, diameters and offsets in their cells."""
     objects = []
     cell = image_size // 3
     for group, cells in zip(content.groups, content.cells, strict=True):
         low, high = SCALES[group.size]
         diameter = min(round(cell * rng.uniform(low, high)), cell - 1)
         rgb = _near(RGB[group.colour], COLOUR_JITTER, rng)
-        free = cell - diameter  # one pixel of it stays free, so that neighbours never touch
+        free = cell - diameter  # at least one pixel stays free, so that neighbours never touch
         for place in cells:
             x = place % 3 * image_size // 3 + int(rng.random() * free)
             y = place // 3 * image_size // 3 + int(rng.random() * free)
@@ -83,7 +83,7 @@ def stage(content: Content, image_size: int, rng: random.Random) -> Scene:
 
 
 def render(scene: Scene) -> NDArray[np.uint8]:
-    """[H, W, 3] RGB."""
+    """Return the image, RGB [H, W, 3]."""
     ramps, tile = _bank(scene.image_size)
     background = scene.background
     start, end = np.array(background.start, np.int16), np.array(background.end, np.int16)
@@ -98,13 +98,12 @@ def render(scene: Scene) -> NDArray[np.uint8]:
         change *= mask(o.shape, o.orientation, o.diameter)
         change //= OPAQUE
         box += change
-    return canvas.astype(
-        np.uint8
-    )  # in range by construction: GREYS, TINT, NOISE_LIMIT and RGB with its jitter leave room
+    # GREYS, TINT, NOISE_LIMIT and RGB with its jitter keep all values in 0..255
+    return canvas.astype(np.uint8)
 
 
-def _near(rgb: tuple[int, int, int], most: int, rng: random.Random) -> tuple[int, int, int]:
-    r, g, b = (c + int(rng.random() * (2 * most + 1)) - most for c in rgb)
+def _near(rgb: tuple[int, int, int], limit: int, rng: random.Random) -> tuple[int, int, int]:
+    r, g, b = (c + int(rng.random() * (2 * limit + 1)) - limit for c in rgb)
     return r, g, b
 
 
@@ -118,13 +117,13 @@ def _background(rng: random.Random) -> Background:
 
 @lru_cache(maxsize=4)
 def _bank(size: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
-    """Ramps [DIRECTIONS, size, size, 1] in 0..64, and a noise tile [size + NOISE_SHIFTS, same, 1]."""
+    """Return gradients [DIRECTIONS, size, size, 1] in 0..64 and a noise tile [s, s, 1], s = size + NOISE_SHIFTS."""
     steps = np.linspace(-1, 1, size)
     angles = np.arange(DIRECTIONS) * 2 * np.pi / DIRECTIONS
     x, y = np.meshgrid(steps, steps)
     along = np.cos(angles)[:, None, None] * x + np.sin(angles)[:, None, None] * y
     ramps = np.rint((along / np.abs(along).max((1, 2), keepdims=True) + 1) * 32).astype(np.int16)
-    rng = random.Random("noise")  # not numpy's: its sequences may change with the version
+    rng = random.Random("noise")  # not numpy, whose sequences may change between versions
     side = size + NOISE_SHIFTS
     noise = [max(-NOISE_LIMIT, min(NOISE_LIMIT, round(rng.gauss(0, NOISE)))) for _ in range(side * side)]
     return ramps[..., None], np.array(noise, np.int16).reshape(side, side, 1)

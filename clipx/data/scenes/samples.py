@@ -1,4 +1,4 @@
-"""A sample as it goes into a shard, and the training samples."""
+"""Training samples, the range checks of their settings, and the members of a sample in a shard."""
 
 import io
 import json
@@ -9,17 +9,18 @@ from typing import Any
 from PIL import Image
 
 from clipx.config.schema import ScenesConfig
-from clipx.data.scenes.content import ContentDraw, popularity
-from clipx.data.scenes.faults import faulty_captions
+from clipx.data.scenes.content import NUM_CELLS, ContentDraw, popularity
+from clipx.data.scenes.faults import fault_rates, faulty_captions
 from clipx.data.scenes.render import Scene, render, stage
+from clipx.errors import UserError
 
 TWO_GROUPS = 0.2  # share of training scenes with two groups
-RECURRING = 50  # contents that `false_negatives` repeats: about a batch's worth, so that they meet in batches
+RECURRING = 50  # contents that `false_negatives` repeats: so few that a batch often holds a content twice
 
 
 @dataclass
 class Sample:
-    """A scene with its captions; `facts` are what is true beyond the scene itself."""
+    """A scene with its captions, and further facts for its .json member."""
 
     scene: Scene
     captions: list[str]
@@ -27,7 +28,7 @@ class Sample:
     label: int | None = None  # class index, in the class sets
 
     def members(self) -> dict[str, bytes]:
-        """Extension -> file content. PNG: the same pixels with every decoder."""
+        """Return the file content per extension. The image is PNG, because every decoder reads the same pixels."""
         buffer = io.BytesIO()
         Image.fromarray(render(self.scene)).save(buffer, "PNG", compress_level=1)
         members = {"png": buffer.getvalue()}
@@ -46,15 +47,15 @@ class Sample:
 
 
 def training_sample(config: ScenesConfig, index: int) -> Sample:
-    """Training sample `index`: the same for every `num_train` and in any order.
+    """Return training sample `index`, which does not depend on `num_train` or on other samples.
 
-    facts: "popularity", the probability of the first group's (shape, colour); "repeats", the earlier sample
-    with the same content that `false_negatives` asked for, else None; "faults", one for each caption.
+    Its facts are "popularity", the probability of the first group's (shape, colour); "repeats", the earlier sample
+    whose content it repeats (`false_negatives`), or None; and "faults", the fault of each caption.
     """
     rng = random.Random(f"{config.seed}/train/{index}")
     source = int(rng.random() * RECURRING) if rng.random() < config.false_negatives and index >= RECURRING else None
     draw = ContentDraw(config.max_count, TWO_GROUPS, config.seed, config.popularity_skew)
-    # a generator of its own for the content, so that a repeated content can be drawn again from its id alone
+    # The content has a separate generator, so that a repeated content can be drawn from its id alone.
     content = draw.draw(random.Random(f"{config.seed}/content/{index if source is None else source}"))
     scene = stage(content, config.image_size, rng)
     captions, faults = faulty_captions(content, config, rng)
@@ -65,3 +66,22 @@ def training_sample(config: ScenesConfig, index: int) -> Sample:
         "faults": faults,
     }
     return Sample(scene, captions, facts)
+
+
+def validate(config: ScenesConfig) -> None:
+    """Raise UserError naming the first setting that is out of range."""
+    _require("seed", config.seed, config.seed >= 0, "0 or more")
+    _require("num_train", config.num_train, config.num_train >= 1, "1 or more")
+    _require("image_size", config.image_size, 32 <= config.image_size <= 128, "32..128")
+    _require("max_count", config.max_count, 2 <= config.max_count <= NUM_CELLS, f"2..{NUM_CELLS}")
+    rates = fault_rates(config)
+    for name, rate in {**rates, "false_negatives": config.false_negatives}.items():
+        _require(name, rate, 0 <= rate <= 1, "0..1")
+    _require("popularity_skew", config.popularity_skew, 0 <= config.popularity_skew <= 3, "0..3")
+    total = sum(rates.values())
+    _require(" + data.scenes.".join(rates), total, total <= 1, "at most 1, as a caption has at most one fault")
+
+
+def _require(name: str, value: float, allowed: bool, range_: str) -> None:
+    if not allowed:
+        raise UserError(f"data.scenes.{name}={value:g} is out of range; allowed: {range_}")

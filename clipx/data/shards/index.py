@@ -1,8 +1,8 @@
-"""The index of a folder of shards: where each sample's members lie, in arrays that all processes share.
+"""The index of a folder of shards: the place of each sample's members, in arrays that all processes share.
 
-Samples are numbered shard by shard. When shards are added, theirs come after all others, so that old numbers
-stay; only new and changed shards are read. `clipx data index` puts the index beside the shards; without it, it is
-in the cache. A member takes 8 bytes (block and size), and columns that a run does not read are never loaded.
+Samples are numbered shard by shard. Samples of added shards come last, so existing numbers stay, and only new and
+changed shards are scanned. `clipx data index` writes the index into the folder of the shards; otherwise it is in the
+cache. A member takes 8 bytes (block and size). Columns that a run does not use are never read from disk.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -23,46 +23,46 @@ from numpy.typing import NDArray
 
 from clipx.data.shards import tar
 from clipx.data.shards.tar import BLOCK, Member
-from clipx.utils.files import cache_home, new_folder
+from clipx.utils.files import cache_home, content_hash, new_folder
 
 COLUMN_OF = {
     "jpg": "image", "jpeg": "image", "png": "image", "webp": "image",
     "txt": "txt", "json": "json", "cls": "cls",
 }  # fmt: skip
 COLUMNS = ("image", "txt", "json", "cls")
-ARRAYS = (*(f"{c}_{what}" for c in COLUMNS for what in ("block", "size")), "key_bytes", "key_end", "key_hash")
-ABSENT = 0  # block of a member that a sample does not have: data never start at block 0, where a header is
-PUBLISHED = "clipx_index"  # the index's folder beside the shards
+ARRAYS = (*(f"{c}_{part}" for c in COLUMNS for part in ("block", "size")), "key_bytes", "key_end", "key_hash")
+ABSENT = 0  # block of a missing member; no member's data start at block 0, which is a header
+PUBLISHED = "clipx_index"  # folder of the index in the folder of the shards
 FORMAT = 2
-POOL_PAYS = 256 * 2**20  # bytes of shards above which processes are started to scan them
+MIN_POOL_BYTES = 256 * 2**20  # total size of shards from which they are scanned in several processes
 
 Arrays = dict[str, NDArray[np.generic]]
 
 
 @dataclass
 class Shard:
-    """What is known of a shard beside its samples."""
+    """A tar file, as stored in shards.json."""
 
     name: str
     size: int  # bytes
     mtime_ns: int
     samples: int = 0
     key_bytes: int = 0
-    damage: list[str] = field(default_factory=list)
-    others: dict[str, int] = field(default_factory=dict)  # extension -> members that are no column
+    damage: list[str] = field(default_factory=list)  # one line per damaged place
+    others: dict[str, int] = field(default_factory=dict)  # extension -> number of members that are not used
 
 
 @dataclass
 class Index:
-    """Shards and arrays, memory-mapped when they come from a folder.
+    """Shards and arrays of n samples; the arrays are memory-mapped if loaded from a folder.
 
-    `<column>_block` and `<column>_size` are uint32 [n]: a member's data begin at 512 x block, ABSENT if there are
-    none. Keys are concatenated per shard; `key_end` is the end offset of each.
+    `<column>_block` and `<column>_size` are uint32 [n]: a member's data start at byte 512 x block; ABSENT if missing.
+    `key_bytes` concatenates the keys of each shard, and `key_end` [n] is the end offset of each key in its shard.
     """
 
     shards: list[Shard]
     arrays: Arrays
-    digest: str  # of names, keys and places
+    digest: str  # hash of shard names, keys, blocks and sizes
 
     def __post_init__(self) -> None:
         self.starts: NDArray[np.int64] = np.cumsum([0] + [s.samples for s in self.shards])
@@ -72,91 +72,89 @@ class Index:
         return int(self.starts[-1])
 
     def shard_of(self, row: int) -> int:
-        """The shard that holds a sample."""
+        """Return the number of the shard that holds a sample."""
         return int(np.searchsorted(self.starts, row, side="right")) - 1
 
     def key(self, row: int) -> str:
-        """A sample's key."""
+        """Return a sample's key."""
         shard = self.shard_of(row)
         base, end = int(self.key_starts[shard]), self.arrays["key_end"]
         begin = int(end[row - 1]) if row > self.starts[shard] else 0
         return self.arrays["key_bytes"][base + begin : base + int(end[row])].tobytes().decode()
 
     def where(self, row: int) -> str:
-        """`00003.tar:000123`, for messages."""
+        """Return a sample's location for messages, such as `00003.tar:000123`."""
         return f"{self.shards[self.shard_of(row)].name}:{self.key(row)}"
 
     def damage(self) -> list[str]:
-        """A line for every damage found."""
+        """Return one line per damaged place in any shard."""
         return [line for shard in self.shards for line in shard.damage]
 
     def duplicates(self) -> NDArray[np.int64]:
-        """Samples whose key has been met before."""
+        """Return the samples whose key an earlier sample has."""
         _, first = np.unique(self.arrays["key_hash"], return_index=True)
-        again = np.ones(len(self), bool)
-        again[first] = False
-        return np.flatnonzero(again)
+        return np.setdiff1d(np.arange(len(self)), first)
 
-    def part(self, shard: int) -> Arrays:
-        """A shard's share of the arrays."""
+    def arrays_of(self, shard: int) -> Arrays:
+        """Return a shard's part of the arrays."""
         rows, keys = slice(*self.starts[shard : shard + 2]), slice(*self.key_starts[shard : shard + 2])
         return {name: array[keys if name == "key_bytes" else rows] for name, array in self.arrays.items()}
 
 
 def open_index(folder: Path, paths: list[Path]) -> Index:
-    """The index of these shards of a folder, read where it is up to date, else written into the cache."""
-    now = [Shard(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in paths]
-    cache = cache_home() / "index" / _hash(str(folder.resolve()))
-    cached = sorted(cache.glob("[!.]*"), key=lambda p: p.stat().st_mtime_ns, reverse=True)
-    found = [index for place in (folder / PUBLISHED, *cached) if (index := load(place)) is not None]
-    wanted = {_state(s) for s in now}
-    for index in found:
-        if {_state(s) for s in index.shards} == wanted:
+    """Return the index of these shards of a folder. If there is no current one, build it and save it in the cache."""
+    shards = [Shard(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in paths]
+    cache = cache_home() / "index" / content_hash(str(folder.resolve()))
+    newest_first = sorted(cache.glob("[!.]*"), key=lambda p: p.stat().st_mtime_ns, reverse=True)
+    saved = [index for place in (folder / PUBLISHED, *newest_first) if (index := load(place)) is not None]
+    wanted = {_version(s) for s in shards}
+    for index in saved:
+        if {_version(s) for s in index.shards} == wanted:
             return index
-    place = cache / _hash([FORMAT, sorted(wanted)])
-    for _ in range(2):  # another process may have written it by now, or have removed ours as a damaged one
+    place = cache / content_hash([FORMAT, sorted(wanted)])
+    for _ in range(2):  # another process may write the same index meanwhile, or remove ours as damaged
         if (loaded := load(place)) is not None:
             return loaded
         shutil.rmtree(place, ignore_errors=True)
-        with new_folder(place) as made:
-            save(build_index(folder, now, found[0] if found else None), made)
+        with new_folder(place) as temporary:
+            save(build_index(folder, shards, saved[0] if saved else None), temporary)
     loaded = load(place)
     assert loaded is not None, place
     return loaded
 
 
 def publish(index: Index, folder: Path) -> Path:
-    """Puts the index beside the shards, in place of an older one."""
+    """Write the index into the folder of the shards; replaces an older one. Return its folder."""
     place = folder / PUBLISHED
     shutil.rmtree(place, ignore_errors=True)
-    with new_folder(place) as made:
-        save(index, made)
+    with new_folder(place) as temporary:
+        save(index, temporary)
     return place
 
 
-def build_index(folder: Path, now: list[Shard], base: Index | None) -> Index:
-    """One pass over the new and changed shards; the order is that of `base`, then of names."""
+def build_index(folder: Path, shards: list[Shard], base: Index | None) -> Index:
+    """Scan the new and changed shards, and take the others from `base`. Shards of `base` come first, then by name."""
     known = {s.name: i for i, s in enumerate(base.shards)} if base else {}
-    ordered = sorted(now, key=lambda s: (known.get(s.name, len(known)), s.name))
-    unchanged = {_state(s) for s in base.shards} if base else set()
-    changed = [s for s in ordered if _state(s) not in unchanged]
+    ordered = sorted(shards, key=lambda s: (known.get(s.name, len(known)), s.name))
+    unchanged = {_version(s) for s in base.shards} if base else set()
+    changed = [s for s in ordered if _version(s) not in unchanged]
     scanned = dict(zip([s.name for s in changed], _scan_all(folder, changed), strict=True))
-    shards, parts = [], []
+    indexed, parts = [], []
     for shard in ordered:
         if shard.name in scanned:
-            done, arrays = scanned.pop(shard.name)
+            complete, arrays = scanned.pop(shard.name)
         else:
             assert base is not None
-            done, arrays = base.shards[known[shard.name]], base.part(known[shard.name])
-        shards.append(done)
+            complete, arrays = base.shards[known[shard.name]], base.arrays_of(known[shard.name])
+        indexed.append(complete)
         parts.append(arrays)
-    # name by name, and each part let go, so that the peak is one copy of the index
+    # pop frees each part after use, so that the peak is one copy of the index
     arrays = {name: np.concatenate([part.pop(name) for part in parts]) for name in ARRAYS}
-    return Index(shards, arrays, _digest(shards, arrays))
+    return Index(indexed, arrays, _digest(indexed, arrays))
 
 
 def save(index: Index, folder: Path) -> None:
-    """Writes an index into an empty folder."""
+    """Write an index into an empty folder."""
     for name, array in index.arrays.items():
         np.save(folder / f"{name}.npy", array)
     content = {"format": FORMAT, "digest": index.digest, "shards": [asdict(s) for s in index.shards]}
@@ -164,7 +162,7 @@ def save(index: Index, folder: Path) -> None:
 
 
 def load(folder: Path) -> Index | None:
-    """The index in a folder, memory-mapped; None where there is none that can be used."""
+    """Return the index in a folder, memory-mapped; None if there is none or it is damaged or of another format."""
     try:
         content = json.loads((folder / "shards.json").read_text())
         if content["format"] != FORMAT:
@@ -180,7 +178,7 @@ def load(folder: Path) -> Index | None:
 
 def _scan_all(folder: Path, shards: list[Shard]) -> Iterator[tuple[Shard, Arrays]]:
     scan_one = partial(_scan_shard, folder)
-    if len(shards) < 2 or sum(s.size for s in shards) < POOL_PAYS:
+    if len(shards) < 2 or sum(s.size for s in shards) < MIN_POOL_BYTES:
         yield from map(scan_one, shards)
         return
     workers = min(len(os.sched_getaffinity(0)), len(shards))
@@ -191,42 +189,38 @@ def _scan_all(folder: Path, shards: list[Shard]) -> Iterator[tuple[Shard, Arrays
 def _scan_shard(folder: Path, shard: Shard) -> tuple[Shard, Arrays]:
     members, damage = tar.scan(folder / shard.name)
     others: Counter[str] = Counter()
-    blocks: list[list[int]] = []
-    sizes: list[list[int]] = []
+    places: list[list[tuple[int, int]]] = []  # sample, column -> block, size
     keys: list[bytes] = []
     for key, group in groupby(members, _key_of):
-        places = _columns(list(group), shard.name, others, damage)
-        if places:
-            blocks.append([places[c].offset // BLOCK if c in places else ABSENT for c in COLUMNS])
-            sizes.append([places[c].size if c in places else 0 for c in COLUMNS])
+        by_column = _by_column(list(group), shard.name, others, damage)
+        if by_column:
+            found = [by_column.get(column) for column in COLUMNS]
+            places.append([(m.offset // BLOCK, m.size) if m else (ABSENT, 0) for m in found])
             keys.append(key.encode("utf-8", "backslashreplace"))
-    done = Shard(
-        shard.name, shard.size, shard.mtime_ns, len(keys), sum(map(len, keys)), damage, dict(sorted(others.items()))
-    )
-    tables = (
-        np.array(blocks, np.uint32).reshape(-1, len(COLUMNS)),
-        np.array(sizes, np.uint32).reshape(-1, len(COLUMNS)),
-    )
+    table = np.array(places, np.uint32).reshape(-1, len(COLUMNS), 2)
     arrays: Arrays = {
-        f"{c}_{what}": table[:, i].copy()
-        for what, table in zip(("block", "size"), tables, strict=True)
-        for i, c in enumerate(COLUMNS)
+        f"{column}_{name}": table[:, i, j].copy()
+        for i, column in enumerate(COLUMNS)
+        for j, name in enumerate(("block", "size"))
     }
     arrays["key_bytes"] = np.frombuffer(b"".join(keys), np.uint8)
     arrays["key_end"] = np.cumsum([len(k) for k in keys], dtype=np.uint32)
     arrays["key_hash"] = np.frombuffer(b"".join(hashlib.blake2b(k, digest_size=8).digest() for k in keys), np.uint64)
-    return done, arrays
+    key_bytes = sum(map(len, keys))
+    return replace(
+        shard, samples=len(keys), key_bytes=key_bytes, damage=damage, others=dict(sorted(others.items()))
+    ), arrays
 
 
 def _key_of(member: Member) -> str:
-    """The name up to the first dot after the last slash."""
+    """Return the name up to the first dot after the last slash."""
     folder, slash, base = member.name.rpartition("/")
     return folder + slash + base.partition(".")[0]
 
 
-def _columns(members: list[Member], shard: str, others: Counter[str], damage: list[str]) -> dict[str, Member]:
-    """A sample's members by column; the first where there are several of one."""
-    places: dict[str, Member] = {}
+def _by_column(members: list[Member], shard: str, others: Counter[str], damage: list[str]) -> dict[str, Member]:
+    """Return a sample's members by column. Of several in one column, the first is used and the others are reported."""
+    by_column: dict[str, Member] = {}
     for member in members:
         extension = member.name.rpartition("/")[2].partition(".")[2].lower()
         column = COLUMN_OF.get(extension)
@@ -234,14 +228,14 @@ def _columns(members: list[Member], shard: str, others: Counter[str], damage: li
             others[extension] += 1
         elif member.size >= 2**32:
             damage.append(f"{shard}: {member.name} has {member.size} bytes, too many for a sample")
-        elif column in places:
-            damage.append(f"{shard}: {member.name} follows {places[column].name}, left out")
+        elif column in by_column:
+            damage.append(f"{shard}: {member.name} follows {by_column[column].name}, left out")
         else:
-            places[column] = member
-    return places
+            by_column[column] = member
+    return by_column
 
 
-def _state(shard: Shard) -> tuple[str, int, int]:
+def _version(shard: Shard) -> tuple[str, int, int]:
     return shard.name, shard.size, shard.mtime_ns
 
 
@@ -250,7 +244,3 @@ def _digest(shards: list[Shard], arrays: Arrays) -> str:
     for name in ARRAYS:
         digest.update(np.ascontiguousarray(arrays[name]).data)
     return digest.hexdigest()[:16]
-
-
-def _hash(value: object) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]

@@ -1,31 +1,60 @@
 """webdataset shards with random access: an index of (shard, offset, size) gives each sample a stable id.
 
-A sample is the run of members that share a key, the name up to the first dot after the last slash.
+A sample is a run of members with the same key: the member's name up to the first dot after the last slash.
 """
 
 import errno
 import io
 import os
+from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clipx.data.preprocess.images import BadSample
-from clipx.data.shards.file_handles import OpenFiles
 from clipx.data.shards.index import ABSENT, Index, open_index
 from clipx.data.shards.tar import BLOCK
 from clipx.errors import UserError
 from clipx.utils.files import cache_home, write_bytes
 
 Rows = NDArray[np.int32]
+# As many files as blocks are shuffled together (sampler.CHUNK_BLOCKS), each perhaps in another shard. This is a quarter
+# of a process's usual limit, so it may read evaluation sets as well.
+MAX_OPEN_FILES = 256
+
+
+class OpenFiles:
+    """File descriptors by name: at most MAX_OPEN_FILES, the least recently used is closed first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._open: OrderedDict[str, int] = OrderedDict()  # most recently used last
+
+    def get(self, name: str) -> int:
+        """Return the descriptor of a file, valid until the next call. Raises OSError."""
+        if name in self._open:
+            self._open.move_to_end(name)
+        else:
+            while len(self._open) >= MAX_OPEN_FILES:
+                os.close(self._open.popitem(last=False)[1])
+            self._open[name] = os.open(self.folder / name, os.O_RDONLY)
+        return self._open[name]
+
+    def __reduce__(self) -> tuple[type["OpenFiles"], tuple[Path]]:
+        """Pickle without descriptors: they are not valid in another process."""
+        return OpenFiles, (self.folder,)
+
+    def __del__(self) -> None:
+        for file in self._open.values():
+            os.close(file)
 
 
 class Shards:
-    """The samples of a folder of tar files that have all members asked for; ids are 0..len-1 in the index's order."""
+    """The samples of a folder of tar files that have all required members; ids are 0..len-1 in index order."""
 
     def __init__(self, folder: Path, index: Index, extensions: tuple[str, ...]) -> None:
         self.folder = folder
@@ -34,16 +63,16 @@ class Shards:
         complete = np.ones(len(index), bool)
         for column in extensions:
             complete &= index.arrays[f"{column}_block"] != ABSENT
-        # row of the index by sample id; None: the same
+        # sample id -> row of the index; None if both are equal
         self._rows = None if complete.all() else _shared(np.flatnonzero(complete).astype(np.int32), index, extensions)
         self.problems: Sequence[str] = Problems(index, extensions, np.flatnonzero(~complete))
         self._length = int(complete.sum())
         self._files = OpenFiles(folder)
-        self._fetched: set[tuple[int, int]] = set()  # (shard, block)
+        self._prefetched: set[tuple[int, int]] = set()  # (shard, block)
 
     @classmethod
     def open(cls, folder: Path, extensions: tuple[str, ...]) -> "Shards":
-        """The samples of `folder` that have all of `extensions` (of image, txt, json, cls).
+        """Return the samples of `folder` that have all of `extensions` (of image, txt, json, cls).
 
         Raises:
             UserError: no folder, no shards in it, or no sample with all extensions.
@@ -59,36 +88,36 @@ class Shards:
         return self._length
 
     def content_hash(self) -> str:
-        """Changes with any shard, key, offset or size of a member; not with other bytes of the same size."""
+        """Return a hash of shards, keys, offsets and sizes; other bytes of the same size do not change it."""
         return f"{self.index.digest}/{'+'.join(self.extensions)}"
 
     def key(self, index: int) -> str:
-        """The sample's key in its shard."""
+        """Return the sample's key in its shard."""
         return self.index.key(self._row(index))
 
     def where(self, index: int) -> str:
-        """`00003.tar:000123`, for messages."""
+        """Return the sample's location for messages, such as `00003.tar:000123`."""
         return self.index.where(self._row(index))
 
     def of_shard(self, number: int) -> range:
-        """The samples of a shard."""
+        """Return the sample ids of a shard."""
         rows = self.index.starts[number : number + 2]
         return range(*(rows if self._rows is None else np.searchsorted(self._rows, rows)).tolist())
 
     def has(self, index: int, column: str) -> bool:
-        """Whether the sample has a member of this column."""
+        """Return True if the sample has a member in this column."""
         return bool(self.index.arrays[f"{column}_block"][self._row(index)] != ABSENT)
 
     def offset(self, index: int, column: str) -> int:
-        """First byte of the member in its shard."""
+        """Return the offset of the member's first byte in its shard."""
         return int(self.index.arrays[f"{column}_block"][self._row(index)]) * BLOCK
 
     def read(self, index: int, column: str) -> bytes:
-        """The member's bytes; one positioned read, no shared file position, so any process may call it.
+        """Return the member's bytes. Processes may share the open file, because the read does not move its position.
 
         Raises:
-            BadSample: the disk cannot read it there.
-            OSError: the shard is away, which says nothing about its samples.
+            BadSample: the disk reports a read error.
+            OSError: the shard cannot be opened or read for another reason, which is not the sample's fault.
         """
         row = self._row(index)
         size = int(self.index.arrays[f"{column}_size"][row])
@@ -99,22 +128,22 @@ class Shards:
                 raise
             raise BadSample(f"cannot be read ({error})") from error
 
-    def fetch(self, index: int, block: int) -> None:
-        """Asks the system for the block of `block` samples that a sample is in, as one run of the disk.
+    def prefetch(self, index: int, block: int) -> None:
+        """Ask the system to read ahead the block of `block` samples that contains a sample, in one disk access.
 
-        Of a block that lies in two shards, the samples in this one's.
+        If the block spans two shards, only the part in the sample's shard is read.
         """
         shard, number = self.index.shard_of(self._row(index)), index // block
-        if (shard, number) in self._fetched:
+        if (shard, number) in self._prefetched:
             return
-        if len(self._fetched) >= 1024:  # of an earlier epoch by now
-            self._fetched.clear()
-        self._fetched.add((shard, number))
-        own, column = self.of_shard(shard), self.extensions[0]
-        first, last = max(number * block, own.start), min((number + 1) * block, own.stop) - 1
+        if len(self._prefetched) >= 1024:  # enough for all blocks that are being read; the rest are old
+            self._prefetched.clear()
+        self._prefetched.add((shard, number))
+        in_shard, column = self.of_shard(shard), self.extensions[0]
+        first, last = max(number * block, in_shard.start), min((number + 1) * block, in_shard.stop) - 1
         begin, size = self.offset(first, column), int(self.index.arrays[f"{column}_size"][self._row(last)])
-        end = self.offset(last, column) + size + 64 * BLOCK  # the texts follow
-        with suppress(OSError):  # only advice: `read` says what is wrong
+        end = self.offset(last, column) + size + 64 * BLOCK  # the last sample's texts follow its image
+        with suppress(OSError):  # this is only advice to the system; `read` reports errors
             os.posix_fadvise(self._file(shard), begin, end - begin, os.POSIX_FADV_WILLNEED)
 
     def _file(self, shard: int) -> int:
@@ -125,7 +154,7 @@ class Shards:
 
 
 class Problems(Sequence[str]):
-    """Damage of the shards, then samples that lack a member. Lines are made when asked for: there may be 100,000."""
+    """Damaged places in the shards, then incomplete samples. Lines are built on demand, as there may be 100,000."""
 
     def __init__(self, index: Index, extensions: tuple[str, ...], incomplete: NDArray[np.int64]) -> None:
         self._index = index
@@ -136,13 +165,8 @@ class Problems(Sequence[str]):
     def __len__(self) -> int:
         return len(self._damage) + len(self._incomplete)
 
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[str]: ...
-
-    def __getitem__(self, place: int | slice) -> str | list[str]:
+    def __getitem__(self, place: Any) -> Any:
+        """Return a line for an int, a list of lines for a slice."""
         if isinstance(place, slice):
             return [self[i] for i in range(*place.indices(len(self)))]
         if place < len(self._damage):
@@ -153,14 +177,10 @@ class Problems(Sequence[str]):
 
 
 def shard_paths(folder: Path) -> list[Path]:
-    """The .tar files of a folder by name.
-
-    Raises:
-        UserError: no folder, or none in it.
-    """
+    """Return the .tar files of a folder, sorted by name. Raises UserError if there is none."""
     if not folder.is_dir():
         raise UserError(f"no folder {folder}: give the folder that holds the .tar shards")
-    # not glob, for which a folder that may not be read is an empty one
+    # glob would return nothing for an unreadable folder; scandir raises an error
     names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".tar"))
     if not names:
         raise UserError(f"{folder} holds no .tar shards")
@@ -168,10 +188,10 @@ def shard_paths(folder: Path) -> list[Path]:
 
 
 def _shared(rows: Rows, index: Index, extensions: tuple[str, ...]) -> Rows:
-    """The rows as a file of the cache, so that the ranks of a machine have them in memory once."""
+    """Return the rows memory-mapped from a file in the cache, so that all ranks of a machine share one copy."""
     path = cache_home() / "index" / "rows" / f"{index.digest}-{'-'.join(extensions)}.npy"
     shared = _mapped(path)
-    if shared is None or not np.array_equal(shared, rows):  # none yet, or damaged
+    if shared is None or not np.array_equal(shared, rows):  # missing or damaged
         file = io.BytesIO()
         np.save(file, rows)
         write_bytes(path, file.getvalue())

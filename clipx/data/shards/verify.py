@@ -1,4 +1,4 @@
-"""Reads every sample of a folder of shards once, as training would: image decoded, caption checked."""
+"""Check of a folder of shards: reads every sample once, decodes its image and checks its text, as training would."""
 
 import multiprocessing
 from collections.abc import Iterator
@@ -11,60 +11,56 @@ from clipx.data.shards.reader import Shards
 
 
 @dataclass
-class Checked:
-    """What was found in a shard."""
+class ShardReport:
+    """The result for one shard."""
 
     samples: int = 0
     size: int = 0  # bytes read
-    damage: dict[str, str] = field(default_factory=dict)  # where -> why
+    damage: dict[str, str] = field(default_factory=dict)  # location of a bad sample -> reason
 
 
-def verify(shards: Shards, workers: int) -> Iterator[Checked]:
-    """Shard by shard, in order, `workers` of them at a time."""
+def verify(shards: Shards, workers: int) -> Iterator[ShardReport]:
+    """Yield a report per shard, in order; `workers` processes check them."""
     numbers = range(len(shards.index.shards))
     if workers == 1:
         yield from (_check(shards, number) for number in numbers)
         return
-    # once for each process, and not with each shard: the index would be sent with it
+    # The initializer gives the shards to each process once. As an argument, the index would be sent for every shard.
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_keep, initargs=(shards,)) as pool:
-        yield from pool.map(_check_kept, numbers)
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_pool_shards.append, initargs=(shards,)) as pool:
+        yield from pool.map(_check_in_pool, numbers)
 
 
-_kept: list[Shards] = []  # of a process of the pool
+_pool_shards: list[Shards] = []  # one element, in a process of the pool
 
 
-def _keep(shards: Shards) -> None:
-    _kept.append(shards)
+def _check_in_pool(number: int) -> ShardReport:
+    return _check(_pool_shards[-1], number)
 
 
-def _check_kept(number: int) -> Checked:
-    return _check(_kept[0], number)
-
-
-def _check(shards: Shards, number: int) -> Checked:
+def _check(shards: Shards, number: int) -> ShardReport:
     image, text = shards.extensions
-    found = Checked()
+    report = ShardReport()
     for i in shards.of_shard(number):
-        found.samples += 1
+        report.samples += 1
         try:
-            data, caption = shards.read(i, image), shards.read(i, text)
-            found.size += len(data) + len(caption)
-            decode(data)
-            CHECKS[text](caption)
+            image_data, text_data = shards.read(i, image), shards.read(i, text)
+            report.size += len(image_data) + len(text_data)
+            decode(image_data)
+            CHECKS[text](text_data)
         except BadSample as error:
-            found.damage[shards.where(i)] = str(error)
-    return found
+            report.damage[shards.where(i)] = str(error)
+    return report
 
 
-def _json(data: bytes) -> None:
+def _check_json(data: bytes) -> None:
     for caption in captions.all_from_json(data):
-        captions.checked(caption)
+        captions.stripped(caption)
 
 
-def _class(data: bytes) -> None:
+def _check_class(data: bytes) -> None:
     if not data.strip().isdigit():
         raise BadSample(".cls is not a number")
 
 
-CHECKS = {"txt": captions.from_txt, "json": _json, "cls": _class}
+CHECKS = {"txt": captions.from_txt, "json": _check_json, "cls": _check_class}  # column -> raises BadSample

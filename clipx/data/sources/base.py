@@ -1,4 +1,4 @@
-"""Image-text pairs with a stable id and random access, and those of shards."""
+"""The interface of a source with random access, and the source for webdataset shards."""
 
 import random
 from collections.abc import Sequence
@@ -14,34 +14,37 @@ from clipx.utils.registry import lookup
 
 
 class PairSource(Protocol):
-    """Pairs by sample id; `problems` are samples left out, found without decoding."""
+    """Image-text pairs by sample id."""
 
-    streaming: Literal[False]
-    problems: Sequence[str]
+    streaming: Literal[False] = False
+    problems: Sequence[str] = ()  # one line per sample left out, found without decoding
     fingerprint: str  # changes with the samples or their order
 
     def __len__(self) -> int: ...
 
     def where(self, sample_id: int) -> str:
-        """A name of the sample for messages."""
+        """Return the location of a sample, for messages."""
         ...
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
-        """The encoded image and one caption. Raises BadSample."""
+        """Return the encoded image and one caption. Raises BadSample."""
         ...
 
     def image_of(self) -> NDArray[np.int32] | None:
-        """The image of each sample, numbered from 0; None where no two samples share one."""
-        ...
+        """Return the image of each sample, numbered from 0; None if no two samples share an image."""
+        return None
 
 
-class ShardPairs:
-    """Pairs of webdataset shards."""
-
-    streaming: Literal[False] = False
+class ShardPairs(PairSource):
+    """Pairs from webdataset shards."""
 
     def __init__(self, folder: Path, captions: str, block: int) -> None:
-        """block: data.block, samples that are read ahead together; 0: none."""
+        """
+        Args:
+            folder: the folder of the .tar files.
+            captions: "first", the .txt member, or "random", one of the "captions" in the .json member.
+            block: data.block, the number of neighbouring samples to prefetch together; 0 for no prefetch.
+        """
         self.block = block
         self.read_caption = lookup({"first": self._first, "random": self._random}, captions, "data.captions")
         self.shards = Shards.open(folder, ("image", "txt" if captions == "first" else "json"))
@@ -56,15 +59,12 @@ class ShardPairs:
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         if self.block:
-            self.shards.fetch(sample_id, self.block)
+            self.shards.prefetch(sample_id, self.block)
         caption = self.caption(sample_id, generator)
         return self.shards.read(sample_id, "image"), caption
 
-    def image_of(self) -> None:
-        return None
-
     def caption(self, sample_id: int, generator: random.Random) -> str:
-        """One caption, without reading the image. Raises BadSample."""
+        """Return one caption without reading the image. Raises BadSample."""
         return self.read_caption(sample_id, generator)
 
     def _first(self, sample_id: int, generator: random.Random) -> str:

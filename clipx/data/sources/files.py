@@ -1,14 +1,13 @@
-"""Pairs of image files and captions listed elsewhere: COCO's annotations, tables of paths and captions."""
+"""Pairs from lists of image files and captions: COCO annotations, CSV and TSV tables."""
 
 import csv
 import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,36 +15,63 @@ from numpy.typing import NDArray
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample
-from clipx.data.sources.packed_strings import PackedTexts
+from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
 from clipx.utils.registry import lookup, suggest
 
 Row = tuple[str, str]  # path of an image below the folder, caption
-csv.field_size_limit(2**31 - 1)  # the default refuses captions above 128 KiB, and with them the file
+csv.field_size_limit(2**31 - 1)  # with the default, a caption above 128 KiB makes the whole file unreadable
 
 
-class FilePairs:
-    """Rows of (image file, caption). A sample is a row (`each`), or an image with one of its captions."""
+class PackedTexts:
+    """A list of texts in two arrays, shared by all loader processes.
 
-    streaming: Literal[False] = False
+    A list of Python strings would be copied into every process, because reading a string writes its reference count.
+    """
+
+    def __init__(self, strings: Iterable[str]) -> None:
+        encoded = [string.encode("utf-8", "surrogatepass") for string in strings]
+        self._data: NDArray[np.uint8] = np.frombuffer(b"".join(encoded), np.uint8)
+        self._ends: NDArray[np.int64] = np.cumsum([0, *map(len, encoded)])
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, index: int) -> str:
+        begin, end = self._ends[index], self._ends[index + 1]
+        return self._data[begin:end].tobytes().decode("utf-8", "surrogatepass")
+
+    def tobytes(self) -> bytes:
+        """Return the content as bytes, to compute a hash."""
+        return self._data.tobytes() + self._ends.tobytes()
+
+
+class FilePairs(PairSource):
+    """Pairs from rows of (image file, caption)."""
 
     def __init__(self, folder: Path, rows: list[Row], captions: str, problems: list[str]) -> None:
+        """
+        Args:
+            folder: the folder that the image paths are relative to.
+            rows: (image path, caption).
+            captions: "each", a sample per row; "first" or "random", a sample per image with its first caption, or
+                with a random one each epoch.
+            problems: one line per row that was left out.
+        """
         self.folder = folder
-        self.problems: Sequence[str] = problems
-        # 0: all captions of an image are one sample's, k: the first k of them
-        per_sample = lookup({"each": 1, "random": 0, "first": 1}, captions, "data.captions")
+        self.problems = problems
+        captions_kept = lookup({"each": 1, "random": None, "first": 1}, captions, "data.captions")  # None: all
         if captions == "each":
-            groups = [[row] for row in rows]
+            samples = [[row] for row in rows]
         else:
-            # the images' order is that of their first rows, whatever the order of the others
-            place = {name: i for i, name in reversed(list(enumerate(name for name, _ in rows)))}
-            ordered = sorted(rows, key=lambda row: place[row[0]])  # stable
-            groups = [list(group) for _, group in groupby(ordered, key=lambda row: row[0])]
-        kept = [group[: per_sample or None] for group in groups]
-        self._names = PackedTexts(group[0][0] for group in kept)
-        self._captions = PackedTexts(caption for group in kept for _, caption in group)
-        self._starts: NDArray[np.int64] = np.cumsum([0, *map(len, kept)])
-        digest = hashlib.sha256(self._names.digest_bytes() + self._captions.digest_bytes() + self._starts.tobytes())
+            # images in the order of their first rows
+            first_row = {name: i for i, (name, _) in reversed(list(enumerate(rows)))}
+            ordered = sorted(rows, key=lambda row: first_row[row[0]])  # stable
+            samples = [list(group)[:captions_kept] for _, group in groupby(ordered, key=lambda row: row[0])]
+        self._names = PackedTexts(sample[0][0] for sample in samples)
+        self._captions = PackedTexts(caption for sample in samples for _, caption in sample)
+        self._starts: NDArray[np.int64] = np.cumsum([0, *map(len, samples)])  # of each sample's captions
+        digest = hashlib.sha256(self._names.tobytes() + self._captions.tobytes() + self._starts.tobytes())
         self.fingerprint = f"{len(self)}:{digest.hexdigest()[:16]}"
 
     def __len__(self) -> int:
@@ -56,7 +82,7 @@ class FilePairs:
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         begin, end = int(self._starts[sample_id]), int(self._starts[sample_id + 1])
-        caption = texts.checked(self._captions[generator.randrange(begin, end)])
+        caption = texts.stripped(self._captions[generator.randrange(begin, end)])
         try:
             return (self.folder / self._names[sample_id]).read_bytes(), caption
         except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
@@ -70,34 +96,39 @@ class FilePairs:
 
 
 def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
-    """Pairs of a captions_*.json as MSCOCO publishes it; images in `folder`.
+    """Return the pairs of a captions_*.json in MSCOCO's format, with the images in `folder`.
 
     Raises:
         UserError: no such file, or no caption annotations in it.
     """
-    content = _load_json(annotations)
+    try:
+        content = json.loads(annotations.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"data.annotations: no file {annotations}") from None
+    except ValueError as error:
+        raise UserError(f"{annotations} is not valid JSON in UTF-8 ({error})") from error
     try:
         names = {int(image["id"]): str(image["file_name"]) for image in content["images"]}
-        written = [(int(a["image_id"]), str(a["caption"])) for a in content["annotations"]]
+        captions = [(int(a["image_id"]), str(a["caption"])) for a in content["annotations"]]
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"{annotations} holds no caption annotations of MSCOCO's format ({type(error).__name__}: {error}): "
+            f"{annotations} holds no caption annotations in MSCOCO's format ({type(error).__name__}: {error}): "
             "data.annotations is a captions_*.json"
         ) from error
-    # a downloaded file has no business outside the folder; a user's own table may name any path
+    # A downloaded file must not read files outside the folder. A user's own table may name any path.
     outside = {i for i, name in names.items() if Path(name).is_absolute() or ".." in Path(name).parts}
-    rows = [(names[i], caption) for i, caption in written if i in names and i not in outside]
-    lost = Counter(i for i, _ in written if i not in names)
-    problems = [f"{annotations.name}: no image {i}, which has {n} captions" for i, n in lost.items()]
+    rows = [(names[i], caption) for i, caption in captions if i in names and i not in outside]
+    unknown = Counter(i for i, _ in captions if i not in names)
+    problems = [f"{annotations.name}: no image {i}, which has {n} captions" for i, n in unknown.items()]
     problems += [f"{annotations.name}: {names[i]} is outside {folder}, not read" for i in sorted(outside)]
-    return _build(folder, annotations, rows, config.captions, problems)
+    return _file_pairs(folder, annotations, rows, config.captions, problems)
 
 
 def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FilePairs:
-    """Pairs of a text table with a header line; its columns are data.image_column and data.caption_column.
+    """Return the pairs of a text table with a header line and columns data.image_column and data.caption_column.
 
     Raises:
-        UserError: no such file, no UTF-8, or a column that is not there.
+        UserError: no such file, not UTF-8, or a missing column.
     """
     problems: list[str] = []
     try:
@@ -107,7 +138,7 @@ def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FileP
         raise UserError(f"data.annotations: no file {path}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} is not a UTF-8 text table ({error})") from error
-    return _build(folder, path, rows, config.captions, problems)
+    return _file_pairs(folder, path, rows, config.captions, problems)
 
 
 def _rows(lines: Iterator[list[str]], name: str, config: DataConfig, problems: list[str]) -> Iterator[Row]:
@@ -124,17 +155,7 @@ def _rows(lines: Iterator[list[str]], name: str, config: DataConfig, problems: l
             problems.append(f"{name}: row {number} has {len(line)} fields, not {len(header)}")
 
 
-def _build(folder: Path, source: Path, rows: list[Row], captions: str, problems: list[str]) -> FilePairs:
+def _file_pairs(folder: Path, path: Path, rows: list[Row], captions: str, problems: list[str]) -> FilePairs:
     if not rows:
-        raise UserError("; ".join([f"{source} holds no pairs", *problems[:3]]))
+        raise UserError("; ".join([f"{path} holds no pairs", *problems[:3]]))
     return FilePairs(folder, rows, captions, problems)
-
-
-def _load_json(path: Path) -> dict[str, list[dict[str, Any]]]:
-    try:
-        loaded: dict[str, list[dict[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"data.annotations: no file {path}") from None
-    except ValueError as error:
-        raise UserError(f"{path} is not valid JSON in UTF-8 ({error})") from error
-    return loaded

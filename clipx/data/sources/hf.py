@@ -1,32 +1,29 @@
-"""Pairs through Hugging Face `datasets`: a local folder (parquet, saved data set) or a name on the hub."""
+"""Pairs from Hugging Face `datasets`: a local folder (parquet, saved data set) or a name on the hub."""
 
 import hashlib
 import random
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample
+from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
 from clipx.utils.hub import quiet_hub
-from clipx.utils.registry import lookup, suggest
+from clipx.utils.registry import one_of, suggest
 
-PROBES = 64  # rows whose bytes enter the fingerprint
+HASHED_ROWS = 64  # rows whose content enters the fingerprint
+CAPTIONS = ("first", "random")  # values of data.captions
 
 
-class HFPairs:
-    """Rows of a data set in memory-mapped Arrow files; the caption column holds a text or a list of texts."""
-
-    streaming: Literal[False] = False
+class HFPairs(PairSource):
+    """Rows of a data set in memory-mapped Arrow files; a cell of captions holds one text or a list of texts."""
 
     def __init__(self, config: DataConfig) -> None:
-        lookup(CHOICES, config.captions, "data.captions")
-        self.captions = config.captions
+        self.captions = one_of(config.captions, CAPTIONS, "data.captions")
         self.image, self.caption = config.image_column, config.caption_column
         self.rows = load(config, streaming=False)
-        self.problems: Sequence[str] = []
         if not len(self.rows):
             raise UserError(f"data.root={config.root} has no rows in split {config.split}")
         self.fingerprint = f"{len(self)}:{self._digest()}"
@@ -39,25 +36,25 @@ class HFPairs:
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         row = self.rows[sample_id]
-        return image_bytes(row[self.image]), caption_from(row[self.caption], self.captions, generator)
-
-    def image_of(self) -> None:
-        return None
+        return image_bytes(row[self.image]), texts.from_cell(row[self.caption], self.captions, generator)
 
     def _digest(self) -> str:
-        # datasets' own fingerprint depends on paths and on its version, so a copied folder would be other data
+        """Hash some rows: the fingerprint of `datasets` depends on paths and on its version, so a copy would differ."""
         digest = hashlib.sha256()
-        for k in range(PROBES):
-            row = self.rows[k * (len(self) - 1) // (PROBES - 1)]
-            digest.update(repr((row[self.caption], _without_folder(row[self.image]))).encode())
+        for k in range(HASHED_ROWS):
+            row = self.rows[k * (len(self) - 1) // (HASHED_ROWS - 1)]
+            cell = row[self.image]
+            if cell and cell["path"]:  # an absolute path in a folder of image files
+                cell = {**cell, "path": Path(cell["path"]).name}
+            digest.update(repr((row[self.caption], cell)).encode())
         return digest.hexdigest()[:16]
 
 
 def load(config: DataConfig, streaming: bool) -> Any:
-    """The split of the data set, images as encoded bytes.
+    """Return the split of the data set, with images as encoded bytes.
 
     Raises:
-        UserError: it is neither here nor can it be fetched, or lacks a column.
+        UserError: the data set is neither local nor downloadable, or a column is missing.
     """
     import datasets
 
@@ -71,7 +68,7 @@ def load(config: DataConfig, streaming: bool) -> Any:
         else:
             with quiet_hub(fetching=not folder.is_dir()):
                 rows = datasets.load_dataset(config.root, split=config.split, streaming=streaming)
-    except Exception as error:  # builders raise whatever they like, the hub's client a dozen kinds
+    except Exception as error:  # dataset builders and the hub's client raise many kinds
         reason = " ".join(str(error).split()[:30])
         raise UserError(f"data.root={config.root}: split {config.split} could not be loaded: {reason}") from error
     features = rows.features or {}
@@ -83,7 +80,7 @@ def load(config: DataConfig, streaming: bool) -> Any:
 
 
 def image_bytes(cell: dict[str, Any] | None) -> bytes:
-    """The encoded image of a cell. Raises BadSample."""
+    """Return the encoded image of a cell. Raises BadSample."""
     if cell is None or (cell["bytes"] is None and cell["path"] is None):
         raise BadSample("no image")
     if cell["bytes"] is not None:
@@ -92,27 +89,3 @@ def image_bytes(cell: dict[str, Any] | None) -> bytes:
         return Path(cell["path"]).read_bytes()
     except OSError as error:
         raise BadSample(f"cannot be read ({error})") from error
-
-
-def _without_folder(cell: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The cell with the file's name for its path, which for a folder of image files is absolute."""
-    return cell and {**cell, "path": cell["path"] and Path(cell["path"]).name}
-
-
-def _first(captions: list[str], generator: random.Random) -> str:
-    return captions[0]
-
-
-def _random(captions: list[str], generator: random.Random) -> str:
-    return generator.choice(captions)
-
-
-CHOICES = {"first": _first, "random": _random}
-
-
-def caption_from(cell: str | list[str] | None, captions: str, generator: random.Random) -> str:
-    """A caption from a cell that holds one or several. Raises BadSample."""
-    several = [cell] if isinstance(cell, str) else cell
-    if not several or not all(isinstance(c, str) for c in several):
-        raise BadSample("no caption")
-    return texts.checked(CHOICES[captions](several, generator))

@@ -1,10 +1,10 @@
-"""The table of data sources: where training pairs come from."""
+"""The tables of data sources: what data.source may be, and how each is opened."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from clipx.config.schema import DataConfig
-from clipx.data import scenes
+from clipx.data.scenes.folder import ensure_rendered
 from clipx.data.sources import files, hf, streams
 from clipx.data.sources.base import PairSource, ShardPairs
 from clipx.data.sources.streams import Stream
@@ -18,34 +18,18 @@ def _root(config: DataConfig) -> Path:
     return Path(config.root)
 
 
+def _images(config: DataConfig) -> Path:
+    return _root(config) / config.split
+
+
 def _annotations(config: DataConfig) -> Path:
     if config.annotations is None:
-        raise UserError(f"data.annotations is needed for data={config.name}: the file of the captions, below data.root")
+        raise UserError(f"data.annotations is needed for data={config.name}: the file of captions, below data.root")
     return _root(config) / config.annotations
 
 
 def _rendered(config: DataConfig) -> Path:
-    return scenes.ensure(config.scenes, Path(config.root) if config.root else None)
-
-
-def _shards(config: DataConfig) -> PairSource:
-    return ShardPairs(_root(config) / config.split, config.captions, config.block)
-
-
-def _scenes(config: DataConfig) -> PairSource:
-    return ShardPairs(_rendered(config) / config.split, config.captions, config.block)
-
-
-def _coco(config: DataConfig) -> PairSource:
-    return files.coco(_root(config) / config.split, _annotations(config), config)
-
-
-def _csv(config: DataConfig) -> PairSource:
-    return files.table(_root(config) / config.split, _annotations(config), config, ",")
-
-
-def _tsv(config: DataConfig) -> PairSource:
-    return files.table(_root(config) / config.split, _annotations(config), config, "\t")
+    return ensure_rendered(config.scenes, Path(config.root) if config.root else None)
 
 
 def _hf(config: DataConfig) -> PairSource:
@@ -53,26 +37,22 @@ def _hf(config: DataConfig) -> PairSource:
     return hf.HFPairs(config)
 
 
-def _webdataset(config: DataConfig) -> Stream:
-    return streams.ShardStream(config)
-
-
 def _hf_stream(config: DataConfig) -> Stream:
     _root(config)
     return streams.HFStream(config)
 
 
-PAIRS: dict[str, Callable[[DataConfig], PairSource]] = {
-    "scenes": _scenes,
-    "shards": _shards,
-    "coco": _coco,
-    "csv": _csv,
-    "tsv": _tsv,
+RANDOM_ACCESS: dict[str, Callable[[DataConfig], PairSource]] = {
+    "scenes": lambda config: ShardPairs(_rendered(config) / config.split, config.captions, config.block),
+    "shards": lambda config: ShardPairs(_root(config) / config.split, config.captions, config.block),
+    "coco": lambda config: files.coco(_images(config), _annotations(config), config),
+    "csv": lambda config: files.table(_images(config), _annotations(config), config, ","),
+    "tsv": lambda config: files.table(_images(config), _annotations(config), config, "\t"),
     "hf": _hf,
 }
-STREAMS: dict[str, Callable[[DataConfig], Stream]] = {"webdataset": _webdataset, "hf_stream": _hf_stream}
-SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {**PAIRS, **STREAMS}
-# what data.root is; {} is data.split
+STREAMS: dict[str, Callable[[DataConfig], Stream]] = {"webdataset": streams.ShardStream, "hf_stream": _hf_stream}
+SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {**RANDOM_ACCESS, **STREAMS}
+# the meaning of data.root for each source; {} stands for data.split
 ROOTS = {
     "scenes": "not needed: the folder to render to, by default in the cache",
     "shards": "the folder that holds {}/*.tar",
@@ -85,29 +65,25 @@ ROOTS = {
 }
 
 
-def root_folder(config: DataConfig) -> Path:
-    """The folder of the evaluation sets that belong to the training data; scenes are made first.
+def ensure_root_folder(config: DataConfig) -> Path:
+    """Return data.root, the folder of the evaluation sets that belong to the training data; render missing scenes.
 
     Raises:
-        UserError: unknown data.source, or a missing root.
+        UserError: unknown data.source, or a missing data.root.
     """
     lookup(SOURCES, config.source, "data.source")
     return _rendered(config) if config.source == "scenes" else _root(config)
 
 
 def open_source(config: DataConfig) -> PairSource | Stream:
-    """The training pairs of a run.
+    """Return the training pairs of a run.
 
     Raises:
-        UserError: unknown data.source, a missing setting, or nothing usable where it points.
+        UserError: unknown data.source, a missing setting, or no usable data.
     """
     return lookup(SOURCES, config.source, "data.source")(config)
 
 
-def open_pairs(config: DataConfig) -> PairSource:
-    """As `open_source`, for what needs random access.
-
-    Raises:
-        UserError: as `open_source`, or a streaming source.
-    """
-    return lookup(PAIRS, config.source, "data.source")(config)
+def open_pair_source(config: DataConfig) -> PairSource:
+    """Return the training pairs with random access. Raises as `open_source`, also UserError for a stream."""
+    return lookup(RANDOM_ACCESS, config.source, "data.source")(config)

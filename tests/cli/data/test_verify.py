@@ -8,8 +8,7 @@ import pytest
 
 from cli.data.command import data
 from clipx.errors import UserError
-from tests.clipx.data.loading.test_order_and_damage import add_damage
-from tests.helpers.folder import add, jpeg, write_shards
+from tests.helpers.folder import add, add_bad_samples, jpeg, write_shards
 
 
 def report(folder: Path) -> tuple[dict[str, object], list[str]]:
@@ -19,7 +18,7 @@ def report(folder: Path) -> tuple[dict[str, object], list[str]]:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_every_kind_of_damage_is_named(tmp_path: Path, workers: int, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_shards(tmp_path / "s", samples=89)
-    add_damage(folder)
+    add_bad_samples(folder)
     data(["verify", str(folder), f"workers={workers}", "max_bad_rate=0.5"])
     content, lines = report(folder)
     assert (content["shards"], content["samples"], content["damaged"], content["left_out"]) == (8, 97, 7, 4)
@@ -34,7 +33,7 @@ def test_every_kind_of_damage_is_named(tmp_path: Path, workers: int, capsys: pyt
 
 def test_too_much_damage_is_a_failure_after_the_report(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
-    add_damage(folder)
+    add_bad_samples(folder)
     with pytest.raises(UserError, match=r"11 of 28 samples are bad, more than data.max_bad_rate=0.05: "):
         data(["verify", str(folder), "workers=1", f"out={tmp_path}/report"])
     assert report(tmp_path / "report")[0]["damaged"] == 7 and not (folder / "verify.json").exists()

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from clipx.config.schema import DataConfig, RunConfig
 from clipx.data.preprocess import tokenizer
-from clipx.data.sampler import Sampler, split
-from clipx.data.sources.opening import open_pairs
+from clipx.data.sampler import Sampler, split_held_out
+from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.geometry import modality_gap
 from clipx.models import clip
@@ -62,7 +62,7 @@ def test_watching_changes_nothing_of_the_run(tmp_path: Path) -> None:
 def test_values_are_those_of_the_held_out_pairs(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
     config = watched(tmp_path)
-    pairs, model = open_pairs(config.data), clip.build_model(config)
+    pairs, model = open_pair_source(config.data), clip.build_model(config)
     tokenize = tokenizer.build_tokenizer(model.inputs)
     watch = geometry_probe.build_probe(config, tokenize, model)
     made = geometry_probe.Probe(config, pairs, tokenize, model)
@@ -76,12 +76,12 @@ def test_values_are_those_of_the_held_out_pairs(tmp_path: Path) -> None:
 
 def test_held_out_pairs_are_never_trained_on_whatever_the_seed(tmp_path: Path) -> None:
     config = watched(tmp_path).train
-    _, held_out = split(43, 0.25)
+    _, held_out = split_held_out(43, 0.25)
     for seed in range(3):
         sampler = Sampler(43, config, seed, 0, 1, held_out=0.25)
         seen = [i for batch in sampler.batches(0) for _, i in batch]
         assert sorted(set(seen)) == sorted(set(range(43)) - set(held_out.tolist()))
-    train, none = split(43, 0.0)
+    train, none = split_held_out(43, 0.0)
     assert np.array_equal(train, np.arange(43)) and not len(none)
 
 
@@ -91,7 +91,7 @@ def test_no_image_is_trained_on_whose_captions_are_held_out(tmp_path: Path) -> N
     config = watched(tmp_path)
     config.data = DataConfig(name="c", source="coco", root=str(tmp_path), split="train2014", captions="each")
     config.data.annotations, config.data.held_out = "annotations/captions_train2014.json", 0.4
-    pairs = open_pairs(config.data)
+    pairs = open_pair_source(config.data)
     trained_on = {pairs.where(i) for batch in _sampler(config, pairs).batches(0) for _, i in batch}
     watched_ids = geometry_probe.chosen(config, pairs)
     assert len(watched_ids) == 6  # two images of the 7 samples
@@ -129,7 +129,9 @@ def test_geometry_on_train_takes_pairs_that_are_trained_on(tmp_path: Path) -> No
     model = clip.build_model(config)
     assert (
         len(
-            geometry_probe.Probe(config, open_pairs(config.data), tokenizer.build_tokenizer(model.inputs), model).images
+            geometry_probe.Probe(
+                config, open_pair_source(config.data), tokenizer.build_tokenizer(model.inputs), model
+            ).images
         )
         == 5
     )

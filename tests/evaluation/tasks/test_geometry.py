@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clipx.data.preprocess import tokenizer
-from clipx.data.sources.opening import open_pairs
+from clipx.data.sources.opening import open_pair_source
 from clipx.models import clip
 from clipx.training import geometry_probe
 from clipx.types import Progress
@@ -87,7 +87,7 @@ def test_a_model_without_unit_length_has_the_geometry_that_its_training_traced(t
     config.model.normalise = False
     config.log.geometry_every, config.log.geometry_on = 1, "train"
     model = clip.build_model(config)
-    trace = geometry_probe.Probe(config, open_pairs(config.data), tokenizer.build_tokenizer(model.inputs), model)
+    trace = geometry_probe.Probe(config, open_pair_source(config.data), tokenizer.build_tokenizer(model.inputs), model)
     model.eval()
     image, text = model.encode_image(trace.images), model.encode_text(trace.texts)
     assert not torch.allclose(image.norm(dim=1), torch.ones(20), rtol=0.1)

@@ -1,4 +1,4 @@
-"""The order of samples is a function of seed, epoch and step; damage costs only itself."""
+"""The sample order depends only on seed, epoch and step; only bad samples are skipped."""
 
 import json
 import random
@@ -11,53 +11,54 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clipx.config.schema import DataConfig, TrainConfig
-from clipx.data.loading.bad_samples import BadSamples
-from clipx.data.loading.collate import Loaded
+from clipx.data.loading.bad_samples import BadSampleCounter
+from clipx.data.loading.collate import HostBatch
 from clipx.data.loading.loader import Loader
 from clipx.data.preprocess.images import BadSample
 from clipx.data.sampler import Sampler
-from clipx.data.sources.opening import open_pairs
+from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.types import Batch, Inputs
-from tests.clipx.data.preprocess.test_images import png_header
-from tests.helpers.folder import add, jpeg, write_shards
+from tests.helpers.folder import add, jpeg, png_header, write_shards
 
 INPUTS = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
 
 
 def tokenize(texts: list[str]) -> torch.Tensor:
-    """The first 8 bytes of each text."""
+    """Return the first 8 bytes of each text."""
     return torch.tensor([list(t.encode()[:8].ljust(8)) for t in texts])
 
 
-def sampler(samples: int, batch: int, epochs: int = 3, seed: int = 0, rank: int = 0, world: int = 1) -> Sampler:
-    return Sampler(samples, TrainConfig(epochs=epochs, batch_size=batch), seed, rank, world)
+def sampler(samples: int, batch: int, epochs: int = 3, seed: int = 0, rank: int = 0, world_size: int = 1) -> Sampler:
+    return Sampler(samples, TrainConfig(epochs=epochs, batch_size=batch), seed, rank, world_size)
 
 
 def batches(root: Path, workers: int, start: int = 0) -> list[tuple[Batch, list[str]]]:
     config = DataConfig(name="t", source="shards", root=str(root), captions="random", flip=True, workers=workers)
-    pairs = open_pairs(config)
-    loader = Loader(config, pairs, sampler(len(pairs), 8), INPUTS, tokenize)
+    source = open_pair_source(config)
+    loader = Loader(config, source, sampler(len(source), 8), INPUTS, tokenize)
     return list(loader.batches(start, torch.device("cpu")))
 
 
 @given(st.integers(1, 60), st.integers(1, 5), st.integers(0, 3), st.data())
-def test_an_epoch_is_a_permutation_and_any_stop_resumes_in_it(n: int, b: int, seed: int, data: st.DataObject) -> None:
+def test_an_epoch_is_a_permutation_and_a_run_resumes_at_any_step(
+    n: int, b: int, seed: int, data: st.DataObject
+) -> None:
     batch = min(n, b)
-    every = sampler(n, batch, seed=seed)
-    steps = list(every.batches(0))
-    assert len(steps) == every.total_steps == 3 * (n // batch)
+    whole = sampler(n, batch, seed=seed)
+    steps = list(whole.batches(0))
+    assert len(steps) == whole.total_steps == 3 * (n // batch)
     for epoch in range(3):
         ids = [i for step in steps[epoch * (n // batch) : (epoch + 1) * (n // batch)] for e, i in step if e == epoch]
         assert len(set(ids)) == len(ids) == n // batch * batch
         assert set(ids) <= set(range(n))
-    stop = data.draw(st.integers(0, every.total_steps))
-    assert list(every.batches(stop)) == steps[stop:]
+    stop = data.draw(st.integers(0, whole.total_steps))
+    assert list(whole.batches(stop)) == steps[stop:]
 
 
-def test_ranks_share_each_global_batch() -> None:
+def test_ranks_partition_each_global_batch() -> None:
     whole = list(sampler(40, 8).batches(0))
-    parts = [list(sampler(40, 8, rank=r, world=4).batches(0)) for r in range(4)]
+    parts = [list(sampler(40, 8, rank=r, world_size=4).batches(0)) for r in range(4)]
     assert [[index for part in parts for index in part[i]] for i in range(len(whole))] == whole
 
 
@@ -87,7 +88,7 @@ def test_captions_and_crops_change_between_epochs(tmp_path: Path) -> None:
     assert sum(len(t) > 1 for t in texts.values()) > 20
 
 
-def test_the_state_of_the_global_generator_is_left_alone(tmp_path: Path) -> None:
+def test_loading_leaves_the_global_random_state_unchanged(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
     before = torch.get_rng_state()
     batches(tmp_path, workers=0)
@@ -95,8 +96,8 @@ def test_the_state_of_the_global_generator_is_left_alone(tmp_path: Path) -> None
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def damaged(root: Path) -> None:
-    """100 pairs with 4 that only decoding finds bad, and an image without a caption."""
+def write_with_bad_samples(root: Path) -> None:
+    """Write 100 pairs, 4 of them found bad only when decoded, and an image without a caption."""
     write_shards(root / "train", samples=96)
     with tarfile.open(root / "train" / "bad.tar", "w") as tar:
         add(tar, "cut.jpg", jpeg("red")[:300])
@@ -110,18 +111,18 @@ def damaged(root: Path) -> None:
         add(tar, "alone.jpg", jpeg("red"))
 
 
-def first_captions(root: Path, bad: float) -> list[tuple[Batch, list[str]]]:
-    config = DataConfig(name="t", source="shards", root=str(root), workers=0, max_bad_rate=bad)
-    pairs = open_pairs(config)
-    loader = Loader(config, pairs, sampler(len(pairs), 25, epochs=1), INPUTS, tokenize)
+def load_all(root: Path, max_bad_rate: float) -> list[tuple[Batch, list[str]]]:
+    config = DataConfig(name="t", source="shards", root=str(root), workers=0, max_bad_rate=max_bad_rate)
+    source = open_pair_source(config)
+    loader = Loader(config, source, sampler(len(source), 25, epochs=1), INPUTS, tokenize)
     return list(loader.batches(0, torch.device("cpu")))
 
 
-def test_bad_samples_cost_exactly_themselves(tmp_path: Path) -> None:
-    damaged(tmp_path)
-    loaded = first_captions(tmp_path, bad=0.1)
+def test_exactly_the_bad_samples_are_skipped(tmp_path: Path) -> None:
+    write_with_bad_samples(tmp_path)
+    loaded = load_all(tmp_path, max_bad_rate=0.1)
     assert sorted(i for batch, _ in loaded for i in batch.sample_id.tolist()) == list(range(96))
-    reasons = sorted(line for _, damage in loaded for line in damage)
+    reasons = sorted(line for _, bad in loaded for line in bad)
     assert [r.split(":")[1] for r in reasons] == ["blank", "bomb", "cut", "text"]
     assert "empty caption" in reasons[0]
     assert "20000 x 20000 pixels" in reasons[1] or "exceeds limit" in reasons[1]
@@ -130,40 +131,40 @@ def test_bad_samples_cost_exactly_themselves(tmp_path: Path) -> None:
 
 
 def test_too_many_bad_samples_stop_the_run_with_their_names(tmp_path: Path) -> None:
-    damaged(tmp_path)
+    write_with_bad_samples(tmp_path)
     with pytest.raises(UserError, match=r"4 of 100 samples .* data.max_bad_rate=0.02: bad.tar:"):
-        first_captions(tmp_path, bad=0.02)
+        load_all(tmp_path, max_bad_rate=0.02)
 
 
-def test_the_rate_counts_what_was_decoded_not_the_whole_data_set() -> None:
-    bad = BadSamples(limit=0.05, enough=100)
-    bad.count(99, ["a"] * 20)  # too few to judge
+def test_the_rate_is_over_decoded_samples_not_over_the_whole_data_set() -> None:
+    bad = BadSampleCounter(limit=0.05, min_seen=100)
+    bad.count(99, ["a"] * 20)  # too few samples to check the rate
     with pytest.raises(UserError, match=r"21 of 119 samples"):
         bad.count(20, ["b"])
 
 
 @pytest.mark.parametrize("captions", ["a text", [], [1, 2], {"a": 1}, None])
-def test_captions_that_are_no_list_of_texts_are_bad_samples(tmp_path: Path, captions: object) -> None:
+def test_captions_that_are_not_a_list_of_texts_are_a_bad_sample(tmp_path: Path, captions: object) -> None:
     folder = tmp_path / "train"
     folder.mkdir()
     with tarfile.open(folder / "0.tar", "w") as tar:
         add(tar, "a.jpg", jpeg("red"))
         add(tar, "a.json", json.dumps({"captions": captions}).encode())
-    pairs = open_pairs(DataConfig(name="t", source="shards", root=str(tmp_path), captions="random"))
+    source = open_pair_source(DataConfig(name="t", source="shards", root=str(tmp_path), captions="random"))
     with pytest.raises(BadSample, match="not a list of texts"):
-        pairs.pair(0, random.Random(0))
+        source.pair(0, random.Random(0))
 
 
 @pytest.mark.parametrize(
-    ("batch", "world", "message"),
+    ("batch", "world_size", "message"),
     [(9, 2, "divisible by the number of processes"), (41, 1, "larger than the 40 samples")],
 )
-def test_impossible_batches_are_refused(batch: int, world: int, message: str) -> None:
+def test_impossible_batch_sizes_are_refused(batch: int, world_size: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        sampler(40, batch, world=world)
+        sampler(40, batch, world_size=world_size)
 
 
-def test_a_length_in_samples_ends_in_the_middle_of_an_epoch() -> None:
+def test_a_run_of_a_number_of_samples_may_end_within_an_epoch() -> None:
     by_samples = Sampler(40, TrainConfig(samples=100, batch_size=8), 0, 0, 1)
     by_epochs = sampler(40, 8, epochs=3)
     assert list(by_samples.batches(0)) == list(by_epochs.batches(0))[:12]
@@ -171,12 +172,12 @@ def test_a_length_in_samples_ends_in_the_middle_of_an_epoch() -> None:
     assert [by_samples.progress(s).epoch for s in (0, 4, 5, 11)] == [0, 0, 1, 2]
 
 
-def test_a_batch_on_its_way_to_a_gpu_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As DataLoader does it, which takes a class that it does not know as it is."""
+def test_a_batch_for_a_gpu_is_in_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DataLoader leaves a class unpinned unless it has a method pin_memory."""
     from torch.utils.data._utils.pin_memory import pin_memory
 
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 1)  # there may be no GPU to pin for
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 1)  # pinning needs a GPU
     zeros = torch.zeros(2, dtype=torch.int64)
-    pinned = pin_memory(Loaded(zeros, zeros, zeros, zeros, damage=["a"]))  # type: ignore[no-untyped-call]
+    pinned = pin_memory(HostBatch(zeros, zeros, zeros, zeros, bad=["a"]))  # type: ignore[no-untyped-call]
     assert [t.tolist() for t in (pinned.sample_id, pinned.pixels, pinned.text, pinned.label)] == [[1, 1]] * 4
-    assert pinned.damage == ["a"]
+    assert pinned.bad == ["a"]

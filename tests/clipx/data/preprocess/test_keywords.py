@@ -1,4 +1,4 @@
-"""A label that is wrong makes a true negative of what is none."""
+"""Keyword labels; a wrong label would make a false negative count as a true one."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.loader import Loader
 from clipx.data.preprocess.keywords import CARDINALS, PRESETS, Keywords
 from clipx.data.sampler import Sampler
-from clipx.data.sources.opening import open_pairs
+from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.types import Inputs
 from tests.helpers.folder import COLOURS, write_shards
@@ -41,7 +41,7 @@ SEPARATORS = st.sampled_from([" ", ", ", ". ", "; ", " - ", "\n", " (", '"', "--
         ("", None),
     ],
 )
-def test_whole_words_only(caption: str, word: str | None) -> None:
+def test_only_whole_words_match(caption: str, word: str | None) -> None:
     assert Keywords(["numbers"], digits=False)(caption) == (NUMBERS.index(word) + 1 if word else 0)
 
 
@@ -61,7 +61,7 @@ def test_whole_words_only(caption: str, word: str | None) -> None:
         ("a 3-2 win", None),
     ],
 )
-def test_numbers_in_digits(caption: str, word: str | None) -> None:
+def test_numbers_in_digits_match_if_digits_is_set(caption: str, word: str | None) -> None:
     assert Keywords(["numbers"], digits=True)(caption) == (NUMBERS.index(word) + 1 if word else 0)
 
 
@@ -75,7 +75,7 @@ def test_a_keyword_between_separators_is_found_in_any_case(
 
 
 @given(st.sampled_from(NUMBERS), st.text(st.characters(categories=["L", "N"]), max_size=3), st.booleans())
-def test_a_keyword_inside_a_longer_word_is_none(word: str, more: str, hyphen: bool) -> None:
+def test_a_keyword_within_a_longer_word_does_not_match(word: str, more: str, hyphen: bool) -> None:
     keywords = Keywords(["numbers"], digits=False)
     joined = "-" if hyphen and more else ""
     expected = keywords(word) if not more else 0
@@ -98,39 +98,39 @@ def test_the_label_is_that_of_the_only_keyword(words: list[str]) -> None:
     assert keywords(" ".join(words)) == expected
 
 
-def test_phrases_match_before_the_words_in_them() -> None:
+def test_a_phrase_takes_precedence_over_its_words() -> None:
     keywords = Keywords(["left", "to the left of"], digits=False)
     assert keywords("a cup TO  the left of a box") == 2
     assert keywords("turn left") == 1
 
 
-def test_presets_and_own_words_go_together() -> None:
+def test_presets_and_single_words_can_be_combined() -> None:
     assert Keywords(["colours", "turquoise"], digits=False).words == [*PRESETS["colours"], "turquoise"]
     assert len(NUMBERS) == 19 and NUMBERS[0] == "two" and NUMBERS[-1] == "twenty"
     assert CARDINALS.index("twenty") == 20
 
 
 @pytest.mark.parametrize("words", [["two", "Two"], ["numbers", "three"], [" "]])
-def test_useless_lists_are_refused(words: list[str]) -> None:
+def test_lists_with_empty_or_repeated_words_are_refused(words: list[str]) -> None:
     with pytest.raises(UserError, match=r"data\.keywords="):
         Keywords(words, digits=False)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_the_loader_labels_the_caption_it_gives(tmp_path: Path, workers: int) -> None:
+def test_the_loader_labels_the_caption_it_returns(tmp_path: Path, workers: int) -> None:
     write_shards(tmp_path / "train", samples=24)  # "a <colour> picture <i>"
     config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=workers, keywords=COLOURS[:4])
-    pairs = open_pairs(config)
-    sampler = Sampler(len(pairs), TrainConfig(epochs=1, batch_size=8), 0, 0, 1)
+    source = open_pair_source(config)
+    sampler = Sampler(len(source), TrainConfig(epochs=1, batch_size=8), 0, 0, 1)
     inputs = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
-    loader = Loader(config, pairs, sampler, inputs, lambda texts: torch.zeros(len(texts), 8, dtype=torch.int64))
+    loader = Loader(config, source, sampler, inputs, lambda texts: torch.zeros(len(texts), 8, dtype=torch.int64))
     for batch, _ in loader.batches(0, torch.device("cpu")):
         colour = batch.sample_id % len(COLOURS)
         assert batch.label.dtype == torch.int64
         assert batch.label.tolist() == [c + 1 if c < 4 else 0 for c in colour.tolist()]
 
 
-def test_both_spellings_of_grey_are_one_colour_unless_asked_for_apart() -> None:
+def test_both_spellings_of_grey_are_one_keyword_unless_both_are_listed() -> None:
     colours = Keywords(["colours"], digits=False)
     assert colours("a gray cat") == colours("a grey cat") == colours("a gray or grey cat") == len(colours.words)
     assert Keywords(["gray", "grey"], digits=False)("a gray cat") == 1

@@ -1,4 +1,4 @@
-"""Training transforms: RandAugment draws from the sample's generator only, and changes what it should."""
+"""RandAugment depends only on the sample's generator."""
 
 import random
 
@@ -21,7 +21,7 @@ def transform(rand_augment: list[int] | None) -> TrainTransform:
     return TrainTransform(config, INPUTS)
 
 
-def test_an_augmented_sample_depends_on_its_generator_only() -> None:
+def test_an_augmented_sample_depends_only_on_its_generator() -> None:
     augment = transform([2, 7])
     torch.manual_seed(1)
     one = augment(IMAGE, random.Random(5))
@@ -30,7 +30,7 @@ def test_an_augmented_sample_depends_on_its_generator_only() -> None:
     assert torch.equal(one, augment(IMAGE, random.Random(5)))
     assert one.shape == (3, 32, 32) and one.dtype == torch.uint8
     torch.manual_seed(1)
-    assert torch.equal(torch.get_rng_state(), state), "the global state was moved"
+    assert torch.equal(torch.get_rng_state(), state), "the global random state changed"
 
 
 def test_augmentation_changes_most_samples_and_is_off_by_default() -> None:
@@ -43,7 +43,7 @@ def test_augmentation_changes_most_samples_and_is_off_by_default() -> None:
 
 
 @pytest.mark.parametrize("value", [[2], [0, 7], [2, 11], [2, -1]])
-def test_a_wrong_rand_augment_is_named(value: list[int]) -> None:
+def test_a_rand_augment_out_of_range_is_named(value: list[int]) -> None:
     config = RunConfig(data=DataConfig(rand_augment=value))
     with pytest.raises(UserError, match=r"data.rand_augment=.* is out of range; allowed: \[n, m\]"):
         ranges.check(config, {"data.rand_augment": ranges.RUN["data.rand_augment"]})

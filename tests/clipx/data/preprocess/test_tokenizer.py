@@ -1,4 +1,4 @@
-"""Tokenizers: each text tower gets its own, cleaned as the settings say, and a missing one is said."""
+"""Tokenizers: the text tower's tokenizer, cleaning by data.clean, and errors for a missing tokenizer."""
 
 import pickle
 from pathlib import Path
@@ -7,7 +7,7 @@ import open_clip
 import pytest
 import torch
 
-from clipx.data.preprocess import clean, tokenizer
+from clipx.data.preprocess import tokenizer
 from clipx.errors import UserError
 from clipx.types import Inputs
 from tests.helpers.hub import write_distilbert
@@ -29,10 +29,10 @@ def inputs(name: str, length: int = 12, cleaning: str = "none") -> Inputs:
         ("?!", ""),
     ],
 )
-def test_cleaning_leaves_words_only(text: str, cleaned: str) -> None:
-    assert clean.lower_no_punctuation(text) == cleaned
-    assert clean.lower_no_punctuation(cleaned) == cleaned
-    assert clean.none(text) == text
+def test_cleaning_leaves_only_words(text: str, cleaned: str) -> None:
+    assert tokenizer.lower_no_punctuation(text) == cleaned
+    assert tokenizer.lower_no_punctuation(cleaned) == cleaned
+    assert tokenizer.CLEANERS["none"](text) == text
 
 
 def test_an_unknown_cleaning_is_named() -> None:
@@ -40,7 +40,7 @@ def test_an_unknown_cleaning_is_named() -> None:
         tokenizer.build_tokenizer(inputs("RN50", cleaning="lower"))
 
 
-def test_a_hugging_face_folder_tokenizes_to_the_context_length(tmp_path: Path) -> None:
+def test_a_hugging_face_tokenizer_cuts_and_pads_to_the_context_length(tmp_path: Path) -> None:
     tokenize = tokenizer.build_tokenizer(inputs(f"hf:{write_distilbert(tmp_path)}"))
     tokens = tokenize(["A red picture", "a " * 30])
     assert tokens.shape == (2, 12) and tokens.dtype == torch.int64
@@ -50,20 +50,20 @@ def test_a_hugging_face_folder_tokenizes_to_the_context_length(tmp_path: Path) -
     assert tokens[1].tolist() == [start, *[words["a"]] * 10, end]
 
 
-def test_texts_are_cleaned_before_they_are_tokenized(tmp_path: Path) -> None:
+def test_texts_are_cleaned_before_tokenization(tmp_path: Path) -> None:
     name = f"hf:{write_distilbert(tmp_path)}"
     cleaned = tokenizer.build_tokenizer(inputs(name, cleaning="lower_no_punctuation"))
-    as_is = tokenizer.build_tokenizer(inputs(name))
-    assert torch.equal(cleaned(["A red-picture!"]), as_is(["a red picture"]))
-    assert not torch.equal(as_is(["A red-picture!"]), as_is(["a red picture"]))
+    uncleaned = tokenizer.build_tokenizer(inputs(name))
+    assert torch.equal(cleaned(["A red-picture!"]), uncleaned(["a red picture"]))
+    assert not torch.equal(uncleaned(["A red-picture!"]), uncleaned(["a red picture"]))
 
 
-def test_open_clips_tokens_stay_as_they_were() -> None:
+def test_open_clip_tokens_are_unchanged() -> None:
     tokenize = tokenizer.build_tokenizer(inputs("RN50", length=77))
     assert torch.equal(tokenize(["A dog, red."]), open_clip.get_tokenizer("RN50")(["A dog, red."]))
 
 
-def test_worker_processes_can_be_given_a_tokenizer(tmp_path: Path) -> None:
+def test_a_tokenizer_can_be_pickled_for_loader_processes(tmp_path: Path) -> None:
     tokenize = tokenizer.build_tokenizer(inputs(f"hf:{write_distilbert(tmp_path)}", cleaning="lower_no_punctuation"))
     again = pickle.loads(pickle.dumps(tokenize))
     assert torch.equal(again(["a red picture"]), tokenize(["a red picture"]))
@@ -74,7 +74,9 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         tokenizer.build_tokenizer(inputs(f"hf:{write_distilbert(tmp_path, tokenizer=False)}"))
 
 
-def test_a_tokenizer_out_of_reach_names_both_ways(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_of_a_missing_tokenizer_names_both_ways_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"run `hf download distilbert-base-uncased`.*local folder"):

@@ -1,4 +1,4 @@
-"""Two ways to the same pixels: fast decoding may differ by rounding, not by place, and never in what is damaged."""
+"""Fast and exact decoding show the same part of the image and find the same damaged images."""
 
 import io
 import random
@@ -10,7 +10,7 @@ from torch import Tensor
 from torchvision.transforms import RandomResizedCrop
 
 from clipx.config.schema import DataConfig
-from clipx.data.preprocess.images import BadSample, decode, header
+from clipx.data.preprocess.images import BadSample, decode, open_image
 from clipx.data.preprocess.transforms import Box, TrainTransform, crop_box
 from clipx.errors import UserError
 from clipx.types import Inputs
@@ -23,7 +23,7 @@ def transform(decode: str, size: int = 32, interpolation: str = "bicubic", flip:
 
 
 def picture(kind: str = "JPEG", width: int = 301, height: int = 203) -> bytes:
-    """Smooth ramps: red to the right, green downwards, blue in rings."""
+    """Encode an image of smooth ramps: red increases to the right, green downwards, blue in waves."""
     x = torch.linspace(0, 255, width).expand(height, width)
     y = torch.linspace(0, 255, height)[:, None].expand(height, width)
     blue = 127 + 120 * torch.sin(x / 20) * torch.sin(y / 20)
@@ -33,29 +33,29 @@ def picture(kind: str = "JPEG", width: int = 301, height: int = 203) -> bytes:
 
 
 def both(data: bytes, seed: int, **settings: int | str | bool) -> tuple[Tensor, Tensor]:
-    made = [transform(d, **settings)(header(data), random.Random(seed)) for d in ("exact", "fast")]  # type: ignore[arg-type]
+    made = [transform(d, **settings)(open_image(data), random.Random(seed)) for d in ("exact", "fast")]  # type: ignore[arg-type]
     return made[0], made[1]
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 @pytest.mark.parametrize("size", [16, 48, 250])
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
-def test_fast_shows_the_same_part_of_the_picture(kind: str, size: int, interpolation: str) -> None:
+def test_fast_decoding_shows_the_same_part_of_the_image(kind: str, size: int, interpolation: str) -> None:
     for seed in range(6):
         exact, fast = both(picture(kind), seed, size=size, interpolation=interpolation)
         assert exact.dtype == fast.dtype == torch.uint8 and exact.shape == fast.shape == (3, size, size)
         difference = (exact.float() - fast.float()).abs()
         assert difference.mean() < 5
-        # a box that is off by a pixel of the scaled picture would move the ramps
+        # a box off by one pixel of the reduced image would shift the ramps
         assert (exact[:2].float() - fast[:2].float()).mean().abs() < 2
 
 
-def test_nearest_takes_pixels_as_they_are() -> None:
+def test_nearest_differs_by_at_most_a_pixel() -> None:
     exact, fast = both(picture("PNG"), 0, interpolation="nearest")
     assert (exact.float() - fast.float()).abs().mean() < 10  # up to a pixel apart
 
 
-def test_flip_is_the_same_choice_in_both() -> None:
+def test_both_decoders_flip_the_same_samples() -> None:
     for seed in range(8):
         exact, fast = both(picture(), seed, flip=True)
         assert (exact[0, :, -1].float().mean() > exact[0, :, 0].float().mean()) == (
@@ -63,10 +63,10 @@ def test_flip_is_the_same_choice_in_both() -> None:
         )
 
 
-def test_only_what_is_too_large_is_decoded_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_decoding_reduces_only_images_larger_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
     for size in (250, 100, 40, 20):
-        image = header(picture(width=400, height=400))
+        image = open_image(picture(width=400, height=400))
         made = transform("fast", size=size)
         made.scale = (1.0, 1.0)
         made(image, random.Random(3))
@@ -76,14 +76,14 @@ def test_only_what_is_too_large_is_decoded_smaller(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("data", [jpeg("red", 200)[:300], jpeg("red", 200)[:-400], picture("PNG")[:-300]])
 @pytest.mark.parametrize("mode", ["exact", "fast"])
-def test_damage_is_found_either_way(data: bytes, mode: str) -> None:
+def test_both_decoders_find_damaged_images(data: bytes, mode: str) -> None:
     with pytest.raises(BadSample):
         decode(data)
     with pytest.raises(BadSample):
-        transform(mode)(header(data), random.Random(0))
+        transform(mode)(open_image(data), random.Random(0))
 
 
-def test_a_one_pixel_image_and_thin_ones_work() -> None:
+def test_one_pixel_and_very_thin_images_work() -> None:
     for width, height in ((1, 1), (1, 300), (300, 1)):
         for seed in range(5):
             assert both(picture(width=width, height=height), seed)[1].shape == (3, 32, 32)
@@ -92,29 +92,29 @@ def test_a_one_pixel_image_and_thin_ones_work() -> None:
 PHOTOS = [(300, 200), (400, 300), (500, 100), (200, 300), (300, 400), (100, 500), (333, 250), (500, 375)]
 
 
-def of_torchvision(width: int, height: int, scale: tuple[float, float]) -> Box:
-    """One draw, as left, top, right, bottom."""
+def torchvision_box(width: int, height: int, scale: tuple[float, float]) -> Box:
+    """Return a random box of torchvision."""
     empty = torch.empty(3, height, width, dtype=torch.uint8)
     top, left, h, w = RandomResizedCrop.get_params(empty, list(scale), [3 / 4, 4 / 3])
     return left, top, left + w, top + h
 
 
 @pytest.mark.parametrize(("width", "height"), PHOTOS)
-def test_where_no_draw_fits_the_box_is_that_of_torchvision(width: int, height: int) -> None:
+def test_the_box_is_that_of_torchvision_if_no_draw_fits(width: int, height: int) -> None:
     scale = (0.99999, 0.99999)
     torch.manual_seed(0)
-    expected = of_torchvision(width, height, scale)
+    expected = torchvision_box(width, height, scale)
     found = crop_box(width, height, scale, random.Random(0))
-    assert found == pytest.approx(expected, abs=1)  # there in whole pixels
+    assert found == pytest.approx(expected, abs=1)  # torchvision rounds to whole pixels
     assert 0 <= found[0] < found[2] <= width and 0 <= found[1] < found[3] <= height
 
 
 @pytest.mark.parametrize(("width", "height"), PHOTOS[:3])
 @pytest.mark.parametrize("low", [0.2, 0.9])
-def test_boxes_are_distributed_as_those_of_torchvision(width: int, height: int, low: float) -> None:
+def test_boxes_have_the_distribution_of_torchvision(width: int, height: int, low: float) -> None:
     torch.manual_seed(0)
     generator, draws = random.Random(0), range(2000)
-    expected = torch.tensor([of_torchvision(width, height, (low, 1.0)) for _ in draws], dtype=torch.float64)
+    expected = torch.tensor([torchvision_box(width, height, (low, 1.0)) for _ in draws], dtype=torch.float64)
     found = torch.tensor([crop_box(width, height, (low, 1.0), generator) for _ in draws], dtype=torch.float64)
     size = torch.tensor([width, height, width, height])
     for difference in ((found.mean(0) - expected.mean(0)) / size, (found.std(0) - expected.std(0)) / size):
@@ -122,31 +122,31 @@ def test_boxes_are_distributed_as_those_of_torchvision(width: int, height: int, 
 
 
 @pytest.mark.parametrize(("width", "height"), [(48, 48), *PHOTOS])
-def test_a_scale_of_one_is_the_central_square_and_leaves_the_later_draws(width: int, height: int) -> None:
+def test_a_scale_of_one_is_the_central_square_and_makes_the_same_number_of_draws(width: int, height: int) -> None:
     generator, other = random.Random(5), random.Random(5)
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
     assert crop_box(width, height, (1.0, 1.0), generator) == (left, top, left + side, top + side)
     for _ in range(20):
         other.random()
-    assert generator.random() == other.random()  # flips are those of runs made before
+    assert generator.random() == other.random()  # so flips equal those of earlier runs
 
 
-def test_a_square_that_no_draw_fits_into_is_taken_whole() -> None:
+def test_a_square_is_kept_whole_if_no_draw_fits() -> None:
     assert crop_box(48, 48, (0.99999, 0.99999), random.Random(0)) == (0.0, 0.0, 48.0, 48.0)
 
 
 @pytest.mark.parametrize("mode", ["exact", "fast"])
 @pytest.mark.parametrize(("low", "seen"), [(1.0, 1 / 5), (0.9, 4 / 15)])
-def test_wide_pictures_are_seen_to_their_ratio(mode: str, low: float, seen: float) -> None:
-    """Red runs from 0 to 255 over a width of 5 x height: what is seen of it is the share of the width."""
+def test_a_wide_image_shows_the_share_that_the_largest_ratio_allows(mode: str, low: float, seen: float) -> None:
+    """Red increases from 0 to 255 over a width of 5 x height, so its range in the crop is the share of the width."""
     inputs = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bilinear", "shortest", "RN50", 8)
     made = TrainTransform(DataConfig(decode=mode, crop_scale=[low, 1.0]), inputs)
-    red = made(header(picture(width=1000, height=200)), random.Random(0))[0].float().mean(0)
+    red = made(open_image(picture(width=1000, height=200)), random.Random(0))[0].float().mean(0)
     assert float(red[-1] - red[0]) / 255 * 32 / 31 == pytest.approx(seen, abs=0.02)
     assert float(red.mean()) == pytest.approx(127.5, abs=3)
 
 
-def test_other_decoders_are_refused() -> None:
+def test_an_unknown_decoder_is_refused() -> None:
     with pytest.raises(UserError, match=r"data\.decode=quick is not known"):
         transform("quick")

@@ -1,4 +1,4 @@
-"""Clean captions say what is true; each fault has its share and does what it is called."""
+"""Captions without a fault are true; each fault has its share and its described effect."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.captions import CAPTIONS
 from clipx.data.scenes.evaluation_sets import retrieval_samples
 from clipx.data.scenes.samples import Sample, training_sample
-from tests.helpers.scenes import NUMBERS, said, within_binomial, words
+from tests.helpers.scenes import NUMBERS, named, within_binomial, words
 
 N = 1500
 
@@ -20,14 +20,14 @@ def truth(sample: Sample) -> tuple[list[int], list[str], list[str]]:
     )
 
 
-def samples(**knobs: float) -> list[Sample]:
-    config = ScenesConfig(**{"omit": 0.0, **knobs})  # type: ignore[arg-type]
+def samples(**settings: float) -> list[Sample]:
+    config = ScenesConfig(**{"omit": 0.0, **settings})  # type: ignore[arg-type]
     return [training_sample(config, i) for i in range(N)]
 
 
-def faulty(with_knob: list[Sample]) -> list[tuple[Sample, str]]:
-    """Samples and captions that say other numbers, colours or shapes than there are."""
-    return [(s, c) for s in with_knob for c in s.captions if said(c) != truth(s)]
+def faulty(among: list[Sample]) -> list[tuple[Sample, str]]:
+    """Return the captions with other numbers, colours or shapes than their scene, each with its sample."""
+    return [(s, c) for s in among for c in s.captions if named(c) != truth(s)]
 
 
 def test_clean_captions_are_true_and_different() -> None:
@@ -38,7 +38,7 @@ def test_clean_captions_are_true_and_different() -> None:
         assert sample.facts["faults"] == [None] * CAPTIONS
 
 
-def test_optional_details_are_true_where_they_are_said() -> None:
+def test_optional_attributes_in_captions_are_true() -> None:
     mentioned = {"size": 0, "orientation": 0, "position": 0}
     for sample in samples():
         groups = sample.scene.content.groups
@@ -65,28 +65,28 @@ def test_singular_and_plural_agree_with_the_count() -> None:
                 assert noun_is_plural == (groups[0].count > 1), caption
 
 
-@pytest.mark.parametrize("knob", ["omit", "mislabelled", "irrelevant_numbers", "noise"])
-def test_the_share_of_faulty_captions_is_the_knob(knob: str) -> None:
-    with_knob = samples(**{knob: 0.3})
-    assert within_binomial(len(faulty(with_knob)), N * CAPTIONS, 0.3)
-    first = [s for s in with_knob if said(s.captions[0]) != truth(s)]
+@pytest.mark.parametrize("fault", ["omit", "mislabelled", "irrelevant_numbers", "noise"])
+def test_the_share_of_faulty_captions_is_the_setting(fault: str) -> None:
+    found = samples(**{fault: 0.3})
+    assert within_binomial(len(faulty(found)), N * CAPTIONS, 0.3)
+    first = [s for s in found if named(s.captions[0]) != truth(s)]
     assert within_binomial(len(first), N, 0.3), "the caption in .txt"
-    for sample in with_knob:
-        for caption, fault in zip(sample.captions, sample.facts["faults"], strict=True):
-            assert fault == (None if said(caption) == truth(sample) else knob)
+    for sample in found:
+        for caption, recorded in zip(sample.captions, sample.facts["faults"], strict=True):
+            assert recorded == (None if named(caption) == truth(sample) else fault)
 
 
-def test_all_knobs_together_keep_their_shares() -> None:
+def test_all_faults_together_keep_their_shares() -> None:
     shares = {"omit": 0.1, "mislabelled": 0.2, "irrelevant_numbers": 0.3, "noise": 0.15}
     faults = [fault for s in samples(**shares) for fault in s.facts["faults"]]
     for name, share in shares.items():
         assert within_binomial(faults.count(name), len(faults), share)
 
 
-def test_omit_leaves_out_one_or_two_features_and_changes_none() -> None:
+def test_omit_leaves_out_one_or_two_attributes_and_changes_none() -> None:
     left_out, two = {"count": 0, "colour": 0, "shape": 0}, 0
     for sample, caption in faulty(samples(omit=0.3)):
-        (numbers, colours, shapes), (all_numbers, all_colours, all_shapes) = said(caption), truth(sample)
+        (numbers, colours, shapes), (all_numbers, all_colours, all_shapes) = named(caption), truth(sample)
         missing = [
             name
             for name, some, every in [
@@ -97,8 +97,8 @@ def test_omit_leaves_out_one_or_two_features_and_changes_none() -> None:
             if some != every
         ]
         assert len(missing) in (1, 2), caption
-        spoken = {"count": numbers, "colour": colours, "shape": shapes}
-        assert all(spoken[name] == [] for name in missing), caption
+        in_caption = {"count": numbers, "colour": colours, "shape": shapes}
+        assert all(in_caption[name] == [] for name in missing), caption
         for name in missing:
             left_out[name] += 1
         two += len(missing) == 2
@@ -106,16 +106,16 @@ def test_omit_leaves_out_one_or_two_features_and_changes_none() -> None:
     assert two > 200
 
 
-def test_mislabelled_captions_differ_in_the_count_only() -> None:
+def test_mislabelled_captions_differ_only_in_the_count() -> None:
     for sample, caption in faulty(samples(mislabelled=0.3)):
-        assert said(caption)[1:] == truth(sample)[1:]
-        assert all(n <= 6 for n in said(caption)[0])
+        assert named(caption)[1:] == truth(sample)[1:]
+        assert all(n <= 6 for n in named(caption)[0])
 
 
-def test_irrelevant_numbers_come_on_top_of_a_true_caption() -> None:
+def test_irrelevant_numbers_are_added_to_a_true_caption() -> None:
     extra: list[int] = []
     for sample, caption in faulty(samples(irrelevant_numbers=0.3)):
-        numbers, colours, shapes = said(caption)
+        numbers, colours, shapes = named(caption)
         assert (colours, shapes) == truth(sample)[1:]
         for n in truth(sample)[0]:
             numbers.remove(n)
@@ -124,15 +124,15 @@ def test_irrelevant_numbers_come_on_top_of_a_true_caption() -> None:
 
 
 def test_noise_gives_wrong_attributes_and_unrelated_texts() -> None:
-    unrelated = [c for _, c in faulty(samples(noise=0.3)) if said(c)[1:] == ([], [])]
-    wrong = [(s, c) for s, c in faulty(samples(noise=0.3)) if said(c)[1:] != ([], [])]
+    unrelated = [c for _, c in faulty(samples(noise=0.3)) if named(c)[1:] == ([], [])]
+    wrong = [(s, c) for s, c in faulty(samples(noise=0.3)) if named(c)[1:] != ([], [])]
     assert within_binomial(len(unrelated), len(unrelated) + len(wrong), 0.5, sigmas=5)
     for sample, caption in wrong:
-        (_, colours, shapes), (_, true_colours, true_shapes) = said(caption), truth(sample)
+        (_, colours, shapes), (_, true_colours, true_shapes) = named(caption), truth(sample)
         assert (colours == true_colours) != (shapes == true_shapes), caption
 
 
-def test_every_retrieval_caption_fits_one_image_only() -> None:
+def test_every_retrieval_caption_fits_only_one_image() -> None:
     images = list(retrieval_samples(ScenesConfig(), 1000))
     captions = [c for s in images for c in s.captions]
     assert len(set(captions)) == len(captions) == 1000 * CAPTIONS
@@ -140,7 +140,7 @@ def test_every_retrieval_caption_fits_one_image_only() -> None:
     assert faulty(images) == []
 
 
-def test_evaluation_captions_stay_clean_under_every_knob() -> None:
+def test_faults_never_change_evaluation_captions() -> None:
     dirty = ScenesConfig(omit=0.5, noise=0.5, popularity_skew=2.0, false_negatives=0.9)
     clean = [s.members() for s in retrieval_samples(ScenesConfig(), 50)]
     assert [s.members() for s in retrieval_samples(dirty, 50)] == clean

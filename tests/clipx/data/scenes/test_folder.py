@@ -1,4 +1,4 @@
-"""The folder on disk: the layout that the evaluation expects, complete or absent."""
+"""The rendered folder has the layout that the evaluation expects, and is complete or absent."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ import pytest
 import webdataset
 
 from clipx.config.schema import ScenesConfig
-from clipx.data.scenes import folder as writer
+from clipx.data.scenes import folder as scenes_folder
 from clipx.data.scenes.samples import training_sample
 from clipx.errors import UserError
 
@@ -26,19 +26,19 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "SHARD", 30)
-    monkeypatch.setattr(writer, "CLASS_SET_SIZES", {"train": 48, "test": 24})
-    monkeypatch.setattr(writer, "RETRIEVAL_IMAGES", 20)
+    monkeypatch.setattr(scenes_folder, "SHARD", 30)
+    monkeypatch.setattr(scenes_folder, "CLASS_SET_SIZES", {"train": 48, "test": 24})
+    monkeypatch.setattr(scenes_folder, "RETRIEVAL_IMAGES", 20)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Written once for the tests that only read."""
+    """Render a data set once, for the tests that only read."""
     root = tmp_path_factory.mktemp("scenes") / "data"
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("CLIPX_CACHE", str(root.parent / "cache"))
         small(monkeypatch)
-        writer.write(root, CONFIG)
+        scenes_folder.render_folder(root, CONFIG)
     return root
 
 
@@ -91,7 +91,7 @@ def test_class_sets_have_balanced_labels_that_the_ground_truth_confirms(
         assert group[attribute] == expected
 
 
-def test_count_classes_are_number_words_with_a_noun_that_agrees(folder: Path) -> None:
+def test_the_names_of_count_classes_have_the_right_plural(folder: Path) -> None:
     names = (folder / "scenes_count" / "classnames.txt").read_text().splitlines()
     assert names == ["one object", *(f"{n} objects" for n in ("two", "three", "four", "five", "six"))]
 
@@ -101,7 +101,7 @@ def test_retrieval_images_have_five_captions(folder: Path) -> None:
     assert [len(json.loads(s["json"])["captions"]) for s in found] == [5] * 20
 
 
-def test_pairs_lie_next_to_each_other(folder: Path) -> None:
+def test_the_samples_of_a_pair_are_neighbours(folder: Path) -> None:
     found = [json.loads(s["json"]) for s in samples(folder / "scenes_pairs" / "00000.tar")]
     assert [s["pair"] for s in found] == [k // 2 for k in range(840)]
     assert len({s["category"] for s in found}) == 7
@@ -114,62 +114,66 @@ def test_no_evaluation_image_is_a_training_image_or_in_two_splits(folder: Path) 
     assert len(set(pictures)) == len(pictures)
 
 
-def test_writing_again_gives_the_same_bytes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rendering_again_gives_the_same_bytes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch)
-    (tmp_path / "again").mkdir()  # an empty folder is as good as none
-    writer.write(tmp_path / "again", CONFIG)
+    (tmp_path / "again").mkdir()  # an empty folder is allowed
+    scenes_folder.render_folder(tmp_path / "again", CONFIG)
     assert digests(tmp_path / "again") == digests(folder)
 
 
-def test_a_finished_folder_is_not_rewritten(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "_plan", lambda config: pytest.fail("renders again"))
-    writer.write(folder, CONFIG)
-    assert writer.ensure(CONFIG, folder) == folder
+def test_a_finished_folder_is_not_rendered_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenes_folder, "_plan", lambda config: pytest.fail("renders again"))
+    scenes_folder.render_folder(folder, CONFIG)
+    assert scenes_folder.ensure_rendered(CONFIG, folder) == folder
 
 
 def test_a_folder_with_other_scenes_is_refused_with_the_difference(folder: Path) -> None:
     with pytest.raises(UserError, match=r"data\.root=.* holds other scenes \(seed=0, not 1\)"):
-        writer.ensure(ScenesConfig(**{**vars(CONFIG), "seed": 1}), folder)
+        scenes_folder.ensure_rendered(ScenesConfig(**{**vars(CONFIG), "seed": 1}), folder)
 
 
-def test_a_folder_with_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path) -> None:
     root = tmp_path / "photographs"
     root.mkdir()
     (root / "holiday.jpg").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"data\.root=.*photographs is there, but no finished scenes folder"):
-        writer.ensure(CONFIG, root)
+    with pytest.raises(UserError, match=r"data\.root=.*photographs exists, but holds no finished scenes"):
+        scenes_folder.ensure_rendered(CONFIG, root)
     assert [p.name for p in root.iterdir()] == ["holiday.jpg"]
 
 
-def test_a_bad_knob_stops_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_setting_out_of_range_stops_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"data\.scenes\.omit=2"):
-        writer.ensure(ScenesConfig(omit=2), tmp_path / "data")
+        scenes_folder.ensure_rendered(ScenesConfig(omit=2), tmp_path / "data")
     assert not (tmp_path / "data").exists()
 
 
 def test_each_config_has_its_own_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(writer, "write", lambda root, config: None)
-    roots = {writer.ensure(ScenesConfig(seed=seed, omit=omit), None) for seed in (0, 1) for omit in (0.0, 0.1)}
+    monkeypatch.setattr(scenes_folder, "render_folder", lambda root, config: None)
+    roots = {
+        scenes_folder.ensure_rendered(ScenesConfig(seed=seed, omit=omit), None)
+        for seed in (0, 1)
+        for omit in (0.0, 0.1)
+    }
     assert len(roots) == 4
     assert {r.parent for r in roots} == {tmp_path / "cache" / "scenes"}
-    assert writer.ensure(ScenesConfig(omit=0.1), None) in roots
+    assert scenes_folder.ensure_rendered(ScenesConfig(omit=0.1), None) in roots
 
 
-def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_rendering_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "new" / "data"
     small(monkeypatch)
-    monkeypatch.setattr(writer, "RETRIEVAL_IMAGES", "not a number")  # fails in a worker, others have written
+    monkeypatch.setattr(scenes_folder, "RETRIEVAL_IMAGES", "not a number")  # one worker fails after others have written
     with pytest.raises(TypeError):
-        writer.write(root, CONFIG)
+        scenes_folder.render_folder(root, CONFIG)
     assert list(root.parent.iterdir()) == []
 
 
-def test_a_killed_write_leaves_no_half_folder_and_the_next_one_cleans_up(
+def test_a_killed_rendering_leaves_no_incomplete_folder_and_the_next_removes_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = (
         "import time; from clipx.data.scenes import folder as w; from clipx.config.schema import ScenesConfig;"
-        f"w._plan = lambda config: time.sleep(600); w.ensure(ScenesConfig(**{vars(CONFIG)}), None)"
+        f"w._plan = lambda config: time.sleep(600); w.ensure_rendered(ScenesConfig(**{vars(CONFIG)}), None)"
     )
     home = tmp_path / "cache" / "scenes"
     process = subprocess.Popen([sys.executable, "-c", script])
@@ -181,6 +185,6 @@ def test_a_killed_write_leaves_no_half_folder_and_the_next_one_cleans_up(
     (leftover,) = home.iterdir()
     assert leftover.name.startswith(".")
     small(monkeypatch)
-    root = writer.ensure(CONFIG, None)
+    root = scenes_folder.ensure_rendered(CONFIG, None)
     assert list(home.iterdir()) == [root]
     assert len(samples(*sorted((root / "train").glob("*.tar")))) == CONFIG.num_train

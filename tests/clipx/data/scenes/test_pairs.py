@@ -1,4 +1,4 @@
-"""The two halves of a minimal pair differ in the pair's category and in nothing else."""
+"""The two samples of a minimal pair differ only in the pair's category."""
 
 from collections import Counter
 from functools import cache
@@ -14,7 +14,7 @@ from clipx.data.scenes.render import render
 from clipx.data.scenes.samples import Sample
 from tests.helpers.scenes import words
 
-SETTLED = ("count", "colour", "shape", "size", "position", "orientation")  # what a group has
+ATTRIBUTES = ("count", "colour", "shape", "size", "position", "orientation")  # of a group
 
 
 @cache
@@ -37,28 +37,31 @@ def test_seven_categories_with_sixty_pairs_each() -> None:
     assert set(counts) == {"colour", "count", "shape", "size", "position", "presence", "orientation"}
 
 
-def test_pair_numbers_run_through() -> None:
+def test_pairs_are_numbered_consecutively() -> None:
     samples = list(pair_samples(ScenesConfig()))
     assert [s.facts["pair"] for s in samples] == [k // 2 for k in range(len(samples))]
 
 
 @pytest.mark.parametrize("category", [c for c in EDITS if c != "presence"])
-def test_the_groups_differ_in_the_category_only(category: str) -> None:
+def test_the_groups_differ_only_in_the_category(category: str) -> None:
     for first, second in pairs_by_category()[category]:
         different = [
-            name for a, b in zip(groups(first), groups(second), strict=True) for name in SETTLED if a[name] != b[name]
+            name
+            for a, b in zip(groups(first), groups(second), strict=True)
+            for name in ATTRIBUTES
+            if a[name] != b[name]
         ]
         assert different == [category]
 
 
-def test_presence_is_one_group_more_or_less() -> None:
+def test_presence_pairs_differ_by_one_group() -> None:
     for first, second in pairs_by_category()["presence"]:
         fewer, more = sorted((groups(first), groups(second)), key=len)
         assert more[:-1] == fewer
 
 
 @pytest.mark.parametrize("category", EDITS)
-def test_the_pixels_differ_at_objects_and_are_equal_elsewhere(category: str) -> None:
+def test_the_pixels_differ_only_at_objects(category: str) -> None:
     for first, second in pairs_by_category()[category]:
         different = (render(first.scene) != render(second.scene)).any(-1)
         assert different.sum() >= 8
@@ -69,7 +72,7 @@ def test_the_pixels_differ_at_objects_and_are_equal_elsewhere(category: str) -> 
 
 
 @pytest.mark.parametrize("category", EDITS)
-def test_the_captions_differ_in_the_words_of_the_category_only(category: str) -> None:
+def test_the_captions_differ_only_in_the_words_of_the_category(category: str) -> None:
     for first, second in pairs_by_category()[category]:
         a, b = (Counter(words(s.captions[0])) for s in (first, second))
         only_a, only_b = list((a - b).elements()), list((b - a).elements())
@@ -77,15 +80,15 @@ def test_the_captions_differ_in_the_words_of_the_category_only(category: str) ->
         if category == "presence":
             shorter, longer = sorted((first.captions[0], second.captions[0]), key=len)
             assert longer.startswith(shorter)
-        elif category == "count":  # the number, and the noun's plural
+        elif category == "count":  # the number and the plural
             assert len(only_a) <= 3 and len(only_b) <= 3
-        elif category == "position":  # "at the top" and "on the left" take different words
+        elif category == "position":  # "at the top" and "on the left" differ in two words
             assert len(only_a) <= 2 and len(only_b) <= 2
         else:
             assert (len(only_a), len(only_b)) == (1, 1), first.captions
 
 
-def test_the_ground_truth_of_the_objects_follows_the_groups() -> None:
+def test_the_objects_agree_with_their_groups() -> None:
     for category, pairs in pairs_by_category().items():
         for sample in (s for pair in pairs for s in pair):
             objects = sample.scene.objects
@@ -98,11 +101,11 @@ def test_the_ground_truth_of_the_objects_follows_the_groups() -> None:
             assert [(o.shape, o.colour, o.size, o.orientation) for o in objects] == expected
 
 
-def test_the_changed_scene_is_first_as_often_as_second() -> None:
+def test_the_changed_scene_is_first_about_as_often_as_second() -> None:
     smaller_first = [len(a.scene.objects) < len(b.scene.objects) for a, b in pairs_by_category()["count"]]
     assert 15 <= sum(smaller_first) <= 45
 
 
-def test_pairs_do_not_repeat() -> None:
+def test_no_pair_occurs_twice() -> None:
     pictures = [render(a.scene).tobytes() for pairs in pairs_by_category().values() for a, _ in pairs]
     assert all(x != y for x, y in pairwise(sorted(pictures)))

@@ -1,4 +1,4 @@
-"""Scenes are a function of (seed, id), and the ground truth is what the pixels show."""
+"""Scenes depend only on (seed, id), and the pixels agree with the ground truth."""
 
 import os
 import random
@@ -10,24 +10,23 @@ import pytest
 
 from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.content import CELL_NAMES, CONCEPTS
-from clipx.data.scenes.knobs import validate
 from clipx.data.scenes.masks import INSIDE, OPAQUE, mask
 from clipx.data.scenes.render import RGB, render
-from clipx.data.scenes.samples import RECURRING, training_sample
+from clipx.data.scenes.samples import RECURRING, training_sample, validate
 from clipx.errors import UserError
 from tests.helpers.scenes import components, within_binomial
 
 CONFIG = ScenesConfig(false_negatives=0.2, omit=0.2, noise=0.2, popularity_skew=1.0)
 
 
-def test_a_sample_is_the_same_in_any_order_and_for_any_number_of_samples() -> None:
+def test_a_sample_does_not_depend_on_the_order_or_the_number_of_samples() -> None:
     ids = [7, 3, 1000, 59_999, 0]
     first = {i: training_sample(CONFIG, i).members() for i in ids}
     more = ScenesConfig(**{**vars(CONFIG), "num_train": 1_000_000})
     assert all(training_sample(more, i).members() == first[i] for i in sorted(ids))
 
 
-def test_another_process_makes_the_same_sample() -> None:
+def test_another_process_renders_the_same_sample() -> None:
     script = (
         "import hashlib; from clipx.config.schema import ScenesConfig;"
         "from clipx.data.scenes.samples import training_sample;"
@@ -55,7 +54,7 @@ def test_seed_and_id_change_the_scene() -> None:
     assert len(pictures) == 300
 
 
-def test_python_and_numpy_keep_their_global_random_state() -> None:
+def test_rendering_leaves_the_global_random_states_unchanged() -> None:
     def states() -> tuple[object, bytes, int]:
         numpy_state = np.random.get_state(legacy=False)["state"]
         return random.getstate(), bytes(numpy_state["key"]), numpy_state["pos"]
@@ -66,7 +65,7 @@ def test_python_and_numpy_keep_their_global_random_state() -> None:
 
 
 @pytest.mark.parametrize("image_size", [32, 48, 65, 128])
-def test_as_many_patches_of_each_colour_as_the_ground_truth_counts(image_size: int) -> None:
+def test_the_pixels_show_as_many_objects_of_each_colour_as_the_ground_truth(image_size: int) -> None:
     config = ScenesConfig(image_size=image_size, max_count=9)
     for index in range(60):
         scene = training_sample(config, index).scene
@@ -79,7 +78,7 @@ def test_as_many_patches_of_each_colour_as_the_ground_truth_counts(image_size: i
             assert components(pixels, rgb) == group.count, (index, group)
 
 
-def test_the_objects_have_the_named_colour_and_the_background_has_none() -> None:
+def test_objects_have_their_named_colour_and_the_background_has_no_named_colour() -> None:
     names, palette = list(RGB), np.array(list(RGB.values()))
     for index in range(200):
         scene = training_sample(ScenesConfig(), index).scene
@@ -90,7 +89,7 @@ def test_the_objects_have_the_named_colour_and_the_background_has_none() -> None
         assert found == {g.colour for g in scene.content.groups}, index
 
 
-def test_objects_stay_in_the_picture_and_in_the_cell_that_names_their_position() -> None:
+def test_objects_are_within_the_cell_of_their_position() -> None:
     for index in range(300):
         scene = training_sample(ScenesConfig(), index).scene
         for o in scene.objects:
@@ -99,7 +98,7 @@ def test_objects_stay_in_the_picture_and_in_the_cell_that_names_their_position()
             assert CELL_NAMES[3 * row + column] == o.position
 
 
-def test_large_objects_are_larger_than_small_ones_and_both_are_legible() -> None:
+def test_large_objects_are_larger_than_small_ones() -> None:
     diameters: dict[str, set[int]] = {"small": set(), "large": set()}
     for index in range(500):
         for o in training_sample(ScenesConfig(), index).scene.objects:
@@ -107,7 +106,7 @@ def test_large_objects_are_larger_than_small_ones_and_both_are_legible() -> None
     assert diameters == {"small": {10, 11}, "large": {14, 15}}
 
 
-def test_group_positions_are_where_the_objects_are() -> None:
+def test_the_position_of_a_group_agrees_with_its_objects() -> None:
     for index in range(500):
         scene = training_sample(ScenesConfig(), index).scene
         first = 0
@@ -133,20 +132,20 @@ def test_no_two_shapes_or_orientations_look_alike(diameter: int) -> None:
             assert np.abs(a - b).sum() > 0.1 * OPAQUE * diameter**2
 
 
-def test_a_triangle_points_where_its_orientation_says() -> None:
+def test_a_triangle_points_in_its_orientation() -> None:
     for orientation, axis, tip in [("up", 0, 0), ("down", 0, -1), ("left", 1, 0), ("right", 1, -1)]:
         widths = mask("triangle", orientation, 15)[..., 0].sum(1 - axis)
         narrow, wide = (widths[:7], widths[8:]) if tip == 0 else (widths[8:], widths[:7])
         assert narrow.sum() < 0.6 * wide.sum(), orientation
 
 
-def test_uniform_concepts_without_skew() -> None:
+def test_concepts_are_uniform_without_skew() -> None:
     shapes = [training_sample(ScenesConfig(), i).scene.content.groups[0].shape for i in range(4000)]
     for shape in INSIDE:
         assert within_binomial(shapes.count(shape), len(shapes), 1 / 8)
 
 
-def test_skew_gives_the_popularity_that_the_ground_truth_says() -> None:
+def test_skew_gives_the_popularity_in_the_ground_truth() -> None:
     config = ScenesConfig(popularity_skew=1.0)
     samples = [training_sample(config, i) for i in range(4000)]
     popularity: dict[tuple[str, str], float] = {}
@@ -161,7 +160,7 @@ def test_skew_gives_the_popularity_that_the_ground_truth_says() -> None:
     assert all(within_binomial(counts[c], len(samples), p) for c, p in popularity.items())
 
 
-def test_false_negatives_are_the_share_of_samples_with_an_earlier_content() -> None:
+def test_false_negatives_is_the_share_of_samples_that_repeat_a_content() -> None:
     samples = [training_sample(ScenesConfig(false_negatives=0.3), i) for i in range(3000)]
     repeats = [(s, samples[s.facts["repeats"]]) for s in samples if s.facts["repeats"] is not None]
     assert within_binomial(len(repeats), len(samples) - RECURRING, 0.3)
@@ -170,7 +169,7 @@ def test_false_negatives_are_the_share_of_samples_with_an_earlier_content() -> N
         assert not np.array_equal(render(sample.scene), render(source.scene))
 
 
-def test_false_negatives_meet_in_a_batch() -> None:
+def test_a_batch_contains_false_negatives() -> None:
     def alike(share: float) -> int:
         contents = [
             training_sample(ScenesConfig(false_negatives=share), i).scene.content.key() for i in range(500, 628)
@@ -196,7 +195,7 @@ def test_false_negatives_meet_in_a_batch() -> None:
         ("popularity_skew", float("nan")),
     ],
 )
-def test_a_bad_knob_is_named_with_its_value_and_range(setting: str, value: float) -> None:
+def test_a_setting_out_of_range_is_named_with_its_value_and_range(setting: str, value: float) -> None:
     config = ScenesConfig()
     setattr(config, setting, value)
     with pytest.raises(UserError, match=rf"data\.scenes\.{setting}={value:g} .*allowed: ") as error:
@@ -204,6 +203,6 @@ def test_a_bad_knob_is_named_with_its_value_and_range(setting: str, value: float
     assert "\n" not in str(error.value)
 
 
-def test_faults_that_sum_to_more_than_all_captions_are_refused() -> None:
+def test_fault_rates_that_sum_to_more_than_one_are_refused() -> None:
     with pytest.raises(UserError, match=r"omit \+ data\.scenes\.mislabelled .*=1.1 .*at most 1"):
         validate(ScenesConfig(omit=0.6, mislabelled=0.5))

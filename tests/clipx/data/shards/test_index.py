@@ -1,4 +1,4 @@
-"""The index: numbers that stay, nothing scanned twice, one copy in memory."""
+"""The index: sample numbers stay the same, shards are scanned once, and memory holds one copy."""
 
 import os
 import tarfile
@@ -30,10 +30,10 @@ def write_shard(path: Path, *keys: str) -> None:
             add(tar, f"{key}.txt", key.encode())
 
 
-def test_shards_added_later_leave_the_old_numbers(tmp_path: Path) -> None:
+def test_added_shards_keep_the_existing_sample_numbers(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
     before = names(folder)
-    write_shard(folder / "00000-a.tar", "x", "y")  # sorts between the old ones
+    write_shard(folder / "00000-a.tar", "x", "y")  # its name sorts between existing ones
     write_shard(folder / "a.tar", "z")
     after = names(folder)
     assert after[:40] == before
@@ -42,26 +42,26 @@ def test_shards_added_later_leave_the_old_numbers(tmp_path: Path) -> None:
     assert [shards.read(i, "txt") for i in (41, 42)] == [b"y", b"z"]
 
 
-def test_only_new_and_changed_shards_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_new_and_changed_shards_are_scanned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
-    read: list[str] = []
+    scanned: list[str] = []
     scan = tar.scan
 
-    def noted(path: Path) -> tuple[list[tar.Member], list[str]]:
-        read.append(path.name)
+    def recorded(path: Path) -> tuple[list[tar.Member], list[str]]:
+        scanned.append(path.name)
         return scan(path)
 
-    monkeypatch.setattr(tar, "scan", noted)
+    monkeypatch.setattr(tar, "scan", recorded)
     opened(folder)
     opened(folder)
-    assert read == ["00000.tar", "00001.tar", "00002.tar"]
+    assert scanned == ["00000.tar", "00001.tar", "00002.tar"]
     write_shard(folder / "00001.tar", "changed")
     write_shard(folder / "00003.tar", "new")
     assert names(folder)[16:18] == ["00001.tar:changed", "00002.tar:000032"]
-    assert read[3:] == ["00001.tar", "00003.tar"]
+    assert scanned[3:] == ["00001.tar", "00003.tar"]
 
 
-def test_an_index_that_grew_is_that_of_a_new_scan_in_its_order(tmp_path: Path) -> None:
+def test_an_extended_index_equals_a_new_one_in_the_same_order(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
     first = opened(folder)
     write_shard(folder / "00009.tar", "new")
@@ -71,17 +71,15 @@ def test_an_index_that_grew_is_that_of_a_new_scan_in_its_order(tmp_path: Path) -
     assert all(np.array_equal(grown.arrays[name], fresh.arrays[name]) for name in indices.ARRAYS)
 
 
-def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_build_the_same_index_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_shards(tmp_path / "s", samples=80)
     alone = opened(folder)
-    monkeypatch.setattr(indices, "POOL_PAYS", 0)
+    monkeypatch.setattr(indices, "MIN_POOL_BYTES", 0)
     together = build_index(folder, [indices.Shard(s.name, s.size, s.mtime_ns) for s in alone.shards], base=None)
     assert together.digest == alone.digest and together.shards == alone.shards
 
 
-def test_an_index_beside_the_shards_is_used_wherever_they_are_mounted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_published_index_is_used_after_the_folder_was_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
     write_shard(folder / "00000-a.tar", "x")
     os.utime(folder / "00000-a.tar", (0, 0))
@@ -90,11 +88,11 @@ def test_an_index_beside_the_shards_is_used_wherever_they_are_mounted(
     monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "other"))
     monkeypatch.setattr(tar, "scan", None)
     assert len(opened(moved)) == 41
-    assert publish(opened(moved), moved) == moved / PUBLISHED, "published twice"
+    assert publish(opened(moved), moved) == moved / PUBLISHED, "a second publish failed"
 
 
 @pytest.mark.parametrize("file", ["shards.json", "image_block.npy", "key_bytes.npy"])
-def test_a_damaged_index_is_made_anew(tmp_path: Path, file: str) -> None:
+def test_a_damaged_published_index_is_rebuilt(tmp_path: Path, file: str) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
     publish(opened(folder), folder)
     path = folder / PUBLISHED / file
@@ -105,7 +103,7 @@ def test_a_damaged_index_is_made_anew(tmp_path: Path, file: str) -> None:
 
 @pytest.mark.parametrize("file", ["shards.json", "image_block.npy", "key_bytes.npy"])
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_damaged_index_of_the_cache_is_made_anew(tmp_path: Path, file: str, lost: bool) -> None:
+def test_a_damaged_cached_index_is_rebuilt(tmp_path: Path, file: str, lost: bool) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
     opened(folder)
     (path,) = (tmp_path / "cache" / "index").glob(f"*/*/{file}")
@@ -118,9 +116,7 @@ def test_a_damaged_index_of_the_cache_is_made_anew(tmp_path: Path, file: str, lo
     assert load(path.parent) is not None
 
 
-def test_an_index_of_another_format_is_left_to_those_who_read_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_of_another_format_is_kept_for_other_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
     opened(folder)
     for version in (indices.FORMAT + 1, indices.FORMAT):
@@ -130,7 +126,7 @@ def test_an_index_of_another_format_is_left_to_those_who_read_it(
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "zeros", "other"])
-def test_damaged_rows_of_the_cache_are_written_anew(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_cached_row_list_is_rewritten(tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "s"
     folder.mkdir()
     write_shard(folder / "0.tar", "a", "b")
@@ -148,7 +144,7 @@ def test_damaged_rows_of_the_cache_are_written_anew(tmp_path: Path, damage: str)
     assert path.read_bytes() == good
 
 
-def test_duplicates_and_other_members_are_found(tmp_path: Path) -> None:
+def test_duplicate_keys_and_unused_members_are_reported(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     folder.mkdir()
     write_shard(folder / "0.tar", "a", "b")
@@ -165,7 +161,7 @@ def test_duplicates_and_other_members_are_found(tmp_path: Path) -> None:
     assert [index.key(i) for i in range(len(index))] == ["a", "b", "c", "a", "a/b", "d"]
 
 
-def test_left_out_samples_are_skipped_in_the_numbers(tmp_path: Path) -> None:
+def test_incomplete_samples_get_no_number(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     folder.mkdir()
     write_shard(folder / "0.tar", "a", "b")
@@ -179,11 +175,11 @@ def test_left_out_samples_are_skipped_in_the_numbers(tmp_path: Path) -> None:
     assert shards.content_hash() != Shards.open(folder, ("image",)).content_hash()
 
 
-def test_12_million_samples_would_fit(tmp_path: Path) -> None:
-    """Bytes that a run with images and .txt captions touches: 12.4M samples in 400 MB of shared memory."""
+def test_12_million_samples_fit_into_400_mb(tmp_path: Path) -> None:
+    """Shared memory of a run that reads images and .txt captions of 12.4M samples."""
     index = opened(write_shards(tmp_path / "s", samples=40))
     bytes_per_sample = sum(index.arrays[f"{c}_{what}"].itemsize for c in COLUMNS[:2] for what in ("block", "size"))
-    rows = np.dtype(np.int32).itemsize  # where samples are left out
-    order = np.dtype(np.int32).itemsize  # of the epoch
+    rows = np.dtype(np.int32).itemsize  # row list, if some samples are incomplete
+    order = np.dtype(np.int32).itemsize  # epoch order
     assert 12.4e6 * (bytes_per_sample + rows + order) <= 400e6
     assert all(isinstance(array, np.memmap) for array in index.arrays.values())

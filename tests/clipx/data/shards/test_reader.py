@@ -1,4 +1,4 @@
-"""Shards: every sample is found, damage costs only what is damaged, nothing is followed."""
+"""Shards: every sample is found, only damaged members are lost, links are not followed."""
 
 import errno
 import io
@@ -11,14 +11,14 @@ import pytest
 import webdataset
 
 from clipx.data.preprocess.images import BadSample
-from clipx.data.shards import file_handles
-from clipx.data.shards.reader import Shards
+from clipx.data.shards import reader
+from clipx.data.shards.reader import OpenFiles, Shards
 from clipx.data.shards.tar import scan
 from clipx.errors import UserError
 from tests.helpers.folder import add, jpeg, write_shards
 
 
-def test_members_are_the_bytes_that_tarfile_and_webdataset_read(tmp_path: Path) -> None:
+def test_members_equal_those_that_webdataset_reads(tmp_path: Path) -> None:
     shards = Shards.open(write_shards(tmp_path / "s", samples=40), ("image", "txt", "json"))
     urls = [str(p) for p in sorted((tmp_path / "s").glob("*.tar"))]
     expected = list(webdataset.WebDataset(urls, shardshuffle=False))
@@ -31,11 +31,11 @@ def test_members_are_the_bytes_that_tarfile_and_webdataset_read(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("tar_format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
-def test_long_names_are_keys_in_full(tmp_path: Path, tar_format: int) -> None:
+def test_long_names_are_not_cut(tmp_path: Path, tar_format: int) -> None:
     name = "ordner/" + "ä" * 120
     with tarfile.open(tmp_path / "0.tar", "w", format=tar_format) as tar:
         info = tarfile.TarInfo(f"{name}.jpg")
-        info.mtime = 1.5  # pax writes a record for fractions of seconds
+        info.mtime = 1.5  # pax adds a record for fractions of a second
         info.size = 3
         tar.addfile(info, io.BytesIO(b"abc"))
         add(tar, "short.jpg", b"defg")
@@ -44,7 +44,7 @@ def test_long_names_are_keys_in_full(tmp_path: Path, tar_format: int) -> None:
     assert not damage
 
 
-def test_a_damaged_header_costs_one_sample(tmp_path: Path) -> None:
+def test_a_damaged_header_loses_one_sample_only(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
     path = folder / "00000.tar"
     before = Shards.open(folder, ("image", "txt"))
@@ -58,7 +58,7 @@ def test_a_damaged_header_costs_one_sample(tmp_path: Path) -> None:
     assert after.read(5, "txt") == b"a red picture 6"
 
 
-def test_a_shard_cut_in_a_member_keeps_what_came_before(tmp_path: Path) -> None:
+def test_a_shard_cut_within_a_member_keeps_the_samples_before(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
     path = folder / "00000.tar"
     shards = Shards.open(folder, ("image", "txt"))
@@ -68,7 +68,7 @@ def test_a_shard_cut_in_a_member_keeps_what_came_before(tmp_path: Path) -> None:
     assert any("cut in the middle of 000009.jpg" in p for p in cut.problems)
 
 
-def test_links_are_not_followed_and_names_stay_inside(tmp_path: Path) -> None:
+def test_links_are_not_followed_and_paths_are_only_keys(tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("do not read me")
     folder = tmp_path / "s"
@@ -99,14 +99,14 @@ def test_samples_without_a_caption_are_left_out_and_named(tmp_path: Path) -> Non
     assert list(shards.problems) == ["0.tar:a lacks txt"]
 
 
-def test_a_changed_shard_is_indexed_anew(tmp_path: Path) -> None:
+def test_a_changed_shard_is_indexed_again(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
     assert len(Shards.open(folder, ("image",))) == 16
     write_shards(folder, samples=20)
     assert len(Shards.open(folder, ("image",))) == 20
 
 
-def test_a_hole_of_zeros_costs_one_member_and_is_said(tmp_path: Path) -> None:
+def test_a_header_of_zeros_loses_one_member_only_and_is_reported(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
     path = folder / "00000.tar"
     header = Shards.open(folder, ("image",)).offset(5, "image") - 512
@@ -118,13 +118,13 @@ def test_a_hole_of_zeros_costs_one_member_and_is_said(tmp_path: Path) -> None:
     assert len(damage) == 1 and "damaged header before byte" in damage[0]
 
 
-def test_a_shard_cut_between_members_is_said(tmp_path: Path) -> None:
+def test_a_shard_cut_between_members_is_reported(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
     os.truncate(folder / "00000.tar", Shards.open(folder, ("image",)).offset(9, "image") - 512)
     assert scan(folder / "00000.tar")[1] == ["00000.tar: has no end marker, so it may be cut"]
 
 
-def test_a_negative_size_is_damage_and_no_endless_loop(tmp_path: Path) -> None:
+def test_a_negative_size_is_damage_not_an_endless_loop(tmp_path: Path) -> None:
     info = tarfile.TarInfo("a.jpg")
     info.size = -512
     header = info.tobuf(tarfile.GNU_FORMAT)
@@ -134,7 +134,7 @@ def test_a_negative_size_is_damage_and_no_endless_loop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "no captions", "not a tar"])
-def test_unusable_folders_say_what_is_wrong(tmp_path: Path, what: str) -> None:
+def test_the_error_of_an_unusable_folder_gives_the_reason(tmp_path: Path, what: str) -> None:
     folder = tmp_path / "s"
     if what != "missing":
         folder.mkdir()
@@ -154,12 +154,12 @@ def test_unusable_folders_say_what_is_wrong(tmp_path: Path, what: str) -> None:
 
 
 def descriptors(folder: Path) -> int:
-    """Files of the folder that this process has open."""
+    """Return the number of files in the folder that this process has open."""
     return sum(os.path.realpath(link).startswith(f"{folder.resolve()}/") for link in Path("/proc/self/fd").iterdir())
 
 
-def test_more_shards_than_a_process_may_open_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_handles, "MOST", 3)
+def test_more_shards_than_the_limit_of_open_files_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MAX_OPEN_FILES", 3)
     folder = write_shards(tmp_path / "s", samples=16, per_shard=2)
     shards = Shards.open(folder, ("image", "txt"))
     for _ in range(2):
@@ -173,38 +173,40 @@ def test_more_shards_than_a_process_may_open_are_read(tmp_path: Path, monkeypatc
     assert descriptors(folder) == 0
 
 
-def test_the_files_used_last_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_handles, "MOST", 2)
+def test_the_least_recently_used_file_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MAX_OPEN_FILES", 2)
     for name in "abc":
         (tmp_path / name).write_text(name)
-    files = file_handles.OpenFiles(tmp_path)
+    files = OpenFiles(tmp_path)
     first, second = files.get("a"), files.get("b")
     assert files.get("a") == first
-    assert files.get("c") == second  # the number of b's, which was closed
+    assert files.get("c") == second  # the descriptor of b, which was closed
     assert files.get("a") == first and os.pread(first, 9, 0) == b"a"
 
 
-def test_a_worn_disk_is_damage_and_a_shard_that_is_away_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_error_is_a_bad_sample_but_a_missing_shard_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write_shards(tmp_path / "s", samples=32)
     shards = Shards.open(folder, ("image", "txt"))
     (folder / "00001.tar").unlink()
-    shards.fetch(16, 8)
+    shards.prefetch(16, 8)
     with pytest.raises(FileNotFoundError):
         shards.read(16, "txt")
     assert shards.read(15, "txt") == b"a yellow picture 15"
 
-    def worn(*arguments: int) -> bytes:
+    def failing(*arguments: int) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("os.pread", worn)
+    monkeypatch.setattr("os.pread", failing)
     with pytest.raises(BadSample, match=r"cannot be read .*Input/output error"):
         shards.read(15, "txt")
 
 
-def test_a_block_is_read_ahead_to_the_last_sample_that_is_whole(
+def test_prefetch_ends_with_the_last_complete_sample_of_a_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The shard ends, in the middle of a block, with a caption whose image is missing."""
+    """The first shard ends within a block, with a caption whose image is missing."""
     for shard, keys in (("0.tar", "abc"), ("1.tar", "def")):
         with tarfile.open(tmp_path / shard, "w") as tar:
             for key in keys:
@@ -215,7 +217,7 @@ def test_a_block_is_read_ahead_to_the_last_sample_that_is_whole(
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda file, begin, size, advice: asked.append((begin, size)))
     for i in (0, 1, 2, 3):  # a, b, d, e: one block in two shards
-        shards.fetch(i, 4)
+        shards.prefetch(i, 4)
     assert [begin for begin, _ in asked] == [shards.offset(0, "image"), shards.offset(2, "image")]
     ends = [begin + size for begin, size in asked]
     assert ends[0] > shards.offset(1, "txt") and ends[1] > shards.offset(3, "txt")

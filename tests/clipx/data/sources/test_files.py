@@ -1,4 +1,4 @@
-"""Pairs listed in annotation files: each caption belongs to its image, damage in the list costs its rows."""
+"""Pairs from annotation files: each caption belongs to its image, and only bad rows are left out."""
 
 import json
 import random
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.sources.base import PairSource
-from clipx.data.sources.opening import open_pairs
-from clipx.data.sources.packed_strings import PackedTexts
+from clipx.data.sources.files import PackedTexts
+from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from tests.helpers.folder import COLOURS, jpeg
 
 
 def write_coco(root: Path, captions: int = 3) -> dict[str, list[str]]:
-    """Six images; their captions, interleaved, with a caption of an unknown image and a name outside the folder."""
+    """Write six images with interleaved captions, a caption of an unknown image, and a file name outside the folder."""
     (root / "train2014").mkdir(parents=True)
     images = [{"id": 100 - i, "file_name": f"{colour}.jpg"} for i, colour in enumerate(COLOURS)]
     written: dict[str, list[str]] = {f"{colour}.jpg": [] for colour in COLOURS}
@@ -28,7 +28,10 @@ def write_coco(root: Path, captions: int = 3) -> dict[str, list[str]]:
             text = f"{image['file_name']} caption {k}"
             annotations.append({"id": len(annotations), "image_id": image["id"], "caption": text + "\n"})
             written[str(image["file_name"])].append(text)
-    annotations += [{"id": 999, "image_id": 7, "caption": "of nothing"}, {"id": 998, "image_id": 6, "caption": "out"}]
+    annotations += [
+        {"id": 999, "image_id": 7, "caption": "no such image"},
+        {"id": 998, "image_id": 6, "caption": "out"},
+    ]
     images.append({"id": 6, "file_name": "../../secret.jpg"})
     (root / "annotations").mkdir()
     path = root / "annotations" / "captions_train2014.json"
@@ -40,7 +43,7 @@ def write_coco(root: Path, captions: int = 3) -> dict[str, list[str]]:
 
 def coco(root: Path, captions: str) -> PairSource:
     annotations = "annotations/captions_train2014.json"
-    return open_pairs(
+    return open_pair_source(
         DataConfig(
             name="c", source="coco", root=str(root), split="train2014", annotations=annotations, captions=captions
         )
@@ -51,32 +54,32 @@ def table(root: Path, text: str, source: str = "csv", captions: str = "each", co
     (root / "list").write_text(text, encoding="utf-8")
     config = DataConfig(name="c", source=source, root=str(root), split=".", annotations="list", captions=captions)
     config.image_column, config.caption_column = "filepath", column
-    return open_pairs(config)
+    return open_pair_source(config)
 
 
-def drawn(pairs: PairSource, times: int = 40) -> dict[str, set[str]]:
-    """Image name -> captions met."""
+def drawn(source: PairSource, times: int = 40) -> dict[str, set[str]]:
+    """Return the captions drawn for each image name."""
     found: dict[str, set[str]] = {}
-    for i in range(len(pairs)):
+    for i in range(len(source)):
         for seed in range(times):
-            found.setdefault(pairs.where(i), set()).add(pairs.pair(i, random.Random(seed))[1])
+            found.setdefault(source.where(i), set()).add(source.pair(i, random.Random(seed))[1])
     return found
 
 
-def test_coco_captions_of_an_image_are_drawn_from_all_of_them(tmp_path: Path) -> None:
+def test_a_coco_caption_is_drawn_from_all_captions_of_its_image(tmp_path: Path) -> None:
     written = write_coco(tmp_path)
-    pairs = coco(tmp_path, "random")
-    assert len(pairs) == 6
-    assert drawn(pairs) == {name: set(texts) for name, texts in written.items()}
-    data, _ = pairs.pair(2, random.Random(0))
+    source = coco(tmp_path, "random")
+    assert len(source) == 6
+    assert drawn(source) == {name: set(texts) for name, texts in written.items()}
+    data, _ = source.pair(2, random.Random(0))
     assert decode(data).getpixel((20, 20)) == decode(jpeg("blue")).getpixel((20, 20))
-    assert pairs.problems == [
+    assert source.problems == [
         "captions_train2014.json: no image 7, which has 1 captions",
         f"captions_train2014.json: ../../secret.jpg is outside {tmp_path / 'train2014'}, not read",
     ]
 
 
-def test_coco_captions_can_be_samples_of_their_own_or_the_first_one_only(tmp_path: Path) -> None:
+def test_each_coco_caption_can_be_a_sample_or_the_first_one_only(tmp_path: Path) -> None:
     written = write_coco(tmp_path)
     each, first = coco(tmp_path, "each"), coco(tmp_path, "first")
     assert (len(each), len(first)) == (18, 6)
@@ -85,7 +88,7 @@ def test_coco_captions_can_be_samples_of_their_own_or_the_first_one_only(tmp_pat
     assert each.fingerprint != first.fingerprint
 
 
-def test_samples_that_share_an_image_are_known(tmp_path: Path) -> None:
+def test_image_of_groups_the_samples_that_share_an_image(tmp_path: Path) -> None:
     write_coco(tmp_path)
     shared = coco(tmp_path, "each").image_of()
     assert shared is not None and shared.tolist() == [*range(6)] * 3
@@ -97,18 +100,18 @@ def test_samples_that_share_an_image_are_known(tmp_path: Path) -> None:
 def test_tables_are_read_by_column_name_with_quotes_and_line_breaks(tmp_path: Path, source: str) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg("red"))
     text = '\ufefftitle,id,filepath\r\n"one, ""two""\nlines",1,a.jpg\r\n\r\nthree,2\r\nü,3,/abs/b.jpg\r\n'
-    pairs = table(tmp_path, text.replace(",", "\t") if source == "tsv" else text, source)
+    opened = table(tmp_path, text.replace(",", "\t") if source == "tsv" else text, source)
     comma = "\t" if source == "tsv" else ","
-    assert [pairs.where(i) for i in range(len(pairs))] == ["a.jpg", "/abs/b.jpg"]
-    assert pairs.pair(0, random.Random(0)) == (jpeg("red"), f'one{comma} "two"\nlines')
-    assert len(pairs.problems) == 1 and "has 2 fields, not 3" in pairs.problems[0]
+    assert [opened.where(i) for i in range(len(opened))] == ["a.jpg", "/abs/b.jpg"]
+    assert opened.pair(0, random.Random(0)) == (jpeg("red"), f'one{comma} "two"\nlines')
+    assert len(opened.problems) == 1 and "has 2 fields, not 3" in opened.problems[0]
     with pytest.raises(BadSample, match="cannot be read"):
-        pairs.pair(1, random.Random(0))
+        opened.pair(1, random.Random(0))
 
 
-def test_rows_of_one_image_are_grouped_when_a_caption_is_drawn(tmp_path: Path) -> None:
-    pairs = table(tmp_path, "filepath,title\nb,1\na,2\nb,3\n", captions="first")
-    assert [pairs.where(i) for i in range(len(pairs))] == ["b", "a"]
+def test_rows_of_one_image_are_one_sample_unless_captions_is_each(tmp_path: Path) -> None:
+    source = table(tmp_path, "filepath,title\nb,1\na,2\nb,3\n", captions="first")
+    assert [source.where(i) for i in range(len(source))] == ["b", "a"]
 
 
 @pytest.mark.parametrize(
@@ -120,13 +123,13 @@ def test_rows_of_one_image_are_grouped_when_a_caption_is_drawn(tmp_path: Path) -
         ("filepath,title\nonly one\n", "row 2 has 1 fields, not 2"),
     ],
 )
-def test_unusable_tables_say_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+def test_the_error_of_an_unusable_table_gives_the_reason(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         table(tmp_path, text)
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"images": [], "annotations": [{"image_id": 3}]}'])
-def test_unusable_annotations_say_what_is_wrong(tmp_path: Path, content: str) -> None:
+def test_the_error_of_an_unusable_annotation_file_names_the_file(tmp_path: Path, content: str) -> None:
     (tmp_path / "annotations").mkdir()
     with pytest.raises(UserError, match="no file"):
         coco(tmp_path, "each")
@@ -136,13 +139,13 @@ def test_unusable_annotations_say_what_is_wrong(tmp_path: Path, content: str) ->
 
 
 def test_empty_captions_are_bad_samples(tmp_path: Path) -> None:
-    pairs = table(tmp_path, 'filepath,title\na," "\n')
+    source = table(tmp_path, 'filepath,title\na," "\n')
     with pytest.raises(BadSample, match="empty caption"):
-        pairs.pair(0, random.Random(0))
+        source.pair(0, random.Random(0))
 
 
 @given(st.lists(st.text()))
-def test_packed_texts_are_the_texts(texts: list[str]) -> None:
+def test_packed_texts_equal_the_texts(texts: list[str]) -> None:
     packed = PackedTexts(texts)
     assert [packed[i] for i in range(len(packed))] == texts
 
@@ -156,8 +159,8 @@ def test_the_coco_sample_has_80_images_with_five_captions(real_data: Path) -> No
     sizes = {}
     for captions in ("random", "each"):
         config.captions = captions
-        pairs = open_pairs(config)
-        sizes[captions] = len(pairs)
-        assert not pairs.problems
+        source = open_pair_source(config)
+        sizes[captions] = len(source)
+        assert not source.problems
     assert sizes == {"random": 80, "each": 400}
-    assert all(decode(pairs.pair(i, random.Random(0))[0]).width > 100 for i in range(0, 400, 40))
+    assert all(decode(source.pair(i, random.Random(0))[0]).width > 100 for i in range(0, 400, 40))

@@ -1,4 +1,4 @@
-"""Pairs through `datasets`: rows of a local folder, encoded images untouched."""
+"""Pairs from Hugging Face `datasets`: rows of a local folder, with the encoded images unchanged."""
 
 import hashlib
 import random
@@ -10,7 +10,7 @@ import pytest
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.shards.reader import Shards
-from clipx.data.sources.opening import open_pairs
+from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from tests.helpers.folder import COLOURS, jpeg
 
@@ -44,65 +44,65 @@ def config(root: Path, caption: str = "caption", captions: str = "first") -> Dat
 
 
 @pytest.mark.parametrize("saved", [True, False])
-def test_rows_are_pairs_and_holes_are_bad_samples(tmp_path: Path, saved: bool) -> None:
-    pairs = open_pairs(config(write(tmp_path / "d", saved)))
-    assert len(pairs) == 7
-    assert [pairs.pair(i, random.Random(0)) for i in range(6)] == [(jpeg(c), f"{c} 0") for c in COLOURS]
+def test_rows_are_pairs_and_missing_values_are_bad_samples(tmp_path: Path, saved: bool) -> None:
+    source = open_pair_source(config(write(tmp_path / "d", saved)))
+    assert len(source) == 7
+    assert [source.pair(i, random.Random(0)) for i in range(6)] == [(jpeg(c), f"{c} 0") for c in COLOURS]
     with pytest.raises(BadSample, match=r"no image|empty caption"):
-        pairs.pair(6, random.Random(0))
+        source.pair(6, random.Random(0))
 
 
-def test_one_of_several_texts_is_drawn(tmp_path: Path) -> None:
-    pairs = open_pairs(config(write(tmp_path / "d", saved=False), "texts", "random"))
-    assert {pairs.pair(0, random.Random(seed))[1] for seed in range(40)} == {"red 0", "red 1", "red 2"}
+def test_a_random_one_of_several_captions_is_drawn(tmp_path: Path) -> None:
+    source = open_pair_source(config(write(tmp_path / "d", saved=False), "texts", "random"))
+    assert {source.pair(0, random.Random(seed))[1] for seed in range(40)} == {"red 0", "red 1", "red 2"}
 
 
-def test_the_fingerprint_is_that_of_the_content(tmp_path: Path) -> None:
-    first = open_pairs(config(write(tmp_path / "a", saved=False)))
-    assert first.fingerprint == open_pairs(config(write(tmp_path / "b", saved=True))).fingerprint
-    assert first.fingerprint != open_pairs(config(tmp_path / "a", "texts")).fingerprint
+def test_the_fingerprint_depends_on_the_content_not_on_the_file_format(tmp_path: Path) -> None:
+    first = open_pair_source(config(write(tmp_path / "a", saved=False)))
+    assert first.fingerprint == open_pair_source(config(write(tmp_path / "b", saved=True))).fingerprint
+    assert first.fingerprint != open_pair_source(config(tmp_path / "a", "texts")).fingerprint
 
 
-def test_a_folder_of_images_that_is_moved_is_the_same_data(tmp_path: Path) -> None:
+def test_moving_a_folder_of_images_keeps_the_fingerprint(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         for colour in COLOURS:
             (tmp_path / name / f"{colour}.jpg").write_bytes(jpeg(colour))
         lines = [f"{colour}.jpg,a {colour} picture" for colour in COLOURS]
         (tmp_path / name / "metadata.csv").write_text("\n".join(["file_name,caption", *lines]))
-    first, second = (open_pairs(config(tmp_path / name)) for name in ("a", "b"))
+    first, second = (open_pair_source(config(tmp_path / name)) for name in ("a", "b"))
     assert first.pair(0, random.Random(0)) == second.pair(0, random.Random(0))
     assert first.fingerprint == second.fingerprint
     (tmp_path / "b" / "blue.jpg").rename(tmp_path / "b" / "navy.jpg")
     renamed = (tmp_path / "b" / "metadata.csv").read_text().replace("blue.jpg", "navy.jpg")
     (tmp_path / "b" / "metadata.csv").write_text(renamed)
-    assert open_pairs(config(tmp_path / "b")).fingerprint != first.fingerprint
+    assert open_pair_source(config(tmp_path / "b")).fingerprint != first.fingerprint
 
 
-def test_the_fingerprint_of_bytes_in_rows_is_that_of_earlier_runs(tmp_path: Path) -> None:
-    """A run resumes with its data."""
+def test_the_fingerprint_stays_that_of_earlier_runs(tmp_path: Path) -> None:
+    """With another fingerprint, a run could not be resumed on its data."""
     made, digest = rows(), hashlib.sha256()
     for k in range(64):
         place = k * 6 // 63
         digest.update(repr((made["caption"][place], made["image"][place])).encode())
-    pairs = open_pairs(config(write(tmp_path / "a", saved=False)))
-    assert pairs.fingerprint == f"7:{digest.hexdigest()[:16]}"
+    source = open_pair_source(config(write(tmp_path / "a", saved=False)))
+    assert source.fingerprint == f"7:{digest.hexdigest()[:16]}"
 
 
 def test_a_missing_column_or_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write(tmp_path / "d", saved=False)
     with pytest.raises(UserError, match=r"data.caption_column=captoin is not a column .* did you mean 'caption'"):
-        open_pairs(config(root, "captoin"))
+        open_pair_source(config(root, "captoin"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="could not be loaded"):
-        open_pairs(config(tmp_path / "empty"))
+        open_pair_source(config(tmp_path / "empty"))
     monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
     with pytest.raises(UserError, match=r"data.root=nobody/nothing: split train could not be loaded"):
-        open_pairs(config(Path("nobody/nothing")))
+        open_pair_source(config(Path("nobody/nothing")))
 
 
 @pytest.mark.real_data
-def test_flickr8k_as_parquet_is_flickr8k(tmp_path: Path, real_data: Path) -> None:
+def test_flickr8k_as_parquet_equals_its_shards(tmp_path: Path, real_data: Path) -> None:
     shards = Shards.open(real_data / "flickr8k" / "dev", ("image", "txt"))
     made = {
         "image": [{"bytes": shards.read(i, "image"), "path": None} for i in range(200)],
@@ -110,10 +110,10 @@ def test_flickr8k_as_parquet_is_flickr8k(tmp_path: Path, real_data: Path) -> Non
     }
     (tmp_path / "d").mkdir()
     datasets.Dataset.from_dict(made).to_parquet(str(tmp_path / "d" / "train.parquet"))
-    pairs = open_pairs(config(tmp_path / "d"))
-    assert len(pairs) == 200
+    source = open_pair_source(config(tmp_path / "d"))
+    assert len(source) == 200
     for i in (0, 77, 199):
-        data, caption = pairs.pair(i, random.Random(0))
+        data, caption = source.pair(i, random.Random(0))
         assert data == shards.read(i, "image")
         assert caption == shards.read(i, "txt").decode().strip()
         assert decode(data).size == (112, 112)

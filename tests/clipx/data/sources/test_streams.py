@@ -1,4 +1,4 @@
-"""Streams: endless, weighted, damage counted; what they cannot promise is said or refused."""
+"""Streams are endless and weighted and skip bad samples; settings that need sample ids are refused."""
 
 import os
 import random
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clipx.config.schema import DataConfig, TrainConfig
-from clipx.data.loading.stream_loader import NOTE, StreamLoader, notes, open_loader
+from clipx.data.loading.loader import STREAM_NOTE, StreamLoader, open_loader, source_notes
 from clipx.data.sampler import Sampler
 from clipx.data.sources.opening import open_source
 from clipx.data.sources.streams import HFStream, ShardStream
@@ -41,16 +41,16 @@ def two_sources(root: Path) -> Path:
     return root
 
 
-def loaded(config: DataConfig, rank: int = 0, world: int = 1, start: int = 0) -> list[tuple[Batch, list[str]]]:
+def loaded(config: DataConfig, rank: int = 0, world_size: int = 1, start: int = 0) -> list[tuple[Batch, list[str]]]:
     source = open_source(config)
-    sampler = Sampler(len(source), TrainConfig(samples=64, batch_size=8), 0, rank, world)
+    sampler = Sampler(len(source), TrainConfig(samples=64, batch_size=8), 0, rank, world_size)
     loader = open_loader(config, source, sampler, INPUTS, tokenize)
     assert isinstance(loader, StreamLoader)
     return list(loader.batches(start, torch.device("cpu")))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_stream_gives_full_batches_to_the_end_and_is_deterministic(tmp_path: Path, workers: int) -> None:
+def test_a_stream_gives_full_batches_and_is_deterministic(tmp_path: Path, workers: int) -> None:
     two_sources(tmp_path)
     batches = loaded(config(tmp_path, workers))
     assert [len(batch.text) for batch, _ in batches] == [8] * 8
@@ -59,16 +59,16 @@ def test_a_stream_gives_full_batches_to_the_end_and_is_deterministic(tmp_path: P
     assert all(torch.equal(a.image, b.image) for (a, _), (b, _) in zip(batches, again, strict=True))
 
 
-def test_ranks_and_workers_and_resumed_runs_draw_different_samples(tmp_path: Path) -> None:
+def test_ranks_and_resumed_runs_draw_different_samples(tmp_path: Path) -> None:
     two_sources(tmp_path)
     texts = [
-        torch.cat([batch.text for batch, _ in loaded(config(tmp_path), rank=rank, world=2, start=start)])
+        torch.cat([batch.text for batch, _ in loaded(config(tmp_path), rank=rank, world_size=2, start=start)])
         for rank, start in ((0, 0), (1, 0), (0, 2))
     ]
     assert len(texts[0]) == 32 and not torch.equal(texts[0], texts[1]) and not torch.equal(texts[0][:24], texts[2])
 
 
-def test_sources_are_mixed_by_their_weights(tmp_path: Path) -> None:
+def test_urls_are_drawn_by_their_weights(tmp_path: Path) -> None:
     two_sources(tmp_path)
     made = config(tmp_path)
     made.url_weights = [1, 3]
@@ -80,21 +80,21 @@ def test_sources_are_mixed_by_their_weights(tmp_path: Path) -> None:
     assert both / 4000 == pytest.approx(0.875, abs=0.03)
 
 
-def test_damaged_and_missing_shards_cost_what_is_damaged(tmp_path: Path) -> None:
+def test_the_rest_of_a_damaged_shard_is_skipped_and_a_stream_without_good_samples_refused(tmp_path: Path) -> None:
     two_sources(tmp_path)
     size = (tmp_path / "b" / "00000.tar").stat().st_size
     os.truncate(tmp_path / "b" / "00000.tar", size // 2)
     made = config(tmp_path)
     made.max_bad_rate = 0.5
-    damage = [line for _, lines in loaded(made) for line in lines]
-    assert damage and all("00000.tar: cannot be read on" in line for line in damage)
+    bad = [line for _, lines in loaded(made) for line in lines]
+    assert bad and all("00000.tar: the rest cannot be read" in line for line in bad)
     made.urls = [f"{tmp_path}/c/00000.tar"]
-    with pytest.raises(UserError, match=r"the next ones have damaged samples only: 00000.tar: cannot be read on"):
+    with pytest.raises(UserError, match=r"of the next ones are bad: 00000.tar: the rest cannot be read"):
         loaded(made)
 
 
-def test_a_draw_without_a_good_sample_is_made_up_for_by_the_next(tmp_path: Path) -> None:
-    """Three lost shards of four: most batches of 2 would have nothing."""
+def test_a_batch_without_a_good_sample_is_replaced_by_the_next(tmp_path: Path) -> None:
+    """Three of four shards are missing, so most batches of 2 have no good sample."""
     write_shards(tmp_path, samples=4, per_shard=4)
     made = config(tmp_path)
     made.urls, made.max_bad_rate, made.shuffle_buffer = [f"{tmp_path}/{{00000..00003}}.tar"], 1.0, 1
@@ -102,7 +102,7 @@ def test_a_draw_without_a_good_sample_is_made_up_for_by_the_next(tmp_path: Path)
     sampler = Sampler(len(source), TrainConfig(samples=64, batch_size=2), 0, 0, 1)
     batches = list(open_loader(made, source, sampler, INPUTS, tokenize).batches(0, torch.device("cpu")))
     assert len(batches) == 32 and all(len(batch.text) for batch, _ in batches)
-    assert any(len(damage) > 2 for _, damage in batches)  # of the draws before it as well
+    assert any(len(bad) > 2 for _, bad in batches)  # includes those of the dropped batches
 
 
 @pytest.mark.parametrize(
@@ -112,35 +112,35 @@ def test_a_draw_without_a_good_sample_is_made_up_for_by_the_next(tmp_path: Path)
         ("url_weights", [1.0], "one number above 0 for each of the 2 urls"),
         ("url_weights", [1.0, 0.0], "one number above 0"),
         ("num_samples", None, "data.num_samples is needed"),
-        ("held_out", 0.1, r"data.held_out=0.1 holds out samples by their ids, which data.source=webdataset has not"),
+        ("held_out", 0.1, r"data.held_out=0.1 holds out samples by id, but data.source=webdataset has no ids"),
         ("captions", "each", "data.captions=each is not known"),
     ],
 )
-def test_what_a_stream_needs_is_said(tmp_path: Path, key: str, value: object, message: str) -> None:
+def test_a_wrong_setting_of_a_stream_is_named(tmp_path: Path, key: str, value: object, message: str) -> None:
     made = config(tmp_path)
     setattr(made, key, value)
     with pytest.raises(UserError, match=message):
         open_source(made)
 
 
-def test_per_sample_state_is_refused_and_the_missing_promise_said(tmp_path: Path) -> None:
+def test_per_sample_state_is_refused_and_inexact_resume_announced(tmp_path: Path) -> None:
     stream = open_source(config(tmp_path))
     with pytest.raises(UserError, match="keeps u, zeta for every sample"):
-        notes(stream, {"u": 0.0, "zeta": 0.0})
-    assert notes(stream, {}) == [NOTE]
+        source_notes(stream, {"u": 0.0, "zeta": 0.0})
+    assert source_notes(stream, {}) == [STREAM_NOTE]
 
 
-def test_training_from_a_stream_says_that_resume_is_not_exact(
+def test_training_from_a_stream_logs_that_resume_is_not_exact(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     two_sources(tmp_path)
     run = settings(tmp_path)
     run.data, run.train.samples, run.train.epochs = config(tmp_path), 32, None
     fit(run, directory.claim(run))
-    assert NOTE in capsys.readouterr().err
+    assert STREAM_NOTE in capsys.readouterr().err
 
 
-def test_hugging_face_streams_go_round(tmp_path: Path) -> None:
+def test_a_hugging_face_stream_repeats_after_a_pass(tmp_path: Path) -> None:
     made = DataConfig(name="h", source="hf_stream", root=str(write(tmp_path / "d", saved=True)), num_samples=16)
     made.workers, made.shuffle_buffer, made.max_bad_rate = 2, 4, 0.5
     batches = loaded(made)
@@ -149,9 +149,9 @@ def test_hugging_face_streams_go_round(tmp_path: Path) -> None:
     assert any("no image" in line for _, lines in batches for line in lines)
 
 
-def test_parquet_files_are_streamed(tmp_path: Path) -> None:
+def test_parquet_files_can_be_streamed(tmp_path: Path) -> None:
     made = DataConfig(name="h", source="hf_stream", root=str(write(tmp_path / "d", saved=False)), num_samples=16)
     made.shuffle_buffer = 2
-    # not to the end of a pass, where `datasets` sleeps for 5 s
+    # stop before the end of a pass, where `datasets` sleeps for 5 s
     found = list(islice(HFStream(made).pairs(random.Random(0)), 3))
     assert len({f.image for f in found}) == 3 and all(f.caption.endswith(" 0") for f in found)

@@ -1,8 +1,6 @@
-"""What training relies on: one order for any ranks and workers, exact resume, damage that costs only itself."""
+"""Loading as training needs it: one order for any ranks and workers, exact resume, only bad samples are skipped."""
 
-import os
 import random
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -10,16 +8,15 @@ import torch
 import torch.distributed as dist
 
 from clipx.config.schema import DataConfig, TrainConfig
-from clipx.data.loading.bad_samples import BadSamples, DamageFile
+from clipx.data.loading.bad_samples import BadSampleCounter, BadSampleFile
 from clipx.data.loading.loader import Loader
 from clipx.data.preprocess.images import BadSample
 from clipx.data.sampler import Sampler
 from clipx.data.sources.base import ShardPairs
-from clipx.data.sources.opening import open_pairs
+from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.types import Batch, Inputs
-from tests.clipx.data.preprocess.test_images import png_header
-from tests.helpers.folder import add, jpeg, write_shards
+from tests.helpers.folder import add_bad_samples, write_shards
 from tests.helpers.gloo import Gloo
 
 INPUTS = Inputs(16, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
@@ -30,11 +27,11 @@ def tokenize(texts: list[str]) -> torch.Tensor:
     return torch.tensor([list(t.encode()[-8:].ljust(8)) for t in texts])
 
 
-def loaded(config: DataConfig, epochs: int, rank: int = 0, world: int = 1, start: int = 0) -> list[Batch]:
-    pairs = open_pairs(config)
+def loaded(config: DataConfig, epochs: int, rank: int = 0, world_size: int = 1, start: int = 0) -> list[Batch]:
+    source = open_pair_source(config)
     train = TrainConfig(epochs=epochs, batch_size=BATCH)
-    sampler = Sampler(len(pairs), train, seed=3, rank=rank, world=world, block=config.block)
-    loader = Loader(config, pairs, sampler, INPUTS, tokenize)
+    sampler = Sampler(len(source), train, seed=3, rank=rank, world_size=world_size, block=config.block)
+    loader = Loader(config, source, sampler, INPUTS, tokenize)
     return [batch for batch, _ in loader.batches(start, torch.device("cpu"))]
 
 
@@ -49,7 +46,7 @@ def content(batches: list[Batch]) -> list[tuple[list[int], bytes, bytes]]:
 
 
 def joined(ranks: list[list[Batch]]) -> list[Batch]:
-    """Global batches of two ranks' parts."""
+    """Join the parts of two ranks to global batches."""
     return [
         Batch(*(torch.cat([getattr(a, k), getattr(b, k)]) for k in ("sample_id", "image", "text", "label")))
         for a, b in zip(*ranks, strict=True)
@@ -65,7 +62,7 @@ def test_three_epochs_are_the_same_for_any_ranks_and_workers(tmp_path: Path, blo
         ids = torch.cat([b.sample_id for b in alone[epoch * 6 : epoch * 6 + 6]]).tolist()
         assert len(set(ids)) == 48
     assert content(loaded(settings(tmp_path, 2, block=block), epochs=3)) == content(alone)
-    ranks = [loaded(settings(tmp_path, 2, block=block), epochs=3, rank=rank, world=2) for rank in range(2)]
+    ranks = [loaded(settings(tmp_path, 2, block=block), epochs=3, rank=rank, world_size=2) for rank in range(2)]
     assert content(joined(ranks)) == content(alone)
 
 
@@ -79,7 +76,7 @@ def test_two_processes_with_two_workers_each_load_what_one_loads(tmp_path: Path,
     assert content(joined(ranks)) == content(loaded(settings(tmp_path), epochs=3))
 
 
-def test_any_stop_resumes_in_the_identical_rest(tmp_path: Path) -> None:
+def test_a_run_stopped_at_any_step_resumes_with_the_identical_rest(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=50)
     whole = content(loaded(settings(tmp_path), epochs=3))
     draw = random.Random()
@@ -88,80 +85,57 @@ def test_any_stop_resumes_in_the_identical_rest(tmp_path: Path) -> None:
         assert content(loaded(settings(tmp_path, workers), epochs=3, start=stop)) == whole[stop:], stop
 
 
-def add_damage(folder: Path) -> None:
-    """One sample of each kind, and a shard cut in the middle of its second image."""
-    good, text = jpeg("red"), b"a caption"
-    kinds = {
-        "truncated": (("jpg", good[:400]), ("txt", text)),
-        "no_text": (("jpg", good),),
-        "empty_text": (("jpg", good), ("txt", b"")),
-        "zeros": (("jpg", bytes(len(good))), ("txt", text)),
-        "empty": (("jpg", b""), ("txt", text)),
-        "extension": (("jpg", b"GIF89a" + bytes(40)), ("txt", text)),
-        "unknown": (("bmp", good), ("txt", text)),
-        "bomb": (("png", png_header(20_000, 20_000)), ("txt", text)),
-        "latin": (("jpg", good), ("txt", "café".encode("latin-1"))),
-    }
-    with tarfile.open(folder / "damaged.tar", "w") as shard:
-        for key, members in kinds.items():
-            for extension, data in members:
-                add(shard, f"{key}.{extension}", data)
-    with tarfile.open(folder / "cut.tar", "w") as shard:
-        for key in ("before", "cut"):
-            add(shard, f"{key}.txt", text)
-            add(shard, f"{key}.jpg", good)
-    os.truncate(folder / "cut.tar", 4 * 512 + 1024 + 700)
-
-
-def test_every_kind_of_damage_costs_exactly_its_samples(tmp_path: Path) -> None:
+def test_every_kind_of_bad_sample_is_skipped_and_no_other(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=89)
-    add_damage(tmp_path / "train")
+    add_bad_samples(tmp_path / "train")
     config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=0, max_bad_rate=0.2)
-    pairs = open_pairs(config)
-    left_out = " ".join(pairs.problems)
+    source = open_pair_source(config)
+    left_out = " ".join(source.problems)
     for key in ("no_text", "unknown", "cut"):
         assert key in left_out
-    loader = Loader(config, pairs, Sampler(len(pairs), TrainConfig(epochs=1, batch_size=1), 0, 0, 1), INPUTS, tokenize)
-    good, damage = set(), []
-    for loaded in loader.loaded(0, pin_memory=False):
-        good |= set(loaded.sample_id.tolist())
-        damage += loaded.damage
-    named = {line.split(":")[1] for line in damage}
+    loader = Loader(
+        config, source, Sampler(len(source), TrainConfig(epochs=1, batch_size=1), 0, 0, 1), INPUTS, tokenize
+    )
+    good, bad = set(), []
+    for batch in loader.host_batches(0, pin_memory=False):
+        good |= set(batch.sample_id.tolist())
+        bad += batch.bad
+    named = {line.split(":")[1] for line in bad}
     assert named == {"truncated", "empty_text", "zeros", "empty", "extension", "bomb", "latin"}
-    assert len(good) == 90 and {pairs.where(i) for i in good} >= {"cut.tar:before"}
-    assert len(good) + len(damage) == len(pairs)
+    assert len(good) == 90 and {source.where(i) for i in good} >= {"cut.tar:before"}
+    assert len(good) + len(bad) == len(source)
 
 
-def test_damage_above_the_rate_ends_the_run_with_the_list(tmp_path: Path) -> None:
+def test_too_many_bad_samples_end_the_run_with_their_names(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
-    add_damage(tmp_path / "train")
+    add_bad_samples(tmp_path / "train")
     config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=0, max_bad_rate=0.01)
     with pytest.raises(UserError, match=r"samples are bad, more than data.max_bad_rate=0.01: .*cut.tar"):
         loaded(config, epochs=1)
 
 
-def test_damage_is_judged_when_enough_was_seen_not_only_when_more_is_met() -> None:
-    bad = BadSamples(limit=0.1, enough=20)
+def test_the_rate_is_checked_once_enough_samples_were_seen_even_without_a_new_bad_one() -> None:
+    bad = BadSampleCounter(limit=0.1, min_seen=20)
     bad.count(10, ["a: torn", "b: torn", "c: torn"])
     with pytest.raises(UserError, match="3 of 20 samples are bad"):
         bad.count(10, [])
 
 
-def test_a_damaged_sample_is_written_and_named_once(tmp_path: Path) -> None:
-    damage = DamageFile(tmp_path)
+def test_a_bad_sample_is_written_and_logged_once(tmp_path: Path) -> None:
+    file = BadSampleFile(tmp_path)
     names = [f"{i}: torn" for i in range(30)]
-    assert damage.add([]) == [] and not damage.path.exists()
-    assert damage.add([*names[:3], names[0]]) == ["left out: 0: torn", "left out: 1: torn", "left out: 2: torn"]
-    resumed = DamageFile(tmp_path)  # in a later epoch
-    said = resumed.add([*names, "two\nlines"])
-    assert said[:17] == [f"left out: {name}" for name in names[3:20]]
-    assert said[17:] == [f"left out: 11 more samples, 31 by now; all in {tmp_path / 'damage.txt'}"]
-    assert resumed.add(names) == [] == DamageFile(tmp_path).add(names)
-    assert damage.path.read_text().splitlines() == [*names, "two lines"]
+    assert file.add([]) == [] and not file.path.exists()
+    assert file.add([*names[:3], names[0]]) == ["left out: 0: torn", "left out: 1: torn", "left out: 2: torn"]
+    resumed = BadSampleFile(tmp_path)  # in a later epoch
+    messages = resumed.add([*names, "two\nlines"])
+    assert messages[:17] == [f"left out: {name}" for name in names[3:20]]
+    assert messages[17:] == [f"left out: 11 more samples, 31 in total; all are in {tmp_path / 'damage.txt'}"]
+    assert resumed.add(names) == [] == BadSampleFile(tmp_path).add(names)
+    assert file.path.read_text().splitlines() == [*names, "two lines"]
 
 
 class Torn(ShardPairs):
-    """Shards of which some samples cannot be read."""
+    """Shards with some unreadable samples."""
 
     def __init__(self, folder: Path, bad: set[int]) -> None:
         super().__init__(folder, "random", 0)
@@ -174,7 +148,7 @@ class Torn(ShardPairs):
 
 
 def torn(root: Path, bad: set[int], rank: int, start: int = 0) -> list[Batch]:
-    """An epoch of a rank of two: 6 steps, of which it has 4 samples each."""
+    """Load an epoch as one of two ranks: 6 steps with 4 samples each."""
     config = settings(root)
     config.max_bad_rate = 1.0
     loader = Loader(config, Torn(root / "train", bad), of_two(rank), INPUTS, tokenize)
@@ -182,10 +156,10 @@ def torn(root: Path, bad: set[int], rank: int, start: int = 0) -> list[Batch]:
 
 
 def of_two(rank: int) -> Sampler:
-    return Sampler(50, TrainConfig(epochs=1, batch_size=BATCH), seed=3, rank=rank, world=2)
+    return Sampler(50, TrainConfig(epochs=1, batch_size=BATCH), seed=3, rank=rank, world_size=2)
 
 
-def test_a_part_that_is_damaged_whole_is_made_up_for_by_what_comes_next(tmp_path: Path) -> None:
+def test_a_part_without_a_good_sample_is_replaced_by_samples_of_the_next_steps(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=50)
     steps = [[sample_id for _, sample_id in step] for step in of_two(0).batches(0)]
     bad = {*steps[1], *steps[2][:2], *steps[5]}
@@ -198,10 +172,10 @@ def test_a_part_that_is_damaged_whole_is_made_up_for_by_what_comes_next(tmp_path
         assert not set(batch.sample_id.tolist()) & set(other.sample_id.tolist())
 
 
-def test_only_where_nothing_can_be_read_the_run_ends(tmp_path: Path) -> None:
+def test_the_run_ends_if_no_replacement_is_good(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=50)
     own = {sample_id for step in of_two(0).batches(0) for _, sample_id in step}
-    with pytest.raises(UserError, match=r"a batch and the next ones have damaged samples only: .*torn"):
+    with pytest.raises(UserError, match=r"all samples of a batch and of the next ones are bad: .*torn"):
         torn(tmp_path, own, rank=0)
     kept = min(own)
     assert {i for batch in torn(tmp_path, own - {kept}, rank=0) for i in batch.sample_id.tolist()} == {kept}
