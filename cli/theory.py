@@ -12,11 +12,9 @@ from rich.table import Table
 from clipx import objectives
 from clipx.config.presets import OBJECTIVES
 from clipx.errors import UserError
-from clipx.theory import THEORY, free_embeddings
-from clipx.theory import free_embeddings_figure as free_embeddings_figures
+from clipx.theory import THEORY, free_embeddings, free_embeddings_figure
 from clipx.theory.claims import CheckedClaim
-from clipx.theory.experiment import Cells, Experiment, parse
-from clipx.theory.figure_style import write
+from clipx.theory.experiment import Experiment, TableRow, parse
 from clipx.utils.registry import lookup
 
 Problem = Experiment[Any, Any]
@@ -46,16 +44,16 @@ def theory(arguments: list[str]) -> None:
 def experiments() -> dict[str, Problem]:
     """THEORY, and the one that needs the objectives."""
     tried = Experiment(
-        free_embeddings.FreeSettings,
+        free_embeddings.FreeEmbeddingSettings,
         partial(free_embeddings.solve, known=known_objectives()),
         free_embeddings.claims,
-        free_embeddings_figures.draw,
+        free_embeddings_figure.draw,
         free_embeddings.table,
     )
     return {**THEORY, "objectives": tried}
 
 
-def known_objectives() -> dict[str, free_embeddings.Factory]:
+def known_objectives() -> dict[str, free_embeddings.LossFactory]:
     """The presets, then every term that is no preset, alone."""
     alone = [list(terms) for terms in OBJECTIVES.values()]
     terms = OBJECTIVES | {name: {name: {}} for name in objectives.TERMS if [name] not in alone}
@@ -81,9 +79,7 @@ def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> No
             writer = csv.DictWriter(file, fieldnames=list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)
-    for title, figure in experiment.draw(result).items():
-        written.append(out / f"{title}.svg")
-        write(figure, written[-1])
+    written += experiment.write_figures(result, out)
     for path in written:
         print(path)
 
@@ -98,7 +94,7 @@ def _print(console: Console, claim: CheckedClaim) -> None:
     console.print(table)
 
 
-def _table(name: str, rows: list[Cells]) -> Table:
+def _table(name: str, rows: list[TableRow]) -> Table:
     table = Table(*rows[0], title=name, title_justify="left", box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else cell for cell in row.values()))

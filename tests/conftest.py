@@ -1,4 +1,4 @@
-"""Every test has its own cache folder, real data only where CLIPX_DATA says."""
+"""Fixtures of all tests: a cache folder per test, real data, worker processes."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# before any import of torch, as in cli.main: tests run beside worker processes
+# must be set before torch is imported, as in cli.main: waiting threads must not spin while workers compute
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from tests.helpers.gloo import Gloo, pool
@@ -14,13 +14,13 @@ from tests.helpers.gloo import Gloo, pool
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Indices and features of one test are not seen by another."""
+    """Give each test an empty cache folder, so that no cached index or features leak between tests."""
     monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of CLIPX_DATA; tests that use it are marked real_data."""
+    """Return the folder CLIPX_DATA, or skip the test; tests that use it are marked real_data."""
     folder = os.environ.get("CLIPX_DATA")
     if not folder:
         pytest.skip("CLIPX_DATA is not set")
@@ -29,6 +29,6 @@ def real_data() -> Path:
 
 @pytest.fixture(scope="session")
 def gloo() -> Iterator[Gloo]:
-    """Worker processes for tests on several ranks, shared by the session."""
+    """Yield worker processes for tests on several ranks, shared by the session."""
     with pool() as workers:
         yield workers

@@ -1,4 +1,4 @@
-"""A run that is killed again and again ends in the weights of one that was not."""
+"""A run that is killed several times ends with the weights of an undisturbed run."""
 
 from pathlib import Path
 
@@ -8,5 +8,5 @@ from tests.bench.chaos import chaos
 
 
 @pytest.mark.slow
-def test_three_random_kills_of_one_worker_or_all_change_no_bit(tmp_path: Path) -> None:
+def test_random_kills_of_one_or_all_workers_change_no_bit_of_the_weights(tmp_path: Path) -> None:
     assert chaos(tmp_path, kills=3, seed=5, steps=150) == []

@@ -1,88 +1,111 @@
-"""What an experiment is: settings in, a solved problem out, claims and drawings of it."""
+"""The protocol of an experiment: settings -> `solve` -> result -> `claims` and `draw`.
 
+Each problem module defines a `Settings` subclass, a result dataclass and the functions `solve` and `claims`; the
+module `<problem>_figure` next to it defines `draw`. `clipx.theory.THEORY` lists the experiments.
+"""
+
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_args, get_type_hints
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
-from clipx.config.ranges import Rule
+import numpy as np
+from numpy.typing import NDArray
+
 from clipx.errors import UserError
 from clipx.theory.claims import CheckedClaim
+from clipx.theory.figure_style import Figures, styled
 from clipx.utils.registry import lookup
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+Array = NDArray[np.float64]
+Rule = tuple[Callable[[Any], bool], str]  # returns True for allowed numbers; the allowed range as text
 
-COUNT: Rule = (lambda v: v >= 2, "2 or more")
+POSITIVE: Rule = (lambda v: 0 < v < math.inf, "more than 0")
 OPEN_SHARE: Rule = (lambda v: 0 < v < 1, "between 0 and 1")
+
+
+def at_least(low: float) -> Rule:
+    """Rule for finite numbers >= low."""
+    return lambda v: low <= v < math.inf, f"{low:g} or more"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base of an experiment's parameters; a tuple's rule holds for each of its numbers.
+    """Base class of an experiment's parameters.
+
+    A field declares its range as `Annotated[int, rule]`; the rule of a tuple applies to each of its numbers.
 
     Raises:
-        UserError: a number out of its range.
+        UserError: a number out of its range, or an empty tuple that has a rule.
     """
 
-    RULES: ClassVar[Mapping[str, Rule]] = {}
-
     def __post_init__(self) -> None:
-        for key, (holds, allowed) in self.RULES.items():
-            value = getattr(self, key)
-            values = value if isinstance(value, tuple) else (value,)
-            if not values or not all(holds(v) for v in values):
-                raise out_of_range(key, value, allowed)
+        for key, hint in get_type_hints(type(self), include_extras=True).items():
+            for is_allowed, allowed in getattr(hint, "__metadata__", ()):
+                value = getattr(self, key)
+                values = value if isinstance(value, tuple) else (value,)
+                if not values or not all(is_allowed(v) for v in values):
+                    raise out_of_range(key, value, allowed)
 
 
 def out_of_range(key: str, value: float | tuple[float, ...], allowed: str) -> UserError:
-    """For a setting whose range depends on another one, too."""
+    """Return the error for a setting out of its range."""
     text = ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else f"{value:g}"
     return UserError(f"{key}={text} is out of range; allowed: {allowed}")
 
 
-def two_or_more(key: str, values: tuple[int, ...]) -> None:
-    """For a setting whose smallest and largest number a claim compares: one alone would be its own measure.
+def require_two_values(key: str, values: tuple[int, ...]) -> None:
+    """Check a setting whose smallest and largest values a claim compares.
 
     Raises:
-        UserError: fewer than two different numbers.
+        UserError: fewer than two different values.
     """
     if len(set(values)) < 2:
-        raise out_of_range(key, values, "two or more different numbers, the claim compares them")
+        raise out_of_range(key, values, "two or more different numbers (the claim compares the extremes)")
 
 
-Cells = dict[str, str | float]  # column -> cell
+TableRow = dict[str, str | float]  # column -> cell
 S = TypeVar("S", bound=Settings)
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class Experiment(Generic[S, R]):
-    """`solve` computes everything; the others only read its result."""
+    """A toy problem. `solve` does all the computing; the other functions only read its result."""
 
     settings: type[S]
     solve: Callable[[S], R]
     claims: Callable[[R], list[CheckedClaim]]
-    draw: Callable[[R], "dict[str, Figure]"]
-    table: Callable[[R], list[Cells]] = lambda _: []  # rows worth reading beside the claims
+    draw: Callable[[R], Figures]
+    table: Callable[[R], list[TableRow]] = lambda _: []  # printed above the claims and written to table.csv
+
+    def write_figures(self, result: R, folder: Path) -> list[Path]:
+        """Draw the figures, write each as SVG into `folder` and return the files."""
+        with styled():
+            figures = {folder / f"{name}.svg": figure for name, figure in self.draw(result).items()}
+            for path, figure in figures.items():
+                figure.savefig(path, metadata={"Date": None})  # without a date equal figures give equal files
+        return list(figures)
 
 
 def parse(schema: type[S], given: Mapping[str, str]) -> S:
-    """Settings from the command line's `key=value`; a tuple is written `a,b,c`.
+    """Return the settings for `key=value` arguments; tuples are written `a,b,c`.
 
     Raises:
-        UserError: an unknown key, a value of the wrong kind or out of range.
+        UserError: an unknown key, a value of the wrong type, or a value out of its range.
     """
     hints = get_type_hints(schema)
-    kinds = {field.name: hints[field.name] for field in fields(schema)}
-    return schema(**{key: _convert(key, text, lookup(kinds, key, "clipx theory:")) for key, text in given.items()})
+    types = {field.name: hints[field.name] for field in fields(schema)}
+    return schema(**{key: _convert(key, text, lookup(types, key, "clipx theory:")) for key, text in given.items()})
 
 
 def _convert(key: str, text: str, kind: type) -> object:
-    parts = get_args(kind)  # (float, ...) of a tuple
+    item = get_args(kind)  # (float, ...) for a tuple
     try:
-        if parts:
-            return tuple(parts[0](part) for part in text.strip("[]()").split(","))
+        if item:
+            return tuple(item[0](part) for part in text.strip("[]()").split(","))
         return kind(text)
     except ValueError as error:
-        words = f"{parts[0].__name__}s, as in a,b,c" if parts else f"a number ({kind.__name__})"
-        raise UserError(f"{key}={text} must be {words}") from error
+        expected = f"{item[0].__name__}s, as in a,b,c" if item else f"a number ({kind.__name__})"
+        raise UserError(f"{key}={text} must be {expected}") from error

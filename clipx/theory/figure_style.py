@@ -1,23 +1,24 @@
-"""One look for all drawings: colours that the colour-blind tell apart (Okabe and Ito), thin axes, SVG."""
+"""The common style of the theory figures: colour-blind safe colours (Okabe and Ito), thin axes, SVG."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure
+else:
+    Figure = Any  # matplotlib is optional and loads slowly
+
+Figures = dict[str, Figure]  # file name without suffix -> figure
 
 BLUE, RED, GREEN, PINK, SKY, ORANGE = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
 GREY = "#6b6b6b"
 COLOURS = (BLUE, RED, GREEN, PINK, SKY, ORANGE, "#000000", GREY)
-SERIES = "viridis"  # for an ordered parameter; `ordered` leaves out its palest end
-WIDTH, HEIGHT = 4.3, 3.3  # inches, of one panel
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Holds while a figure is made and while it is written; nothing outside is changed."""
+    """Apply the style inside the block; figures must be drawn and saved inside it."""
     from matplotlib import rc_context
 
     settings: Any = {
@@ -35,48 +36,44 @@ def styled() -> Iterator[None]:
         "legend.frameon": False,
         "legend.fontsize": 8.5,
         "svg.fonttype": "none",
-        "svg.hashsalt": "clipx",  # the same drawing gives the same file
+        "svg.hashsalt": "clipx",  # makes element ids, and so the files, reproducible
     }
     with rc_context(settings):
         yield
 
 
-def panels(columns: int, rows: int = 1, width: float = WIDTH, height: float = HEIGHT) -> tuple["Figure", Any]:
-    """A figure and its axes, [columns] or [rows, columns]; not pyplot's: no window system, no global state."""
-    from matplotlib.figure import Figure
+def panels(columns: int, rows: int = 1, width: float = 4.3, height: float = 3.3) -> tuple[Figure, Any]:
+    """Return a figure and its axes, [columns] or [rows, columns]; width and height of a panel in inches."""
+    from matplotlib.figure import Figure  # not pyplot, which needs a window system and keeps global state
 
     figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
     return figure, figure.subplots(rows, columns)
 
 
-def ordered(count: int) -> list[Any]:
-    """Colours for the values of an ordered parameter, dark to light."""
+def ordered_colours(count: int) -> list[Any]:
+    """Return colours for the values of an ordered parameter, dark to light."""
     from matplotlib import colormaps
 
-    return [colormaps[SERIES](0.85 * at / max(1, count - 1)) for at in range(count)]
+    return [colormaps["viridis"](0.85 * at / max(1, count - 1)) for at in range(count)]  # without the pale end
 
 
-def reference(axes: Any, y: float, label: str, style: str = ":") -> None:
-    """A horizontal reference line, named at its left end."""
-    axes.axhline(y, color=GREY, linewidth=1, linestyle=style, zorder=1)
-    note(axes, label, (0.01, y), ("axes fraction", "data"), (0, 2))
+def reference_line(axes: Any, y: float, label: str) -> None:
+    """Draw a dotted horizontal line with a label at its left end."""
+    axes.axhline(y, color=GREY, linewidth=1, linestyle=":", zorder=1)
+    annotate(axes, label, (0.01, y), ("axes fraction", "data"), (0, 2))
 
 
-def note(axes: Any, text: str, at: tuple[float, float], coordinates: tuple[str, str], offset: tuple[int, int]) -> None:
-    """Small grey words; `offset` in points."""
+def annotate(
+    axes: Any, text: str, at: tuple[float, float], coordinates: tuple[str, str], offset: tuple[int, int]
+) -> None:
+    """Write small grey text; `offset` in points."""
     place: Any = {"xycoords": coordinates, "xytext": offset, "textcoords": "offset points"}
     axes.annotate(text, at, color=GREY, fontsize=8.5, **place)
 
 
 def plain_ticks(axis: Any, ticks: list[float]) -> None:
-    """These ticks, as plain numbers, on a logarithmic axis."""
+    """Label a logarithmic axis at these ticks only, with plain numbers."""
     from matplotlib.ticker import NullLocator
 
     axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.set_minor_locator(NullLocator())
-
-
-def write(figure: "Figure", path: Path) -> None:
-    """As SVG without a date."""
-    with styled():
-        figure.savefig(path, metadata={"Date": None})

@@ -1,88 +1,63 @@
-"""Free embeddings under any objective: no data, no towers, so a new objective is tried in a minute.
+"""Free embeddings: train any objective on a known distribution in seconds, without data or encoders.
 
-Each of the N images and N texts of a known joint distribution (`joint`) has a vector of its own, normalised;
-batches are drawn from a training set without repeats. What is learned is measured on the distribution itself.
+K concepts with popularity pi_k proportional to 1/k^skew have m images and m texts each:
+
+    p(x, y) = (1 - noise) sum_k pi_k p(x | k) p(y | k) + noise p(x) p(y),   p(. | k) uniform over the m instances.
+
+Pairs of the same concept in a batch are false negatives; a share `noise` of the pairs is mismatched. Each image and
+each text has a free, normalised embedding. Batches come from a training set drawn from p; the metrics use p itself.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Annotated, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from clipx import geometry
-from clipx.config.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
+from clipx.sample_table import SampleTable
 from clipx.theory.claims import Check, CheckedClaim
-from clipx.theory.experiment import COUNT, OPEN_SHARE, Cells, Settings, out_of_range
-from clipx.theory.joint import Joint, make, nce
+from clipx.theory.experiment import OPEN_SHARE, POSITIVE, Rule, Settings, TableRow, at_least, out_of_range
+from clipx.theory.paper5.pmi import mutual_information, nce
 from clipx.types import Embeddings, Loss, Progress
 from clipx.utils.registry import lookup
 
-
-class Memory:
-    """Per-sample columns, float64, rows read and written by id."""
-
-    def __init__(self, columns: Mapping[str, float], n: int) -> None:
-        self.columns = {name: torch.full((n,), start, dtype=torch.float64) for name, start in columns.items()}
-
-    def read(self, ids: Tensor) -> dict[str, Tensor]:
-        return {name: values[ids] for name, values in self.columns.items()}
-
-    def write(self, ids: Tensor, rows: Mapping[str, Tensor]) -> None:
-        for name, values in rows.items():
-            self.columns[name][ids] = values.detach()
-
-    def max(self, column: str) -> float:
-        return float(self.columns[column].max())
+TAU: Rule = at_least(0.01)
 
 
 class LossFunction(Protocol):
-    """What `clipx.objectives.build` returns; the two packages do not import each other."""
+    """Interface of `clipx.objectives.build`'s result; theory and objectives do not import each other."""
 
     columns: dict[str, float]
 
     def __call__(self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress) -> Loss: ...
-    def end_step(self, table: Memory) -> None: ...
-    def end_epoch(self, table: Memory) -> None: ...
+    def end_step(self, table: SampleTable) -> None: ...
+    def end_epoch(self, table: SampleTable) -> None: ...
 
 
-Factory = Callable[[int], LossFunction]  # number of training pairs -> a fresh objective
+LossFactory = Callable[[int], LossFunction]  # number of training pairs -> a new loss function
 
 
 @dataclass(frozen=True, kw_only=True)
-class FreeSettings(Settings):
-    """Defaults: 48 concepts in 8 dimensions, hard enough to tell objectives apart; a third of a second a row."""
+class FreeEmbeddingSettings(Settings):
+    """By default 48 concepts in 8 dimensions, hard enough to separate the objectives; 0.3 s per trial."""
 
-    objectives: tuple[str, ...] = ()  # by name; all if empty
-    K: int = 48  # concepts
-    m: int = 4  # images, and texts, of a concept
-    skew: float = 1.0  # popularity of concept k proportional to 1/k^skew
-    noise: float = 0.2  # share of mismatched pairs
-    n: int = 2048  # training pairs
-    E: int = 8  # dimensions
-    taus: tuple[float, ...] = (0.05, 0.2)  # fixed; learned from tau0 always comes as well
-    tau0: float = 0.07
-    batch_size: int = 128
-    epochs: int = 15
-    lr: float = 0.03  # of Adam
-    seed: int = 0
-
-    RULES: ClassVar[Mapping[str, Rule]] = {
-        "K": COUNT,
-        "m": AT_LEAST_1,
-        "skew": AT_LEAST_0,
-        "noise": OPEN_SHARE,
-        "n": COUNT,
-        "E": COUNT,
-        "taus": (lambda v: 0.01 <= v < float("inf"), "0.01 or more"),
-        "tau0": (lambda v: 0.01 <= v < float("inf"), "0.01 or more"),
-        "batch_size": COUNT,
-        "epochs": AT_LEAST_1,
-        "lr": POSITIVE,
-        "seed": AT_LEAST_0,
-    }
+    objectives: tuple[str, ...] = ()  # names; all if empty
+    K: Annotated[int, at_least(2)] = 48  # concepts
+    m: Annotated[int, at_least(1)] = 4  # images, and texts, per concept
+    skew: Annotated[float, at_least(0)] = 1.0  # exponent of the popularity
+    noise: Annotated[float, OPEN_SHARE] = 0.2  # share of mismatched pairs; above 0 all probabilities are positive
+    n: Annotated[int, at_least(2)] = 2048  # training pairs
+    E: Annotated[int, at_least(2)] = 8  # embedding dimension
+    taus: Annotated[tuple[float, ...], TAU] = (0.05, 0.2)  # fixed temperatures; a learned one is always added
+    tau0: Annotated[float, TAU] = 0.07  # initial value of the learned temperature
+    batch_size: Annotated[int, at_least(2)] = 128
+    epochs: Annotated[int, at_least(1)] = 15
+    lr: Annotated[float, POSITIVE] = 0.03  # of Adam
+    seed: Annotated[int, at_least(0)] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,51 +66,76 @@ class FreeSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Row:
-    """One objective at one temperature."""
+class JointDistribution:
+    """p(x, y) over N = K m images and N texts, grouped by concept, and n training pairs drawn from it."""
 
-    objective: str
-    temperature: str
-    numbers: dict[str, float]
+    p: Tensor  # [N, N], images by texts
+    concept: Tensor  # int64 [N], of image i and of text i
+    popularity: Tensor  # [K]
+    image: Tensor  # int64 [n], index of each training pair's image
+    text: Tensor  # int64 [n]
+    label: Tensor  # int64 [n], concept + 1 for texts that name their concept (every other one), else 0
 
 
 @dataclass(frozen=True)
-class FreeResult:
-    settings: FreeSettings
-    mutual_information: float
-    rows: list[Row]
+class Trial:
+    """Metrics of one objective at one temperature."""
+
+    objective: str
+    temperature: str
+    metrics: dict[str, float]
 
 
-def solve(settings: FreeSettings, known: Mapping[str, Factory]) -> FreeResult:
-    """Every objective at every temperature, from the same start on the same batches.
+@dataclass(frozen=True)
+class FreeEmbeddingResult:
+    settings: FreeEmbeddingSettings
+    trials: list[Trial]
+
+
+def build_joint(settings: FreeEmbeddingSettings, generator: torch.Generator) -> JointDistribution:
+    """Compute the distribution of the module's docstring and draw its training pairs."""
+    K, m, noise = settings.K, settings.m, settings.noise
+    popularity = torch.arange(1, K + 1, dtype=torch.float64) ** -settings.skew
+    popularity /= popularity.sum()
+    concept = torch.arange(K).repeat_interleave(m)
+    marginal = popularity[concept] / m
+    same = concept[:, None] == concept
+    p = (1 - noise) * torch.where(same, (marginal / m)[:, None], 0.0) + noise * torch.outer(marginal, marginal)
+    drawn = torch.multinomial(p.flatten(), settings.n, replacement=True, generator=generator)
+    image, text = drawn // len(p), drawn % len(p)
+    label = torch.where(text % m % 2 == 0, concept[text] + 1, 0)
+    return JointDistribution(p, concept, popularity, image, text, label)
+
+
+def solve(settings: FreeEmbeddingSettings, known: Mapping[str, LossFactory]) -> FreeEmbeddingResult:
+    """Train every objective at every temperature from the same start on the same batches.
 
     Raises:
-        UserError: an objective that is not among the known ones.
+        UserError: an objective that is not in `known`.
     """
-    objectives = {name: lookup(known, name, "objectives") for name in settings.objectives or known}
-    generator = torch.Generator().manual_seed(settings.seed)
-    joint = make(settings.K, settings.m, settings.skew, settings.noise, settings.n, generator)
+    factories = {name: lookup(known, name, "objectives") for name in settings.objectives or known}
+    joint = build_joint(settings, torch.Generator().manual_seed(settings.seed))
     temperatures = {f"{tau:g}": tau for tau in settings.taus} | {"learned": None}
-    rows = []
-    for name, factory in objectives.items():
-        for label, tau in temperatures.items():
-            learned = train(settings, joint, factory(settings.n), tau)
-            rows.append(Row(name, label, measured(*learned, joint)))
-    return FreeResult(settings, joint.mutual_information, rows)
+    trials = [
+        Trial(name, label, evaluate(*train(settings, joint, factory(settings.n), tau), joint))
+        for name, factory in factories.items()
+        for label, tau in temperatures.items()
+    ]
+    return FreeEmbeddingResult(settings, trials)
 
 
 def train(
-    settings: FreeSettings, joint: Joint, objective: LossFunction, tau: float | None
+    settings: FreeEmbeddingSettings, joint: JointDistribution, loss_function: LossFunction, tau: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Images [N, E], texts [N, E], both normalised, and 1/tau; tau is learned if None."""
+    """Return normalised images [N, E], texts [N, E] and 1/tau; tau is learned if None."""
     generator = torch.Generator().manual_seed(settings.seed)
     raw = torch.randn(2, len(joint.p), settings.E, generator=generator, dtype=torch.float64).requires_grad_()
-    nu = (
-        torch.tensor(settings.tau0 if tau is None else tau, dtype=torch.float64).log().neg().requires_grad_(tau is None)
-    )
-    bias = torch.tensor(-10.0, dtype=torch.float64, requires_grad=True)  # SigLIP's start; other terms do not read it
+    nu = torch.tensor(settings.tau0 if tau is None else tau, dtype=torch.float64).log().neg()  # log(1/tau)
+    nu.requires_grad_(tau is None)
+    bias = torch.tensor(-10.0, dtype=torch.float64, requires_grad=True)  # SigLIP's initial value
     optimizer = torch.optim.Adam([p for p in (raw, nu, bias) if p.requires_grad], lr=settings.lr)
-    memory, per_epoch = Memory(objective.columns, settings.n), settings.n // settings.batch_size
+    table = SampleTable(loss_function.columns, settings.n, dtype=torch.float64)
+    per_epoch = settings.n // settings.batch_size
     for step in range(settings.epochs * per_epoch):
         epoch, at = divmod(step, per_epoch)
         if at == 0:
@@ -143,33 +143,34 @@ def train(
         ids = order[at * settings.batch_size : (at + 1) * settings.batch_size]
         image, text = F.normalize(raw[0, joint.image[ids]], dim=1), F.normalize(raw[1, joint.text[ids]], dim=1)
         embeddings = Embeddings(image, text, nu.exp(), ids, joint.label[ids], bias)
-        loss = objective(
-            embeddings, memory.read(ids), Progress(step, settings.epochs * per_epoch, epoch, settings.epochs)
-        )
+        progress = Progress(step, settings.epochs * per_epoch, epoch, settings.epochs)
+        loss = loss_function(embeddings, table.read(ids), progress)
         optimizer.zero_grad()
         torch.autograd.backward([loss.total])
         optimizer.step()
         with torch.no_grad():
-            nu.clamp_(max=float(torch.tensor(100.0).log()))
-        memory.write(ids, loss.rows)
-        objective.end_step(memory)
+            nu.clamp_(max=math.log(100))
+            table.write(ids, loss.rows)
+        loss_function.end_step(table)
         if at == per_epoch - 1:
-            objective.end_epoch(memory)
+            loss_function.end_epoch(table)
     unit = F.normalize(raw.detach(), dim=2)
     return unit[0], unit[1], nu.detach().exp()
 
 
-def measured(image: Tensor, text: Tensor, scale: Tensor, joint: Joint) -> dict[str, float]:
-    """Gap, uniformity, mean margin, share of concepts retrieved (all; the rarer half), distance of the loss to -I.
+def evaluate(image: Tensor, text: Tensor, scale: Tensor, joint: JointDistribution) -> dict[str, float]:
+    """Compute gap, uniformity, mean margin, retrieval accuracy (all concepts, rarer half) and distance to the bound.
 
-    `excess` (nats) takes g = s/tau at the objective's own temperature, `best tau` at the one that suits s best.
+    The last two metrics are InfoNCE + I(X; Y) in nats, for g = scale * s (`excess`) and for the best scale
+    (`best tau`); s are the cosine similarities.
     """
     s, other = image @ text.T, joint.concept[:, None] != joint.concept
     own = s.diagonal()[:, None]
     margin = torch.cat([(own - s)[other], (own - s.T)[other]]).mean()
     hits = torch.stack([(joint.concept[s.argmax(d)] == joint.concept).double() for d in (0, 1)]).mean(0)
     rare = joint.concept >= len(joint.popularity) // 2
-    information = joint.mutual_information
+    p = joint.p.numpy()
+    information = mutual_information(p)
     scales = torch.logspace(-1, 2, 61, dtype=torch.float64)
     return {
         "gap": geometry.modality_gap(image, text),
@@ -178,18 +179,18 @@ def measured(image: Tensor, text: Tensor, scale: Tensor, joint: Joint) -> dict[s
         "retrieval": float(hits.mean()),
         "rare half": float(hits[rare].mean()),
         "1/tau": float(scale),
-        "excess": float(nce(scale * s, joint.p)) + information,
-        "best tau": float(min(nce(c * s, joint.p) for c in scales)) + information,
+        "excess": nce((scale * s).numpy(), p)[0] + information,
+        "best tau": min(nce((c * s).numpy(), p)[0] for c in scales) + information,
     }
 
 
-def claims(result: FreeResult) -> list[CheckedClaim]:
-    """The bound that every row must keep; no claim of a paper, only a fault of ours could break it."""
-    lowest = min(row.numbers["best tau"] for row in result.rows)
-    statement = "No objective's similarities bring the symmetric InfoNCE below -I(X; Y) (paper 5, Proposition 4.1)"
+def claims(result: FreeEmbeddingResult) -> list[CheckedClaim]:
+    """Check the bound of paper 5, Proposition 4.1, which only a bug could violate."""
+    lowest = min(trial.metrics["best tau"] for trial in result.trials)
+    statement = "No objective brings the symmetric InfoNCE below -I(X; Y) (paper 5, Proposition 4.1)"
     return [CheckedClaim("", statement, [Check("smallest loss + I(X; Y)", lowest, low=-1e-9)])]
 
 
-def table(result: FreeResult) -> list[Cells]:
-    """One line an objective and temperature."""
-    return [{"objective": row.objective, "tau": row.temperature, **row.numbers} for row in result.rows]
+def table(result: FreeEmbeddingResult) -> list[TableRow]:
+    """Return one row for each objective and temperature."""
+    return [{"objective": trial.objective, "tau": trial.temperature, **trial.metrics} for trial in result.trials]

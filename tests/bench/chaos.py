@@ -1,10 +1,13 @@
-"""Random kills of a run on two processes: `make chaos`. Its weights must be those of an undisturbed run, bit for bit.
+"""Kill a training run on two processes at random moments and compare it with an undisturbed run: `make chaos`.
 
-    python -m tests.bench.chaos [kills] [seed]      default 20 and a random seed, which is printed
+    python -m tests.bench.chaos [kills] [seed]      default: 20 kills and a random seed, which is printed
 
-Each kill is SIGKILL, of one worker (the launcher starts the group again from the last checkpoint) or of all processes
-of the run (the same command is given again), at a random moment: after a random step, or a random time after a start,
-which may be before the first step. Linux only (/proc). The exit code is 0 if all weights are equal, else 1.
+Each kill sends SIGKILL to one worker (the launcher restarts the group from the last checkpoint) or to all processes of
+the run (the benchmark runs the same command again). It comes after a random step or a random time after a start,
+possibly before the first step. Linux only (/proc).
+
+Result: `equal bit for bit`, or the names of the tensors that differ. Exit code 0 if all weights, per-sample values and
+logged losses are equal and the benchmark took at most 600 s, else 1.
 """
 
 import json
@@ -15,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -32,17 +35,17 @@ LIMIT = 600.0  # seconds
 
 
 @dataclass
-class Chaos:
-    """A run that is being disturbed."""
+class ChaosRun:
+    """A run that gets killed."""
 
     run: Path
     steps: int
     generator: random.Random
-    said: list[str] = field(default_factory=list)
+    kills: int = 0
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """The command, again."""
+        """Run the command in a new process."""
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         with (self.run.parent / "output.log").open("ab") as output:
             self.process = subprocess.Popen(
@@ -50,21 +53,21 @@ class Chaos:
             )
 
     def step(self) -> int:
-        """The last step in the log."""
+        """Return the last step in the log."""
         lines = (self.run / "log.jsonl").read_text().splitlines() if (self.run / "log.jsonl").exists() else []
         try:
             return int(json.loads(lines[-1])["step"]) if lines else 0
-        except ValueError:  # it is being written
+        except ValueError:  # the line is incomplete
             return 0
 
     def workers(self) -> list[int]:
-        """Process ids of the ranks."""
+        """Return the process ids of the ranks."""
         assert self.process is not None
         launchers = [pid for pid in below(self.process.pid) if "--nproc-per-node" in arguments(pid)]
         return [pid for launcher in launchers for pid in children(launcher)]
 
     def kill(self, victim: str) -> None:
-        """One worker, or all processes of the run."""
+        """Kill one worker, or all processes of the run; return when the run is active again."""
         assert self.process is not None
         at = self.step()
         ranks = self.workers()
@@ -77,8 +80,8 @@ class Chaos:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        self.said.append(f"{victim} at step {at}")
-        print(f"kill {len(self.said)}: {victim}, pid {chosen}, last logged step {at}", flush=True)
+        self.kills += 1
+        print(f"kill {self.kills}: {victim}, pid {chosen}, last logged step {at}", flush=True)
         if victim == "all":
             self.process.wait()
             self.start()
@@ -88,10 +91,10 @@ class Chaos:
                 time.sleep(0.05)
 
     def disturb(self, kills: int) -> None:
-        """All kills, then the end of the run.
+        """Start the run, kill it `kills` times and wait for its end.
 
-        Half of them come at random steps, in ascending order, the others a random time after the one before, so that
-        starts are hit as well.
+        Half of the kills come at random steps in ascending order, the others a random time after the previous kill, so
+        that some hit the start-up.
         """
         at = sorted(self.generator.randrange(1, self.steps * 9 // 10) for _ in range(kills))
         self.start()
@@ -104,7 +107,7 @@ class Chaos:
             else:
                 time.sleep(self.generator.uniform(0, 10))
             if self.process.poll() is not None:
-                print(f"the run had ended, exit code {self.process.returncode}", flush=True)
+                print(f"the run ended early, exit code {self.process.returncode}", flush=True)
                 return
             self.kill(self.generator.choice(["one", "one", "all"]))
         assert self.process is not None
@@ -112,7 +115,7 @@ class Chaos:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that a process has started; none if it has ended."""
+    """Return the child processes of a process; empty if it has ended."""
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
         return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
@@ -121,12 +124,12 @@ def children(pid: int) -> list[int]:
 
 
 def below(pid: int) -> list[int]:
-    """All descendants of a process."""
+    """Return all descendants of a process."""
     return [found for child in children(pid) for found in (child, *below(child))]
 
 
 def arguments(pid: int) -> str:
-    """The command line of a process, "" where it has ended."""
+    """Return the command line of a process, "" if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -134,7 +137,7 @@ def arguments(pid: int) -> str:
 
 
 def config(folder: Path, name: str, steps: int, kills: int) -> RunConfig:
-    """A run of the small towers on two processes, which saves often and may be started again often enough."""
+    """Return a run of the small towers on two processes with frequent checkpoints and enough restarts."""
     made = settings(folder, save_every=20, processes=2)
     made.name, made.log.every, made.data.workers = name, 1, 1
     made.data.captions, made.data.flip = "random", True
@@ -145,7 +148,7 @@ def config(folder: Path, name: str, steps: int, kills: int) -> RunConfig:
 
 
 def differing(first: Path, second: Path) -> list[str]:
-    """Tensors of the last checkpoints that are not equal bit for bit, and whether log lines are missing."""
+    """Return the tensors of the last checkpoints that are not equal bit for bit, and log.jsonl if losses differ."""
     found = []
     for name in ("model.safetensors", "table.safetensors"):
         a, b = (load_file(checkpoints(run)[-1] / name) for run in (first, second))
@@ -158,21 +161,22 @@ def differing(first: Path, second: Path) -> list[str]:
 
 
 def chaos(folder: Path, kills: int, seed: int, steps: int) -> list[str]:
-    """Both runs; what differs at the end."""
+    """Run both and return the names of what differs."""
     write_shards(folder / "train", samples=256)
-    whole, disturbed = (directory.claim(config(folder, name, steps, kills)) for name in ("whole", "disturbed"))
-    undisturbed = Chaos(whole, steps, random.Random(seed))
-    undisturbed.disturb(0)
-    hit = Chaos(disturbed, steps, random.Random(seed))
-    hit.disturb(kills)
-    assert hit.process is not None
-    assert hit.process.returncode == 0, f"exit code {hit.process.returncode}: {folder / 'runs/disturbed/output.log'}"
-    assert len(hit.said) == kills, f"{len(hit.said)} kills of {kills}: the run was over before"
-    return differing(whole, disturbed)
+    undisturbed, disturbed = (
+        directory.claim(config(folder, name, steps, kills)) for name in ("undisturbed", "disturbed")
+    )
+    ChaosRun(undisturbed, steps, random.Random(seed)).disturb(0)
+    run = ChaosRun(disturbed, steps, random.Random(seed))
+    run.disturb(kills)
+    assert run.process is not None
+    assert run.process.returncode == 0, f"exit code {run.process.returncode}: {folder / 'runs/disturbed/output.log'}"
+    assert run.kills == kills, f"{run.kills} kills of {kills}: the run ended early"
+    return differing(undisturbed, disturbed)
 
 
 def main(kills: int = 20, seed: int | None = None) -> int:
-    """Prints kills and verdict."""
+    """Print the kills and the verdict; return the exit code."""
     seed = random.SystemRandom().randrange(10**6) if seed is None else seed
     print(f"seed {seed}: {kills} kills", flush=True)
     started = time.monotonic()
@@ -181,7 +185,7 @@ def main(kills: int = 20, seed: int | None = None) -> int:
     seconds = time.monotonic() - started
     print(f"{'DIFFERENT: ' + ', '.join(different) if different else 'equal bit for bit'}, {seconds:.0f} s")
     if seconds > LIMIT:
-        print(f"longer than {LIMIT:.0f} s")
+        print(f"took longer than {LIMIT:.0f} s")
     return 1 if different or seconds > LIMIT else 0
 
 

@@ -1,11 +1,14 @@
-"""Images per second and core beside open_clip's webdataset pipeline, in one process each, alternating.
+"""Data loading speed (images per second and core) against open_clip's webdataset pipeline.
 
-`CLIPX_DATA=FOLDER make bench-data`, on FOLDER/photos_full_size. Compared is all from shard to normalised batch:
+Run with `CLIPX_DATA=FOLDER make bench-data`; reads FOLDER/photos_full_size. Both load from shard to normalised batch in
+the same process, in turns, with the same augmentation and without worker processes:
 - open_clip: the steps of open_clip_train.data.get_wds_dataset (tar stream, PIL decoding, open_clip's training
-  transform, its tokenizer, batches) with the installed webdataset, without shuffle buffers and worker processes.
-  get_wds_dataset itself needs webdataset <= 0.2.86.
-- clipx: its loader without worker processes, at random places of the shard, with the same augmentation.
-Processor time, best of several rounds.
+  transform, its tokenizer, batches) with the installed webdataset, without shuffle buffers. get_wds_dataset needs
+  webdataset <= 0.2.86, so its steps are repeated here.
+- clipx: the loader, at random positions of the shard, with exact and with fast decoding.
+
+Each speed is images per second of processor time, the best of 5 rounds. `ratio` is clipx / open_clip: higher is better,
+and the target is printed with it. The last line gives the pixel error of fast decoding.
 """
 
 import os
@@ -29,7 +32,7 @@ from clipx.data.sampler import Sampler
 from clipx.data.sources.opening import open_pair_source
 from clipx.types import Inputs
 
-SCALE = (0.9, 1.0)  # open_clip's default
+SCALE = (0.9, 1.0)  # of the crops, open_clip's default
 BATCH, ROUNDS = 50, 5
 TARGETS = {("exact", 224): 1.0, ("exact", 112): 1.0, ("fast", 224): 1.25, ("fast", 112): 1.6}
 
@@ -70,7 +73,7 @@ def ours(root: Path, size: int, decode: str) -> Iterator[Any]:
 
 
 def speed(batches: Callable[[], Iterator[Any]]) -> float:
-    """Images per second of processor time, of one pass."""
+    """Return images per second of processor time in one pass."""
     start, count = time.process_time(), 0
     for _ in batches():
         count += BATCH
@@ -78,7 +81,7 @@ def speed(batches: Callable[[], Iterator[Any]]) -> float:
 
 
 def difference(root: Path, size: int) -> float:
-    """Mean absolute difference of fast and exact pixels, of 255, over all photographs with the same crops."""
+    """Return the mean absolute pixel difference (0..255) of fast and exact decoding with equal crops."""
     pairs = open_pair_source(config(root, "exact"))
     exact, fast = (TrainTransform(config(root, d), inputs(size)) for d in ("exact", "fast"))
     total = 0.0
@@ -90,25 +93,25 @@ def difference(root: Path, size: int) -> float:
 
 
 def main() -> None:
-    """Prints one line for each size and way of decoding."""
+    """Print the speeds and ratios for each image size and decoder."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     root = Path(os.environ["CLIPX_DATA"]) / "photos_full_size"
     for size in (224, 112):
-        arms: dict[str, Callable[[], Iterator[Any]]] = {
+        pipelines: dict[str, Callable[[], Iterator[Any]]] = {
             "open_clip": lambda size=size: theirs(root, size),  # type: ignore[misc]
             "exact": lambda size=size: ours(root, size, "exact"),  # type: ignore[misc]
             "fast": lambda size=size: ours(root, size, "fast"),  # type: ignore[misc]
         }
-        best = dict.fromkeys(arms, 0.0)
-        for _ in range(ROUNDS + 1):  # the first one warms up
-            for name, batches in arms.items():
+        best = dict.fromkeys(pipelines, 0.0)
+        for _ in range(ROUNDS + 1):  # the first round warms up
+            for name, batches in pipelines.items():
                 best[name] = max(best[name], speed(batches))
         print(f"{size} px: open_clip {best['open_clip']:.0f} images/s per core")
         for name in ("exact", "fast"):
             ratio, target = best[name] / best["open_clip"], TARGETS[name, size]
-            print(f"{size} px: {name:9s} {best[name]:.0f} images/s per core, ratio {ratio:.2f} (asked for: {target})")
-        print(f"{size} px: mean absolute difference of fast against exact {difference(root, size):.2f} of 255")
+            print(f"{size} px: {name:9s} {best[name]:.0f} images/s per core, ratio {ratio:.2f} (target: {target})")
+        print(f"{size} px: mean absolute difference of fast and exact pixels {difference(root, size):.2f} of 255")
 
 
 if __name__ == "__main__":

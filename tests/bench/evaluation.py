@@ -1,8 +1,10 @@
-"""`make bench-eval`: the evaluation beside scikit-learn and clip-benchmark, in one run on one machine.
+"""Evaluation speed against scikit-learn and clip-benchmark: `make bench-eval`, on an idle machine.
 
-1. CLIP's search for C on 10,000 x 512 features in 10 classes: time and accuracy, two kinds of features.
-2. Retrieval of 5,000 images and 25,000 texts at E = 512: time and peak memory, each in a process of its own.
-3. Ten zero-shot sets: the tasks over one cached extraction beside extracting for each.
+1. Linear probe: CLIP's search for C on 10,000 x 512 features in 10 classes, against scikit-learn. Wall time of both and
+   test accuracy at the chosen C; accuracies at equal C must agree.
+2. Retrieval of 5,000 images and 25,000 texts at E = 512, against clip-benchmark: wall time, peak extra memory (each in
+   a separate process) and recalls, which must agree.
+3. Ten zero-shot sets: seconds with feature extraction and seconds with cached features.
 """
 
 import subprocess
@@ -24,7 +26,7 @@ Labelled = tuple[Tensor, Tensor]
 
 
 def main() -> None:
-    """Prints the three comparisons."""
+    """Print the three comparisons."""
     print(f"{torch.get_num_threads()} threads")
     for title, separation, noise in (("well separated", 0.2, 0.0), ("overlapping, 3% wrong labels", 0.12, 0.03)):
         _compare_searches(title, separation, noise)
@@ -33,7 +35,7 @@ def main() -> None:
 
 
 def features(n: int, seed: int, separation: float, noise: float) -> Labelled:
-    """Like CLIP's embeddings: unit length, a large common mean, a spectrum that falls as 1/k; same classes always."""
+    """Draw features like CLIP's: unit length, large common mean, spectrum falling as 1/k; the classes are fixed."""
     fixed, own = torch.Generator().manual_seed(0), torch.Generator().manual_seed(seed)
     spread = torch.arange(1, WIDTH + 1).float().rsqrt()
     centres = separation * spread * torch.randn(CLASSES, WIDTH, generator=fixed)
@@ -56,7 +58,7 @@ def _compare_searches(title: str, separation: float, noise: float) -> None:
     apart = max(abs(at[place] - their_at[place]) for place in both if GRID[place] <= 100)
     print(f"C search, {title}: ours {ours:.1f} s, scikit-learn {theirs:.1f} s: {theirs / ours:.1f} times faster")
     print(f"  test accuracy at the chosen C: ours {accuracy:.4f} (C {chosen:.3g})", end="")
-    print(f", scikit-learn {their_accuracy:.4f} (C {their_chosen:.3g}); at equal C <= 100 at most {apart:.4f} apart")
+    print(f", scikit-learn {their_accuracy:.4f} (C {their_chosen:.3g}); largest difference at C <= 100 {apart:.4f}")
 
 
 Searched = tuple[float, float, dict[int, float]]  # chosen C, its test accuracy, place -> test accuracy
@@ -72,7 +74,7 @@ def _our_search(train: Labelled, validation: Labelled, test: Labelled) -> Search
 
 
 def _their_search(train: Labelled, validation: Labelled, test: Labelled) -> Searched:
-    """CLIP's protocol: lbfgs, at most 1,000 iterations, the default tolerance, each C from zeros."""
+    """Run CLIP's protocol: lbfgs, at most 1,000 iterations, default tolerance, each C starting from zeros."""
     from sklearn.linear_model import LogisticRegression
 
     warnings.simplefilter("ignore")
@@ -91,7 +93,7 @@ def _their_search(train: Labelled, validation: Labelled, test: Labelled) -> Sear
 
 
 def timed(call: Callable[[], Searched]) -> tuple[float, Searched]:
-    """Seconds and result."""
+    """Return wall seconds and the result."""
     start = time.perf_counter()
     result = call()
     return time.perf_counter() - start, result
@@ -105,9 +107,7 @@ def _compare_retrieval() -> None:
         measured[name] = [float(number) for number in done.stdout.split()]
     for name, (seconds, extra, *recalls) in measured.items():
         values = " ".join(f"{100 * value:.2f}" for value in recalls)
-        print(
-            f"retrieval {IMAGES} x {TEXTS}, {name}: {seconds:.2f} s, {extra:.0f} MB more at the peak, R@1/5/10 {values}"
-        )
+        print(f"retrieval {IMAGES} x {TEXTS}, {name}: {seconds:.2f} s, {extra:.0f} MB extra memory, R@1/5/10 {values}")
     ratio = measured["clip-benchmark"][0] / measured["ours"][0]
     print(f"  {ratio:.1f} times faster")
 
@@ -136,21 +136,21 @@ RETRIEVALS = {"ours": _ours, "clip-benchmark": _theirs}
 
 
 def _measure_retrieval(name: str) -> None:
-    """In a process of its own, as the peak of memory is the process's."""
+    """Print time, peak extra memory and recalls; runs in a separate process, since the peak is per process."""
     generator = torch.Generator().manual_seed(0)
     image = F.normalize(torch.randn(IMAGES, WIDTH, generator=generator), dim=1)
     owner = torch.arange(TEXTS) // (TEXTS // IMAGES)
     noise = F.normalize(torch.randn(TEXTS, WIDTH, generator=generator), dim=1)
     text = F.normalize(image[owner] + 6.0 * noise, dim=1)
-    RETRIEVALS[name](image[:100], text[:500], owner[:500])  # imports, threads and their buffers
-    Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
+    RETRIEVALS[name](image[:100], text[:500], owner[:500])  # loads libraries, threads and their buffers
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before, start = _memory("VmRSS"), time.perf_counter()
     recalls = RETRIEVALS[name](image, text, owner)
     print(time.perf_counter() - start, _memory("VmHWM") - before, *recalls)
 
 
 def _memory(field: str) -> float:
-    """MB, from Linux's account of this process."""
+    """Return a field of /proc/self/status in MB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 
@@ -171,7 +171,7 @@ def _compare_extraction() -> None:
             return time.perf_counter() - start
 
         with_extraction, scoring = run(["zeroshot"], "first"), run(["zeroshot"], "second")
-    print(f"ten zero-shot sets: {with_extraction:.2f} s with extraction, {scoring:.2f} s over the cached one")
+    print(f"ten zero-shot sets: {with_extraction:.2f} s with extraction, {scoring:.2f} s with cached features")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""The index at the size of CC12M (12.4M samples): start-up time, memory of all workers, speed of the scan.
+"""Shard index at the size of CC12M (12.4M samples): start-up time, memory and scan speed: `make bench-index`.
 
-`make bench-index`. The index is synthetic: the shards are files without content that nothing reads from.
+Two ranks with four workers each open a synthetic index; its shards are empty files, which are never read. Each number
+is printed with its target: scan speed (higher is better), memory of the index summed over all processes, and seconds
+from opening the index to the first batch of ids (lower is better).
 """
 
 import io
@@ -27,7 +29,7 @@ RANKS, WORKERS = 2, 4
 
 
 def write_synthetic(folder: Path) -> None:
-    """1,240 empty shards and an index that says that they are full; one sample in 100 has no caption."""
+    """Write 1,240 empty shards and an index of full ones; one sample in 100 has no caption."""
     shards = []
     for number in range(SAMPLES // PER_SHARD):
         path = folder / f"{number:05d}.tar"
@@ -45,7 +47,7 @@ def write_synthetic(folder: Path) -> None:
 
 
 def rank(folder: Path, ready: Barrier, seconds: "multiprocessing.Queue[tuple[float, float, float]]") -> None:
-    """Opens the index, starts an epoch and forks workers that touch every sample's record."""
+    """Open the index, start an epoch and fork workers that read the record of every sample."""
     start, processor = time.perf_counter(), time.process_time()
     shards = Shards.open(folder, ("image", "txt"))
     opened = time.perf_counter() - start
@@ -54,14 +56,14 @@ def rank(folder: Path, ready: Barrier, seconds: "multiprocessing.Queue[tuple[flo
     next(order)
     seconds.put((opened, time.perf_counter() - start, time.process_time() - processor))
 
-    def work() -> None:
+    def read_records() -> None:
         total = sum(int(shards.index.arrays[f"{c}_{w}"].sum()) for c in ("image", "txt") for w in ("block", "size"))
         assert shards._rows is not None and total + int(shards._rows.sum()) > 0
         ready.wait()
         ready.wait()
 
     context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=work) for _ in range(WORKERS)]
+    workers = [context.Process(target=read_records) for _ in range(WORKERS)]
     for process in workers:
         process.start()
     ready.wait()
@@ -71,26 +73,26 @@ def rank(folder: Path, ready: Barrier, seconds: "multiprocessing.Queue[tuple[flo
 
 
 def children(pid: int) -> list[int]:
-    """A process and all below it."""
+    """Return a process and all its descendants."""
     below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *(q for child in below for q in children(int(child)))]
 
 
 def proportional(pids: list[int], pattern: str) -> float:
-    """MB of memory whose mapping's path matches; memory that n processes share counts 1/n in each."""
+    """Return the MB in mappings whose line matches; memory shared by n processes counts 1/n in each (Pss)."""
     total = 0
     for pid in pids:
-        kind = ""
+        mapping = ""
         for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
             if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-                kind = line
-            elif line.startswith("Pss:") and re.search(pattern, kind):
+                mapping = line
+            elif line.startswith("Pss:") and re.search(pattern, mapping):
                 total += int(line.split()[1])
     return total / 1000
 
 
 def scan_speed(folder: Path, megabytes: int = 300) -> float:
-    """MB/s of one core, from the page cache, on samples as img2dataset writes them (25 kB .jpg, .txt, .json)."""
+    """Return MB/s of one core from the page cache; samples as img2dataset writes them (25 kB .jpg, .txt, .json)."""
     path, image = folder / "scan.tar", random.Random(0).randbytes(25_000)
     with tarfile.open(path, "w") as tar:
         for i in range(megabytes * 10**6 // 27_000):
@@ -98,18 +100,18 @@ def scan_speed(folder: Path, megabytes: int = 300) -> float:
                 member = tarfile.TarInfo(f"{i:09d}.{extension}")
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
-    scan(path)
+    scan(path)  # fills the page cache
     start = time.process_time()
     scan(path)
     return path.stat().st_size / 1e6 / (time.process_time() - start)
 
 
 def main() -> None:
-    """Prints what was measured beside what is asked for."""
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    """Print each measurement with its target."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         os.environ["CLIPX_CACHE"] = str(folder / "cache")
-        print(f"scan of one shard: {scan_speed(folder):.0f} MB/s per core (asked for: 500)")
+        print(f"scan of one shard: {scan_speed(folder):.0f} MB/s per core (target: 500)")
         (folder / "scan.tar").unlink()
         write_synthetic(folder)
         context = multiprocessing.get_context("fork")
@@ -119,18 +121,16 @@ def main() -> None:
             process.start()
         ready.wait()
         pids = [pid for process in ranks if process.pid for pid in children(process.pid)]
-        memory = proportional(pids, re.escape(made))
+        memory = proportional(pids, re.escape(name))
         ready.wait()
         for process in ranks:
             process.join()
         starts = [seconds.get() for _ in ranks]
     print(f"{SAMPLES:,} samples, {RANKS} ranks x {WORKERS} workers ({len(pids)} processes)")
-    print(f"index in memory, all processes together: {memory:.0f} MB (asked for: 400)")
+    print(f"index in memory, sum over all processes: {memory:.0f} MB (target: 400)")
     opened, total, processor = (max(column) for column in zip(*starts, strict=True))
-    print(
-        f"start-up, all ranks at once: index {opened:.1f} s, with the epoch's permutation {total:.1f} s (asked for: 5)"
-    )
-    print(f"processor time of a rank's start-up: {processor:.1f} s")
+    print(f"start-up, all ranks at once: index {opened:.1f} s, with the epoch's permutation {total:.1f} s (target: 5)")
+    print(f"processor time of the start-up, per rank: {processor:.1f} s")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Growth of memory and of time per step over 2,000 steps of the mini model: `make bench-leak`.
+"""Growth of memory, tensor count and step time over 2,000 training steps of the mini model: `make bench-leak`.
 
-Slopes by least squares over the steps after the first tenth, with their 95% intervals: memory of the process, number
-of tensors alive, and seconds of a step. Without a leak the intervals hold 0, or a slope that is small beside
-the median.
+Prints, for the resident memory of the process, the number of live tensors and the seconds per step, the median and the
+least-squares slope per 1,000 steps with its 95% confidence interval, without the first tenth of the steps. No leak: the
+interval contains 0, or the slope is small compared with the median. STEPS in the environment changes the length.
 """
 
 import ctypes
@@ -24,21 +24,21 @@ STEPS, EVERY = int(os.environ.get("STEPS", "2000")), 20
 
 
 def resident() -> int:
-    """Bytes of this process in memory (Linux), without what is free and only not given back yet."""
+    """Return the resident bytes of this process (Linux), after returning free memory to the system."""
     ctypes.CDLL(None).malloc_trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def tensors() -> int:
-    """Tensors that Python knows."""
+    """Return the number of live tensors."""
     return sum(issubclass(type(found), torch.Tensor) for found in gc.get_objects())
 
 
 def show(name: str, unit: str, steps: list[int], values: list[float]) -> None:
-    """The slope per 1,000 steps with its interval, and the median."""
+    """Print the median and the slope per 1,000 steps with its confidence interval."""
     kept = [(s, v) for s, v in zip(steps, values, strict=True) if s >= STEPS // 10]
     if len({v for _, v in kept}) == 1:
-        print(f"{name:8s} {kept[0][1]:.5g} {unit}, always")
+        print(f"{name:8s} {kept[0][1]:.5g} {unit}, constant")
         return
     fit = linregress(*zip(*kept, strict=True))
     half = float(t.ppf(0.975, len(kept) - 2)) * fit.stderr
@@ -47,9 +47,10 @@ def show(name: str, unit: str, steps: list[int], values: list[float]) -> None:
 
 
 def main() -> None:
-    """Prints one line a quantity."""
+    """Print one line per quantity."""
     torch.set_num_threads(1)
-    parts = our_parts(replace(CPU, batch=32), torch.device("cpu"))  # a leak is one of steps, not of images
+    # a small batch, because a leak grows with the steps and not with the images
+    parts = our_parts(replace(CPU, batch=32), torch.device("cpu"))
     batch = generated(parts)
     steps: list[int] = []
     memory: list[float] = []

@@ -1,10 +1,13 @@
-"""Time and peak extra memory of every pairwise term against `open_clip.loss.ClipLoss`, forward and backward.
+"""Time and peak extra memory of every pairwise term against `open_clip.loss.ClipLoss`: `make bench-loss`.
 
-    python -m tests.bench.loss [B] [E] [repeats]        default 8192 512 5, float32
+    python -m tests.bench.loss [B] [E] [repeats]        default: 8192 512 5, float32
 
-Times are medians of rounds in which all candidates take turns. On a busy machine set OMP_WAIT_POLICY=PASSIVE: threads
-that wait for each other spin otherwise, and the spinning is measured. Memory is measured in a fresh process for each:
-the highest resident size while it runs, less the size just before, when inputs and libraries are loaded (Linux only).
+Measures one forward and backward pass. Each row gives wall seconds, CPU seconds and memory of a term, each followed by
+its ratio to ClipLoss: below 1 is faster or smaller. The last line compares loss and gradients of `clip` with ClipLoss.
+
+Times are medians over rounds in which all candidates take turns. On a busy machine set OMP_WAIT_POLICY=PASSIVE;
+otherwise waiting threads spin and their CPU time counts. Memory is measured in a new process per candidate: the largest
+resident size during the step minus the size before it, with inputs and libraries loaded (Linux only).
 """
 
 import statistics
@@ -38,7 +41,7 @@ START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
 
 def inputs(name: str, B: int, E: int) -> Embeddings:
-    """Random pairs at tau = 0.07, with the 19 counts of paper 2 as labels."""
+    """Draw random pairs at tau = 0.07 with 19 labels, the counts of paper 2."""
     generator = torch.Generator().manual_seed(0)
     image, text = (F.normalize(t, dim=-1).requires_grad_() for t in torch.randn(2, B, E, generator=generator))
     label = torch.randint(1, 20, (B,), generator=generator)
@@ -49,7 +52,7 @@ def inputs(name: str, B: int, E: int) -> Embeddings:
 
 
 def step(name: str, given: Embeddings) -> Tensor:
-    """One forward and backward of a candidate; its loss."""
+    """Run one forward and backward pass of a candidate and return its loss."""
     for leaf in (given.image, given.text, given.scale):
         leaf.grad = None
     if name == PEER:
@@ -61,17 +64,17 @@ def step(name: str, given: Embeddings) -> Tensor:
 
 
 def peak(name: str, B: int, E: int) -> float:
-    """Peak extra memory of a candidate in MiB; in a process of its own."""
-    step(name, inputs(name, 64, E))  # libraries take their own memory at the first call
+    """Return the peak extra memory of a candidate in MiB; must run in a new process."""
+    step(name, inputs(name, 64, E))  # libraries allocate memory in the first call
     given = inputs(name, B, E)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts from the present size
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = status("VmRSS")
     step(name, given)
     return (status("VmHWM") - before) / 1024
 
 
 def status(field: str) -> int:
-    """A line of /proc/self/status, KiB."""
+    """Return a field of /proc/self/status in KiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
@@ -81,7 +84,7 @@ def median(seconds: dict[str, list[float]]) -> dict[str, float]:
 
 
 def main(B: int = 8192, E: int = 512, repeats: int = 5) -> None:
-    """Prints a line for each candidate."""
+    """Print one line per candidate."""
     names = (PEER, *TERMS)
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         memory = {name: pool.apply(peak, (name, B, E)) for name in names}

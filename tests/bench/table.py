@@ -1,8 +1,8 @@
-"""What per-sample state costs: `make bench-table`.
+"""Cost of per-sample state: `make bench-table`.
 
-A nuclr step beside a clip step of the demo's towers, alternating, so that both meet the same machine;
-memory of the table at 12 M pairs; read and write of a batch of 512 on one and two ranks.
-Measures only; the target for the step is +3% (paper 3: "negligible").
+Prints the memory of the table at 12 M pairs; the median time of a nuclr step against a clip step on the demo's towers,
+taken in turns, with the relative extra time (target: at most +3%; paper 3 calls it "negligible"); and the milliseconds
+to read and write a batch of 512 on one and on two ranks.
 """
 
 import statistics
@@ -26,14 +26,14 @@ ROUNDS = 60
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Wall time of one call."""
+    """Return the wall time of one call."""
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
 
 
 def parts(objective: dict[str, dict[str, object]]) -> TrainComponents:
-    """The demo's model with an objective on 12 M pairs."""
+    """Build the demo's model with an objective on 12 M pairs."""
     tower = "open_clip:mini-48"
     config = RunConfig(
         name="bench",
@@ -46,7 +46,7 @@ def parts(objective: dict[str, dict[str, object]]) -> TrainComponents:
 
 
 def batch(p: TrainComponents) -> Batch:
-    """Random pairs with random ids."""
+    """Draw random pairs with random ids."""
     inputs = p.model.inputs
     return Batch(
         sample_id=torch.randint(PAIRS // BATCH, (BATCH,)) + torch.arange(BATCH) * (PAIRS // BATCH),
@@ -57,7 +57,7 @@ def batch(p: TrainComponents) -> Batch:
 
 
 def steps() -> None:
-    """Median time of a clip and of a nuclr step, and the median of their differences, pair by pair."""
+    """Print the median times of a clip and a nuclr step, and the median of their differences relative to clip."""
     both = [parts({"clip": {}}), parts({"nuclr": {}})]
     at = Progress(step=1, total_steps=1000, epoch=1, total_epochs=10)
     times: list[list[float]] = [[], []]
@@ -73,7 +73,7 @@ def steps() -> None:
 
 
 def read_and_write() -> float:
-    """Median milliseconds of read, write and both maxima, for a batch of 512 of 12 M pairs."""
+    """Return the median milliseconds of a read, a write and both maxima for a batch of 512 of 12 M pairs."""
     columns = objectives.build({"nuclr": {}}, PAIRS).columns
     table = SampleTable(columns, PAIRS)
     generator = torch.Generator().manual_seed(0)
@@ -93,7 +93,7 @@ def read_and_write() -> float:
 
 
 def memory() -> None:
-    """Bytes of the columns over all ranks."""
+    """Print the size of the columns, summed over the ranks."""
     for variant in ("paper", "code"):
         columns = objectives.build({"nuclr": {"variant": variant}}, PAIRS).columns
         size = SampleTable(columns, PAIRS).values.nbytes / 1e6
@@ -101,7 +101,7 @@ def memory() -> None:
 
 
 def main() -> None:
-    """Prints all of it."""
+    """Print all measurements."""
     torch.set_num_threads(1)
     memory()
     steps()

@@ -1,15 +1,15 @@
-"""Images per second of training beside open_clip's own script: `make bench-train`, with a GPU on that.
+"""Training speed (images per second) against open_clip_train: `make bench-train`, on the GPU if there is one.
 
-Twice, on the same towers, batch and precision, in alternating rounds, so that both meet the same machine:
-- scripts: `clipx train` and open_clip_train.main, a process each, on the same shards of generated images with the
-  same number of loader workers. The first line of each log is left out: it holds the start.
-- loops: train_step and open_clip_train's train_one_epoch in one process, on a generated batch in memory. On a GPU
+Two comparisons with the same towers, batch size and precision, in alternating rounds:
+- loops: train_step against open_clip_train's train_one_epoch in one process, on a generated batch in memory. On a GPU
   also the share of the chip's bf16 peak, from the FLOPs that PyTorch counts in a step. Both run under the flags that
-  `clipx train` sets: cudnn.benchmark on, TF32 off for products. open_clip_train's script would switch TF32 on, which
-  acts on nothing here: its towers and its loss compute in bf16.
+  `clipx train` sets: cudnn.benchmark on, TF32 off for matrix products. open_clip_train's script would switch TF32 on,
+  which has no effect here, because its towers and its loss compute in bf16.
+- scripts: `clipx train` against open_clip_train.main, each in a separate process, on the same shards of generated
+  images with the same number of loader workers. The first line of each log is ignored: it includes the start-up.
 
-open_clip_train reads shards with webdataset <= 0.2.86 only, which is put into a folder of its own in the cache.
-Measures only; the target for both ratios is 1.0. ROUNDS and STEPS in the environment change how long it takes.
+`ratio` is clipx / open_clip; the target of both ratios is at least 1.0. ROUNDS and STEPS in the environment set the
+duration. open_clip_train needs webdataset <= 0.2.86, which is installed into a separate folder of the cache.
 """
 
 import io
@@ -59,13 +59,13 @@ PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 1
 
 @dataclass(frozen=True)
 class Case:
-    """What both train."""
+    """Model and data of a comparison."""
 
-    model: str  # open_clip's name
-    side: int  # of the images in the shards, pixels
+    model: str  # name in open_clip
+    side: int  # height and width of the images in the shards, pixels
     batch: int
-    precision: str  # ours
-    peers: str  # open_clip_train's name of it
+    precision: str
+    peers: str  # the precision's name in open_clip_train
     workers: int
 
 
@@ -74,7 +74,7 @@ GPU = Case("ViT-B-32", 256, 1024, "bf16", "amp_bf16", max(1, (os.cpu_count() or 
 
 
 def write_shards(folder: Path, side: int) -> None:
-    """Smooth random images, which JPEG compresses about as photographs, with short captions."""
+    """Write shards of smooth random images, which compress about like photographs, with short captions."""
     generator = np.random.default_rng(0)
     folder.mkdir()
     for shard in range(SHARDS):
@@ -91,7 +91,7 @@ def write_shards(folder: Path, side: int) -> None:
 
 
 def our_script(case: Case, shards: Path, out: Path, device: str) -> float:
-    """Images per second by log.jsonl."""
+    """Run `clipx train`; return the images per second in log.jsonl."""
     arguments = {
         "recipe": "demo", "data": "shards", "data.root": shards, "data.name": "bench", "data.workers": case.workers,
         "model.image.name": f"open_clip:{case.model}", "model.text.name": f"open_clip:{case.model}",
@@ -105,7 +105,7 @@ def our_script(case: Case, shards: Path, out: Path, device: str) -> float:
 
 
 def their_script(case: Case, shards: Path, out: Path, device: str) -> float:
-    """Images per second by out.log, whose lines have the mean seconds of a step since the line before."""
+    """Run open_clip_train; return the images per second in out.log, which averages step times between lines."""
     arguments = {
         "dataset-type": "webdataset", "train-data": f"{shards}/{{00000..{SHARDS - 1:05d}}}.tar",
         "train-num-samples": STEPS * case.batch, "batch-size": case.batch, "workers": case.workers, "epochs": 1,
@@ -120,7 +120,7 @@ def their_script(case: Case, shards: Path, out: Path, device: str) -> float:
 
 
 def side_folder() -> Path:
-    """Where the old webdataset lies, installed at the first call."""
+    """Return the folder of the old webdataset; install it if missing."""
     folder = cache_home() / "bench" / f"webdataset-{WEBDATASET}"
     if not folder.exists():
         target = ["--target", str(folder), "--no-deps", "--quiet", f"webdataset=={WEBDATASET}"]
@@ -135,7 +135,7 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
 
 
 def scripts(case: Case, device: str) -> None:
-    """Prints one line a round and the median ratio."""
+    """Print one line per round and the median ratio."""
     ratios = []
     with tempfile.TemporaryDirectory() as name:
         shards = Path(name) / "shards"
@@ -155,7 +155,7 @@ def scripts(case: Case, device: str) -> None:
 
 
 class Generated:
-    """A loader, as train_one_epoch takes it, that gives the same batch again and again."""
+    """Loader for train_one_epoch that repeats one batch."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch, self.num_batches = batch, STEPS
@@ -166,7 +166,7 @@ class Generated:
 
 
 def our_parts(case: Case, device: torch.device) -> TrainComponents:
-    """The model that `clipx train` makes."""
+    """Build the components that `clipx train` builds."""
     tower = f"open_clip:{case.model}"
     model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower))
     train = TrainConfig(epochs=1, batch_size=case.batch, precision=case.precision)
@@ -175,7 +175,7 @@ def our_parts(case: Case, device: torch.device) -> TrainComponents:
 
 
 def generated(parts: TrainComponents) -> Batch:
-    """Random pairs on the device."""
+    """Draw random pairs on the device."""
     inputs, size = parts.model.inputs, parts.config.train.batch_size
     shape = (size, 3, inputs.image_size, inputs.image_size)
     return Batch(
@@ -187,7 +187,7 @@ def generated(parts: TrainComponents) -> Batch:
 
 
 def our_loop(parts: TrainComponents, batch: Batch) -> None:
-    """STEPS steps with their log lines."""
+    """Run STEPS steps with their log lines."""
     for step in range(STEPS):
         at = Progress(step, STEPS, 0, 1)
         row = train_step(parts, batch, at)
@@ -197,7 +197,7 @@ def our_loop(parts: TrainComponents, batch: Batch) -> None:
 
 
 def their_loop(case: Case, device: torch.device) -> Callable[[Batch], None]:
-    """An epoch of STEPS steps of open_clip_train, with its optimizer and schedule."""
+    """Return a function that runs an epoch of STEPS steps of open_clip_train with its optimizer and schedule."""
     from open_clip_train.scheduler import cosine_lr
     from open_clip_train.train import train_one_epoch
 
@@ -222,7 +222,7 @@ def their_loop(case: Case, device: torch.device) -> Callable[[Batch], None]:
 
 
 def seconds(action: Callable[[], object], device: torch.device) -> float:
-    """Wall time until the device is done."""
+    """Return the wall time until the device has finished."""
     start = time.perf_counter()
     action()
     if device.type == "cuda":
@@ -231,15 +231,15 @@ def seconds(action: Callable[[], object], device: torch.device) -> float:
 
 
 def loops(case: Case, device: torch.device) -> None:
-    """Prints images per second of both, the median of the rounds' ratios, and FLOP/s."""
+    """Print the images per second of both, the median ratio of the rounds, and FLOP/s."""
     parts = our_parts(case, device)
     batch = generated(parts)
     theirs = their_loop(case, device)
     times: list[list[float]] = [[], []]
-    arms: list[Callable[[], None]] = [lambda: our_loop(parts, batch), lambda: theirs(batch)]
-    for turn in range(2 * ROUNDS + 1):  # the first one warms up
+    both: list[Callable[[], None]] = [lambda: our_loop(parts, batch), lambda: theirs(batch)]
+    for turn in range(2 * ROUNDS + 1):  # the first round warms up
         for k in (0, 1) if turn % 2 else (1, 0):
-            taken = seconds(arms[k], device)
+            taken = seconds(both[k], device)
             if turn:
                 times[k].append(taken)
     ours, peers = (STEPS * case.batch / min(t) for t in times)
@@ -251,11 +251,11 @@ def loops(case: Case, device: torch.device) -> None:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     peak = next((value for key, value in PEAKS.items() if key in name), None)
     share = f", {flops / peak:.1%} of its bf16 peak" if peak and case.precision == "bf16" else ""
-    print(f"loops: {counter.get_total_flops() / 1e9:.1f} GFLOP a step, {flops / 1e12:.3g} TFLOP/s on {name}{share}")
+    print(f"loops: {counter.get_total_flops() / 1e9:.1f} GFLOP per step, {flops / 1e12:.3g} TFLOP/s on {name}{share}")
 
 
 def main() -> None:
-    """Prints all of it."""
+    """Print both comparisons."""
     device = choose_device("auto")
     case = GPU if device.type == "cuda" else CPU
     if device.type == "cpu":

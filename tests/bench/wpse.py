@@ -1,11 +1,13 @@
-"""A training step of weighted point sets beside CLIP's on the same towers: `make bench-wpse`.
+"""Training step of weighted point sets against a CLIP step on the same towers: `make bench-wpse`.
 
-    python -m tests.bench.wpse [rounds] [base | small | both]      default 5 both
+    python -m tests.bench.wpse [rounds] [base | small | both]      default: 5 both
 
-ViT-B/16 with its text tower at a batch of 8, and the small towers at 64, D = 1024. The steps take turns, one round
-each that does not count; times are medians. Memory is measured in a process of its own: the highest resident size of
-three steps, less the size when the model is built (Linux only). The target for ViT-B/16 is a ratio of at most 1.10
-(claim 5.7); of the small towers, in which the kernel weighs more, the ratio is only reported.
+`base` is ViT-B/16 with its text tower at batch size 8, `small` the small towers at 64; D = 1024. Each row gives wall
+and CPU milliseconds of a step and memory, each followed by its ratio to CLIP. Target for ViT-B/16: a ratio of at most
+1.10 (claim 5.7). The small towers have no target, since the kernel is a larger share of their step.
+
+The models take turns; times are medians without the first round. Memory is measured in a separate process: the largest
+resident size in three steps minus the size after the model is built (Linux only).
 """
 
 import statistics
@@ -31,11 +33,11 @@ from clipx.types import Batch, Progress
 from tests.bench.loss import status
 
 CASES = {"base": ("open_clip:ViT-B-16", 8), "small": ("open_clip:mini-vit-48", 64)}
-ARMS = ("clip", "gaussian", "imq")
+ARMS = ("clip", "gaussian", "imq")  # CLIP and the kernels of the point sets
 
 
 def parts(case: str, arm: str) -> TrainComponents:
-    """The model and its optimizer, at the paper's temperature."""
+    """Build the model and its optimizer with the paper's temperature."""
     tower, batch_size = CASES[case]
     points = PointsConfig(kernel="none" if arm == "clip" else arm)
     config = RunConfig(
@@ -50,7 +52,7 @@ def parts(case: str, arm: str) -> TrainComponents:
 
 
 def batch(case: str, p: TrainComponents) -> Batch:
-    """Random pairs; texts of twelve words, so that most tokens are padding, as in captions."""
+    """Draw random pairs; texts have twelve tokens, so that most positions are padding, as with captions."""
     size, inputs = CASES[case][1], p.model.inputs
     text = torch.zeros(size, inputs.context_length, dtype=torch.int64)
     text[:, 0], text[:, 1:13], text[:, 13] = 49406, torch.randint(1, 49000, (size, 12)), 49407
@@ -59,7 +61,7 @@ def batch(case: str, p: TrainComponents) -> Batch:
 
 
 def step(case: str, p: TrainComponents, number: int) -> tuple[float, float]:
-    """Wall and CPU seconds of one training step."""
+    """Return wall and CPU seconds of one training step."""
     data = batch(case, p)
     wall, cpu = time.perf_counter(), time.process_time()
     train_step(p, data, Progress(step=number, total_steps=1000, epoch=0, total_epochs=1))
@@ -67,9 +69,9 @@ def step(case: str, p: TrainComponents, number: int) -> tuple[float, float]:
 
 
 def peak(case: str, arm: str) -> float:
-    """Peak extra memory of training steps, MiB; in a process of its own."""
+    """Return the peak extra memory of three training steps in MiB; must run in a new process."""
     p = parts(case, arm)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts from the present size
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = status("VmRSS")
     for number in range(3):
         step(case, p, number)
@@ -77,7 +79,7 @@ def peak(case: str, arm: str) -> float:
 
 
 def compare(case: str, rounds: int) -> None:
-    """Prints a line for each arm."""
+    """Print one line per arm."""
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         memory = {arm: pool.apply(peak, (case, arm)) for arm in ARMS}
     made = {arm: parts(case, arm) for arm in ARMS}
@@ -100,7 +102,7 @@ def compare(case: str, rounds: int) -> None:
 
 
 def main(rounds: int = 5, which: str = "both") -> None:
-    """Prints all of it."""
+    """Print the chosen cases."""
     for case in CASES if which == "both" else (which,):
         compare(case, rounds)
 

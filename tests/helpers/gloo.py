@@ -1,4 +1,4 @@
-"""Worker processes that form gloo groups, started once for all tests of a session."""
+"""Worker processes for tests on several ranks (gloo), started once per session."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,15 +15,15 @@ R = TypeVar("R")
 
 
 class Gloo:
-    """Four processes; `run` uses the first `world` of them as the ranks of a group."""
+    """Pool of four processes; `run` uses `world` of them as the ranks of a group."""
 
     def __init__(self) -> None:
         context = get_context("forkserver")
-        context.set_forkserver_preload(["torch", "clipx.train"])  # imported once, not by every worker
+        context.set_forkserver_preload(["torch", "clipx.train"])  # imports once for all workers
         self.pool = ProcessPoolExecutor(4, context)
 
     def run(self, world: int, function: Callable[..., R], *arguments: Any) -> list[R]:
-        """`function(*arguments)` on every rank of a new group; results by rank."""
+        """Call `function(*arguments)` on every rank of a new group; return the results by rank."""
         with tempfile.TemporaryDirectory() as folder:
             store = str(Path(folder) / "store")
             futures = [self.pool.submit(_as_rank, rank, world, store, function, arguments) for rank in range(world)]
@@ -41,7 +41,7 @@ def _as_rank(rank: int, world: int, store: str, function: Callable[..., R], argu
 
 @contextmanager
 def pool() -> Iterator[Gloo]:
-    """A pool that ends with the block."""
+    """Start a pool and stop it at the end of the block."""
     gloo = Gloo()
     try:
         yield gloo

@@ -1,8 +1,8 @@
-"""The case study of paper 1 (Definition 5.3) and gradient descent on its CLIP loss.
+"""Paper 1, Definition 5.3: the case study, and gradient descent on its CLIP loss.
 
 z is uniform on K unit vectors whose largest inner product is 1 - gamma; x = G [z; xi], y = H [z; zeta].
-The score is f(x, y) = <W x, y> with only W trained (locked text tuning); G = H = I here. Every distinct
-pair is listed once, so that sums over the list are the population's.
+The score is f(x, y) = <W x, y>; only W is trained (locked text tuning), and G = H = I here. Every distinct
+pair is listed once, so sums over the list are population values.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
-Array = NDArray[np.float64]
+from clipx.theory.experiment import Array
 
 
 @dataclass(frozen=True)
@@ -27,36 +27,35 @@ class SyntheticPairs:
 
 @dataclass(frozen=True)
 class Descent:
-    """W along gradient descent for several (tau, lambda) at once, one an arm."""
+    """Gradient descent for R values of (tau, lambda) at once; T recorded steps."""
 
-    steps: NDArray[np.int64]  # [T], steps done
-    time: Array  # [T, arms], sum of the step sizes
-    margin: Array  # [T, arms]
-    W: Array  # [arms, d2, d1] at the end
+    steps: NDArray[np.int64]  # [T], number of steps taken
+    time: Array  # [T, R], sum of the step sizes
+    margin: Array  # [T, R]
+    W: Array  # [R, d2, d1] after the last step
 
 
 def equiangular(K: int, gamma: float) -> Array:
-    """K unit vectors as rows [K, K], every inner product 1 - gamma (gamma <= K / (K - 1))."""
+    """K unit vectors as rows [K, K], all inner products 1 - gamma (gamma <= K / (K - 1))."""
     gram = np.full((K, K), 1 - gamma) + gamma * np.eye(K)
     values, vectors = np.linalg.eigh(gram)
     return np.asarray((vectors * np.sqrt(values.clip(min=0))) @ vectors.T)
 
 
 def one_close_pair(K: int, gamma: float) -> Array:
-    """K unit vectors as rows [K, K], orthogonal but for the first two, whose inner product is 1 - gamma."""
+    """K unit vectors as rows [K, K], orthogonal except the first two, whose inner product is 1 - gamma."""
     v = np.eye(K)
     v[1, 0], v[1, 1] = 1 - gamma, np.sqrt(1 - (1 - gamma) ** 2)
     return v
 
 
 def with_unique_features(v: Array, xi: float, zeta: float) -> SyntheticPairs:
-    """x = [z; +-xi], y = [z; +-zeta], all four combinations of each z; none where both are 0."""
+    """Return x = [z; +-xi], y = [z; +-zeta] with all four sign combinations of each z; x = y = z if both are 0."""
     if xi == 0 and zeta == 0:
         return SyntheticPairs(v, v, np.arange(len(v)))
-    signs = np.array([(a, b) for a in (-1.0, 1.0) for b in (-1.0, 1.0)])
-    z, combination = np.repeat(np.arange(len(v)), 4), np.tile(np.arange(4), len(v))
-    x = np.column_stack([v[z], xi * signs[combination, 0]])
-    return SyntheticPairs(x, np.column_stack([v[z], zeta * signs[combination, 1]]), z)
+    z = np.repeat(np.arange(len(v)), 4)
+    sign_x, sign_y = np.tile([-1.0, -1.0, 1.0, 1.0], len(v)), np.tile([-1.0, 1.0, -1.0, 1.0], len(v))
+    return SyntheticPairs(np.column_stack([v[z], xi * sign_x]), np.column_stack([v[z], zeta * sign_y]), z)
 
 
 def scores(W: Array, pairs: SyntheticPairs) -> Array:
@@ -65,38 +64,45 @@ def scores(W: Array, pairs: SyntheticPairs) -> Array:
 
 
 def margin(W: Array, pairs: SyntheticPairs) -> Array:
-    """min f(x_i, y_i) - f(x_i, y_j) over z_j != z_i: what the top-1 result is correct by [...]."""
+    """Smallest f(x_i, y_i) - f(x_i, y_j) over all i, j with z_j != z_i [...]."""
     f = scores(W, pairs)
     own = np.diagonal(f, axis1=-2, axis2=-1)[..., :, None]
     return np.asarray((own - f)[..., pairs.z[:, None] != pairs.z].min(axis=-1))
 
 
 def gradient(W: Array, pairs: SyntheticPairs, tau: Array, lam: Array) -> Array:
-    """Of L + lambda E||W x - y||^2 (Theorem G.1) by W, with L the sum of both directions (3.1); tau, lam [arms]."""
+    """Gradient by W [R, d2, d1] of L + lambda E||W x - y||^2 (Theorem G.1); tau, lam [R].
+
+    L is the CLIP loss (3.1), the sum of both directions.
+    """
     n = len(pairs.z)
     logits = scores(W, pairs) / tau[:, None, None]
-    to_text, to_image = _softmax(logits, -1), _softmax(logits, -2)
-    by_score = (to_text + to_image - 2 * np.eye(n)) / n / tau[:, None, None]
+    by_score = (softmax(logits, -1) + softmax(logits, -2) - 2 * np.eye(n)) / n / tau[:, None, None]
     contrast = pairs.y.T @ np.swapaxes(by_score, -1, -2) @ pairs.x
     residual = pairs.x @ np.swapaxes(W, -1, -2) - pairs.y
     return np.asarray(contrast + 2 * lam[:, None, None] / n * (np.swapaxes(residual, -1, -2) @ pairs.x))
 
 
 def descend(pairs: SyntheticPairs, tau: Array, lam: Array, sizes: Array, record: Sequence[int] = ()) -> Descent:
-    """Full-batch gradient descent from W = 0 with step sizes [steps, arms]; margins after `record` steps."""
+    """Full-batch gradient descent from W = 0.
+
+    Args:
+        sizes: step sizes [steps, R].
+        record: numbers of steps after which to record time and margin; the last step is always recorded.
+    """
     W = np.zeros((len(tau), pairs.y.shape[1], pairs.x.shape[1]))
-    wanted, seen, time = set(record), [], np.zeros(len(tau))
+    wanted, recorded, time = set(record), [], np.zeros(len(tau))
     for step, size in enumerate(sizes, 1):
         W = W - size[:, None, None] * gradient(W, pairs, tau, lam)
         time = time + size
         if step in wanted or step == len(sizes):
-            seen.append((step, time, margin(W, pairs)))
-    steps, times, margins = zip(*seen, strict=True)
+            recorded.append((step, time, margin(W, pairs)))
+    steps, times, margins = zip(*recorded, strict=True)
     return Descent(np.array(steps), np.array(times), np.array(margins), W)
 
 
 def minimiser(pairs: SyntheticPairs, tau: float, lam: float) -> Array:
-    """W [d2, d1] where the regularised loss is smallest; strongly convex for lambda > 0 and independent x."""
+    """Return W [d2, d1] at the minimum of the regularised loss, which is strongly convex for lambda > 0."""
     shape = (pairs.y.shape[1], pairs.x.shape[1])
 
     def loss(flat: Array) -> tuple[float, Array]:
@@ -110,8 +116,3 @@ def minimiser(pairs: SyntheticPairs, tau: float, lam: float) -> Array:
 
     found = minimize(loss, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 3000, "ftol": 0.0})
     return np.asarray(found.x).reshape(shape)
-
-
-def _softmax(logits: Array, axis: int) -> Array:
-    e = np.exp(logits - logits.max(axis=axis, keepdims=True))
-    return np.asarray(e / e.sum(axis=axis, keepdims=True))

@@ -1,4 +1,4 @@
-"""Square loss fails zero-shot (paper 1, Theorem 5.6 and Corollary 5.7), exactly.
+"""Paper 1, Theorem 5.6 and Corollary 5.7: the exact zero-shot error of the square loss.
 
 H = [I; 0], zeta = e_1 with probability 1/3, e_2 with 2/3. The Bayes optimum of E||g(x) - y||^2 is
 g(x) = [z; E zeta] = [z; 1/3; 2/3]. It is scored against K prompts y_k ~ D(y | v_k) by inner product,
@@ -9,33 +9,24 @@ from collections.abc import Callable
 from itertools import product
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
-from clipx.theory.paper1.case_study import Array, SyntheticPairs, descend
+from clipx.theory.experiment import Array
+from clipx.theory.paper1.case_study import SyntheticPairs, descend
 
 P_ZETA = np.array([1 / 3, 2 / 3])
-Score = Callable[[Array, Array], Array]  # g [K, D], prompts [P, D] -> [K, P]
+Score = Callable[[Array, Array], Array]  # g [K, D], prompts y [P, D] -> [K, P], higher is closer
 
 
-def inner_product(g: Array, y: Array) -> Array:
-    """<g, y>"""
-    return np.asarray(g @ y.T)
-
-
-def cosine(g: Array, y: Array) -> Array:
-    """<g, y> / (||g|| ||y||)"""
-    return inner_product(g / np.linalg.norm(g, axis=1, keepdims=True), y / np.linalg.norm(y, axis=1, keepdims=True))
-
-
-def l2(g: Array, y: Array) -> Array:
-    """-||g - y||"""
-    return np.asarray(-np.linalg.norm(g[:, None] - y, axis=-1))
-
-
-SCORES: dict[str, Score] = {"inner product": inner_product, "cosine": cosine, "L2": l2}
+SCORES: dict[str, Score] = {
+    "inner product": lambda g, y: g @ y.T,
+    "cosine": lambda g, y: -cdist(g, y, "cosine"),
+    "L2": lambda g, y: -cdist(g, y),
+}
 
 
 def texts(v: Array) -> Array:
-    """Every text [v_k; zeta]: [K, 2, D + 2]."""
+    """All texts [v_k; zeta]: [K, 2, D + 2]."""
     K = len(v)
     return np.concatenate([np.repeat(v[:, None], 2, axis=1), np.tile(np.eye(2), (K, 1, 1))], axis=-1)
 
@@ -46,14 +37,14 @@ def bayes_optimum(v: Array) -> Array:
 
 
 def top1_error(g: Array, v: Array, score: Score) -> float:
-    """Probability that another prompt scores at least as high as the own one; ties count as errors."""
+    """Probability that a wrong prompt scores at least as high as the correct one (ties are errors)."""
     K, y = len(v), texts(v)
     s = score(g, y.reshape(2 * K, -1)).reshape(K, K, 2)  # image class, prompt class, zeta
     error = 0.0
     for zeta in product((0, 1), repeat=K):
         drawn = s[:, np.arange(K), zeta]
         own = np.diagonal(drawn).copy()
-        np.fill_diagonal(drawn := drawn.copy(), -np.inf)
+        np.fill_diagonal(drawn, -np.inf)
         error += float(P_ZETA[list(zeta)].prod() * (drawn.max(axis=1) >= own - 1e-12).mean())
     return error
 

@@ -1,86 +1,68 @@
-"""Example 2: both landscapes with the error, and the boundary up to which CLIP is pulled away."""
+"""Figures of paper 2's Example 2: both loss landscapes with the error, and the boundary of the effect."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from clipx.theory.figure_style import BLUE, GREY, RED, ordered, panels, plain_ticks, styled
-from clipx.theory.paper1.case_study import Array
-from clipx.theory.paper2.true_negatives import THETA, TrueNegativesResult
+from clipx.theory.experiment import Array
+from clipx.theory.figure_style import BLUE, GREY, RED, Figures, ordered_colours, panels, plain_ticks
+from clipx.theory.paper2.true_negatives import THETA, PerLoss, TrueNegativesResult
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-def draw(result: TrueNegativesResult) -> "dict[str, Figure]":
-    with styled():
-        return {"landscapes": _landscapes(result), "boundary": _boundary(result)}
+ZERO = 1e-3  # height at which the logarithmic axis shows error 0
 
 
-def _landscapes(result: TrueNegativesResult) -> "Figure":
-    from matplotlib.ticker import MultipleLocator
-
+def draw(result: TrueNegativesResult) -> Figures:
+    """Draw the landscapes at one (p2, theta0) and the boundary over all of them."""
+    landscapes, grid = panels(len(result.landscapes), 2, width=3.9, height=2.4)
+    columns = np.reshape(grid, (2, -1)).T
+    _landscapes(columns, result)
     settings = result.settings
-    figure, grid = panels(len(settings.taus), 2, width=3.9, height=2.4)
-    for axes, (tau, landscape) in zip(np.reshape(grid, (2, -1)).T, result.landscapes.items(), strict=True):
-        for values, colour, name in (
-            (landscape.clip, BLUE, "CLIP"),
-            (landscape.true_negatives, RED, "$L_g$, true negatives"),
-        ):
-            scaled = (values - values.min()) / np.ptp(values)
-            axes[0].plot(THETA, scaled, color=colour, label=name)
-            at = values.argmin()
-            for panel in axes:
-                panel.axvline(THETA[at], color=colour, linestyle=":", linewidth=1.2)
-            axes[1].plot(THETA[at], max(result.error[at], 1e-3), "o", color=colour, zorder=3)
-        axes[1].plot(THETA, np.maximum(result.error, 1e-3), color="black")
-        axes[0].set(title=rf"$\tau$ = {tau:g}", ylabel="loss, scaled to 0..1")
-        axes[1].set(yscale="log", ylim=(0.8e-3, 1.3), xlabel=r"$\theta$ (radians)", ylabel="top-1 error")
-        axes[1].set_yticks([1e-3, 1e-2, 1e-1, 1], ["0", "0.01", "0.1", "1"])
-        axes[1].axhline(settings.p2, color=GREY, linestyle="--", linewidth=1)
-        axes[1].annotate("$p_2$", (-np.pi, settings.p2), xytext=(2, 2), textcoords="offset points", color=GREY)
-        for panel in axes:
-            panel.xaxis.set_major_locator(MultipleLocator(np.pi / 2))
-            panel.set_xticks(np.arange(-2, 3) * np.pi / 2, [r"$-\pi$", r"$-\pi/2$", "0", r"$\pi/2$", r"$\pi$"])
-    handles, labels = np.reshape(grid, (2, -1))[0, 0].get_legend_handles_labels()
     point = rf"$p_2$ = {settings.p2:g}, $\theta_0$ = {settings.theta0:.3g}; dotted lines and dots: minima"
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, title=point)
-    return figure
+    landscapes.legend(*columns[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2, title=point)
+    boundary, axes = panels(1, width=5.6, height=4.2)
+    _boundary(axes, result)
+    return {"landscapes": landscapes, "boundary": boundary}
 
 
-def _boundary(result: TrueNegativesResult) -> "Figure":
-    figure, axes = panels(1, width=5.6, height=4.2)
-    for (tau, clip), colour in zip(result.clip_error.items(), ordered(len(result.clip_error)), strict=True):
-        largest = largest_p2(clip, result.true_negatives_error[tau], result.p2)
+def _landscapes(columns: Any, result: TrueNegativesResult) -> None:
+    p2 = result.settings.p2
+    for (above, below), (tau, landscape) in zip(columns, result.landscapes.items(), strict=True):
+        for values, colour, name in zip(landscape, (BLUE, RED), ("CLIP", "$L_g$, true negatives"), strict=True):
+            at = values.argmin()
+            above.plot(THETA, (values - values.min()) / np.ptp(values), color=colour, label=name)
+            below.plot(THETA[at], max(result.error[at], ZERO), "o", color=colour, zorder=3)
+            for axes in (above, below):
+                axes.axvline(THETA[at], color=colour, linestyle=":", linewidth=1.2)
+        above.set(title=rf"$\tau$ = {tau:g}", ylabel="loss, scaled to 0..1")
+        below.plot(THETA, np.maximum(result.error, ZERO), color="black")
+        below.set(yscale="log", ylim=(0.8 * ZERO, 1.3), xlabel=r"$\theta$ (radians)", ylabel="top-1 error")
+        below.set_yticks([ZERO, 1e-2, 1e-1, 1], ["0", "0.01", "0.1", "1"])
+        below.axhline(p2, color=GREY, linestyle="--", linewidth=1)
+        below.annotate("$p_2$", (-np.pi, p2), xytext=(2, 2), textcoords="offset points", color=GREY)
+        for axes in (above, below):
+            axes.set_xticks(np.arange(-2, 3) * np.pi / 2, [r"$-\pi$", r"$-\pi/2$", "0", r"$\pi/2$", r"$\pi$"])
+
+
+def _boundary(axes: Any, result: TrueNegativesResult) -> None:
+    colours = ordered_colours(len(result.grid_errors))
+    for (tau, errors), colour in zip(result.grid_errors.items(), colours, strict=True):
+        largest = largest_p2(errors, result.p2)
         axes.plot(largest, result.theta0, color=colour, label=rf"$\tau$ = {tau:g}")
         axes.fill_betweenx(result.theta0, result.p2[0], largest, color=colour, alpha=0.12, linewidth=0)
-    settings = result.settings
-    axes.plot(
-        settings.p2,
-        settings.theta0,
-        "x",
-        color="black",
-        markersize=8,
-        markeredgewidth=2,
-        label="the point of the landscapes",
-    )
-    axes.set(
-        xscale="log",
-        xlim=(result.p2[0], 0.25),
-        ylim=(0, np.pi / 10),
-        xlabel="$p_2$, probability of the rare class",
-        ylabel=r"$\theta_0$ (radians)",
-    )
+    cross = {"color": "black", "markersize": 8, "markeredgewidth": 2}
+    axes.plot(result.settings.p2, result.settings.theta0, "x", label="point of the landscapes", **cross)
+    axes.set(xscale="log", xlim=(result.p2[0], 0.25), xlabel="$p_2$, probability of the rare class")
+    axes.set(ylim=(0, np.pi / 10), ylabel=r"$\theta_0$ (radians)")
     plain_ticks(axes.xaxis, [0.0002, 0.001, 0.005, 0.02, 0.1, 0.25])
     axes.set_title(
-        "Left of a line CLIP's minimum has error $\\geq p_2$, $L_g$'s has 0;\nright of it both have error 0", loc="left"
+        "Left of a line: CLIP's minimum has error $\\geq p_2$, $L_g$'s has error 0.\nRight of it: both have error 0.",
+        loc="left",
     )
     axes.legend(loc="lower right")
-    return figure
 
 
-def largest_p2(clip: Array, negatives: Array, p2: Array) -> Array:
-    """For each theta0, the largest p2 up to which the effect exists without a gap; nan if nowhere [theta0]."""
-    exists = (clip >= p2) & (negatives == 0)
+def largest_p2(errors: PerLoss, p2: Array) -> Array:
+    """Largest p2 for each theta0 such that the effect exists at all smaller grid points; nan if there is none."""
+    exists = (errors.clip >= p2) & (errors.true_negatives == 0)
     count = np.where(exists.all(axis=1), exists.shape[1], exists.argmin(axis=1))
     return np.where(count > 0, p2[np.maximum(count - 1, 0)], np.nan)

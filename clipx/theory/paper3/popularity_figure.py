@@ -1,41 +1,32 @@
-"""Figure 2 of paper 3: the spaces, true and estimated popularity, errors against n."""
+"""Figure 2 of paper 3: sampled pairs, true and estimated popularity, errors against n."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from clipx.theory.figure_style import BLUE, GREEN, GREY, RED, panels, plain_ticks, styled
+from clipx.theory.figure_style import BLUE, GREEN, GREY, RED, Figure, Figures, panels, plain_ticks
 from clipx.theory.paper3.popularity import METHODS, PopularityResult, Sample, mean_error
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 COLOUR = dict(zip(METHODS, (RED, BLUE, GREEN), strict=True))
 
 
-def draw(result: PopularityResult) -> "dict[str, Figure]":
-    with styled():
-        return {"popularity": _popularity(result), "errors": _errors(result)}
+def draw(result: PopularityResult) -> Figures:
+    """Draw one sample of the smallest n, and the errors of all samples."""
+    return {"popularity": _popularity(result), "errors": _errors(result)}
 
 
-def _popularity(result: PopularityResult) -> "Figure":
+def _popularity(result: PopularityResult) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     sample = result.samples[min(result.samples)][0]
-    figure, (spaces, true, estimated, both) = panels(4, width=3.6, height=3.2)
-    _spaces(spaces, sample)
-    low, high = 0.0, float(sample.q.max())
+    figure, (pairs, true, estimated, both) = panels(4, width=3.6, height=3.2)
+    _pairs(pairs, sample)
+    high = float(sample.q.max())
     for axes, q, title in ((true, sample.q, "true $q$"), (estimated, sample.q_estimated, r"estimated $\tilde{q}$")):
-        picture = axes.tricontourf(*sample.a.T, q, levels=np.linspace(low, high * 1.05, 15), cmap="viridis")
+        picture = axes.tricontourf(*sample.a.T, q, levels=np.linspace(0.0, high * 1.05, 15), cmap="viridis")
         axes.plot(*sample.a.T, ".", color="white", markersize=2.5)
-        axes.set(
-            title=f"{title} at the {len(q)} texts",
-            xlim=(0, 1),
-            ylim=(0, 1),
-            xlabel="$a_1$",
-            ylabel="$a_2$",
-            aspect="equal",
-        )
+        axes.set(title=f"{title} at the {len(q)} texts", xlabel="$a_1$", ylabel="$a_2$")
+        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axes.grid(visible=False)
     figure.colorbar(picture, ax=estimated, label="popularity (sum of densities)", shrink=0.85, ticks=MaxNLocator(6))
     top = 1.05 * max(high, float(sample.q_estimated.max()))
@@ -47,24 +38,23 @@ def _popularity(result: PopularityResult) -> "Figure":
     return figure
 
 
-def _spaces(axes: Any, sample: Sample) -> None:
+def _pairs(axes: Any, sample: Sample) -> None:
     angle = np.linspace(0, np.pi, 200)
     axes.plot(np.append(np.cos(angle), 1), np.append(np.sin(angle), 0), color=GREY, linewidth=1)
     axes.plot([0, 1, 1, 0, 0], [0, 0, 1, 1, 0], color=GREEN, linewidth=1)
     axes.plot(*sample.o.T, ".", color=GREY, label=r"$o$, uniform on $\mathcal{O}$")
     axes.plot(*sample.a.T, "+", color=GREEN, label=r"$a \sim p(a\,|\,o)$ on $\mathcal{A}$")
-    axes.set(
-        title="the spaces", xlabel="first coordinate", ylabel="second coordinate", aspect="equal", ylim=(-0.05, 1.6)
-    )
+    axes.set(title="sampled pairs", xlabel="first coordinate", ylabel="second coordinate")
+    axes.set(ylim=(-0.05, 1.6), aspect="equal")
     axes.legend(loc="upper left")
 
 
-def _errors(result: PopularityResult) -> "Figure":
+def _errors(result: PopularityResult) -> Figure:
     figure, (left, right) = panels(2)
     sizes = np.array(list(result.samples))
     for method in METHODS:
-        means, spreads = np.array([mean_error(result.samples[n], method) for n in sizes]).T
-        left.errorbar(sizes, means, spreads, fmt="o-", capsize=3, color=COLOUR[method], label=method)
+        means, widths = np.array([mean_error(result.samples[n], method) for n in sizes]).T
+        left.errorbar(sizes, means, widths, fmt="o-", capsize=3, color=COLOUR[method], label=method)
         if method != "maximum likelihood":
             terms = [np.mean([s.term[method] for s in result.samples[n]]) for n in sizes]
             right.plot(sizes, terms, "o-", color=COLOUR[method], label=method)

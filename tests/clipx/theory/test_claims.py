@@ -1,11 +1,8 @@
-"""Verdicts follow from the numbers, and nothing else."""
+"""Verdicts of checks and claims."""
 
 import pytest
 
-from clipx.errors import UserError
-from clipx.theory.claims import FAILS, HOLDS, UNDECIDED, Check, CheckedClaim, near
-from clipx.theory.experiment import parse
-from clipx.theory.paper3.popularity import PopularitySettings
+from clipx.theory.claims import FAILS, HOLDS, UNDECIDED, Check, CheckedClaim, half_width, near
 
 
 @pytest.mark.parametrize(
@@ -22,38 +19,23 @@ from clipx.theory.paper3.popularity import PopularitySettings
         (near("a", 0.94, 1.0, 0.05), FAILS, "0.95 .. 1.05"),
     ],
 )
-def test_a_number_against_its_interval(check: Check, verdict: str, expected: str) -> None:
+def test_verdict_and_interval_of_a_check(check: Check, verdict: str, expected: str) -> None:
     assert (check.verdict, check.expected) == (verdict, expected)
 
 
-def test_one_failure_decides_and_one_doubt_leaves_open() -> None:
-    good, bad, open_ = Check("g", 1, low=0), Check("b", -1, low=0), Check("o", 0.1, low=0, error=1)
+def test_one_failed_check_fails_the_claim_and_one_undecided_check_leaves_it_undecided() -> None:
+    good, bad, undecided = Check("g", 1, low=0), Check("b", -1, low=0), Check("o", 0.1, low=0, error=1)
     assert CheckedClaim("1.1", "", [good, good]).verdict == HOLDS
-    assert CheckedClaim("1.1", "", [good, open_]).verdict == UNDECIDED
-    assert CheckedClaim("1.1", "", [good, open_, bad]).verdict == FAILS
+    assert CheckedClaim("1.1", "", [good, undecided]).verdict == UNDECIDED
+    assert CheckedClaim("1.1", "", [good, undecided, bad]).verdict == FAILS
     assert CheckedClaim("1.1", "", []).verdict == UNDECIDED
 
 
-def test_a_row_is_readable_where_a_number_is_missing() -> None:
+def test_a_number_that_is_not_finite_becomes_null() -> None:
     row = CheckedClaim("1.1", "words", [Check("a", float("nan"), low=0), Check("b", 2.0, low=0)]).row()
     assert row["measured"] == {"a": None, "b": 2.0}
     assert row["expected"] == {"a": ">= 0", "b": ">= 0"}
 
 
-def test_settings_are_read_from_text() -> None:
-    settings = parse(PopularitySettings, {"n": "[50,100]", "tau": "0.3", "seeds": "2"})
-    assert (settings.n, settings.tau, settings.seeds) == ((50, 100), 0.3, 2)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"taus": "1"}, "clipx theory: taus is not known; did you mean 'tau'"),
-        ({"tau": "warm"}, "tau=warm must be a number"),
-        ({"n": "10,many"}, "n=10,many must be ints, as in a,b,c"),
-        ({"seeds": "1.5"}, "seeds=1.5 must be a number .int."),
-    ],
-)
-def test_what_is_not_a_setting_is_named(given: dict[str, str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        parse(PopularitySettings, given)
+def test_half_width_is_that_of_the_normal_interval() -> None:
+    assert half_width([1.0, 3.0]) == pytest.approx(1.96)  # standard deviation sqrt(2), two draws
