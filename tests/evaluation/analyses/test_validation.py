@@ -6,7 +6,8 @@ import pytest
 
 from cli import validate as command
 from evaluation.analyses.validation import COPIES, MODELS, VALUES, Numbers, validate
-from evaluation.datasets import NAMED, open_dataset
+from evaluation.datasets.named import NAMED
+from evaluation.datasets.opening import open_dataset
 from evaluation.types import Result
 from tests.helpers import fakes, replicas
 
