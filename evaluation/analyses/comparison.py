@@ -8,18 +8,19 @@ and schedule. The measures are those of the claims, over the data sets that all 
 import math
 from collections import Counter
 from dataclasses import asdict, dataclass
+from statistics import fmean
 
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.directory import identity_keys
 from evaluation.claims.measures import MetricReader
-from evaluation.claims.scores import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
+from evaluation.claims.names import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
 from evaluation.claims.verdict import FEWEST_SEEDS
 from evaluation.runs.description import flat, objective
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
-from evaluation.statistics import mean, t_interval
+from evaluation.statistics import t_interval
 
 TASKS: dict[str, Measure] = {
     "zeroshot": ZEROSHOT,
@@ -149,7 +150,7 @@ def estimate(values: BySeed) -> Estimate | None:
     if not values:
         return None
     if len(values) < FEWEST_SEEDS:
-        return Estimate(mean(list(values.values())), None, None, len(values))
+        return Estimate(fmean(values.values()), None, None, len(values))
     return Estimate(*t_interval(list(values.values())), len(values))
 
 
@@ -170,11 +171,11 @@ def _comparison(shared: dict[str, str], groups: list[RunGroup], by: str) -> Meth
         values = {name: of_groups[at] for name, of_groups in measured.items() if of_groups[at]}
         if tasks and at in scored:
             seeds = set.intersection(*(set(values[task]) for task in tasks))
-            values[MEAN] = {seed: mean([values[task][seed] for task in tasks]) for seed in sorted(seeds)}
+            values[MEAN] = {seed: fmean(values[task][seed] for task in tasks) for seed in sorted(seeds)}
         diverged = sum(run.diverged for run in group.runs)
         methods.append(Method(group.label, described[at], values, diverged))
     ranked = [method for method in methods if method.values.get(by)]
-    ranked.sort(key=lambda method: -mean(list(method.values[by].values())))
+    ranked.sort(key=lambda method: -fmean(method.values[by].values()))
     return MethodComparison(shared, by, tasks, ranked, [method for method in methods if method not in ranked])
 
 

@@ -1,35 +1,33 @@
-"""The papers' tables, as printed: one place for every published number, each with where it stands.
+"""The tables of the papers as printed, each with its place in the paper.
 
-A row is an arm of the recipe. Scores are per cent, geometry is as it is; `-` is a number the paper does not give,
-and ± what it prints as the spread of its runs.
+A row is an arm of the recipe. Scores are per cent, geometry is in its own unit. `-` is a number that the paper does not
+give; ± precedes the spread over runs that it prints.
 """
 
-from evaluation.claims.measures import MetricReader
-from evaluation.claims.names import ALIASES
 from evaluation.claims.published_columns import (
     ABLATION,
     BEFORE_13,
     GAP_COLUMNS,
     MEAN,
+    MMVP,
     NUCLR_COLUMNS,
     PROBE_13,
     REG_PROBES,
     REG_SETS,
     SPREAD_13,
     ZEROSHOT_13,
-    Column,
     PaperTable,
-    recalls,
-    scores,
+    metric_columns,
+    recall_columns,
 )
 
 TABLES: tuple[PaperTable, ...] = (
     PaperTable(
         1,
-        "paper 1, Tables 1, 5 and 7 (the mean of Reg is as printed; its six numbers average 4.05)",
+        "paper 1, Tables 1, 5 and 7 (the mean of reg_only is as printed; its six numbers average 4.05)",
         "Zero-shot top-1",
         "clip_reg_cc3m",
-        (*scores("zeroshot", REG_SETS), MEAN),
+        (*metric_columns("zeroshot", REG_SETS), MEAN),
         {
             "reg_only": "10.04 1.05 9.95 1.08 0.11 2.07 3.47",
             "clip": "63.85 31.17 90.35 8.39 20.24 21.22 39.20",
@@ -45,7 +43,7 @@ TABLES: tuple[PaperTable, ...] = (
         "paper 1, Table 2",
         "Linear probe",
         "clip_reg_cc3m",
-        (*scores("linear_probe", REG_PROBES), MEAN),
+        (*metric_columns("linear_probe", REG_PROBES), MEAN),
         {
             "reg_only": "14.09 2.17 17.86 1.73 3.40 2.18 4.12 6.51",
             "clip": "87.30 66.03 93.26 62.8 56.70 70.24 72.91 72.75",
@@ -55,11 +53,11 @@ TABLES: tuple[PaperTable, ...] = (
     ),
     PaperTable(
         1,
-        "paper 1, retrieval; its text R@k were counted by an evaluator that gives random embeddings 80%: "
-        "ours are comparable under protocol=paper only",
+        "paper 1, retrieval. The paper's evaluator gives random embeddings 80% in text R@k: "
+        "our numbers are comparable only under protocol=paper",
         "Retrieval on Flickr30k",
         "clip_reg_cc3m",
-        (*recalls("Flickr30k"), MEAN),
+        (*recall_columns("Flickr30k"), MEAN),
         {
             "clip": "87.36 93.0 95.18 26.88 54.18 66.22 70.47",
             "clip_reg": "87.42 93.42 95.82 29.94 58.00 69.82 72.40",
@@ -69,10 +67,10 @@ TABLES: tuple[PaperTable, ...] = (
     ),
     PaperTable(
         1,
-        "paper 1, retrieval; the same floor of 80% in text R@k",
+        "paper 1, retrieval. The same evaluator: random embeddings get 80% in text R@k",
         "Retrieval on MSCOCO",
         "clip_reg_cc3m",
-        (*recalls("MSCOCO"), MEAN),
+        (*recall_columns("MSCOCO"), MEAN),
         {
             "clip": "81.19 83.21 84.42 4.73 11.66 15.93 46.86",
             "clip_reg": "81.25 83.31 84.49 4.98 12.14 16.66 47.14",
@@ -82,10 +80,10 @@ TABLES: tuple[PaperTable, ...] = (
     ),
     PaperTable(
         2,
-        "paper 2, Tables 1 and 2, ± standard error (own_log1p_100's is printed as .25, above the value, and left out)",
+        "paper 2, Tables 1 and 2, ± standard error (left out for own_log1p_100: printed as .25, above the value)",
         "CLEVR-Count top-1",
         "counting_datacomp",
-        scores("zeroshot", "CLEVR-Count"),
+        metric_columns("zeroshot", "CLEVR-Count"),
         {
             "clip": "14.05±0.51",
             "own_log1p_100": "14.48",
@@ -128,7 +126,7 @@ TABLES: tuple[PaperTable, ...] = (
     ),
     PaperTable(
         4,
-        "paper 4, Tables 2 to 5; its R@1 cannot be those of the 5,000 test images: pool size unknown",
+        "paper 4, Tables 2 to 5. The printed R@1 are too high for 5,000 test images; the true number is unknown",
         "Gap, uniformity and scores",
         "gap_mscoco",
         GAP_COLUMNS,
@@ -166,7 +164,7 @@ TABLES: tuple[PaperTable, ...] = (
         "paper 4, Table 1",
         "MMVP-VLM pair accuracy",
         "gap_mscoco",
-        (Column("MMVP", MetricReader("pairs", ("pair_accuracy",), ALIASES["MMVP"])),),
+        (MMVP,),
         {
             "base": "14.32",
             "flt_4e-2": "11.85",
@@ -251,7 +249,7 @@ TABLES: tuple[PaperTable, ...] = (
     ),
     PaperTable(
         5,
-        "paper 5, Table 5, CC3M; Caltech-101, Aircraft, Flowers, Pets: of the mean per class, ours of top-1",
+        "paper 5, Table 5, CC3M; Caltech-101, Aircraft, Flowers, Pets: spread of the mean per class, ours of top-1",
         "Standard deviation of zero-shot over five draws of the random features",
         "wpse_cc3m",
         SPREAD_13,
@@ -262,7 +260,7 @@ TABLES: tuple[PaperTable, ...] = (
     ),
     PaperTable(
         5,
-        "paper 5, Table 5, CC12M; Caltech-101, Aircraft, Flowers, Pets: of the mean per class, ours of top-1",
+        "paper 5, Table 5, CC12M; Caltech-101, Aircraft, Flowers, Pets: spread of the mean per class, ours of top-1",
         "Standard deviation of zero-shot over five draws of the random features",
         "wpse_cc12m",
         SPREAD_13,

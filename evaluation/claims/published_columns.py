@@ -1,45 +1,54 @@
-"""Columns of the papers' tables: what of our results stands beside each."""
+"""Columns of the papers' tables, and the metric of ours that each is compared with."""
 
 from dataclasses import dataclass
 
 from evaluation.claims.measures import MetricReader
-from evaluation.claims.names import ALIASES
-from evaluation.claims.scores import BOTH_R1, PER_CLASS, PER_CLASS_PROBE, PER_CLASS_ZEROSHOT
+from evaluation.claims.names import (
+    ALIASES,
+    BOTH_R1,
+    GAP,
+    PER_CLASS,
+    PER_CLASS_PROBE,
+    PER_CLASS_ZEROSHOT,
+    UNIFORMITY,
+)
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: what of our results stands beside it."""
+    """A column of a paper's table."""
 
     label: str
-    score: MetricReader | None  # None: the mean of the other columns
-    scale: float = 100.0  # our fractions times this are the paper's unit
+    reader: MetricReader | None  # our number; None for the mean of the other columns
+    scale: float = 100.0  # factor from our fractions to the paper's unit
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table of a paper."""
+    """A table of a paper."""
 
     paper: int
-    source: str  # where the numbers are printed
+    source: str  # place of the numbers in the paper, and remarks on them
     title: str
-    recipe: str  # whose arms the rows are
+    recipe: str  # its arms are the rows
     columns: tuple[Column, ...]
-    rows: dict[str, str]  # arm -> the numbers, in the columns' order
+    rows: dict[str, str]  # arm -> its numbers, in the order of the columns
 
 
-def scores(task: str, names: str, metric: str = "top1", per_class: tuple[str, ...] = ()) -> tuple[Column, ...]:
+def metric_columns(task: str, names: str, metric: str = "top1", per_class: tuple[str, ...] = ()) -> tuple[Column, ...]:
+    """One column per data set of `names`, which are separated by spaces."""
     return tuple(
         Column(name, MetricReader(task, (metric,), ALIASES[name], per_class=per_class)) for name in names.split()
     )
 
 
-def recalls(dataset: str) -> tuple[Column, ...]:
+def recall_columns(dataset: str) -> tuple[Column, ...]:
+    """R@1, R@5, R@10 of texts, then of images, as in paper 1."""
     ways = {"text": "image_to_text", "image": "text_to_image"}
     return tuple(
         Column(
             f"{way} R@{k}",
-            # their text columns have the evaluator's floor; image columns are the same under both protocols
+            # The two protocols differ in text R@k only.
             MetricReader("retrieval", (f"{ways[way]}_recall@{k}",), ALIASES[dataset], paper_protocol=way == "text"),
         )
         for way in ways
@@ -47,31 +56,32 @@ def recalls(dataset: str) -> tuple[Column, ...]:
     )
 
 
+def printed(text: str) -> float | None:
+    """Return a published number without its spread; None if the paper does not give it."""
+    return None if text == "-" else float(text.partition("±")[0])
+
+
 MEAN = Column("mean", None)
 REG_SETS = "CIFAR-10 CIFAR-100 STL-10 Food-101 ImageNetV2 DTD"
 REG_PROBES = "CIFAR-10 CIFAR-100 STL-10 Food-101 DTD Flowers Pets"
 THIRTEEN = "ImageNet CIFAR-10 CIFAR-100 STL-10 Food-101 Caltech-101 Cars Aircraft Flowers EuroSAT DTD Pets SUN397"
 GAP_COLUMNS = (
-    Column("gap", MetricReader("geometry", ("gap",)), 1.0),
-    Column("uniformity", MetricReader("geometry", ("uniformity",)), 1.0),
-    *(Column(f"{what} CIFAR-10", MetricReader(task, ("top1",), ALIASES["CIFAR-10"])) for what, task in
-      (("zero-shot", "zeroshot"), ("probe", "linear_probe"))),
-    # the printed values are too high for all 5,000 images; the paper does not say of how many they are
+    Column("gap", GAP, 1.0),
+    Column("uniformity", UNIFORMITY, 1.0),
+    Column("zero-shot CIFAR-10", MetricReader("zeroshot", ("top1",), ALIASES["CIFAR-10"])),
+    Column("probe CIFAR-10", MetricReader("linear_probe", ("top1",), ALIASES["CIFAR-10"])),
+    # The printed values are too high for all 5,000 images. The paper does not give the number of images.
     Column("image R@1 of 1,000", MetricReader("retrieval", ("text_to_image_recall@1",), ALIASES["MSCOCO"], pool=1000)),
     Column("text R@1 of 1,000", MetricReader("retrieval", ("image_to_text_recall@1",), ALIASES["MSCOCO"], pool=1000)),
-)  # fmt: skip
+)
+MMVP = Column("MMVP", MetricReader("pairs", ("pair_accuracy",), ALIASES["MMVP"]))
 NUCLR_COLUMNS = (
     *(Column(f"{name} R@1", MetricReader("retrieval", BOTH_R1, ALIASES[name])) for name in ("MSCOCO", "Flickr30k")),
-    *scores("zeroshot", "CIFAR-100 ImageNet"),
+    *metric_columns("zeroshot", "CIFAR-100 ImageNet"),
     MEAN,
 )
-ZEROSHOT_13 = (MEAN, *scores("zeroshot", THIRTEEN, per_class=PER_CLASS))
-PROBE_13 = (MEAN, *scores("linear_probe", THIRTEEN, per_class=PER_CLASS))
-BEFORE_13 = (MEAN, *scores("linear_probe_before_projection", THIRTEEN, "top1_before_projection", PER_CLASS))
-SPREAD_13 = scores("zeroshot_draws", THIRTEEN, "top1_spread_over_draws")
+ZEROSHOT_13 = (MEAN, *metric_columns("zeroshot", THIRTEEN, per_class=PER_CLASS))
+PROBE_13 = (MEAN, *metric_columns("linear_probe", THIRTEEN, per_class=PER_CLASS))
+BEFORE_13 = (MEAN, *metric_columns("linear_probe_before_projection", THIRTEEN, "top1_before_projection", PER_CLASS))
+SPREAD_13 = metric_columns("zeroshot_draws", THIRTEEN, "top1_spread_over_draws")
 ABLATION = (Column("zero-shot", PER_CLASS_ZEROSHOT), Column("linear", PER_CLASS_PROBE))
-
-
-def printed(text: str) -> float | None:
-    """A published number without its spread; None for one that the paper does not give."""
-    return None if text == "-" else float(text.partition("±")[0])

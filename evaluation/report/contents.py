@@ -13,7 +13,7 @@ from evaluation.report.sections import claims as report_claims
 from evaluation.report.sections import results as report_results
 from evaluation.report.sections.point_weights import weights
 from evaluation.report.sections.popularity import popularities
-from evaluation.runs.description import MISSING, duration, facts, flat, last, number, training_seconds
+from evaluation.runs.description import MISSING, describe, duration, flat, last, number, training_seconds
 from evaluation.runs.groups import MetricSummary, RunGroup, group_runs, summarise_metrics
 from evaluation.runs.reader import Run
 
@@ -81,7 +81,7 @@ def _what_was_run(groups: list[RunGroup]) -> list[Block]:
     described = []
     for one in groups:
         seeds = ", ".join(str(run.seed) for run in one.runs)
-        described.append({"Run": one.label, "Seeds": seeds, **facts(one.runs[0])})
+        described.append({"Run": one.label, "Seeds": seeds, **describe(one.runs[0])})
         times = [seconds for run in one.runs if (seconds := training_seconds(run)) is not None]
         if len(times) > 1:
             described[-1]["Training time"] = f"{duration(sum(times) / len(times))} a seed"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clipx.utils.files import write_text
 from evaluation.analyses.comparison import MethodComparison
-from evaluation.claims.evidence import gather
+from evaluation.claims.evidence import collect_evidence
 from evaluation.report import contents
 from evaluation.report.blocks import Document
 from evaluation.report.render import html as report_html
@@ -37,7 +37,7 @@ def write(paths: list[Path], out: Path) -> Report:
         UserError: a path holds no run, or a file of a run is damaged; names it and what to type.
     """
     found = reader.find(paths)
-    return _write(contents.build_report(found, gather(found, paths)), table(found), out, "report")
+    return _write(contents.build_report(found, collect_evidence(found, paths)), table(found), out, "report")
 
 
 def write_comparison(found: list[MethodComparison], left_out: list[str], out: Path) -> Report:

@@ -22,8 +22,7 @@ from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
 from clipx.training.setup import build_components
 from evaluation import runner
-from evaluation.during_training import CHEAP, PeriodicEvaluator
-from evaluation.own_sets import own_datasets, while_training
+from evaluation.during_training import CHEAP, PeriodicEvaluator, build_periodic_evaluator, own_datasets
 from evaluation.runs import results
 from evaluation.runs.reader import read
 from tests.helpers import fakes
@@ -70,7 +69,7 @@ def states() -> tuple[Any, ...]:
 def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     """Its log and weights; a half of the images' features is left out at random."""
     config.name, config.log.every, config.log.evaluate_every = f"every_{every}", 1, every
-    run, live = directory.claim(config), while_training(config)
+    run, live = directory.claim(config), build_periodic_evaluator(config)
 
     def with_dropout(*arguments: Any) -> Any:
         parts = build_components(*arguments)
@@ -133,7 +132,7 @@ def test_two_ranks_log_what_one_finds(tmp_path: Path, gloo: Gloo) -> None:
 
 def test_embeddings_that_are_not_finite_are_misses(tmp_path: Path) -> None:
     config = watched(tmp_path)
-    live, model = while_training(config), clip.build_model(config)
+    live, model = build_periodic_evaluator(config), clip.build_model(config)
     with torch.no_grad():
         next(model.image.parameters()).fill_(float("nan"))
     assert live is not None and live(model) == dict.fromkeys(KEYS, 0.0)
@@ -153,7 +152,7 @@ def test_sets_that_no_task_fits_are_refused(evaluation: list[str], tmp_path: Pat
     fakes.labelled(tmp_path / "unlabelled", train=3, test=0)
     config.data.evaluation = evaluation
     with pytest.raises(UserError, match=r"log.evaluate_every=3: none of data.evaluation=.* can be scored"):
-        while_training(config)
+        build_periodic_evaluator(config)
 
 
 def test_fit_alone_cannot_evaluate(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from clipx.config.schema import EvalConfig, RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
 from clipx.train import fit
-from evaluation.claims.scores import ZEROSHOT
+from evaluation.claims.names import ZEROSHOT
 from evaluation.datasets import Labelled, open_dataset
 from evaluation.embedding.encoder import from_checkpoint
 from evaluation.report import writer

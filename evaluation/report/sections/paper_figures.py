@@ -1,19 +1,19 @@
 """The papers' figures that runs can draw: margins, gap, uniformity (papers 1 and 4), missing objects (paper 1)."""
 
 import math
+from statistics import fmean
 from typing import Any
 
 from evaluation.claims.evidence import Evidence, Seeds
-from evaluation.claims.measures import EarlyChange, logged
+from evaluation.claims.measures import EarlyChange, logged_geometry
+from evaluation.claims.names import GAP, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.papers.paper4 import DYNAMICS, INITIAL
-from evaluation.claims.scores import GAP, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
 from evaluation.report.blocks import Figure
 from evaluation.report.figures import geometry, plots
 from evaluation.report.figures.svg import COLOURS
 from evaluation.report.sections.artifacts import per_dataset, slug
 from evaluation.runs.groups import RunGroup
-from evaluation.statistics import mean
 
 MOST_PICTURES = 4  # PCA pictures; more tell nothing new
 MARGINS = {  # recipe -> arms, as in the papers' figures 3 and 6
@@ -98,8 +98,8 @@ def _scatters(evidence: Evidence) -> list[Figure]:
 
 
 def _mean(measure: Measure, seeds: Seeds) -> float:
-    values = [mean(list(pieces.values())) for run in seeds.values() if (pieces := measure.read(run))]
-    return mean(values) if values else math.nan
+    values = [fmean(pieces.values()) for run in seeds.values() if (pieces := measure.read(run))]
+    return fmean(values) if values else math.nan
 
 
 def _closure(evidence: Evidence) -> list[Figure]:
@@ -109,7 +109,7 @@ def _closure(evidence: Evidence) -> list[Figure]:
         lines = []
         for arm, seeds in evidence.runs.get(recipe, {}).items():
             for run in seeds.values():
-                points = [(-1 / math.log(step) ** 2, gap) for step, gap in logged(run, "gap") if step > 100]
+                points = [(-1 / math.log(step) ** 2, gap) for step, gap in logged_geometry(run, "gap") if step > 100]
                 lines.append(plots.Line(arm or run.name, [x for x, _ in points], [y for _, y in points]))
         if any(line.x for line in lines):
             caption = (

@@ -1,10 +1,12 @@
 """The papers' tables with our numbers beside theirs; an empty cell's row says which command fills it."""
 
+from statistics import fmean
+
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.published import TABLES
 from evaluation.claims.published_columns import Column, PaperTable, printed
 from evaluation.report.blocks import Block, Cell, Details, Table, Text
-from evaluation.statistics import mean, t_interval
+from evaluation.statistics import t_interval
 
 EMPTY = "–"
 
@@ -47,12 +49,12 @@ def _row(table: PaperTable, arm: str, published: list[str], seeds: Seeds) -> lis
 
 def _ours(column: Column, columns: tuple[Column, ...], seeds: Seeds) -> list[float]:
     """One number a seed that has it, in the paper's unit."""
-    if column.score is None:
-        of_others = [_ours(one, columns, seeds) for one in columns if one.score is not None]
+    if column.reader is None:
+        of_others = [_ours(one, columns, seeds) for one in columns if one.reader is not None]
         complete = all(len(values) == len(seeds) for values in of_others)
-        return [mean(list(of_seed)) for of_seed in zip(*of_others, strict=True)] if complete else []
-    pieces = [column.score.read(run) for run in seeds.values()]
-    return [column.scale * mean(list(of_run.values())) for of_run in pieces if of_run]
+        return [fmean(of_seed) for of_seed in zip(*of_others, strict=True)] if complete else []
+    pieces = [column.reader.read(run) for run in seeds.values()]
+    return [column.scale * fmean(of_run.values()) for of_run in pieces if of_run]
 
 
 def _cell(ours: list[float], published: str) -> Cell:
@@ -62,7 +64,7 @@ def _cell(ours: list[float], published: str) -> Cell:
     if not ours:
         return Cell(EMPTY, note=paper, tone="muted")
     digits = len(published.partition("±")[0].partition(".")[2]) if theirs is not None else 2
-    value = mean(ours)
+    value = fmean(ours)
     if theirs is not None:
         paper += f", {value - theirs:+.{digits}f}"
         if len(ours) > 1:

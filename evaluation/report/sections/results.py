@@ -5,7 +5,7 @@ import math
 from evaluation.report.blocks import Block, Cell, Details, Span, Table, Tone
 from evaluation.runs.description import MISSING
 from evaluation.runs.groups import MetricSummary, RunGroup
-from evaluation.tasks.headline import HEADLINE
+from evaluation.tasks.rows import HEADLINE
 
 SIGNS = {
     "above chance": "▲ above chance",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluation.claims.evidence import assess
-from evaluation.claims.measures import MetricReader, plain, signed_r_squared
+from evaluation.claims.measures import MetricReader, canonical_name, signed_r_squared
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
 from evaluation.runs.reader import Run
@@ -55,7 +55,7 @@ def only(found: Outcome) -> Finding:
 def test_every_claim_of_the_papers_is_there_once_and_can_be_tested() -> None:
     assert [c.id for c in CLAIMS] == [f"{p}.{n}" for p, most in NUMBERS.items() for n in range(1, most + 1)]
     for one in CLAIMS:
-        assert bool(one.program) != bool(one.parts and one.recipes), one.id
+        assert bool(one.program) != bool(one.comparisons and one.recipes), one.id
         assert one.statement and one.published
 
 
@@ -355,8 +355,10 @@ def test_pools_protocols_and_other_prompts_do_not_replace_the_whole_split() -> N
 
 
 def test_data_sets_are_known_by_name_however_the_folder_is_called() -> None:
-    assert {plain(name) for name in ("wds_cifar-10", "CIFAR10", "wds_vtab-cifar10/test", "cifar10/test")} == {"cifar10"}
-    assert plain("flickr8k/test") == "flickr8k" and plain("scenes_count") == "scenescount"
+    assert {canonical_name(name) for name in ("wds_cifar-10", "CIFAR10", "wds_vtab-cifar10/test", "cifar10/test")} == {
+        "cifar10"
+    }
+    assert canonical_name("flickr8k/test") == "flickr8k" and canonical_name("scenes_count") == "scenescount"
 
 
 def test_rank_correlation_with_ties_and_without_variance() -> None:

@@ -30,14 +30,14 @@ CASES = [(c, recipe) for c in CLAIMS for recipe in c.recipes if recipe in RECIPE
 
 def rows(column: Column, value: float) -> Iterator[Result]:
     """Results that the column reads as `value`; of the mean over a paper's 13 sets, the same for each of them."""
-    score = column.score
-    assert isinstance(score, MetricReader)
-    everywhere = [name.lower().replace("-", "") for name in THIRTEEN.split()] if score.per_class else ["mscoco"]
-    for dataset in score.datasets[:1] or everywhere:
-        for metric in score.metrics:
-            name = metric.replace("top1", "mean_per_class") if dataset in score.per_class else metric
-            row = replace(result(score.task, dataset, name, value), chance=1 / CLASSES.get(dataset, 1000))
-            if score.paper_protocol:
+    reader = column.reader
+    assert isinstance(reader, MetricReader)
+    everywhere = [name.lower().replace("-", "") for name in THIRTEEN.split()] if reader.per_class else ["mscoco"]
+    for dataset in reader.datasets[:1] or everywhere:
+        for metric in reader.metrics:
+            name = metric.replace("top1", "mean_per_class") if dataset in reader.per_class else metric
+            row = replace(result(reader.task, dataset, name, value), chance=1 / CLASSES.get(dataset, 1000))
+            if reader.paper_protocol:
                 yield replace(row, split="test, paper protocol")
                 yield replace(row, value=(value - FLOOR) / (1 - FLOOR))
             else:
@@ -47,7 +47,7 @@ def rows(column: Column, value: float) -> Iterator[Result]:
 def of_table(table: PaperTable, arm: str, known: list[Result]) -> list[Result]:
     """A row of the table; columns of means add nothing where their parts are known."""
     values = zip(table.columns, map(printed, table.rows[arm].split()), strict=True)
-    given = [(column, value / column.scale) for column, value in values if column.score and value is not None]
+    given = [(column, value / column.scale) for column, value in values if column.reader and value is not None]
     new = [one for column, value in given for one in rows(column, value)]
     there = {(one.task, one.dataset, one.split, one.metric) for one in known}
     return [one for one in new if (one.task, one.dataset, one.split, one.metric) not in there]

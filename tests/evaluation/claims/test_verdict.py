@@ -9,7 +9,7 @@ import pytest
 
 from evaluation.claims.comparisons import unrelated
 from evaluation.claims.evidence import assess
-from evaluation.claims.scores import PROBE, ZEROSHOT
+from evaluation.claims.names import PROBE, ZEROSHOT
 from evaluation.claims.types import Comparison, Verdict
 from evaluation.claims.verdict import judge, overall
 from evaluation.statistics import binomial_interval

@@ -13,7 +13,7 @@ import pytest
 
 from evaluation.analyses import missing_objects
 from evaluation.analyses.missing_objects import Missing
-from evaluation.claims.evidence import gather
+from evaluation.claims.evidence import collect_evidence
 from evaluation.claims.published import TABLES
 from evaluation.claims.published_columns import printed
 from evaluation.report import contents
@@ -43,7 +43,7 @@ def test_published_rows_are_as_long_as_their_columns_and_average_to_the_printed_
         for arm, row in table.rows.items():
             numbers = [math.nan if (value := printed(text)) is None else value for text in row.split()]
             assert len(numbers) == len(table.columns), (table.source, arm)
-            means = [n for n, column in zip(numbers, table.columns, strict=True) if column.score is None]
+            means = [n for n, column in zip(numbers, table.columns, strict=True) if column.reader is None]
             others = [n for n, column in zip(numbers, table.columns, strict=True) if column.score is not None]
             if means and (table.recipe, arm) not in PRINTED_OTHERWISE:
                 assert means[0] == pytest.approx(sum(others) / len(others), abs=0.02), (table.source, arm)
@@ -169,7 +169,7 @@ def test_gathering_directories_finds_what_was_written(papers: Report) -> None:
     from evaluation.runs.reader import find
 
     root = papers.html.parent.parent / "runs"
-    found = gather(find([root]), [root])
+    found = collect_evidence(find([root]), [root])
     assert found.missing_objects == [30, 50, 20]
     assert set(found.runs) == {"gap_mini", "margin_mini", "gap_dynamics_mini", "gap_dynamics_mscoco", "gap_init_mini"}
 
