@@ -44,7 +44,7 @@ def test_published_rows_are_as_long_as_their_columns_and_average_to_the_printed_
             numbers = [math.nan if (value := printed(text)) is None else value for text in row.split()]
             assert len(numbers) == len(table.columns), (table.source, arm)
             means = [n for n, column in zip(numbers, table.columns, strict=True) if column.reader is None]
-            others = [n for n, column in zip(numbers, table.columns, strict=True) if column.score is not None]
+            others = [n for n, column in zip(numbers, table.columns, strict=True) if column.reader is not None]
             if means and (table.recipe, arm) not in PRINTED_OTHERWISE:
                 assert means[0] == pytest.approx(sum(others) / len(others), abs=0.02), (table.source, arm)
 
