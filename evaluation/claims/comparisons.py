@@ -1,32 +1,27 @@
 """Kinds of comparison that claims consist of. Each effect belongs to one seed; a larger one supports the claim."""
 
 import math
+from dataclasses import replace
 
 from evaluation.claims.types import Comparison, Measure, Values
 from evaluation.statistics import spearman
 
 
 def more(
-    better: str,
-    worse: str,
-    measure: Measure,
-    least: float = 0.0,
-    quantity: str = "",
-    only_recipe: str = "",
-    worse_may_diverge: bool = False,
+    better: str, worse: str, measure: Measure, least: float = 0.0, quantity: str = "", only_recipe: str = ""
 ) -> Comparison:
-    """`better` minus `worse`. With `worse_may_diverge`, it also holds if `worse` diverges in every seed."""
+    """`better` minus `worse`."""
     label = f"{better} − {worse}" + (f", {quantity}" if quantity else "")
-    diverging_arm = worse if worse_may_diverge else ""
-    return Comparison(
-        label,
-        (better, worse),
-        (measure,),
-        lambda v: v[0][0] - v[1][0],
-        least,
-        only_recipe=only_recipe,
-        diverging_arm=diverging_arm,
-    )
+
+    def effect(v: Values) -> float:
+        return v[0][0] - v[1][0]
+
+    return Comparison(label, (better, worse), (measure,), effect, least, only_recipe=only_recipe)
+
+
+def more_or_diverged(better: str, worse: str, measure: Measure, least: float, quantity: str, recipe: str) -> Comparison:
+    """`better` minus `worse` in one recipe. It also holds if `worse`, and not `better`, diverges in every seed."""
+    return replace(more(better, worse, measure, least, quantity, recipe), diverging_arm=worse)
 
 
 def extra_gain(gain: tuple[str, str], other: tuple[str, str], measure: Measure, least: float = 0.0) -> Comparison:

@@ -37,7 +37,6 @@ class Geometry(Task):
     version = 2
 
     def requests(self, dataset: Captioned) -> list[FeatureRequest]:
-        """Images and captions."""
         return images_and_captions(dataset)
 
     def score(

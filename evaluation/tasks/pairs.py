@@ -18,7 +18,6 @@ class PairAccuracy(Task):
     version = 1
 
     def requests(self, dataset: MinimalPairs) -> list[FeatureRequest]:
-        """Images and captions."""
         return images_and_captions(dataset)
 
     def score(

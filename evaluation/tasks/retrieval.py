@@ -32,7 +32,6 @@ class Retrieval(Task):
     version = 2
 
     def requests(self, dataset: Captioned) -> list[FeatureRequest]:
-        """Images and captions."""
         return images_and_captions(dataset)
 
     def groups(self, dataset: Captioned) -> list[dict[str, str]]:

@@ -47,7 +47,6 @@ class ZeroShot(Task):
     needs = (SPLIT,)
 
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:
-        """Test images and prompts."""
         return [FeatureRequest(dataset.name, SPLIT, "images"), FeatureRequest(dataset.name, SPLIT, "prompts")]
 
     def score(

@@ -26,7 +26,6 @@ class ZeroShotDraws(Task):
     variants = tuple(f"draw {number}" for number in range(1, DRAWS))
 
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:
-        """Test images and prompts of each draw in turn."""
         return [
             FeatureRequest(dataset.name, SPLIT, view, variant)
             for variant in ("", *self.variants)

@@ -3,8 +3,7 @@
 from statistics import fmean
 
 from evaluation.claims.evidence import Evidence, Seeds
-from evaluation.claims.published import TABLES
-from evaluation.claims.published_columns import Column, PaperTable, printed
+from evaluation.claims.published import TABLES, Column, PaperTable, printed
 from evaluation.report.blocks import Block, Cell, Details, Table, Text
 from evaluation.statistics import t_interval
 

@@ -30,7 +30,6 @@ class LinearProbe(Task):
         self.name = f"linear_probe{self.suffix}"
 
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:
-        """Images of train, val (if it exists) and test."""
         splits = [split for split in ("train", "val", SPLIT) if split in dataset.splits]
         return [FeatureRequest(dataset.name, split, "images", self.variant) for split in splits]
 

@@ -8,8 +8,7 @@ import pytest
 
 from evaluation.claims.evidence import assess
 from evaluation.claims.measures import MetricReader
-from evaluation.claims.published import TABLES
-from evaluation.claims.published_columns import THIRTEEN, Column, PaperTable, printed
+from evaluation.claims.published import TABLES, THIRTEEN, Column, PaperTable, printed
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Claim
 from evaluation.runs.reader import Run

@@ -14,8 +14,7 @@ import pytest
 from evaluation.analyses import missing_objects
 from evaluation.analyses.missing_objects import Missing
 from evaluation.claims.evidence import collect_evidence
-from evaluation.claims.published import TABLES
-from evaluation.claims.published_columns import printed
+from evaluation.claims.published import TABLES, printed
 from evaluation.report import contents
 from evaluation.report.blocks import Cell, Details, Table, Text
 from evaluation.report.sections.paper_tables import blocks
