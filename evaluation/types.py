@@ -101,7 +101,7 @@ class Task(Protocol):
     """A task scores tensors only; it never sees the model."""
 
     name: str
-    kind: Kind  # of data set that it can score
+    kind: Kind  # kind of data set that it can score
     version: int  # increase it when the scoring changes: stored rows are then recomputed
     needs: tuple[str, ...] = ()  # splits that the data set must have
     variants: tuple[str, ...] = ()  # keys that Encoder.image_variants must have

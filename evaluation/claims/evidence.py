@@ -75,7 +75,7 @@ def _files(paths: list[Path], name: str) -> list[Path]:
 
 def _missing_objects(paths: list[Path]) -> list[int] | None:
     for file in _files(paths, HISTOGRAM):
-        with _damage_named(file):
+        with _damage_as_user_error(file):
             return [int(count) for count in json.loads(file.read_text())["histogram"]]
     return None
 
@@ -87,7 +87,7 @@ def _stated(paths: list[Path]) -> dict[str, list[Finding]]:
     """
     stated: dict[str, list[Finding]] = {}
     for file in _files(paths, STATED):
-        with _damage_named(file):
+        with _damage_as_user_error(file):
             for entry in json.loads(file.read_text()):
                 if not entry.get("settings"):
                     stated.setdefault(str(entry["claim"]), []).append(_stated_finding(entry))
@@ -95,7 +95,7 @@ def _stated(paths: list[Path]) -> dict[str, list[Finding]]:
 
 
 @contextmanager
-def _damage_named(file: Path) -> Iterator[None]:
+def _damage_as_user_error(file: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError) as error:
@@ -118,7 +118,7 @@ def _short(value: object) -> str:
 
 
 def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
-    """Return the outcome of every claim at every scale that was run; one outcome, `not run`, if none was."""
+    """Return one outcome per claim and recipe with runs; a claim without runs has one outcome, `not run`."""
     found = []
     for claim in claims:
         if claim.program:
@@ -128,7 +128,7 @@ def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
             continue
         by_recipe = [assess(claim, recipe, evidence) for recipe in claim.recipes]
         run = [outcome for outcome in by_recipe if outcome.verdict != "not run"]
-        found += run or by_recipe[-1:]  # the last recipe is the small one: the one to start with
+        found += run or by_recipe[-1:]  # the last recipe is the smallest, to start with
     return found
 
 

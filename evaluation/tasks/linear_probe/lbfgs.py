@@ -8,8 +8,8 @@ The two-loop recursion starts from the inverse of the Hessian's diagonal at a re
 identity takes several times more rounds if the diagonal is uneven.
 """
 
-from dataclasses import dataclass, field, fields
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -52,8 +52,11 @@ class _State:
 
     def keep(self, rows: Tensor) -> "_State":
         """Keep only these rows (bool [b])."""
-        values = [getattr(self, one.name) for one in fields(self)]
-        return _State(*([t[rows] for t in value] if isinstance(value, list) else value[rows] for value in values))
+        kept: dict[str, Any] = {
+            name: [tensor[rows] for tensor in value] if isinstance(value, list) else value[rows]
+            for name, value in vars(self).items()
+        }
+        return _State(**kept)
 
 
 def minimise(objective: Problem, start: Tensor, tolerance: float, rounds: int) -> Tensor:
