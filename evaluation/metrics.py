@@ -90,16 +90,10 @@ def hits(ranks: Tensor, k: int) -> Tensor:
 
 
 def recall_at_k(image: Tensor, text: Tensor, image_of_text: Tensor, k: int) -> dict[str, float]:
-    """Return recall at k in both directions, as fractions.
+    """Return recall at k in both directions, as fractions; image [N, E], text [T, E], image_of_text int64 [T].
 
     `image_to_text`: share of the images with at least one of their captions among the k nearest texts.
     `text_to_image`: share of the texts with their image among the k nearest images.
-
-    Args:
-        image: [N, E].
-        text: [T, E].
-        image_of_text: int64 [T].
-        k: 1, 2, ...
     """
     ranks = retrieval_ranks(image, text, image_of_text)
     queries = torch.unique(image_of_text)

@@ -41,14 +41,11 @@ def evaluate(
     With several ranks, all of them call it and share the embedding. Rank 0 scores; the others return no rows.
 
     Args:
-        encoder: the model.
         specs: data sets, `kind:FOLDER`.
         tasks: names of `TASKS`; empty for all that fit.
         out: folder for results.jsonl, .csv, .md and artifacts/. Results stored there with the same hashes are reused.
         cache_dir: folder for embeddings.
-        batch_size: images or texts per batch.
-        workers: number of processes that decode images.
-        device: device of the encoder's towers.
+        batch_size, workers, device: see Loading.
         force: score again even if the results are stored; cached embeddings are still used.
         settings: prompts, retrieval protocol and pools.
 

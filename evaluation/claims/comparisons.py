@@ -12,11 +12,7 @@ def more(
 ) -> Comparison:
     """`better` minus `worse`."""
     label = f"{better} − {worse}" + (f", {quantity}" if quantity else "")
-
-    def effect(v: Values) -> float:
-        return v[0][0] - v[1][0]
-
-    return Comparison(label, (better, worse), (measure,), effect, least, only_recipe=only_recipe)
+    return Comparison(label, (better, worse), (measure,), lambda v: v[0][0] - v[1][0], least, only_recipe=only_recipe)
 
 
 def more_or_diverged(better: str, worse: str, measure: Measure, least: float, quantity: str, recipe: str) -> Comparison:
@@ -27,11 +23,8 @@ def more_or_diverged(better: str, worse: str, measure: Measure, least: float, qu
 def extra_gain(gain: tuple[str, str], other: tuple[str, str], measure: Measure, least: float = 0.0) -> Comparison:
     """The gain within the first pair of arms (first minus second arm) minus the gain within the other pair."""
     label = f"({gain[0]} − {gain[1]}) − ({other[0]} − {other[1]})"
-
-    def effect(v: Values) -> float:
-        return (v[0][0] - v[1][0]) - (v[2][0] - v[3][0])
-
-    return Comparison(label, (*gain, *other), (measure,), effect, least)
+    arms = (*gain, *other)
+    return Comparison(label, arms, (measure,), lambda v: (v[0][0] - v[1][0]) - (v[2][0] - v[3][0]), least)
 
 
 def keeps(arm: str, reference: str, measure: Measure, share: float, quantity: str) -> Comparison:

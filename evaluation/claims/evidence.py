@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, get_args
 
 from clipx.errors import UserError
 from evaluation.claims.table import CLAIMS
@@ -17,7 +17,7 @@ from evaluation.runs.reader import STATED, Run
 
 Seeds = dict[int, Run]
 Readings = list[list[dict[str, float]]]  # of one seed: for each arm, for each measure, its values by name
-VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "undecided", "not run")
+VERDICTS = get_args(Verdict)
 RECIPES = {recipe for claim in CLAIMS for recipe in claim.recipes}
 HISTOGRAM = "missing_objects.json"  # written by `clipx report missing-objects`
 
@@ -103,14 +103,13 @@ def _damage_as_user_error(file: Path) -> Iterator[None]:
 
 
 def _stated_finding(entry: dict[str, Any]) -> Finding:
-    verdict = next((known for known in VERDICTS if known == entry["verdict"]), None)
-    if verdict is None:
-        raise ValueError(f"verdict {entry['verdict']!r} is not one of {', '.join(VERDICTS)}")
-    measured, expected = entry["measured"], entry["expected"]
+    verdict, measured, expected = entry["verdict"], entry["measured"], entry["expected"]
+    if verdict not in VERDICTS:
+        raise ValueError(f"verdict {verdict!r} is not one of {', '.join(VERDICTS)}")
+    note = f"measured {_short(measured)}, expected {_short(expected)}"
     if isinstance(measured, dict) and isinstance(expected, dict):
-        parts = [f"{name}: {_short(value)}, expected {expected.get(name)}" for name, value in measured.items()]
-        return Finding(str(entry["statement"]), verdict, note="; ".join(parts))
-    return Finding(str(entry["statement"]), verdict, note=f"measured {_short(measured)}, expected {_short(expected)}")
+        note = "; ".join(f"{name}: {_short(value)}, expected {expected.get(name)}" for name, value in measured.items())
+    return Finding(str(entry["statement"]), verdict, note=note)
 
 
 def _short(value: object) -> str:

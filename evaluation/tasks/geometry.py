@@ -70,12 +70,9 @@ class Geometry(Task):
 
 
 def paired(image: Tensor, text: Tensor, image_of_text: Tensor) -> tuple[Tensor, Tensor]:
-    """Return [n, E] images and [n, E] texts: each captioned image with one of its captions, in a seeded random order.
+    """Pair each captioned image with one of its captions, in a seeded random order; return images and texts [n, E].
 
-    Args:
-        image: [N, E].
-        text: [T, E].
-        image_of_text: int64 [T].
+    `image` [N, E], `text` [T, E], `image_of_text` int64 [T].
     """
     generator = torch.Generator().manual_seed(0)
     shuffled = torch.randperm(len(text), generator=generator)

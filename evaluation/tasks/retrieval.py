@@ -104,9 +104,7 @@ def pool(image_of_text: Tensor, images: int, size: int) -> tuple[Tensor, Tensor,
 def with_floor(found: Tensor, captions: Tensor) -> Tensor:
     """Return hits by image as paper 1's evaluator counts them: all captions but one are hits in any case.
 
-    Args:
-        found: [N], 0 or 1.
-        captions: [N], number of captions per image; also the image's weight in the mean.
+    `found` [N] is 0 or 1. `captions` [N] is the number of captions per image, also its weight in the mean.
     """
     return (captions - 1 + found) / captions
 

@@ -28,10 +28,7 @@ class Problem(Protocol):
     def __call__(self, x: Tensor, problem: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return values float64 [b], gradients [b, P] and, if `diagonal`, the diagonals of the Hessians [b, P] > 0.
 
-        Args:
-            x: [b, P].
-            problem: int64 [b], the numbers of the open problems.
-            diagonal: compute the diagonals.
+        `x` [b, P] are the points; `problem` int64 [b] are the numbers of the open problems.
         """
 
 

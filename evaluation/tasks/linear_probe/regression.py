@@ -140,12 +140,8 @@ class Search:
 def search(train: Regression, features: Tensor, label: Tensor) -> Search:
     """Search C as CLIP does: every 16th point of GRID, then the neighbours of the best one at strides 8, 4, 2, 1.
 
-    Among equally accurate values the smallest C wins, that is, the strongest regularisation.
-
-    Args:
-        train: the problem on the training rows.
-        features: [n, E] of the validation rows.
-        label: int64 [n] of the validation rows.
+    `train` is the problem on the training rows; `features` [n, E] and `label` int64 [n] are the validation rows. Among
+    equally accurate values the smallest C wins, that is, the strongest regularisation.
     """
     solved: dict[int, Linear] = {}
     accuracy_of: dict[int, float] = {}
