@@ -17,7 +17,7 @@ from evaluation.tasks import TASKS
 from evaluation.tasks.rows import HEADLINE
 from evaluation.types import Encoder, Settings
 
-CHEAP = ("zeroshot", "retrieval", "pairs")  # tasks without a fit or a bootstrap of geometry
+CHEAP = ("zeroshot", "retrieval", "pairs")  # tasks that are fast enough: they fit nothing
 
 
 def own_datasets(config: RunConfig) -> list[str]:

@@ -181,7 +181,7 @@ def _stored_rows(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, s
 
 
 def _same(stored: dict[str, str], wanted: dict[str, str]) -> bool:
-    """Compare hashes, ignoring two that older rows have in excess: templates (probes), protocol (captions)."""
+    """Compare hashes, but ignore obsolete ones of older rows: templates (probes) and protocol (captions)."""
     return {k: v for k, v in stored.items() if k in wanted or not k.startswith(("templates/", "protocol/"))} == wanted
 
 

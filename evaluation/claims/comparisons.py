@@ -28,7 +28,7 @@ def extra_gain(gain: tuple[str, str], other: tuple[str, str], measure: Measure, 
 
 
 def keeps(arm: str, reference: str, measure: Measure, share: float, quantity: str) -> Comparison:
-    """`arm` divided by `reference`, which must exceed `share`."""
+    """The ratio of `arm` to `reference`, which must exceed `share`."""
     label = f"{arm} / {reference}, {quantity}"
     return Comparison(label, (arm, reference), (measure,), lambda v: v[0][0] / v[1][0] if v[1][0] else math.nan, share)
 
@@ -39,12 +39,12 @@ def level(arm: str, measure: Measure, least: float, label: str) -> Comparison:
 
 
 def below(arm: str, measure: Measure, most: float, label: str) -> Comparison:
-    """`most` minus the number, which must stay below `most`."""
+    """`most` minus the number. The number must stay below `most`."""
     return Comparison(f"{most:g} minus {label}", (arm,), (measure,), lambda v: most - v[0][0], 0.0)
 
 
 def near(arm: str, measure: Measure, centre: float, tolerance: float, label: str) -> Comparison:
-    """`tolerance` minus the number's distance from `centre`, which must stay below `tolerance`."""
+    """`tolerance` minus the number's distance from `centre`. The distance must stay below `tolerance`."""
     label = f"{tolerance:g} minus the distance from {centre:g} of {label}"
     return Comparison(label, (arm,), (measure,), lambda v: tolerance - abs(v[0][0] - centre), 0.0)
 
@@ -55,7 +55,7 @@ def often(arm: str, measure: Measure, share: float, label: str) -> Comparison:
 
 
 def no_slower(arm: str, reference: str, step_time: Measure, most: float) -> Comparison:
-    """`most` minus the ratio of the step times of `arm` and `reference`, which must stay below `most`."""
+    """`most` minus the step time of `arm` over that of `reference`. The ratio must stay below `most`."""
     label = f"{most:g} minus the ratio of step times {arm} / {reference}"
     return Comparison(label, (arm, reference), (step_time,), lambda v: most - v[0][0] / v[1][0], 0.0)
 

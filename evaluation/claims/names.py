@@ -2,7 +2,7 @@
 
 from evaluation.claims.measures import CombinedReader, MetricReader
 
-# a data set's name in the papers -> possible names of its folder, as `measures.canonical_name` gives them
+# a data set's name in the papers -> the canonical names (measures.canonical_name) that its folder may have
 ALIASES = {
     "ImageNet": ("imagenet", "imagenet1k"),
     "ImageNetV2": ("imagenetv2",),
