@@ -30,7 +30,7 @@ class Evidence:
     stated: dict[str, list[Finding]]  # claim id -> findings of programs
     left_out: list[str]  # messages about runs that were not used
     missing_objects: list[int] | None = None  # number of pairs by missing kinds of object (paper 1, figure 4)
-    drawn: list[Path] = field(default_factory=list)  # SVG files that programs wrote beside a claims.json
+    drawn: list[Path] = field(default_factory=list)  # SVG files next to a claims.json
 
 
 def collect_evidence(runs: list[Run], paths: list[Path]) -> Evidence:

@@ -11,7 +11,7 @@ from evaluation.types import Result
 
 @dataclass(frozen=True)
 class MetricReader:
-    """Result rows of one task: for each data set the mean over `metrics`. Data sets are identified by `canonical_name`."""
+    """Result rows of one task: the mean over `metrics` on each data set, identified by its `canonical_name`."""
 
     task: str
     metrics: tuple[str, ...]

@@ -43,7 +43,7 @@ class MetricSummary:
     def standing(self) -> Standing:
         """Position relative to chance; an interval that touches chance is not different from it.
 
-        The bootstrap intervals must be clear of chance as well: all seeds use the same examples, so their agreement says
+        The bootstrap intervals must be clear of chance as well: the seeds share their examples, so their agreement says
         nothing about other examples (three seeds with 11 of 40 right are not above 0.25).
         """
         if self.chance is None:

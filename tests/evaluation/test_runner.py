@@ -90,7 +90,7 @@ def test_finished_rows_are_not_repeated_unless_forced(tmp_path: Path) -> None:
     assert len(results.read(path)) == len(first)
 
 
-def test_another_checkpoint_or_other_templates_are_scored_and_kept_beside(tmp_path: Path) -> None:
+def test_another_checkpoint_or_other_templates_add_rows(tmp_path: Path) -> None:
     spec = fakes.labelled(tmp_path / "things")
     path = tmp_path / "out" / "results.jsonl"
     count = len(run(tmp_path, [spec], ["zeroshot"]))
