@@ -15,7 +15,7 @@ from clipx.training.setup import TrainComponents, build_components, check_split
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
 from clipx.utils.device import choose_device
-from evaluation.own_sets import check_evaluation
+from evaluation.during_training import check_evaluation
 
 
 def check(config: RunConfig) -> None:

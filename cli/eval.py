@@ -20,9 +20,9 @@ from clipx.utils.registry import one_of
 from evaluation import runner
 from evaluation.analyses import point_weights, popularity
 from evaluation.datasets.opening import locate
+from evaluation.during_training import own_datasets
 from evaluation.embedding import encoder
-from evaluation.own_sets import own_datasets
-from evaluation.runs import diverged, results
+from evaluation.runs import results
 from evaluation.types import Settings
 
 
@@ -38,7 +38,7 @@ def evaluate(config: EvalConfig) -> None:
         raise UserError("ema=true is for checkpoint=, whose run has averaged weights (train.ema)")
     if config.checkpoint is not None and (ended := directory.diverged(Path(config.checkpoint))) is not None:
         print(ended.text(Path(config.checkpoint)), file=sys.stderr)
-        results.show(diverged.record(Path(config.checkpoint), ended))
+        results.show(results.record_divergence(Path(config.checkpoint), ended))
         return
     config = _best_of_run(config)
     _check(config)

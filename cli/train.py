@@ -16,7 +16,7 @@ from clipx.errors import REQUEUE, Fault, UserError
 from clipx.run import directory
 from clipx.train import fit
 from clipx.training.stop_signals import heard
-from evaluation.own_sets import while_training
+from evaluation.during_training import build_periodic_evaluator
 
 HERE = LaunchConfig(max_restarts=0)  # workers of this machine, started once
 
@@ -40,7 +40,7 @@ def train(config: RunConfig) -> None:
         return
     check_gpus("train.processes", config.train.processes, config.train.device)
     open_source(config.data)  # what is wrong with the data is said once, here
-    while_training(config)
+    build_periodic_evaluator(config)
     run_workers(config.train.processes, "cli.train", [str(run), str(started)], str(run), config.launch)
 
 
@@ -111,7 +111,7 @@ def _fit(config: RunConfig, run: Path, started: float) -> int:
     """Trains in this process; the exit code."""
     share = config.train.batch_size // (config.train.processes * config.launch.nodes)
     with enough_memory(f"train.batch_size={config.train.batch_size}, {share} pairs a GPU,", LESS_MEMORY):
-        return 0 if fit(config, run, started, while_training(config)) else REQUEUE
+        return 0 if fit(config, run, started, build_periodic_evaluator(config)) else REQUEUE
 
 
 if __name__ == "__main__":  # a worker: the run directory's config.yaml is all it reads

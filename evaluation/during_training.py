@@ -1,11 +1,12 @@
-"""Accuracy while training: evaluation sets scored with the weights of the moment, nothing cached or written."""
+"""Evaluation during training, and the evaluation sets that belong to a run's training data (data.evaluation)."""
 
 from collections.abc import Sequence
 
 import torch
 
 from clipx import distributed
-from clipx.config.schema import RunConfig
+from clipx.config.schema import EvalConfig, RunConfig
+from clipx.data.sources.opening import ensure_root_folder
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
 from evaluation import runner
@@ -13,20 +14,56 @@ from evaluation.datasets.kinds import AnyDataset
 from evaluation.embedding import encoder
 from evaluation.embedding.features import Loading, embed
 from evaluation.tasks import TASKS
-from evaluation.tasks.headline import HEADLINE
-from evaluation.types import Encoder
+from evaluation.tasks.rows import HEADLINE
+from evaluation.types import Encoder, Settings
 
-CHEAP = ("zeroshot", "retrieval", "pairs")  # tasks that fit nothing and draw nothing
+CHEAP = ("zeroshot", "retrieval", "pairs")  # tasks that are fast enough: they fit nothing
+
+
+def own_datasets(config: RunConfig) -> list[str]:
+    """Return `kind:FOLDER` of each evaluation set of the run; the folders are below data.root."""
+    if not config.data.evaluation:
+        return []
+    specs = [entry.partition(":") for entry in config.data.evaluation]
+    root = ensure_root_folder(config.data)
+    return [f"{kind}:{root / folder}" for kind, _, folder in specs]
+
+
+def check_evaluation(config: RunConfig, settings: EvalConfig) -> None:
+    """Check that the run's evaluation sets exist and that each task of `settings` fits one of them.
+
+    Raises:
+        UserError: names the missing sets, or the task.
+    """
+    chosen = Settings(settings.prompts, settings.protocol, tuple(settings.pools))
+    runner.check(own_datasets(config), settings.tasks, chosen)
+
+
+def build_periodic_evaluator(config: RunConfig) -> "PeriodicEvaluator | None":
+    """Return the evaluator to call every log.evaluate_every steps; None if that is 0.
+
+    Raises:
+        UserError: an evaluation set does not exist, or no set can be scored.
+    """
+    every = config.log.evaluate_every
+    if not every:
+        return None
+    try:
+        datasets = runner.open_sets(own_datasets(config))
+    except UserError as error:
+        raise UserError(f"log.evaluate_every={every}: {error}") from error
+    per_rank = config.train.batch_size // (config.train.processes * config.launch.nodes)  # fits in memory
+    return PeriodicEvaluator(config, datasets, min(per_rank, EvalConfig().batch_size))
 
 
 class PeriodicEvaluator:
-    """The sets and tasks of a run; called with its model, it gives the headline numbers."""
+    """Scores the current weights of a run on its evaluation sets; nothing is cached or written."""
 
     def __init__(self, config: RunConfig, datasets: Sequence[AnyDataset], batch_size: int) -> None:
-        """`batch_size`: images or texts at once, on each rank.
+        """`batch_size`: images or texts per batch, on each rank.
 
         Raises:
-            UserError: none of the data sets fits one of the tasks.
+            UserError: no data set fits one of the tasks.
         """
         self.config = config
         self.batch_size = batch_size
@@ -39,38 +76,38 @@ class PeriodicEvaluator:
         self.encoder: Encoder | None = None
 
     def __call__(self, model: ClipModel) -> dict[str, float]:
-        """`DATASET TASK METRIC` -> a fraction, on rank 0; all ranks call it, share the embedding and get {}.
+        """Return `DATASET TASK METRIC` -> fraction for the headline metrics on rank 0, {} on other ranks.
 
-        Embeddings that are not finite are misses: whether such a run ends is for training to say. The model comes back
-        as it was, and no global random state is drawn from.
+        All ranks call it and share the embedding. Non-finite embeddings count as misses: training decides whether such
+        a run stops. The model's state and the global random states do not change.
         """
         if distributed.world_size() > 1:
-            _take_buffers_of_first(model)
+            _take_buffers_of_rank0(model)
         was_training = model.training
         model.eval()
-        found = self._scores(model)
+        scores = self._scores(model)
         model.train(was_training)
-        return found
+        return scores
 
     def _scores(self, model: ClipModel) -> dict[str, float]:
         device = next(model.parameters()).device
         config, loading = self.config, Loading(self.batch_size, self.config.data.workers, device)
-        if self.encoder is None:  # its tokenizer takes a while to build; there is one model in a run
+        if self.encoder is None:  # made once: the tokenizer is slow to build, and a run has one model
             name = f"{config.name}/s{config.seed}"
             self.encoder = encoder.of_model(model, name, "", config.seed, device, config.train.precision)
-        found = {}
+        scores = {}
         for dataset, task in self.jobs:
             features = embed(self.encoder, {dataset.name: dataset}, task.requests(dataset), loading)
             if distributed.rank() == 0:
                 for row in task.score(dataset, features, device, self.encoder.cosine).results:
                     if row.metric in HEADLINE[task.name]:
-                        found[f"{row.dataset} {row.task} {row.metric}"] = row.value
-        return found
+                        scores[f"{row.dataset} {row.task} {row.metric}"] = row.value
+        return scores
 
 
 @torch.no_grad()
-def _take_buffers_of_first(model: ClipModel) -> None:
-    """Running statistics as a checkpoint holds them, those of rank 0; DDP does the same before its next forward."""
+def _take_buffers_of_rank0(model: ClipModel) -> None:
+    """Copy the running statistics of rank 0, which a checkpoint holds. DDP does the same before its next forward."""
     of_first = distributed.broadcast_object([buffer.cpu() for buffer in model.buffers()])
     for buffer, first in zip(model.buffers(), of_first, strict=True):
         buffer.copy_(first)

@@ -1,4 +1,4 @@
-"""The geometry of an evaluated model, by the functions that training traces it with."""
+"""Geometry of an evaluated model, by the same functions that the geometry probe uses during training."""
 
 from clipx.geometry import alignment, alpha_hat, margins, min_margin, modality_gap, uniformity
 

@@ -1,9 +1,8 @@
-"""From names of data sets and tasks to result rows: features once, finished work never twice."""
+"""Runner of the evaluation: embeds each view once, scores the tasks, and skips results that are already stored."""
 
 import base64
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,20 +37,17 @@ def evaluate(
     force: bool = False,
     settings: Settings = DEFAULTS,
 ) -> list[Result]:
-    """Scores each task on each data set that it fits; returns and prints the rows of all of them.
+    """Score each task on each data set that it fits; print and return all rows.
 
-    With several ranks all of them call it: they share the embedding, rank 0 scores, the others return no rows.
+    With several ranks, all of them call it and share the embedding. Rank 0 scores; the others return no rows.
 
     Args:
-        encoder: the model.
         specs: data sets, `kind:FOLDER`.
         tasks: names of `TASKS`; empty for all that fit.
-        out: gets results.jsonl, .csv, .md and artifacts/; what is already in it for the same hashes is not repeated.
-        cache_dir: for embeddings.
-        batch_size: images or texts at once.
-        workers: processes that decode images.
-        device: where the encoder's towers are.
-        force: score again what is already there (embeddings still come from the cache).
+        out: folder for results.jsonl, .csv, .md and artifacts/. Results stored there with the same hashes are reused.
+        cache_dir: folder for embeddings.
+        batch_size, workers, device: see Loading.
+        force: score again even if the results are stored; cached embeddings are still used.
         settings: prompts, retrieval protocol and pools.
 
     Raises:
@@ -62,7 +58,7 @@ def evaluate(
     by_name = {dataset.name: dataset for dataset, _ in plan}
     jobs = [[_job(encoder, dataset, task, out, force) for task in fitting] for dataset, fitting in plan]
     if distributed.world_size() > 1:
-        # rank 0 decides, as it alone writes: what another rank finds done depends on when it looks
+        # Rank 0 alone writes, so it decides: the other ranks may see its results at different times.
         requests = distributed.broadcast_object([r for group in jobs for r in _requests(group)])
         fill_cache(encoder, by_name, requests, cache_dir, Loading(batch_size, workers, device))
         if distributed.rank() > 0:
@@ -87,16 +83,16 @@ class _Job:
     dataset: AnyDataset
     task: Task
     hashes: dict[str, str]
-    rows: list[Result]  # empty: to be scored
+    rows: list[Result]  # stored rows; empty if it has to be scored
 
 
 def _job(encoder: Encoder, dataset: AnyDataset, task: Task, out: Path, force: bool) -> _Job:
     hashes = _hashes(encoder, dataset, task)
-    return _Job(dataset, task, hashes, [] if force else _finished(out, dataset, task, hashes))
+    return _Job(dataset, task, hashes, [] if force else _stored_rows(out, dataset, task, hashes))
 
 
 def _requests(jobs: list[_Job]) -> list[FeatureRequest]:
-    """Of the jobs that are still to be scored."""
+    """Return the requests of the jobs that have to be scored."""
     return [request for job in jobs if not job.rows for request in job.task.requests(job.dataset)]
 
 
@@ -110,15 +106,15 @@ def _score(encoder: Encoder, job: _Job, features: Features, out: Path, device: t
 
 
 def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS) -> None:
-    """Raises UserError where `evaluate` would for the same data sets and tasks; reads no images."""
+    """Raise the UserError that `evaluate` would raise for these data sets and tasks, without reading images."""
     _plan(open_sets(specs, settings), tasks)
 
 
 def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDataset]:
-    """The data sets `kind:FOLDER`.
+    """Open the data sets `kind:FOLDER`.
 
     Raises:
-        UserError: naming all that cannot be opened, or are called the same.
+        UserError: names all data sets that cannot be opened or have the same short name.
     """
     datasets: dict[str, AnyDataset] = {}
     problems = []
@@ -139,92 +135,87 @@ def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDatase
 def _plan(
     datasets: list[AnyDataset], names: list[str], encoder: Encoder | None = None
 ) -> list[tuple[AnyDataset, list[Task]]]:
-    """The tasks to run on each data set; without an encoder, what the model can do is not checked."""
+    """Return the tasks to run on each data set; without an encoder, the tasks' variants are not checked."""
     tasks = [lookup(TASKS, name, "tasks") for name in dict.fromkeys(names)]
     for task in tasks:
         if not any(fits(task, dataset) for dataset in datasets):
             splits = f" with {' and '.join(task.needs)} splits" if task.needs else ""
             given = ", ".join(f"{d.name} ({d.kind}: {', '.join(d.splits)})" for d in datasets) or "none"
             raise UserError(f"tasks={task.name} needs a {task.kind} data set{splits}; datasets are {given}")
-        if encoder is not None and not _can(encoder, task):
+        if encoder is not None and not _has_variants(encoder, task):
             raise UserError(
                 f"tasks={task.name} needs a model with features {', '.join(task.variants)}: {encoder.name} has none"
             )
-    chosen = tasks or [task for task in TASKS.values() if encoder is None or _can(encoder, task)]
+    chosen = tasks or [task for task in TASKS.values() if encoder is None or _has_variants(encoder, task)]
     return [(dataset, [task for task in chosen if fits(task, dataset)]) for dataset in datasets]
 
 
 def fits(task: Task, dataset: AnyDataset) -> bool:
-    """Whether the task can score the data set."""
+    """Return True if the task can score the data set."""
     return task.kind == dataset.kind and set(task.needs) <= set(dataset.splits)
 
 
-def _can(encoder: Encoder, task: Task) -> bool:
+def _has_variants(encoder: Encoder, task: Task) -> bool:
     return set(task.variants) <= encoder.image_variants.keys()
 
 
 def _hashes(encoder: Encoder, dataset: AnyDataset, task: Task) -> dict[str, str]:
-    """Of everything that the score depends on: the model, the views it reads, labels and names."""
+    """Hash everything that the score depends on: the model, the views that the task reads, labels and names."""
     hashes = {**encoder.provenance, "scoring": str(task.version)}
     for request in task.requests(dataset):
         hashes[f"{request.view}/{request.split}"] = dataset.fingerprint(request.split, request.view)
-        for what, value in dataset.hashes(request.split, request.view).items():
-            hashes[f"{what}/{request.split}"] = value
+        for name, value in dataset.hashes(request.split, request.view).items():
+            hashes[f"{name}/{request.split}"] = value
     return hashes
 
 
-def _finished(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, str]) -> list[Result]:
-    """The rows that are there, if all are and the artifact beside them is theirs; else none."""
-    known = [
+def _stored_rows(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, str]) -> list[Result]:
+    """Return the stored rows; [] unless they are complete and the stored artifact has the same hashes."""
+    stored = [
         row for row in results.read(out / "results.jsonl") if (row.task, row.dataset) == (task.name, dataset.short)
     ]
-    groups = [[row for row in known if _same(row.hashes, hashes | own)] for own in task.groups(dataset)]
-    drawn_for = _hashes_of_artifact(_artifact_path(out, dataset, task))
-    if not all(groups) or not (drawn_for is None or _same(drawn_for, hashes)):
+    groups = [[row for row in stored if _same(row.hashes, hashes | own)] for own in task.groups(dataset)]
+    of_artifact = _hashes_of_artifact(_artifact_path(out, dataset, task))
+    if not all(groups) or not (of_artifact is None or _same(of_artifact, hashes)):
         return []
     return [row for group in groups for row in group]
 
 
-def _same(found: dict[str, str], wanted: dict[str, str]) -> bool:
-    """Older probes also carry the prompts' hashes, and all older rows on captions that of retrieval's protocol."""
-    return {k: v for k, v in found.items() if k in wanted or not k.startswith(("templates/", "protocol/"))} == wanted
+def _same(stored: dict[str, str], wanted: dict[str, str]) -> bool:
+    """Compare hashes, but ignore obsolete ones of older rows: templates (probes) and protocol (captions)."""
+    return {k: v for k, v in stored.items() if k in wanted or not k.startswith(("templates/", "protocol/"))} == wanted
 
 
 def _artifact_path(out: Path, dataset: AnyDataset, task: Task) -> Path:
-    """Named after task and data set, and after the prompts where they are not the ensemble, as rows are."""
-    asks = any(request.view == "prompts" for request in task.requests(dataset))
-    chosen = dataset.prompts if isinstance(dataset, Labelled) and asks else ENSEMBLE
+    """The name holds task and data set, and like the rows the prompts, if they are used and not the ensemble."""
+    uses_prompts = any(request.view == "prompts" for request in task.requests(dataset))
+    chosen = dataset.prompts if isinstance(dataset, Labelled) and uses_prompts else ENSEMBLE
     choice = "" if chosen == ENSEMBLE else f", prompts {chosen[:100]}"
     return out / "artifacts" / f"{task.name}-{dataset.short}{choice}.json".replace("/", "_")
 
 
 def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
-    """None where there is none, or one of before the hashes were in it; nobody's where it is damaged."""
+    """Return None if there is no artifact or an old one without hashes, {} if it is damaged."""
     try:
-        found: dict[str, str] | None = json.loads(path.read_text()).get("hashes") if path.is_file() else None
+        hashes: dict[str, str] | None = json.loads(path.read_text()).get("hashes") if path.is_file() else None
     except ValueError:
         return {}
-    return found
+    return hashes
 
 
 def _save_artifact(out: Path, job: _Job, artifact: dict[str, Any]) -> None:
-    """Written before the rows, so that a finished task always has it; one file, so it says whose it is."""
-    images = job.dataset.images(job.dataset.splits[0]) if artifact["kind"] == "retrieval" else []
-    for entry in _with_image(artifact):
-        entry["src"] = thumbnail(images[entry.pop("image")])
+    """Write the artifact with its hashes. It precedes the rows, so that a finished task always has one."""
+    if artifact["kind"] == "retrieval":  # show the images themselves instead of their numbers
+        images = job.dataset.images(job.dataset.splits[0])
+        found = [image for query in artifact["text_to_image"] for image in query["images"]]
+        for entry in [*found, *artifact["image_to_text"]]:
+            entry["src"] = thumbnail(images[entry.pop("image")])
     path = _artifact_path(out, job.dataset, job.task)
     write_text(path, json.dumps(artifact | {"hashes": job.hashes}))
 
 
-def _with_image(artifact: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The entries of a retrieval artifact that show an image by its number; of others, none."""
-    for query in artifact.get("text_to_image", []):
-        yield from query["images"]
-    yield from artifact.get("image_to_text", [])
-
-
 def thumbnail(image: Image) -> str:
-    """A data URI of a small JPEG, for the report."""
+    """Return a small JPEG as a data URI, for the report."""
     small = image.convert("RGB")
     small.thumbnail((THUMBNAIL, THUMBNAIL))
     buffer = io.BytesIO()

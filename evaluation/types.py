@@ -1,4 +1,4 @@
-"""What an evaluation is made of: data sets in, features once, tasks that score tensors, result rows out."""
+"""Shared types: feature requests, settings, encoders, data sets, tasks and result rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,48 +14,46 @@ View = Literal["images", "prompts", "captions"]
 
 @dataclass(frozen=True)
 class FeatureRequest:
-    """A set of embeddings that a task needs: all images, prompts or captions of a split, in order."""
+    """Embeddings that a task needs: all images, prompts or captions of a split, in order."""
 
     dataset: str  # the data set's full name, e.g. "wds:/data/wds_cifar10"
     split: str
     view: View
-    variant: str = ""  # "": the model's embeddings; else one of Encoder.image_variants
+    variant: str = ""  # "" for the model's embeddings, else a key of the encoder's image_variants or text_variants
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How data sets are scored where there is a choice; every row says which was made."""
+    """Choices in scoring; every result row names the one that was made."""
 
     prompts: str = "ensemble"  # ensemble | simple | a template with {c}
     protocol: str = "corrected"  # of retrieval: corrected | paper (evaluation/tasks/retrieval.py)
-    pools: tuple[int, ...] = ()  # retrieval among so many images as well, beside all of them
+    pools: tuple[int, ...] = ()  # retrieval is also scored among this many images
 
 
 DEFAULTS = Settings()
-
-
 Features = dict[FeatureRequest, Tensor]  # request -> float32 [n, E] on the CPU, rows in the data set's order
 
 
 @dataclass
 class Encoder:
-    """A model as the evaluation sees it."""
+    """A model to evaluate."""
 
     name: str  # for tables, e.g. "demo/s0 step 470"
     preprocess: Callable[[Image], Tensor]  # -> float [3, H, W], normalised as in training
     tokenize: Callable[[list[str]], Tensor]  # -> int64 [n, L]
     image: Callable[[Tensor], Tensor]  # [b, 3, H, W] -> [b, E]
     text: Callable[[Tensor], Tensor]  # [b, L] -> [b, E]
-    provenance: dict[str, str]  # hashes: checkpoint, transform, tokenizer; and precision
+    provenance: dict[str, str]  # hashes of checkpoint, transform and tokenizer; precision
     seed: int  # the run's seed; 0 for published weights
-    cosine: bool = True  # embeddings are L2-normalised; else their dot product, as it is, is the similarity
-    # what else there is of a sample, by name: "draw 1", ... of random features, "before projection"
+    cosine: bool = True  # embeddings are L2-normalised; if not, the similarity is their plain dot product
+    # other features by name: "draw 1", ... of random features, "before projection"
     image_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     text_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
 
 
 class Dataset(Protocol):
-    """An evaluation data set; `kind` says which tasks can score it.
+    """An evaluation data set; `kind` decides which tasks can score it.
 
     labelled: classnames, templates and `labels(split)`; views images (per split) and prompts.
     captioned: `image_of_caption(split)`; views images and captions.
@@ -68,7 +66,7 @@ class Dataset(Protocol):
 
     def images(self, split: str) -> Sequence[Image]: ...  # decoded on access
     def texts(self, split: str, view: View) -> list[str]: ...
-    def fingerprint(self, split: str, view: View) -> str: ...  # changes when the content does
+    def fingerprint(self, split: str, view: View) -> str: ...  # changes with the content
 
 
 @dataclass
@@ -80,39 +78,45 @@ class Result:
     split: str
     metric: str
     value: float  # a fraction, not per cent
-    n: int  # examples behind it
+    n: int  # number of examples
     low: float  # 95% interval, bootstrap over examples
     high: float
-    chance: float | None  # what random embeddings score; None where it has no closed form
+    chance: float | None  # expected value for random embeddings; None if it has no closed form
     higher_is_better: bool
-    seed: int
-    model: str  # Encoder.name
+    # filled in by the runner, as tasks do not see the model
+    seed: int = 0
+    model: str = ""  # Encoder.name
     hashes: dict[str, str] = field(default_factory=dict)  # checkpoint, transform, templates, classnames, ...
 
 
 @dataclass
 class Score:
-    """What a task returns: rows, and what the report draws (JSON-able)."""
+    """Output of a task: rows, and a JSON-able artifact for the report's figures."""
 
     results: list[Result]
     artifact: dict[str, Any] | None = None
 
 
 class Task(Protocol):
-    """Scores tensors only; never sees the model."""
+    """A task scores tensors only; it never sees the model."""
 
     name: str
-    kind: Kind  # the data sets it can score
-    version: int  # increase when the scoring changes; stored rows are then recomputed
-    needs: tuple[str, ...]  # splits that such a data set must have
-    variants: tuple[str, ...]  # what a model must have beside its embeddings: of Encoder.image_variants
+    kind: Kind  # kind of data set that it can score
+    version: int  # increase it when the scoring changes: stored rows are then recomputed
+    needs: tuple[str, ...] = ()  # splits that the data set must have
+    variants: tuple[str, ...] = ()  # keys that Encoder.image_variants must have
 
-    def requests(self, dataset: Any) -> list[FeatureRequest]: ...
-    # one entry per set of rows that `score` writes: the hashes that only that set carries
-    def groups(self, dataset: Any) -> list[dict[str, str]]: ...
-    def score(
-        self, dataset: Any, features: Features, device: torch.device | str = "cpu", cosine: bool = True
-    ) -> Score: ...  # as Encoder.cosine
+    def requests(self, dataset: Any) -> list[FeatureRequest]:
+        """Return the embeddings that `score` needs."""
+        ...
+
+    def groups(self, dataset: Any) -> list[dict[str, str]]:
+        """Return the extra hashes of each set of rows that `score` writes; by default one set without any."""
+        return [{}]
+
+    def score(self, dataset: Any, features: Features, device: torch.device | str = "cpu", cosine: bool = True) -> Score:
+        """Score the requested features on `device`; `cosine` as in Encoder."""
+        ...
 
 
 def printable_line(text: str) -> str:

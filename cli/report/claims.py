@@ -9,7 +9,7 @@ from rich.text import Text
 from cli.settings.arguments import split
 from clipx.errors import UserError
 from evaluation.analyses import missing_objects
-from evaluation.claims.evidence import gather, outcomes
+from evaluation.claims.evidence import collect_evidence, outcomes
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
 from evaluation.runs import reader
@@ -35,7 +35,7 @@ def show(paths: list[Path], ids: list[str]) -> None:
     Raises:
         UserError: a folder with neither runs nor a claims.json.
     """
-    evidence = gather(reader.find(paths, needed=False), paths)
+    evidence = collect_evidence(reader.find(paths, needed=False), paths)
     if not evidence.runs and not evidence.stated:
         raise UserError(f"no run and no claims.json at or below {', '.join(map(str, paths))}; {reader.HINT}")
     found = outcomes(tuple(claim for claim in CLAIMS if claim.id in ids), evidence)

@@ -51,7 +51,7 @@ def reproduce(arguments: list[str]) -> None:
 
 def _check_evaluations(configs: list[RunConfig]) -> None:
     """Raises UserError, before days of training, where runs could not be evaluated as their recipes ask."""
-    from evaluation.own_sets import check_evaluation
+    from evaluation.during_training import check_evaluation
 
     for config in {str((c.recipe, c.data.root, c.data.evaluation)): c for c in configs}.values():
         try:

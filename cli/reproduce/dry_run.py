@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from pathlib import Path
+from statistics import fmean
 
 from cli.reproduce.cost import Cost, Estimator, num_pairs, total_steps
 from clipx.config.schema import RunConfig
@@ -10,7 +11,6 @@ from clipx.run import directory
 from clipx.run.checkpoint import MANIFEST, checkpoints, step_of
 from evaluation.runs.description import duration, training_seconds
 from evaluation.runs.reader import read
-from evaluation.statistics import mean
 
 TRAINED = ("trained", "finished")
 
@@ -101,7 +101,7 @@ def _measured(configs: list[RunConfig], jobs: int) -> list[str]:
             seconds.setdefault(config.recipe, []).append(took)
     if not left or not set(left) <= set(seconds):
         return []
-    total = sum(count * mean(seconds[recipe]) for recipe, count in left.items()) / jobs
+    total = sum(count * fmean(seconds[recipe]) for recipe, count in left.items()) / jobs
     finished = sum(map(len, seconds.values()))
     return [
         f"here: about {duration(total)} of training left, after the {finished} finished runs; evaluation not counted"

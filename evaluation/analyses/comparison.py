@@ -14,7 +14,7 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.directory import identity_keys
 from evaluation.claims.measures import MetricReader
-from evaluation.claims.scores import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
+from evaluation.claims.names import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
 from evaluation.claims.verdict import FEWEST_SEEDS
 from evaluation.runs.description import flat, objective

@@ -1,1 +1,1 @@
-"""What the five papers claim (`table`), the rule (`verdict`), and runs held against both (`evidence`)."""
+"""Claims of the five papers (`table`), the rule for verdicts (`verdict`) and the evidence from runs (`evidence`)."""

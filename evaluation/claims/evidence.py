@@ -1,11 +1,13 @@
-"""From run directories to the findings on a claim: runs by recipe, arm and seed, compared seed by seed."""
+"""Evidence for the claims: runs grouped by recipe, arm and seed, and the outcomes that follow from them."""
 
 import json
 import math
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, get_args
 
 from clipx.errors import UserError
 from evaluation.claims.table import CLAIMS
@@ -14,109 +16,100 @@ from evaluation.claims.verdict import FEWEST_SEEDS, judge, overall
 from evaluation.runs.reader import STATED, Run
 
 Seeds = dict[int, Run]
-VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "undecided", "not run")
+Readings = list[list[dict[str, float]]]  # of one seed: for each arm, for each measure, its values by name
+VERDICTS = get_args(Verdict)
 RECIPES = {recipe for claim in CLAIMS for recipe in claim.recipes}
 HISTOGRAM = "missing_objects.json"  # written by `clipx report missing-objects`
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that verdicts are made from."""
+    """The basis of all verdicts."""
 
     runs: dict[str, dict[str, Seeds]]  # recipe -> arm -> seed -> run
-    stated: dict[str, list[Finding]]  # claim -> what a program found
-    left_out: list[str]  # runs that could not be told apart, in words
-    missing_objects: list[int] | None = None  # pairs by missing kinds of object (paper 1, figure 4)
-    drawn: list[Path] = field(default_factory=list)  # what programs drew beside a claims.json: SVG files
+    stated: dict[str, list[Finding]]  # claim id -> findings of programs
+    left_out: list[str]  # messages about runs that were not used
+    missing_objects: list[int] | None = None  # number of pairs by missing kinds of object (paper 1, figure 4)
+    drawn: list[Path] = field(default_factory=list)  # SVG files next to a claims.json
 
 
-def gather(runs: list[Run], paths: list[Path]) -> Evidence:
-    """Runs by config.yaml's recipe, arm and seed, and every claims.json at or below `paths`.
+def collect_evidence(runs: list[Run], paths: list[Path]) -> Evidence:
+    """Group runs by recipe, arm and seed, and read every claims.json at or below `paths`.
 
     Raises:
         UserError: a claims.json is damaged.
     """
-    experiments: dict[str, dict[str, list[Run]]] = {}  # recipe -> what was overridden in all its runs -> runs
+    experiments: dict[str, dict[str, list[Run]]] = {}  # recipe -> overrides in the name -> runs
     for run in runs:
-        experiments.setdefault(_recipe(run), {}).setdefault(_overridden(run), []).append(run)
+        experiments.setdefault(_setting(run, "recipe"), {}).setdefault(_overrides(run), []).append(run)
     found: dict[str, dict[str, Seeds]] = {}
     left_out = []
-    for recipe, by_settings in experiments.items():
-        # runs with further overrides are not what the recipe says, and comparable among themselves only
-        chosen = "" if "" in by_settings or len(by_settings) > 1 else next(iter(by_settings))
-        for settings, same in by_settings.items():
-            for run in same if settings == chosen else ():
-                seeds = found.setdefault(recipe, {}).setdefault(str(run.config.get("arm") or ""), {})
+    for recipe, by_overrides in experiments.items():
+        # Overridden runs do not follow the recipe. They are used only if all runs of it have the same overrides.
+        chosen = "" if "" in by_overrides or len(by_overrides) > 1 else next(iter(by_overrides))
+        for overrides, same in by_overrides.items():
+            for run in same if overrides == chosen else ():
+                seeds = found.setdefault(recipe, {}).setdefault(_setting(run, "arm"), {})
                 if seeds.setdefault(run.seed, run) is not run and recipe in RECIPES:
                     left_out.append(f"left out, the same run as {seeds[run.seed].path}: {run.path}")
-            if settings != chosen and recipe in RECIPES:
-                left_out.append(
-                    f"left out, recipe={recipe} with other settings: {_some([str(run.path) for run in same])}"
-                )
+            if overrides != chosen and recipe in RECIPES:
+                names = [str(run.path) for run in same]
+                more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+                left_out.append(f"left out, recipe={recipe} with other settings: {', '.join(names[:3])}{more}")
     drawn = [svg for file in _files(paths, STATED) for svg in sorted(file.parent.glob("*.svg"))]
     return Evidence(found, _stated(paths), left_out, _missing_objects(paths), drawn)
 
 
-def _recipe(run: Run) -> str:
-    return str(run.config.get("recipe") or "")
+def _setting(run: Run, key: str) -> str:
+    return str(run.config.get(key) or "")
 
 
-def _overridden(run: Run) -> str:
-    """What the run's name has behind RECIPE-ARM; the whole name where it was given by hand."""
-    usual = "-".join(filter(None, (_recipe(run), str(run.config.get("arm") or ""))))
-    return run.name.removeprefix(usual)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+def _overrides(run: Run) -> str:
+    """Return the part of the run's name after RECIPE-ARM, or the whole name if the user chose it."""
+    return run.name.removeprefix("-".join(filter(None, (_setting(run, "recipe"), _setting(run, "arm")))))
 
 
 def _files(paths: list[Path], name: str) -> list[Path]:
-    found = {(Path(folder) / name).resolve() for path in paths for folder, _, names in os.walk(path) if name in names}
-    return sorted(found)
-
-
-def _stated(paths: list[Path]) -> dict[str, list[Finding]]:
-    stated: dict[str, list[Finding]] = {}
-    for file in _files(paths, STATED):
-        for claim, finding in _read_stated(file):
-            stated.setdefault(claim, []).append(finding)
-    return stated
+    return sorted({file.resolve() for path in paths for file in path.rglob(name)})
 
 
 def _missing_objects(paths: list[Path]) -> list[int] | None:
     for file in _files(paths, HISTOGRAM):
-        try:
+        with _damage_as_user_error(file):
             return [int(count) for count in json.loads(file.read_text())["histogram"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{file} is damaged ({error!r}): delete it and run its command again") from error
     return None
 
 
-def _read_stated(file: Path) -> list[tuple[str, Finding]]:
-    """[{claim, statement, measured, expected, verdict}]; measured and expected are numbers or texts.
+def _stated(paths: list[Path]) -> dict[str, list[Finding]]:
+    """Read [{claim, statement, measured, expected, verdict}, ...]; measured and expected are numbers or texts.
 
-    What was computed with settings of the user's own is not what the paper claims, and left out.
+    Entries that were computed with the user's own settings are skipped: they do not test the paper's claim.
     """
+    stated: dict[str, list[Finding]] = {}
+    for file in _files(paths, STATED):
+        with _damage_as_user_error(file):
+            for entry in json.loads(file.read_text()):
+                if not entry.get("settings"):
+                    stated.setdefault(str(entry["claim"]), []).append(_stated_finding(entry))
+    return stated
+
+
+@contextmanager
+def _damage_as_user_error(file: Path) -> Iterator[None]:
     try:
-        entries = [entry for entry in json.loads(file.read_text()) if not entry.get("settings")]
-        return [(str(entry["claim"]), _stated_finding(entry)) for entry in entries]
+        yield
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is damaged ({error!r}): delete it and run its command again") from error
 
 
 def _stated_finding(entry: dict[str, Any]) -> Finding:
-    verdict = next((known for known in VERDICTS if known == entry["verdict"]), None)
-    if verdict is None:
-        raise ValueError(f"verdict {entry['verdict']!r} is not one of {', '.join(VERDICTS)}")
-    return Finding(str(entry["statement"]), verdict, note=_measured(entry["measured"], entry["expected"]))
-
-
-def _measured(measured: Any, expected: Any) -> str:
-    """Of one number or text, or of several by name."""
+    verdict, measured, expected = entry["verdict"], entry["measured"], entry["expected"]
+    if verdict not in VERDICTS:
+        raise ValueError(f"verdict {verdict!r} is not one of {', '.join(VERDICTS)}")
+    note = f"measured {_short(measured)}, expected {_short(expected)}"
     if isinstance(measured, dict) and isinstance(expected, dict):
-        return "; ".join(f"{name}: {_short(value)}, expected {expected.get(name)}" for name, value in measured.items())
-    return f"measured {_short(measured)}, expected {_short(expected)}"
+        note = "; ".join(f"{name}: {_short(value)}, expected {expected.get(name)}" for name, value in measured.items())
+    return Finding(str(entry["statement"]), verdict, note=note)
 
 
 def _short(value: object) -> str:
@@ -124,99 +117,99 @@ def _short(value: object) -> str:
 
 
 def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
-    """Every claim at every scale; a claim that was run at none has one outcome, `not run`."""
+    """Return one outcome per claim and recipe with runs; a claim without runs has one outcome, `not run`."""
     found = []
     for claim in claims:
         if claim.program:
-            found.append(_stated_outcome(claim, evidence))
+            not_run = [Finding(claim.statement, "not run", note=f"run: {claim.program}")]
+            findings = evidence.stated.get(claim.id) or not_run
+            found.append(Outcome(claim, claim.program, overall([f.verdict for f in findings]), findings))
             continue
-        of_recipes = [assess(claim, recipe, evidence) for recipe in claim.recipes]
-        run = [outcome for outcome in of_recipes if outcome.verdict != "not run"]
-        found += run or of_recipes[-1:]  # the last recipe is the small one: what to start with
+        by_recipe = [assess(claim, recipe, evidence) for recipe in claim.recipes]
+        run = [outcome for outcome in by_recipe if outcome.verdict != "not run"]
+        found += run or by_recipe[-1:]  # the last recipe is the smallest, to start with
     return found
 
 
-def _stated_outcome(claim: Claim, evidence: Evidence) -> Outcome:
-    findings = evidence.stated.get(claim.id) or [Finding(claim.statement, "not run", note=f"run: {claim.program}")]
-    return Outcome(claim, claim.program, overall([f.verdict for f in findings]), findings)
-
-
 def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
-    """The claim at one scale."""
+    """Return the outcome of the claim at one scale."""
     arms = evidence.runs.get(recipe, {})
-    findings = [_assess_part(part, recipe, arms) for part in claim.parts if part.only in ("", recipe)]
+    applicable = [comparison for comparison in claim.comparisons if comparison.only_recipe in ("", recipe)]
+    findings = [_assess_comparison(comparison, recipe, arms) for comparison in applicable]
     return Outcome(claim, recipe, overall([f.verdict for f in findings]), findings)
 
 
-def _assess_part(part: Comparison, recipe: str, arms: dict[str, Seeds]) -> Finding:
-    if part.arms == (ANY,):
-        of_any = {seed: run for of_arm in arms.values() for seed, run in of_arm.items()}
-        arms = {ANY: of_any} if of_any else {}
-    there = [arm for arm in part.arms if arm in arms]
-    if len(there) < (part.fewest or len(part.arms)):
-        missing = [arm for arm in part.arms if arm not in arms]
+def _assess_comparison(comparison: Comparison, recipe: str, arms: dict[str, Seeds]) -> Finding:
+    if comparison.arms == (ANY,):
+        all_runs = {seed: run for seeds in arms.values() for seed, run in seeds.items()}
+        arms = {ANY: all_runs} if all_runs else {}
+    available = {arm: arms[arm] for arm in comparison.arms if arm in arms}
+    missing = [arm for arm in comparison.arms if arm not in arms]
+    if len(available) < (comparison.min_arms or len(comparison.arms)):
         arm = "" if missing == [ANY] else f" arm={missing[0]}"
-        return judge(part, [], f"run: clipx train recipe={recipe}{arm} seed=0")
-    lost = _diverged(arms, there)
-    if part.fatal and len(seeds := _fatal_seeds(part, arms, lost)) >= FEWEST_SEEDS:
-        return Finding(part.label, "holds", len(seeds), least=part.least, note=_in_words(lost, arms))
-    pieces = _pieces(part, [arms[arm] for arm in there])
-    complete = [seed for seed, of_arms in pieces.items() if all(all(of_arm) for of_arm in of_arms)]
-    effects = [part.effect(_means(pieces, seed, complete)) for seed in complete]
-    known = [effect for effect in effects if math.isfinite(effect)]
-    if not known:
-        return judge(part, [], _what_is_missing(part, recipe, {arm: arms[arm] for arm in there}, lost))
-    fewer = "" if len(there) == len(part.arms) else f"{len(there)} of {len(part.arms)} arms"
-    return judge(part, known, "; ".join(filter(None, (fewer, _in_words(lost, arms)))), len(there))
+        return judge(comparison, [], f"run: clipx train recipe={recipe}{arm} seed=0")
+    diverged = _diverged(available)
+    note = "; ".join(f"{arm} diverged in {n} of {len(available[arm])} seeds" for arm, n in diverged.items())
+    if len(seeds := _seeds_of_expected_divergence(comparison, available, diverged)) >= FEWEST_SEEDS:
+        return Finding(comparison.label, "holds", len(seeds), least=comparison.least, note=note)
+    readings = _readings(comparison, list(available.values()))
+    effects = [comparison.effect(values) for values in _means(readings)]
+    finite = [effect for effect in effects if math.isfinite(effect)]
+    if not finite:
+        return judge(comparison, [], _missing_numbers(comparison, recipe, available, note))
+    fewer = f"{len(available)} of {len(comparison.arms)} arms" if missing else ""
+    return judge(comparison, finite, "; ".join(filter(None, (fewer, note))), len(available))
 
 
-def _diverged(arms: dict[str, Seeds], names: list[str]) -> dict[str, int]:
-    """Arm -> its seeds that diverged, of arms with such."""
-    counts = {arm: sum(run.diverged for run in arms[arm].values()) for arm in names}
+def _diverged(arms: dict[str, Seeds]) -> dict[str, int]:
+    """Arm -> number of its seeds that diverged, for arms with at least one."""
+    counts = {arm: sum(run.diverged for run in seeds.values()) for arm, seeds in arms.items()}
     return {arm: count for arm, count in counts.items() if count}
 
 
-def _fatal_seeds(part: Comparison, arms: dict[str, Seeds], lost: dict[str, int]) -> list[int]:
-    """Where `part.fatal` diverged and the other arms have their numbers; none unless it alone did, in all its seeds."""
-    if lost != {part.fatal: len(arms[part.fatal])}:
+def _seeds_of_expected_divergence(
+    comparison: Comparison, arms: dict[str, Seeds], diverged: dict[str, int]
+) -> list[int]:
+    """Seeds in which the other arms have numbers, if `comparison.diverging_arm` alone diverged, in all its seeds."""
+    loser = comparison.diverging_arm
+    if not loser or diverged != {loser: len(arms[loser])}:
         return []
-    others = [arms[arm] for arm in part.arms if arm != part.fatal]
-    return [seed for seed in arms[part.fatal] if all(seed in of and _has(part, of[seed]) for of in others)]
+    others = [seeds for arm, seeds in arms.items() if arm != loser]
+    return [s for s in arms[loser] if all(s in seeds and _has_numbers(comparison, seeds[s]) for seeds in others)]
 
 
-def _has(part: Comparison, run: Run) -> bool:
-    return all(measure.read(run) for measure in part.measures)
+def _has_numbers(comparison: Comparison, run: Run) -> bool:
+    return all(measure.read(run) for measure in comparison.measures)
 
 
-def _in_words(lost: dict[str, int], arms: dict[str, Seeds]) -> str:
-    return "; ".join(f"{arm} diverged in {count} of {len(arms[arm])} seeds" for arm, count in lost.items())
-
-
-def _what_is_missing(part: Comparison, recipe: str, arms: dict[str, Seeds], lost: dict[str, int]) -> str:
-    """What to type where no seed has an effect: a run has no numbers, or the arms have no seed in common."""
-    runs = [run for of_arm in arms.values() for run in of_arm.values()]
-    seeds = sorted({seed for of_arm in arms.values() for seed in of_arm})
-    if lacking := [run for run in runs if not _has(part, run)]:
-        hint = _in_words(lost, arms) if lacking[0].diverged else f"clipx eval checkpoint={lacking[0].path}"
-    elif untrained := [(arm, seed) for seed in seeds for arm in arms if seed not in arms[arm]]:
+def _missing_numbers(comparison: Comparison, recipe: str, arms: dict[str, Seeds], diverged: str) -> str:
+    """Explain why no seed has an effect: a run has no numbers, or the arms share no seed."""
+    runs = [run for seeds in arms.values() for run in seeds.values()]
+    all_seeds = sorted({seed for seeds in arms.values() for seed in seeds})
+    if lacking := [run for run in runs if not _has_numbers(comparison, run)]:
+        hint = diverged if lacking[0].diverged else f"clipx eval checkpoint={lacking[0].path}"
+    elif untrained := [(arm, seed) for seed in all_seeds for arm in arms if seed not in arms[arm]]:
         hint = f"clipx train recipe={recipe} arm={untrained[0][0]} seed={untrained[0][1]}"
     else:
         return "no seed gives a number; evaluate all arms on the same data sets"
     return f"no seed has the numbers of all arms; {hint}"
 
 
-def _pieces(part: Comparison, arms: list[Seeds]) -> dict[int, list[list[dict[str, float]]]]:
-    """Seed -> for each arm, for each measure, its pieces; seeds that all arms have."""
-    common = sorted(set.intersection(*(set(of_arm) for of_arm in arms)))
-    return {seed: [[m.read(of_arm[seed]) for m in part.measures] for of_arm in arms] for seed in common}
+def _readings(comparison: Comparison, arms: list[Seeds]) -> list[Readings]:
+    """Read the measures in each seed that all arms have; seeds that lack a number are left out."""
+    common = sorted(set.intersection(*(set(seeds) for seeds in arms)))
+    readings = [[[measure.read(seeds[s]) for measure in comparison.measures] for seeds in arms] for s in common]
+    return [of_seed for of_seed in readings if all(all(of_arm) for of_arm in of_seed)]
 
 
-def _means(pieces: dict[int, list[list[dict[str, float]]]], seed: int, complete: list[int]) -> list[tuple[float, ...]]:
-    """Each arm's measures in one seed, averaged over the data sets that every arm has in every complete seed."""
-    count = len(pieces[seed][0])
-    common = [set.intersection(*(set(of_arm[at]) for s in complete for of_arm in pieces[s])) for at in range(count)]
-    return [tuple(_mean_of(of_arm[at], common[at]) for at in range(count)) for of_arm in pieces[seed]]
+def _means(readings: list[Readings]) -> list[list[tuple[float, ...]]]:
+    """Average each measure over the names (data sets) that every arm has in every seed; NaN if there are none."""
+    if not readings:
+        return []
+    measures = range(len(readings[0][0]))
+    names = [set.intersection(*(set(of_arm[m]) for of_seed in readings for of_arm in of_seed)) for m in measures]
 
+    def mean(values: dict[str, float], m: int) -> float:
+        return fmean(values[name] for name in names[m]) if names[m] else math.nan
 
-def _mean_of(values: dict[str, float], keys: set[str]) -> float:
-    return math.fsum(values[key] for key in keys) / len(keys) if keys else math.nan
+    return [[tuple(mean(of_arm[m], m) for m in measures) for of_arm in of_seed] for of_seed in readings]

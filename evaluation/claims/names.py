@@ -1,5 +1,8 @@
-"""The papers' names of data sets, and what their folders may be called (see `measures.plain`)."""
+"""Data sets and metrics under the names that the papers use."""
 
+from evaluation.claims.measures import CombinedReader, MetricReader
+
+# a data set's name in the papers -> the canonical names (measures.canonical_name) that its folder may have
 ALIASES = {
     "ImageNet": ("imagenet", "imagenet1k"),
     "ImageNetV2": ("imagenetv2",),
@@ -23,5 +26,29 @@ ALIASES = {
 
 
 def aliases(*names: str) -> tuple[str, ...]:
-    """All names that the folders of some of them may have."""
+    """Return all folder names of the data sets with these names."""
     return tuple(alias for name in names for alias in ALIASES[name])
+
+
+BOTH_R1 = ("image_to_text_recall@1", "text_to_image_recall@1")
+BOTH_WAYS = tuple(f"{way}_recall@{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10))
+COUNTING = ("scenescount", *aliases("CLEVR-Count"))
+PER_CLASS = aliases("Caltech-101", "Aircraft", "Flowers", "Pets")  # paper 5: mean per class here, top-1 elsewhere
+
+# Without `datasets`: the mean over all data sets that the compared runs share.
+ZEROSHOT = MetricReader("zeroshot", ("top1",))
+PROBE = MetricReader("linear_probe", ("top1",))
+RECALL_1 = MetricReader("retrieval", BOTH_R1)
+RECALL_MEAN = MetricReader("retrieval", BOTH_WAYS)  # paper 1: mean of R@1, R@5, R@10 in both directions
+RECALL_1_AND_ZEROSHOT = CombinedReader((RECALL_1, ZEROSHOT))  # paper 3's mean
+COUNT = MetricReader("zeroshot", ("top1",), datasets=COUNTING)
+OTHERS = CombinedReader((MetricReader("zeroshot", ("top1",), without=COUNTING), RECALL_1))
+PER_CLASS_ZEROSHOT = MetricReader("zeroshot", ("top1",), per_class=PER_CLASS)
+PER_CLASS_PROBE = MetricReader("linear_probe", ("top1",), per_class=PER_CLASS)
+PER_CLASS_BEFORE = MetricReader("linear_probe_before_projection", ("top1_before_projection",), per_class=PER_CLASS)
+PAIR_ACCURACY = MetricReader("pairs", ("pair_accuracy",))
+GAP = MetricReader("geometry", ("gap",))
+UNIFORMITY = MetricReader("geometry", ("uniformity",))
+MARGIN = MetricReader("geometry", ("margin_mean",))
+MARGINS_ABOVE_0 = MetricReader("geometry", ("margin_positive",))
+ZETA_POPULARITY = MetricReader("popularity", ("zeta_text_spearman", "zeta_image_spearman"))  # scenes with a skew

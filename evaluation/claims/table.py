@@ -1,4 +1,4 @@
-"""The five papers' claims, one file a paper."""
+"""Table of all claims, collected from one file per paper."""
 
 from evaluation.claims.papers import paper1, paper2, paper3, paper4, paper5
 from evaluation.claims.types import Claim

@@ -1,4 +1,4 @@
-"""A claim, the parts that test it, and what came out."""
+"""Claims, the comparisons that test them, and the results of testing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,48 +7,46 @@ from typing import Literal, Protocol
 from evaluation.runs.reader import Run
 
 Verdict = Literal["holds", "does not hold", "undecided", "not run"]
-Values = list[tuple[float, ...]]  # of one seed: for each arm, in the part's order, one number a measure
+Values = list[tuple[float, ...]]  # one seed: for each arm of a comparison, one number per measure
+ANY = "*"  # as a comparison's only arm: every run of the recipe
 
 
 class Measure(Protocol):
-    """A number of a run."""
+    """A quantity of a run."""
 
     def read(self, run: Run) -> dict[str, float]:
-        """Its pieces by name (one a data set); the number is their mean. Empty where the run does not say.
+        """Return its values by name, usually one per data set; {} if the run lacks them.
 
-        Two runs are compared on the pieces that both have.
+        The quantity is the mean of the values. Runs are compared on the names that all of them have.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One comparison. `effect` is oriented so that more of it speaks for the claim."""
+    """A test of a claim. A larger effect supports the claim."""
 
     label: str
-    arms: tuple[str, ...]  # of the recipe; `ANY` is every run of it
+    arms: tuple[str, ...]  # arms of the recipe, or `ANY`
     measures: tuple[Measure, ...]
-    effect: Callable[[Values], float]  # of one seed
-    least: float  # smallest effect of interest: see evaluation.claims.verdict
-    interval: Literal["t", "share", "rank"] = "t"  # of a mean over seeds, a share of them, a mean rank correlation
-    fewest: int = 0  # arms that must be there, of a part that takes those there are; 0: all
-    only: str = ""  # the one recipe that it is for, where recipes have different arms
-    fatal: str = ""  # the arm whose divergence in every seed, where no other arm diverges, is the claim's best case
-
-
-ANY = "*"
+    effect: Callable[[Values], float]  # from the values of one seed
+    least: float  # smallest effect of interest, see evaluation.claims.verdict
+    interval: Literal["t", "share", "rank"] = "t"  # for a mean over seeds, a share of seeds, a mean rank correlation
+    min_arms: int = 0  # number of arms that must have runs; 0 for all
+    only_recipe: str = ""  # the one recipe that it applies to; "" for all recipes of the claim
+    diverging_arm: str = ""  # the comparison holds if this arm, and no other, diverges in every seed
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a paper. It holds where all of its parts do."""
+    """A statement of a paper. It holds if all of its comparisons hold."""
 
     id: str  # "paper.number"
     statement: str
-    published: str  # the paper's own numbers, with where they stand in it
-    recipes: tuple[str, ...]  # each is judged by itself: scales are never mixed
-    parts: tuple[Comparison, ...] = ()  # empty: a program states it (see `program`)
-    program: str = ""  # the command that writes a claims.json about it
+    published: str  # the paper's numbers and their place in the paper
+    recipes: tuple[str, ...] = ()  # judged separately: scales are never mixed
+    comparisons: tuple[Comparison, ...] = ()  # empty if a program checks the claim
+    program: str = ""  # command that writes a claims.json with the findings
 
     @property
     def paper(self) -> int:
@@ -58,23 +56,23 @@ class Claim:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the runs say about one part."""
+    """Result of one comparison."""
 
     label: str
     verdict: Verdict
-    seeds: int = 0  # behind the effect
+    seeds: int = 0  # number of seeds behind the effect
     effect: float | None = None  # mean over the seeds
     low: float | None = None  # 95% interval
     high: float | None = None
     least: float | None = None
-    note: str = ""  # why there is no verdict, or what a reader must know
+    note: str = ""  # reason for a missing verdict, or a remark for the reader
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A claim at one scale."""
+    """Verdict on a claim at one scale."""
 
     claim: Claim
-    recipe: str  # or the program that stated it
+    recipe: str  # or the command of the program that checked it
     verdict: Verdict
     findings: list[Finding]

@@ -1,63 +1,67 @@
-"""The rule by which seeds become a verdict.
+"""The rule that turns the effects of several seeds into a verdict.
 
-An effect is measured once a seed, always between runs of the same seed, and oriented so that more of it supports the
-claim. From its values come a mean and a 95% interval (Student's t; exact binomial for a share of seeds). With the
-smallest effect of interest s, written down with the claim before any run:
+An effect is measured once per seed, between runs with the same seed. A larger effect supports the claim. The effects
+give a mean and a 95% interval (Student's t; exact binomial for a share of seeds). The verdict compares the interval
+with the smallest effect of interest s, which is fixed with the claim before any run:
 
     holds           the whole interval lies above s
     does not hold   the whole interval lies below s
-    undecided       it contains s, or there are fewer than three seeds
+    undecided       the interval contains s, or there are fewer than three seeds
     not run         there is nothing to measure
 
-Three seeds often give equal rank correlations, and then the t interval has no width. A lower bound on their deviation
-prevents this: in simulation it cut false `holds` from 9% to under 2%.
+s = 0 asks for any gain. A negative s asks that the loss is smaller than |s|.
 
-So for an effect of at most s the verdict `holds` comes up in at most 2.5% of experiments, and for one of at
-least s `does not hold` does. s = 0 asks for any gain at all; a negative s asks that no more than that is lost.
-The 2.5% is per part. A claim of several parts holds if all hold, does not hold if one does not, and is undecided
-otherwise.
+Error rate: if the true effect is at most s, `holds` comes up in at most 2.5% of experiments. If it is at least s,
+`does not hold` comes up in at most 2.5%. This holds for each comparison. A claim with several comparisons holds if all
+hold, does not hold if one does not, and is undecided otherwise.
 
-One kind of part can hold without an interval (`Part.fatal`): where the arm that it expects to lose diverged in every
-seed, no other arm in any, and at least three seeds have the numbers of the others.
+Three seeds often give equal rank correlations, and the t interval then has no width. A lower bound on the standard
+deviation prevents this. In simulation it cut false `holds` from 9% to under 2%.
+
+One kind of comparison can hold without an interval (`Comparison.diverging_arm`): if the arm that is expected to lose
+diverges in every seed, no other arm diverges, and at least three seeds have values of the other arms.
 """
 
 import math
+from statistics import fmean
 
 from evaluation.claims.types import Comparison, Finding, Verdict
-from evaluation.statistics import binomial_interval, mean, t_interval
+from evaluation.statistics import binomial_interval, t_interval
 
 FEWEST_SEEDS = 3
 
 
-def judge(part: Comparison, values: list[float], note: str = "", arms: int = 2) -> Finding:
-    """The finding on the effects of the seeds; `arms` are behind each of them."""
-    if not values:
-        return Finding(part.label, "not run", least=part.least, note=note)
-    if len(values) < FEWEST_SEEDS:
-        few = f"{len(values)} seed{'s' if len(values) > 1 else ''} in common, {FEWEST_SEEDS} are needed"
+def judge(comparison: Comparison, effects: list[float], note: str = "", arms: int = 2) -> Finding:
+    """Return the finding on one effect per seed; each effect compares `arms` arms."""
+    label, least, seeds = comparison.label, comparison.least, len(effects)
+    if not effects:
+        return Finding(label, "not run", least=least, note=note)
+    if seeds < FEWEST_SEEDS:
+        few = f"{seeds} seed{'s' if seeds > 1 else ''} in common, {FEWEST_SEEDS} are needed"
         note = "; ".join(filter(None, (few, note)))
-        return Finding(part.label, "undecided", len(values), mean(values), least=part.least, note=note)
-    if part.interval == "share":
-        hits = sum(value > 0 for value in values)
-        effect, (low, high) = hits / len(values), binomial_interval(hits, len(values))
+        return Finding(label, "undecided", seeds, fmean(effects), least=least, note=note)
+    if comparison.interval == "share":
+        hits = sum(effect > 0 for effect in effects)
+        effect, (low, high) = hits / seeds, binomial_interval(hits, seeds)
     else:
-        effect, low, high = t_interval(values, least_deviation(part, arms) if part.interval == "rank" else 0.0)
-    verdict: Verdict = "holds" if low > part.least else "does not hold" if high < part.least else "undecided"
-    if part.interval == "rank":
-        low, high = max(low, -1.0), min(high, 1.0)  # Student's t does not know where a correlation ends
-    return Finding(part.label, verdict, len(values), effect, low, high, part.least, note)
+        least_spread = least_deviation(comparison, arms) if comparison.interval == "rank" else 0.0
+        effect, low, high = t_interval(effects, least_spread)
+    verdict: Verdict = "holds" if low > least else "does not hold" if high < least else "undecided"
+    if comparison.interval == "rank":
+        low, high = max(low, -1.0), min(high, 1.0)  # a t interval can exceed the range of a correlation
+    return Finding(label, verdict, seeds, effect, low, high, least, note)
 
 
-def least_deviation(part: Comparison, arms: int) -> float:
-    """Lower bound on the deviation of rank correlations over `arms` arms.
+def least_deviation(comparison: Comparison, arms: int) -> float:
+    """Return a lower bound on the standard deviation of rank correlations over `arms` arms.
 
-    The smallest step that the statistic can take, or 0.4 standard errors at |rho| = `least`.
+    The larger of the smallest step between two rank correlations and 0.4 standard errors at |rho| = `least`.
     """
-    return max(12 / (arms * (arms**2 - 1)), 0.4 * (1 - part.least**2) / math.sqrt(arms - 1))
+    return max(12 / (arms * (arms**2 - 1)), 0.4 * (1 - comparison.least**2) / math.sqrt(arms - 1))
 
 
 def overall(verdicts: list[Verdict]) -> Verdict:
-    """Of a claim from those of its parts."""
+    """Return the verdict on a claim from the verdicts on its comparisons."""
     if all(verdict == "not run" for verdict in verdicts):
         return "not run"
     if "does not hold" in verdicts:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clipx.utils.files import write_text
 from evaluation.analyses.comparison import MethodComparison
-from evaluation.claims.evidence import gather
+from evaluation.claims.evidence import collect_evidence
 from evaluation.report.blocks import Document
 from evaluation.report.contents import build_report
 from evaluation.report.render.html import render_html
@@ -37,7 +37,7 @@ def write_report(paths: list[Path], out: Path) -> ReportFiles:
         UserError: a path holds no run, or a file of a run is damaged.
     """
     runs = reader.find(paths)
-    return _write(build_report(runs, gather(runs, paths)), results_table(runs), out, "report")
+    return _write(build_report(runs, collect_evidence(runs, paths)), results_table(runs), out, "report")
 
 
 def write_comparison(comparisons: list[MethodComparison], left_out: list[str], out: Path) -> ReportFiles:

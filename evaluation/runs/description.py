@@ -1,4 +1,4 @@
-"""What a run was, in a reader's words: the settings and log entries that belong on the first screen."""
+"""Description of a run for the first screen of a report: its settings and what its log says."""
 
 from typing import Any
 
@@ -7,28 +7,29 @@ from evaluation.runs.reader import Run
 MISSING = "-"
 
 
-def facts(run: Run) -> dict[str, str]:
-    """Label -> value of the known settings; `-` for what the run does not say."""
+def describe(run: Run) -> dict[str, str]:
+    """Return label -> value of the main settings; `-` for unknown values."""
+    device = run.environment.get("device") if run.environment else _setting(run, "train", "device")
     return {
-        "Recipe": _setting(run, "recipe"),
-        "Data": _setting(run, "data", "name"),
-        "Image tower": _setting(run, "model", "image", "name"),
-        "Text tower": _setting(run, "model", "text", "name"),
+        "Recipe": _text(_setting(run, "recipe")),
+        "Data": _text(_setting(run, "data", "name")),
+        "Image tower": _text(_setting(run, "model", "image", "name")),
+        "Text tower": _text(_setting(run, "model", "text", "name")),
         "Objective": objective(run),
         "Temperature": _temperature(run),
-        "Steps": _steps(run),
-        "Batch size": _setting(run, "train", "batch_size"),
-        "Samples seen": _samples(run),
+        "Steps": _count(last(run, "step")),
+        "Batch size": _text(_setting(run, "train", "batch_size")),
+        "Samples seen": _count(last(run, "samples")),
         "Training time": duration(training_seconds(run)),
-        "Device": _setting(run, "train", "device") if not run.environment else _device(run.environment),
-        "Claims": _plain(_get(run.config, "claims")),
+        "Device": _text(device),
+        "Claims": _text(_setting(run, "claims")),
     }
 
 
 def training_seconds(run: Run) -> float | None:
-    """Time spent in training steps, pauses between a kill and a resume left out: samples over throughput.
+    """Return the time spent in training steps: logged samples divided by throughput.
 
-    Lines that are of no training step, with the geometry or an evaluation alone, say nothing about it.
+    Pauses between a kill and a resume are not included. Log lines without a training step are skipped.
     """
     seconds, before = 0.0, 0.0
     for line in run.log:
@@ -40,18 +41,18 @@ def training_seconds(run: Run) -> float | None:
 
 
 def last(run: Run, key: str) -> float | None:
-    """The last number of that name in the log; not every line has it."""
+    """Return the last number of that name in the log; None if no line has it."""
     return next((value for line in reversed(run.log) if (value := number(line, key)) is not None), None)
 
 
 def number(line: dict[str, Any], key: str) -> float | None:
-    """A number of a log line; None where it is missing or is none."""
+    """Return a number of a log line; None if it is missing or not a number."""
     value = line.get(key)
     return float(value) if isinstance(value, int | float) else None
 
 
 def duration(seconds: float | None) -> str:
-    """`58 s`, `2 min 5 s`, `3 h 7 min`."""
+    """Format a duration: `58 s`, `2 min 5 s`, `3 h 7 min`."""
     if seconds is None:
         return MISSING
     whole = round(seconds)
@@ -63,37 +64,15 @@ def duration(seconds: float | None) -> str:
 
 
 def flat(tree: Any, prefix: str = "") -> list[tuple[str, str]]:
-    """Nested settings as `a.b.c` and value pairs, in their order."""
+    """Flatten nested settings to (`a.b.c`, value) pairs in their order."""
     if isinstance(tree, dict):
         return [pair for key, value in tree.items() for pair in flat(value, f"{prefix}.{key}".lstrip("."))]
-    return [(prefix, _plain(tree))]
-
-
-def _get(tree: Any, *keys: str) -> Any:
-    for key in keys:
-        if not isinstance(tree, dict):
-            return None
-        tree = tree.get(key)
-    return tree
-
-
-def _setting(run: Run, *keys: str) -> str:
-    return _plain(_get(run.config, *keys))
-
-
-def _plain(value: Any) -> str:
-    if value is None or value in ([], {}, ""):
-        return MISSING
-    if isinstance(value, list):
-        return ", ".join(_plain(one) for one in value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return str(value)
+    return [(prefix, _text(tree))]
 
 
 def objective(run: Run) -> str:
-    """`clip + 0.1 positive (gamma=0.9)`."""
-    terms = _get(run.config, "objective")
+    """Describe the objective: `clip + 0.1 positive (gamma=0.9)`."""
+    terms = _setting(run, "objective")
     if not isinstance(terms, dict) or not terms:
         return MISSING
     return " + ".join(_term(str(name), parameters or {}) for name, parameters in terms.items())
@@ -106,21 +85,28 @@ def _term(name: str, parameters: dict[str, Any]) -> str:
 
 
 def _temperature(run: Run) -> str:
-    kind, tau = _setting(run, "temperature", "kind"), _setting(run, "temperature", "tau")
+    kind, tau = (_text(_setting(run, "temperature", key)) for key in ("kind", "tau"))
     if tau == MISSING:
         return kind
     return f"{kind}, from τ = {tau}" if kind == "learned" else f"{kind}, τ = {tau}"
 
 
-def _steps(run: Run) -> str:
-    done = last(run, "step")
-    return MISSING if done is None else f"{done:,.0f}"
+def _setting(run: Run, *keys: str) -> Any:
+    value: Any = run.config
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
-def _samples(run: Run) -> str:
-    seen = last(run, "samples")
-    return MISSING if seen is None else f"{seen:,.0f}"
+def _text(value: Any) -> str:
+    if value is None or value in ([], {}, ""):
+        return MISSING
+    if isinstance(value, list):
+        return ", ".join(_text(one) for one in value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)
 
 
-def _device(environment: dict[str, Any]) -> str:
-    return _plain(environment.get("device"))
+def _count(value: float | None) -> str:
+    return MISSING if value is None else f"{value:,.0f}"

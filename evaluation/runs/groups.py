@@ -1,11 +1,12 @@
-"""From result rows to what a reader wants first: one number a measure, its interval, and chance."""
+"""Groups of runs that differ in their seed only, and summaries of their metrics."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from evaluation.runs.reader import Run
-from evaluation.statistics import mean, t_interval
+from evaluation.statistics import t_interval
 from evaluation.types import Result
 
 Standing = Literal["above chance", "not different", "below chance", "no chance level"]
@@ -21,7 +22,7 @@ class RunGroup:
 
 @dataclass(frozen=True)
 class MetricSummary:
-    """A metric of one group: the mean over its seeds, or the single seed's value."""
+    """A metric of one group: the mean over its seeds, or the value of a single seed."""
 
     group: RunGroup
     task: str
@@ -29,9 +30,9 @@ class MetricSummary:
     split: str
     metric: str
     value: float
-    low: float  # 95%: Student's t over the seeds, or the single row's own bootstrap
+    low: float  # 95% interval: Student's t over the seeds, or the bootstrap of a single seed
     high: float
-    own_low: float  # mean of the seeds' own bootstrap intervals
+    own_low: float  # mean of the seeds' bootstrap intervals
     own_high: float
     seeds: int
     n: int  # examples behind each seed's value
@@ -40,10 +41,10 @@ class MetricSummary:
 
     @property
     def standing(self) -> Standing:
-        """Where the interval lies; touching chance is not different.
+        """Position relative to chance; an interval that touches chance is not different from it.
 
-        The seeds share their examples: that they agree does not make few examples many. So the seeds' own
-        intervals must be clear of chance as well (three seeds with 11 of 40 right are not above 0.25).
+        The bootstrap intervals must be clear of chance as well: the seeds share their examples, so their agreement says
+        nothing about other examples (three seeds with 11 of 40 right are not above 0.25).
         """
         if self.chance is None:
             return "no chance level"
@@ -53,12 +54,12 @@ class MetricSummary:
 
     @property
     def source(self) -> str:
-        """Where the interval comes from."""
+        """Method behind the interval."""
         return f"t, {self.seeds} seeds" if self.seeds > 1 else "bootstrap"
 
 
 def group_runs(runs: list[Run]) -> list[RunGroup]:
-    """Runs of one name in one folder are the seeds of a group; the label is unique."""
+    """Group the runs that have the same name and parent folder; every label is unique."""
     members: dict[tuple[Path, str], list[Run]] = {}
     for run in runs:
         members.setdefault((run.path.resolve().parent, run.name), []).append(run)
@@ -70,25 +71,25 @@ def group_runs(runs: list[Run]) -> list[RunGroup]:
 
 
 def summarise_metrics(groups: list[RunGroup]) -> list[MetricSummary]:
-    """Every metric of every group, by task, data set and metric, so that groups to compare are neighbours.
+    """Return every metric of every group, ordered by task, data set and metric, with the groups side by side.
 
-    A run that was evaluated several times counts once: with the last row written for a metric.
+    If a run was evaluated several times, the last row of a metric counts.
     """
     found: dict[tuple[str, str, str, str], list[MetricSummary]] = {}
-    for one in groups:
+    for group in groups:
         rows: dict[tuple[str, str, str, str], list[Result]] = {}
-        for run in one.runs:
+        for run in group.runs:
             for key, row in {(r.task, r.dataset, r.split, r.metric): r for r in run.results}.items():
                 rows.setdefault(key, []).append(row)
         for key, of_seeds in rows.items():
-            found.setdefault(key, []).append(_measure(one, of_seeds))
+            found.setdefault(key, []).append(_summarise(group, of_seeds))
     tasks = list(dict.fromkeys(key[0] for key in found))
     splits = list(dict.fromkeys(key[:3] for key in found))
     order = sorted(found, key=lambda key: (tasks.index(key[0]), splits.index(key[:3])))  # as first evaluated
-    return [measure for key in order for measure in found[key]]
+    return [summary for key in order for summary in found[key]]
 
 
-def _measure(group: RunGroup, rows: list[Result]) -> MetricSummary:
+def _summarise(group: RunGroup, rows: list[Result]) -> MetricSummary:
     first = rows[0]
     value, low, high = first.value, first.low, first.high
     if len(rows) > 1:
@@ -102,8 +103,8 @@ def _measure(group: RunGroup, rows: list[Result]) -> MetricSummary:
         value=value,
         low=low,
         high=high,
-        own_low=mean([row.low for row in rows]),
-        own_high=mean([row.high for row in rows]),
+        own_low=fmean(row.low for row in rows),
+        own_high=fmean(row.high for row in rows),
         seeds=len(rows),
         n=first.n,
         chance=first.chance,

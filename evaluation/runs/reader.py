@@ -1,4 +1,4 @@
-"""Run directories as a report reads them: what was configured, logged, scored and drawn."""
+"""Reader of run directories: settings, log, result rows and artifacts, as a report needs them."""
 
 import json
 import os
@@ -18,35 +18,35 @@ HINT = "run `clipx train recipe=demo`, then `clipx eval checkpoint=...`"
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory; whatever is not there yet is empty."""
+    """One run directory; files that do not exist yet give empty fields."""
 
     path: Path
     name: str
     seed: int
     config: dict[str, Any]
-    log: list[dict[str, Any]]  # one line a step, ascending
-    results: list[Result]  # in the order in which they were written
-    artifacts: dict[str, dict[str, Any]]  # "<task>-<dataset with / as _>" -> what the report draws
+    log: list[dict[str, Any]]  # one entry per logged step, in ascending order
+    results: list[Result]  # in the order of writing
+    artifacts: dict[str, dict[str, Any]]  # "<task>-<dataset with / as _>" -> content for the report's figures
     environment: dict[str, Any]
 
     @property
     def diverged(self) -> bool:
-        """Return True if the run diverged: it has a row of task train (see `evaluation.runs.diverged`)."""
-        return any(row.task == "train" for row in self.results)
+        """Return True if the results have a row of task `train`, which only diverged runs have."""
+        return any(row.task == results.DIVERGED for row in self.results)
 
     def dataset(self, slug: str) -> str:
-        """The data set's name for a `slug` of an artifact's file name, where "/" became "_"; `, prompts X` stays."""
+        """Return the data set's name for a slug, in which "/" became "_"; a suffix `, prompts X` is kept."""
         place, comma, choice = slug.partition(", ")
         names = (row.dataset for row in self.results)
         return next((name for name in names if name.replace("/", "_") == place), place) + comma + choice
 
 
 def find(paths: list[Path], needed: bool = True) -> list[Run]:
-    """All runs at or below `paths`, each once, ordered by folder.
+    """Return all runs at or below `paths`, each once, ordered by folder.
 
     Raises:
-        UserError: a path is missing or (if `needed`) holds neither run nor claims.json, there is no run at all, or a
-            file of a run is damaged.
+        UserError: a path does not exist, a file of a run is damaged, or `needed` is set and a path has no run. A path
+            with only a claims.json is accepted after one with runs.
     """
     folders: dict[Path, Path] = {}
     for path in paths:
@@ -57,11 +57,11 @@ def find(paths: list[Path], needed: bool = True) -> list[Run]:
             raise UserError(f"no run (a folder with config.yaml) at or below {path}; {HINT}")
         for folder in found:
             folders.setdefault(folder.resolve(), folder)
-    return [read(folder) for folder in sorted(folders.values(), key=_natural)]
+    return [read(folder) for folder in sorted(folders.values(), key=_natural_order)]
 
 
 def read(folder: Path) -> Run:
-    """The run in `folder`.
+    """Return the run in `folder`.
 
     Raises:
         UserError: a file of the run is damaged; names the file.
@@ -81,7 +81,7 @@ def read(folder: Path) -> Run:
 
 
 def _run_folders(path: Path) -> Iterator[Path]:
-    """Never looks inside a run (a checkpoint may keep its own config.yaml) or a hidden folder (.hydra)."""
+    """Find runs, without searching inside a run (a checkpoint may keep a config.yaml) or a hidden folder (.hydra)."""
     for name, below, files in os.walk(path):
         if any(mark in files for mark in MARKS):
             yield Path(name)
@@ -89,8 +89,8 @@ def _run_folders(path: Path) -> Iterator[Path]:
         below[:] = [folder for folder in below if not folder.startswith(".")]
 
 
-def _natural(path: Path) -> tuple[str, int, str]:
-    """s2 before s10."""
+def _natural_order(path: Path) -> tuple[str, int, str]:
+    """Sort s2 before s10."""
     digits = path.name[1:]
     return str(path.parent), int(digits) if digits.isdigit() else -1, path.name
 
@@ -109,24 +109,19 @@ def _config(file: Path) -> dict[str, Any]:
     return {str(key): value for key, value in config.items()}
 
 
-def _lines(file: Path) -> Iterator[dict[str, Any]]:
-    """The object of each whole line. A killed run leaves half a line: that one is left out."""
-    if not file.exists():
-        return
-    for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
+def _log(file: Path) -> list[dict[str, Any]]:
+    """One entry per step: lines of the same step are merged; after a resume, the later line wins.
+
+    Lines that are not JSON are skipped: a killed run can leave half a line.
+    """
+    by_step: dict[int, dict[str, Any]] = {}
+    text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+    for text_line in text.split("\n"):
         try:
-            entry = json.loads(line)
+            line = json.loads(text_line)
         except ValueError:
             continue
-        if isinstance(entry, dict):
-            yield entry
-
-
-def _log(file: Path) -> list[dict[str, Any]]:
-    """A line a step. What several lines say of one is joined; of a step done again after a resume the later counts."""
-    by_step: dict[int, dict[str, Any]] = {}
-    for line in _lines(file):
-        if isinstance(step := line.get("step"), int):
+        if isinstance(line, dict) and isinstance(step := line.get("step"), int):
             by_step[step] = {**by_step.get(step, {}), **line}
     return [by_step[step] for step in sorted(by_step)]
 

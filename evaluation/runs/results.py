@@ -1,8 +1,9 @@
-"""`results.jsonl`: one result a line, replaced in one step so that a killed run loses nothing."""
+"""`results.jsonl`: one result per line, always replaced as a whole, so that a killed run loses nothing."""
 
 import csv
 import io
 import json
+import math
 from dataclasses import asdict, fields
 from itertools import groupby
 from pathlib import Path
@@ -14,18 +15,20 @@ from rich.table import Table
 from rich.text import Text
 
 from clipx.errors import UserError
+from clipx.run import directory
 from clipx.run.log import WANDB_ID
 from clipx.utils.files import write_text
 from evaluation.types import Result, printable_line
 
 NAMES = [field.name for field in fields(Result)]
+DIVERGED = "train"  # task of the row that a diverged run has
 
 
 def read(path: Path) -> list[Result]:
-    """The rows of a results file, none where it is missing.
+    """Return the rows of a results file, [] if it does not exist.
 
     Raises:
-        UserError: a line that is no result, naming it.
+        UserError: a line is not a result; names the line.
     """
     if not path.is_file():
         return []
@@ -35,11 +38,11 @@ def read(path: Path) -> list[Result]:
         try:
             row = Result(**json.loads(line))
             if not all(isinstance(v, int | float) for v in (row.value, row.n, row.low, row.high)):
-                raise TypeError("a number is none")
+                raise TypeError("not a number")
             dict(row.hashes)
             rows.append(row)
         except (ValueError, TypeError):
-            if number == len(lines):  # what follows the last line's end: nothing, or half a line
+            if number == len(lines):  # after the last line break: empty, or half a line of a killed run
                 break
             needs = f"a JSON object with {', '.join(NAMES)}"
             raise UserError(f"{path}:{number} is not a result row ({needs}): remove that line") from None
@@ -47,12 +50,12 @@ def read(path: Path) -> list[Result]:
 
 
 def write(path: Path, rows: list[Result]) -> None:
-    """Replaces the file."""
+    """Replace the file."""
     write_text(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 
 def add(path: Path, rows: list[Result]) -> None:
-    """Adds rows; those of the same task, data set and hashes make way."""
+    """Add rows; they replace rows with the same task, data set and hashes."""
 
     def key(row: Result) -> tuple[str, str, list[tuple[str, str]]]:
         return row.task, row.dataset, sorted(row.hashes.items())
@@ -61,8 +64,32 @@ def add(path: Path, rows: list[Result]) -> None:
     write(path, [row for row in read(path) if key(row) not in new] + rows)
 
 
+def record_divergence(run: Path, ended: directory.Diverged) -> list[Result]:
+    """Write a row with a NaN loss for a run that diverged; return all rows, including scores of its checkpoints."""
+    config = directory.load_config(run)
+    row = Result(
+        task=DIVERGED,
+        dataset=config.data.name,
+        split=config.data.split,
+        metric="loss",
+        value=math.nan,
+        n=ended.step * config.train.batch_size,
+        low=math.nan,
+        high=math.nan,
+        chance=None,
+        higher_is_better=False,
+        seed=config.seed,
+        model=f"{config.name}/s{config.seed} diverged at step {ended.step}",
+    )
+    path = run / "results.jsonl"
+    rows = [*(other for other in read(path) if other.task != DIVERGED), row]
+    write(path, rows)
+    write_tables(run, rows)
+    return rows
+
+
 def write_tables(out: Path, rows: list[Result]) -> None:
-    """results.csv (all fields, hashes as JSON) and results.md (shares in per cent) beside the JSONL."""
+    """Write results.csv (all fields, hashes as JSON) and results.md (shares in per cent) to the folder `out`."""
     lines = io.StringIO()
     table = csv.DictWriter(lines, NAMES, lineterminator="\n")
     table.writeheader()
@@ -74,12 +101,12 @@ def write_tables(out: Path, rows: list[Result]) -> None:
     for row in rows:
         names = (row.model, row.task, row.dataset, row.split, row.metric)
         cells = [printable_line(name).replace("|", "\\|") for name in names]
-        text += f"| {' | '.join([*cells, *numbers(row)])} |\n"
+        text += f"| {' | '.join([*cells, *_formatted(row)])} |\n"
     write_text(out / "results.md", text)
 
 
-def numbers(row: Result) -> tuple[str, str, str, str]:
-    """Value, interval, chance and n for a table: shares in per cent, geometry as it is."""
+def _formatted(row: Result) -> tuple[str, str, str, str]:
+    """Value, interval, chance and n; shares in per cent, geometry in its own unit."""
     value, low, high = (
         f"{x:.3f}" if row.task == "geometry" else f"{100 * x:.1f}" for x in (row.value, row.low, row.high)
     )
@@ -88,39 +115,39 @@ def numbers(row: Result) -> tuple[str, str, str, str]:
 
 
 def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path) -> None:
-    """The rows as a summary on W&B: `task/dataset[, choices]/metric` -> fraction.
+    """Write the rows to a W&B summary: `task/dataset[, choices]/metric` -> fraction.
 
-    Of the run that training has there, where results go to its directory; else of a run of their own.
+    The summary belongs to the W&B run of the training if `out` is its directory, otherwise to a new run.
     """
     import wandb
 
     trained = out / WANDB_ID
     if trained.is_file():
-        whose: dict[str, Any] = {"id": trained.read_text().strip(), "resume": "allow"}
+        target: dict[str, Any] = {"id": trained.read_text().strip(), "resume": "allow"}
     else:
         config = {"model": model, "checkpoint": rows[0].hashes["checkpoint"] if rows else ""}
-        whose = {"name": f"eval {model}", "job_type": "eval", "config": config}
-    run = wandb.init(project=project, dir=out, mode="online" if mode == "online" else "offline", **whose)
+        target = {"name": f"eval {model}", "job_type": "eval", "config": config}
+    run = wandb.init(project=project, dir=out, mode="online" if mode == "online" else "offline", **target)
     for row in rows:
-        run.summary[f"{row.task}/{_measured_on(row)}/{row.metric}"] = row.value
+        run.summary[f"{row.task}/{_dataset_and_choices(row)}/{row.metric}"] = row.value
     run.finish()
 
 
 def show(rows: list[Result]) -> None:
-    """Prints a table: shares in per cent, geometry as it is; the 95% interval, and what chance is."""
+    """Print a table of values, 95% intervals and chance levels; shares in per cent, geometry in its own unit."""
     table = Table(box=box.SIMPLE, caption="95% intervals over examples", caption_justify="left")
     table.add_column("metric", overflow="fold")
     for column in ("%", "interval", "chance", "n"):
         table.add_column(column, justify="right", no_wrap=True)
-    for (task, measured_on), group in groupby(rows, lambda row: (row.task, _measured_on(row))):
+    for (task, dataset), group in groupby(rows, lambda row: (row.task, _dataset_and_choices(row))):
         table.add_section()
-        table.add_row(Text(f"{task} {measured_on}", style="bold"), "value" if task == "geometry" else "")
+        table.add_row(Text(f"{task} {dataset}", style="bold"), "value" if task == "geometry" else "")
         for row in group:
-            table.add_row(Text(f"  {row.metric}"), *numbers(row))
+            table.add_row(Text(f"  {row.metric}"), *_formatted(row))
     Console().print(table)
 
 
-def _measured_on(row: Result) -> str:
-    """The data set, and what was chosen where there is a choice: `flickr8k, 400 of 1000 images (seed 0)`."""
+def _dataset_and_choices(row: Result) -> str:
+    """`flickr8k, 400 of 1000 images (seed 0)`: the data set, and the choices named after the split."""
     _, comma, choices = row.split.partition(", ")
     return row.dataset + comma + choices

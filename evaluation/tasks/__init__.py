@@ -1,4 +1,4 @@
-"""The tasks that `clipx eval` runs."""
+"""Table of the tasks that `clipx eval` runs."""
 
 from evaluation.tasks.geometry import Geometry
 from evaluation.tasks.linear_probe.task import LinearProbe

@@ -9,70 +9,63 @@ from torch import Tensor
 
 from evaluation.datasets.kinds import Captioned
 from evaluation.metrics import Ranks, hits, retrieval_ranks, similarity
-from evaluation.tasks.rows import row
-from evaluation.types import FeatureRequest, Features, Kind, Result, Score
+from evaluation.tasks.rows import images_and_captions, row
+from evaluation.types import FeatureRequest, Features, Result, Score, Task
 
 KS = (1, 5, 10)
-EXAMPLES = 8  # queries shown each way
-SHOWN = 5  # answers shown a query
-POOL_SEED = 0  # of the choice of images
+EXAMPLES = 8  # queries shown in each direction
+SHOWN = 5  # answers shown per query
+POOL_SEED = 0  # seed for the choice of images
 
 
-class Retrieval:
-    """R@1, R@5, R@10 both ways; intervals over images, as the captions of one are not independent.
+class Retrieval(Task):
+    """R@1, R@5, R@10 in both directions; intervals over images, as the captions of one image are not independent.
 
-    `protocol=paper` reproduces the evaluator behind paper 1's tables, which writes the hits of text retrieval
-    for one of an image's captions and leaves the others counted as hits. With five captions an image, random
-    embeddings score 80%. The published columns show this floor, so they can only be compared with these rows;
-    as a fraction of what was counted, the paper's values are (value - 0.8) / 0.2.
+    `protocol=paper` reproduces the evaluator behind paper 1's tables. In text retrieval it scores one caption per image
+    and counts all others as hits: with five captions per image, random embeddings score 80%. The published columns
+    show this floor and can only be compared with these rows. As a fraction of the captions that were scored, the
+    paper's values are (value - 0.8) / 0.2.
     """
 
     name = "retrieval"
-    kind: Kind = "captioned"
+    kind = "captioned"
     version = 2
-    needs: tuple[str, ...] = ()
-    variants: tuple[str, ...] = ()
 
     def requests(self, dataset: Captioned) -> list[FeatureRequest]:
-        """Images and captions."""
-        split = dataset.splits[0]
-        return [
-            FeatureRequest(dataset.name, split, "images"),
-            FeatureRequest(dataset.name, split, "captions"),
-        ]
+        return images_and_captions(dataset)
 
     def groups(self, dataset: Captioned) -> list[dict[str, str]]:
-        """All images, and each smaller pool; examples, which the report shows, depend on neither protocol nor pool."""
+        """All images, then each smaller pool. The examples for the report depend on neither protocol nor pool."""
         protocol = {f"protocol/{dataset.splits[0]}": dataset.protocol}
         return [protocol, *(protocol | {"pool": str(size)} for size in sorted(set(dataset.pools)))]
 
     def score(
         self, dataset: Captioned, features: Features, device: torch.device | str = "cpu", cosine: bool = True
     ) -> Score:
-        """Rows for all images and for each smaller pool, and examples with pictures for the `image` numbers."""
+        """Return rows for all images and for each smaller pool, and examples that give images by their number."""
         image, text = (features[request] for request in self.requests(dataset))
         image_of_text = dataset.image_of_caption(dataset.splits[0])
         ranks = retrieval_ranks(image, text, image_of_text)
-        whole, *pools = self.groups(dataset)
-        rows = self._rows(dataset, ranks, image_of_text, len(image), "", whole)
-        for own in pools:
-            size = int(own["pool"])
+        all_images, *pools = self.groups(dataset)
+        rows = self._rows(dataset, ranks, image_of_text, len(image), "", all_images)
+        for group in pools:
+            size = int(group["pool"])
             images, texts, owner = pool(image_of_text, len(image), size)
-            found = retrieval_ranks(image[images], text[texts], owner)
+            in_pool = retrieval_ranks(image[images], text[texts], owner)
             note = f", {size} of {len(image)} images (seed {POOL_SEED})"
-            rows += self._rows(dataset, found, owner, size, note, own)
-        texts_shown = dataset.texts(dataset.splits[0], "captions")
+            rows += self._rows(dataset, in_pool, owner, size, note, group)
+        captions = dataset.texts(dataset.splits[0], "captions")
         artifact = {
             "kind": "retrieval",
-            "text_to_image": _caption_examples(image, text, image_of_text, ranks.text_to_image, texts_shown),
-            "image_to_text": _image_examples(image, text, image_of_text, ranks.image_to_text, texts_shown),
+            "text_to_image": _caption_examples(image, text, image_of_text, ranks.text_to_image, captions),
+            "image_to_text": _image_examples(image, text, image_of_text, ranks.image_to_text, captions),
         }
         return Score(rows, artifact)
 
     def _rows(
         self, dataset: Captioned, ranks: Ranks, owner: Tensor, images: int, note: str, hashes: dict[str, str]
     ) -> list[Result]:
-        """The rows of one pool of images, with its hashes; `owner` is the image of each text."""
+        """Rows of one pool of images; `owner` is the image of each text."""
         captions = torch.bincount(owner, minlength=images)
         queries = captions > 0
         counts = captions[queries].double()
@@ -96,10 +89,10 @@ class Retrieval:
 
 
 def pool(image_of_text: Tensor, images: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """`size` of the images, drawn with a fixed seed, and all their texts.
+    """Choose `size` of the images with a fixed seed, with all their texts.
 
     Returns:
-        int64 numbers of the chosen images, of their texts, and for each of these the image's place in the pool.
+        int64 indices of the chosen images, indices of their texts, and the index within the pool of each text's image.
     """
     chosen = torch.randperm(images, generator=torch.Generator().manual_seed(POOL_SEED))[:size].sort().values
     place = torch.full((images,), -1)
@@ -109,17 +102,15 @@ def pool(image_of_text: Tensor, images: int, size: int) -> tuple[Tensor, Tensor,
 
 
 def with_floor(found: Tensor, captions: Tensor) -> Tensor:
-    """Hits by image as paper 1's evaluator has them: those of all captions but one count whatever was found.
+    """Return hits by image as paper 1's evaluator counts them: all captions but one are hits in any case.
 
-    Args:
-        found: [N], 0 or 1.
-        captions: [N], how many each image has; also the image's weight in the mean.
+    `found` [N] is 0 or 1. `captions` [N] is the number of captions per image, also its weight in the mean.
     """
     return (captions - 1 + found) / captions
 
 
 def chance_image_to_text(captions: Tensor, k: int) -> float:
-    """Expected recall at k when all texts are in random order; `captions` int64 [N], how many each image has.
+    """Return the expected recall at k if the texts are in random order; `captions` int64 [N], number per image.
 
     An image with c of T captions is missed with probability C(T - c, k) / C(T, k).
     """
@@ -131,7 +122,7 @@ def chance_image_to_text(captions: Tensor, k: int) -> float:
 
 
 def _none_drawn(total: int, marked: int, k: int) -> float:
-    """Probability that k of `total` drawn without replacement hold none of the `marked`."""
+    """Probability that k of `total` items, drawn without replacement, include none of the `marked`."""
     others = total - marked
     if k > others:
         return 0.0
@@ -140,10 +131,16 @@ def _none_drawn(total: int, marked: int, k: int) -> float:
 
 
 def _drawn(queries: Tensor) -> list[int]:
-    """Some of the queries at random: examples chosen by hand would flatter."""
+    """Choose queries at random: examples chosen by hand would flatter the model."""
     order = torch.randperm(len(queries), generator=torch.Generator().manual_seed(0))
     chosen: list[int] = queries[order[:EXAMPLES]].sort().values.tolist()
     return chosen
+
+
+def _nearest(query: Tensor, answers: Tensor) -> list[tuple[int, float]]:
+    """Index and similarity of the answers [n, E] that are nearest to the query [1, E]."""
+    top = similarity(query, answers)[0].topk(min(SHOWN, len(answers)))
+    return list(zip(top.indices.tolist(), top.values.tolist(), strict=True))
 
 
 def _caption_examples(
@@ -151,9 +148,7 @@ def _caption_examples(
 ) -> list[dict[str, Any]]:
     examples = []
     for query in _drawn(torch.arange(len(text))):
-        top = similarity(text[query : query + 1], image)[0].topk(min(SHOWN, len(image)))
-        own = int(image_of_text[query])
-        found = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        own, found = int(image_of_text[query]), _nearest(text[query : query + 1], image)
         images = [{"image": i, "similarity": s, "correct": i == own} for i, s in found]
         examples.append({"caption": texts[query], "images": images, "rank": int(ranks[query])})
     return examples
@@ -164,8 +159,7 @@ def _image_examples(
 ) -> list[dict[str, Any]]:
     examples = []
     for query in _drawn(torch.unique(image_of_text)):
-        top = similarity(image[query : query + 1], text)[0].topk(min(SHOWN, len(text)))
-        found = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        found = _nearest(image[query : query + 1], text)
         captions = [{"text": texts[t], "similarity": s, "correct": int(image_of_text[t]) == query} for t, s in found]
         examples.append({"image": query, "captions": captions, "rank": int(ranks[query])})
     return examples

@@ -1,40 +1,41 @@
-"""Result rows: the value, its interval and its chance from hits by example."""
+"""Helpers of the tasks: feature requests, result rows, and the metrics that tables show first."""
 
 from torch import Tensor
 
 from evaluation.metrics import bootstrap_interval, weighted_mean
-from evaluation.types import Result
+from evaluation.types import Dataset, FeatureRequest, Result
+
+# task -> its main metrics and their names in tables; for any other task, the first metric of its rows
+HEADLINE = {
+    "zeroshot": {"top1": "zero-shot accuracy"},
+    "zeroshot_draws": {
+        "top1_mean_over_draws": "zero-shot accuracy, mean of five draws",
+        "top1_spread_over_draws": "zero-shot accuracy, standard deviation over five draws",
+    },
+    "linear_probe": {"top1": "linear probe accuracy"},
+    "retrieval": {"image_to_text_recall@1": "image → text R@1", "text_to_image_recall@1": "text → image R@1"},
+    "pairs": {"pair_accuracy": "pair accuracy"},
+    "geometry": {"gap": "modality gap", "uniformity": "uniformity", "margin_mean": "mean margin"},
+    "popularity": {"zeta_text_spearman": "rank correlation of ζ (texts) with popularity"},
+}
+
+
+def images_and_captions(dataset: Dataset) -> list[FeatureRequest]:
+    """Return the requests for the images and the captions of the data set's first split."""
+    split = dataset.splits[0]
+    return [FeatureRequest(dataset.name, split, "images"), FeatureRequest(dataset.name, split, "captions")]
 
 
 def row(
-    task: str,
-    dataset: str,
-    split: str,
-    metric: str,
-    hits: Tensor,
-    weights: Tensor,
-    n: int,
-    chance: float | None,
+    task: str, dataset: str, split: str, metric: str, hits: Tensor, weights: Tensor, n: int, chance: float | None
 ) -> Result:
-    """A result row; the runner adds model, seed and hashes, as tasks do not see the model.
+    """Return a row with the weighted mean of `hits` and its bootstrap interval.
 
     Args:
         hits: [independent examples], 0..1.
-        weights: of each example in the mean.
-        n: how many queries are behind the value.
+        weights: [independent examples], weight of each in the mean.
+        n: number of queries behind the value.
     """
     low, high = bootstrap_interval(hits, weights)
-    return Result(
-        task=task,
-        dataset=dataset,
-        split=split,
-        metric=metric,
-        value=weighted_mean(hits, weights),
-        n=n,
-        low=low,
-        high=high,
-        chance=chance,
-        higher_is_better=True,
-        seed=0,
-        model="",
-    )
+    value = weighted_mean(hits, weights)
+    return Result(task, dataset, split, metric, value, n, low, high, chance, higher_is_better=True)

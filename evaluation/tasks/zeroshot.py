@@ -1,4 +1,4 @@
-"""Zero-shot classification: the class whose prompts are nearest to the image (Radford et al. 2021)."""
+"""Zero-shot classification by the class whose prompts are nearest to the image (Radford et al. 2021)."""
 
 import torch
 import torch.nn.functional as F
@@ -8,17 +8,17 @@ from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.metrics import class_weights, hits, label_ranks, similarity
 from evaluation.tasks.rows import row
-from evaluation.types import FeatureRequest, Features, Kind, Score
+from evaluation.types import FeatureRequest, Features, Score, Task
 
 SPLIT = "test"
 
 
 def classifier(prompts: Tensor, classes: int, cosine: bool = True) -> Tensor:
-    """Class embeddings [classes, E]: the normalised mean of each class's normalised prompt embeddings.
+    """Return class embeddings [classes, E]: the normalised mean of each class's normalised prompt embeddings.
 
     Args:
         prompts: [classes x templates, E], class by class.
-        cosine: else the plain mean, for embeddings whose length means something (paper 5, appendix E).
+        cosine: if False, the plain mean, for embeddings whose length has a meaning (paper 5, appendix E).
     """
     by_class = prompts.view(classes, -1, prompts.shape[1])
     if not cosine:
@@ -27,49 +27,43 @@ def classifier(prompts: Tensor, classes: int, cosine: bool = True) -> Tensor:
 
 
 def confusion(predicted: Tensor, label: Tensor, classes: int) -> list[list[int]]:
-    """Counts by true class (row) and predicted class (column)."""
+    """Return counts by true class (row) and predicted class (column)."""
     counts = torch.bincount(label * classes + predicted, minlength=classes**2)
     rows: list[list[int]] = counts.view(classes, classes).tolist()
     return rows
 
 
 def split_name(dataset: Labelled) -> str:
-    """The split; where the prompts are not the ensemble, with their choice, as they make it another measure."""
+    """Return the split; other prompts than the ensemble are added, as they make it another measurement."""
     return SPLIT if dataset.prompts == ENSEMBLE else f"{SPLIT}, prompts {dataset.prompts}"
 
 
-class ZeroShot:
-    """Top-1, top-5 (where there are more than five classes) and mean per-class accuracy on the test split."""
+class ZeroShot(Task):
+    """Top-1, top-5 (with more than five classes) and mean per-class accuracy on the test split."""
 
     name = "zeroshot"
-    kind: Kind = "labelled"
+    kind = "labelled"
     version = 1
-    needs: tuple[str, ...] = (SPLIT,)
-    variants: tuple[str, ...] = ()
+    needs = (SPLIT,)
 
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:
-        """Test images and prompts."""
         return [FeatureRequest(dataset.name, SPLIT, "images"), FeatureRequest(dataset.name, SPLIT, "prompts")]
-
-    def groups(self, dataset: Labelled) -> list[dict[str, str]]:
-        """One: the rows share their hashes."""
-        return [{}]
 
     def score(
         self, dataset: Labelled, features: Features, device: torch.device | str = "cpu", cosine: bool = True
     ) -> Score:
-        """Rows and the confusion matrix."""
+        """Return the rows and the confusion matrix."""
         images, prompts = (features[request] for request in self.requests(dataset))
         label, classes = dataset.labels(SPLIT), len(dataset.classnames)
         scores = similarity(images, classifier(prompts, classes, cosine))
         ranks = label_ranks(scores, label)
         equal = torch.ones(len(label))
-        measures = [("top1", 1, equal), ("mean_per_class", 1, class_weights(label))]
+        metrics = [("top1", 1, equal), ("mean_per_class", 1, class_weights(label))]
         if classes > 5:
-            measures.insert(1, ("top5", 5, equal))
+            metrics.insert(1, ("top5", 5, equal))
         rows = [
             row(self.name, dataset.short, split_name(dataset), metric, hits(ranks, k), weights, len(label), k / classes)
-            for metric, k, weights in measures
+            for metric, k, weights in metrics
         ]
         matrix = confusion(scores.argmax(dim=1), label, classes)
         return Score(rows, {"kind": "confusion", "classnames": dataset.classnames, "matrix": matrix})

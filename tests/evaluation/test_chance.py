@@ -1,4 +1,4 @@
-"""Every metric of every task is at chance on random embeddings, within its interval."""
+"""Every metric of every task has its chance level within its interval on random embeddings."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from evaluation.types import Settings
 from tests.helpers import fakes, replicas
 
 SEEDS = 20
-INSIDE = 15  # 95% intervals hold chance in fewer of 20 once in 3,000 metrics
+INSIDE = 15  # fewer of 20 intervals contain chance for one metric in 3,000
 
 
 def counting(folder: Path) -> str:

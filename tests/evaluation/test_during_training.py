@@ -1,4 +1,4 @@
-"""Accuracy while training is that of `clipx eval`, on any number of ranks, and costs the run nothing but time."""
+"""Scores during training equal those of `clipx eval` on any number of ranks, and do not change the run."""
 
 import json
 import random
@@ -22,8 +22,7 @@ from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
 from clipx.training.setup import build_components
 from evaluation import runner
-from evaluation.during_training import CHEAP, PeriodicEvaluator
-from evaluation.own_sets import own_datasets, while_training
+from evaluation.during_training import CHEAP, PeriodicEvaluator, build_periodic_evaluator, own_datasets
 from evaluation.runs import results
 from evaluation.runs.reader import read
 from tests.helpers import fakes
@@ -39,7 +38,7 @@ KEYS = [
 
 
 def watched(root: Path) -> RunConfig:
-    """Four steps of a tower with batch norms; sets of one batch and of several."""
+    """Return a run of four steps with batch norms, and evaluation sets of one batch and of several batches."""
     if not (root / "train").exists():
         write_shards(root / "train", samples=32)
         fakes.labelled(root / "things", train=9, test=60)
@@ -57,30 +56,30 @@ def logged(run: Path) -> list[dict[str, Any]]:
 
 
 def evaluated(run: Path, batch_size: int) -> dict[str, float]:
-    """By `clipx eval`, of the last checkpoint."""
+    """Return the scores of the last checkpoint by `clipx eval`."""
     evaluate(EvalConfig(checkpoint=str(run), tasks=list(CHEAP), device="cpu", workers=0, batch_size=batch_size))
     return {f"{row.dataset} {row.task} {row.metric}": row.value for row in results.read(run / "results.jsonl")}
 
 
 def states() -> tuple[Any, ...]:
-    """The global random states."""
+    """Return the global random states."""
     return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]
 
 
 def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    """Its log and weights; a half of the images' features is left out at random."""
+    """Train with dropout on half of the image features; return log and weights."""
     config.name, config.log.every, config.log.evaluate_every = f"every_{every}", 1, every
-    run, live = directory.claim(config), while_training(config)
+    run, evaluator = directory.claim(config), build_periodic_evaluator(config)
 
     def with_dropout(*arguments: Any) -> Any:
-        parts = build_components(*arguments)
-        parts.model.image = nn.Sequential(parts.model.image, nn.Dropout(0.5))
-        return parts
+        components = build_components(*arguments)
+        components.model.image = nn.Sequential(components.model.image, nn.Dropout(0.5))
+        return components
 
     def undisturbed(model: ClipModel) -> dict[str, float]:
-        assert live is not None and model.training
+        assert evaluator is not None and model.training
         before = states()
-        found = live(model)
+        found = evaluator(model)
         assert states() == before and model.training
         return found
 
@@ -90,8 +89,8 @@ def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[s
     return logged(run), load_file(checkpoints(run)[-1] / "model.safetensors")
 
 
-def test_evaluating_changes_no_bit_of_the_run(tmp_path: Path) -> None:
-    """With batch norms and dropout; the state of the loader too, which a step's loss would show."""
+def test_evaluating_does_not_change_the_run(tmp_path: Path) -> None:
+    """With batch norms and dropout. Equal losses show that the loader's state does not change either."""
     (rows, weights), (blind, expected) = trained(watched(tmp_path), 1), trained(watched(tmp_path), 0)
     assert any("running_mean" in name for name in weights)
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
@@ -101,7 +100,7 @@ def test_evaluating_changes_no_bit_of_the_run(tmp_path: Path) -> None:
     assert not any("evaluation" in row for row in blind)
 
 
-def test_the_command_logs_what_eval_finds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_logged_scores_equal_those_of_eval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = watched(tmp_path)
     run = directory.directory(config)
     launch.train(config)
@@ -110,19 +109,19 @@ def test_the_command_logs_what_eval_finds(tmp_path: Path, capsys: pytest.Capture
     found = lines[-1]["evaluation"]
     mean = sum(found.values()) / len(found)
     assert f"step 4  evaluation {mean:.3f}" in capsys.readouterr().err
-    assert read(run).log[-1] == {**logged(run)[-2], **lines[-1]}  # one line a step for the report
+    assert read(run).log[-1] == {**logged(run)[-2], **lines[-1]}  # one entry per step for the report
     assert not (run / "results.jsonl").exists() and not (run / "artifacts").exists()
     of_eval = evaluated(run, EvalConfig().batch_size)
     assert found == {key: of_eval[key] for key in KEYS}
 
 
 def fit_as_rank(config: RunConfig) -> bool:
-    live = PeriodicEvaluator(config, runner.open_sets(own_datasets(config)), batch_size=8)
-    return train.fit(config, directory.directory(config), evaluate=live)
+    evaluator = PeriodicEvaluator(config, runner.open_sets(own_datasets(config)), batch_size=8)
+    return train.fit(config, directory.directory(config), evaluate=evaluator)
 
 
-def test_two_ranks_log_what_one_finds(tmp_path: Path, gloo: Gloo) -> None:
-    """Whose running statistics differ between steps: those of rank 0 count, as in the checkpoint."""
+def test_two_ranks_log_the_scores_of_one(tmp_path: Path, gloo: Gloo) -> None:
+    """The running statistics of the ranks differ; those of rank 0 count, as in the checkpoint."""
     config = watched(tmp_path)
     run = directory.claim(config)
     assert gloo.run(2, fit_as_rank, config) == [True, True]
@@ -131,12 +130,12 @@ def test_two_ranks_log_what_one_finds(tmp_path: Path, gloo: Gloo) -> None:
     assert found == {key: of_eval[key] for key in KEYS}
 
 
-def test_embeddings_that_are_not_finite_are_misses(tmp_path: Path) -> None:
+def test_non_finite_embeddings_count_as_misses(tmp_path: Path) -> None:
     config = watched(tmp_path)
-    live, model = while_training(config), clip.build_model(config)
+    evaluator, model = build_periodic_evaluator(config), clip.build_model(config)
     with torch.no_grad():
         next(model.image.parameters()).fill_(float("nan"))
-    assert live is not None and live(model) == dict.fromkeys(KEYS, 0.0)
+    assert evaluator is not None and evaluator(model) == dict.fromkeys(KEYS, 0.0)
 
 
 def test_missing_sets_are_named_before_training(tmp_path: Path) -> None:
@@ -148,15 +147,15 @@ def test_missing_sets_are_named_before_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("evaluation", [[], ["wds:unlabelled"]])
-def test_sets_that_no_task_fits_are_refused(evaluation: list[str], tmp_path: Path) -> None:
+def test_sets_that_fit_no_task_are_refused(evaluation: list[str], tmp_path: Path) -> None:
     config = watched(tmp_path)
     fakes.labelled(tmp_path / "unlabelled", train=3, test=0)
     config.data.evaluation = evaluation
     with pytest.raises(UserError, match=r"log.evaluate_every=3: none of data.evaluation=.* can be scored"):
-        while_training(config)
+        build_periodic_evaluator(config)
 
 
-def test_fit_alone_cannot_evaluate(tmp_path: Path) -> None:
+def test_fit_without_an_evaluator_refuses_evaluate_every(tmp_path: Path) -> None:
     config = watched(tmp_path)
     with pytest.raises(UserError, match=r"log.evaluate_every=3 needs fit\(..., evaluate=...\)"):
         train.fit(config, directory.claim(config))

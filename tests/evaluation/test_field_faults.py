@@ -1,7 +1,4 @@
-"""Faults that evaluators in the field have had. Each has a check, the faulty version that the check catches, and ours.
-
-Every test demands that the check passes ours and fails the faulty version.
-"""
+"""Known faults of published evaluators. Each has a check that our version passes and a faulty version fails."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +28,7 @@ from tests.helpers.folder import settings
 Recall = Callable[[Tensor, Tensor, Tensor, int], dict[str, float]]
 
 
-# 1. Hits of text retrieval written for one row in five, the others left as hits: 80% for random embeddings.
+# 1. Text retrieval scores one caption in five and counts the others as hits: 80% for random embeddings.
 
 
 def check_chance(recall: Recall) -> None:
@@ -47,13 +44,13 @@ def recall_with_a_floor(image: Tensor, text: Tensor, owner: Tensor, k: int) -> d
     return recall_at_k(image, text, owner, k) | {"image_to_text": float(slots.mean())}
 
 
-def test_random_embeddings_do_not_find_four_texts_in_five() -> None:
+def test_random_embeddings_do_not_score_80_per_cent() -> None:
     check_chance(recall_at_k)
     with pytest.raises(AssertionError):
         check_chance(recall_with_a_floor)
 
 
-def test_the_papers_protocol_is_that_floor_and_says_so(tmp_path: Path) -> None:
+def test_the_papers_protocol_has_the_floor_and_is_labelled(tmp_path: Path) -> None:
     counts = (5,) * 60
     data = open_dataset(fakes.captioned(tmp_path / "s", counts), Settings(protocol="paper"))
     assert isinstance(data, Captioned)
@@ -66,11 +63,11 @@ def test_the_papers_protocol_is_that_floor_and_says_so(tmp_path: Path) -> None:
     assert rows[0].value >= 0.8 and rows[0].hashes == {"protocol/all": "paper"}
 
 
-# 2. An image of five captions scored with one of them.
+# 2. An image with five captions is scored with one of them.
 
 
 def check_every_caption_counts(recall: Recall) -> None:
-    for right in range(5):  # only this caption of each image is the image's own vector
+    for right in range(5):  # only this caption of each image equals the image's vector
         text = -torch.eye(6).repeat_interleave(5, dim=0)
         text[right::5] = torch.eye(6)
         assert recall(torch.eye(6), text, torch.arange(30) // 5, 1)["image_to_text"] == 1.0
@@ -86,7 +83,7 @@ def test_all_captions_of_an_image_count() -> None:
         check_every_caption_counts(recall_of_one_caption)
 
 
-# 3. The category of a pair taken from its row's position.
+# 3. The category of a pair is taken from the position of its row.
 
 TYPES = ["Color and Appearance", "Quantity and Count", "Color and Appearance", "Text"]
 
@@ -102,15 +99,15 @@ def categories_of_ours(folder: Path) -> list[str]:
 
 
 def categories_by_position(folder: Path) -> list[str]:
-    return sorted(TYPES)  # blocks of equal length, in the order of the names
+    return sorted(TYPES)  # assumes blocks of equal length, ordered by name
 
 
 def categories_by_row(folder: Path) -> list[str]:
     rows = (folder / "Questions.csv").read_text().splitlines()[1:]
-    return [row.split(",")[1] for row in rows[::2]]  # pair p is rows 2p and 2p+1 wherever their ids are
+    return [row.split(",")[1] for row in rows[::2]]  # assumes that pair p is rows 2p and 2p+1, whatever their ids
 
 
-def test_the_category_of_a_pair_is_that_of_its_column(tmp_path: Path) -> None:
+def test_the_category_of_a_pair_comes_from_its_column(tmp_path: Path) -> None:
     folder = replicas.mmvp(tmp_path, TYPES, shuffle=True)
     check_categories(categories_of_ours, folder)
     with pytest.raises(AssertionError):
@@ -119,11 +116,11 @@ def test_the_category_of_a_pair_is_that_of_its_column(tmp_path: Path) -> None:
         check_categories(categories_by_row, folder)
 
 
-# 4. The templates of one set overwritten by those of another that is opened later.
+# 4. The templates of one data set are overwritten by those of another that is opened later.
 
 
 class OneTableForAll:
-    """Faulty: the templates live where the next set's are written."""
+    """Faulty: all data sets share one list of templates."""
 
     shared: list[str]
 
@@ -153,7 +150,7 @@ def test_each_set_keeps_its_own_templates(tmp_path: Path) -> None:
         check_own_templates(OneTableForAll, specs)
 
 
-# 5. The activation is not the one that the weights were trained with.
+# 5. The activation differs from the one that the weights were trained with.
 
 
 def check_activation(create: Callable[[str], nn.Module]) -> None:
@@ -164,7 +161,7 @@ def create_by_configuration(tag: str) -> nn.Module:
     return towers.create_model("mini-vit-48", None, "model", custom_text=False, load=False)
 
 
-def test_the_activation_is_that_of_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_activation_matches_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     towers.tower_names()  # registers our small configurations
     tags = {"openai": {"quick_gelu": True}, "laion": {}}
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, tag: tags[tag])
@@ -173,13 +170,13 @@ def test_the_activation_is_that_of_the_weights(monkeypatch: pytest.MonkeyPatch) 
         check_activation(create_by_configuration)
 
 
-# 6. Test images normalised with other constants than training images.
+# 6. Test images are normalised with other constants than training images.
 
-MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)  # of no model that there is
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)  # used by no existing model
 
 
 def run_of_a_tag(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run that started from published weights whose pixels are not those of the model's configuration."""
+    """Return a run of published weights with other normalisation constants than the model's configuration."""
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, tag: {"mean": MEAN, "std": STD})
     config = settings(root)
     config.model.image.pretrained = config.model.text.pretrained = "published"
@@ -190,7 +187,7 @@ def run_of_a_tag(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def check_normalisation(run: Path) -> None:
-    """What a checkpoint is fed is what the loader feeds in training, for a plain image."""
+    """A plain image must be normalised for a checkpoint as the loader does in training."""
     from PIL import Image
 
     encoder, _ = from_checkpoint(run, torch.device("cpu"))
@@ -214,7 +211,7 @@ def test_test_images_are_normalised_as_training_images(tmp_path: Path, monkeypat
         check_normalisation(run)
 
 
-# 7. A cache that does not ask which checkpoint it came from.
+# 7. The cache of embeddings does not depend on the checkpoint.
 
 
 def negative(model: Encoder) -> Encoder:
@@ -230,7 +227,7 @@ def check_cache(data: Captioned, folder: Path) -> None:
         assert torch.equal(found.sign(), model.image(pixels).sign())
 
 
-def test_the_cache_asks_for_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_key_depends_on_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = open_dataset(fakes.captioned(tmp_path / "s"))
     assert isinstance(data, Captioned)
     check_cache(data, tmp_path / "ours")
@@ -246,7 +243,7 @@ def test_the_cache_asks_for_the_checkpoint(tmp_path: Path, monkeypatch: pytest.M
 # 8 and 9: test_selection_faults.py
 
 
-# 10. Samples that are dropped or doubled where batches or shards end.
+# 10. Samples are dropped or doubled at the end of batches or shards.
 
 Extract = Callable[[Encoder, Captioned, int], Tensor]
 
@@ -271,7 +268,7 @@ def test_no_sample_is_dropped_or_doubled_at_the_end(tmp_path: Path) -> None:
         found = ours(model, data, batch_size)
         return found[: len(found) // batch_size * batch_size]
 
-    def doubled(model: Encoder, data: Captioned, batch_size: int) -> Tensor:  # as DistributedSampler fills up
+    def doubled(model: Encoder, data: Captioned, batch_size: int) -> Tensor:  # as DistributedSampler pads
         found = ours(model, data, batch_size)
         return torch.cat([found, found[: -len(found) % batch_size]])
 
@@ -282,11 +279,11 @@ def test_no_sample_is_dropped_or_doubled_at_the_end(tmp_path: Path) -> None:
         check_each_once(doubled, tmp_path / "s")
 
 
-# 11. Retrieval that holds the whole similarity matrix.
+# 11. Retrieval holds the whole similarity matrix.
 
 
 class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records the number of elements of the largest tensor that is made within it."""
+    """Record the number of elements of the largest tensor created within the context."""
 
     elements = 0
 

@@ -1,4 +1,4 @@
-"""Geometry against golden numbers, plain loops and known configurations."""
+"""Geometry against golden values, plain loops and known configurations."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ VALUES = GOLDEN["geometry"]
 IMAGE, TEXT = (torch.tensor(VALUES[side], dtype=torch.float64) for side in ("image", "text"))
 
 
-def test_geometry_is_the_golden_one() -> None:
+def test_geometry_equals_the_golden_values() -> None:
     assert modality_gap(IMAGE, TEXT) == pytest.approx(VALUES["gap"], abs=1e-9)
     assert uniformity(IMAGE, TEXT) == pytest.approx(VALUES["uniformity"], abs=1e-9)
     assert alignment(IMAGE, TEXT) == pytest.approx(VALUES["alignment"], abs=1e-9)
@@ -21,7 +21,7 @@ def test_geometry_is_the_golden_one() -> None:
         assert alpha_hat(IMAGE, TEXT, float(gamma)) == pytest.approx(expected, abs=1e-9)
 
 
-def test_margins_are_those_of_a_plain_double_loop() -> None:
+def test_margins_equal_a_plain_double_loop() -> None:
     n = len(IMAGE)
     rows = [(i, j) for i in range(n) for j in range(n) if i != j]
     other_image = [float(IMAGE[i] @ TEXT[i] - IMAGE[j] @ TEXT[i]) for i, j in rows]

@@ -1,4 +1,4 @@
-"""Metrics against golden numbers, plain loops, chance, and evaluators with known faults."""
+"""Metrics against golden values, plain loops, chance levels, and evaluators with known faults."""
 
 from collections.abc import Callable
 from math import nan
@@ -26,7 +26,7 @@ Recall = Callable[[Tensor, Tensor, Tensor, int], dict[str, float]]
 
 
 def recall_by_loops(image: Tensor, text: Tensor, image_of_text: Tensor, k: int) -> dict[str, float]:
-    """Sorts every row; for inputs without ties."""
+    """Sort every row; for inputs without ties."""
     owner: list[int] = image_of_text.tolist()
     image_hits, text_hits, queries = 0, 0, sorted(set(owner))
     for i in queries:
@@ -39,7 +39,7 @@ def recall_by_loops(image: Tensor, text: Tensor, image_of_text: Tensor, k: int) 
 
 
 def recall_writing_one_row_in_five(image: Tensor, text: Tensor, image_of_text: Tensor, k: int) -> dict[str, float]:
-    """The fault of a published evaluator: one hit slot a caption, filled for the first of each image only."""
+    """The fault of a published evaluator: of the captions of an image, only the first is scored; others are hits."""
     slots = torch.ones(len(text))
     found = hits(retrieval_ranks(image, text, image_of_text).image_to_text, k)
     slots[::5] = found.float()
@@ -48,12 +48,12 @@ def recall_writing_one_row_in_five(image: Tensor, text: Tensor, image_of_text: T
 
 
 def recall_with_first_caption_only(image: Tensor, text: Tensor, image_of_text: Tensor, k: int) -> dict[str, float]:
-    """The fault of scoring an image of five captions with one of them."""
+    """The fault of scoring an image with one of its five captions."""
     return recall_at_k(image, text[::5], image_of_text[::5], k)
 
 
 def assert_recall_at_chance(recall: Recall) -> None:
-    """Random embeddings: the expected recall at 5 of 400 images with five captions, within four deviations."""
+    """Random embeddings: recall at 5 among 400 images with five captions each is within four deviations of chance."""
     images, k = 400, 5
     found = recall(embeddings(images, 0), embeddings(5 * images, 1), torch.arange(5 * images) // 5, k)
     share = k / images
@@ -61,7 +61,7 @@ def assert_recall_at_chance(recall: Recall) -> None:
     assert abs(found["image_to_text"] - share) < 4 * (share / images) ** 0.5  # 5 of 2,000 texts are right
 
 
-def test_recall_is_the_golden_one() -> None:
+def test_recall_equals_the_golden_values() -> None:
     values = GOLDEN["retrieval"]
     image, text = (torch.tensor(values[side], dtype=torch.float64) for side in ("image", "text"))
     for k in (1, 5):
@@ -72,7 +72,7 @@ def test_recall_is_the_golden_one() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(counts=st.lists(st.integers(1, 6), min_size=2, max_size=9), k=st.integers(1, 12), seed=st.integers(0, 99))
-def test_recall_with_any_numbers_of_captions_is_that_of_a_plain_loop(counts: list[int], k: int, seed: int) -> None:
+def test_recall_with_any_numbers_of_captions_equals_a_plain_loop(counts: list[int], k: int, seed: int) -> None:
     owner = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     owner = owner[torch.randperm(len(owner), generator=torch.Generator().manual_seed(seed))]
     image, text = embeddings(len(counts), seed), embeddings(len(owner), seed + 1)
@@ -83,13 +83,13 @@ def test_random_embeddings_retrieve_at_chance() -> None:
     assert_recall_at_chance(recall_at_k)
 
 
-def test_the_chance_test_refuses_an_evaluator_that_writes_one_hit_in_five() -> None:
+def test_the_chance_check_catches_an_evaluator_that_scores_one_caption_in_five() -> None:
     with pytest.raises(AssertionError):
         assert_recall_at_chance(recall_writing_one_row_in_five)
 
 
 def test_every_caption_of_an_image_counts() -> None:
-    """Only the last caption is the image's own vector; an evaluator that reads the first one misses it."""
+    """Only the last caption equals the image's vector; an evaluator that reads the first one misses it."""
     image = torch.eye(6)
     text = -torch.eye(6).repeat_interleave(5, dim=0)
     text[4::5] = torch.eye(6)
@@ -105,7 +105,7 @@ def test_an_image_without_captions_is_a_distractor_but_no_query() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_collapsed_model_scores_nothing(dtype: torch.dtype) -> None:
+def test_a_collapsed_model_scores_zero(dtype: torch.dtype) -> None:
     same = embeddings(1, 0, dim=37).to(dtype).expand(203, -1)
     assert recall_at_k(same, same, torch.arange(203), 10) == {"image_to_text": 0.0, "text_to_image": 0.0}
     scores = torch.zeros(50, 10, dtype=dtype)
@@ -133,7 +133,7 @@ def test_the_chunk_size_does_not_change_ranks(chunk: int) -> None:
     assert torch.equal(whole.text_to_image, chunked.text_to_image)
 
 
-def test_impossible_questions_are_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     image = embeddings(3, 0)
     with pytest.raises(ValueError, match="k=0"):
         recall_at_k(image, image, torch.arange(3), 0)
@@ -143,7 +143,7 @@ def test_impossible_questions_are_refused() -> None:
         recall_at_k(image, image, torch.arange(2), 1)
 
 
-def test_accuracy_counts_by_hand() -> None:
+def test_accuracy_equals_a_count_by_hand() -> None:
     scores = torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
     label = torch.tensor([0, 0, 1, 2])
     assert accuracy(scores, label) == 0.75
@@ -191,7 +191,7 @@ def test_the_bootstrap_interval_covers_the_truth_about_95_times_in_100() -> None
     assert 270 <= covered <= 297
 
 
-def test_the_bootstrap_repeats_itself_and_follows_its_weights() -> None:
+def test_the_bootstrap_is_repeatable_and_uses_the_weights() -> None:
     values = torch.tensor([1.0] * 50 + [0.0] * 50)
     assert bootstrap_interval(values) == bootstrap_interval(values)
     spread = torch.arange(100) / 99
@@ -200,7 +200,7 @@ def test_the_bootstrap_repeats_itself_and_follows_its_weights() -> None:
     assert low < 0.9 < high and low > 0.8
 
 
-def test_no_hit_among_few_is_not_surely_below_chance() -> None:
+def test_no_hit_among_few_is_not_clearly_below_chance() -> None:
     low, high = bootstrap_interval(torch.zeros(1000))
     assert low == 0.0 and 0.003 < high < 0.004  # 1 - 0.025 ** (1 / 1000)
     assert bootstrap_interval(torch.ones(1000)) == pytest.approx((1 - high, 1.0))

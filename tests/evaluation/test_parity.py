@@ -1,4 +1,4 @@
-"""Against clip-benchmark's metrics on the same embeddings and scikit-learn's logistic regression at the same C."""
+"""Parity with clip-benchmark's metrics on the same embeddings, and with scikit-learn's regression at the same C."""
 
 import pytest
 import torch
@@ -13,11 +13,11 @@ from tests.helpers.fakes import embeddings
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_accuracies_are_clip_benchmarks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accuracies_equal_clip_benchmarks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from clip_benchmark.metrics import zeroshot_classification as reference
     from sklearn.metrics import balanced_accuracy_score
 
-    # it converts an array of one number by float(), which numpy 2.4 refuses
+    # It calls float() on an array with one element, which numpy 2.4 refuses.
     monkeypatch.setattr(reference, "float", lambda array: array.item(), raising=False)
     label = torch.randint(9, (300,), generator=torch.Generator().manual_seed(seed))
     scores = (embeddings(300, seed) + embeddings(9, 5)[label]) @ embeddings(9, 5).T
@@ -27,8 +27,8 @@ def test_accuracies_are_clip_benchmarks(seed: int, monkeypatch: pytest.MonkeyPat
     assert mean_per_class(scores, label) == pytest.approx(expected)
 
 
-def test_the_zero_shot_classifier_is_clip_benchmarks() -> None:
-    """The ensemble: normalised, averaged, normalised; the other package's encoder returns the given embeddings."""
+def test_the_zero_shot_classifier_equals_clip_benchmarks() -> None:
+    """The prompt ensemble is normalised, averaged, normalised. clip-benchmark gets an encoder of given embeddings."""
     from clip_benchmark.metrics import zeroshot_classification as reference
 
     prompts = 3.0 * embeddings(4 * 3, 0) + 0.2
@@ -45,7 +45,7 @@ def test_the_zero_shot_classifier_is_clip_benchmarks() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 5, 10])
-def test_recall_is_clip_benchmarks(k: int) -> None:
+def test_recall_equals_clip_benchmarks(k: int) -> None:
     from clip_benchmark.metrics import zeroshot_retrieval as reference
 
     owner = torch.arange(60).repeat_interleave(torch.arange(60) % 3 + 4)  # 4, 5 or 6 captions
@@ -60,11 +60,11 @@ def test_recall_is_clip_benchmarks(k: int) -> None:
     }
     found = recall_at_k(image, text, owner, k)
     assert found == pytest.approx({way: float((hits > 0).double().mean()) for way, hits in expected.items()})
-    assert 0.1 < found["text_to_image"] < 1.0  # or the comparison would say nothing
+    assert 0.1 < found["text_to_image"] < 1.0  # otherwise the comparison would be empty
 
 
 @pytest.mark.parametrize("C", [1e-3, 0.3, 10.0, 300.0])
-def test_the_loss_at_the_minimum_is_scikit_learns(C: float) -> None:
+def test_the_loss_at_the_minimum_equals_scikit_learns(C: float) -> None:
     from sklearn.linear_model import LogisticRegression
 
     features, label = problem(700, 8)
@@ -79,7 +79,7 @@ def test_the_loss_at_the_minimum_is_scikit_learns(C: float) -> None:
     assert objective(ours.weight.double(), ours.bias.double()) == pytest.approx(least, rel=1e-4)
 
 
-def test_several_c_at_once_are_each_the_minimum_found_alone() -> None:
+def test_several_c_at_once_give_the_minima_found_separately() -> None:
     features, label = problem(500, 9)
     regression = Regression(features, label, CLASSES)
     Cs = [1e-4, 1.0, 1e-2, 100.0]

@@ -1,4 +1,4 @@
-"""Evaluation of point sets: plain prototypes, draws of the random features, features before the projection."""
+"""Evaluation of point sets: unnormalised prototypes, draws of the random features, features before the projection."""
 
 import math
 from pathlib import Path
@@ -13,7 +13,7 @@ from clipx.config.schema import EvalConfig, RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
 from clipx.train import fit
-from evaluation.claims.scores import ZEROSHOT
+from evaluation.claims.names import ZEROSHOT
 from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint
@@ -55,7 +55,7 @@ def dataset(folder: Path, classes: int = 3, test: int = 30, prompts: str = "ense
     return opened
 
 
-def test_draws_differ_in_their_features_alone_and_the_first_is_the_embedding(tmp_path: Path) -> None:
+def test_draws_differ_in_their_random_features_only_and_the_first_is_the_embedding(tmp_path: Path) -> None:
     encoder, _ = from_checkpoint(trained(untrained(tmp_path)), CPU)
     assert not encoder.cosine
     assert list(encoder.image_variants) == ["draw 1", "draw 2", "draw 3", "draw 4", "before projection"]
@@ -73,7 +73,7 @@ def test_draws_differ_in_their_features_alone_and_the_first_is_the_embedding(tmp
 def test_models_without_random_features_have_no_draws(tmp_path: Path) -> None:
     plain, _ = from_checkpoint(trained(untrained(tmp_path, "none")), CPU)
     assert plain.cosine and list(plain.image_variants) == ["before projection"]
-    assert not {"points", "similarity"} & plain.provenance.keys()  # embeddings cached before are still good
+    assert not {"points", "similarity"} & plain.provenance.keys()  # keeps older caches of embeddings valid
     linear, _ = from_checkpoint(trained(untrained(tmp_path, "linear")), CPU)
     assert not linear.cosine and list(linear.image_variants) == ["before projection"]
 
@@ -87,10 +87,10 @@ def test_prototypes_of_point_sets_are_plain_means() -> None:
     torch.testing.assert_close(found[1], F.normalize(unit[2] + unit[3], dim=0))
 
 
-def test_the_length_of_prototypes_counts_for_point_sets(tmp_path: Path) -> None:
+def test_the_length_of_prototypes_matters_for_point_sets(tmp_path: Path) -> None:
     data, task = dataset(tmp_path, classes=2, test=10), ZeroShot()
     images, prompts = task.requests(data)
-    # both classes lie in the images' direction, the second three times as far
+    # Both classes lie in the direction of the images; the second is three times as long.
     text = torch.tensor([[1.0, 0.0], [1.0, 0.0], [3.0, 0.1], [3.0, 0.1]])
     features: Features = {images: torch.tensor([[1.0, 0.0]]).expand(10, 2), prompts: text}
     share = float((data.labels("test") == 1).double().mean())
@@ -98,13 +98,13 @@ def test_the_length_of_prototypes_counts_for_point_sets(tmp_path: Path) -> None:
     assert task.score(data, features, cosine=True).results[0].value == pytest.approx(1 - share)
 
 
-def test_the_spread_and_mean_are_those_of_top1_over_five_draws(tmp_path: Path) -> None:
+def test_spread_and_mean_are_taken_over_the_top1_of_five_draws(tmp_path: Path) -> None:
     data, task = dataset(tmp_path), ZeroShotDraws()
     asked, label = task.requests(data), data.labels("test")
     assert len(asked) == 10
 
     def drawn(wrong: int) -> tuple[Tensor, Tensor]:
-        """Images and prompts with so many images beside their class."""
+        """Return images and prompts with `wrong` images in another class."""
         text = torch.eye(3).repeat_interleave(2, dim=0)
         image = torch.eye(3)[label]
         image[:wrong] = torch.eye(3)[(label[:wrong] + 1) % 3]
@@ -134,7 +134,7 @@ def test_the_spread_and_mean_are_those_of_top1_over_five_draws(tmp_path: Path) -
     assert {one.split for one in task.score(simple, again, cosine=False).results} == {"test, prompts simple"}
 
 
-def test_the_probe_before_the_projection_reads_other_features_and_says_so(tmp_path: Path) -> None:
+def test_the_probe_before_the_projection_has_its_own_task_and_metric(tmp_path: Path) -> None:
     run = trained(untrained(tmp_path))
     encoder, _ = from_checkpoint(run, CPU)
     spec = fakes.labelled(tmp_path / "things", train=24)
@@ -147,18 +147,16 @@ def test_the_probe_before_the_projection_reads_other_features_and_says_so(tmp_pa
     assert again == rows
 
 
-def test_a_task_that_the_model_has_nothing_for_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_task_whose_features_the_model_lacks_is_refused_by_name(tmp_path: Path) -> None:
     spec = fakes.labelled(tmp_path / "things")
     with pytest.raises(UserError, match="tasks=zeroshot_draws needs a model with features draw 1"):
         run_tasks(fakes.encoder(), [spec], ["zeroshot_draws"], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")
 
 
-def test_a_diverged_run_has_a_row_that_is_no_number_and_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_diverged_run_has_a_nan_row_and_can_be_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained(untrained(tmp_path))
     ended = directory.end_diverged(run, step=7, bad_steps=3)
-    for _ in range(2):  # again: one row
+    for _ in range(2):  # a second time: still one row
         eval.evaluate(EvalConfig(checkpoint=str(run), datasets=[fakes.labelled(tmp_path / "things")]))
         assert "diverged at step 7" in capsys.readouterr().err
     (row,) = results.read(run / "results.jsonl")
@@ -166,7 +164,7 @@ def test_a_diverged_run_has_a_row_that_is_no_number_and_is_reported(
     assert math.isnan(row.value) and "diverged at step 7" in row.model
     assert ZEROSHOT.read(read(run)) == {}
     assert ended.checkpoint is not None
-    last = str(run / ended.checkpoint)  # its last good checkpoint can still be scored, by name
+    last = str(run / ended.checkpoint)  # the last good checkpoint can still be scored by its path
     eval.evaluate(EvalConfig(checkpoint=last, tasks=["zeroshot"], datasets=[fakes.labelled(tmp_path / "things")]))
     assert {row.task for row in results.read(run / "results.jsonl")} == {"train", "zeroshot"}
     writer.write_report([run], tmp_path / "report")

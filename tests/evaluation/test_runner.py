@@ -1,4 +1,4 @@
-"""The runner: which tasks run where, rows with provenance, nothing done twice and nothing lost."""
+"""The runner: choice of tasks, provenance of rows, and reuse of stored results."""
 
 import json
 from dataclasses import replace
@@ -40,7 +40,7 @@ def three_kinds(tmp_path: Path) -> list[str]:
     ]
 
 
-def test_every_task_runs_on_the_sets_it_fits_and_signs_its_rows(tmp_path: Path) -> None:
+def test_every_task_runs_on_the_sets_it_fits_and_its_rows_have_provenance(tmp_path: Path) -> None:
     rows = run(tmp_path, three_kinds(tmp_path), ALL)
     assert {(row.task, row.dataset) for row in rows} == {
         ("zeroshot", "things"),
@@ -55,14 +55,14 @@ def test_every_task_runs_on_the_sets_it_fits_and_signs_its_rows(tmp_path: Path) 
     assert results.read(tmp_path / "out" / "results.jsonl") == rows
 
 
-def test_no_tasks_named_means_all_that_fit(tmp_path: Path) -> None:
+def test_without_named_tasks_all_that_fit_run(tmp_path: Path) -> None:
     without_train = fakes.labelled(tmp_path / "others")
     rows = run(tmp_path, [*three_kinds(tmp_path), without_train], [])
     assert {row.task for row in rows} == {name for name, task in TASKS.items() if not task.variants}
     assert {row.task for row in rows if row.dataset == "others"} == {"zeroshot"}
 
 
-def test_artifacts_are_what_the_report_draws(tmp_path: Path) -> None:
+def test_artifacts_hold_what_the_report_draws(tmp_path: Path) -> None:
     run(tmp_path, three_kinds(tmp_path), ALL)
     folder = tmp_path / "out" / "artifacts"
     kinds = {path.stem: json.loads(path.read_text())["kind"] for path in folder.iterdir()}
@@ -91,7 +91,7 @@ def test_finished_rows_are_not_repeated_unless_forced(tmp_path: Path) -> None:
     assert len(results.read(path)) == len(first)
 
 
-def test_another_checkpoint_or_other_templates_are_scored_and_kept_beside(tmp_path: Path) -> None:
+def test_another_checkpoint_or_other_templates_add_rows(tmp_path: Path) -> None:
     spec = fakes.labelled(tmp_path / "things")
     path = tmp_path / "out" / "results.jsonl"
     count = len(run(tmp_path, [spec], ["zeroshot"]))
@@ -121,8 +121,8 @@ def test_evaluations_that_differ_in_a_choice_do_not_undo_each_other(
     assert len(rows) == len({(row.task, row.dataset, row.split, row.metric) for row in rows})
 
 
-def test_rows_and_artifacts_with_hashes_that_no_longer_count_are_finished(tmp_path: Path) -> None:
-    """Probes used to carry the hash of the prompts, geometry that of retrieval's protocol."""
+def test_rows_and_artifacts_with_obsolete_hashes_are_reused(tmp_path: Path) -> None:
+    """Rows of probes once had a hash of the prompts, rows of geometry a hash of retrieval's protocol."""
     specs = [fakes.labelled(tmp_path / "things", train=30), fakes.captioned(tmp_path / "shots" / "test")]
     path = tmp_path / "out" / "results.jsonl"
     run(tmp_path, specs, ["linear_probe", "geometry"])
@@ -135,7 +135,7 @@ def test_rows_and_artifacts_with_hashes_that_no_longer_count_are_finished(tmp_pa
     assert run(tmp_path, specs, ["linear_probe", "geometry"]) == old
 
 
-def test_an_artifact_without_hashes_is_no_reason_to_score_again(tmp_path: Path) -> None:
+def test_an_artifact_without_hashes_is_not_scored_again(tmp_path: Path) -> None:
     spec = fakes.labelled(tmp_path / "things")
     run(tmp_path, [spec], ["zeroshot"])
     path = tmp_path / "out" / "artifacts" / "zeroshot-things.json"
@@ -144,7 +144,7 @@ def test_an_artifact_without_hashes_is_no_reason_to_score_again(tmp_path: Path) 
     assert path.read_text() == '{"kind": "confusion"}'
 
 
-def test_pools_add_rows_and_leave_the_others_as_they_are(tmp_path: Path) -> None:
+def test_pools_add_rows_without_changing_others(tmp_path: Path) -> None:
     spec = fakes.captioned(tmp_path / "shots" / "test")
     path = tmp_path / "out" / "results.jsonl"
     tasks = ["retrieval", "geometry"]
@@ -157,14 +157,14 @@ def test_pools_add_rows_and_leave_the_others_as_they_are(tmp_path: Path) -> None
     assert len(rows) == len({(row.task, row.split, row.metric) for row in rows}) == len(pooled)
 
 
-def test_a_pool_that_is_larger_than_the_set_is_refused(tmp_path: Path) -> None:
+def test_a_pool_larger_than_the_set_is_refused(tmp_path: Path) -> None:
     spec = fakes.captioned(tmp_path / "shots" / "test")
     with pytest.raises(UserError, match=r"pools=5 is too large for datasets=.*: it has 4 images"):
         run(tmp_path, [spec], ["retrieval"], settings=Settings(pools=(4, 5)))
 
 
-def test_tasks_are_scored_where_they_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The linear probe on a GPU, say."""
+def test_tasks_are_scored_on_the_given_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example the linear probe on a GPU."""
     seen = []
     score = LinearProbe.score
 
@@ -180,7 +180,7 @@ def test_tasks_are_scored_where_they_are_told(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_the_probe_on_a_gpu_scores_as_on_the_cpu(tmp_path: Path) -> None:
+def test_the_probe_scores_alike_on_gpu_and_cpu(tmp_path: Path) -> None:
     data = open_dataset(fakes.labelled(tmp_path / "things", train=60, test=60))
     assert isinstance(data, Labelled)
     task = LinearProbe()
@@ -194,7 +194,7 @@ def test_the_probe_on_a_gpu_scores_as_on_the_cpu(tmp_path: Path) -> None:
     assert found == pytest.approx(task.score(data, features).results[0].value, abs=0.05)
 
 
-def test_a_run_that_stops_keeps_what_it_had_finished(tmp_path: Path) -> None:
+def test_an_interrupted_evaluation_keeps_finished_results(tmp_path: Path) -> None:
     good, bad = fakes.labelled(tmp_path / "good"), fakes.captioned(tmp_path / "bad")
     fakes.shard(tmp_path / "bad" / "00000.tar", [{"png": b"no image", "txt": b"a"}])
     with pytest.raises(UserError, match="damaged image"):
@@ -212,7 +212,7 @@ def test_a_run_that_stops_keeps_what_it_had_finished(tmp_path: Path) -> None:
         ("twins", ["zeroshot"], "both called 'things'"),
     ],
 )
-def test_what_cannot_be_run_is_one_line(tmp_path: Path, kinds: str, tasks: list[str], part: str) -> None:
+def test_impossible_requests_give_a_one_line_error(tmp_path: Path, kinds: str, tasks: list[str], part: str) -> None:
     specs = {
         "labelled": [fakes.labelled(tmp_path / "a" / "things")],
         "twins": [fakes.labelled(tmp_path / name / "things") for name in ("a", "b")],

@@ -1,4 +1,4 @@
-"""Faults 8 and 9 of test_field_faults.py: what is chosen by the set that is reported."""
+"""Faults 8 and 9 of test_field_faults.py: selection on the data that is reported."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,7 @@ from evaluation.types import DEFAULTS, Encoder, Features, Result
 from tests.helpers import fakes, replicas
 from tests.helpers.folder import settings
 
-# 8. The linear probe's C tuned on the test split.
+# 8. The linear probe's C is tuned on the test split.
 
 
 def probe_of_ours(data: Labelled, features: Features) -> float:
@@ -54,11 +54,11 @@ def test_the_choice_of_c_is_blind_to_the_test_split(tmp_path: Path) -> None:
         check_blind_to_test(probe_tuned_on_test, tmp_path / "faulty")
 
 
-# 9. Selection on the validation set that is reported.
+# 9. A checkpoint is selected on the validation set that is reported.
 
 
 def evaluated_twice(root: Path) -> Path:
-    """A run of two checkpoints, of which the first was the better one on the reported set."""
+    """Return a run with two checkpoints, of which the first scored better on the reported set."""
     config = settings(root)
     run = directory.claim(config)
     model = clip.build_model(config)
@@ -74,7 +74,7 @@ def evaluated_twice(root: Path) -> Path:
 
 
 def check_selection(opened: Callable[[Path], Encoder], run: Path) -> None:
-    """The checkpoint that is evaluated is the last one, whatever was measured on the reported set before."""
+    """The last checkpoint is evaluated, whatever was measured before on the reported set."""
     last = results.read(run / "results.jsonl")[-1]
     assert opened(run).provenance["checkpoint"] == last.hashes["checkpoint"]
 
@@ -90,7 +90,7 @@ def best_on_the_reported_set(run: Path) -> Encoder:
     )
 
 
-def test_the_checkpoint_is_not_chosen_by_what_is_reported(tmp_path: Path) -> None:
+def test_the_checkpoint_is_not_chosen_by_the_reported_score(tmp_path: Path) -> None:
     run = evaluated_twice(tmp_path)
     check_selection(opened_by_us, run)
     with pytest.raises(AssertionError):
@@ -98,20 +98,20 @@ def test_the_checkpoint_is_not_chosen_by_what_is_reported(tmp_path: Path) -> Non
 
 
 def check_reported_row(reported: Callable[[Path], float], run: Path) -> None:
-    """Of a run that was evaluated several times, the report shows the last evaluation."""
+    """The report shows the last of several evaluations of a run."""
     assert reported(run) == 0.8
 
 
 def reported_by_us(run: Path) -> float:
-    (measure,) = groups.summarise_metrics(groups.group_runs([report_runs.read(run)]))
-    return measure.value
+    (summary,) = groups.summarise_metrics(groups.group_runs([report_runs.read(run)]))
+    return summary.value
 
 
 def best_row(run: Path) -> float:
     return max(row.value for row in results.read(run / "results.jsonl"))
 
 
-def test_the_best_of_several_evaluations_is_not_what_is_reported(tmp_path: Path) -> None:
+def test_the_report_does_not_show_the_best_of_several_evaluations(tmp_path: Path) -> None:
     run = evaluated_twice(tmp_path)
     check_reported_row(reported_by_us, run)
     with pytest.raises(AssertionError):
@@ -119,14 +119,14 @@ def test_the_best_of_several_evaluations_is_not_what_is_reported(tmp_path: Path)
 
 
 def check_apart(known: Classes, root: Path) -> None:
-    """No image that fits or chooses anything is reported as test."""
+    """No image of the test split is also used to fit or to choose."""
     data = known.open("imagenet", f"imagenet:{root}", root, DEFAULTS)
     paths = {split: set(data.images(split).paths) for split in data.splits}  # type: ignore[attr-defined]
     assert paths["test"] and len(paths) > 1
     assert all(not paths["test"] & found for split, found in paths.items() if split != "test")
 
 
-def test_imagenets_validation_images_are_reported_and_nothing_else(tmp_path: Path) -> None:
+def test_imagenet_reports_its_validation_images_and_selects_on_none_of_them(tmp_path: Path) -> None:
     replicas.imagenet(tmp_path)
     imagenet = NAMED["imagenet"]
     assert isinstance(imagenet, Classes)

@@ -1,4 +1,4 @@
-"""Several processes: each row once, and the results of one process, to the byte."""
+"""Several processes: each row is embedded once, and the results equal those of one process byte for byte."""
 
 from pathlib import Path
 
@@ -11,14 +11,14 @@ from tests.helpers.commands import clipx
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 31, 64])
 @pytest.mark.parametrize("world", [1, 2, 3, 5])
-def test_the_shares_of_all_ranks_are_each_row_once_in_whole_batches(count: int, world: int) -> None:
+def test_the_ranks_share_each_row_once_in_whole_batches(count: int, world: int) -> None:
     shares = [share(count, 4, rank, world) for rank in range(world)]
     assert [row for rows in shares for row in rows] == list(range(count))
     assert all(rows.start % 4 == 0 for rows in shares if rows)
 
 
 def sets(folder: Path) -> str:
-    """Counts that neither 2 ranks nor batches of 4 divide; one has a single batch."""
+    """Make data sets whose sizes are multiples of neither 2 ranks nor batches of 4; one has a single batch."""
     fakes.labelled(folder / "things", train=31, test=13)
     fakes.captioned(folder / "shots" / "test", counts=(2, 5, 1, 3, 1))
     fakes.pairs(folder / "minimal", categories=("colour",))
@@ -43,11 +43,11 @@ def test_two_ranks_give_the_rows_and_embeddings_of_one(tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_what_fails_in_one_rank_ends_all_of_them(tmp_path: Path) -> None:
+def test_a_failure_in_one_rank_ends_all_ranks(tmp_path: Path) -> None:
     good = {"txt": b"a", "png": fakes.picture(0)}
     fakes.shard(tmp_path / "s" / "0.tar", [good] * 6 + [good | {"png": fakes.picture(0)[:90]}])  # in rank 1's share
     arguments = ["model=open_clip:mini-48", f"datasets=[captions:{tmp_path}/s]", "batch_size=2", "workers=0"]
     done = clipx("eval", *arguments, "processes=2", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.count("s00006") == 1, "said once, by rank 0"
+    assert done.stderr.count("s00006") == 1, "rank 0 alone reports it, once"
     assert not (tmp_path / "runs").exists()

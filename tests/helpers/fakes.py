@@ -1,4 +1,4 @@
-"""Small inputs for the evaluation's tests: a model of random projections and data sets on disk."""
+"""Small inputs for tests of the evaluation: an encoder of random projections, and data sets on disk."""
 
 import io
 import json
@@ -17,7 +17,7 @@ WIDTH = 32  # E
 
 
 def embeddings(n: int, seed: int, dim: int = WIDTH) -> Tensor:
-    """Random unit vectors [n, dim]."""
+    """Return random unit vectors [n, dim]."""
     return F.normalize(torch.randn(n, dim, generator=torch.Generator().manual_seed(seed)), dim=1)
 
 
@@ -34,7 +34,7 @@ def tokenize(texts: list[str]) -> Tensor:
 
 
 def encoder(checkpoint: str = "c0", transform: str = "t0") -> Encoder:
-    """Random projections of pixels and of characters."""
+    """Return an encoder that projects pixels and characters at random."""
     pixels, characters = embeddings(3 * 8 * 8, 1), embeddings(256 * 40, 2).view(40, 256, WIDTH)
 
     def image(batch: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def encoder(checkpoint: str = "c0", transform: str = "t0") -> Encoder:
 
 
 def picture(seed: int) -> bytes:
-    """A 12 x 12 PNG of noise."""
+    """Return a 12 x 12 PNG of noise."""
     pixels = np.random.default_rng(seed).integers(0, 256, (12, 12, 3), dtype=np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
@@ -56,7 +56,7 @@ def picture(seed: int) -> bytes:
 
 
 def shard(path: Path, samples: list[dict[str, bytes]]) -> None:
-    """A tar of samples; each maps extensions to contents."""
+    """Write a tar of samples; each sample maps extensions to contents."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as tar:
         for number, sample in enumerate(samples):
@@ -67,7 +67,7 @@ def shard(path: Path, samples: list[dict[str, bytes]]) -> None:
 
 
 def labelled(folder: Path, classes: int = 3, train: int = 0, test: int = 12) -> str:
-    """A data set in the CLIP-benchmark layout, classes in turn."""
+    """Write a data set in CLIP-benchmark's layout whose labels cycle through the classes; return its spec."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "classnames.txt").write_text("".join(f"thing {c}\n" for c in range(classes)))
     (folder / "zeroshot_classification_templates.txt").write_text("a photo of a {c}.\na {c}\n")
@@ -80,7 +80,7 @@ def labelled(folder: Path, classes: int = 3, train: int = 0, test: int = 12) -> 
 
 
 def captioned(folder: Path, counts: tuple[int, ...] = (2, 5, 1, 3)) -> str:
-    """Images with these numbers of captions."""
+    """Write images with these numbers of captions; return the data set's spec."""
     samples = []
     for i, count in enumerate(counts):
         captions = [f"caption {c} of image {i}" for c in range(count)]
@@ -90,10 +90,10 @@ def captioned(folder: Path, counts: tuple[int, ...] = (2, 5, 1, 3)) -> str:
 
 
 def pairs(folder: Path, categories: tuple[str, ...] = ("colour", "count", "colour")) -> str:
-    """Minimal pairs of these categories."""
+    """Write minimal pairs of these categories; return the data set's spec."""
     samples = []
     for i in range(2 * len(categories)):
-        facts = {"pair": i // 2, "category": categories[i // 2]}
-        samples.append({"txt": f"text {i}".encode(), "json": json.dumps(facts).encode(), "png": picture(i)})
+        annotation = {"pair": i // 2, "category": categories[i // 2]}
+        samples.append({"txt": f"text {i}".encode(), "json": json.dumps(annotation).encode(), "png": picture(i)})
     shard(folder / "00000.tar", samples)
     return f"pairs:{folder}"

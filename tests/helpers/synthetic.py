@@ -1,4 +1,4 @@
-"""Runs with known effects: as objects for simulations, as directories for what reads them."""
+"""Runs with known effects, as objects or as directories."""
 
 import json
 from dataclasses import replace
@@ -54,7 +54,7 @@ def run(
 
 
 def with_geometry(one: Run, margin: float) -> Run:
-    """The run with a geometry artifact whose margins lie around `margin`."""
+    """Return the run with a geometry artifact whose margins lie around `margin`."""
     draw = torch.Generator().manual_seed(one.seed)
     image, text = (torch.nn.functional.normalize(torch.randn(64, 8, generator=draw), dim=1) for _ in range(2))
     margins = margin + 0.1 * torch.randn(1000, generator=draw)
@@ -70,7 +70,7 @@ def evidence(runs: list[Run]) -> Evidence:
 
 
 def write(root: Path, one: Run) -> Path:
-    """The run as a directory."""
+    """Write the run as a directory."""
     folder = root / one.name / f"s{one.seed}"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(json.dumps(one.config))  # JSON is YAML

@@ -14,7 +14,7 @@ from clipx.models import clip, temperature
 from clipx.training import lr_schedule, modality_mixing
 from clipx.training import optimizer as optim
 from clipx.types import Progress
-from evaluation.claims.measures import MetricReader, Together
+from evaluation.claims.measures import CombinedReader, MetricReader
 from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
 from tests.helpers.hub import write_distilbert
@@ -75,16 +75,17 @@ def test_a_recipe_has_the_arms_of_its_tables_and_claims(name: str) -> None:
 
 
 def tasks_of(measure: object) -> set[str]:
-    if isinstance(measure, Together):
-        return {score.task for score in measure.scores}
+    if isinstance(measure, CombinedReader):
+        return {reader.task for reader in measure.readers}
     return {measure.task} if isinstance(measure, MetricReader) else set()
 
 
 @pytest.mark.parametrize("name", ["counting_datacomp", "nuclr_cc3m", "nuclr_cc12m"])
 def test_where_tasks_are_named_they_are_those_that_claims_and_tables_need(name: str) -> None:
-    columns = [column.score for table in TABLES if table.recipe == name for column in table.columns]
-    parts = [part for claim in CLAIMS if name in claim.recipes for part in claim.parts if part.only in ("", name)]
-    needed = set().union(*map(tasks_of, columns), *(tasks_of(m) for part in parts for m in part.measures))
+    columns = [column.reader for table in TABLES if table.recipe == name for column in table.columns]
+    claims = [claim for claim in CLAIMS if name in claim.recipes]
+    comparisons = [one for claim in claims for one in claim.comparisons if one.only_recipe in ("", name)]
+    needed = set().union(*map(tasks_of, columns), *(tasks_of(m) for one in comparisons for m in one.measures))
     (settings,) = recipe(name).evaluations
     assert set(compose_eval(settings).tasks) == needed
 

@@ -1,11 +1,11 @@
 """Paper 2: true negatives from keyword labels.
 
-Smallest effects of interest: about a quarter of the published one, at least half a point. "Not much worse" is
-at least 95% of the baseline: levels on DataComp-small lie between .03 and .4, so a loss in points says little.
+Smallest effects of interest: about a quarter of the published effect, at least half a point. "Not much worse" means at
+least 95% of the baseline: accuracies on DataComp-small lie between .03 and .4, so a loss in points says little.
 """
 
 from evaluation.claims.comparisons import extra_gain, keeps, more
-from evaluation.claims.scores import COUNT, OTHERS
+from evaluation.claims.names import COUNT, OTHERS
 from evaluation.claims.types import Claim
 
 ARMS = ("counting_datacomp", "counting_mini")
@@ -13,14 +13,14 @@ ARMS = ("counting_datacomp", "counting_mini")
 CLAIMS = (
     Claim(
         "2.1",
-        "L_g (log1p, eta = 1000) counts better than the baseline",
+        "L_g (log1p, eta = 1000) counts better than the CLIP baseline",
         ".1669 against .1405 on CLEVR-Count",
         ARMS,
         (more("own_log1p_1000", "clip", COUNT, 0.0065, "counting"),),
     ),
     Claim(
         "2.2",
-        "The own denominator beats the same-label one at eta = 1000",
+        "At eta = 1000 the own denominator counts better than the same-label denominator",
         ".1669 against .1367 (log1p), .1575 against .1481 (ratio) on CLEVR-Count",
         ARMS,
         (
@@ -30,23 +30,21 @@ CLAIMS = (
     ),
     Claim(
         "2.3",
-        "Other data sets do not get much worse: at least 95% of the baseline, mean of zero-shot and retrieval",
+        "Other data sets do not get much worse: at least 95% of the baseline (mean of zero-shot and retrieval)",
         "figures only (appendix)",
         ARMS,
         (keeps("own_log1p_1000", "clip", OTHERS, 0.95, "other data sets"),),
     ),
     Claim(
         "2.4",
-        "Example 1: log1p ends at half the answers wrong where ratio ends at none",
+        "Example 1: training with log1p ends with half of the answers wrong, training with ratio with none",
         "errors 0.4995 and 0.001 (our check of Definition 5.1)",
-        (),
         program="clipx theory robust_g",
     ),
     Claim(
         "2.5",
-        "Example 2: CLIP's minimum errs where that of L_g does not, for small p2",
+        "Example 2: for small p2, CLIP's minimiser makes errors and the minimiser of L_g does not",
         "Theorem of Definition 5.2",
-        (),
         program="clipx theory true_negatives",
     ),
     Claim(

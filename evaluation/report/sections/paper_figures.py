@@ -5,9 +5,9 @@ from pathlib import Path
 from statistics import fmean
 
 from evaluation.claims.evidence import Evidence, Seeds
-from evaluation.claims.measures import EarlyChange, logged
+from evaluation.claims.measures import EarlyChange, logged_geometry
+from evaluation.claims.names import GAP, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.papers.paper4 import DYNAMICS, INITIAL
-from evaluation.claims.scores import GAP, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure, Outcome
 from evaluation.report.blocks import Block, Details, Figure, Figures, SvgFile, Text
 from evaluation.report.figures.geometry import Density, column_chart, density_plot, histogram, pca_plot, scatter_plot
@@ -128,7 +128,7 @@ def _slow_closure(evidence: Evidence) -> list[Figure]:
         lines = []
         for arm, seeds in evidence.runs.get(recipe, {}).items():
             for run in seeds.values():
-                points = [(-1 / math.log(step) ** 2, gap) for step, gap in logged(run, "gap") if step > 100]
+                points = [(-1 / math.log(step) ** 2, gap) for step, gap in logged_geometry(run, "gap") if step > 100]
                 lines.append(Line.of_finite(arm or run.name, points))
         if any(line.x for line in lines):
             what = "gap during training, one line per seed; slow closure is a straight line"

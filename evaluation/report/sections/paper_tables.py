@@ -3,8 +3,7 @@
 from statistics import fmean
 
 from evaluation.claims.evidence import Evidence, Seeds
-from evaluation.claims.published import TABLES
-from evaluation.claims.published_columns import Column, PaperTable, printed
+from evaluation.claims.published import TABLES, Column, PaperTable, printed
 from evaluation.report.blocks import Block, Cell, Details, Table, Text
 from evaluation.statistics import t_interval
 
@@ -47,11 +46,11 @@ def _row(table: PaperTable, arm: str, published: list[str], seeds: Seeds) -> lis
 
 def _values(column: Column, columns: tuple[Column, ...], seeds: Seeds) -> list[float]:
     """Return one value per evaluated seed, in the paper's unit."""
-    if column.score is None:  # the mean of the other columns
-        others = [_values(other, columns, seeds) for other in columns if other.score is not None]
+    if column.reader is None:  # the mean of the other columns
+        others = [_values(other, columns, seeds) for other in columns if other.reader is not None]
         complete = all(len(values) == len(seeds) for values in others)
         return [fmean(values) for values in zip(*others, strict=True)] if complete else []
-    scores = [column.score.read(run) for run in seeds.values()]
+    scores = [column.reader.read(run) for run in seeds.values()]
     return [column.scale * fmean(by_dataset.values()) for by_dataset in scores if by_dataset]
 
 

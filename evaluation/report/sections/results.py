@@ -6,7 +6,7 @@ from evaluation.report.blocks import Block, Cell, Details, IntervalBar, Table, T
 from evaluation.runs.description import MISSING
 from evaluation.runs.groups import MetricSummary, RunGroup, Standing
 from evaluation.runs.reader import Run
-from evaluation.tasks.headline import HEADLINE
+from evaluation.tasks.rows import HEADLINE
 
 SIGNS: dict[Standing, str] = {
     "above chance": "▲ above chance",

@@ -3,7 +3,7 @@
 import json
 
 from evaluation.report.blocks import Block, Cell, Details, KeyValues, Table, Text
-from evaluation.runs.description import MISSING, duration, facts, flat, training_seconds
+from evaluation.runs.description import MISSING, describe, duration, flat, training_seconds
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 
@@ -13,7 +13,7 @@ def settings(groups: list[RunGroup]) -> list[Block]:
     by_group = []
     for group in groups:
         seeds = ", ".join(str(run.seed) for run in group.runs)
-        described = {"Method": group.label, "Seeds": seeds, **facts(group.runs[0])}
+        described = {"Method": group.label, "Seeds": seeds, **describe(group.runs[0])}
         times = [seconds for run in group.runs if (seconds := training_seconds(run)) is not None]
         if len(times) > 1:
             described["Training time"] = f"{duration(sum(times) / len(times))} per seed"

@@ -1,66 +1,67 @@
 """L-BFGS for several smooth convex problems at once (Nocedal and Wright 2006, algorithms 7.4 and 7.5).
 
-All problems advance together, one evaluation of their objectives a round; one that is done leaves the batch.
-The two-loop recursion starts from the inverse of the Hessian's diagonal at a recent point instead of a
-multiple of the identity, which takes several times fewer rounds where the diagonal is uneven.
+Why not a library: `torch.optim.LBFGS` and `scipy.optimize` solve one problem at a time. The linear probe fits many
+values of C on the same features, and one matrix product per round serves all of them. All problems advance together,
+with one evaluation of their objectives per round; a problem that has converged leaves the batch.
+
+The two-loop recursion starts from the inverse of the Hessian's diagonal at a recent point. The usual multiple of the
+identity takes several times more rounds if the diagonal is uneven.
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-MEMORY = 10  # pairs of steps and gradient changes
-REFRESH = 10  # rounds between looks at the Hessian's diagonal
+MEMORY = 10  # stored pairs of steps and gradient changes
+REFRESH = 10  # rounds between updates of the Hessian's diagonal
 DECREASE = 1e-4  # share of the predicted decrease that a step must reach (Armijo)
 ROUNDING = 1e-7  # relative error of a value in single precision
-GAP = 1e-3  # share of the value by which the quadratic model may still hope to lower it
-SHORTEST = 1e-6  # a step below this share of the proposed one: nothing is left but rounding
+GAP = 1e-3  # converged if the quadratic model predicts a decrease below this share of the value
+SHORTEST = 1e-6  # converged if the step falls below this share of the proposed one: only rounding is left
 
 
 class Problem(Protocol):
-    """Several problems: values float64 [b], gradients [b, P] and on request the Hessians' diagonals [b, P] > 0."""
+    """The objectives of several problems."""
 
     def __call__(self, x: Tensor, problem: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`x` [b, P]; `problem` int64 [b], the numbers of those that are still open."""
+        """Return values float64 [b], gradients [b, P] and, if `diagonal`, the diagonals of the Hessians [b, P] > 0.
+
+        `x` [b, P] are the points; `problem` int64 [b] are the numbers of the open problems.
+        """
 
 
 @dataclass
 class _State:
-    """Open problems, one a row."""
+    """Open problems, one per row."""
 
     problem: Tensor  # int64 [b]
     x: Tensor  # [b, P]
     value: Tensor  # float64 [b]
-    gradient: Tensor
-    diagonal: Tensor
-    direction: Tensor
-    step: Tensor  # [b], share of the direction to be tried
+    gradient: Tensor  # [b, P]
+    diagonal: Tensor  # [b, P]
+    direction: Tensor  # [b, P]
+    step: Tensor  # [b], share of the direction to try next
     moves: list[Tensor] = field(default_factory=list)  # s of the last rounds, [b, P] each
-    changes: list[Tensor] = field(default_factory=list)  # y, of the gradient
-    rho: list[Tensor] = field(default_factory=list)  # [b], 1 / s.y; 0 where the round's step was refused
+    changes: list[Tensor] = field(default_factory=list)  # y of the last rounds, changes of the gradient
+    rho: list[Tensor] = field(default_factory=list)  # [b], 1 / s.y; 0 if the round's step was refused
 
     def keep(self, rows: Tensor) -> "_State":
-        """Only these rows (bool [b])."""
-        return _State(
-            self.problem[rows],
-            self.x[rows],
-            self.value[rows],
-            self.gradient[rows],
-            self.diagonal[rows],
-            self.direction[rows],
-            self.step[rows],
-            *([tensor[rows] for tensor in history] for history in (self.moves, self.changes, self.rho)),
-        )
+        """Keep only these rows (bool [b])."""
+        kept: dict[str, Any] = {
+            name: [tensor[rows] for tensor in value] if isinstance(value, list) else value[rows]
+            for name, value in vars(self).items()
+        }
+        return _State(**kept)
 
 
 def minimise(objective: Problem, start: Tensor, tolerance: float, rounds: int) -> Tensor:
-    """The minimisers [B, P], from `start` [B, P].
+    """Return the minimisers [B, P] found from `start` [B, P].
 
-    A problem is done when the largest entry of its gradient is at most `tolerance` and the decrease that the
-    quadratic model predicts is small beside the value (a loss near 0 has a small gradient far from its minimum),
-    when steps no longer show in single precision, or after `rounds` evaluations.
+    A problem has converged if the largest entry of its gradient is at most `tolerance` and the quadratic model predicts
+    a decrease that is small compared with the value (a loss near 0 has a small gradient far from its minimum). It also
+    ends if steps vanish in single precision, or after `rounds` evaluations.
     """
     found = start.clone()
     problem = torch.arange(len(start), device=start.device)
@@ -76,16 +77,16 @@ def minimise(objective: Problem, start: Tensor, tolerance: float, rounds: int) -
             return found
         if bool(done.any()):
             state = state.keep(~done)
-        _advance(state, objective, look=number % REFRESH == 0)
+        _advance(state, objective, refresh=number % REFRESH == 0)
     found[state.problem] = state.x
     return found
 
 
-def _advance(state: _State, objective: Problem, look: bool) -> None:
-    """Tries each problem's step; takes it where the value falls, else shortens it for the next round."""
+def _advance(state: _State, objective: Problem, refresh: bool) -> None:
+    """Try each problem's step. Take it if the value decreases enough, otherwise shorten it for the next round."""
     slope = _dot(state.gradient, state.direction)
     x = state.x + state.step[:, None] * state.direction
-    value, gradient, diagonal = objective(x, state.problem, look)
+    value, gradient, diagonal = objective(x, state.problem, refresh)
     allowed = state.value + (DECREASE * state.step * slope).double() + ROUNDING * state.value.abs()
     taken = value <= allowed
     move, change = x - state.x, gradient - state.gradient
@@ -96,7 +97,7 @@ def _advance(state: _State, objective: Problem, look: bool) -> None:
     if len(state.moves) > MEMORY:
         for history in (state.moves, state.changes, state.rho):
             history.pop(0)
-    # a convex function falls, then rises: where a step went too far, the slope's zero lies before its end
+    # If a step on a convex function went too far, the slope is zero somewhere before its end.
     shorter = state.step * (slope / (slope - _dot(gradient, state.direction))).clamp(0.1, 0.7)
     rows = taken[:, None]
     state.x = torch.where(rows, x, state.x)
@@ -109,19 +110,19 @@ def _advance(state: _State, objective: Problem, look: bool) -> None:
 
 
 def _direction(state: _State) -> Tensor:
-    """Minus the inverse Hessian's estimate times the gradient [b, P]: the two-loop recursion."""
+    """Minus the estimated inverse Hessian times the gradient [b, P], by the two-loop recursion."""
     q = -state.gradient
-    shares = []
+    alphas = []
     history = list(zip(state.moves, state.changes, state.rho, strict=True))
-    for move, change, rho in reversed(history):
-        shares.append(rho * _dot(move, q))
-        q = q - shares[-1][:, None] * change
+    for s, y, rho in reversed(history):
+        alphas.append(rho * _dot(s, q))
+        q = q - alphas[-1][:, None] * y
     q = q / state.diagonal
-    for (move, change, rho), share in zip(history, reversed(shares), strict=True):
-        q = q + (share - rho * _dot(change, q))[:, None] * move
+    for (s, y, rho), alpha in zip(history, reversed(alphas), strict=True):
+        q = q + (alpha - rho * _dot(y, q))[:, None] * s
     return q
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Of each row; [b]."""
+    """Row-wise dot products [b]."""
     return (a * b).sum(dim=1)

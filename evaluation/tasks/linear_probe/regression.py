@@ -2,7 +2,10 @@
 
     minimise  C sum_i -log softmax(W x_i + b)[y_i] + ||W||^2 / 2        (the bias is not regularised)
 
-which is scikit-learn's convention for C. Features are not standardised.
+This is scikit-learn's convention for C. Features are not standardised.
+
+Why not scikit-learn: it fits one C at a time, on the CPU. Here all values of C share each product with the features, on
+the features' device.
 """
 
 from collections.abc import Sequence
@@ -13,32 +16,32 @@ from torch import Tensor
 
 from evaluation.tasks.linear_probe.lbfgs import minimise
 
-GRID: list[float] = torch.logspace(-6, 6, 97, dtype=torch.float64).tolist()  # eight values of C a decade
+GRID: list[float] = torch.logspace(-6, 6, 97, dtype=torch.float64).tolist()  # eight values of C per decade
 STRIDES = (16, 8, 4, 2, 1)
 MAX_ITERATIONS = 1000
 TOLERANCE = 2e-6  # largest entry of the gradient of the objective / (C n); scikit-learn's default is 1e-4
-# scores (rows x values of C x classes) held at once: what a CPU's cache holds; on a GPU, enough to hide kernel launches
+# scores (rows x values of C x classes) held at once: they fit a CPU's cache; on a GPU they hide kernel launches
 CELLS = {"cpu": 2**19, "cuda": 2**27}
 
 
 @dataclass
 class Linear:
-    """Scores of classes."""
+    """A linear classifier."""
 
     weight: Tensor  # [E, classes]
     bias: Tensor  # [classes]
 
     def __call__(self, features: Tensor) -> Tensor:
-        """Scores [n, classes] of features [n, E]."""
+        """Return scores [n, classes] of features [n, E]."""
         return features @ self.weight + self.bias
 
 
 class Regression:
-    """The problem for one set of features; `fit_all` solves it for several C at once, where the features are.
+    """The problem for one set of features; `fit_all` solves it for several C at once, on the features' device.
 
-    The minimiser works on centred features along their principal axes. That is a rotation and a shift that the
-    bias takes up, so the minimum is the stated one; but embeddings share a large mean and lie near a few of
-    their axes, and there the Hessian's diagonal says nearly all about it.
+    The minimiser works on centred features along their principal axes. This rotation and shift (absorbed by the bias)
+    do not change the minimum, but they make the Hessian nearly diagonal: embeddings share a large mean and lie near
+    a few of their axes.
     """
 
     def __init__(self, features: Tensor, label: Tensor, classes: int) -> None:
@@ -51,21 +54,21 @@ class Regression:
         self.inputs = torch.cat([along_axes, torch.ones_like(along_axes[:, :1])], dim=1)  # [n, E + 1], last: bias
 
     def fit(self, C: float, start: Linear | None = None) -> Linear:
-        """The minimiser; `start` is where to begin, for speed (zeros where absent)."""
+        """Return the minimiser; a good `start` (default: zeros) saves time."""
         return self.fit_all([C], [start])[0]
 
     def fit_all(self, Cs: Sequence[float], starts: Sequence[Linear | None]) -> list[Linear]:
-        """The minimiser for each C, from its start: all of them share each product with the features."""
+        """Return the minimiser for each C, found from its start."""
         like, shape = self.inputs, (self.inputs.shape[1], self.classes)
         C = torch.tensor(Cs, dtype=torch.float64, device=like.device)
-        decay = like.new_zeros(len(Cs), *shape)  # of the objective over C n
+        decay = like.new_zeros(len(Cs), *shape)  # of the objective divided by C n
         decay[:, :-1] = (1 / (C * len(like))).to(like.dtype)[:, None, None]
 
         def objective(x: Tensor, problem: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
             weight, shrink = x.view(-1, *shape), decay[problem]
             loss, gradient, curvature = self._cross_entropy(weight, diagonal)
             value = loss + 0.5 * (shrink * weight.square()).flatten(1).sum(dim=1, dtype=torch.float64)
-            tiny = torch.finfo(x.dtype).tiny  # a class that never occurs has no curvature left at its bias
+            tiny = torch.finfo(x.dtype).tiny  # the bias of a class that never occurs has no curvature
             hessian = None if curvature is None else (curvature + shrink).clamp(min=tiny).flatten(1)
             return value, (gradient + shrink * weight).flatten(1), hessian
 
@@ -74,10 +77,10 @@ class Regression:
         return [self._from_axes(weight) for weight in found.view(-1, *shape)]
 
     def _cross_entropy(self, weight: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Mean loss float64 [b], its gradient and on request its Hessian's diagonal, for weights [b, E + 1, K].
+        """Mean loss float64 [b], its gradient and, if `diagonal`, its Hessian's diagonal, for weights [b, E + 1, K].
 
-        Products and softmax in the features' precision; the losses are summed over rows in double, or their
-        rounding would hide the progress of the last steps.
+        Products and softmax have the features' precision. The losses are summed over rows in double precision: their
+        rounding would otherwise hide the progress of the last steps.
         """
         problems, width, classes = weight.shape
         columns = weight.permute(1, 0, 2).reshape(width, -1)
@@ -107,7 +110,7 @@ class Regression:
         return loss / n, by_problem(gradient), None if curvature is None else by_problem(curvature)
 
     def _to_axes(self, linear: Linear | None) -> Tensor:
-        """[E + 1, classes]."""
+        """Weights along the principal axes and bias, [E + 1, classes]."""
         if linear is None:
             return self.inputs.new_zeros(self.inputs.shape[1], self.classes)
         weight = self.axes.T @ linear.weight.double()
@@ -122,11 +125,11 @@ class Regression:
 
 @dataclass
 class Search:
-    """The parametric search for C on a validation split."""
+    """Result of the search for C on a validation split."""
 
-    accuracy_of: dict[int, float]  # place in GRID -> validation accuracy
-    best: int  # place in GRID
-    solutions: dict[int, Linear]  # place in GRID -> fitted on the training rows
+    accuracy_of: dict[int, float]  # index in GRID -> validation accuracy
+    best: int  # index in GRID
+    solutions: dict[int, Linear]  # index in GRID -> classifier fitted on the training rows
 
     @property
     def chosen(self) -> float:
@@ -135,14 +138,10 @@ class Search:
 
 
 def search(train: Regression, features: Tensor, label: Tensor) -> Search:
-    """C by CLIP's search: every 16th point of GRID, then the best one's neighbours at strides 8, 4, 2, 1.
+    """Search C as CLIP does: every 16th point of GRID, then the neighbours of the best one at strides 8, 4, 2, 1.
 
-    Args:
-        train: the problem on the training rows.
-        features: [n, E] of the validation rows.
-        label: int64 [n] of the validation rows.
-
-    Of equally accurate values the smallest is taken, the strongest regularisation.
+    `train` is the problem on the training rows; `features` [n, E] and `label` int64 [n] are the validation rows. Among
+    equally accurate values the smallest C wins, that is, the strongest regularisation.
     """
     solved: dict[int, Linear] = {}
     accuracy_of: dict[int, float] = {}
@@ -160,6 +159,6 @@ def search(train: Regression, features: Tensor, label: Tensor) -> Search:
 
 
 def _nearest(solved: dict[int, Linear], place: int) -> Linear | None:
-    """The solution for the C that is nearest on the grid, if there is any."""
+    """Solution for the nearest C on the grid; None if there is none yet."""
     near = min(solved, key=lambda known: abs(known - place), default=None)
     return None if near is None else solved[near]

@@ -7,41 +7,36 @@ from evaluation.datasets.kinds import Labelled
 from evaluation.metrics import class_weights, hits, label_ranks
 from evaluation.tasks.linear_probe.regression import GRID, Regression, Search, search
 from evaluation.tasks.rows import row
-from evaluation.types import FeatureRequest, Features, Kind, Score
+from evaluation.types import FeatureRequest, Features, Score, Task
 
-SPLIT = "test"  # scored; never seen by the choice of C
-VALIDATION_SHARE = 10  # one row in ten, where the data set has no validation split of its own
+SPLIT = "test"  # scored; never used to choose C
+VALIDATION_SHARE = 10  # without an official validation split, one training row in ten is used to choose C
 
 
-class LinearProbe:
-    """Top-1 and mean per-class accuracy; C is chosen on a validation split, then refitted on all but test.
+class LinearProbe(Task):
+    """Top-1 and mean per-class accuracy; C is chosen on a validation split, then fitted again on all but test.
 
-    Of the embeddings, or with `variant` of other features of the images, which names task and metrics too.
+    `variant` selects other image features than the embeddings; its name is added to the names of task and metrics.
     """
 
-    kind: Kind = "labelled"
+    kind = "labelled"
     version = 1
-    needs: tuple[str, ...] = ("train", SPLIT)
+    needs = ("train", SPLIT)
 
     def __init__(self, variant: str = "") -> None:
         self.variant = variant
-        self.variants: tuple[str, ...] = (variant,) if variant else ()
+        self.variants = (variant,) if variant else ()
         self.suffix = f"_{variant.replace(' ', '_')}" if variant else ""
         self.name = f"linear_probe{self.suffix}"
 
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:
-        """Images of train, val (where there is one) and test."""
         splits = [split for split in ("train", "val", SPLIT) if split in dataset.splits]
         return [FeatureRequest(dataset.name, split, "images", self.variant) for split in splits]
-
-    def groups(self, dataset: Labelled) -> list[dict[str, str]]:
-        """One: the rows share their hashes."""
-        return [{}]
 
     def score(
         self, dataset: Labelled, features: Features, device: torch.device | str = "cpu", cosine: bool = True
     ) -> Score:
-        """Rows, and the search for C, on the device (but not on mps, which lacks double precision)."""
+        """Return the rows and the search for C; runs on `device`, except on mps, which lacks double precision."""
         device = torch.device("cpu") if torch.device(device).type == "mps" else torch.device(device)
         *fitting, test = self.requests(dataset)
         known = torch.cat([features[request] for request in fitting]).to(device)
@@ -52,7 +47,7 @@ class LinearProbe:
         probe = Regression(known, label, classes).fit(found.chosen)
         truth = dataset.labels(SPLIT)
         correct = hits(label_ranks(probe(features[test].to(device)).cpu(), truth), 1)
-        # a probe on features without meaning can still learn which class is the most frequent
+        # Chance of top-1: even on meaningless features, a probe learns the most frequent class.
         largest = torch.bincount(truth).max().item() / len(truth)
         rows = [
             row(self.name, dataset.short, SPLIT, f"{metric}{self.suffix}", correct, weights, len(truth), chance)
@@ -65,13 +60,13 @@ class LinearProbe:
 
 
 def _split(labels: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Rows to fit and to choose C on: the official validation split, else a seeded 90/10 split of train."""
+    """Rows to fit on and to choose C on: the official validation split, else a seeded 90/10 split of train."""
     total = sum(len(label) for label in labels)
     if len(labels) == 2:
         return torch.arange(len(labels[0])), torch.arange(len(labels[0]), total)
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
-    held = max(1, total // VALIDATION_SHARE)
-    return order[held:].sort().values, order[:held].sort().values
+    held_out = max(1, total // VALIDATION_SHARE)
+    return order[held_out:].sort().values, order[:held_out].sort().values
 
 
 def _artifact(kind: str, found: Search) -> dict[str, object]:

@@ -7,7 +7,7 @@ import pytest
 
 from cli.report.command import report
 from clipx.errors import UserError
-from evaluation.claims.evidence import gather
+from evaluation.claims.evidence import collect_evidence
 from evaluation.runs.reader import find
 from tests.helpers.synthetic import run, write
 
@@ -25,7 +25,7 @@ def test_verdicts_are_printed_with_effect_interval_and_seeds(
     write_arms(tmp_path)
     report(["claims", str(tmp_path)])
     lines = capsys.readouterr().out.splitlines()
-    at = next(i for i, line in enumerate(lines) if line.startswith("1.5 holds  CLIP + positive term beats CLIP"))
+    at = next(i for i, line in enumerate(lines) if line.startswith("1.5 holds  CLIP with the positive term beats CLIP"))
     assert lines[at + 1].strip() == "clip_reg − clip, zero-shot; 0.1000 [0.1000, 0.1000] against 0.005; 3 seeds"
     assert "1.4, 1.6, 1.7, 1.8, 1.9: clipx reproduce recipe=clip_reg_mini" in lines
 
@@ -51,12 +51,12 @@ def test_a_run_with_other_settings_does_not_replace_the_recipes_own(tmp_path: Pa
     own = run("clip_reg_mini", "clip", 0, {})
     other = replace(own, name="clip_reg_mini-clip-short", path=tmp_path / "other")
     for runs in ([own, other], [other, own]):
-        assert gather(runs, []).runs["clip_reg_mini"]["clip"][0] is own
+        assert collect_evidence(runs, []).runs["clip_reg_mini"]["clip"][0] is own
 
 
 def test_runs_that_cannot_be_told_apart_do_not_count_and_are_named(tmp_path: Path) -> None:
     twins = [replace(run("clip_reg_mini", "clip", 0, {}), name=name, path=tmp_path / name) for name in "ab"]
-    found = gather(twins, [])
+    found = collect_evidence(twins, [])
     assert found.runs == {}
     assert found.left_out == [f"left out, recipe=clip_reg_mini with other settings: {tmp_path / name}" for name in "ab"]
 
@@ -65,16 +65,16 @@ def test_arms_with_different_settings_are_not_compared(tmp_path: Path) -> None:
     usual = [run("clip_reg_mini", "clip", seed, {}) for seed in range(3)]
     longer = [run("clip_reg_mini", "clip_reg", seed, {}) for seed in range(3)]
     longer = [replace(one, name=f"{one.name}-train.samples_99", path=tmp_path / str(one.seed)) for one in longer]
-    found = gather(usual + longer, [])
+    found = collect_evidence(usual + longer, [])
     assert list(found.runs["clip_reg_mini"]) == ["clip"]
     assert len(found.left_out) == 1 and "with other settings" in found.left_out[0]
     both = [replace(one, name=f"{one.name}-train.samples_99") for one in usual]
-    assert set(gather(both + longer, []).runs["clip_reg_mini"]) == {"clip", "clip_reg"}
+    assert set(collect_evidence(both + longer, []).runs["clip_reg_mini"]) == {"clip", "clip_reg"}
 
 
 def test_a_copy_of_a_run_is_named(tmp_path: Path) -> None:
     one = run("clip_reg_mini", "clip", 0, {})
-    found = gather([one, replace(one, path=tmp_path)], [])
+    found = collect_evidence([one, replace(one, path=tmp_path)], [])
     assert found.left_out == [f"left out, the same run as {one.path}: {tmp_path}"]
 
 
@@ -88,21 +88,21 @@ def test_what_programs_state_is_read_and_damage_is_named(tmp_path: Path, capsys:
         '[{"claim": "5.6", "statement": "s", "measured": {"a": 0.25, "b": null}, "expected": '
         '{"a": "<= 1", "b": ">= 0"}, "verdict": "undecided"}]'
     )
-    (several,) = gather([], [tmp_path]).stated["5.6"]
+    (several,) = collect_evidence([], [tmp_path]).stated["5.6"]
     assert several.note == "a: 0.25, expected <= 1; b: None, expected >= 0"
     file.write_text(stated)
-    assert [f.verdict for f in gather([], [tmp_path]).stated["3.3"]] == ["holds"]
+    assert [f.verdict for f in collect_evidence([], [tmp_path]).stated["3.3"]] == ["holds"]
     report(["claims", str(tmp_path)])
     assert "holds" in capsys.readouterr().out
     for damaged in ("{", stated.replace("holds", "surely"), stated.replace("claim", "id")):
         file.write_text(damaged)
         with pytest.raises(UserError, match=r"claims\.json is damaged"):
-            gather([], [tmp_path])
+            collect_evidence([], [tmp_path])
 
 
 def test_directories_are_read_as_they_were_written(tmp_path: Path) -> None:
     write_arms(tmp_path)
-    evidence = gather(find([tmp_path]), [tmp_path])
+    evidence = collect_evidence(find([tmp_path]), [tmp_path])
     assert {arm: sorted(seeds) for arm, seeds in evidence.runs["clip_reg_mini"].items()} == {
         "clip": [0, 1, 2],
         "clip_reg": [0, 1, 2],
@@ -112,6 +112,6 @@ def test_directories_are_read_as_they_were_written(tmp_path: Path) -> None:
 def test_settings_of_the_users_own_decide_no_claim(tmp_path: Path) -> None:
     row = '{{"claim": "5.6", "statement": "s", "measured": 1, "expected": 2, "verdict": "holds", "settings": {}}}'
     (tmp_path / "claims.json").write_text(f"[{row.format('{}')}]")
-    assert "5.6" in gather([], [tmp_path]).stated
+    assert "5.6" in collect_evidence([], [tmp_path]).stated
     (tmp_path / "claims.json").write_text("[" + row.format('{"M": "8"}') + "]")
-    assert gather([], [tmp_path]).stated == {}
+    assert collect_evidence([], [tmp_path]).stated == {}

@@ -7,7 +7,7 @@ import pytest
 
 from clipx.errors import UserError
 from evaluation.analyses.missing_objects import MissingObjects, count, find, write
-from evaluation.claims.evidence import gather, outcomes
+from evaluation.claims.evidence import collect_evidence, outcomes
 from evaluation.claims.table import CLAIMS
 
 
@@ -49,7 +49,7 @@ def test_images_without_objects_count_as_missing_nothing(tmp_path: Path) -> None
 def test_the_report_reads_the_verdict_from_the_file(tmp_path: Path, good: int, expected: str) -> None:
     captions = [["a dog" if i < good else "an animal"] for i in range(80)]
     write(counted(tmp_path, [["dog"]] * 80, captions), tmp_path / "out")
-    (outcome,) = [o for o in outcomes(CLAIMS, gather([], [tmp_path])) if o.claim.id == "1.12"]
+    (outcome,) = [o for o in outcomes(CLAIMS, collect_evidence([], [tmp_path])) if o.claim.id == "1.12"]
     assert outcome.verdict == expected and "more than 0.5" in outcome.findings[0].note
 
 

@@ -1,5 +1,6 @@
 """Comparison with published numbers: verdicts at the tolerance, names of data sets, output without any data."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ def result(dataset: str, metric: str, value: float) -> Result:
     return Result("zeroshot", dataset, "test", metric, value, 8, value - 0.1, value + 0.1, None, True, 0, "m")
 
 
-def run(published: dict[str, Numbers], root: Path, rows: list[Result]) -> tuple[list[str], CALLS]:
+def run(published: Mapping[str, Numbers], root: Path, rows: list[Result]) -> tuple[list[str], CALLS]:
     calls: CALLS = []
 
     def evaluate(model: str, task: str, specs: list[str]) -> list[Result]:

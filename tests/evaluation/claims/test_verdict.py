@@ -1,4 +1,4 @@
-"""Error rates of the verdicts on simulated experiments with known effects, and the rule's edges."""
+"""Error rates of the verdicts in simulated experiments with known effects, and edge cases of the rule."""
 
 import math
 import random
@@ -9,7 +9,7 @@ import pytest
 
 from evaluation.claims.comparisons import unrelated
 from evaluation.claims.evidence import assess
-from evaluation.claims.scores import PROBE, ZEROSHOT
+from evaluation.claims.names import PROBE, ZEROSHOT
 from evaluation.claims.types import Comparison, Verdict
 from evaluation.claims.verdict import judge, overall
 from evaluation.statistics import binomial_interval
@@ -18,26 +18,27 @@ from tests.helpers.synthetic import Values, claim, evidence, run
 EXPERIMENTS = 2000
 
 
-def part(least: float = 0.0) -> Comparison:
+def comparison(least: float = 0.0) -> Comparison:
     return Comparison("a − b", ("a", "b"), (), lambda v: v[0][0], least)
 
 
 def simulated(true_effect: float, least: float, seeds: int, spread: float = 0.01) -> Counter[Verdict]:
     draw = random.Random(f"{true_effect} {seeds}")
     return Counter(
-        judge(part(least), [draw.gauss(true_effect, spread) for _ in range(seeds)]).verdict for _ in range(EXPERIMENTS)
+        judge(comparison(least), [draw.gauss(true_effect, spread) for _ in range(seeds)]).verdict
+        for _ in range(EXPERIMENTS)
     )
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
 @pytest.mark.parametrize(("true_effect", "least"), [(0.0, 0.0), (0.005, 0.005), (0.0, 0.005), (-0.02, 0.0)])
-def test_false_holds_are_below_five_per_cent(seeds: int, true_effect: float, least: float) -> None:
+def test_false_holds_stay_below_four_per_cent(seeds: int, true_effect: float, least: float) -> None:
     assert simulated(true_effect, least, seeds)["holds"] <= 0.04 * EXPERIMENTS  # 2.5% in the worst case
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
 @pytest.mark.parametrize("true_effect", [0.005, 0.02])
-def test_real_effects_are_seldom_denied(seeds: int, true_effect: float) -> None:
+def test_real_effects_are_rarely_denied(seeds: int, true_effect: float) -> None:
     assert simulated(true_effect, 0.005, seeds)["does not hold"] <= 0.04 * EXPERIMENTS
 
 
@@ -48,7 +49,7 @@ def test_large_effects_are_found() -> None:
 
 
 def experiment(draw: random.Random, gain: float) -> Verdict:
-    """Three seeds of claim 1.5; a seed moves both arms by more than the noise that is their own."""
+    """Simulate three seeds of claim 1.5; the effect of a seed on both arms is larger than the noise of each arm."""
     runs = []
     for seed in range(3):
         common = draw.gauss(0.5, 0.05)
@@ -82,12 +83,14 @@ def test_whole_claims_keep_the_error_rate_and_gain_power_from_pairing() -> None:
         ([-0.01, 0.0, 0.01], -0.1, "holds"),
     ],
 )
-def test_the_rule(values: list[float], least: float, expected: Verdict) -> None:
-    assert judge(part(least), values).verdict == expected
+def test_the_interval_is_compared_with_the_smallest_effect(
+    values: list[float], least: float, expected: Verdict
+) -> None:
+    assert judge(comparison(least), values).verdict == expected
 
 
 def rank_correlations(slope: float, arms: int, draw: np.random.Generator) -> list[list[float]]:
-    """Of arms whose numbers rise by `slope` beside noise of 1: three seeds an experiment."""
+    """Return rank correlations of 1,000 experiments of three seeds; values rise by `slope` per arm, with noise 1."""
     order = draw.normal(np.arange(arms) * slope, 1.0, (1000, 3, arms)).argsort(axis=-1).argsort(axis=-1)
     centred = np.arange(arms) - (arms - 1) / 2
     found: list[list[float]] = ((order * centred).sum(axis=-1) / (centred**2).sum()).tolist()
@@ -95,7 +98,7 @@ def rank_correlations(slope: float, arms: int, draw: np.random.Generator) -> lis
 
 
 def slope_of(size: float, arms: int) -> float:
-    """Where the mean size of the correlations is about this, and not above it."""
+    """Return the slope at which the mean absolute correlation is just below `size`."""
     slope, step = 0.0, 1.0
     for _ in range(8):
         slope += step
@@ -107,7 +110,7 @@ def slope_of(size: float, arms: int) -> float:
 
 @pytest.mark.parametrize("arms", [4, 6, 7, 8])
 @pytest.mark.parametrize("least", [0.0, 0.7])
-def test_rank_correlations_that_take_few_values_keep_the_error_rate(arms: int, least: float) -> None:
+def test_rank_correlations_with_few_possible_values_keep_the_error_rate(arms: int, least: float) -> None:
     slope = slope_of(least, arms) if least else 0.0
     ranked = Comparison("r", ("a",) * arms, (), lambda v: v[0][0], least, interval="rank")
     experiments = rank_correlations(slope, arms, np.random.default_rng(0))
@@ -119,9 +122,7 @@ def test_rank_correlations_that_take_few_values_keep_the_error_rate(arms: int, l
 
 @pytest.mark.parametrize("arms_and_most", [(7, 0.7), (8, 0.5), (12, 0.5)])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_correlation_as_strong_as_the_bound_seldom_passes_for_a_weaker_one(
-    arms_and_most: tuple[int, float], sign: int
-) -> None:
+def test_a_correlation_at_the_bound_rarely_passes_as_weaker(arms_and_most: tuple[int, float], sign: int) -> None:
     arms, most = arms_and_most
     names = tuple(str(at) for at in range(arms))
     weak = unrelated(names, ZEROSHOT, PROBE, most, "r")
@@ -129,25 +130,25 @@ def test_a_correlation_as_strong_as_the_bound_seldom_passes_for_a_weaker_one(
     verdicts = Counter(judge(weak, [-abs(value) for value in values], arms=arms).verdict for values in experiments)
     assert verdicts["holds"] <= 0.05 * len(experiments)
     near = judge(weak, [0.05 - most] * 3, arms=arms)
-    assert near.verdict == "undecided", "three equal correlations are no proof"
+    assert near.verdict == "undecided", "three equal correlations are not enough"
     assert judge(weak, [0.0] * 3, arms=arms).verdict == "holds"
 
 
-def test_intervals_of_rank_correlations_end_where_correlations_do() -> None:
+def test_intervals_of_rank_correlations_stay_within_minus_one_and_one() -> None:
     ranked = Comparison("r", ("a",) * 4, (), lambda v: v[0][0], 0.0, interval="rank")
     found = judge(ranked, [0.8, 1.0, 1.0], arms=4)
     assert (found.verdict, found.high) == ("holds", 1.0) and found.low is not None and 0 < found.low < 0.8
     assert judge(ranked, [-0.8, -1.0, -1.0], arms=4).low == -1.0
-    plain = judge(part(), [0.8, 1.0, 1.0])
+    plain = judge(comparison(), [0.8, 1.0, 1.0])
     assert plain.high is not None and plain.high > 1
 
 
-def test_few_seeds_say_how_many_are_needed() -> None:
-    assert judge(part(), [0.5]).note == "1 seed in common, 3 are needed"
+def test_with_few_seeds_the_note_gives_the_number_needed() -> None:
+    assert judge(comparison(), [0.5]).note == "1 seed in common, 3 are needed"
 
 
 @pytest.mark.parametrize(
-    ("parts", "expected"),
+    ("verdicts", "expected"),
     [
         (["holds", "holds"], "holds"),
         (["holds", "undecided"], "undecided"),
@@ -156,8 +157,8 @@ def test_few_seeds_say_how_many_are_needed() -> None:
         (["not run", "not run"], "not run"),
     ],
 )
-def test_a_claim_needs_all_of_its_parts(parts: list[Verdict], expected: Verdict) -> None:
-    assert overall(parts) == expected
+def test_a_claim_needs_all_of_its_comparisons(verdicts: list[Verdict], expected: Verdict) -> None:
+    assert overall(verdicts) == expected
 
 
 def test_shares_have_the_exact_binomial_interval() -> None:
@@ -169,7 +170,7 @@ def test_shares_have_the_exact_binomial_interval() -> None:
         assert list(binomial_interval(hits, n)) == pytest.approx([low, high], abs=1e-5)
 
 
-def test_shares_are_judged_by_that_interval() -> None:
+def test_shares_are_judged_by_the_binomial_interval() -> None:
     share = Comparison("share", ("*",), (), lambda v: v[0][0], 0.95, interval="share")
     assert judge(share, [0.1] * 100).verdict == "holds"
     assert judge(share, [0.1] * 60).verdict == "undecided"

@@ -13,9 +13,8 @@ import pytest
 
 from evaluation.analyses import missing_objects
 from evaluation.analyses.missing_objects import MissingObjects
-from evaluation.claims.evidence import gather
-from evaluation.claims.published import TABLES
-from evaluation.claims.published_columns import printed
+from evaluation.claims.evidence import collect_evidence
+from evaluation.claims.published import TABLES, printed
 from evaluation.report import contents
 from evaluation.report.blocks import Cell, Details, Table, Text
 from evaluation.report.sections.paper_tables import paper_tables
@@ -43,8 +42,8 @@ def test_published_rows_are_as_long_as_their_columns_and_average_to_the_printed_
         for arm, row in table.rows.items():
             numbers = [math.nan if (value := printed(text)) is None else value for text in row.split()]
             assert len(numbers) == len(table.columns), (table.source, arm)
-            means = [n for n, column in zip(numbers, table.columns, strict=True) if column.score is None]
-            others = [n for n, column in zip(numbers, table.columns, strict=True) if column.score is not None]
+            means = [n for n, column in zip(numbers, table.columns, strict=True) if column.reader is None]
+            others = [n for n, column in zip(numbers, table.columns, strict=True) if column.reader is not None]
             if means and (table.recipe, arm) not in WRONG_MEANS:
                 assert means[0] == pytest.approx(sum(others) / len(others), abs=0.02), (table.source, arm)
 
@@ -169,7 +168,7 @@ def test_evidence_is_gathered_from_directories(papers: ReportFiles) -> None:
     from evaluation.runs.reader import find
 
     root = papers.html.parent.parent / "runs"
-    gathered = gather(find([root]), [root])
+    gathered = collect_evidence(find([root]), [root])
     assert gathered.missing_objects == [30, 50, 20]
     assert set(gathered.runs) == {
         "gap_mini",

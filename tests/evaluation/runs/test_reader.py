@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clipx.errors import UserError
-from evaluation.runs.description import duration, facts, last, training_seconds
+from evaluation.runs.description import describe, duration, last, training_seconds
 from evaluation.runs.groups import group_runs, summarise_metrics
 from evaluation.runs.reader import find
 from evaluation.statistics import t_interval, t_quantile
@@ -43,7 +43,7 @@ def test_log_lines_without_a_training_step_do_not_change_the_training_time(tmp_p
     write_lines(folder / "log.jsonl", [others[0], *log_lines(200), others[1], skipped])
     (run,) = find([tmp_path])
     assert training_seconds(run) == pytest.approx(210 * 128 / 512)
-    assert facts(run)["Samples seen"] == "26,880"
+    assert describe(run)["Samples seen"] == "26,880"
     assert last(run, "loss") == log_lines(200)[-1]["loss"]
 
 
@@ -84,7 +84,7 @@ def test_reading_a_config_runs_no_resolvers(tmp_path: Path) -> None:
     (folder / "config.yaml").write_text("name: ${oc.env:HOME}\nseed: 3\n")
     (run,) = find([tmp_path])
     assert run.name == "${oc.env:HOME}"
-    assert facts(run)["Data"] == "-"
+    assert describe(run)["Data"] == "-"
 
 
 def test_runs_with_the_same_name_in_two_folders_are_two_groups(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_durations_are_readable() -> None:
 def test_the_description_shows_the_settings(tmp_path: Path) -> None:
     write_run(tmp_path)
     (run,) = find([tmp_path])
-    described = facts(run)
+    described = describe(run)
     assert described["Objective"] == "clip + 0.1 positive"
     assert described["Temperature"] == "learned, from τ = 0.07"
     assert described["Samples seen"] == "25,600"

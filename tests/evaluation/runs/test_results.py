@@ -1,4 +1,4 @@
-"""results.jsonl: what cannot be a result is named, half a last line is nothing."""
+"""results.jsonl: invalid lines are named, an incomplete last line is skipped."""
 
 import json
 from dataclasses import asdict, replace
@@ -15,30 +15,29 @@ from evaluation.types import Result
 ROW = Result("zeroshot", "set", "test", "top1", 0.5, 10, 0.4, 0.6, 0.1, True, 0, "model", {"checkpoint": "aa"})
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_rows_are_read_back(tmp_path: Path) -> None:
     results.write(tmp_path / "r.jsonl", [ROW, ROW])
     assert results.read(tmp_path / "r.jsonl") == [ROW, ROW]
     assert results.read(tmp_path / "missing.jsonl") == []
 
 
-def test_half_a_last_line_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
     whole = json.dumps(asdict(ROW))
     (tmp_path / "r.jsonl").write_text(f"{whole}\n{whole[:30]}")
     assert results.read(tmp_path / "r.jsonl") == [ROW]
 
 
 @pytest.mark.parametrize("change", [{"value": "abc"}, {"hashes": 3}, {"low": None}, {"more": 1}])
-def test_a_line_that_is_no_result_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_a_line_that_is_not_a_result_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
     lines = [json.dumps(asdict(ROW)), json.dumps({**asdict(ROW), **change})]
     (tmp_path / "r.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.raises(UserError, match=r"r.jsonl:2 is not a result row"):
         results.read(tmp_path / "r.jsonl")
 
 
-def test_rows_of_one_metric_on_other_splits_are_told_apart(
+def test_rows_of_a_pool_do_not_overwrite_those_of_the_full_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The pool's rows would overwrite those of the full set."""
     pool = replace(ROW, split="test, 10 of 40 images (seed 0)", value=0.9)
     run = SimpleNamespace(summary={}, finish=lambda: None)
     monkeypatch.setattr("wandb.init", lambda **settings: run)
@@ -49,9 +48,7 @@ def test_rows_of_one_metric_on_other_splits_are_told_apart(
     assert printed.index("50.0") < printed.index("zeroshot set, 10 of 40 images") < printed.index("90.0")
 
 
-def test_on_wandb_the_summary_is_that_of_the_run_that_was_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_results_go_to_the_training_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
 
     def init(**settings: Any) -> SimpleNamespace:
@@ -66,7 +63,7 @@ def test_on_wandb_the_summary_is_that_of_the_run_that_was_trained(
     assert (asked[1]["id"], asked[1]["resume"]) == ("c0ffee", "allow") and "name" not in asked[1]
 
 
-def test_added_rows_replace_those_of_the_same_hashes_only(tmp_path: Path) -> None:
+def test_added_rows_replace_only_rows_with_the_same_hashes(tmp_path: Path) -> None:
     other = replace(ROW, hashes={"checkpoint": "bb"})
     results.write(tmp_path / "r.jsonl", [ROW, other])
     results.add(tmp_path / "r.jsonl", [replace(ROW, value=0.7)])

@@ -1,4 +1,4 @@
-"""Geometry of a data set: the pairs it takes, the batches of its margins, its intervals and what is drawn."""
+"""Geometry task: choice of pairs, batches of margins, intervals, and data for the figures."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def by_metric(scored: Score) -> dict[str, Result]:
     return {row.metric: row for row in scored.results}
 
 
-def test_each_image_with_captions_has_one_of_its_own() -> None:
+def test_each_captioned_image_gets_one_of_its_own_captions() -> None:
     counts = torch.tensor([2, 0, 5, 1])
     image_of_text = torch.arange(4).repeat_interleave(counts)[torch.tensor([3, 1, 0, 6, 7, 2, 5, 4])]
     image, text = paired(torch.arange(4.0)[:, None], image_of_text[:, None].float(), image_of_text)
@@ -52,14 +52,14 @@ def test_each_image_with_captions_has_one_of_its_own() -> None:
     assert torch.equal(image, text)
 
 
-def test_the_caption_is_a_random_one_and_the_same_again() -> None:
+def test_captions_are_drawn_at_random_and_repeatably() -> None:
     image_of_text = torch.arange(200).repeat_interleave(5)
     drawn = [paired(torch.zeros(200, 1), torch.arange(1000.0)[:, None] % 5, image_of_text)[1] for _ in range(2)]
     assert torch.equal(*drawn)
     assert drawn[0].long().flatten().bincount(minlength=5).min() > 20
 
 
-def test_rows_are_the_measures_of_the_first_pairs_within_their_intervals(tmp_path: Path) -> None:
+def test_rows_equal_the_metrics_of_the_first_pairs_within_their_intervals(tmp_path: Path) -> None:
     n = 640
     shift = torch.zeros(fakes.WIDTH)
     shift[0] = 0.5
@@ -81,7 +81,7 @@ def test_rows_are_the_measures_of_the_first_pairs_within_their_intervals(tmp_pat
 
 
 @torch.no_grad()
-def test_a_model_without_unit_length_has_the_geometry_that_its_training_traced(tmp_path: Path) -> None:
+def test_unnormalised_embeddings_have_the_geometry_that_training_logged(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=20)
     config = settings(tmp_path)
     config.model.normalise = False
@@ -104,7 +104,7 @@ def test_random_embeddings_have_margins_around_zero(tmp_path: Path) -> None:
     assert rows["margin_q05"].value < rows["margin_q50"].value < rows["margin_q95"].value
 
 
-def test_the_standard_error_is_the_spread_over_fresh_pairs() -> None:
+def test_the_standard_error_matches_the_spread_over_fresh_pairs() -> None:
     shift = torch.zeros(fakes.WIDTH)
     shift[0] = 0.5
     image = F.normalize(fakes.embeddings(4096, 0) + shift, dim=1)
@@ -115,7 +115,7 @@ def test_the_standard_error_is_the_spread_over_fresh_pairs() -> None:
         assert 0.5 < error / float(spread) < 2.0
 
 
-def test_an_incomplete_batch_is_left_out_and_few_pairs_are_halved() -> None:
+def test_an_incomplete_batch_is_dropped_and_few_pairs_are_split_in_two() -> None:
     for n, shape in ((200, (3, 2 * 64 * 63)), (128, (2, 2 * 64 * 63)), (11, (2, 40)), (3, (1, 4)), (2, (1, 4))):
         batches = batched_margins(fakes.embeddings(n, 0), fakes.embeddings(n, 1))
         assert batches is not None and batches.shape == shape
@@ -133,7 +133,7 @@ def test_the_histogram_has_every_margin_in_its_bin() -> None:
     assert counts == {0: 2, 50: 1, 51: 1, 149: 2}
 
 
-def test_two_separated_modalities_are_apart_on_the_first_component() -> None:
+def test_separated_modalities_are_apart_on_the_first_component() -> None:
     shift = torch.zeros(fakes.WIDTH)
     shift[3] = 1.0
     drawn = principal_components(fakes.embeddings(200, 0) + shift, fakes.embeddings(200, 1) - shift)

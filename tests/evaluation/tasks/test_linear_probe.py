@@ -1,4 +1,4 @@
-"""Linear probe: blind to the test split, at chance on random features, right on separable ones."""
+"""Linear probe: does not see the test split, scores at chance on random features and high on separable ones."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def dataset(folder: Path, train: int = 240, test: int = 400) -> Labelled:
 
 
 def features(data: Labelled, signal: float) -> Features:
-    """Random unit vectors plus the class's own times `signal`."""
+    """Return random unit vectors plus `signal` times a vector of the class."""
     found = {}
     for request in TASK.requests(data):
         label = data.labels(request.split)
@@ -32,7 +32,7 @@ def features(data: Labelled, signal: float) -> Features:
 
 
 class PoisonedTest:
-    """The same data set with other labels on its test split."""
+    """The same data set with wrong labels on its test split."""
 
     def __init__(self, data: Labelled) -> None:
         self.name, self.short, self.splits, self.classnames = data.name, data.short, data.splits, data.classnames
@@ -43,14 +43,14 @@ class PoisonedTest:
         return (label + 1) % CLASSES if split == "test" else label
 
 
-def test_random_features_are_at_chance_inside_the_interval(tmp_path: Path) -> None:
+def test_random_features_score_at_chance(tmp_path: Path) -> None:
     data = dataset(tmp_path)
     for row in TASK.score(data, features(data, signal=0.0)).results:
         assert row.chance == 1 / CLASSES
         assert row.low <= row.chance <= row.high
 
 
-def test_features_that_hold_the_class_are_read(tmp_path: Path) -> None:
+def test_separable_features_are_classified(tmp_path: Path) -> None:
     data = dataset(tmp_path)
     rows = TASK.score(data, features(data, signal=2.0)).results
     assert [row.metric for row in rows] == ["top1", "mean_per_class"]
@@ -65,7 +65,7 @@ def test_the_choice_of_c_does_not_see_the_test_split(tmp_path: Path) -> None:
     assert honest.results[0].value > 0.5 > poisoned.results[0].value
 
 
-def test_an_official_validation_split_is_used_and_refitted_on(tmp_path: Path) -> None:
+def test_an_official_validation_split_is_used_to_choose_c(tmp_path: Path) -> None:
     data = dataset(tmp_path, train=40)
     samples = [{"cls": str(i % CLASSES).encode(), "png": fakes.picture(i)} for i in range(30)]
     fakes.shard(tmp_path / "val" / "0.tar", samples)
@@ -76,10 +76,10 @@ def test_an_official_validation_split_is_used_and_refitted_on(tmp_path: Path) ->
     artifact = TASK.score(data, found).artifact
     assert artifact is not None
     accuracies = torch.tensor(artifact["validation_accuracy"]) * 30
-    torch.testing.assert_close(accuracies, accuracies.round())  # shares of 30: scored on val alone
+    torch.testing.assert_close(accuracies, accuracies.round())  # multiples of 1/30: scored on val alone
 
 
-def test_chance_of_unequal_classes_is_the_largest_class(tmp_path: Path) -> None:
+def test_chance_of_unequal_classes_is_the_share_of_the_largest(tmp_path: Path) -> None:
     data = dataset(tmp_path, test=402)
     truth = data.labels("test").tolist()
     top1, mean_per_class = TASK.score(data, features(data, signal=0.0)).results

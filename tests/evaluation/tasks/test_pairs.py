@@ -1,4 +1,4 @@
-"""Pairs: chance, and categories that keep to their own pairs."""
+"""Pair accuracy: chance level, and categories scored on their own pairs."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def dataset(folder: Path, categories: tuple[str, ...]) -> PairSet:
     return opened
 
 
-def test_random_embeddings_are_at_chance_inside_the_interval(tmp_path: Path) -> None:
+def test_random_embeddings_score_at_chance(tmp_path: Path) -> None:
     data = dataset(tmp_path, ("colour", "count") * 100)
     images, captions = TASK.requests(data)
     rows = TASK.score(data, {images: fakes.embeddings(400, 0), captions: fakes.embeddings(400, 1)}).results
@@ -31,12 +31,12 @@ def test_random_embeddings_are_at_chance_inside_the_interval(tmp_path: Path) -> 
         assert row.chance == 0.25 and row.low <= 0.25 <= row.high
 
 
-def test_a_category_is_scored_on_its_own_pairs_wherever_they_stand(tmp_path: Path) -> None:
+def test_a_category_is_scored_on_its_own_pairs_in_any_order(tmp_path: Path) -> None:
     data = dataset(tmp_path, ("size", "colour", "size", "colour", "colour"))
     images, captions = TASK.requests(data)
     image = fakes.embeddings(10, 0)
     text = image.clone()
-    text[[2, 3]] = image[[3, 2]]  # pair 1, colour, is swapped
+    text[[2, 3]] = image[[3, 2]]  # swaps pair 1, of category colour
     score = TASK.score(data, {images: image, captions: text})
     assert score.artifact is not None
     shown = score.artifact["categories"]

@@ -1,4 +1,4 @@
-"""Our logistic regression against scikit-learn at equal C, and the search for C."""
+"""Logistic regression against scikit-learn at the same C, and the search for C."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ CLASSES = 5
 
 
 def problem(n: int, seed: int, noise: float = 6.0) -> tuple[Tensor, Tensor]:
-    """Normalised features with a large common mean, and labels; the same classes for every seed."""
+    """Return normalised features with a large common mean, and labels; every seed has the same class centres."""
     centres = torch.randn(CLASSES, 48, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(seed)
     label = torch.randint(CLASSES, (n,), generator=generator)
@@ -20,7 +20,7 @@ def problem(n: int, seed: int, noise: float = 6.0) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("C", [1e-2, 1.0, 30.0, 1e3])
-def test_weights_and_accuracy_are_scikit_learns_at_equal_c(C: float) -> None:
+def test_weights_and_accuracy_equal_scikit_learns_at_the_same_c(C: float) -> None:
     from sklearn.linear_model import LogisticRegression
 
     (features, label), (unseen, truth) = problem(900, 1), problem(2000, 2)
@@ -39,7 +39,7 @@ def test_the_gradient_of_the_stated_objective_is_zero_at_the_minimum() -> None:
     weight, bias = found.weight.requires_grad_(), found.bias.requires_grad_()
     loss = C * F.cross_entropy(features @ weight + bias, label, reduction="sum") + 0.5 * weight.square().sum()
     for gradient in torch.autograd.grad(loss, [weight, bias]):
-        assert float(gradient.abs().max()) < 1e-2  # of a loss of about 1,000
+        assert float(gradient.abs().max()) < 1e-2  # the loss is about 1,000
 
 
 def test_a_warm_start_leads_to_the_same_minimum() -> None:
@@ -55,13 +55,13 @@ def test_fits_repeat_bit_for_bit() -> None:
     assert torch.equal(first.weight, second.weight) and torch.equal(first.bias, second.bias)
 
 
-def test_features_on_a_line_and_absent_classes_are_no_obstacle() -> None:
+def test_rank_one_features_and_absent_classes_are_fitted() -> None:
     features = torch.linspace(-1, 1, 40)[:, None] * torch.ones(1, 8)
     label = (features[:, 0] > 0).long() * 2  # class 1 never occurs
     assert torch.equal(Regression(features, label, 3).fit(1e4)(features).argmax(dim=1), label)
 
 
-def test_the_search_takes_the_best_c_it_tried_and_the_smallest_of_equals() -> None:
+def test_the_search_takes_the_best_c_and_the_smallest_of_equals() -> None:
     (features, label), (unseen, truth) = problem(300, 6), problem(300, 7)
     found = search(Regression(features, label, CLASSES), unseen, truth)
     top = max(found.accuracy_of.values())
@@ -70,7 +70,7 @@ def test_the_search_takes_the_best_c_it_tried_and_the_smallest_of_equals() -> No
     assert {found.best - 1, found.best + 1} <= set(found.accuracy_of) | {-1, 97}
 
 
-def test_the_grid_is_eight_points_a_decade_from_a_millionth_to_a_million() -> None:
+def test_the_grid_has_eight_points_per_decade_from_1e_minus_6_to_1e6() -> None:
     assert len(GRID) == 97
     assert (GRID[0], GRID[48], GRID[-1]) == pytest.approx((1e-6, 1.0, 1e6))
     assert GRID[8] / GRID[0] == pytest.approx(10.0)

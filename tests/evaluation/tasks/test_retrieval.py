@@ -1,4 +1,4 @@
-"""Retrieval: chance with unequal numbers of captions, and honest examples."""
+"""Retrieval: chance level with unequal numbers of captions, and correct examples for the report."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def dataset(folder: Path, counts: tuple[int, ...]) -> Captioned:
     return opened
 
 
-def test_random_embeddings_are_at_chance_inside_the_interval(tmp_path: Path) -> None:
+def test_random_embeddings_score_at_chance(tmp_path: Path) -> None:
     counts = (1, 5, 6) * 40
     data = dataset(tmp_path, counts)
     images, captions = TASK.requests(data)
@@ -31,7 +31,7 @@ def test_random_embeddings_are_at_chance_inside_the_interval(tmp_path: Path) -> 
         assert row.n == (120 if row.metric.startswith("image_to_text") else sum(counts))
 
 
-def test_chance_is_the_share_of_random_orders_that_hit() -> None:
+def test_chance_equals_the_hit_rate_of_random_orders() -> None:
     counts = torch.tensor([1, 3, 4])
     owner = torch.arange(3).repeat_interleave(counts)
     generator = torch.Generator().manual_seed(0)
@@ -43,7 +43,7 @@ def test_chance_is_the_share_of_random_orders_that_hit() -> None:
         assert chance_image_to_text(counts, k) == pytest.approx(found / 4000, abs=0.02)
 
 
-def test_pairs_that_are_equal_are_all_found_and_shown_as_correct(tmp_path: Path) -> None:
+def test_identical_pairs_are_all_found_and_shown_as_correct(tmp_path: Path) -> None:
     counts = (2,) * 12
     data = dataset(tmp_path, counts)
     images, captions = TASK.requests(data)

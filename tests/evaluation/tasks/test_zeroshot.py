@@ -1,4 +1,4 @@
-"""Zero-shot: chance for random embeddings, prompts by class, and which rows there are."""
+"""Zero-shot: chance level, averaging of prompts by class, and the confusion matrix."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def random_features(data: Labelled, count: int, seed: int) -> Features:
     return {images: fakes.embeddings(count, seed), prompts: text}
 
 
-def test_random_embeddings_are_at_chance_inside_the_interval(tmp_path: Path) -> None:
+def test_random_embeddings_score_at_chance(tmp_path: Path) -> None:
     data = dataset(tmp_path, classes=8, test=480)
     inside = 0
     for seed in range(20):
@@ -34,10 +34,10 @@ def test_random_embeddings_are_at_chance_inside_the_interval(tmp_path: Path) -> 
         assert [row.metric for row in rows] == ["top1", "top5", "mean_per_class"]
         assert [row.chance for row in rows] == [1 / 8, 5 / 8, 1 / 8]
         inside += sum(row.low <= float(row.chance or 0) <= row.high for row in rows)
-    assert inside >= 51  # of 60, where 57 are expected
+    assert inside >= 51  # of 60; 57 are expected
 
 
-def test_images_that_equal_their_class_are_all_found(tmp_path: Path) -> None:
+def test_images_equal_to_their_class_embedding_are_all_correct(tmp_path: Path) -> None:
     data = dataset(tmp_path, classes=4, test=20)
     images, prompts = TASK.requests(data)
     text = fakes.embeddings(8, 1)
