@@ -21,7 +21,7 @@ from clipx.models.clip import ClipModel
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints, step_of
 from clipx.run.log import RunLog
-from clipx.train import fit
+from clipx.train import Outcome, fit
 from tests.helpers.folder import add, jpeg, settings, write_shards
 from tests.helpers.gloo import Gloo
 
@@ -82,11 +82,11 @@ def test_an_evaluation_that_was_cut_off_is_made_up_for(tmp_path: Path, capsys: p
     with pytest.raises(KeyboardInterrupt):
         fit(config, run, evaluate=cut_off)
     assert [step_of(path) for path in checkpoints(run)] == [2] and not evaluated()
-    assert fit(config, run, evaluate=lambda model: {"set": 0.5})
+    assert fit(config, run, evaluate=lambda model: {"set": 0.5}) is Outcome.FINISHED
     assert evaluated() == [2, 4]
     (run / "log.jsonl").write_text("".join((run / "log.jsonl").read_text().splitlines(keepends=True)[:-1]))
     for _ in range(2):  # the run is done; the second time nothing is missing
-        assert fit(config, run, evaluate=lambda model: {"set": 0.25})
+        assert fit(config, run, evaluate=lambda model: {"set": 0.25}) is Outcome.FINISHED
         assert evaluated() == [2, 4]
     assert capsys.readouterr().err.count("step 4  evaluation 0.250") == 1
 
@@ -165,7 +165,7 @@ def said_and_counted(config: RunConfig) -> tuple[list[str], list[float]]:
     """What this rank says it left out, and the counts in the log."""
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunLog, "say", lambda self, text: lines.append(text))
+        patch.setattr(RunLog, "info", lambda self, text: lines.append(text))
         fit(config, directory.directory(config))
     return [line for line in lines if line.startswith("left out")], [r["bad"] for r in log(directory.directory(config))]
 

@@ -108,24 +108,24 @@ def test_the_log_tells_the_distribution_of_every_column(tmp_path: Path) -> None:
 
 def test_ids_of_a_batch_are_checked_before_the_weights_are_touched(tmp_path: Path) -> None:
     made = config(tmp_path, "ids")
-    parts = build_components(made, torch.device("cpu"), num_samples=4, data="x")
-    before = {k: v.clone() for k, v in parts.model.state_dict().items()}
+    components = build_components(made, torch.device("cpu"), num_samples=4, data_fingerprint="x")
+    before = {k: v.clone() for k, v in components.state.model.state_dict().items()}
     batch = Batch(torch.tensor([0, 4]), torch.randn(2, 3, 48, 48), torch.ones(2, 8).long(), torch.zeros(2).long())
-    batch.text = torch.ones(2, parts.model.inputs.context_length, dtype=torch.int64)
+    batch.text = torch.ones(2, components.state.model.inputs.context_length, dtype=torch.int64)
     for ids, message in (([0, 4], "sample_id=4 is out of range"), ([1, 1], "sample_id=1 is more than once")):
         batch.sample_id = torch.tensor(ids)
         with pytest.raises(UserError, match=message):
-            train_step(parts, batch, Progress(0, 1, 0, 1))
-    assert all(torch.equal(before[k], v) for k, v in parts.model.state_dict().items())
+            train_step(components, batch, Progress(0, 1, 0, 1))
+    assert all(torch.equal(before[k], v) for k, v in components.state.model.state_dict().items())
 
 
 def test_a_data_set_of_another_size_is_refused_on_resume(tmp_path: Path) -> None:
     made = config(tmp_path, "sized")
     run = trained(made)
-    other = build_components(made, torch.device("cpu"), SAMPLES + 8, data=f"{SAMPLES + 8}:other")
+    other = build_components(made, torch.device("cpu"), SAMPLES + 8, data_fingerprint=f"{SAMPLES + 8}:other")
     with pytest.raises(UserError, match="was trained on other data"):
         other.state.load(checkpoints(run)[-1])
-    other.state.data = json.loads((checkpoints(run)[-1] / "checkpoint.json").read_text())["data"]
+    other.state.data_fingerprint = json.loads((checkpoints(run)[-1] / "checkpoint.json").read_text())["data"]
     with pytest.raises(UserError, match=rf"has {SAMPLES} rows, the data set has {SAMPLES + 8} samples"):
         other.state.load(checkpoints(run)[-1])
 
@@ -134,9 +134,9 @@ def test_a_damaged_table_is_passed_over_for_the_checkpoint_before(tmp_path: Path
     made = config(tmp_path, "damaged")
     run = trained(made)
     os.truncate(checkpoints(run)[-1] / TABLE, 40)
-    parts = build_components(made, torch.device("cpu"), SAMPLES, json_data(run))
-    notes = resume(parts.state, run)
-    assert parts.state.step == 3
+    components = build_components(made, torch.device("cpu"), SAMPLES, json_data(run))
+    notes = resume(components.state, run)
+    assert components.state.step == 3
     assert f"{TABLE} is damaged" in notes[0]
 
 

@@ -74,7 +74,7 @@ def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[s
 
     def with_dropout(*arguments: Any) -> Any:
         parts = build_components(*arguments)
-        parts.model.image = nn.Sequential(parts.model.image, nn.Dropout(0.5))
+        parts.state.model.image = nn.Sequential(parts.state.model.image, nn.Dropout(0.5))
         return parts
 
     def undisturbed(model: ClipModel) -> dict[str, float]:
@@ -86,7 +86,7 @@ def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[s
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "build_components", with_dropout)
-        assert train.fit(config, run, evaluate=undisturbed)
+        assert train.fit(config, run, evaluate=undisturbed) is train.Outcome.FINISHED
     return logged(run), load_file(checkpoints(run)[-1] / "model.safetensors")
 
 
@@ -118,7 +118,7 @@ def test_the_command_logs_what_eval_finds(tmp_path: Path, capsys: pytest.Capture
 
 def fit_as_rank(config: RunConfig) -> bool:
     live = PeriodicEvaluator(config, runner.open_sets(own_datasets(config)), batch_size=8)
-    return train.fit(config, directory.directory(config), evaluate=live)
+    return train.fit(config, directory.directory(config), evaluate=live) is train.Outcome.FINISHED
 
 
 def test_two_ranks_log_what_one_finds(tmp_path: Path, gloo: Gloo) -> None:

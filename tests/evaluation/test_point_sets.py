@@ -156,7 +156,7 @@ def test_a_diverged_run_has_a_row_that_is_no_number_and_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = trained(untrained(tmp_path))
-    ended = directory.end_diverged(run, step=7, bad_steps=3)
+    ended = directory.record_divergence(run, step=7, bad_steps=3)
     for _ in range(2):  # again: one row
         eval.evaluate(EvalConfig(checkpoint=str(run), datasets=[fakes.labelled(tmp_path / "things")]))
         assert "diverged at step 7" in capsys.readouterr().err

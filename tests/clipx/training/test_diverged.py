@@ -55,7 +55,7 @@ def test_a_bad_step_is_skipped_and_training_goes_on(tmp_path: Path, monkeypatch:
     assert [row.get("skipped", 0) for row in log(run)] == [0, 0, 1, 0, 1, 0]
     assert [p.name for p in checkpoints(run)] == ["step_00000006"]
     assert all(t.isfinite().all() for t in load_file(checkpoints(run)[-1] / "model.safetensors").values())
-    assert directory.diverged(run) is None
+    assert directory.read_divergence(run) is None
 
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e38])  # 1e38: a finite loss, no finite gradient
@@ -64,22 +64,22 @@ def test_a_skipped_step_changes_no_weight_no_moment_and_no_row(factor: float, mo
     made = settings(Path(), epochs=1)
     made.model.image.name = "open_clip:mini-vit-48"
     made.objective, made.temperature.kind = {"sogclr": {"gamma": 0.8}}, "fixed"
-    parts = build_components(made, torch.device("cpu"), num_samples=8, data="x")
-    before = {k: v.clone() for k, v in parts.model.state_dict().items()}
-    columns = {k: v.clone() for k, v in parts.state.table.whole().items()}
-    text = torch.randint(1, 1000, (8, parts.model.inputs.context_length))
+    components = build_components(made, torch.device("cpu"), num_samples=8, data_fingerprint="x")
+    before = {k: v.clone() for k, v in components.state.model.state_dict().items()}
+    columns = {k: v.clone() for k, v in components.state.table.whole().items()}
+    text = torch.randint(1, 1000, (8, components.state.model.inputs.context_length))
     batch = Batch(torch.arange(8), torch.randn(8, 3, 48, 48), text, torch.zeros(8).long())
     if factor == 1e38:
         made.temperature.tau = 1e-4
-    train_step(parts, batch, Progress(0, 2, 0, 1))
-    assert parts.bad_steps == 1
-    assert all(torch.equal(before[k], v) for k, v in parts.model.state_dict().items())
-    assert not parts.state.optimizer.state_dict()["state"]
-    for name, column in parts.state.table.whole().items():
+    train_step(components, batch, Progress(0, 2, 0, 1))
+    assert components.bad_steps == 1
+    assert all(torch.equal(before[k], v) for k, v in components.state.model.state_dict().items())
+    assert not components.state.optimizer.state_dict()["state"]
+    for name, column in components.state.table.whole().items():
         torch.testing.assert_close(column, columns[name], equal_nan=True, atol=0, rtol=0)
-    train_step(parts, batch, Progress(1, 2, 0, 1))
-    assert parts.bad_steps == 0
-    assert parts.state.optimizer.state_dict()["state"]
+    train_step(components, batch, Progress(1, 2, 0, 1))
+    assert components.bad_steps == 0
+    assert components.state.optimizer.state_dict()["state"]
 
 
 def test_bad_steps_in_a_row_end_the_run_with_its_last_good_checkpoint(
@@ -90,7 +90,7 @@ def test_bad_steps_in_a_row_end_the_run_with_its_last_good_checkpoint(
     spoiled(monkeypatch, set(range(4, 18)))
     run = directory.claim(made)
     train.fit(made, run)
-    ended = directory.diverged(run)
+    ended = directory.read_divergence(run)
     assert ended == directory.Diverged(7, 3, "checkpoints/step_00000004")
     assert json.loads((run / "outcome.json").read_text())["outcome"] == "diverged"
     assert len(log(run)) == 7
@@ -115,7 +115,7 @@ def test_a_learning_rate_far_too_high_diverges_and_does_not_crash(tmp_path: Path
     made.optimizer.lr, made.schedule.warmup_steps, made.train.max_bad_steps = 1e30, 1, 5
     run = directory.claim(made)
     train.fit(made, run)
-    ended = directory.diverged(run)
+    ended = directory.read_divergence(run)
     assert ended is not None and ended.bad_steps == 5
     assert ended.checkpoint is None
-    assert "no checkpoint yet" in ended.text(run)
+    assert "no checkpoint yet" in ended.message(run)

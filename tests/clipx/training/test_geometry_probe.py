@@ -19,7 +19,7 @@ from clipx.geometry import modality_gap
 from clipx.models import clip
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
-from clipx.train import _sampler, fit
+from clipx.train import _build_sampler, fit
 from clipx.training import geometry_probe
 from clipx.types import Progress
 from tests.clipx.data.sources.test_files import write_coco
@@ -65,7 +65,7 @@ def test_values_are_those_of_the_held_out_pairs(tmp_path: Path) -> None:
     pairs, model = open_pairs(config.data), clip.build_model(config)
     tokenize = tokenizer.build_tokenizer(model.inputs)
     watch = geometry_probe.build_probe(config, tokenize, model)
-    made = geometry_probe.Probe(config, pairs, tokenize, model)
+    made = geometry_probe.GeometryProbe(config, pairs, tokenize, model)
     model.eval()
     with torch.no_grad():
         image, text = model.encode_image(made.images), model.encode_text(made.texts)
@@ -92,8 +92,8 @@ def test_no_image_is_trained_on_whose_captions_are_held_out(tmp_path: Path) -> N
     config.data = DataConfig(name="c", source="coco", root=str(tmp_path), split="train2014", captions="each")
     config.data.annotations, config.data.held_out = "annotations/captions_train2014.json", 0.4
     pairs = open_pairs(config.data)
-    trained_on = {pairs.where(i) for batch in _sampler(config, pairs).batches(0) for _, i in batch}
-    watched_ids = geometry_probe.chosen(config, pairs)
+    trained_on = {pairs.where(i) for batch in _build_sampler(config, pairs).batches(0) for _, i in batch}
+    watched_ids = geometry_probe.probe_ids(config, pairs)
     assert len(watched_ids) == 6  # two images of the 7 samples
     assert not trained_on & {pairs.where(i) for i in watched_ids}
 
@@ -127,12 +127,8 @@ def test_geometry_on_train_takes_pairs_that_are_trained_on(tmp_path: Path) -> No
     config = watched(tmp_path)
     config.data.held_out, config.log.geometry_on, config.log.geometry_pairs = 0.0, "train", 5
     model = clip.build_model(config)
-    assert (
-        len(
-            geometry_probe.Probe(config, open_pairs(config.data), tokenizer.build_tokenizer(model.inputs), model).images
-        )
-        == 5
-    )
+    tokenize = tokenizer.build_tokenizer(model.inputs)
+    assert len(geometry_probe.GeometryProbe(config, open_pairs(config.data), tokenize, model).images) == 5
 
 
 def test_an_untrained_run_is_a_checkpoint_and_its_geometry(tmp_path: Path) -> None:

@@ -23,10 +23,10 @@ from tests.helpers.folder import settings, write_shards
 
 def saved(config: RunConfig) -> Path:
     """A checkpoint of a model as it is made, but for one weight."""
-    parts = build_components(config, torch.device("cpu"), 8, "x")
+    components = build_components(config, torch.device("cpu"), 8, "x")
     with torch.no_grad():
-        dict(parts.model.named_parameters())["temperature.nu"].fill_(1.5)
-    return parts.state.save(directory.directory(config))
+        dict(components.state.model.named_parameters())["temperature.nu"].fill_(1.5)
+    return components.state.save(directory.directory(config))
 
 
 def weights(config: RunConfig) -> dict[str, Tensor]:
@@ -63,10 +63,10 @@ def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, of_run: bool) 
     config.seed, config.optimizer.lr, config.model.image.pretrained = 1, 0.0, "not looked for"
     config.model.text.pretrained = config.model.image.pretrained
     made = build_components(config, torch.device("cpu"), 8, "x").state
-    assert made.average
+    assert made.ema
     for name, value in weights(first).items():
         assert torch.equal(made.model.state_dict()[name], value), name
-        assert torch.equal(made.average.weights[name], value), name
+        assert torch.equal(made.ema.module.state_dict()[name], value), name
     run = directory.claim(config)
     fit(config, run)
     assert float(weights(config)["temperature.nu"]) == pytest.approx(1.5)
@@ -81,11 +81,11 @@ def test_another_model_or_none_is_named(tmp_path: Path) -> None:
     config = settings(tmp_path)
     config.model.init, config.temperature.bias = str(checkpoint), -10.0
     with pytest.raises(UserError, match=r"model.init=.* another model: bias has shape none there, \[\] in this"):
-        initial_weights.model(config)
+        initial_weights.build_model(config)
     config.model.init = str(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"model.init=.*nowhere is missing"):
-        initial_weights.model(config)
+        initial_weights.build_model(config)
     (checkpoint / WEIGHTS).write_bytes(b"")
     config.model.init = str(checkpoint)
     with pytest.raises(UserError, match=r"model.safetensors is damaged"):
-        initial_weights.model(config)
+        initial_weights.build_model(config)

@@ -12,7 +12,7 @@ from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, Temper
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.training import optimizer as optim
-from clipx.training.layers import depths
+from clipx.training.optimizer import layer_depths
 from tests.helpers.hub import settings, write_distilbert
 
 
@@ -87,7 +87,7 @@ def test_layers_of_image_towers(tower: str, layers: dict[str, int]) -> None:
     kind, _, name = tower.partition(":")
     with torch.device("meta"):
         body = timm.create_model(name) if kind == "timm" else open_clip.CLIP(**open_clip.get_model_config(name)).visual
-    found = depths([name for name, _ in body.named_parameters()])
+    found = layer_depths([name for name, _ in body.named_parameters()])
     assert set(found.values()) == set(range(max(found.values()) + 1))
     for end, depth in layers.items():
         assert {d for name, d in found.items() if name.endswith(end) and name.startswith(end[:3])} <= {depth}, end

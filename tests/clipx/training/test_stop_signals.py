@@ -15,8 +15,9 @@ from clipx import distributed, train
 from clipx.config.schema import RunConfig
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
+from clipx.train import Outcome
 from clipx.training.step import train_step
-from clipx.training.stop_signals import Stop
+from clipx.training.stop_signals import StopMonitor
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.gloo import Gloo
 
@@ -29,10 +30,10 @@ def at_step(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number: int) 
     """A signal to this process in the middle of a step, if it is that rank."""
     plain = train_step
 
-    def signalled(parts: Any, batch: Any, progress: Any) -> Any:
+    def signalled(components: Any, batch: Any, progress: Any) -> Any:
         if progress.step == step and distributed.rank() == rank:
             os.kill(os.getpid(), number)
-        return plain(parts, batch, progress)
+        return plain(components, batch, progress)
 
     monkeypatch.setattr(train, "train_step", signalled)
 
@@ -51,18 +52,18 @@ def test_a_signal_saves_and_the_next_start_ends_in_the_same_weights(
 ) -> None:
     write_shards(tmp_path / "train", samples=32)
     config = settings(tmp_path, epochs=2)
-    assert train.fit(config, directory.claim(config))
+    assert train.fit(config, directory.claim(config)) is Outcome.FINISHED
     whole = weights(directory.directory(config))
     config.name = "stopped"
     run = directory.claim(config)
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
         at_step(patch, 4, 0, number)
-        assert not train.fit(config, run)
+        assert train.fit(config, run) is Outcome.STOPPED
     assert signal.getsignal(number) == before
     assert [p.name for p in checkpoints(run)] == ["step_00000005"]
-    assert f"{number.name}: saved at step 5 of 8; the same command goes on from it" in capsys.readouterr().err
-    assert train.fit(config, run)
+    assert f"{number.name}: saved at step 5 of 8; run the same command to resume" in capsys.readouterr().err
+    assert train.fit(config, run) is Outcome.FINISHED
     assert all(torch.equal(whole[k], v) for k, v in weights(run).items())
 
 
@@ -83,9 +84,9 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_signal_that_the_shell_has_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as behind `&` in a script
     try:
-        with Stop(None, time.monotonic()) as stop:
+        with StopMonitor(None, time.monotonic()) as stop:
             os.kill(os.getpid(), signal.SIGINT)
-            assert stop.why() == ""
+            assert stop.reason() == ""
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -94,20 +95,20 @@ def test_the_time_limit_counts_from_the_launchers_start(tmp_path: Path, capsys: 
     write_shards(tmp_path / "train", samples=32)
     config = settings(tmp_path, epochs=2)
     config.train.max_minutes = 60.0
-    assert not train.fit(config, directory.claim(config), started=time.monotonic() - 3600)
+    assert train.fit(config, directory.claim(config), started=time.monotonic() - 3600) is Outcome.STOPPED
     assert "train.max_minutes=60: saved at step 1 of 8" in capsys.readouterr().err
-    assert train.fit(config, directory.claim(config))
+    assert train.fit(config, directory.claim(config)) is Outcome.FINISHED
 
 
-def fit_with_a_signal_to_rank_1(config: RunConfig) -> tuple[bool, list[str]]:
+def fit_with_a_signal_to_rank_1(config: RunConfig) -> tuple[Outcome, list[str]]:
     with pytest.MonkeyPatch.context() as patch:
         at_step(patch, 2, 1, signal.SIGTERM)
-        over = train.fit(config, directory.directory(config))
-    return over, [p.name for p in checkpoints(directory.directory(config))]
+        outcome = train.fit(config, directory.directory(config))
+    return outcome, [p.name for p in checkpoints(directory.directory(config))]
 
 
 def test_a_signal_to_one_rank_stops_all_at_the_same_step(tmp_path: Path, gloo: Gloo) -> None:
     write_shards(tmp_path / "train", samples=32)
     config = settings(tmp_path, epochs=2)
     directory.claim(config)
-    assert gloo.run(2, fit_with_a_signal_to_rank_1, config) == [(False, ["step_00000003"])] * 2
+    assert gloo.run(2, fit_with_a_signal_to_rank_1, config) == [(Outcome.STOPPED, ["step_00000003"])] * 2

@@ -86,7 +86,8 @@ def test_a_model_without_unit_length_has_the_geometry_that_its_training_traced(t
     config.model.normalise = False
     config.log.geometry_every, config.log.geometry_on = 1, "train"
     model = clip.build_model(config)
-    trace = geometry_probe.Probe(config, open_pairs(config.data), tokenizer.build_tokenizer(model.inputs), model)
+    tokenize = tokenizer.build_tokenizer(model.inputs)
+    trace = geometry_probe.GeometryProbe(config, open_pairs(config.data), tokenize, model)
     model.eval()
     image, text = model.encode_image(trace.images), model.encode_text(trace.texts)
     assert not torch.allclose(image.norm(dim=1), torch.ones(20), rtol=0.1)
