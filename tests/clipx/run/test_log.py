@@ -47,9 +47,7 @@ def logged(config: RunConfig, run: Path, step: int, rows: list[int]) -> None:
             log.record(at, {"loss": 0.5, "terms": {"clip": 0.5}})
 
 
-def test_a_resumed_run_keeps_its_wandb_id_and_another_directory_gets_a_new_one(
-    tmp_path: Path, wandb: FakeWandb
-) -> None:
+def test_the_wandb_id_is_kept_on_resume_and_differs_between_directories(tmp_path: Path, wandb: FakeWandb) -> None:
     config = settings(tmp_path)
     config.log.wandb = "offline"
     logged(config, tmp_path / "a", 0, [1, 2, 3])

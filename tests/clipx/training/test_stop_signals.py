@@ -1,4 +1,4 @@
-"""Signals and the time limit: the run ends at the end of a step, saved, on all ranks at the same one."""
+"""Signals and the time limit end a run after a step, saved, at the same step on all ranks."""
 
 import os
 import signal
@@ -26,28 +26,28 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(checkpoints(run)[-1] / "model.safetensors")
 
 
-def at_step(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number: int) -> None:
-    """A signal to this process in the middle of a step, if it is that rank."""
-    plain = train_step
+def send_signal_at(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number: int) -> None:
+    """Send a signal to this process during a step, on one rank."""
+    real_step = train_step
 
     def signalled(components: Any, batch: Any, progress: Any) -> Any:
         if progress.step == step and distributed.rank() == rank:
             os.kill(os.getpid(), number)
-        return plain(components, batch, progress)
+        return real_step(components, batch, progress)
 
     monkeypatch.setattr(train, "train_step", signalled)
 
 
 @pytest.fixture(autouse=True)
-def sigint_is_heard() -> Iterator[None]:
-    """Also where the tests run in the background of a script, which has them ignore it."""
+def sigint_is_not_ignored() -> Iterator[None]:
+    """Undo the ignoring of SIGINT that a shell sets for tests in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_saves_and_the_next_start_ends_in_the_same_weights(
+def test_a_signal_saves_and_the_resumed_run_ends_in_the_same_weights(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_shards(tmp_path / "train", samples=32)
@@ -58,7 +58,7 @@ def test_a_signal_saves_and_the_next_start_ends_in_the_same_weights(
     run = directory.claim(config)
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
-        at_step(patch, 4, 0, number)
+        send_signal_at(patch, 4, 0, number)
         assert train.fit(config, run) is Outcome.STOPPED
     assert signal.getsignal(number) == before
     assert [p.name for p in checkpoints(run)] == ["step_00000005"]
@@ -81,8 +81,8 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not checkpoints(directory.directory(config))
 
 
-def test_a_signal_that_the_shell_has_ignored_stays_ignored() -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as behind `&` in a script
+def test_a_signal_that_the_shell_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as after `&` in a script
     try:
         with StopMonitor(None, time.monotonic()) as stop:
             os.kill(os.getpid(), signal.SIGINT)
@@ -102,7 +102,7 @@ def test_the_time_limit_counts_from_the_launchers_start(tmp_path: Path, capsys: 
 
 def fit_with_a_signal_to_rank_1(config: RunConfig) -> tuple[Outcome, list[str]]:
     with pytest.MonkeyPatch.context() as patch:
-        at_step(patch, 2, 1, signal.SIGTERM)
+        send_signal_at(patch, 2, 1, signal.SIGTERM)
         outcome = train.fit(config, directory.directory(config))
     return outcome, [p.name for p in checkpoints(directory.directory(config))]
 
