@@ -13,14 +13,13 @@ import torch
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
+from clipx.data.loading import stream_loader
 from clipx.data.loading.bad_samples import DamageFile
 from clipx.data.loading.loader import Batches
-from clipx.data.loading.stream_loader import notes as source_notes
-from clipx.data.loading.stream_loader import open_loader
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler
 from clipx.data.sources.base import PairSource
-from clipx.data.sources.opening import open_source
+from clipx.data.sources.opening import STREAMS, open_source
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.models import temperature
@@ -30,8 +29,8 @@ from clipx.run.checkpoint import checkpoints, resume
 from clipx.run.checkpoint_manager import CheckpointManager
 from clipx.run.log import RunLog
 from clipx.run.remote import open_remote_store
-from clipx.training import geometry_probe, initial_weights
-from clipx.training.setup import TrainComponents, build_components
+from clipx.training import geometry_probe
+from clipx.training.setup import TrainComponents, build_components, build_initial_model, initial_weights_source
 from clipx.training.step import log_row, reset_peak_memory, train_step
 from clipx.training.stop_signals import StopMonitor
 from clipx.training.timing import ThroughputMeter
@@ -132,15 +131,21 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
     pairs = open_source(config.data)
     sampler = _build_sampler(config, pairs)
     store = open_remote_store(config, run)
-    notes = store.restore() if store else []
+    restored = store.restore() if store else []
     resuming = distributed.broadcast_object(bool(checkpoints(run)))
-    build_model = partial(initial_weights.build_model, resuming=resuming)
+    build_model = partial(build_initial_model, resuming=resuming)
     components = build_components(config, device, len(pairs), pairs.fingerprint, build_model)
-    model, state = components.state.model, components.state
+    state, model, objective = components.state, components.state.model, components.state.objective
     tokenize = tokenizer.build_tokenizer(model.inputs)
-    loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize)
+    loader = stream_loader.open_loader(config.data, pairs, sampler, model.inputs, tokenize)
     probe = geometry_probe.build_probe(config, tokenize, model)
-    notes = [*_settings_notes(config, sampler, pairs, components), *notes, *resume(state, run)]
+    notes = [
+        *temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature),
+        *objective.notes(sampler.total_epochs),
+        *stream_loader.notes(pairs, objective.columns),
+        *restored,
+        *resume(state, run),
+    ]
     with (
         RunLog(config, run, state.step, sampler.total_steps) as log,
         CheckpointManager(config, run, store, log.info, state.step) as manager,
@@ -152,25 +157,20 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
 
 
 def _check_config(config: RunConfig, evaluate: Evaluate | None) -> None:
-    every = config.log.evaluate_every
-    if every and evaluate is None:
-        raise UserError(f"log.evaluate_every={every} needs fit(..., evaluate=...); `clipx train` gives it")
-    geometry_probe.check_config(config)
+    log, source = config.log, config.data.source
+    if log.evaluate_every and evaluate is None:
+        raise UserError(f"log.evaluate_every={log.evaluate_every} needs fit(..., evaluate=...); `clipx train` gives it")
+    if log.geometry_every and source in STREAMS:
+        raise UserError(
+            f"log.geometry_every={log.geometry_every} needs random access to the data, which data.source={source} has "
+            "not; allowed: 0"
+        )
 
 
 def _build_sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
     rank, world, held_out = distributed.rank(), distributed.world_size(), config.data.held_out
     image_of = pairs.image_of() if held_out and not pairs.streaming else None
     return Sampler(len(pairs), config.train, config.seed, rank, world, held_out, config.data.block, image_of)
-
-
-def _settings_notes(
-    config: RunConfig, sampler: Sampler, pairs: PairSource | Stream, components: TrainComponents
-) -> list[str]:
-    """Return notes on consequences of the settings that the user may not expect."""
-    objective, epochs = components.state.objective, sampler.total_epochs
-    temperature_notes = temperature.notes(config.temperature, epochs, objective.learns_temperature)
-    return [*temperature_notes, *objective.notes(epochs), *source_notes(pairs, objective.columns)]
 
 
 def _earlier_outcome(session: _Session, run: Path) -> Outcome | None:
@@ -189,7 +189,7 @@ def _earlier_outcome(session: _Session, run: Path) -> Outcome | None:
 def _record_start(session: _Session, run: Path, device: torch.device) -> None:
     """Write environment.json and, in a new run, log the geometry of the untrained model."""
     step = session.components.state.step
-    environment.write(run, device, step, initial_weights.source(session.config) if step == 0 else {})
+    environment.write(run, device, step, initial_weights_source(session.config) if step == 0 else {})
     if step == 0:
         session.log.record(0, session.probe(0, session.sampler.progress(0)))
 

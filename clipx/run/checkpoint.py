@@ -18,7 +18,6 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -38,7 +37,6 @@ WEIGHTS, TRAINING, MANIFEST = "model.safetensors", "training.pt", "checkpoint.js
 TABLE, AVERAGED = "table.safetensors", "ema.safetensors"
 NAME = re.compile(r"step_([0-9]{8,})")  # name of a checkpoint folder; other files in checkpoints/ are left alone
 UNFINISHED = re.compile(rf"\.{NAME.pattern}\..+")  # temporary folder left behind by a killed run
-NO_METRICS: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass
@@ -54,7 +52,7 @@ class TrainState:
     scaler: torch.amp.GradScaler = field(default_factory=lambda: torch.amp.GradScaler(enabled=False))
     ema: ModelEmaV3 | None = None  # averaged weights e <- decay e + (1 - decay) w, integers copied
 
-    def save(self, run: Path, metrics: Mapping[str, float] = NO_METRICS) -> Path:
+    def save(self, run: Path, metrics: Mapping[str, float] | None = None) -> Path:
         """Write checkpoints/step_XXXXXXXX on rank 0 and return its path; all ranks must call this.
 
         A damaged checkpoint of the same step is replaced. `metrics` of this step go into the manifest.
@@ -77,7 +75,7 @@ class TrainState:
         distributed.barrier()
         return path
 
-    def _write(self, path: Path, columns: dict[str, Tensor], metrics: Mapping[str, float]) -> None:
+    def _write(self, path: Path, columns: dict[str, Tensor], metrics: Mapping[str, float] | None) -> None:
         training = {
             "optimizer": self.optimizer.state_dict(),
             "objective": self.objective.state(),
@@ -90,7 +88,7 @@ class TrainState:
         if self.ema is not None:
             _save_weights(self.ema.module, path / AVERAGED)
         digests = {file.name: file_sha256(file) for file in sorted(path.iterdir())}
-        manifest = {"step": self.step, "data": self.data_fingerprint, "metrics": dict(metrics), "sha256": digests}
+        manifest = {"step": self.step, "data": self.data_fingerprint, "metrics": dict(metrics or {}), "sha256": digests}
         (path / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
     def load(self, path: Path) -> None:
@@ -259,14 +257,6 @@ def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS) -> None:
         model.load_state_dict(load_file(path / name))
     except Exception as error:  # safetensors' own error type, or RuntimeError for other shapes
         raise UserError(f"{path / name} does not hold this model's weights: {one_line(error)}") from error
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return all tensors of a safetensors file; raise UserError if it cannot be read."""
-    try:
-        return dict(load_file(path))
-    except Exception as error:  # safetensors' own error type
-        raise UserError(f"{path} cannot be read: {one_line(error)}") from error
 
 
 def file_sha256(path: Path) -> str:

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
@@ -36,14 +35,12 @@ class CheckpointManager:
     def __enter__(self) -> "CheckpointManager":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type is None:
             self.upload_newest()  # with the last files of the run directory, even if it was uploaded before
         if self.uploader:
             self.uploader.close()
-        if kind is None:  # after an error the run ends at once; pending uploads restart on resume
+        if error_type is None:  # after an error the run ends at once; pending uploads restart on resume
             self._wait_for_uploads()
 
     def upload_newest(self) -> None:
@@ -58,9 +55,9 @@ class CheckpointManager:
         """Return True if this step is to be saved; the same on all ranks, though only rank 0 has `metrics`."""
         if self.policy.due(step):
             return True
-        if self.policy.best is None or step % self.measure_every:
+        if self.policy.best_metric is None or step % self.measure_every:
             return False
-        best = distributed.rank() == 0 and self.policy.best.best_step({**self._metrics(), step: metrics}) == step
+        best = distributed.rank() == 0 and self.policy.best_step({**self._metrics(), step: metrics}) == step
         return bool(distributed.all_reduce_max(float(best)))
 
     def save(self, state: TrainState, metrics: Mapping[str, float]) -> None:
@@ -90,8 +87,7 @@ class CheckpointManager:
     def _prune(self) -> None:
         """Link the best checkpoint and delete those not kept, except the one being uploaded."""
         metrics = self._metrics()
-        best = self.policy.best.best_step(metrics) if self.policy.best else None
-        if best is not None:
+        if (best := self.policy.best_step(metrics)) is not None:
             link = self.run / "checkpoints" / BEST
             temporary = link.with_name(f".{BEST}")
             temporary.unlink(missing_ok=True)

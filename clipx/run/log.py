@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -50,12 +49,10 @@ class RunLog:
         self.bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self.bar.stop()
         if self.wandb:
-            self.wandb.finish(exit_code=0 if kind is None else 1)
+            self.wandb.finish(exit_code=0 if error_type is None else 1)
 
     def info(self, text: str) -> None:
         """Print a line for the user."""
@@ -125,25 +122,21 @@ def _finite(value: Any) -> Any:
 
 
 def _start_wandb(config: RunConfig, run: Path) -> Any:
+    """Start or resume the W&B run of this run directory; the id is the directory's, names may repeat."""
     import wandb
 
+    id_file = run / WANDB_ID
+    if not id_file.is_file():
+        write_text(id_file, secrets.token_hex(8))
     started = wandb.init(
         project=config.log.project,
         name=f"{config.name}-s{config.seed}",
-        id=_wandb_id(run),
+        id=id_file.read_text().strip(),
         resume="allow",
         dir=run,
-        mode="online" if config.log.wandb == "online" else "offline",
+        mode=config.log.wandb,
         config=asdict(config),
     )
     started.define_metric("step")
     started.define_metric("*", step_metric="step")
     return started
-
-
-def _wandb_id(run: Path) -> str:
-    """Return the W&B id of this run directory; another directory with the same run name has another id."""
-    path = run / WANDB_ID
-    if not path.is_file():
-        write_text(path, secrets.token_hex(8))
-    return path.read_text().strip()

@@ -70,7 +70,7 @@ class RemoteCheckpointStore:
         try:
             steps = sorted(self._metrics(), reverse=True)
             if steps:
-                self._check_settings()
+                self._refuse_other_settings()
             for step in steps:
                 try:
                     self._download(step)
@@ -116,7 +116,7 @@ class RemoteCheckpointStore:
             if not (self.run / name).exists() and self.fs.exists(f"{self.root}/{name}"):
                 write_text(self.run / name, self.fs.cat_file(f"{self.root}/{name}").decode())
 
-    def _check_settings(self) -> None:
+    def _refuse_other_settings(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             self.fs.get_file(f"{self.root}/config.yaml", f"{folder}/config.yaml")
             directory.refuse_changes(directory.load_config(Path(folder)), self.config, f"train.copy_to: {self.root}")

@@ -14,7 +14,7 @@ from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.data.sampler import split
 from clipx.data.sources.base import PairSource
-from clipx.data.sources.opening import STREAMS, open_pairs
+from clipx.data.sources.opening import open_pairs
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
 from clipx.types import Progress
@@ -22,15 +22,6 @@ from clipx.utils.device import autocast
 
 MARGIN_BATCH = 64  # paper 1 computes margins within batches of 64
 Probe = Callable[[int, Progress], dict[str, dict[str, float]]]  # (steps done, progress) -> {"geometry": values} or {}
-
-
-def check_config(config: RunConfig) -> None:
-    """Raise UserError if log.geometry_every is set for a stream, which has no random access."""
-    if config.log.geometry_every and config.data.source in STREAMS:
-        raise UserError(
-            f"log.geometry_every={config.log.geometry_every} needs random access to the data, which "
-            f"data.source={config.data.source} has not; allowed: 0"
-        )
 
 
 def build_probe(config: RunConfig, tokenizer: Tokenizer, model: ClipModel) -> Probe:

@@ -29,19 +29,17 @@ STREAM = 0x544F57  # separates the towers' random draws from other draws seeded 
 
 Outputs = tuple[Tensor, Tensor, Tensor, Tensor | None]  # image [b, E], text [b, E], scale [], bias []
 Gradients = tuple[Tensor | None, ...]  # with respect to all outputs, or to image and text only
-LossFunction = Callable[[Tensor, Tensor, Tensor, Tensor | None], Loss]  # local outputs -> loss of the global batch
+LossFn = Callable[[Tensor, Tensor, Tensor, Tensor | None], Loss]  # local outputs -> loss of the global batch
 
 
-def backward(
-    components: TrainComponents, batch: Batch, progress: Progress, loss_function: LossFunction
-) -> tuple[Loss, Tensor]:
+def backward(components: TrainComponents, batch: Batch, progress: Progress, loss_fn: LossFn) -> tuple[Loss, Tensor]:
     """Add the gradient of the global batch's loss to the parameters; in fp16 multiplied by the scaler's factor.
 
     Returns:
         The loss, and the scale 1/tau [] that it was computed with.
     """
     passes = _one_pass if components.config.train.accumulation == 1 else _two_passes
-    return passes(components, batch, progress, loss_function)
+    return passes(components, batch, progress, loss_fn)
 
 
 def snapshot_buffers(model: nn.Module) -> Callable[[], None]:
@@ -56,12 +54,10 @@ def snapshot_buffers(model: nn.Module) -> Callable[[], None]:
     return restore
 
 
-def _one_pass(
-    components: TrainComponents, batch: Batch, progress: Progress, loss_function: LossFunction
-) -> tuple[Loss, Tensor]:
+def _one_pass(components: TrainComponents, batch: Batch, progress: Progress, loss_fn: LossFn) -> tuple[Loss, Tensor]:
     outputs = _embed(components, batch.image, batch.text, progress, 0)
     components.timer.end_phase("forward")
-    loss, gradients = _loss_and_gradients(components, outputs, loss_function)
+    loss, gradients = _loss_and_gradients(components, outputs, loss_fn)
     components.timer.end_phase("loss")
     recomputes = components.config.train.grad_checkpointing
     restore_buffers = snapshot_buffers(components.state.model) if recomputes else None
@@ -72,9 +68,7 @@ def _one_pass(
     return loss, outputs[2].detach()
 
 
-def _two_passes(
-    components: TrainComponents, batch: Batch, progress: Progress, loss_function: LossFunction
-) -> tuple[Loss, Tensor]:
+def _two_passes(components: TrainComponents, batch: Batch, progress: Progress, loss_fn: LossFn) -> tuple[Loss, Tensor]:
     config, parallel = components.config.train, components.parallel
     # bad samples may leave a rank fewer than N pairs; all ranks need the same number of micro-batches
     count = min(config.accumulation, int(-distributed.all_reduce_max(-float(len(batch.image)))))
@@ -88,7 +82,7 @@ def _two_passes(
     images, texts, scales, biases = zip(*first_pass, strict=True)
     components.timer.end_phase("forward")
     outputs = torch.cat(images), torch.cat(texts), scales[0], biases[0]
-    loss, (d_image, d_text, *d_others) = _loss_and_gradients(components, outputs, loss_function)
+    loss, (d_image, d_text, *d_others) = _loss_and_gradients(components, outputs, loss_fn)
     assert d_image is not None and d_text is not None, "an objective uses both modalities"
     components.timer.end_phase("loss")
     restore_buffers = snapshot_buffers(components.state.model)
@@ -111,9 +105,7 @@ def _embed(components: TrainComponents, image: Tensor, text: Tensor, progress: P
     return outputs
 
 
-def _loss_and_gradients(
-    components: TrainComponents, outputs: Outputs, loss_function: LossFunction
-) -> tuple[Loss, Gradients]:
+def _loss_and_gradients(components: TrainComponents, outputs: Outputs, loss_fn: LossFn) -> tuple[Loss, Gradients]:
     """Return the loss and its gradient with respect to the outputs; in fp16 multiplied by the scaler's factor.
 
     Separate from the towers' backward, because the objective is true float32 whatever precision the towers use.
@@ -121,7 +113,7 @@ def _loss_and_gradients(
     image, text, scale, bias = (None if output is None else output.detach().requires_grad_() for output in outputs)
     assert image is not None and text is not None and scale is not None
     with tf32(False):
-        loss = loss_function(image, text, scale, bias)
+        loss = loss_fn(image, text, scale, bias)
         components.state.scaler.scale(loss.total).backward()  # type: ignore[no-untyped-call]
     return loss, (image.grad, text.grad, scale.grad, None if bias is None else bias.grad)
 

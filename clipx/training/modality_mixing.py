@@ -28,22 +28,12 @@ Mask = Callable[[int, int, Generator], Tensor]  # B, E -> share l of each entry 
 Mixing = Callable[[Embeddings, int], Embeddings]  # (embeddings, step) -> mixed embeddings
 
 
-def hard(B: int, E: int, generator: Generator) -> Tensor:
-    """Draw 0 or 1 for each entry."""
-    return torch.randint(0, 2, (B, E), generator=generator)
-
-
-def hard_rows(B: int, E: int, generator: Generator) -> Tensor:
-    """Draw 0 or 1 for each row."""
-    return torch.randint(0, 2, (B, 1), generator=generator)
-
-
-def soft(B: int, E: int, generator: Generator) -> Tensor:
-    """Draw a number in [0, 1) for each entry."""
-    return torch.rand(B, E, generator=generator)
-
-
-MASKS: dict[str, Mask | None] = {"none": None, "hard": hard, "hard_rows": hard_rows, "soft": soft}
+MASKS: dict[str, Mask | None] = {
+    "none": None,
+    "hard": lambda B, E, generator: torch.randint(0, 2, (B, E), generator=generator),
+    "hard_rows": lambda B, E, generator: torch.randint(0, 2, (B, 1), generator=generator),
+    "soft": lambda B, E, generator: torch.rand(B, E, generator=generator),
+}
 
 
 def build_mixing(config: MixingConfig, seed: int) -> Mixing:

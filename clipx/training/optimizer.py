@@ -68,16 +68,12 @@ def layer_depths(names: list[str]) -> dict[str, int]:
     return outside | {name: n - first + 1 for name, n in number.items()}
 
 
-def _adamw(groups: Groups, config: OptimizerConfig) -> torch.optim.Optimizer:
-    beta1, beta2 = config.betas
-    return torch.optim.AdamW(groups, lr=config.lr, betas=(beta1, beta2), eps=config.eps, fused=True)
-
-
-def _sgd(groups: Groups, config: OptimizerConfig) -> torch.optim.Optimizer:
-    return torch.optim.SGD(groups, lr=config.lr, fused=True)
-
-
-KINDS: dict[str, Callable[[Groups, OptimizerConfig], torch.optim.Optimizer]] = {"adamw": _adamw, "sgd": _sgd}
+KINDS: dict[str, Callable[[Groups, OptimizerConfig], torch.optim.Optimizer]] = {
+    "adamw": lambda groups, config: torch.optim.AdamW(
+        groups, lr=config.lr, betas=(config.betas[0], config.betas[1]), eps=config.eps, fused=True
+    ),
+    "sgd": lambda groups, config: torch.optim.SGD(groups, lr=config.lr, fused=True),
+}
 
 
 def _component_settings(config: RunConfig) -> dict[str, tuple[float, float]]:

@@ -1,7 +1,9 @@
-"""Builds what a training step needs from the settings."""
+"""Builds what a training step needs from the settings: model with initial weights, optimizer, objective, table."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from timm.utils import ModelEmaV3
@@ -13,13 +15,16 @@ from clipx.config.schema import RunConfig
 from clipx.data.sampler import num_train
 from clipx.errors import UserError
 from clipx.models import clip, sync_batchnorm
+from clipx.run import checkpoint
 from clipx.run.checkpoint import TrainState
 from clipx.sample_table import SampleTable
-from clipx.training import initial_weights, lr_schedule, modality_mixing, optimizer
+from clipx.training import lr_schedule, modality_mixing, optimizer
 from clipx.training.timing import StepTimer
 from clipx.types import Progress
 from clipx.utils.device import PRECISIONS, grad_scaler
 from clipx.utils.registry import lookup, one_of
+
+INIT_KEY = "model.init"
 
 
 @dataclass
@@ -36,12 +41,40 @@ class TrainComponents:
     bad_steps: int = 0  # latest steps in a row that were skipped because loss or gradient was not finite
 
 
+def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipModel:
+    """Build the model with random, published or (model.init) another run's weights.
+
+    A resuming run loads none of these, because its checkpoint has the weights.
+
+    Raises:
+        UserError: as `clip.build_model`, or model.init is no good checkpoint or one of another model.
+    """
+    if resuming or config.model.init is None:
+        return clip.build_model(config, pretrained=not resuming)
+    model = clip.build_model(config, pretrained=False)
+    path = checkpoint.resolve(Path(config.model.init), INIT_KEY)
+    checkpoint.verify(path)
+    try:
+        checkpoint.load_weights(model, path)
+    except UserError as error:
+        raise UserError(f"{INIT_KEY}={config.model.init}: {error}") from error
+    return model
+
+
+def initial_weights_source(config: RunConfig) -> dict[str, Any]:
+    """Return the checkpoint of model.init and the SHA-256 of its weights, for environment.json; {} without one."""
+    if config.model.init is None:
+        return {}
+    path = checkpoint.resolve(Path(config.model.init), INIT_KEY)
+    return {"init": {"checkpoint": str(path), "sha256": checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]}}
+
+
 def build_components(
     config: RunConfig,
     device: torch.device,
     num_samples: int,
     data_fingerprint: str,
-    build_model: Callable[[RunConfig], clip.ClipModel] = initial_weights.build_model,
+    build_model: Callable[[RunConfig], clip.ClipModel] = build_initial_model,
 ) -> TrainComponents:
     """Build model, objective, optimizer and sample table on the device.
 

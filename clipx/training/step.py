@@ -27,14 +27,14 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
     sample_id, label = distributed.gather(batch.sample_id, sizes), distributed.gather(batch.label, sizes)
     rows = state.table.read(sample_id)
 
-    def loss_function(image: Tensor, text: Tensor, scale: Tensor, bias: Tensor | None) -> Loss:
+    def loss_fn(image: Tensor, text: Tensor, scale: Tensor, bias: Tensor | None) -> Loss:
         """Gather this rank's embeddings and return the loss over the global batch."""
         image, text = distributed.gather(image.float(), sizes), distributed.gather(text.float(), sizes)
         embeddings = Embeddings(image, text, scale.float(), sample_id, label, bias)
         return state.objective(components.mix(embeddings, progress.step), rows, progress)
 
     restore_buffers = gradients.snapshot_buffers(state.model)
-    loss, scale = gradients.backward(components, batch, progress, loss_function)
+    loss, scale = gradients.backward(components, batch, progress, loss_fn)
     grad_norm = _update(components, loss, sample_id, restore_buffers)
     components.timer.end_phase("optimizer")
     return {"loss": loss.total.detach(), "terms": loss.terms, "scale": scale, "lr": lr, "grad_norm": grad_norm}
@@ -67,8 +67,12 @@ def _update(components: TrainComponents, loss: Loss, sample_id: Tensor, restore_
 
 
 def log_row(components: TrainComponents, numbers: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Return the fields of a log.jsonl line for the numbers of a step; with quantiles of per-sample columns."""
-    state, scale = components.state, float(numbers["scale"])
+    """Return the fields of a log.jsonl line for the numbers of a step; with quantiles of per-sample columns.
+
+    `memory_gb` is the peak memory of tensors on a GPU, 1e9 bytes.
+    """
+    state, device, scale = components.state, components.device, float(numbers["scale"])
+    on_gpu = device.type == "cuda"
     return {
         "epoch": progress.epoch,
         "samples": (progress.step + 1) * components.config.train.batch_size,
@@ -81,7 +85,7 @@ def log_row(components: TrainComponents, numbers: dict[str, Any], progress: Prog
         **({"grad_scale": state.scaler.get_scale()} if state.scaler.is_enabled() else {}),
         **({"columns": state.table.quantiles()} if state.objective.columns else {}),
         **({"skipped": components.bad_steps} if components.bad_steps else {}),
-        **({"memory_gb": _peak_memory_gb(components.device)} if components.device.type == "cuda" else {}),
+        **({"memory_gb": round(torch.cuda.max_memory_allocated(device) / 1e9, 3)} if on_gpu else {}),
     }
 
 
@@ -89,8 +93,3 @@ def reset_peak_memory(device: torch.device) -> None:
     """Restart the count behind `memory_gb`: a process may do several runs in turn."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-
-
-def _peak_memory_gb(device: torch.device) -> float:
-    """Return the peak memory of tensors in 1e9 bytes."""
-    return round(torch.cuda.max_memory_allocated(device) / 1e9, 3)

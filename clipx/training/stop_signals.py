@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from clipx import distributed
@@ -32,9 +32,7 @@ class StopMonitor:
             self._previous_handlers = {number: signal.signal(number, self._receive) for number in handled_signals()}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 

@@ -29,51 +29,35 @@ class StepTimer:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.clock = _CudaClock() if device.type == "cuda" else _HostClock()
+        self.cuda = device.type == "cuda"
         self.steps: deque[list[tuple[str, Any]]] = deque(maxlen=MAX_STEPS)  # per step: (phase, its end)
 
     def start(self) -> None:
         """Start a step."""
-        self.steps.append([("", self.clock.now())])
+        self.steps.append([("", self._now())])
 
     def end_phase(self, name: str) -> None:
         """Record the end of a phase of the current step."""
-        self.steps[-1].append((name, self.clock.now()))
+        self.steps[-1].append((name, self._now()))
 
     def read(self) -> dict[str, float]:
         """Return phase -> mean seconds per step since the last call, over at most the last MAX_STEPS steps."""
-        self.clock.wait()
+        if self.cuda:
+            torch.cuda.synchronize()
         sums: dict[str, float] = {}
         for ends in self.steps:
             for (_, before), (name, end) in pairwise(ends):
-                sums[name] = sums.get(name, 0.0) + self.clock.seconds(before, end)
+                sums[name] = sums.get(name, 0.0) + (before.elapsed_time(end) / 1e3 if self.cuda else end - before)
         means = {name: round(total / len(self.steps), 6) for name, total in sums.items()}
         self.steps.clear()
         return means
 
-
-class _HostClock:
-    def now(self) -> Any:
-        return time.perf_counter()
-
-    def wait(self) -> None:
-        """Do nothing: host times are known at once."""
-
-    def seconds(self, start: Any, end: Any) -> float:
-        return float(end - start)
-
-
-class _CudaClock(_HostClock):
-    def now(self) -> Any:
+    def _now(self) -> Any:
+        if not self.cuda:
+            return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
-
-    def wait(self) -> None:
-        torch.cuda.synchronize()
-
-    def seconds(self, start: Any, end: Any) -> float:
-        return float(start.elapsed_time(end)) / 1e3
 
 
 class ThroughputMeter:

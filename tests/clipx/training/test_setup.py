@@ -15,8 +15,7 @@ from clipx.models.towers import open_clip_towers
 from clipx.run import directory
 from clipx.run.checkpoint import WEIGHTS, checkpoints, verify
 from clipx.train import fit
-from clipx.training import initial_weights
-from clipx.training.setup import build_components
+from clipx.training.setup import build_components, build_initial_model
 from tests.helpers.folder import settings, write_shards
 
 
@@ -79,12 +78,12 @@ def test_a_missing_damaged_or_different_model_is_refused(tmp_path: Path) -> None
     checkpoint = saved(first)
     config = settings(tmp_path)
     config.model.init, config.temperature.bias = str(checkpoint), -10.0
-    with pytest.raises(UserError, match=r"model.init=.* another model: bias has shape none there, \[\] in this"):
-        initial_weights.build_model(config)
+    with pytest.raises(UserError, match=r"model.init=.* does not hold this model's weights: .*Missing key.*bias"):
+        build_initial_model(config)
     config.model.init = str(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"model.init=.*nowhere is missing"):
-        initial_weights.build_model(config)
+        build_initial_model(config)
     (checkpoint / WEIGHTS).write_bytes(b"")
     config.model.init = str(checkpoint)
     with pytest.raises(UserError, match=r"model.safetensors is damaged"):
-        initial_weights.build_model(config)
+        build_initial_model(config)
