@@ -51,8 +51,9 @@ class Outcome(Enum):
 def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Evaluate | None = None) -> Outcome:
     """Train, from the last good checkpoint if there is one, until the run is finished, stopped or diverged.
 
-    Ctrl-C, SIGTERM, SIGUSR1 and train.max_minutes, counted from `started` (time.monotonic(), now by default), stop the
-    run after the current step. All ranks call `evaluate` every log.evaluate_every steps, after saving.
+    A step without a finite loss and gradient is skipped. Ctrl-C, SIGTERM, SIGUSR1 and train.max_minutes, counted from
+    `started` (time.monotonic(), now by default), stop the run after the current step. All ranks call `evaluate` every
+    log.evaluate_every steps, after saving.
 
     Raises:
         UserError: unusable settings, data or checkpoints, too many bad samples, no room for a checkpoint.
@@ -110,7 +111,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
 
 @dataclass
 class _Session:
-    """What `fit` opens before the first step."""
+    """Everything that `fit` opens before the first step."""
 
     config: RunConfig
     sampler: Sampler
@@ -126,7 +127,7 @@ class _Session:
 
 @contextmanager
 def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterator[_Session]:
-    """Open the data, build the model, load the last good checkpoint, open the log; close log and uploads at the end."""
+    """Open the data, build the model and load the last good checkpoint; on exit, finish the log and the uploads."""
     reset_peak_memory(device)
     pairs = open_source(config.data)
     sampler = _build_sampler(config, pairs)
@@ -162,8 +163,8 @@ def _check_config(config: RunConfig, evaluate: Evaluate | None) -> None:
         raise UserError(f"log.evaluate_every={log.evaluate_every} needs fit(..., evaluate=...); `clipx train` gives it")
     if log.geometry_every and source in STREAMS:
         raise UserError(
-            f"log.geometry_every={log.geometry_every} needs random access to the data, which data.source={source} has "
-            "not; allowed: 0"
+            f"log.geometry_every={log.geometry_every} needs random access to the data, which data.source={source} does "
+            "not have; allowed: 0"
         )
 
 
@@ -175,7 +176,7 @@ def _build_sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
 
 def _earlier_outcome(session: _Session, run: Path) -> Outcome | None:
     """Return the outcome, and log it, if an earlier call has trained this run to its end."""
-    diverged = distributed.broadcast_object(directory.read_divergence(run))  # may just have been restored on rank 0
+    diverged = distributed.broadcast_object(directory.read_divergence(run))  # rank 0 may have just restored it
     if diverged:
         session.log.info(diverged.message(run))
         return Outcome.DIVERGED

@@ -114,7 +114,7 @@ class TrainState:
             self.objective.load_state(training["objective"])
             if self.scaler.is_enabled():
                 self.scaler.load_state_dict(training["scaler"])
-        except Exception as error:  # torch.load raises many types on damage and on pickled objects
+        except Exception as error:  # torch.load raises many types for damaged files and for pickled objects
             raise UserError(f"{path / TRAINING} is not a valid training state: {one_line(error)}") from error
         self.step = manifest["step"]
 
@@ -159,9 +159,9 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def remove_leftovers(run: Path, step: int) -> None:
-    """Delete checkpoints after `step`, which is just saved, and unfinished folders of killed runs.
+    """Delete checkpoints later than `step`, the one just saved, and unfinished folders of killed runs.
 
-    Checkpoints after `step` are damaged, since the run resumed from before them.
+    Later checkpoints are damaged, because the run resumed from an earlier one.
     """
     later = [path for path in checkpoints(run) if step_of(path) > step]
     for path in (*later, *_folders(run, UNFINISHED)):

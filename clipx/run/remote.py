@@ -44,10 +44,10 @@ class RemoteCheckpointStore:
         # run, and what the retention policy drops.
         metrics = {step: found for step, found in self._metrics().items() if step <= step_of(path)}
         for step in self._steps() - self.policy.retained(metrics):
-            self.fs.rm(self._copy(step), recursive=True)
+            self.fs.rm(self._remote_path(step), recursive=True)
 
     def _upload_checkpoint(self, path: Path) -> None:
-        target = self._copy(step_of(path))
+        target = self._remote_path(step_of(path))
         manifest = f"{target}/{MANIFEST}"
         self.fs.invalidate_cache()
         self.fs.makedirs(target, exist_ok=True)
@@ -77,14 +77,14 @@ class RemoteCheckpointStore:
                 except UserError as error:
                     notes.append(f"skipped: {error}")
                     continue
-                return [*notes, f"{self.run} had no checkpoint: restored the copy {self._copy(step)}"]
+                return [*notes, f"{self.run} had no checkpoint: restored the copy {self._remote_path(step)}"]
         except UserError:
             raise
         except Exception as error:  # every file system has its own error types
             raise UserError(f"train.copy_to: {self.root} cannot be read: {one_line(error)}") from error
         return notes
 
-    def _copy(self, step: int) -> str:
+    def _remote_path(self, step: int) -> str:
         return f"{self.root}/{checkpoint.folder(Path(), step).as_posix()}"
 
     def _steps(self) -> set[int]:
@@ -98,7 +98,7 @@ class RemoteCheckpointStore:
         """Return step -> metrics, of complete copies."""
         metrics = {}
         for step in self._steps():
-            manifest = f"{self._copy(step)}/{MANIFEST}"
+            manifest = f"{self._remote_path(step)}/{MANIFEST}"
             try:
                 if self.fs.exists(manifest):
                     metrics[step] = json.loads(self.fs.cat_file(manifest)).get("metrics", {})
@@ -109,7 +109,7 @@ class RemoteCheckpointStore:
     def _download(self, step: int) -> None:
         """Download a checkpoint and missing HISTORY files; raise UserError if the copy is damaged."""
         with new_folder(checkpoint.folder(self.run, step)) as temporary:
-            for path in self.fs.ls(self._copy(step), detail=False):
+            for path in self.fs.ls(self._remote_path(step), detail=False):
                 self.fs.get_file(path, str(temporary / Path(path).name))
             checkpoint.verify(temporary)
         for name in HISTORY:

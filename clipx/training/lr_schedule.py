@@ -27,9 +27,9 @@ SCHEDULES = {"cosine": cosine, "constant": constant, "cooldown": linear_cooldown
 
 
 def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -> Callable[[Progress], float]:
-    """Return the learning rate as a function of progress: linear warm-up from warmup_lr to lr, then down to min_lr.
+    """Return the learning rate as a function of progress: linear warm-up to lr, then the schedule down to min_lr.
 
-    The first step already lies above warmup_lr.
+    The warm-up starts at warmup_lr, but the first step already takes the next value on the line.
 
     Raises:
         UserError: unknown schedule.kind.

@@ -24,7 +24,7 @@ from clipx.utils.registry import lookup
 
 STREAM = 0x4D4958  # separates these random draws from other draws seeded by (seed, step)
 
-Mask = Callable[[int, int, Generator], Tensor]  # B, E -> share l of each entry that stays, [B, E] or [B, 1]
+Mask = Callable[[int, int, Generator], Tensor]  # B, E -> l, the share of each entry that is kept, [B, E] or [B, 1]
 Mixing = Callable[[Embeddings, int], Embeddings]  # (embeddings, step) -> mixed embeddings
 
 

@@ -20,9 +20,9 @@ INPUT = re.compile(r"embed|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.
 def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimizer:
     """Build the optimizer, with one parameter group per component of the model, layer and weight decay.
 
-    Components are image, text, their projections and temperature; layers count with layer_decay only. Gains, biases
-    and other one-dimensional parameters are not decayed. A group carries its `name` and `lr_factor`, which `set_lr`
-    multiplies with the scheduled learning rate.
+    Components are image, text, their projections and temperature; groups per layer exist with layer_decay only. Gains,
+    biases and other one-dimensional parameters are not decayed. Each group has a `name` and an `lr_factor`, which
+    `set_lr` multiplies by the scheduled learning rate.
 
     Raises:
         UserError: everything is frozen, optimizer.kind is unknown, or layer_decay is set for a tower without numbered
@@ -59,8 +59,8 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
 def layer_depths(names: list[str]) -> dict[str, int]:
     """Return the layer of each parameter of a tower, by parameter name.
 
-    0 is the input layer (embeddings, stem), then follow the blocks in order; the highest number is the output layer.
-    Blocks may be numbered from 0, or from 1 as ResNet's layer1.
+    0 is the input layer (embeddings, stem), the blocks follow in order, and the highest number is the output layer.
+    Libraries may number blocks from 0 or from 1 (ResNet's layer1).
     """
     number = {name: int(match[1]) for name in names if (match := BLOCK.search(name))}
     first, last = min(number.values(), default=0), max(number.values(), default=-1)

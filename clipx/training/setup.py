@@ -29,7 +29,7 @@ INIT_KEY = "model.init"
 
 @dataclass
 class TrainComponents:
-    """The state of a run and what a step needs besides."""
+    """The state of a run, and what a step needs besides."""
 
     config: RunConfig
     device: torch.device
@@ -89,6 +89,7 @@ def build_components(
     steps_per_epoch = num_train(num_samples, config.data.held_out) // config.train.batch_size
     learning_rate = lr_schedule.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
     model = build_model(config).to(device).to(memory_format=torch.channels_last)
+    ema = None if config.train.ema is None else ModelEmaV3(model, config.train.ema)  # copies the model, so before DDP
     parallel = _parallelise(model, config, device)
     devices = {"auto": device, "cpu": torch.device("cpu")}
     table_device = lookup(devices, config.train.table_device, "train.table_device")
@@ -99,7 +100,7 @@ def build_components(
         objective=objective,
         table=SampleTable(objective.columns, num_samples, table_device),
         scaler=grad_scaler(config.train.precision, device),
-        ema=None if config.train.ema is None else ModelEmaV3(model, config.train.ema),
+        ema=ema,
     )
     return TrainComponents(config, device, state, parallel, mix, learning_rate, StepTimer(device))
 

@@ -43,7 +43,7 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
 def _update(components: TrainComponents, loss: Loss, sample_id: Tensor, restore_buffers: Callable[[], None]) -> Tensor:
     """Clip, then update if loss and gradient norm are finite; return the gradient norm [] before clipping.
 
-    A skipped step also restores running statistics, because a NaN would stay in them for ever. In fp16, GradScaler
+    A skipped step also restores running statistics, because they would keep a NaN permanently. In fp16, GradScaler
     finds its scale by overflowing gradients, so an overflow counts as a bad step only once the scale has reached 1.
     """
     state, scaler = components.state, components.state.scaler

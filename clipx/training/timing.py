@@ -16,16 +16,15 @@ from clipx.models import clip
 from clipx.types import Progress
 
 T = TypeVar("T")
-MAX_STEPS = 1000  # most steps between two log lines whose times are kept
+MAX_STEPS = 1000  # StepTimer keeps the times of at most this many steps between two log lines
 FLOPS_BATCH = 8  # pairs to count FLOPs for; the towers' FLOPs are proportional to them
 
 
 class StepTimer:
     """Seconds of a step's phases: forward (towers), loss (gather, objective and its gradient), backward, optimizer.
 
-    With train.accumulation, forward is the first pass and backward the second. On CUDA the end of a phase is an event
-    in the stream, which costs the step nothing, and `read` synchronises; so times are the device's there, the host's
-    on a CPU.
+    With train.accumulation, forward is the first pass and backward the second. On CUDA, phases end with stream events,
+    which do not delay the step, and `read` synchronises: times are device times on CUDA, host times on a CPU.
     """
 
     def __init__(self, device: torch.device) -> None:

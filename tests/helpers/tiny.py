@@ -100,11 +100,13 @@ def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
 
 
 def train(run: TrainComponents, steps: int = 5) -> dict[str, Tensor]:
-    """Train some steps; return weights, buffers and, on rank 0, columns."""
+    """Train some steps; return weights, buffers, their averages (named ema.*) and, on rank 0, columns."""
     for step, batch in enumerate(batches(run.config, steps)):
         train_step(run, batch, Progress(step, steps, 0, 1))
     assert not run.bad_steps
-    return {k: v.clone() for k, v in run.state.model.state_dict().items()} | run.state.table.whole()
+    averaged = run.state.ema.module.state_dict() if run.state.ema is not None else {}
+    weights = run.state.model.state_dict() | {f"ema.{name}": value for name, value in averaged.items()}
+    return {name: value.clone() for name, value in weights.items()} | run.state.table.whole()
 
 
 def about(name: str) -> Callable[[str], str]:

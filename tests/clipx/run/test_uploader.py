@@ -29,11 +29,11 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunConfi
     for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
         monkeypatch.setattr(uploader, pause, 0.01)
     write_shards(tmp_path / "train", samples=32)
-    made = settings(tmp_path, epochs=2, save_every=2)
-    made.log.every, made.train.keep = 1, 1
-    made.train.copy_to = f"memory://{uuid.uuid4()}/bucket"
-    yield made
-    fsspec.filesystem("memory").rm(made.train.copy_to, recursive=True)
+    run_config = settings(tmp_path, epochs=2, save_every=2)
+    run_config.log.every, run_config.train.keep = 1, 1
+    run_config.train.copy_to = f"memory://{uuid.uuid4()}/bucket"
+    yield run_config
+    fsspec.filesystem("memory").rm(run_config.train.copy_to, recursive=True)
 
 
 def remote_checkpoints(config: RunConfig) -> list[str]:

@@ -105,9 +105,7 @@ def test_images_with_held_out_captions_are_not_trained_on(tmp_path: Path) -> Non
         ("geometry_on", "test", r"log.geometry_on=test is not known; allowed: held_out, train"),
     ],
 )
-def test_a_probe_without_pairs_is_refused_at_the_start(
-    tmp_path: Path, key: str, value: object, message: str
-) -> None:
+def test_a_probe_without_pairs_is_refused_at_the_start(tmp_path: Path, key: str, value: object, message: str) -> None:
     write_shards(tmp_path / "train", samples=16)
     config = probed_config(tmp_path)
     setattr(config.data if key == "held_out" else config.log, key, value)
@@ -119,7 +117,7 @@ def test_a_probe_without_pairs_is_refused_at_the_start(
 def test_a_probe_of_a_stream_is_refused_before_anything_is_built(tmp_path: Path) -> None:
     config = probed_config(tmp_path)
     config.data.source = "webdataset"
-    message = r"log.geometry_every=3 needs random access to the data, which data.source=webdataset has not"
+    message = r"log.geometry_every=3 needs random access to the data, which data.source=webdataset does not have"
     with pytest.raises(UserError, match=message):
         fit(config, tmp_path)
 

@@ -26,7 +26,7 @@ def settings(term: str, mixing: str, kind: str) -> RunConfig:
     config = tiny.settings({term: TERMS[term]})
     config.mixing.kind, config.mixing.probability = mixing, 0.0 if mixing == "none" else 0.7
     config.optimizer.kind, config.optimizer.lr = kind, OPTIMIZERS[kind]
-    config.temperature.tau = 0.2
+    config.temperature.tau, config.train.ema = 0.2, 0.5
     config.temperature.bias = -2.0 if term == "siglip" else None
     return config
 
