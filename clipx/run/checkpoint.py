@@ -50,7 +50,7 @@ class TrainState:
     objective: Objective = field(default_factory=lambda: Objective({}, {}))  # with its numbers, e.g. NUCLR's xi
     table: SampleTable = field(default_factory=lambda: SampleTable({}, 0))  # per-sample columns
     scaler: torch.amp.GradScaler = field(default_factory=lambda: torch.amp.GradScaler(enabled=False))
-    ema: ModelEmaV3 | None = None  # averaged weights e <- decay e + (1 - decay) w, integers copied
+    ema: ModelEmaV3 | None = None  # averages of weights and running statistics: e <- decay e + (1 - decay) w
 
     def save(self, run: Path, metrics: Mapping[str, float] | None = None) -> Path:
         """Write checkpoints/step_XXXXXXXX on rank 0 and return its path; all ranks must call this.
@@ -270,7 +270,7 @@ def _save_weights(model: nn.Module, path: Path) -> None:
 
 
 def _is_disk_error(error: Exception) -> bool:
-    """torch.save has no error type of its own for a failed write, only this word in the message."""
+    """Return True for a failed write; torch.save has no error type for it, only this word in the message."""
     return isinstance(error, (OSError, SafetensorError)) or "inline_container" in str(error)
 
 

@@ -56,7 +56,7 @@ def claim(config: RunConfig) -> Path:
 
 
 def refuse_changes(old: RunConfig, config: RunConfig, where: str) -> None:
-    """Raise UserError if settings differ that change what a run computes; the message lists them, old -> new."""
+    """Raise UserError if settings that determine the results differ; the message lists them, old -> new."""
     values = ((key, attrgetter(key)(old), attrgetter(key)(config)) for key in identity_keys(config))
     changed = [f"{key}: {before} -> {now}" for key, before, now in values if before != now]
     if changed:
@@ -108,7 +108,7 @@ def read_divergence(run: Path) -> Diverged | None:
 
 
 def identity_keys(node: Any, prefix: str = "") -> list[str]:
-    """Return the dotted names of all settings that change what a run computes."""
+    """Return the dotted names of all settings that determine the results of a run."""
     keys = []
     for f in fields(node):
         if f.metadata.get("free"):

@@ -73,7 +73,7 @@ class RunLog:
             self.wandb.log({"step": step, **row})
 
     def step(self, step: int, row: Mapping[str, Any]) -> None:
-        """Record a training step and show it in the progress bar, or as a line if stderr is no terminal."""
+        """Record a training step and show it in the progress bar, or as a line if stderr is not a terminal."""
         self.record(step, row)
         status = f"loss {row['loss']:.3f}  tau {row['tau']:.4f}  {row['images_per_s']:.0f} images/s"
         self.bar.update(self.task, completed=step, status=status)
@@ -122,7 +122,7 @@ def _finite(value: Any) -> Any:
 
 
 def _start_wandb(config: RunConfig, run: Path) -> Any:
-    """Start or resume the W&B run of this run directory; the id is the directory's, names may repeat."""
+    """Start or resume the W&B run of this run directory; its id is stored there, because run names may repeat."""
     import wandb
 
     id_file = run / WANDB_ID

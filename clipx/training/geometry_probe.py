@@ -41,9 +41,7 @@ class GeometryProbe:
     """Fixed pairs, decoded once without augmentation, and their geometry under the current model."""
 
     def __init__(self, config: RunConfig, pairs: PairSource, tokenizer: Tokenizer, model: ClipModel) -> None:
-        self.model = model
-        self.precision = config.train.precision
-        self.batch_size = config.train.batch_size
+        self.model, self.precision, self.batch_size = model, config.train.precision, config.train.batch_size
         transform = evaluation_transform(model.inputs)
         images, captions, ids = [], [], probe_ids(config, pairs)
         for sample_id in ids:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,7 +11,7 @@ from clipx.config.schema import OptimizerConfig, RunConfig
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
 
-Groups = list[dict[str, object]]
+Groups = list[dict[str, Any]]
 
 # block numbers as open_clip, timm and Hugging Face write them; of nested ones (stages.2.blocks.5) the outer counts
 BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks?|stages|layers?|h)\.?(\d+)\.")
@@ -29,22 +30,16 @@ def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimize
             layers.
     """
     settings, layers = _component_settings(config), _layer_factors(model, config)
-    groups: dict[str, dict[str, object]] = {}
-    members: dict[str, list[nn.Parameter]] = {}
+    groups: dict[str, dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         component = max((prefix for prefix in settings if name.startswith(prefix)), key=len)
         (lr_factor, weight_decay), (layer, layer_factor) = settings[component], layers.get(name, ("", 1.0))
-        decayed = parameter.ndim > 1
-        group = f"{component.rstrip('.') or 'other'}{layer} {'decay' if decayed else 'no_decay'}"
-        members.setdefault(group, []).append(parameter)
-        groups[group] = {
-            "name": group,
-            "params": members[group],
-            "weight_decay": weight_decay if decayed else 0.0,
-            "lr_factor": lr_factor * layer_factor,
-        }
+        kind, weight_decay = ("decay", weight_decay) if parameter.ndim > 1 else ("no_decay", 0.0)
+        group = f"{component.rstrip('.') or 'other'}{layer} {kind}"
+        new = {"name": group, "params": [], "weight_decay": weight_decay, "lr_factor": lr_factor * layer_factor}
+        groups.setdefault(group, new)["params"].append(parameter)
     if not groups:
         raise UserError("nothing is left to train: model.image.frozen, model.text.frozen and a fixed temperature")
     return lookup(KINDS, config.optimizer.kind, "optimizer.kind")(list(groups.values()), config.optimizer)
