@@ -58,7 +58,7 @@ class TrainState:
         A damaged checkpoint of the same step is replaced. `metrics` of this step go into the manifest.
 
         Raises:
-            UserError: the checkpoint could not be written, most often for a full disk; earlier ones stay.
+            UserError: the checkpoint could not be written, usually because the disk is full; earlier ones are kept.
         """
         path = folder(run, self.step)
         columns = self.table.whole()  # collective

@@ -134,7 +134,7 @@ def _start_wandb(config: RunConfig, run: Path) -> Any:
         id=id_file.read_text().strip(),
         resume="allow",
         dir=run,
-        mode=config.log.wandb,
+        mode="online" if config.log.wandb == "online" else "offline",
         config=asdict(config),
     )
     started.define_metric("step")
