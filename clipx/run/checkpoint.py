@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from timm.utils import ModelEmaV3
+from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 
 from clipx import distributed, sample_table

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timm.utils import ModelEmaV3
+from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 

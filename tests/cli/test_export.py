@@ -8,7 +8,7 @@ from pathlib import Path
 import open_clip
 import pytest
 import torch
-from timm.utils import ModelEmaV3
+from timm.utils.model_ema import ModelEmaV3
 
 from cli.export import export
 from clipx.config.schema import RunConfig, TemperatureConfig
