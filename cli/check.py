@@ -11,7 +11,7 @@ from clipx.config.schema import EvalConfig, RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
-from clipx.training.setup import TrainComponents, build_components, check_split
+from clipx.training.setup import TrainComponents, build_components, check_batch_size
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
 from clipx.utils.device import choose_device
@@ -28,22 +28,23 @@ def check(config: RunConfig) -> None:
     """
     device = choose_device(config.train.device)
     processes = config.train.processes * config.launch.nodes
-    check_split(config, processes)
+    check_batch_size(config, processes)
     share = replace(config, train=replace(config.train, batch_size=config.train.batch_size // processes))
-    parts = build_components(share, device, num_samples=share.train.batch_size, data="generated")
-    for tower, module in (("image", parts.model.image), ("text", parts.model.text)):
+    components = build_components(share, device, num_samples=share.train.batch_size, data_fingerprint="generated")
+    for tower, module in (("image", components.state.model.image), ("text", components.state.model.text)):
         count = sum(p.numel() for p in module.parameters())
         print(f"{tower} tower   {count / 1e6:.2f} M parameters, {getattr(config.model, tower).name}")
     pairs = share.train.batch_size
     with enough_memory(f"train.batch_size={config.train.batch_size}, {pairs} pairs a GPU,", LESS_MEMORY):
-        loss, seconds = _step(parts)
+        loss, seconds = _step(components)
     of = f", the share of one of {processes} processes" if processes > 1 else ""
     print(f"step          loss {loss:.4f} on {pairs} generated pairs{of}, {seconds:.2f} s on {device}")
     print(f"memory        {_peak(device) / 2**20:.0f} MB at most")
     missing = {}
     try:
-        tokenizer.build_tokenizer(parts.model.inputs)
-        print(f"tokenizer     {parts.model.inputs.tokenizer}, {parts.model.inputs.context_length} tokens")
+        inputs = components.state.model.inputs
+        tokenizer.build_tokenizer(inputs)
+        print(f"tokenizer     {inputs.tokenizer}, {inputs.context_length} tokens")
     except UserError as error:
         missing["tokenizer"] = error
     try:
@@ -61,17 +62,17 @@ def check(config: RunConfig) -> None:
         raise UserError(f"{' and '.join(missing)} missing, all else is fine: {reasons}")
 
 
-def _step(parts: TrainComponents) -> tuple[float, float]:
-    size, inputs = parts.config.train.batch_size, parts.model.inputs
+def _step(components: TrainComponents) -> tuple[float, float]:
+    size, inputs = components.config.train.batch_size, components.state.model.inputs
     batch = Batch(
-        sample_id=torch.arange(size, device=parts.device),
-        image=torch.randn(size, 3, inputs.image_size, inputs.image_size, device=parts.device),
-        text=torch.randint(1, 1000, (size, inputs.context_length), device=parts.device),
-        label=torch.zeros(size, dtype=torch.int64, device=parts.device),
+        sample_id=torch.arange(size, device=components.device),
+        image=torch.randn(size, 3, inputs.image_size, inputs.image_size, device=components.device),
+        text=torch.randint(1, 1000, (size, inputs.context_length), device=components.device),
+        label=torch.zeros(size, dtype=torch.int64, device=components.device),
     )
-    loss = float(train_step(parts, batch, Progress(0, 2, 0, 1))["loss"])  # waits for the device, and warms it up
+    loss = float(train_step(components, batch, Progress(0, 2, 0, 1))["loss"])  # waits for the device, and warms it up
     start = time.perf_counter()
-    float(train_step(parts, batch, Progress(1, 2, 0, 1))["loss"])
+    float(train_step(components, batch, Progress(1, 2, 0, 1))["loss"])
     return loss, time.perf_counter() - start
 
 

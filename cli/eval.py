@@ -36,8 +36,8 @@ def evaluate(config: EvalConfig) -> None:
         raise UserError("give one of checkpoint=RUN_DIRECTORY and model=open_clip:NAME[/TAG_OR_FILE]")
     if config.ema and config.checkpoint is None:
         raise UserError("ema=true is for checkpoint=, whose run has averaged weights (train.ema)")
-    if config.checkpoint is not None and (ended := directory.diverged(Path(config.checkpoint))) is not None:
-        print(ended.text(Path(config.checkpoint)), file=sys.stderr)
+    if config.checkpoint is not None and (ended := directory.read_divergence(Path(config.checkpoint))) is not None:
+        print(ended.message(Path(config.checkpoint)), file=sys.stderr)
         results.show(results.record_divergence(Path(config.checkpoint), ended))
         return
     config = _best_of_run(config)

@@ -14,8 +14,8 @@ from clipx.config.schema import LaunchConfig, RunConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import REQUEUE, Fault, UserError
 from clipx.run import directory
-from clipx.train import fit
-from clipx.training.stop_signals import heard
+from clipx.train import Outcome, fit
+from clipx.training.stop_signals import handled_signals
 from evaluation.during_training import build_periodic_evaluator
 
 HERE = LaunchConfig(max_restarts=0)  # workers of this machine, started once
@@ -31,8 +31,8 @@ def train(config: RunConfig) -> None:
     """
     started = time.monotonic()
     run = directory.claim(config)
-    if (ended := directory.diverged(run)) is not None:
-        print(ended.text(run), file=sys.stderr)
+    if (ended := directory.read_divergence(run)) is not None:
+        print(ended.message(run), file=sys.stderr)
         return
     if config.train.processes == 1 and config.launch.nodes == 1:
         if code := _fit(config, run, started):
@@ -76,7 +76,7 @@ def run_workers(processes: int, module: str, arguments: list[str], name: str, la
         else:
             process.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in heard()}
+    before = {number: signal.signal(number, pass_on) for number in handled_signals()}
     try:
         code = process.wait()
     finally:
@@ -111,7 +111,7 @@ def _fit(config: RunConfig, run: Path, started: float) -> int:
     """Trains in this process; the exit code."""
     share = config.train.batch_size // (config.train.processes * config.launch.nodes)
     with enough_memory(f"train.batch_size={config.train.batch_size}, {share} pairs a GPU,", LESS_MEMORY):
-        return 0 if fit(config, run, started, build_periodic_evaluator(config)) else REQUEUE
+        return REQUEUE if fit(config, run, started, build_periodic_evaluator(config)) is Outcome.STOPPED else 0
 
 
 if __name__ == "__main__":  # a worker: the run directory's config.yaml is all it reads

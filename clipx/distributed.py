@@ -1,4 +1,8 @@
-"""Processes: who am I, and gathering embeddings with their gradient."""
+"""Process group: rank and world size, collectives on control data, and the gather of embeddings with its gradient.
+
+Why not torch.distributed.nn.all_gather: its backward communicates, though here every rank already has the gradient of
+its own rows, and it needs the same number of rows on every rank.
+"""
 
 import os
 from collections.abc import Iterator
@@ -14,48 +18,48 @@ T = TypeVar("T")
 
 
 @contextmanager
-def group(device: torch.device, patience: float = 1800.0) -> Iterator[None]:
-    """Joins the process group that torch.distributed.run set up; nothing to join for a single process.
+def group(device: torch.device, timeout: float = 1800.0) -> Iterator[None]:
+    """Join the process group that torch.distributed.run set up; do nothing for a single process.
 
-    After an error the group stays: to take it down NCCL waits for the ranks, which wait for this one.
+    After an error the group is not destroyed: NCCL would wait for the other ranks, which wait for this one.
 
     Args:
-        patience: seconds that a rank waits for the others, who may read data, save or copy meanwhile.
+        timeout: seconds that a rank waits for the others, which may be reading data, saving or uploading.
     """
     if "WORLD_SIZE" not in os.environ:
         yield
         return
-    # control data are CPU tensors, for which no GPU is waited
+    # control data stay on the CPU, so that they never wait for a GPU
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(seconds=patience))
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
     yield
     dist.destroy_process_group()
 
 
 def rank() -> int:
-    """0 for a single process."""
+    """Return the rank of this process; 0 for a single process."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
 def world_size() -> int:
-    """Number of processes."""
+    """Return the number of processes."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def barrier() -> None:
-    """Waits for the other processes."""
+    """Wait for the other processes."""
     if dist.is_initialized():
         dist.barrier()
 
 
 def all_reduce_sum(values: Tensor) -> None:
-    """Adds the ranks' tensors, in place."""
+    """Sum the ranks' tensors in place."""
     if world_size() > 1:
         dist.all_reduce(values)
 
 
 def all_reduce_max(value: float) -> float:
-    """The largest of the ranks' numbers."""
+    """Return the largest of the ranks' numbers."""
     if world_size() == 1:
         return value
     largest = torch.tensor(value, dtype=torch.float64)
@@ -64,16 +68,16 @@ def all_reduce_max(value: float) -> float:
 
 
 def gather_to_rank0(local: Tensor) -> list[Tensor]:
-    """Tensors of all ranks, equal in shape, on rank 0; nothing on the others."""
+    """Return the tensors of all ranks, equal in shape, on rank 0, and [] on the others."""
     if world_size() == 1:
         return [local]
-    parts = [torch.empty_like(local) for _ in range(world_size())] if rank() == 0 else None
-    dist.gather(local, parts)
-    return parts or []
+    gathered = [torch.empty_like(local) for _ in range(world_size())] if rank() == 0 else None
+    dist.gather(local, gathered)
+    return gathered or []
 
 
 def broadcast_object(value: T) -> T:
-    """Rank 0's value, on all ranks; any picklable object."""
+    """Return rank 0's value, any picklable object, on all ranks."""
     if world_size() == 1:
         return value
     values = [value]
@@ -82,29 +86,29 @@ def broadcast_object(value: T) -> T:
 
 
 def gather_objects(local: T) -> list[T]:
-    """Every rank's object, in the order of ranks."""
+    """Return every rank's object, by rank, on all ranks."""
     if world_size() == 1:
         return [local]
-    found: list[Any] = [None] * world_size()
-    dist.all_gather_object(found, local)
-    return found
+    gathered: list[Any] = [None] * world_size()
+    dist.all_gather_object(gathered, local)
+    return gathered
 
 
 def all_gather_sizes(local: int) -> list[int]:
-    """The ranks' numbers, in their order: of rows, for `gather`."""
+    """Return every rank's number of rows, by rank, for `gather`."""
     if world_size() == 1:
         return [local]
-    found = [torch.zeros((), dtype=torch.int64) for _ in range(world_size())]
-    dist.all_gather(found, torch.tensor(local))
-    return [int(size) for size in found]
+    sizes = [torch.zeros((), dtype=torch.int64) for _ in range(world_size())]
+    dist.all_gather(sizes, torch.tensor(local))
+    return [int(size) for size in sizes]
 
 
 def gather(local: Tensor, rows: list[int] | None = None) -> Tensor:
-    """Concatenates [b_r, ...] of all ranks to [B, ...]; ranks may differ in b_r, `rows` has them where they are known.
+    """Concatenate [b_r, ...] of all ranks r to [B, ...], with gradient; `rows` are the b_r, exchanged if not given.
 
-    Every rank computes the same loss from the same global batch. The gradient of that loss with respect
-    to a rank's own rows is complete on this rank, so backward takes the own slice, without communication;
-    it is multiplied by the world size because DDP will average over ranks what should be summed.
+    Every rank computes the same loss from the same global batch, so the gradient with respect to a rank's own rows is
+    complete on that rank. Backward therefore takes the own slice, without communication. It multiplies the slice by the
+    world size, because DDP averages over ranks what should be summed.
     """
     if world_size() == 1:
         return local
@@ -116,10 +120,10 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, local: Tensor, rows: list[int]) -> Tensor:
         padded = local.new_zeros((max(rows), *local.shape[1:]))
         padded[: len(local)] = local
-        parts = [torch.empty_like(padded) for _ in rows]
-        dist.all_gather(parts, padded)
+        gathered = [torch.empty_like(padded) for _ in rows]
+        dist.all_gather(gathered, padded)
         ctx.start, ctx.end = sum(rows[: rank()]), sum(rows[: rank() + 1])
-        return torch.cat([part[:count] for part, count in zip(parts, rows, strict=True)])
+        return torch.cat([shard[:count] for shard, count in zip(gathered, rows, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:

@@ -1,8 +1,10 @@
 """Training: `fit` is the whole story of a run."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from clipx.data.loading.loader import BatchLoader, open_loader, source_notes
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler
 from clipx.data.sources.base import PairSource
-from clipx.data.sources.opening import open_source
+from clipx.data.sources.opening import STREAMS, open_source
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.models import temperature
@@ -25,166 +27,202 @@ from clipx.run import directory, environment
 from clipx.run.checkpoint import checkpoints, resume
 from clipx.run.checkpoint_manager import CheckpointManager
 from clipx.run.log import RunLog
-from clipx.run.remote import RemoteCheckpointStore, open_remote_store
+from clipx.run.remote import open_remote_store
 from clipx.training import geometry_probe
-from clipx.training import initial_weights as start
-from clipx.training.setup import TrainComponents, build_components
-from clipx.training.step import count_memory, log_row, train_step
-from clipx.training.stop_signals import Stop
+from clipx.training.setup import TrainComponents, build_components, build_initial_model, initial_weights_source
+from clipx.training.step import log_row, reset_peak_memory, train_step
+from clipx.training.stop_signals import StopMonitor
 from clipx.training.timing import ThroughputMeter
+from clipx.types import Progress
 from clipx.utils.device import choose_device
 
-Evaluate = Callable[[ClipModel], dict[str, float]]  # what it returns on rank 0 is logged
+Evaluate = Callable[[ClipModel], dict[str, float]]  # its result on rank 0 is logged
 
 
-def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Evaluate | None = None) -> bool:
-    """Trains from the last good checkpoint, if there is one, to the end (True) or to an early one (False).
+class Outcome(Enum):
+    """How a call of `fit` ended."""
 
-    A step whose loss or gradient is not finite is skipped; after train.max_bad_steps of them in a row the run ends as
-    diverged: its last checkpoint stays, and outcome.json says so. Ctrl-C, SIGTERM, SIGUSR1 and train.max_minutes after
-    `started` (time.monotonic(), by default now) end it early at the end of a step, which is saved: the same call goes
-    on. `evaluate` gives the numbers of log.evaluate_every, after what there is to save is saved; all ranks call it.
+    FINISHED = "finished"  # all steps are done
+    STOPPED = "stopped"  # before the last step, and saved: run again to resume
+    DIVERGED = "diverged"  # train.max_bad_steps steps in a row without a finite loss and gradient
+
+
+def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Evaluate | None = None) -> Outcome:
+    """Train, from the last good checkpoint if there is one, until the run is finished, stopped or diverged.
+
+    A step without a finite loss and gradient is skipped. Ctrl-C, SIGTERM, SIGUSR1 and train.max_minutes, counted from
+    `started` (time.monotonic(), now by default), stop the run after the current step. All ranks call `evaluate` every
+    log.evaluate_every steps, after saving.
 
     Raises:
         UserError: unusable settings, data or checkpoints, too many bad samples, no room for a checkpoint.
         Fault: no batch came for data.stall_seconds.
     """
-    _check(config, evaluate)
-    patience = max(1800.0, 2 * config.data.stall_seconds)
+    _check_config(config, evaluate)
     device = choose_device(config.train.device)
-    with distributed.group(device, patience), Stop(config.train.max_minutes, started or time.monotonic()) as stop:
-        job = _prepare(config, run, device)
-        parts, sampler, state, total = job.parts, job.sampler, job.parts.state, job.sampler.total_steps
-        with (
-            RunLog(config, run, state.step, total) as log,
-            CheckpointManager(config, run, job.place, log.info, state.step) as saver,
-        ):
-            for note in job.notes:
-                log.info(note)
-            score = partial(_score, config, evaluate, parts, total, log)
-            score()  # the step that is resumed from, if the run was ended between its checkpoint and this
-            if over := _why_over(run, state.step, total):
-                log.info(over)
-                return True
-            environment.write(run, device, state.step, job.start)
-            if state.step == 0:
-                log.record(0, job.watch(0, sampler.progress(0)))
-            if total == 0:  # the untrained model is what is wanted
-                saver.save(state, {})
-            meter, unreported = ThroughputMeter(parts.laps), list[str]()
-            for batch, damage in meter.wait(saver.copying(job.loader.batches(state.step, device))):
-                unreported += damage
-                progress = sampler.progress(state.step)
-                row = train_step(parts, batch, progress)
-                state.step += 1
-                if sampler.progress(state.step).epoch > progress.epoch:
-                    parts.objective.end_epoch(state.table)
-                meter.images += config.train.batch_size
-                last = state.step == total
-                with meter.paused():
-                    probed = job.watch(state.step, progress)
-                if last or parts.bad_steps or _is_logged(config, state.step):
-                    bad_total, unreported = _say_damage(log, job, unreported), []
-                    log.step(state.step, {**log_row(parts, row, progress), **meter.read(), "bad": bad_total, **probed})
-                if parts.bad_steps >= config.train.max_bad_steps:
-                    log.info(directory.end_diverged(run, state.step, parts.bad_steps).text(run))
-                    return True
-                stop_reason = "" if last else stop.why()
-                if last or stop_reason or (saver.due(state.step, probed.get("geometry", {})) and not parts.bad_steps):
-                    saver.save(state, probed.get("geometry", {}))
-                if stop_reason:
-                    _say_damage(log, job, unreported)
-                    log.info(f"{stop_reason}: saved at step {state.step} of {total}; the same command goes on from it")
-                    return False
-                with meter.paused():
-                    score()
-    return True
+    with (
+        distributed.group(device, timeout=max(1800.0, 2 * config.data.stall_seconds)),
+        StopMonitor(config.train.max_minutes, started or time.monotonic()) as stop,
+        _open_session(config, run, device) as session,
+    ):
+        log, manager, components = session.log, session.manager, session.components
+        state, first_step, total_steps = components.state, components.state.step, session.sampler.total_steps
+
+        # Resume: run an evaluation that was interrupted; end if there is nothing left to train.
+        _evaluate_if_due(session, evaluate)
+        if outcome := _earlier_outcome(session, run):
+            return outcome
+
+        _record_start(session, run, device)
+        if total_steps == 0:  # the untrained model is the result
+            manager.save(state, {})
+
+        for batch, bad_samples in session.meter.timed(session.loader.batches(first_step, device)):
+            if state.step == first_step:  # uploading starts a thread, so only now that the loader has forked
+                manager.upload_newest()
+
+            # Train
+            progress = session.sampler.progress(state.step)
+            numbers = train_step(components, batch, progress)
+            state.step += 1
+            if session.sampler.progress(state.step).epoch > progress.epoch:
+                state.objective.end_epoch(state.table)
+
+            # Log
+            session.bad_samples += bad_samples
+            metrics = _log_step(session, numbers, progress)
+            if components.bad_steps >= config.train.max_bad_steps:
+                log.info(directory.record_divergence(run, state.step, components.bad_steps).message(run))
+                return Outcome.DIVERGED
+
+            # Save
+            finished = state.step == total_steps
+            stop_reason = "" if finished else stop.reason()
+            if finished or stop_reason or (not components.bad_steps and manager.due(state.step, metrics)):
+                manager.save(state, metrics)
+            if stop_reason:
+                _log_bad_samples(session)
+                log.info(f"{stop_reason}: saved at step {state.step} of {total_steps}; run the same command to resume")
+                return Outcome.STOPPED
+            _evaluate_if_due(session, evaluate)
+    return Outcome.FINISHED
 
 
 @dataclass
-class _Job:
-    """What is made before the first step."""
+class _Session:
+    """Everything that `fit` opens before the first step."""
 
+    config: RunConfig
     sampler: Sampler
-    parts: TrainComponents
+    components: TrainComponents
     loader: BatchLoader
-    watch: geometry_probe.Watch
-    damage: BadSampleFile
-    place: RemoteCheckpointStore | None
-    notes: list[str]  # what a person should read first
-    start: dict[str, Any]  # of the weights that the run starts with, for environment.json
+    probe: geometry_probe.Probe
+    log: RunLog
+    manager: CheckpointManager
+    damage_file: BadSampleFile
+    meter: ThroughputMeter
+    bad_samples: list[str] = field(default_factory=list)  # of this rank, not yet logged
 
 
-def _check(config: RunConfig, evaluate: Evaluate | None) -> None:
-    every = config.log.evaluate_every
-    if every and evaluate is None:
-        raise UserError(f"log.evaluate_every={every} needs fit(..., evaluate=...); `clipx train` gives it")
-    geometry_probe.check(config)
-
-
-def _prepare(config: RunConfig, run: Path, device: torch.device) -> _Job:
-    """Opens the data, builds the model, and loads the last good checkpoint."""
-    count_memory(device)
+@contextmanager
+def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterator[_Session]:
+    """Open the data, build the model and load the last good checkpoint; on exit, finish the log and the uploads."""
+    reset_peak_memory(device)
     pairs = open_source(config.data)
-    sampler = _sampler(config, pairs)
-    place = open_remote_store(config, run)
-    restored = place.restore() if place else []
-    goes_on = distributed.broadcast_object(bool(checkpoints(run)))  # then other weights would only be overwritten
-    parts = build_components(config, device, len(pairs), pairs.fingerprint, partial(start.model, goes_on=goes_on))
-    tokenize = tokenizer.build_tokenizer(parts.model.inputs)
-    return _Job(
-        sampler=sampler,
-        parts=parts,
-        loader=open_loader(config.data, pairs, sampler, parts.model.inputs, tokenize),
-        watch=geometry_probe.build_probe(config, tokenize, parts.model),
-        damage=BadSampleFile(run),
-        place=place,
-        notes=[*_notes(config, sampler, pairs, parts), *restored, *resume(parts.state, run)],
-        start={} if goes_on else start.facts(config),
-    )
+    sampler = _build_sampler(config, pairs)
+    store = open_remote_store(config, run)
+    restored = store.restore() if store else []
+    resuming = distributed.broadcast_object(bool(checkpoints(run)))
+    build_model = partial(build_initial_model, resuming=resuming)
+    components = build_components(config, device, len(pairs), pairs.fingerprint, build_model)
+    state, model, objective = components.state, components.state.model, components.state.objective
+    tokenize = tokenizer.build_tokenizer(model.inputs)
+    loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize)
+    probe = geometry_probe.build_probe(config, tokenize, model)
+    notes = [
+        *temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature),
+        *objective.notes(sampler.total_epochs),
+        *source_notes(pairs, objective.columns),
+        *restored,
+        *resume(state, run),
+    ]
+    with (
+        RunLog(config, run, state.step, sampler.total_steps) as log,
+        CheckpointManager(config, run, store, log.info, state.step) as manager,
+    ):
+        for note in notes:
+            log.info(note)
+        meter = ThroughputMeter(components.timer)
+        yield _Session(config, sampler, components, loader, probe, log, manager, BadSampleFile(run), meter)
 
 
-def _why_over(run: Path, step: int, total: int) -> str:
-    """In words; empty where something is left to do."""
-    if diverged := distributed.broadcast_object(directory.diverged(run)):  # and came back from train.copy_to
-        return diverged.text(run)
-    return f"{run} is done: {total} steps" if step == total and checkpoints(run) else ""
+def _check_config(config: RunConfig, evaluate: Evaluate | None) -> None:
+    log, source = config.log, config.data.source
+    if log.evaluate_every and evaluate is None:
+        raise UserError(f"log.evaluate_every={log.evaluate_every} needs fit(..., evaluate=...); `clipx train` gives it")
+    if log.geometry_every and source in STREAMS:
+        raise UserError(
+            f"log.geometry_every={log.geometry_every} needs random access to the data, which data.source={source} does "
+            "not have; allowed: 0"
+        )
 
 
-def _score(config: RunConfig, evaluate: Evaluate | None, parts: TrainComponents, total: int, log: RunLog) -> None:
-    """Logs the accuracy where log.evaluate_every asks for it now, and the log does not have it."""
-    every, step = config.log.evaluate_every, parts.state.step
-    due = bool(every and step) and (step == total or step % every == 0)
-    if evaluate and due and not log.has_evaluation(step):
-        log.evaluation(step, evaluate(parts.model))
-
-
-def _is_logged(config: RunConfig, step: int) -> bool:
-    """Whether a line of the log belongs to this step; the same on all ranks, though only rank 0 measures geometry."""
-    log = config.log
-    return any(every and step % every == 0 for every in (log.every, log.geometry_every))
-
-
-def _say_damage(log: RunLog, job: _Job, unreported: list[str]) -> int:
-    """Names what the ranks have left out since the last line of the log; returns how many, since the run was started.
-
-    `unreported` is of this rank.
-    """
-    found = distributed.gather_objects((job.loader.bad.bad, unreported))
-    if distributed.rank() == 0:
-        for line in job.damage.add([sample for _, damage in found for sample in damage]):
-            log.info(line)
-    return sum(count for count, _ in found)
-
-
-def _notes(config: RunConfig, sampler: Sampler, pairs: PairSource | Stream, parts: TrainComponents) -> list[str]:
-    """What the settings imply that a person may not expect."""
-    objective, epochs = parts.objective, sampler.total_epochs
-    of_temperature = temperature.notes(config.temperature, epochs, objective.learns_temperature)
-    return [*of_temperature, *objective.notes(epochs), *source_notes(pairs, objective.columns)]
-
-
-def _sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
+def _build_sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
     rank, world, held_out = distributed.rank(), distributed.world_size(), config.data.held_out
     image_of = pairs.image_of() if held_out and not pairs.streaming else None
     return Sampler(len(pairs), config.train, config.seed, rank, world, held_out, config.data.block, image_of)
+
+
+def _earlier_outcome(session: _Session, run: Path) -> Outcome | None:
+    """Return the outcome, and log it, if an earlier call has trained this run to its end."""
+    diverged = distributed.broadcast_object(directory.read_divergence(run))  # rank 0 may have just restored it
+    if diverged:
+        session.log.info(diverged.message(run))
+        return Outcome.DIVERGED
+    total_steps = session.sampler.total_steps
+    if session.components.state.step == total_steps and checkpoints(run):
+        session.log.info(f"{run} is done: {total_steps} steps")
+        return Outcome.FINISHED
+    return None
+
+
+def _record_start(session: _Session, run: Path, device: torch.device) -> None:
+    """Write environment.json and, in a new run, log the geometry of the untrained model."""
+    step = session.components.state.step
+    environment.write(run, device, step, initial_weights_source(session.config) if step == 0 else {})
+    if step == 0:
+        session.log.record(0, session.probe(0, session.sampler.progress(0)))
+
+
+def _log_step(session: _Session, numbers: dict[str, Any], progress: Progress) -> dict[str, float]:
+    """Measure geometry and log the step, if due; return the metrics measured, {} if none were."""
+    config, components, step = session.config, session.components, session.components.state.step
+    session.meter.images += config.train.batch_size
+    with session.meter.paused():
+        probed = session.probe(step, progress)
+    # all ranks take the same branch, though only rank 0 measures geometry
+    due = any(every and step % every == 0 for every in (config.log.every, config.log.geometry_every))
+    if due or components.bad_steps or step == session.sampler.total_steps:
+        num_bad = _log_bad_samples(session)
+        row = {**log_row(components, numbers, progress), **session.meter.read(), "bad": num_bad, **probed}
+        session.log.step(step, row)
+    return probed.get("geometry", {})
+
+
+def _log_bad_samples(session: _Session) -> int:
+    """Log the bad samples of all ranks since the last call; return their number since the start of the processes."""
+    found = distributed.gather_objects((session.loader.bad.bad, session.bad_samples))
+    session.bad_samples = []
+    if distributed.rank() == 0:
+        for line in session.damage_file.add([name for _, names in found for name in names]):
+            session.log.info(line)
+    return sum(count for count, _ in found)
+
+
+def _evaluate_if_due(session: _Session, evaluate: Evaluate | None) -> None:
+    """Evaluate and log, if log.evaluate_every asks for this step and the log does not have it yet."""
+    every, state, log = session.config.log.evaluate_every, session.components.state, session.log
+    due = bool(every and state.step) and (state.step == session.sampler.total_steps or state.step % every == 0)
+    if evaluate and due and not log.has_evaluation(state.step):
+        with session.meter.paused():
+            log.evaluation(state.step, evaluate(state.model))

@@ -26,10 +26,10 @@ from torch.distributed.run import parse_args, run
 
 from cli.exit_codes import exit_code_of
 from clipx.errors import REQUEUE, Fault, UserError
-from clipx.training.stop_signals import SIGNALS, heard
+from clipx.training.stop_signals import SIGNALS, handled_signals
 
 FINAL = (2, REQUEUE)  # exit codes that a restart would only repeat
-HEARD = heard()  # before torch handles signals in its own way
+HEARD = handled_signals()  # before torch handles signals in its own way
 GRACE = 3.0  # seconds
 
 

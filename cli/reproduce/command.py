@@ -18,7 +18,7 @@ from cli.settings.compose import compose_eval, compose_run, recipe
 from clipx.config.schema import RunConfig
 from clipx.errors import REQUEUE, Fault, UserError, one_line
 from clipx.run import checkpoint, directory
-from clipx.training.stop_signals import heard
+from clipx.training.stop_signals import handled_signals
 
 
 def reproduce(arguments: list[str]) -> None:
@@ -110,7 +110,7 @@ def _run_all(plan: Plan, configs: list[RunConfig], seats: list[str]) -> dict[Pat
     """Trains and evaluates; returns what went wrong, by run: whatever it is, the other runs go on."""
     cores = len(os.sched_getaffinity(0))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // plan.jobs)))  # inherited by the pool's processes
-    for early in heard():  # the pool's processes are sent SIGTERM, and save
+    for early in handled_signals():  # the pool's processes are sent SIGTERM, and save
         signal.signal(early, lambda n, frame: sys.exit(REQUEUE))
     failures: dict[Path, Exception] = {}
     took: list[float] = []
@@ -175,6 +175,6 @@ def run_one(overrides: list[str]) -> Ended:
         raise Fault(one_line(error)) from None  # not every exception can be sent to the parent
     end = time.monotonic()
     seconds = None if checkpoint.checkpoints(run)[-1:] == before else end - start
-    if (ended := directory.diverged(run)) is not None:
+    if (ended := directory.read_divergence(run)) is not None:
         return Ended(f"diverged at step {ended.step}, after {trained - start:.0f} s", seconds)
     return Ended(f"trained {trained - start:.0f} s, evaluated {end - trained:.0f} s", seconds)

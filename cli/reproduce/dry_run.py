@@ -73,7 +73,7 @@ def _state(config: RunConfig) -> str:
     """`new`, `at step_X`, `trained`, or `finished`: with results too, where there are sets to evaluate on."""
     run = directory.directory(config)
     begun = checkpoints(run)
-    if directory.diverged(run) is None:
+    if directory.read_divergence(run) is None:
         if not begun:
             return "new"
         if step_of(begun[-1]) != _last_step(config, begun[-1]):

@@ -1,8 +1,14 @@
-"""Checkpoints: weights as safetensors, the rest as tensors that `weights_only` loads; nothing is executed.
+"""Checkpoints: weights as safetensors, the rest as tensors that `weights_only` loads; loading executes no code.
 
-checkpoints/step_00000100/ holds model.safetensors, training.pt (states of optimizer, scaler and objective),
-table.safetensors (whole per-sample columns, if the objective has any), ema.safetensors (averaged weights, with
-train.ema) and checkpoint.json (step and SHA-256 of the others). A folder appears in one rename, so it is complete.
+checkpoints/step_00000100/ holds
+
+    model.safetensors   weights of the model
+    training.pt         states of optimizer, objective and GradScaler
+    table.safetensors   whole per-sample columns, if the objective has any
+    ema.safetensors     averaged weights, with train.ema
+    checkpoint.json     step, data fingerprint, metrics, and the SHA-256 of the other files
+
+A folder appears by one rename, so it is always complete.
 """
 
 import hashlib
@@ -12,119 +18,114 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 
 from clipx import distributed, sample_table
 from clipx.errors import UserError, one_line
-from clipx.models.ema import Average
+from clipx.models.clip import ClipModel
 from clipx.objectives.base import Objective
 from clipx.sample_table import SampleTable
 from clipx.utils.files import new_folder
 
 WEIGHTS, TRAINING, MANIFEST = "model.safetensors", "training.pt", "checkpoint.json"
 TABLE, AVERAGED = "table.safetensors", "ema.safetensors"
-NAME = re.compile(r"step_([0-9]{8,})")  # of a checkpoint folder; whatever else lies beside them is not ours
-UNFINISHED = re.compile(rf"\.{NAME.pattern}\..+")  # what a killed run leaves of a checkpoint
-NOTHING: Mapping[str, float] = MappingProxyType({})
+NAME = re.compile(r"step_([0-9]{8,})")  # name of a checkpoint folder; other files in checkpoints/ are left alone
+UNFINISHED = re.compile(rf"\.{NAME.pattern}\..+")  # temporary folder left behind by a killed run
 
 
 @dataclass
 class TrainState:
     """Everything that a step changes."""
 
-    model: nn.Module
+    model: ClipModel
     optimizer: torch.optim.Optimizer
-    data: str  # fingerprint of the data set; a resumed run must see the same
+    data_fingerprint: str  # of the data set; a resumed run must see the same
     step: int = 0  # steps done
-    objective: Objective = field(default_factory=lambda: Objective({}, {}))  # its numbers, e.g. NUCLR's xi
+    objective: Objective = field(default_factory=lambda: Objective({}, {}))  # with its numbers, e.g. NUCLR's xi
     table: SampleTable = field(default_factory=lambda: SampleTable({}, 0))  # per-sample columns
     scaler: torch.amp.GradScaler = field(default_factory=lambda: torch.amp.GradScaler(enabled=False))
-    average: Average | None = None
+    ema: ModelEmaV3 | None = None  # averages of weights and running statistics: e <- decay e + (1 - decay) w
 
-    def save(self, run: Path, metrics: Mapping[str, float] = NOTHING) -> Path:
-        """Rank 0 writes checkpoints/step_XXXXXXXX and removes those of later steps; the others wait.
+    def save(self, run: Path, metrics: Mapping[str, float] | None = None) -> Path:
+        """Write checkpoints/step_XXXXXXXX on rank 0 and return its path; all ranks must call this.
 
-        Args: `metrics` of this step go into the manifest.
+        A damaged checkpoint of the same step is replaced. `metrics` of this step go into the manifest.
 
         Raises:
-            UserError: it could not be written, most often a full disk; earlier checkpoints stay.
+            UserError: the checkpoint could not be written, usually because the disk is full; earlier ones are kept.
         """
         path = folder(run, self.step)
-        columns = self.table.whole()  # from all ranks
+        columns = self.table.whole()  # collective
         if distributed.rank() == 0:
-            if path.exists():  # damaged, or the run would have been resumed from it
+            if path.exists():  # damaged, else the run would have resumed from it
                 shutil.rmtree(path)
             try:
-                with new_folder(path) as made:
-                    self._write(made, columns, metrics)
+                with new_folder(path) as temporary:
+                    self._write(temporary, columns, metrics)
             except Exception as error:
-                if not _is_of_the_disk(error):
+                if not _is_disk_error(error):
                     raise
-                raise UserError(_not_written(path, error)) from error
-            # checkpoints after this step were damaged, since the run resumed from before them
-            damaged = [later for later in checkpoints(run) if step_of(later) > self.step]
-            for old in (*damaged, *_folders(run, UNFINISHED)):
-                shutil.rmtree(old)
+                raise UserError(_write_error(path, error)) from error
         distributed.barrier()
         return path
 
-    def _write(self, made: Path, columns: dict[str, Tensor], metrics: Mapping[str, float]) -> None:
-        save_file({k: v.contiguous() for k, v in self.model.state_dict().items()}, made / WEIGHTS)
-        optimizer, objective = self.optimizer.state_dict(), self.objective.state()
-        training = {"optimizer": optimizer, "objective": objective, "scaler": self.scaler.state_dict()}
-        torch.save(training, made / TRAINING)
-        names = [WEIGHTS, TRAINING]
+    def _write(self, path: Path, columns: dict[str, Tensor], metrics: Mapping[str, float] | None) -> None:
+        training = {
+            "optimizer": self.optimizer.state_dict(),
+            "objective": self.objective.state(),
+            "scaler": self.scaler.state_dict(),
+        }
+        _save_weights(self.model, path / WEIGHTS)
+        torch.save(training, path / TRAINING)
         if columns:
-            sample_table.save(made / TABLE, columns)
-            names.append(TABLE)
-        if self.average:
-            save_file({k: v.contiguous() for k, v in self.average.weights.items()}, made / AVERAGED)
-            names.append(AVERAGED)
-        digests = {name: digest(made / name) for name in names}
-        manifest = {"step": self.step, "data": self.data, "metrics": dict(metrics), "sha256": digests}
-        (made / MANIFEST).write_text(json.dumps(manifest, indent=1))
+            sample_table.save(path / TABLE, columns)
+        if self.ema is not None:
+            _save_weights(self.ema.module, path / AVERAGED)
+        digests = {file.name: file_sha256(file) for file in sorted(path.iterdir())}
+        manifest = {"step": self.step, "data": self.data_fingerprint, "metrics": dict(metrics or {}), "sha256": digests}
+        (path / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
     def load(self, path: Path) -> None:
-        """Continues from a checkpoint folder, whose files `verify` has found to be whole.
+        """Load a checkpoint folder that `verify` has accepted.
 
         Raises:
-            UserError: no checkpoint, of another model or objective, or another data set.
+            UserError: no checkpoint, or one of another model, objective or data set.
         """
         manifest, _ = _manifest(path)
-        if manifest["data"] != self.data:
+        if manifest["data"] != self.data_fingerprint:
             raise UserError(
-                f"{path} was trained on other data (samples {manifest['data']}, now {self.data}): resume needs the "
-                "same; give the new run another name="
+                f"{path} was trained on other data (samples {manifest['data']}, now {self.data_fingerprint}): resume "
+                "needs the same; give the new run another name="
             )
         load_weights(self.model, path)
         if self.table.columns:
             self.table.load(path / TABLE)
-        if self.average:
-            self.average.load(read(path / AVERAGED))
+        if self.ema is not None:
+            load_weights(self.ema.module, path, AVERAGED)
         try:
             training = torch.load(path / TRAINING, weights_only=True, map_location="cpu")
             self.optimizer.load_state_dict(training["optimizer"])
             self.objective.load_state(training["objective"])
             if self.scaler.is_enabled():
                 self.scaler.load_state_dict(training["scaler"])
-        except Exception as error:  # torch.load raises many kinds on damage and on pickled objects
+        except Exception as error:  # torch.load raises many types for damaged files and for pickled objects
             raise UserError(f"{path / TRAINING} is not a valid training state: {one_line(error)}") from error
         self.step = manifest["step"]
 
 
 def resume(state: TrainState, run: Path) -> list[str]:
-    """Loads the last good checkpoint of a run, if there is any, and returns lines that say what was done.
+    """Load the last good checkpoint of a run, if there is any, and return lines for the log.
 
-    A damaged checkpoint is passed over for the one before it. Rank 0 chooses for all ranks.
+    Damaged checkpoints are skipped. Rank 0 chooses for all ranks.
 
     Raises:
-        UserError: all checkpoints are damaged, the data set has changed, or a rank cannot see what rank 0 sees.
+        UserError: all checkpoints are damaged, the data set has changed, or a rank cannot see rank 0's checkpoint.
     """
     path, notes = distributed.broadcast_object(_last_good(run) if distributed.rank() == 0 else (None, []))
     if path is None:
@@ -144,7 +145,7 @@ def _last_good(run: Path) -> tuple[Path | None, list[str]]:
         try:
             verify(path)
         except UserError as error:
-            notes.append(f"passed over: {error}")
+            notes.append(f"skipped: {error}")
             continue
         return path, notes
     if notes:
@@ -153,44 +154,56 @@ def _last_good(run: Path) -> tuple[Path | None, list[str]]:
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """Checkpoint folders of a run by their steps, oldest first; clocks and times of files do not count."""
+    """Return the checkpoint folders of a run, by step, oldest first; file times do not count."""
     return sorted(_folders(run, NAME), key=step_of)
 
 
+def remove_leftovers(run: Path, step: int) -> None:
+    """Delete checkpoints later than `step`, the one just saved, and unfinished folders of killed runs.
+
+    Later checkpoints are damaged, because the run resumed from an earlier one.
+    """
+    later = [path for path in checkpoints(run) if step_of(path) > step]
+    for path in (*later, *_folders(run, UNFINISHED)):
+        shutil.rmtree(path)
+
+
 def folder(run: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies."""
+    """Return the path of the checkpoint of a step."""
     return run / "checkpoints" / f"step_{step:08d}"
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step in the name of a checkpoint folder."""
-    named = NAME.fullmatch(checkpoint.name)
-    assert named, f"{checkpoint} is no checkpoint folder"
-    return int(named[1])
+    """Return the step in the name of a checkpoint folder."""
+    match = NAME.fullmatch(checkpoint.name)
+    assert match, f"{checkpoint} is no checkpoint folder"
+    return int(match[1])
 
 
 def _folders(run: Path, name: re.Pattern[str]) -> list[Path]:
-    below = (run / "checkpoints").glob("*")
-    return [path for path in below if name.fullmatch(path.name) and path.is_dir()]
+    entries = (run / "checkpoints").glob("*")
+    return [path for path in entries if name.fullmatch(path.name) and path.is_dir()]
 
 
-def metrics(checkpoint: Path) -> dict[str, float]:
-    """What was measured at the step of a checkpoint; nothing for a damaged one."""
+def read_metrics(checkpoint: Path) -> dict[str, float]:
+    """Return the metrics in a checkpoint's manifest; {} if it is damaged."""
     try:
-        found = json.loads((checkpoint / MANIFEST).read_text()).get("metrics", {})
-        return {str(name): float(value) for name, value in found.items()}
+        metrics = json.loads((checkpoint / MANIFEST).read_text()).get("metrics", {})
+        return {str(name): float(value) for name, value in metrics.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 
 def resolve(path: Path, key: str = "checkpoint") -> Path:
-    """A checkpoint folder, from itself or from a run directory (its last one); `key` is the setting that names it.
+    """Return a checkpoint folder for a path to one, or the last one for a run directory.
+
+    `key` is the setting that holds the path. A link (checkpoints/best) is followed.
 
     Raises:
-        UserError: neither of the two.
+        UserError: the path is neither.
     """
     if (path / MANIFEST).is_file():
-        return path.parent / path.readlink() if path.is_symlink() else path  # checkpoints/best
+        return path.parent / path.readlink() if path.is_symlink() else path
     found = checkpoints(path)
     if not found:
         kind = "a file" if path.is_file() else "a folder without checkpoints" if path.is_dir() else "missing"
@@ -199,35 +212,35 @@ def resolve(path: Path, key: str = "checkpoint") -> Path:
 
 
 def verify(path: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint whose files have the bytes that were written.
+    """Compare the files of a checkpoint with their SHA-256 and return its manifest.
 
     Raises:
-        UserError: naming the file that is missing or damaged.
+        UserError: a file is missing or damaged; the message names it.
     """
-    manifest, expected = _manifest(path)
-    for name, sha256 in expected.items():
-        if not (path / name).is_file() or digest(path / name) != sha256:
+    manifest, digests = _manifest(path)
+    for name, digest in digests.items():
+        if not (path / name).is_file() or file_sha256(path / name) != digest:
             raise UserError(f"{path / name} is damaged or was changed: its SHA-256 is not the one of {MANIFEST}")
     return manifest
 
 
 def _manifest(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """What it says, and file -> SHA-256."""
+    """Return the manifest, and file -> SHA-256."""
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
         names = (WEIGHTS, TRAINING, *(name for name in (TABLE, AVERAGED) if name in manifest["sha256"]))
-        expected = {name: str(manifest["sha256"][name]) for name in names}
+        digests = {name: str(manifest["sha256"][name]) for name in names}
         int(manifest["step"]), str(manifest["data"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path / MANIFEST} cannot be read: {one_line(error)}") from error
-    return manifest, expected
+    return manifest, digests
 
 
 def chosen_weights(path: Path, averaged: bool) -> str:
-    """The file of a checkpoint folder that holds the weights of the last step, or the averaged ones.
+    """Return the name of the file in a checkpoint folder with the last step's or the averaged weights.
 
     Raises:
-        UserError: it holds no averaged weights.
+        UserError: the checkpoint has no averaged weights.
     """
     if averaged and not (path / AVERAGED).is_file():
         raise UserError(f"ema=true: {path} holds no averaged weights; a run keeps them with train.ema=DECAY")
@@ -235,42 +248,38 @@ def chosen_weights(path: Path, averaged: bool) -> str:
 
 
 def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS) -> None:
-    """Weights of a checkpoint folder into a model: those of the last step, or `AVERAGED`.
+    """Load weights of a checkpoint folder into a model: `WEIGHTS` of the last step, or `AVERAGED`.
 
     Raises:
         UserError: no safetensors file, or one of another model.
     """
     try:
         model.load_state_dict(load_file(path / name))
-    except Exception as error:  # safetensors' own error type, RuntimeError on other shapes
+    except Exception as error:  # safetensors' own error type, or RuntimeError for other shapes
         raise UserError(f"{path / name} does not hold this model's weights: {one_line(error)}") from error
 
 
-def read(path: Path) -> dict[str, Tensor]:
-    """All weights of a file. Raises UserError where it is no safetensors file."""
-    try:
-        return dict(load_file(path))
-    except Exception as error:  # safetensors' own error type
-        raise UserError(f"{path} cannot be read: {one_line(error)}") from error
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _is_of_the_disk(error: Exception) -> bool:
-    """torch.save has no error of its own for a file that cannot be written."""
+def _save_weights(model: nn.Module, path: Path) -> None:
+    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, path)
+
+
+def _is_disk_error(error: Exception) -> bool:
+    """Return True for a failed write; torch.save has no error type for it, only this word in the message."""
     return isinstance(error, (OSError, SafetensorError)) or "inline_container" in str(error)
 
 
-def _not_written(path: Path, error: Exception) -> str:
+def _write_error(path: Path, error: Exception) -> str:
     free = shutil.disk_usage(path.parent).free / 2**20
-    before = checkpoints(path.parent.parent)
-    kept = f"the last good checkpoint is {before[-1]}" if before else "there is no earlier checkpoint"
+    earlier = checkpoints(path.parent.parent)
+    kept = f"the last good checkpoint is {earlier[-1]}" if earlier else "there is no earlier checkpoint"
     reason = one_line(error).removeprefix("Error while serializing: ")
     return (
-        f"{path} could not be written ({reason}; {free:.0f} MiB are free there); {kept}: make room, and the same "
-        "command goes on from it"
+        f"{path} could not be written ({reason}; {free:.0f} MiB are free there); {kept}: make room, then run the same "
+        "command to resume"
     )

@@ -1,10 +1,8 @@
-"""When checkpoints of a run are made, which are removed, and that they are copied."""
+"""Saves, prunes and uploads the checkpoints of a run."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TypeVar
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
@@ -13,99 +11,93 @@ from clipx.run.checkpoint import TrainState, checkpoints, step_of
 from clipx.run.remote import RemoteCheckpointStore
 from clipx.run.uploader import CheckpointUploader
 
-T = TypeVar("T")
-BEST = "best"  # a link in checkpoints/ to the best one
-POLL = 30.0  # seconds
+BEST = "best"  # link in checkpoints/ to the best one
+POLL_SECONDS = 30.0
 
 
 class CheckpointManager:
-    """Saves by train.save_every, keep, keep_every and keep_best; the end of a run waits for copies under way."""
+    """Applies train.save_every, keep, keep_every, keep_best and copy_to; on leaving, waits for uploads."""
 
     def __init__(
-        self, config: RunConfig, run: Path, place: RemoteCheckpointStore | None, info: Callable[[str], None], step: int
+        self, config: RunConfig, run: Path, store: RemoteCheckpointStore | None, info: Callable[[str], None], step: int
     ) -> None:
-        """Args: `step`: where the run stands; the checkpoint of it, if there is one, is a good one.
+        """Args: `step` is the step the run resumes from; its checkpoint, if there is one, is good.
 
         Raises:
             UserError: train.keep_best cannot be used.
         """
         self.run = run
-        self.policy = retention.policy(config)
-        self.measured = config.log.geometry_every
-        self.copies = CheckpointUploader(place, info) if place else None
+        self.policy = retention.build_policy(config)
+        self.measure_every = config.log.geometry_every
+        self.uploader = CheckpointUploader(store, info) if store else None
         self.newest = checkpoint.folder(run, step)
 
     def __enter__(self) -> "CheckpointManager":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:  # ends at once: what is not copied is when the run goes on
-            if self.copies:
-                self.copies.end()
-            return
-        if self.copies:
-            self.copies.add(self.newest)  # also if an earlier start left it undone; and what was written since then
-            self.copies.end()
-        # The others ask again and again, as one wait may not be longer than the process group's patience. They stay
-        # to the end, because the launcher ends rank 0 soon after the others have ended.
-        while distributed.all_reduce_max(float(not self._all_copied())):
-            continue
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type is None:
+            self.upload_newest()  # with the last files of the run directory, even if it was uploaded before
+        if self.uploader:
+            self.uploader.close()
+        if error_type is None:  # after an error the run ends at once; pending uploads restart on resume
+            self._wait_for_uploads()
 
-    def copying(self, batches: Iterator[T]) -> Iterator[T]:
-        """The same batches; with the first one, the checkpoint that the run goes on from is copied if it was not.
+    def upload_newest(self) -> None:
+        """Queue the newest checkpoint for upload; it costs little if the remote store already has it.
 
-        Not before: a process with threads is better not forked, as the loader does.
+        This starts a thread. Call it only after the loader has forked its workers: forking with threads is unsafe.
         """
-        for number, batch in enumerate(batches):
-            if number == 0 and self.copies:
-                self.copies.add(self.newest)
-            yield batch
+        if self.uploader:
+            self.uploader.add(self.newest)
 
     def due(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Whether this step is to be saved; the same on all ranks, though only rank 0 has `metrics`."""
+        """Return True if this step is to be saved; the same on all ranks, though only rank 0 has `metrics`."""
         if self.policy.due(step):
             return True
-        if self.policy.best is None or step % self.measured:
+        if self.policy.best_metric is None or step % self.measure_every:
             return False
-        better = distributed.rank() == 0 and self.policy.best.of({**self._found(), step: metrics}) == step
-        return bool(distributed.all_reduce_max(float(better)))
+        best = distributed.rank() == 0 and self.policy.best_step({**self._metrics(), step: metrics}) == step
+        return bool(distributed.all_reduce_max(float(best)))
 
-    def save(self, made: TrainState, metrics: Mapping[str, float]) -> None:
-        """Writes the checkpoint, then removes those that no longer stay.
+    def save(self, state: TrainState, metrics: Mapping[str, float]) -> None:
+        """Write a checkpoint, delete those no longer kept, and queue the new one for upload.
 
         Raises:
-            UserError: it could not be written.
+            UserError: the checkpoint could not be written.
         """
-        self.newest = made.save(self.run, metrics=metrics)
+        self.newest = state.save(self.run, metrics)
         if distributed.rank() == 0:
+            checkpoint.remove_leftovers(self.run, state.step)
             self._prune()
-            if self.copies:
-                self.copies.add(self.newest)
+            self.upload_newest()
 
-    def _all_copied(self) -> bool:
-        """Whether the last copy is there or was given up, or is within POLL seconds."""
-        if self.copies is None:
-            return True
-        if not self.copies.ended(POLL):
-            return False
-        self._prune()  # what was kept while it was being copied
-        return True
+    def _wait_for_uploads(self) -> None:
+        """Wait on all ranks until rank 0's uploads have ended, then prune.
+
+        The other ranks ask again and again, because one wait may not exceed the process group's timeout. They stay to
+        the end, because the launcher ends rank 0 soon after the others have ended.
+        """
+        pending = self.uploader is not None
+        while distributed.all_reduce_max(float(pending)):
+            if pending and self.uploader and self.uploader.join(POLL_SECONDS):
+                self._prune()  # the checkpoint that was being uploaded
+                pending = False
 
     def _prune(self) -> None:
-        found = self._found()
-        best = self.policy.best.of(found) if self.policy.best else None
-        if best is not None:
+        """Link the best checkpoint and delete those not kept, except the one being uploaded."""
+        metrics = self._metrics()
+        if (best := self.policy.best_step(metrics)) is not None:
             link = self.run / "checkpoints" / BEST
-            link.with_name(f".{BEST}").unlink(missing_ok=True)
-            link.with_name(f".{BEST}").symlink_to(checkpoint.folder(self.run, best).name)
-            link.with_name(f".{BEST}").replace(link)
-        stay = self.policy.retained(found)
-        busy = self.copies.busy if self.copies else None  # removed next time
+            temporary = link.with_name(f".{BEST}")
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(checkpoint.folder(self.run, best).name)
+            temporary.replace(link)
+        retained = self.policy.retained(metrics)
+        uploading = self.uploader.current if self.uploader else None
         for path in checkpoints(self.run):
-            if step_of(path) not in stay and path != busy:
+            if step_of(path) not in retained and path != uploading:
                 shutil.rmtree(path)
 
-    def _found(self) -> dict[int, dict[str, float]]:
-        return {step_of(path): checkpoint.metrics(path) for path in checkpoints(self.run)}
+    def _metrics(self) -> dict[int, dict[str, float]]:
+        return {step_of(path): checkpoint.read_metrics(path) for path in checkpoints(self.run)}

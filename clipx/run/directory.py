@@ -1,7 +1,8 @@
-"""The run directory `<runs>/<name>/s<seed>/`; its config.yaml is all that resume, eval and report read."""
+"""The run directory `<runs>/<name>/s<seed>/`. Resume, eval and report read only its config.yaml, not the recipe."""
 
 import json
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,48 +21,44 @@ OUTCOME = "outcome.json"
 
 @dataclass(frozen=True)
 class Diverged:
-    """The end of a run whose loss or gradient stayed without a finite value."""
+    """End of a run after train.max_bad_steps steps in a row without a finite loss and gradient."""
 
-    step: int  # steps done or skipped
-    bad_steps: int  # of them the last, in a row, skipped
-    checkpoint: str | None  # the last good one, below the run directory
+    step: int  # steps done, skipped ones included
+    bad_steps: int  # skipped in a row at the end
+    checkpoint: str | None  # the last good one, relative to the run directory
     outcome: str = "diverged"
 
-    def text(self, run: Path) -> str:
-        """For the person."""
+    def message(self, run: Path) -> str:
+        """Return one line for the user."""
         kept = f"its last good checkpoint is {run / self.checkpoint}" if self.checkpoint else "it has no checkpoint yet"
         return (
             f"{run} diverged at step {self.step}: {self.bad_steps} steps in a row without a finite loss and gradient; "
-            f"{kept}. To train it anew, remove {run}, and its copies if it has train.copy_to"
+            f"{kept}. To train it again from the start, remove {run}, and its remote copy if train.copy_to is set"
         )
 
 
 def directory(config: RunConfig) -> Path:
-    """Where a run lives."""
+    """Return the run directory of a config."""
     return Path(config.runs) / config.name / f"s{config.seed}"
 
 
 def claim(config: RunConfig) -> Path:
-    """The run directory with this config in it; a directory that holds another config is refused.
+    """Write the config into its run directory and return that; a directory with another config is refused.
 
     Raises:
-        UserError: the settings that differ, old -> new.
+        UserError: settings differ; the message lists them, old -> new.
     """
     run = directory(config)
-    if (run / "log.jsonl").exists() or (run / "checkpoints").exists():  # else it never got to its first step
-        old = load_config(run)
-        refuse_changes(old, config, str(run))
+    if (run / "log.jsonl").exists() or (run / "checkpoints").exists():  # else it never reached its first step
+        refuse_changes(load_config(run), config, str(run))
     write_text(run / "config.yaml", OmegaConf.to_yaml(OmegaConf.structured(config)))
     return run
 
 
 def refuse_changes(old: RunConfig, config: RunConfig, where: str) -> None:
-    """Raises UserError naming the settings that change what a run computes, old -> new, if there are any."""
-    changed = [
-        f"{key}: {_at(old, key)} -> {_at(config, key)}"
-        for key in identity_keys(config)
-        if _at(old, key) != _at(config, key)
-    ]
+    """Raise UserError if settings that determine the results differ; the message lists them, old -> new."""
+    values = ((key, attrgetter(key)(old), attrgetter(key)(config)) for key in identity_keys(config))
+    changed = [f"{key}: {before} -> {now}" for key, before, now in values if before != now]
     if changed:
         raise UserError(
             f"{where} already holds a run with other settings ({'; '.join(changed)}): "
@@ -70,10 +67,10 @@ def refuse_changes(old: RunConfig, config: RunConfig, where: str) -> None:
 
 
 def load_config(run: Path) -> RunConfig:
-    """The config of a run directory.
+    """Read the config of a run directory.
 
     Raises:
-        UserError: no or an unreadable config.yaml.
+        UserError: config.yaml is missing or unreadable.
     """
     path = run / "config.yaml"
     if not path.is_file():
@@ -87,31 +84,31 @@ def load_config(run: Path) -> RunConfig:
     return config
 
 
-def end_diverged(run: Path, step: int, bad_steps: int) -> Diverged:
-    """Records the end of a run in its directory; called by all ranks, rank 0 writes."""
+def record_divergence(run: Path, step: int, bad_steps: int) -> Diverged:
+    """Write outcome.json on rank 0; all ranks call this."""
     found = checkpoints(run)
-    ended = Diverged(step, bad_steps, f"checkpoints/{found[-1].name}" if found else None)
+    diverged = Diverged(step, bad_steps, f"checkpoints/{found[-1].name}" if found else None)
     if distributed.rank() == 0:
-        write_text(run / OUTCOME, json.dumps(asdict(ended)) + "\n")
-    return ended
+        write_text(run / OUTCOME, json.dumps(asdict(diverged)) + "\n")
+    return diverged
 
 
-def diverged(run: Path) -> Diverged | None:
-    """How a run ended, if it diverged.
+def read_divergence(run: Path) -> Diverged | None:
+    """Read outcome.json; None if the run has not diverged.
 
     Raises:
-        UserError: a damaged record.
+        UserError: the file is damaged.
     """
     if not (run / OUTCOME).is_file():
         return None
     try:
         return Diverged(**json.loads((run / OUTCOME).read_text()))
     except (ValueError, TypeError) as error:
-        raise UserError(f"{run / OUTCOME} is damaged: remove it, and the run goes on where it was") from error
+        raise UserError(f"{run / OUTCOME} is damaged: remove it, then run the same command to resume") from error
 
 
 def identity_keys(node: Any, prefix: str = "") -> list[str]:
-    """Dotted names of all settings that change what a run computes."""
+    """Return the dotted names of all settings that determine the results of a run."""
     keys = []
     for f in fields(node):
         if f.metadata.get("free"):
@@ -119,9 +116,3 @@ def identity_keys(node: Any, prefix: str = "") -> list[str]:
         value = getattr(node, f.name)
         keys += identity_keys(value, f"{prefix}{f.name}.") if is_dataclass(value) else [f"{prefix}{f.name}"]
     return keys
-
-
-def _at(config: Any, key: str) -> Any:
-    for part in key.split("."):
-        config = getattr(config, part)
-    return config

@@ -1,4 +1,4 @@
-"""What a run was made with: environment.json; later starts with other versions or devices are added to it."""
+"""environment.json: versions, git commit and devices of a run, with the changes of later starts."""
 
 import json
 import platform
@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,18 +16,16 @@ from clipx.utils.files import write_text
 
 PACKAGES = ("clipx", "torch", "torchvision", "open_clip_torch", "timm", "transformers", "numpy", "pillow")
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
+def write(run: Path, device: torch.device, step: int, more: Mapping[str, Any] | None = None) -> None:
+    """Write environment.json on rank 0: the current environment and the entries of `more`.
 
-def write(run: Path, device: torch.device, step: int, more: Mapping[str, Any] = NOTHING) -> None:
-    """Versions, git commit of the code (if it is a checkout), devices and `more`, by rank 0.
-
-    What has changed when the run was resumed at `step` stands below "later", "step_<step>".
+    When a run resumes at `step`, only the entries that have changed are added, below "later", "step_<step>".
     """
     if distributed.rank() > 0:
         return
     path = run / "environment.json"
-    now = {**_facts(device), **more}
+    now = {**_current(device), **(more or {})}
     try:
         known: dict[str, Any] = json.loads(path.read_text()) if step else {}
     except (OSError, ValueError):
@@ -43,7 +40,7 @@ def write(run: Path, device: torch.device, step: int, more: Mapping[str, Any] = 
         write_text(path, json.dumps(known, indent=1))
 
 
-def _facts(device: torch.device) -> dict[str, Any]:
+def _current(device: torch.device) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
@@ -57,9 +54,9 @@ def _facts(device: torch.device) -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
-    """git's answer about the folder of this code, "" where there is none: no git, no checkout."""
-    home = Path(__file__).parents[2]
-    if shutil.which("git") is None or not (home / ".git").exists():
+    """Run git on the checkout of this code and return its output; "" without git or without a checkout."""
+    root = Path(__file__).parents[2]
+    if shutil.which("git") is None or not (root / ".git").exists():
         return ""
-    done = subprocess.run(["git", "-C", str(home), *arguments], capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    result = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    return result.stdout.strip()

@@ -1,4 +1,4 @@
-"""What a run tells: a progress bar for the person, log.jsonl for the report, wandb on request."""
+"""Run logging: progress bar, log.jsonl, W&B."""
 
 import json
 import math
@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -20,11 +19,11 @@ from clipx.errors import UserError
 from clipx.utils.files import write_text
 
 WANDB_MODES = ("off", "offline", "online")
-WANDB_ID = "wandb_id"  # in the run directory: what W&B resumes by
+WANDB_ID = "wandb_id"  # file in the run directory with the id that W&B resumes
 
 
 class RunLog:
-    """Rank 0 writes, the others keep silent. A resumed run drops the lines after its checkpoint."""
+    """Log of a run. Only rank 0 writes. A resumed run drops the lines after its checkpoint."""
 
     def __init__(self, config: RunConfig, run: Path, step: int, total_steps: int) -> None:
         if config.log.wandb not in WANDB_MODES:
@@ -50,32 +49,31 @@ class RunLog:
         self.bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self.bar.stop()
         if self.wandb:
-            self.wandb.finish(exit_code=0 if kind is None else 1)
+            self.wandb.finish(exit_code=0 if error_type is None else 1)
 
     def info(self, text: str) -> None:
-        """A line for the person."""
+        """Print a line for the user."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def record(self, step: int, row: Mapping[str, Any]) -> None:
-        """One line of log.jsonl, unless the row is empty; `step` counts the steps done. A kill loses none.
+        """Append a line to log.jsonl and W&B, unless the row is empty; `step` is the number of steps done.
 
-        Numbers that are not finite are null there, as JSON has none.
+        Numbers that are not finite become null in log.jsonl, because JSON has none.
         """
         if not self.active or not row:
             return
-        with self.path.open("a") as file:
+        with self.path.open("a") as file:  # closed after each line, so that a kill loses none
             now = datetime.now(UTC).isoformat(timespec="seconds")
             file.write(json.dumps(_finite({"step": step, **row, "time": now}), allow_nan=False) + "\n")
         if self.wandb:
-            self.wandb.log({"step": step, **row})  # not step=: a resumed run goes back, which W&B would drop
+            # without step=, because W&B drops steps below the last one, which a resumed run repeats
+            self.wandb.log({"step": step, **row})
 
     def step(self, step: int, row: Mapping[str, Any]) -> None:
-        """Records a training step and shows it."""
+        """Record a training step and show it in the progress bar, or as a line if stderr is not a terminal."""
         self.record(step, row)
         status = f"loss {row['loss']:.3f}  tau {row['tau']:.4f}  {row['images_per_s']:.0f} images/s"
         self.bar.update(self.task, completed=step, status=status)
@@ -83,19 +81,19 @@ class RunLog:
             self.info(f"step {step}/{int(self.bar.tasks[0].total or 0)}  {status}")
 
     def evaluation(self, step: int, scores: dict[str, float]) -> None:
-        """Records accuracies in a line of their own, and shows their mean."""
+        """Record evaluation metrics as a separate line and print their mean."""
         if scores:
             self.record(step, {"evaluation": scores})
             self.info(f"step {step}  evaluation {sum(scores.values()) / len(scores):.3f}")
 
     def has_evaluation(self, step: int) -> bool:
-        """Whether log.jsonl has accuracies for that step; all ranks ask, rank 0 looks."""
+        """Return True if log.jsonl has an evaluation of this step; collective, rank 0 reads the file."""
         found = self.active and any("evaluation" in row and row["step"] == step for row in _rows(self.path))
         return distributed.broadcast_object(found)
 
 
 def _cut_after(path: Path, step: int) -> None:
-    """Removes lines of steps that will be done again, and a last line cut by a kill."""
+    """Remove lines after `step`, which the run will repeat, and a last line truncated by a kill."""
     if not path.exists():
         return
     kept = [json.dumps(row) + "\n" for row in _rows(path) if row["step"] <= step]
@@ -104,7 +102,7 @@ def _cut_after(path: Path, step: int) -> None:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines; a kill may have cut the last one."""
+    """Yield the rows of a log; skip a line truncated by a kill."""
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
             row = json.loads(line)
@@ -115,7 +113,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _finite(value: Any) -> Any:
-    """The same with None for numbers that are not finite."""
+    """Replace numbers that are not finite by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -124,12 +122,16 @@ def _finite(value: Any) -> Any:
 
 
 def _start_wandb(config: RunConfig, run: Path) -> Any:
+    """Start or resume the W&B run of this run directory; its id is stored there, because run names may repeat."""
     import wandb
 
+    id_file = run / WANDB_ID
+    if not id_file.is_file():
+        write_text(id_file, secrets.token_hex(8))
     started = wandb.init(
         project=config.log.project,
         name=f"{config.name}-s{config.seed}",
-        id=_wandb_id(run),
+        id=id_file.read_text().strip(),
         resume="allow",
         dir=run,
         mode="online" if config.log.wandb == "online" else "offline",
@@ -138,11 +140,3 @@ def _start_wandb(config: RunConfig, run: Path) -> Any:
     started.define_metric("step")
     started.define_metric("*", step_metric="step")
     return started
-
-
-def _wandb_id(run: Path) -> str:
-    """Of this run directory alone, whatever its name: another one of that name is another run."""
-    path = run / WANDB_ID
-    if not path.is_file():
-        write_text(path, secrets.token_hex(8))
-    return path.read_text().strip()

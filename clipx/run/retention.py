@@ -1,4 +1,4 @@
-"""Which steps are checkpointed, and which checkpoints are kept."""
+"""Retention: which steps are saved, and which checkpoints are kept."""
 
 import math
 from collections.abc import Mapping
@@ -8,61 +8,51 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.geometry import METRICS
 
-Metrics = Mapping[str, float]
+MetricsByStep = Mapping[int, Mapping[str, float]]  # step of a checkpoint -> metrics measured there
 SIGNS = {"min": 1.0, "max": -1.0}
 
 
 @dataclass(frozen=True)
-class Best:
-    """train.keep_best: a number of the probe, and whether less or more of it is better."""
-
-    metric: str
-    sign: float  # 1 where less is better
-
-    def of(self, found: Mapping[int, Metrics]) -> int | None:
-        """The step with the best value, the first of equal ones; None where nothing finite was measured."""
-        values = {
-            step: self.sign * m[self.metric] for step, m in found.items() if math.isfinite(m.get(self.metric, math.nan))
-        }
-        return min(values, key=lambda step: (values[step], step), default=None)
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What train.save_every, keep, keep_every and keep_best say."""
+class RetentionPolicy:
+    """The settings train.save_every, keep, keep_every and keep_best."""
 
     save_every: int
     keep: int
     keep_every: int | None
-    best: Best | None
+    best_metric: str | None  # of the geometry probe
+    best_sign: float = 1.0  # 1 if lower is better, -1 if higher is
 
     def due(self, step: int) -> bool:
-        """Whether a checkpoint belongs to this step, whatever was measured."""
+        """Return True if this step is saved whatever its metrics."""
         return step % self.save_every == 0 or bool(self.keep_every and step % self.keep_every == 0)
 
-    def retained(self, found: Mapping[int, Metrics]) -> set[int]:
-        """The steps that stay, of checkpoints with what the probe measured at them."""
+    def best_step(self, found: MetricsByStep) -> int | None:
+        """Return the step with the best finite value, the first of equals; None without one."""
+        values = {step: self.best_sign * m.get(self.best_metric or "", math.nan) for step, m in found.items()}
+        finite = [step for step, value in values.items() if math.isfinite(value)]
+        return min(finite, key=lambda step: (values[step], step), default=None)
+
+    def retained(self, found: MetricsByStep) -> set[int]:
+        """Return the steps to keep: the last ones, multiples of keep_every, and the best."""
         last = set(sorted(found)[-self.keep :])
-        for_ever = {step for step in found if self.keep_every and step % self.keep_every == 0}
-        best = self.best.of(found) if self.best else None
-        return last | for_ever | ({best} if best is not None else set())
+        multiples = {step for step in found if self.keep_every and step % self.keep_every == 0}
+        best = self.best_step(found)
+        return last | multiples | ({best} if best is not None else set())
 
 
-def policy(config: RunConfig) -> Policy:
-    """The policy of the settings.
+def build_policy(config: RunConfig) -> RetentionPolicy:
+    """Build the policy from the settings.
 
     Raises:
-        UserError: train.keep_best is not min:METRIC or max:METRIC, or nothing measures it.
+        UserError: train.keep_best is not min:METRIC or max:METRIC, or the metric is not measured.
     """
-    train, best = config.train, None
-    if train.keep_best is not None:
-        direction, _, metric = train.keep_best.partition(":")
-        if direction not in SIGNS or metric not in METRICS:
-            allowed = f"min:METRIC or max:METRIC, of {', '.join(sorted(METRICS))}"
-            raise UserError(f"train.keep_best={train.keep_best} must be {allowed}")
-        best = Best(metric, SIGNS[direction])
-        if not config.log.geometry_every:
-            raise UserError(
-                f"train.keep_best={train.keep_best} needs the number to be measured: set log.geometry_every"
-            )
-    return Policy(train.save_every, train.keep, train.keep_every, best)
+    train = config.train
+    if train.keep_best is None:
+        return RetentionPolicy(train.save_every, train.keep, train.keep_every, None)
+    direction, _, metric = train.keep_best.partition(":")
+    if direction not in SIGNS or metric not in METRICS:
+        allowed = f"min:METRIC or max:METRIC, of {', '.join(sorted(METRICS))}"
+        raise UserError(f"train.keep_best={train.keep_best} must be {allowed}")
+    if not config.log.geometry_every:
+        raise UserError(f"train.keep_best={train.keep_best} must be measured: set log.geometry_every")
+    return RetentionPolicy(train.save_every, train.keep, train.keep_every, metric, SIGNS[direction])

@@ -1,4 +1,4 @@
-"""Checkpoints go to the second place by a thread, while training goes on."""
+"""Uploads checkpoints to remote storage in a thread, while training continues."""
 
 import threading
 import time
@@ -9,61 +9,61 @@ from queue import SimpleQueue
 from clipx.errors import one_line
 from clipx.run.remote import RemoteCheckpointStore
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts; each is twice the one before
-LAST_ATTEMPTS = 4  # once the run is over, so that it comes to an end
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts; each pause is twice the one before
+LAST_ATTEMPTS = 4  # attempts after the run has ended
 
 
 class CheckpointUploader:
-    """A copy that fails is said and tried again until there is a newer checkpoint; it never stops the run."""
+    """Upload queue. Failed uploads are logged and retried until a newer checkpoint is queued; none stops the run."""
 
-    def __init__(self, place: RemoteCheckpointStore, info: Callable[[str], None]) -> None:
-        self.place, self.info = place, info
-        self.busy: Path | None = None  # the checkpoint that is being read
-        self.waiting: SimpleQueue[Path | None] = SimpleQueue()  # None: no more will come
-        self.ending = threading.Event()
+    def __init__(self, store: RemoteCheckpointStore, info: Callable[[str], None]) -> None:
+        self.store, self.info = store, info
+        self.current: Path | None = None  # the checkpoint being uploaded
+        self.waiting: SimpleQueue[Path | None] = SimpleQueue()  # None: the queue is closed
+        self.closed = threading.Event()
         self.thread: threading.Thread | None = None
 
     def add(self, checkpoint: Path) -> None:
-        """Copies it soon; returns at once."""
-        if self.thread is None:  # not before: a process with threads is better not forked, as the loader does
-            self.thread = threading.Thread(target=self._work, name="copies", daemon=True)
+        """Queue a checkpoint, start the thread if needed, and return at once."""
+        if self.thread is None:
+            self.thread = threading.Thread(target=self._upload_queue, name="uploader", daemon=True)
             self.thread.start()
         self.waiting.put(checkpoint)
 
-    def end(self) -> None:
-        """No more will be added; returns at once."""
-        self.ending.set()
+    def close(self) -> None:
+        """Close the queue and return at once; queued uploads continue."""
+        self.closed.set()
         self.waiting.put(None)
 
-    def ended(self, seconds: float) -> bool:
-        """Whether all are there or were given up, or will be within that time; after `end`."""
+    def join(self, seconds: float) -> bool:
+        """After `close`, wait at most this long; return True if all uploads have ended, by success or giving up."""
         if self.thread:
             self.thread.join(seconds)
         return self.thread is None or not self.thread.is_alive()
 
-    def _work(self) -> None:
+    def _upload_queue(self) -> None:
         while (checkpoint := self.waiting.get()) is not None:
-            self.busy = checkpoint
-            self._copy(checkpoint)
-            self.busy = None
+            self.current = checkpoint
+            self._upload(checkpoint)
+            self.current = None
 
-    def _copy(self, checkpoint: Path) -> None:
-        pause, last = FIRST_PAUSE, 0
-        while checkpoint.exists():  # else it was removed while it waited
+    def _upload(self, checkpoint: Path) -> None:
+        pause, last_attempts = FIRST_PAUSE, 0
+        while checkpoint.exists():  # it may have been pruned while it waited
             try:
-                self.place.put(checkpoint)
+                self.store.upload(checkpoint)
                 return
-            except Exception as error:  # every file system has its own kinds
-                ending = self.ending.is_set()
-                last += ending
-                newer = self.waiting.qsize() > ending  # at the end None waits as well
-                given_up = newer or last == LAST_ATTEMPTS
-                then = "given up" if given_up else f"trying again in {pause:.0f} s"
-                self.info(f"{checkpoint.name} was not copied to {self.place.root}: {one_line(error)}; {then}")
-            if given_up:
+            except Exception as error:  # every file system has its own error types
+                closed = self.closed.is_set()
+                last_attempts += closed
+                newer = self.waiting.qsize() > closed  # a closed queue also holds None
+                give_up = newer or last_attempts == LAST_ATTEMPTS
+                then = "given up" if give_up else f"trying again in {pause:.0f} s"
+                self.info(f"{checkpoint.name} was not copied to {self.store.root}: {one_line(error)}; {then}")
+            if give_up:
                 return
-            if ending:
+            if closed:
                 time.sleep(pause)
-            elif self.ending.wait(pause):
+            elif self.closed.wait(pause):
                 pause = FIRST_PAUSE
             pause = min(2 * pause, LONGEST_PAUSE)

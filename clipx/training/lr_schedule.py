@@ -1,4 +1,4 @@
-"""Learning rates as pure functions of the progress."""
+"""Learning-rate schedules: pure functions of the progress of a run."""
 
 import math
 from collections.abc import Callable
@@ -9,17 +9,17 @@ from clipx.utils.registry import lookup
 
 
 def cosine(progress: float, cooldown: float) -> float:
-    """1 at progress 0, 0 at progress 1."""
+    """Return a half cosine: 1 at progress 0, 0 at progress 1."""
     return 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def constant(progress: float, cooldown: float) -> float:
-    """1 throughout."""
+    """Return 1."""
     return 1.0
 
 
 def linear_cooldown(progress: float, cooldown: float) -> float:
-    """1, and along a line to 0 in the last part of the run, `cooldown` of it."""
+    """Return 1, falling linearly to 0 over the last share `cooldown` of the run."""
     return min(1.0, (1 - progress) / cooldown)
 
 
@@ -27,7 +27,9 @@ SCHEDULES = {"cosine": cosine, "constant": constant, "cooldown": linear_cooldown
 
 
 def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -> Callable[[Progress], float]:
-    """The learning rate at a progress: linear from warmup_lr (left out) to lr, then `kind` down to min_lr.
+    """Return the learning rate as a function of progress: linear warm-up to lr, then the schedule down to min_lr.
+
+    The warm-up starts at warmup_lr, but the first step already takes the next value on the line.
 
     Raises:
         UserError: unknown schedule.kind.
@@ -38,7 +40,7 @@ def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -
     def learning_rate(progress: Progress) -> float:
         if progress.step < warmup:
             return config.warmup_lr + (lr - config.warmup_lr) * (progress.step + 1) / warmup
-        rest = max(1, progress.total_steps - warmup)
-        return config.min_lr + (lr - config.min_lr) * shape((progress.step - warmup) / rest, config.cooldown)
+        remaining = max(1, progress.total_steps - warmup)
+        return config.min_lr + (lr - config.min_lr) * shape((progress.step - warmup) / remaining, config.cooldown)
 
     return learning_rate

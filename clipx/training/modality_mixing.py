@@ -1,13 +1,13 @@
-"""Mixing of the two modalities before the objective (paper 4, section 4.2 and appendix D.2).
+"""Modality mixing: exchanges entries between paired features before the objective (paper 4, sec. 4.2, app. D.2).
 
-With probability p a step exchanges parts of the paired features X (images) and Y (texts), both [B, E]:
+With probability p a step mixes the gathered image features X and text features Y, both [B, E]:
 
     hard       X'_ij = Y_ij and Y'_ij = X_ij where m_ij = 1, m_ij ~ Bernoulli(1/2) for each entry   ("HS")
     hard_rows  the same with one m_i for a whole row                                  ("Hard Swap Feature")
     soft       X' = l X + (1 - l) Y,  Y' = l Y + (1 - l) X,  l_ij ~ U[0, 1] for each entry          ("SS")
 
-Nothing is normalised again. It acts on the gathered batch, with masks drawn from (seed, step) on the CPU, so
-that every rank and every device mixes the same way and a resumed run goes on as it would have.
+Features are not normalised afterwards. Masks are drawn on the CPU, seeded by (seed, step), so every rank and device
+mixes alike and a resumed run draws the same masks.
 """
 
 from collections.abc import Callable
@@ -22,35 +22,25 @@ from clipx.types import Embeddings
 from clipx.utils import rng
 from clipx.utils.registry import lookup
 
-STREAM = 0x4D4958  # keeps these draws apart from others made of (seed, step)
+STREAM = 0x4D4958  # separates these random draws from other draws seeded by (seed, step)
 
-Mask = Callable[[int, int, Generator], Tensor]  # B, E -> the share l of each entry that stays, [B, E] or [B, 1]
-Mixing = Callable[[Embeddings, int], Embeddings]  # (embeddings, step)
-
-
-def hard(B: int, E: int, generator: Generator) -> Tensor:
-    """Each entry stays or goes."""
-    return torch.randint(0, 2, (B, E), generator=generator)
+Mask = Callable[[int, int, Generator], Tensor]  # B, E -> l, the share of each entry that is kept, [B, E] or [B, 1]
+Mixing = Callable[[Embeddings, int], Embeddings]  # (embeddings, step) -> mixed embeddings
 
 
-def hard_rows(B: int, E: int, generator: Generator) -> Tensor:
-    """Each row stays or goes."""
-    return torch.randint(0, 2, (B, 1), generator=generator)
-
-
-def soft(B: int, E: int, generator: Generator) -> Tensor:
-    """Each entry stays in part."""
-    return torch.rand(B, E, generator=generator)
-
-
-MASKS: dict[str, Mask | None] = {"none": None, "hard": hard, "hard_rows": hard_rows, "soft": soft}
+MASKS: dict[str, Mask | None] = {
+    "none": None,
+    "hard": lambda B, E, generator: torch.randint(0, 2, (B, E), generator=generator),
+    "hard_rows": lambda B, E, generator: torch.randint(0, 2, (B, 1), generator=generator),
+    "soft": lambda B, E, generator: torch.rand(B, E, generator=generator),
+}
 
 
 def build_mixing(config: MixingConfig, seed: int) -> Mixing:
-    """The mixing of a run.
+    """Build the mixing function; kind=none returns embeddings unchanged.
 
     Raises:
-        UserError: unknown mixing.kind, or one that would never mix.
+        UserError: unknown mixing.kind, or a kind with mixing.probability=0.
     """
     mask = lookup(MASKS, config.kind, "mixing.kind")
     if mask is None:

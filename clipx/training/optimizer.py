@@ -1,60 +1,78 @@
-"""Parameter groups and the optimizer."""
+"""Optimizers and their parameter groups, with layer-wise learning-rate decay (Bao et al. 2022, BEiT)."""
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
 
 from clipx.config.schema import OptimizerConfig, RunConfig
 from clipx.errors import UserError
-from clipx.training.layers import BLOCK, depths
 from clipx.utils.registry import lookup
 
-Groups = list[dict[str, object]]
+Groups = list[dict[str, Any]]
+
+# block numbers as open_clip, timm and Hugging Face write them; of nested ones (stages.2.blocks.5) the outer counts
+BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks?|stages|layers?|h)\.?(\d+)\.")
+INPUT = re.compile(r"embed|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
 
 
 def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimizer:
-    """An optimizer with a group for each part of the model, and in it for weights that are decayed and that are not.
+    """Build the optimizer, with one parameter group per component of the model, layer and weight decay.
 
-    Parts are image, text, their projections and temperature; gains, biases and other one-dimensional parameters are
-    not decayed; with layer_decay the layers of a tower are parts too. A group carries its `name` and `lr_factor`;
-    `set_lr` multiplies that with the schedule's value.
+    Components are image, text, their projections and temperature; groups per layer exist with layer_decay only. Gains,
+    biases and other one-dimensional parameters are not decayed. Each group has a `name` and an `lr_factor`, which
+    `set_lr` multiplies by the scheduled learning rate.
 
     Raises:
-        UserError: all parts are frozen, an unknown optimizer.kind, or layer_decay for a tower without known layers.
+        UserError: everything is frozen, optimizer.kind is unknown, or layer_decay is set for a tower without numbered
+            layers.
     """
-    rules, layers = _rules(config), _layers(model, config)
-    groups: dict[str, dict[str, object]] = {}
-    members: dict[str, list[nn.Parameter]] = {}
+    settings, layers = _component_settings(config), _layer_factors(model, config)
+    groups: dict[str, dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        part = max((p for p in rules if name.startswith(p)), key=len)
-        (lr_factor, weight_decay), (layer, of_layer) = rules[part], layers.get(name, ("", 1.0))
-        decay = weight_decay if parameter.ndim > 1 else 0.0
-        group = f"{part.rstrip('.') or 'other'}{layer} {'decay' if parameter.ndim > 1 else 'no_decay'}"
-        members.setdefault(group, []).append(parameter)
-        factor = lr_factor * of_layer
-        groups[group] = {"name": group, "params": members[group], "weight_decay": decay, "lr_factor": factor}
+        component = max((prefix for prefix in settings if name.startswith(prefix)), key=len)
+        (lr_factor, weight_decay), (layer, layer_factor) = settings[component], layers.get(name, ("", 1.0))
+        kind, weight_decay = ("decay", weight_decay) if parameter.ndim > 1 else ("no_decay", 0.0)
+        group = f"{component.rstrip('.') or 'other'}{layer} {kind}"
+        new = {"name": group, "params": [], "weight_decay": weight_decay, "lr_factor": lr_factor * layer_factor}
+        groups.setdefault(group, new)["params"].append(parameter)
     if not groups:
         raise UserError("nothing is left to train: model.image.frozen, model.text.frozen and a fixed temperature")
     return lookup(KINDS, config.optimizer.kind, "optimizer.kind")(list(groups.values()), config.optimizer)
 
 
-def _adamw(groups: Groups, config: OptimizerConfig) -> torch.optim.Optimizer:
-    beta1, beta2 = config.betas
-    return torch.optim.AdamW(groups, lr=config.lr, betas=(beta1, beta2), eps=config.eps, fused=True)
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set each group's learning rate to lr times its lr_factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group["lr_factor"]
 
 
-def _sgd(groups: Groups, config: OptimizerConfig) -> torch.optim.Optimizer:
-    return torch.optim.SGD(groups, lr=config.lr, fused=True)
+def layer_depths(names: list[str]) -> dict[str, int]:
+    """Return the layer of each parameter of a tower, by parameter name.
+
+    0 is the input layer (embeddings, stem), the blocks follow in order, and the highest number is the output layer.
+    Libraries may number blocks from 0 or from 1 (ResNet's layer1).
+    """
+    number = {name: int(match[1]) for name in names if (match := BLOCK.search(name))}
+    first, last = min(number.values(), default=0), max(number.values(), default=-1)
+    outside = {name: 0 if INPUT.search(name) else last - first + 2 for name in names if name not in number}
+    return outside | {name: n - first + 1 for name, n in number.items()}
 
 
-KINDS: dict[str, Callable[[Groups, OptimizerConfig], torch.optim.Optimizer]] = {"adamw": _adamw, "sgd": _sgd}
+KINDS: dict[str, Callable[[Groups, OptimizerConfig], torch.optim.Optimizer]] = {
+    "adamw": lambda groups, config: torch.optim.AdamW(
+        groups, lr=config.lr, betas=(config.betas[0], config.betas[1]), eps=config.eps, fused=True
+    ),
+    "sgd": lambda groups, config: torch.optim.SGD(groups, lr=config.lr, fused=True),
+}
 
 
-def _rules(config: RunConfig) -> dict[str, tuple[float, float]]:
-    """Start of a parameter's name -> lr factor and weight decay; the longest that fits counts."""
+def _component_settings(config: RunConfig) -> dict[str, tuple[float, float]]:
+    """Return prefix of parameter names -> (lr factor, weight decay); the longest matching prefix applies."""
     model, decay = config.model, config.optimizer.weight_decay
     projection = (model.projection_lr_factor, decay)
     return {
@@ -67,24 +85,19 @@ def _rules(config: RunConfig) -> dict[str, tuple[float, float]]:
     }
 
 
-def _layers(model: nn.Module, config: RunConfig) -> dict[str, tuple[str, float]]:
-    """Parameter's name -> its layer and the factor of that; of towers whose layers differ, without new projections."""
+def _layer_factors(model: nn.Module, config: RunConfig) -> dict[str, tuple[str, float]]:
+    """Return parameter name -> (layer label, lr factor), for towers with layer_decay, without new projections."""
     found: dict[str, tuple[str, float]] = {}
-    for key, tower in (("image.", config.model.image), ("text.", config.model.text)):
+    for prefix, tower in (("image.", config.model.image), ("text.", config.model.text)):
         if tower.layer_decay == 1:
             continue
-        ours = [n for n, _ in model.named_parameters() if n.startswith(key) and not n.startswith(f"{key}projection.")]
-        depth = depths(ours)
-        if not any(BLOCK.search(name) for name in ours):
+        in_tower = [name for name, _ in model.named_parameters() if name.startswith(prefix)]
+        names = [name for name in in_tower if not name.startswith(f"{prefix}projection.")]
+        if not any(BLOCK.search(name) for name in names):
             raise UserError(
-                f"model.{key}layer_decay={tower.layer_decay}: no numbered layers are found in {tower.name}; allowed: 1"
+                f"model.{prefix}layer_decay={tower.layer_decay}: {tower.name} has no numbered layers; allowed: 1"
             )
-        top = max(depth.values())
-        found |= {name: (f" layer {d}", tower.layer_decay ** (top - d)) for name, d in depth.items()}
+        depths = layer_depths(names)
+        top = max(depths.values())
+        found |= {name: (f" layer {depth}", tower.layer_decay ** (top - depth)) for name, depth in depths.items()}
     return found
-
-
-def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Sets each group's learning rate to lr times its factor."""
-    for group in optimizer.param_groups:
-        group["lr"] = lr * group["lr_factor"]

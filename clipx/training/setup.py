@@ -1,9 +1,12 @@
-"""What a training step needs, made from the settings."""
+"""Builds what a training step needs from the settings: model with initial weights, optimizer, objective, table."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
+from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -12,79 +15,111 @@ from clipx.config.schema import RunConfig
 from clipx.data.sampler import num_train
 from clipx.errors import UserError
 from clipx.models import clip, sync_batchnorm
-from clipx.models.ema import Average
-from clipx.objectives.base import Objective
+from clipx.run import checkpoint
 from clipx.run.checkpoint import TrainState
 from clipx.sample_table import SampleTable
-from clipx.training import initial_weights, lr_schedule, modality_mixing, optimizer
+from clipx.training import lr_schedule, modality_mixing, optimizer
 from clipx.training.timing import StepTimer
 from clipx.types import Progress
 from clipx.utils.device import PRECISIONS, grad_scaler
 from clipx.utils.registry import lookup, one_of
 
+INIT_KEY = "model.init"
+
 
 @dataclass
 class TrainComponents:
-    """What a step needs."""
+    """The state of a run, and what a step needs besides."""
 
     config: RunConfig
     device: torch.device
-    model: clip.ClipModel
-    parallel: nn.Module  # the model, in DDP if there are several processes
-    mix: modality_mixing.Mixing
-    objective: Objective
-    learning_rate: Callable[[Progress], float]
     state: TrainState
-    laps: StepTimer
-    bad_steps: int = 0  # the last ones, in a row, whose loss or gradient was not finite: skipped
+    parallel: nn.Module  # state.model, wrapped in DDP if there are several processes
+    mix: modality_mixing.Mixing
+    learning_rate: Callable[[Progress], float]
+    timer: StepTimer
+    bad_steps: int = 0  # latest steps in a row that were skipped because loss or gradient was not finite
+
+
+def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipModel:
+    """Build the model with random, published or (model.init) another run's weights.
+
+    A resuming run loads none of these, because its checkpoint has the weights.
+
+    Raises:
+        UserError: as `clip.build_model`, or model.init is no good checkpoint or one of another model.
+    """
+    if resuming or config.model.init is None:
+        return clip.build_model(config, pretrained=not resuming)
+    model = clip.build_model(config, pretrained=False)
+    path = checkpoint.resolve(Path(config.model.init), INIT_KEY)
+    checkpoint.verify(path)
+    try:
+        checkpoint.load_weights(model, path)
+    except UserError as error:
+        raise UserError(f"{INIT_KEY}={config.model.init}: {error}") from error
+    return model
+
+
+def initial_weights_source(config: RunConfig) -> dict[str, Any]:
+    """Return the checkpoint of model.init and the SHA-256 of its weights, for environment.json; {} without one."""
+    if config.model.init is None:
+        return {}
+    path = checkpoint.resolve(Path(config.model.init), INIT_KEY)
+    return {"init": {"checkpoint": str(path), "sha256": checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]}}
 
 
 def build_components(
     config: RunConfig,
     device: torch.device,
     num_samples: int,
-    data: str,
-    model_of: Callable[[RunConfig], clip.ClipModel] = initial_weights.model,
+    data_fingerprint: str,
+    build_model: Callable[[RunConfig], clip.ClipModel] = build_initial_model,
 ) -> TrainComponents:
-    """Model, objective and optimizer from the settings, on the device.
+    """Build model, objective, optimizer and sample table on the device.
 
     Raises:
         UserError: a setting is unknown or out of range, or weights are missing.
     """
     torch.manual_seed(config.seed)
-    one_of(config.train.precision, PRECISIONS, "train.precision")  # said before weights are read
-    check_split(config, distributed.world_size())
+    one_of(config.train.precision, PRECISIONS, "train.precision")  # fail before weights are read
+    check_batch_size(config, distributed.world_size())
     objective = objectives.build(config.objective, num_samples)
     mix = modality_mixing.build_mixing(config.mixing, config.seed)
     steps_per_epoch = num_train(num_samples, config.data.held_out) // config.train.batch_size
     learning_rate = lr_schedule.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
-    model = model_of(config).to(device).to(memory_format=torch.channels_last)
-    parallel = _parallel(model, config, device)
-    home = lookup({"auto": device, "cpu": torch.device("cpu")}, config.train.table_device, "train.table_device")
+    model = build_model(config).to(device).to(memory_format=torch.channels_last)
+    ema = None if config.train.ema is None else ModelEmaV3(model, config.train.ema)  # copies the model, so before DDP
+    parallel = _parallelise(model, config, device)
+    devices = {"auto": device, "cpu": torch.device("cpu")}
+    table_device = lookup(devices, config.train.table_device, "train.table_device")
     state = TrainState(
         model,
         optimizer.build_optimizer(model, config),
-        data,
+        data_fingerprint,
         objective=objective,
-        table=SampleTable(objective.columns, num_samples, home),
+        table=SampleTable(objective.columns, num_samples, table_device),
         scaler=grad_scaler(config.train.precision, device),
-        average=None if config.train.ema is None else Average(model, config.train.ema),
+        ema=ema,
     )
-    return TrainComponents(config, device, model, parallel, mix, objective, learning_rate, state, StepTimer(device))
+    return TrainComponents(config, device, state, parallel, mix, learning_rate, StepTimer(device))
 
 
-def check_split(config: RunConfig, processes: int) -> None:
-    """Raises UserError where the global batch cannot be split evenly."""
-    size, parts = config.train.batch_size, config.train.accumulation
-    if size % (processes * parts):
+def check_batch_size(config: RunConfig, processes: int) -> None:
+    """Raise UserError if the global batch cannot be split evenly into micro-batches."""
+    size, accumulation = config.train.batch_size, config.train.accumulation
+    if size % (processes * accumulation):
         raise UserError(
-            f"train.batch_size={size} must be divisible by {processes * parts} ({processes} processes x "
-            f"train.accumulation={parts})"
+            f"train.batch_size={size} must be divisible by {processes * accumulation} ({processes} processes x "
+            f"train.accumulation={accumulation})"
         )
 
 
-def _parallel(model: clip.ClipModel, config: RunConfig, device: torch.device) -> nn.Module:
-    """The model as the step calls it. Towers are compiled in place, which keeps the names in the state dict."""
+def _parallelise(model: clip.ClipModel, config: RunConfig, device: torch.device) -> nn.Module:
+    """Compile, synchronise batch norms and wrap in DDP, as configured.
+
+    Towers are compiled in place, which keeps the names in the state dict.
+    """
     several = distributed.world_size() > 1
     if several and config.train.sync_batchnorm:
         sync_batchnorm.enable_sync_batchnorm(model, device)

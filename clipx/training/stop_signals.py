@@ -1,10 +1,10 @@
-"""When a run ends before its last step: on Ctrl-C, SIGTERM and SIGUSR1, and after train.max_minutes."""
+"""Early end of a run: Ctrl-C, SIGTERM, SIGUSR1, or the time limit train.max_minutes."""
 
 import os
 import signal
 import threading
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from clipx import distributed
@@ -12,50 +12,45 @@ from clipx import distributed
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
-def heard() -> list[signal.Signals]:
-    """The SIGNALS that this process does not ignore.
-
-    A shell starts `command &` with SIGINT ignored, and that stays so.
-    """
+def handled_signals() -> list[signal.Signals]:
+    """Return the SIGNALS that this process does not ignore: a shell starts `command &` with SIGINT ignored."""
     return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
-class Stop:
-    """Remembers signals instead of dying of them, while it is entered; `why` asks at the end of each step."""
+class StopMonitor:
+    """Context that records signals instead of dying from them, so that a run can save before it ends."""
 
     def __init__(self, max_minutes: float | None, started: float) -> None:
-        """Args: `started`: time.monotonic() at which train.max_minutes began."""
-        self.limit = max_minutes
+        """Args: `started` is the time.monotonic() from which `max_minutes` counts."""
+        self.max_minutes = max_minutes
         self.started = started
         self.received: signal.Signals | None = None
-        self._before: dict[signal.Signals, Any] = {}
+        self._previous_handlers: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> "Stop":
-        if threading.current_thread() is threading.main_thread():  # no other may handle signals
-            self._before = {number: signal.signal(number, self._receive) for number in heard()}
+    def __enter__(self) -> "StopMonitor":
+        if threading.current_thread() is threading.main_thread():  # Python forbids handlers in other threads
+            self._previous_handlers = {number: signal.signal(number, self._receive) for number in handled_signals()}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 
-    def why(self) -> str:
-        """Why all ranks stop now; "" where they go on.
+    def reason(self) -> str:
+        """Return why all ranks must stop now, or "" to continue.
 
-        A signal may reach one of the ranks only, and clocks differ, so they agree in a reduction of one number.
+        A signal may reach only one rank, and clocks differ, so the ranks agree by a reduction of one number.
         """
-        late = self.limit is not None and time.monotonic() - self.started >= 60 * self.limit
-        code = distributed.all_reduce_max(float(self.received or late))  # a signal's number, or 1
+        late = self.max_minutes is not None and time.monotonic() - self.started >= 60 * self.max_minutes
+        code = distributed.all_reduce_max(float(self.received or late))  # a signal's number, or 1 for the time limit
         if code > 1:
             return signal.Signals(int(code)).name
-        return f"train.max_minutes={self.limit:g}" if code and self.limit else ""
+        return f"train.max_minutes={self.max_minutes:g}" if code and self.max_minutes else ""
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
-            if self.received == signal.SIGINT:  # a person who does not want to wait for the save
+            if self.received == signal.SIGINT:  # the user does not want to wait for the save
                 raise KeyboardInterrupt
-            if distributed.rank() == 0:  # by os.write: the signal may have come in the middle of a print
-                os.write(2, b"\nclipx: saves and ends as soon as a step is done; Ctrl-C again ends at once\n")
+            if distributed.rank() == 0:  # os.write, because the signal may have interrupted a print
+                os.write(2, b"\nclipx: saving and ending after this step; press Ctrl-C again to end at once\n")
         self.received = signal.Signals(number)

@@ -1,4 +1,4 @@
-"""Speed of a run between two lines of the log."""
+"""Cost of training: seconds per phase of a step and throughput (measured), FLOPs (counted)."""
 
 import time
 from collections import deque
@@ -8,114 +8,126 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from clipx.config.schema import RunConfig
+from clipx.models import clip
+from clipx.types import Progress
 
 T = TypeVar("T")
-KEPT = 1000  # steps whose laps wait for the next line of the log
+MAX_STEPS = 1000  # StepTimer keeps the times of at most this many steps between two log lines
+FLOPS_BATCH = 8  # pairs to count FLOPs for; the towers' FLOPs are proportional to them
 
 
 class StepTimer:
     """Seconds of a step's phases: forward (towers), loss (gather, objective and its gradient), backward, optimizer.
 
-    Under train.accumulation, forward is the first pass, backward the second. On CUDA a lap's end is an event in the
-    stream, which costs the step nothing; they are waited for when the log is written, so phases are the device's time
-    there, the host's on a CPU.
+    With train.accumulation, forward is the first pass and backward the second. On CUDA, phases end with stream events,
+    which do not delay the step, and `read` synchronises: times are device times on CUDA, host times on a CPU.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.clock = _CudaClock() if device.type == "cuda" else _HostClock()
-        self.steps: deque[list[tuple[str, Any]]] = deque(maxlen=KEPT)  # each: ends of its laps
+        self.cuda = device.type == "cuda"
+        self.steps: deque[list[tuple[str, Any]]] = deque(maxlen=MAX_STEPS)  # per step: (phase, its end)
 
     def start(self) -> None:
-        """A step begins."""
-        self.steps.append([("", self.clock.now())])
+        """Start a step."""
+        self.steps.append([("", self._now())])
 
-    def end(self, name: str) -> None:
-        """A phase ends."""
-        self.steps[-1].append((name, self.clock.now()))
+    def end_phase(self, name: str) -> None:
+        """Record the end of a phase of the current step."""
+        self.steps[-1].append((name, self._now()))
 
     def read(self) -> dict[str, float]:
-        """Phase -> mean seconds a step since the last call, of the last KEPT steps at most."""
-        self.clock.wait()
+        """Return phase -> mean seconds per step since the last call, over at most the last MAX_STEPS steps."""
+        if self.cuda:
+            torch.cuda.synchronize()
         sums: dict[str, float] = {}
         for ends in self.steps:
-            for (_, before), (name, now) in pairwise(ends):
-                sums[name] = sums.get(name, 0.0) + self.clock.between(before, now)
+            for (_, before), (name, end) in pairwise(ends):
+                sums[name] = sums.get(name, 0.0) + (before.elapsed_time(end) / 1e3 if self.cuda else end - before)
         means = {name: round(total / len(self.steps), 6) for name, total in sums.items()}
         self.steps.clear()
         return means
 
-
-class _HostClock:
-    def now(self) -> Any:
-        return time.perf_counter()
-
-    def wait(self) -> None:
-        """Nothing is under way."""
-
-    def between(self, before: Any, now: Any) -> float:
-        return float(now - before)
-
-
-class _CudaClock(_HostClock):
-    def now(self) -> Any:
+    def _now(self) -> Any:
+        if not self.cuda:
+            return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 
-    def wait(self) -> None:
-        torch.cuda.synchronize()
-
-    def between(self, before: Any, now: Any) -> float:
-        return float(before.elapsed_time(now)) / 1e3
-
 
 class ThroughputMeter:
-    """Images per second, the share of the time that steps wait for data, and what a step's time goes into.
+    """Images per second, share of the time spent waiting for data, and seconds per step.
 
-    All count from the first batch on. What that one takes is the start of the loader, once in a run: it is reported
-    by itself, with the first numbers.
+    All count from the first batch on. The time until the first batch is the loader's start-up, once in a run; the
+    first `read` reports it separately.
     """
 
-    def __init__(self, laps: StepTimer) -> None:
-        self.laps = laps
+    def __init__(self, timer: StepTimer) -> None:
+        self.timer = timer
         self.start = time.perf_counter()
-        self.first: float | None = None  # seconds until the first batch, until it was read
-        self.waited = 0.0
+        self.first_batch: float | None = None  # seconds until the first batch; None again after it is reported
+        self.waited = 0.0  # seconds
         self.images = self.batches = 0
 
-    def wait(self, batches: Iterator[T]) -> Iterator[T]:
-        """The same batches, with the time between asking for one and getting it added up."""
+    def timed(self, batches: Iterator[T]) -> Iterator[T]:
+        """Yield the batches and add up the seconds spent waiting for them."""
         started, asked = False, time.perf_counter()
         for batch in batches:
             now = time.perf_counter()
             if started:
                 self.waited += now - asked
             else:
-                started, self.start, self.first = True, now, now - asked
+                started, self.start, self.first_batch = True, now, now - asked
             self.batches += 1
             yield batch
             asked = time.perf_counter()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Time spent in the block is excluded from the rates."""
+        """Exclude the time spent in the block from the rates."""
         before = time.perf_counter()
         yield
         self.start += time.perf_counter() - before
 
     def read(self) -> dict[str, float | dict[str, float]]:
-        """Since the last call: `images_per_s`, `data_wait` (a share), `step_s`; in the first one also `first_batch_s`.
+        """Return rates since the last call: `images_per_s`, `data_wait` (share of the time), `step_s`.
 
-        `step_s` is the mean seconds of a step in data (waiting for it) and in the phases of `StepTimer`.
+        `step_s` has mean seconds per step: `data` (waiting for it) and the phases of `StepTimer`. The first call also
+        returns `first_batch_s`.
         """
         elapsed = time.perf_counter() - self.start
         rates: dict[str, float | dict[str, float]] = {
             "images_per_s": round(self.images / elapsed, 1),
             "data_wait": round(self.waited / elapsed, 4),
-            "step_s": {"data": round(self.waited / max(1, self.batches), 6), **self.laps.read()},
+            "step_s": {"data": round(self.waited / max(1, self.batches), 6), **self.timer.read()},
         }
-        if self.first is not None:
-            rates["first_batch_s"] = round(self.first, 2)
-        self.start, self.waited, self.first = time.perf_counter(), 0.0, None
+        if self.first_batch is not None:
+            rates["first_batch_s"] = round(self.first_batch, 2)
+        self.start, self.waited, self.first_batch = time.perf_counter(), 0.0, None
         self.images = self.batches = 0
         return rates
+
+
+def step_flops(config: RunConfig) -> int:
+    """Return the FLOPs of both towers, forward and backward, for a global batch; a multiply-add counts as 2.
+
+    Counted on fake tensors: matrix products, convolutions and attention. Not counted: the objective (each process
+    computes it for the whole batch), the optimizer and the second forward pass of accumulation.
+
+    Raises:
+        UserError: unknown towers.
+    """
+    with torch.device("meta"):  # allocates nothing, however large the towers
+        model = clip.build_model(config, pretrained=False).train()
+    inputs = model.inputs
+    with FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
+        model.to_empty(device="cpu")
+        image = torch.empty(FLOPS_BATCH, 3, inputs.image_size, inputs.image_size)
+        text = torch.zeros(FLOPS_BATCH, inputs.context_length, dtype=torch.int64)
+        image_vectors, text_vectors, _, _ = model(image, text, Progress(0, 1, 0, 1))
+        (image_vectors.sum() + text_vectors.sum()).backward()
+    return round(int(counter.get_total_flops()) / FLOPS_BATCH * config.train.batch_size)

@@ -62,7 +62,7 @@ def main() -> None:
             at = Progress(step, STEPS, 0, 1)
             row = train_step(parts, batch, at)
         log_row(parts, row, at)
-        parts.laps.read()
+        parts.timer.read()
         duration.append((time.perf_counter() - start) / EVERY)
         gc.collect()
         steps.append(first)

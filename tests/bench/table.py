@@ -46,8 +46,8 @@ def parts(objective: dict[str, dict[str, object]]) -> TrainComponents:
 
 
 def batch(p: TrainComponents) -> Batch:
-    """Draw random pairs with random ids."""
-    inputs = p.model.inputs
+    """Random pairs with random ids."""
+    inputs = p.state.model.inputs
     return Batch(
         sample_id=torch.randint(PAIRS // BATCH, (BATCH,)) + torch.arange(BATCH) * (PAIRS // BATCH),
         image=torch.randn(BATCH, 3, inputs.image_size, inputs.image_size),

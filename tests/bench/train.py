@@ -175,8 +175,8 @@ def our_parts(case: Case, device: torch.device) -> TrainComponents:
 
 
 def generated(parts: TrainComponents) -> Batch:
-    """Draw random pairs on the device."""
-    inputs, size = parts.model.inputs, parts.config.train.batch_size
+    """Random pairs on the device."""
+    inputs, size = parts.state.model.inputs, parts.config.train.batch_size
     shape = (size, 3, inputs.image_size, inputs.image_size)
     return Batch(
         sample_id=torch.arange(size, device=parts.device),
@@ -193,7 +193,7 @@ def our_loop(parts: TrainComponents, batch: Batch) -> None:
         row = train_step(parts, batch, at)
         if step % EVERY == 0:
             log_row(parts, row, at)
-            parts.laps.read()
+            parts.timer.read()
 
 
 def their_loop(case: Case, device: torch.device) -> Callable[[Batch], None]:

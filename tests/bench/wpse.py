@@ -52,8 +52,8 @@ def parts(case: str, arm: str) -> TrainComponents:
 
 
 def batch(case: str, p: TrainComponents) -> Batch:
-    """Draw random pairs; texts have twelve tokens, so that most positions are padding, as with captions."""
-    size, inputs = CASES[case][1], p.model.inputs
+    """Random pairs; texts of twelve words, so that most tokens are padding, as in captions."""
+    size, inputs = CASES[case][1], p.state.model.inputs
     text = torch.zeros(size, inputs.context_length, dtype=torch.int64)
     text[:, 0], text[:, 1:13], text[:, 13] = 49406, torch.randint(1, 49000, (size, 12)), 49407
     image = torch.randn(size, 3, inputs.image_size, inputs.image_size)
@@ -97,7 +97,7 @@ def compare(case: str, rounds: int) -> None:
         for clock in (0, 1):
             ratio = statistics.median(a[clock] / c[clock] for a, c in zip(times[arm], times["clip"], strict=True))
             cells += f"{1e3 * statistics.median(t[clock] for t in times[arm]):9.0f}{ratio:7.2f}"
-        count = sum(p.numel() for p in made[arm].model.parameters())
+        count = sum(p.numel() for p in made[arm].state.model.parameters())
         print(f"{arm:12}{cells}{memory[arm]:8.0f}{memory[arm] / memory['clip']:7.2f}{count / 1e6:10.2f} M")
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import open_clip
 import pytest
 import torch
+from timm.utils.model_ema import ModelEmaV3
 
 from cli.export import export
 from clipx.config.schema import RunConfig, TemperatureConfig
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.models.ema import Average
 from clipx.run import checkpoint, directory
 from clipx.run.checkpoint import TrainState
 from clipx.utils.files import write_text
@@ -61,14 +61,14 @@ def test_averaged_weights_are_exported_on_request(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"ema=true: .* holds no averaged weights"):
         export([str(run), f"out={tmp_path}/x.pt", "ema=true"])
     model = clip.build_model(config)
-    averaged = Average(model, 0.5)
-    averaged.weights["image.proj"] += 1
-    TrainState(model, torch.optim.SGD(model.parameters()), "data", step=9, average=averaged).save(run)
+    averaged = ModelEmaV3(model, 0.5)
+    averaged.module.image.proj.data += 1
+    TrainState(model, torch.optim.SGD(model.parameters()), "data", step=9, ema=averaged).save(run)
     for ema in ("true", "false"):
         out = tmp_path / f"{ema}.safetensors"
         export([str(run), f"out={out}", f"ema={ema}"])
         theirs = open_clip.create_model("mini-vit-48", pretrained=str(out))
-        expected = averaged.weights if ema == "true" else model.state_dict()
+        expected = (averaged.module if ema == "true" else model).state_dict()
         assert torch.equal(theirs.visual.proj, expected["image.proj"])
 
 

@@ -1,4 +1,4 @@
-"""What ranks tell each other beside embeddings: little, once a step, and never through a GPU."""
+"""Communication besides embeddings: few numbers, once per step, and on the CPU."""
 
 from typing import Any
 
@@ -14,40 +14,40 @@ from tests.helpers.gloo import Gloo
 
 
 def gathers_of_a_step() -> list[int]:
-    """Numbers of elements that a rank gives to each all_gather of a training step."""
-    parts = tiny.parts_of(tiny.settings({"clip": {}}))
-    given: list[int] = []
+    """Return the number of elements that a rank contributes to each all_gather of a training step."""
+    components = tiny.components(tiny.settings({"clip": {}}))
+    sent: list[int] = []
     plain = dist.all_gather
 
     def counted(found: list[torch.Tensor], local: torch.Tensor) -> Any:
-        given.append(local.numel())
+        sent.append(local.numel())
         return plain(found, local)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dist, "all_gather", counted)
-        train_step(parts, next(tiny.batches(parts.config, 1)), Progress(0, 1, 0, 1))
-    return given
+        train_step(components, next(tiny.batches(components.config, 1)), Progress(0, 1, 0, 1))
+    return sent
 
 
-def test_ranks_tell_their_sizes_once_a_step(gloo: Gloo) -> None:
+def test_ranks_exchange_their_sizes_once_per_step(gloo: Gloo) -> None:
     rows, width = 4, tiny.E
-    expected = [1, rows, rows, rows * width, rows * width]  # then ids, labels, images, texts
+    expected = [1, rows, rows, rows * width, rows * width]  # sizes, ids, labels, images, texts
     assert gloo.run(2, gathers_of_a_step) == [expected, expected]
 
 
 def with_gpus() -> tuple[float, list[int]]:
-    """Control data of a rank whose tensors would live on a GPU, if there were one."""
+    """Exchange control data as a rank with the NCCL backend."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dist, "get_backend", lambda: "nccl")
-        parts = distributed.gather_to_rank0(torch.arange(3))
-        return distributed.all_reduce_max(float(dist.get_rank())), [len(part) for part in parts]
+        gathered = distributed.gather_to_rank0(torch.arange(3))
+        return distributed.all_reduce_max(float(dist.get_rank())), [len(tensor) for tensor in gathered]
 
 
 def test_control_data_stay_on_the_cpu(gloo: Gloo) -> None:
     assert gloo.run(2, with_gpus) == [(1.0, [3, 3]), (1.0, [])]
 
 
-def test_a_group_on_gpus_has_a_way_for_cpu_tensors_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_on_gpus_also_has_a_backend_for_cpu_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     backends: list[str] = []
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: backends.append(backend))
@@ -59,7 +59,7 @@ def test_a_group_on_gpus_has_a_way_for_cpu_tensors_too(monkeypatch: pytest.Monke
 
 
 def uneven() -> list[float]:
-    """A gather of unequal parts, with and without knowing how many rows each rank has."""
+    """Gather unequal numbers of rows, with and without exchanging them first."""
     rank = dist.get_rank()
     local = torch.full((1 + rank, 1), float(rank))
     rows = distributed.all_gather_sizes(len(local))

@@ -1,4 +1,4 @@
-"""The sample table: what is read is what was written last, on any number of ranks, and mistakes stop the run."""
+"""Sample table: reads return the last write, on any number of ranks; invalid ids and files are refused."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def history(steps: int) -> list[tuple[Tensor, dict[str, Tensor]]]:
 
 
 def replay(steps: int, load: Path | None = None, skip: int = 0) -> dict[str, list[float]]:
-    """Writes a history to a table and to plain lists, comparing everything on the way; the whole columns."""
+    """Write a history to a table and to plain lists, compare all reads, and return the whole columns."""
     table = SampleTable(COLUMNS, N)
     plain = {column: [initial] * N for column, initial in COLUMNS.items()}
     if load:
@@ -56,20 +56,20 @@ def save(steps: int, path: Path) -> None:
     distributed.barrier()
 
 
-def test_rows_maxima_and_whole_columns_are_those_of_plain_lists() -> None:
+def test_rows_maxima_and_whole_columns_equal_those_of_plain_lists() -> None:
     whole = replay(8)
     assert [len(values) for values in whole.values()] == [N, N]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 4])
-def test_ranks_hold_together_what_one_holds(gloo: Gloo, world: int) -> None:
+def test_several_ranks_hold_the_same_table_as_one(gloo: Gloo, world: int) -> None:
     found = gloo.run(world, replay, 8)
     assert found == [replay(8), *[{}] * (world - 1)]
 
 
 @pytest.mark.slow
-def test_a_table_goes_on_on_another_number_of_ranks(gloo: Gloo, tmp_path: Path) -> None:
+def test_a_table_is_restored_on_another_number_of_ranks(gloo: Gloo, tmp_path: Path) -> None:
     expected = replay(8)
     gloo.run(2, save, 4, tmp_path / "two")
     save(4, tmp_path / "one")
@@ -87,7 +87,7 @@ def test_several_processes_give_the_golden_gradients_and_columns(gloo: Gloo, wor
         assert max(errors.values()) < 1e-9, errors
 
 
-def test_each_rank_allocates_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_rank_allocates_only_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "world_size", lambda: 4)
     sizes = []
     for rank in range(4):
@@ -104,12 +104,12 @@ def test_each_rank_allocates_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
         ([4, 7, 4], "sample_id=4 is more than once in a batch"),
     ],
 )
-def test_ids_that_cannot_be_are_refused(ids: list[int], message: str) -> None:
+def test_ids_out_of_range_or_repeated_are_refused(ids: list[int], message: str) -> None:
     with pytest.raises(UserError, match=message):
         SampleTable(COLUMNS, N).read(torch.tensor(ids))
 
 
-def test_without_columns_nothing_is_asked_of_the_ids() -> None:
+def test_a_table_without_columns_does_not_check_ids() -> None:
     table = SampleTable({}, 0)
     ids = torch.tensor([5, 5])
     assert table.read(ids) == {}
@@ -137,6 +137,6 @@ def test_quantiles_of_few_and_of_many_rows() -> None:
     assert many.quantiles()["a"] == pytest.approx([0, 5e3, 25e3, 5e4, 75e3, 95e3, 1e5], abs=50)
 
 
-def test_a_step_reads_in_the_dtype_of_the_table() -> None:
+def test_rows_have_the_dtype_of_the_table() -> None:
     assert SampleTable(COLUMNS, N).read(torch.tensor([1]))["a"].dtype == torch.float32
     assert SampleTable(COLUMNS, N, dtype=torch.float64).read(torch.tensor([1]))["a"].dtype == torch.float64

@@ -1,4 +1,4 @@
-"""A run: what it writes, what it refuses, and that a kill costs nothing but time."""
+"""`fit`: the files of a run, refused settings, and resuming after a kill."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from clipx.models.clip import ClipModel
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints, step_of
 from clipx.run.log import RunLog
-from clipx.train import fit
+from clipx.train import Outcome, fit
 from tests.helpers.folder import add, jpeg, settings, write_shards
 from tests.helpers.gloo import Gloo
 
@@ -37,7 +37,7 @@ def log(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
 
 
-def test_a_run_learns_and_writes_what_the_report_reads(tmp_path: Path) -> None:
+def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=48)
     config = settings(tmp_path, epochs=8)
     config.log.every = 1
@@ -56,7 +56,7 @@ def test_a_run_learns_and_writes_what_the_report_reads(tmp_path: Path) -> None:
     assert directory.load_config(run) == config
 
 
-def test_a_finished_run_says_so_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_is_reported_and_not_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_shards(tmp_path / "train", samples=16)
     config = settings(tmp_path)
     run = directory.claim(config)
@@ -67,7 +67,7 @@ def test_a_finished_run_says_so_and_changes_nothing(tmp_path: Path, capsys: pyte
     assert "is done: 4 steps" in capsys.readouterr().err
 
 
-def test_an_evaluation_that_was_cut_off_is_made_up_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_evaluation_is_run_on_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_shards(tmp_path / "train", samples=16)
     config = settings(tmp_path, save_every=2)
     config.log.every, config.log.evaluate_every = 1, 2
@@ -76,26 +76,26 @@ def test_an_evaluation_that_was_cut_off_is_made_up_for(tmp_path: Path, capsys: p
     def evaluated() -> list[float]:
         return [row["step"] for row in log(run) if "evaluation" in row]
 
-    def cut_off(model: ClipModel) -> dict[str, float]:
+    def interrupted(model: ClipModel) -> dict[str, float]:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit(config, run, evaluate=cut_off)
+        fit(config, run, evaluate=interrupted)
     assert [step_of(path) for path in checkpoints(run)] == [2] and not evaluated()
-    assert fit(config, run, evaluate=lambda model: {"set": 0.5})
+    assert fit(config, run, evaluate=lambda model: {"set": 0.5}) is Outcome.FINISHED
     assert evaluated() == [2, 4]
     (run / "log.jsonl").write_text("".join((run / "log.jsonl").read_text().splitlines(keepends=True)[:-1]))
-    for _ in range(2):  # the run is done; the second time nothing is missing
-        assert fit(config, run, evaluate=lambda model: {"set": 0.25})
+    for _ in range(2):  # the run is finished; the second call finds no missing evaluation
+        assert fit(config, run, evaluate=lambda model: {"set": 0.25}) is Outcome.FINISHED
         assert evaluated() == [2, 4]
     assert capsys.readouterr().err.count("step 4  evaluation 0.250") == 1
 
 
-def test_other_settings_in_a_run_directory_are_refused_with_the_difference(tmp_path: Path) -> None:
+def test_changed_settings_are_refused_and_listed(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
     config = settings(tmp_path)
     fit(config, directory.claim(config))
-    config.log.every = 3  # does not change what is computed
+    config.log.every = 3  # does not change the results
     config.data.workers = 1
     directory.claim(config)
     config.optimizer.lr = 0.5
@@ -124,7 +124,7 @@ def test_a_run_that_never_started_can_be_corrected(tmp_path: Path) -> None:
 
 
 def kill_when(run: Path, step: int, process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL once the log shows the step; the deadline only guards the test itself."""
+    """Send SIGKILL once the step is in the log; the deadline only keeps the test from hanging."""
     deadline = time.monotonic() + 300
     while process.poll() is None and time.monotonic() < deadline:
         if (run / "log.jsonl").exists() and f'"step": {step},' in (run / "log.jsonl").read_text():
@@ -161,26 +161,26 @@ def test_a_killed_run_ends_in_the_same_weights_bit_for_bit(tmp_path: Path) -> No
     assert [r["loss"] for r in log(folders["killed"])] == [r["loss"] for r in log(folders["whole"])]
 
 
-def said_and_counted(config: RunConfig) -> tuple[list[str], list[float]]:
-    """What this rank says it left out, and the counts in the log."""
+def reported_and_counted(config: RunConfig) -> tuple[list[str], list[float]]:
+    """Train; return the lines about bad samples that this rank prints, and the counts in the log."""
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunLog, "say", lambda self, text: lines.append(text))
+        patch.setattr(RunLog, "info", lambda self, text: lines.append(text))
         fit(config, directory.directory(config))
     return [line for line in lines if line.startswith("left out")], [r["bad"] for r in log(directory.directory(config))]
 
 
-def test_damage_of_every_rank_is_named_and_counted(tmp_path: Path, gloo: Gloo) -> None:
+def test_bad_samples_of_every_rank_are_named_and_counted(tmp_path: Path, gloo: Gloo) -> None:
     write_shards(tmp_path / "train", samples=28)
     with tarfile.open(tmp_path / "train" / "torn.tar", "w") as tar:
         for name in "abcd":
             add(tar, f"{name}.jpg", jpeg("red")[:300])
             add(tar, f"{name}.txt", b"a caption")
     config = settings(tmp_path, epochs=1)
-    config.data.max_bad_rate, config.log.every = 0.5, 3  # of 4 steps: two lines
+    config.data.max_bad_rate, config.log.every = 0.5, 3  # two log lines in 4 steps
     directory.claim(config)
-    (said, counts), _ = gloo.run(2, said_and_counted, config)
-    assert sorted(line.split(":")[2] for line in said) == ["a", "b", "c", "d"]
+    (reported, counts), _ = gloo.run(2, reported_and_counted, config)
+    assert sorted(line.split(":")[2] for line in reported) == ["a", "b", "c", "d"]
     assert len(counts) == 2 and counts[-1] == 4
 
 
@@ -190,7 +190,7 @@ def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
     losses = {}
     for processes in (1, 2):
         config = settings(tmp_path, epochs=2, processes=processes)
-        # no batch statistics, which would differ between half and whole batches
+        # no batch norms, whose statistics would differ between half and whole batches
         config.name = f"p{processes}"
         config.model.image.name = config.model.text.name = "open_clip:mini-vit-48"
         config.log.every = 1

@@ -1,4 +1,4 @@
-"""Training with weighted point sets: it learns, and resumes exactly, with new frequencies each step."""
+"""Training with weighted point sets learns and resumes exactly, though frequencies are drawn in each step."""
 
 import os
 import shutil
@@ -18,38 +18,38 @@ from tests.helpers.folder import settings, write_shards
 from tests.helpers.gloo import Gloo
 
 
-def config(folder: Path, name: str) -> RunConfig:
+def small_config(folder: Path, name: str) -> RunConfig:
     if not (folder / "train").exists():
         write_shards(folder / "train", samples=32)
-    made = settings(folder, epochs=4, save_every=6)
-    made.name, made.log.every = name, 1
-    for tower in (made.model.image, made.model.text):
+    config = settings(folder, epochs=4, save_every=6)
+    config.name, config.log.every = name, 1
+    for tower in (config.model.image, config.model.text):
         tower.name = "open_clip:mini-vit-48"
-    made.model.points.kernel, made.model.points.features_train = "imq", 128
-    made.temperature.parameterisation, made.temperature.min_scale = "identity", 1.0
-    made.schedule.warmup_steps = 2
-    return made
+    config.model.points.kernel, config.model.points.features_train = "imq", 128
+    config.temperature.parameterisation, config.temperature.min_scale = "identity", 1.0
+    config.schedule.warmup_steps = 2
+    return config
 
 
-def test_point_sets_learn_and_a_stopped_run_ends_in_the_same_weights(tmp_path: Path) -> None:
-    made = config(tmp_path, "whole")
-    run = directory.claim(made)
-    fit(made, run)
+def test_point_sets_learn_and_a_resumed_run_ends_in_the_same_weights(tmp_path: Path) -> None:
+    config = small_config(tmp_path, "whole")
+    run = directory.claim(config)
+    fit(config, run)
     losses = [row["loss"] for row in log(run)]
     assert sum(losses[-4:]) < 0.95 * sum(losses[:4])
     expected = load_file(checkpoints(run)[-1] / "model.safetensors")
-    shutil.rmtree(checkpoints(run)[-1])  # of step 16; that of step 12 is left
-    fit(made, run)
+    shutil.rmtree(checkpoints(run)[-1])  # step 16; step 12 remains
+    fit(config, run)
     for name, value in load_file(checkpoints(run)[-1] / "model.safetensors").items():
         assert torch.equal(value, expected[name]), name
 
 
 @pytest.mark.slow
-def test_two_ranks_end_where_one_does(tmp_path: Path, gloo: Gloo) -> None:
-    one, two = (config(tmp_path, name) for name in ("one", "two"))
-    for made in (one, two):
-        made.train.epochs = 1
-        made.optimizer.eps = 1e-3  # else Adam blows up the rounding of gradients that are 0, as a key's bias has
+def test_two_ranks_end_in_the_weights_of_one(tmp_path: Path, gloo: Gloo) -> None:
+    one, two = (small_config(tmp_path, name) for name in ("one", "two"))
+    for config in (one, two):
+        config.train.epochs = 1
+        config.optimizer.eps = 1e-3  # else Adam amplifies the rounding of gradients that are 0, such as the key bias'
     fit(one, directory.claim(one))
     gloo.run(2, fit_as_rank, str(directory.claim(two)), {"CLIPX_CACHE": os.environ["CLIPX_CACHE"]})
     expected, found = (load_file(checkpoints(directory.directory(c))[-1] / "model.safetensors") for c in (one, two))

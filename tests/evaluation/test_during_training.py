@@ -72,9 +72,9 @@ def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[s
     run, evaluator = directory.claim(config), build_periodic_evaluator(config)
 
     def with_dropout(*arguments: Any) -> Any:
-        components = build_components(*arguments)
-        components.model.image = nn.Sequential(components.model.image, nn.Dropout(0.5))
-        return components
+        parts = build_components(*arguments)
+        parts.state.model.image = nn.Sequential(parts.state.model.image, nn.Dropout(0.5))
+        return parts
 
     def undisturbed(model: ClipModel) -> dict[str, float]:
         assert evaluator is not None and model.training
@@ -85,7 +85,7 @@ def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[s
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "build_components", with_dropout)
-        assert train.fit(config, run, evaluate=undisturbed)
+        assert train.fit(config, run, evaluate=undisturbed) is train.Outcome.FINISHED
     return logged(run), load_file(checkpoints(run)[-1] / "model.safetensors")
 
 
@@ -117,7 +117,7 @@ def test_the_logged_scores_equal_those_of_eval(tmp_path: Path, capsys: pytest.Ca
 
 def fit_as_rank(config: RunConfig) -> bool:
     evaluator = PeriodicEvaluator(config, runner.open_sets(own_datasets(config)), batch_size=8)
-    return train.fit(config, directory.directory(config), evaluate=evaluator)
+    return train.fit(config, directory.directory(config), evaluate=evaluator) is train.Outcome.FINISHED
 
 
 def test_two_ranks_log_the_scores_of_one(tmp_path: Path, gloo: Gloo) -> None:

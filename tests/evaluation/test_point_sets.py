@@ -155,8 +155,8 @@ def test_a_task_whose_features_the_model_lacks_is_refused_by_name(tmp_path: Path
 
 def test_a_diverged_run_has_a_nan_row_and_can_be_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained(untrained(tmp_path))
-    ended = directory.end_diverged(run, step=7, bad_steps=3)
-    for _ in range(2):  # a second time: still one row
+    ended = directory.record_divergence(run, step=7, bad_steps=3)
+    for _ in range(2):  # the second call adds no row
         eval.evaluate(EvalConfig(checkpoint=str(run), datasets=[fakes.labelled(tmp_path / "things")]))
         assert "diverged at step 7" in capsys.readouterr().err
     (row,) = results.read(run / "results.jsonl")

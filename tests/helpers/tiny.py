@@ -74,15 +74,15 @@ def settings(objective: dict[str, dict[str, object]], batch_size: int = 8) -> Ru
     return config
 
 
-def parts_of(config: RunConfig, tower: str = "plain") -> TrainComponents:
-    """Return the components of a run on the CPU, with one of TOWERS for images."""
+def components(config: RunConfig, tower: str = "plain") -> TrainComponents:
+    """Return a run on the CPU, with one of TOWERS for images."""
 
-    def model_of(config: RunConfig) -> ClipModel:
+    def build_model(config: RunConfig) -> ClipModel:
         image, text = TOWERS[tower](), Words()
         tau = temperature.build_temperature(config.temperature)
         return ClipModel(image, text, tau, config.temperature.bias, INPUTS, SinglePointHead(config.model.normalise))
 
-    return build_components(config, torch.device("cpu"), SAMPLES, "generated", model_of)
+    return build_components(config, torch.device("cpu"), SAMPLES, "generated", build_model)
 
 
 def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
@@ -99,12 +99,14 @@ def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
         )
 
 
-def train(parts: TrainComponents, steps: int = 5) -> dict[str, Tensor]:
-    """Train and return weights, buffers and sample table columns; columns on rank 0 only."""
-    for step, batch in enumerate(batches(parts.config, steps)):
-        train_step(parts, batch, Progress(step, steps, 0, 1))
-    assert not parts.bad_steps
-    return {k: v.clone() for k, v in parts.model.state_dict().items()} | parts.state.table.whole()
+def train(run: TrainComponents, steps: int = 5) -> dict[str, Tensor]:
+    """Train some steps; return weights, buffers, their averages (named ema.*) and, on rank 0, columns."""
+    for step, batch in enumerate(batches(run.config, steps)):
+        train_step(run, batch, Progress(step, steps, 0, 1))
+    assert not run.bad_steps
+    averaged = run.state.ema.module.state_dict() if run.state.ema is not None else {}
+    weights = run.state.model.state_dict() | {f"ema.{name}": value for name, value in averaged.items()}
+    return {name: value.clone() for name, value in weights.items()} | run.state.table.whole()
 
 
 def about(name: str) -> Callable[[str], str]:

@@ -98,7 +98,7 @@ def test_a_run_that_diverged_is_trained(tmp_path: Path) -> None:
     config = compose_run(["recipe=gap_mini", "arm=base", f"runs={tmp_path}"])
     run = directory.directory(config)
     checkpoint(run, 100)
-    directory.end_diverged(run, 110, 10)
+    directory.record_divergence(run, 110, 10)
     assert dry_run._state(config) == "trained"
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: what comes back is what was saved, and nothing in them is executed or believed unchecked."""
+"""Checkpoints restore what was saved, are verified before use, and execute no code."""
 
 import hashlib
 import json
@@ -6,17 +6,28 @@ import os
 import pickle
 import resource
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
 from torch import nn
 
 from clipx.errors import UserError
-from clipx.run.checkpoint import TrainState, checkpoints, digest, load_weights, resolve, resume, verify
+from clipx.models.clip import ClipModel
+from clipx.run.checkpoint import (
+    TrainState,
+    checkpoints,
+    file_sha256,
+    load_weights,
+    remove_leftovers,
+    resolve,
+    resume,
+    verify,
+)
 
 
 class Bomb:
-    """Unpickling it makes a file."""
+    """Creates a folder when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,7 +42,7 @@ def state(seed: int = 0, data: str = "10:aa") -> TrainState:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     model(torch.randn(5, 3)).square().sum().backward()
     optimizer.step()
-    return TrainState(model, optimizer, data)
+    return TrainState(cast(ClipModel, model), optimizer, data)
 
 
 def replace_file(checkpoint: Path, name: str, data: bytes, fix_manifest: bool) -> None:
@@ -42,7 +53,7 @@ def replace_file(checkpoint: Path, name: str, data: bytes, fix_manifest: bool) -
         (checkpoint / "checkpoint.json").write_text(json.dumps(manifest))
 
 
-def test_everything_comes_back(tmp_path: Path) -> None:
+def test_model_optimizer_and_step_are_restored(tmp_path: Path) -> None:
     saved = state(0)
     saved.step = 7
     saved.save(tmp_path)
@@ -67,8 +78,8 @@ def test_a_checkpoint_of_an_older_version_with_a_random_state_loads(tmp_path: Pa
     assert loaded.optimizer.state_dict()["state"].keys() == training["optimizer"]["state"].keys()
 
 
-def test_what_lies_beside_checkpoints_is_not_touched(tmp_path: Path) -> None:
-    """Backups and notes of the user, names that only look like a step, and what a killed run has left."""
+def test_cleaning_up_deletes_unfinished_checkpoints_and_no_other_files(tmp_path: Path) -> None:
+    """Other files are the user's backups and notes, and names that only look like a step."""
     saved = state()
     saved.step = 5
     saved.save(tmp_path)
@@ -79,39 +90,40 @@ def test_what_lies_beside_checkpoints_is_not_touched(tmp_path: Path) -> None:
         (folder / name).write_text("mine")
     saved.step = 10
     saved.save(tmp_path)
+    remove_leftovers(tmp_path, step=10)
     assert [path.name for path in checkpoints(tmp_path)] == ["step_00000005", "step_00000010"]
-    theirs = {"step_00000400.bak", "step_old", ".step_mine", "step_notes.txt", "step_00000900"}
-    assert {path.name for path in folder.iterdir()} == {"step_00000005", "step_00000010"} | theirs
+    others = {"step_00000400.bak", "step_old", ".step_mine", "step_notes.txt", "step_00000900"}
+    assert {path.name for path in folder.iterdir()} == {"step_00000005", "step_00000010"} | others
 
 
-def test_resume_reads_a_checkpoint_for_its_digests_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_hashes_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state().save(tmp_path)
     read: list[str] = []
 
-    def noted(path: Path) -> str:
+    def recorded(path: Path) -> str:
         read.append(path.name)
-        return digest(path)
+        return file_sha256(path)
 
-    monkeypatch.setattr("clipx.run.checkpoint.digest", noted)
+    monkeypatch.setattr("clipx.run.checkpoint.file_sha256", recorded)
     resume(state(1), tmp_path)
     assert read == ["model.safetensors", "training.pt"]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "training.pt"])
-def test_a_truncated_file_is_passed_over_for_the_checkpoint_before(tmp_path: Path, name: str) -> None:
+def test_a_checkpoint_with_a_truncated_file_is_skipped(tmp_path: Path, name: str) -> None:
     saved = state()
     for saved.step in (5, 10):
         saved.save(tmp_path)
-    broken = tmp_path / "checkpoints" / "step_00000010"
-    os.truncate(broken / name, 100)
+    damaged = tmp_path / "checkpoints" / "step_00000010"
+    os.truncate(damaged / name, 100)
     loaded = state(1)
     notes = resume(loaded, tmp_path)
     assert loaded.step == 5
-    assert f"{broken / name} is damaged" in notes[0]
-    assert broken.exists()
+    assert f"{damaged / name} is damaged" in notes[0]
+    assert damaged.exists()
 
 
-def test_after_a_fallback_the_damaged_later_ones_are_replaced_and_never_outlive_good_ones(tmp_path: Path) -> None:
+def test_damaged_later_checkpoints_are_replaced_or_deleted_by_the_resumed_run(tmp_path: Path) -> None:
     saved = state()
     for saved.step in (5, 10, 15):
         saved.save(tmp_path)
@@ -121,11 +133,12 @@ def test_after_a_fallback_the_damaged_later_ones_are_replaced_and_never_outlive_
     assert len(resume(loaded, tmp_path)) == 3
     assert loaded.step == 5
     loaded.step = 10
-    verify(loaded.save(tmp_path))  # one of the same number was there, and a later one
+    verify(loaded.save(tmp_path))  # replaces the damaged one of the same step
+    remove_leftovers(tmp_path, step=10)
     assert [p.name for p in checkpoints(tmp_path)] == ["step_00000005", "step_00000010"]
 
 
-def test_a_full_disk_ends_the_run_in_one_line_and_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
+def test_a_full_disk_raises_user_error_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     saved = state()
     large = nn.Linear(300, 300)
     saved.model.add_module("large", large)
@@ -136,7 +149,7 @@ def test_a_full_disk_ends_the_run_in_one_line_and_leaves_the_last_good_checkpoin
     good = saved.save(tmp_path)
     saved.step = 10
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    for size in (100_000, 500_000):  # the weights do not fit; the weights fit and the optimizer's state does not
+    for size in (100_000, 500_000):  # too small for the weights; too small for the optimizer's state
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
         try:
             with pytest.raises(UserError) as raised:
@@ -149,7 +162,7 @@ def test_a_full_disk_ends_the_run_in_one_line_and_leaves_the_last_good_checkpoin
     verify(good)
 
 
-def test_an_error_that_is_not_of_the_disk_stays_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_that_are_not_disk_errors_are_not_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise RuntimeError("CUDA error")
 
@@ -158,7 +171,7 @@ def test_an_error_that_is_not_of_the_disk_stays_what_it_is(tmp_path: Path, monke
         state().save(tmp_path)
 
 
-def test_without_any_good_checkpoint_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_a_run_without_a_good_checkpoint_is_refused_and_not_overwritten(tmp_path: Path) -> None:
     saved = state()
     path = saved.save(tmp_path)
     (path / "checkpoint.json").write_text("{")
@@ -169,7 +182,7 @@ def test_without_any_good_checkpoint_nothing_is_overwritten(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["model.safetensors", "training.pt"])
 @pytest.mark.parametrize("fix_manifest", [False, True])
-def test_a_pickle_in_place_of_a_file_is_refused_unexecuted(tmp_path: Path, name: str, fix_manifest: bool) -> None:
+def test_a_pickle_instead_of_a_file_is_refused_and_not_executed(tmp_path: Path, name: str, fix_manifest: bool) -> None:
     path = state().save(tmp_path)
     for data in (pickle.dumps(Bomb(tmp_path / "executed")), torch_pickle(tmp_path)):
         replace_file(path, name, data, fix_manifest)
@@ -183,7 +196,7 @@ def torch_pickle(folder: Path) -> bytes:
     return (folder / "bomb.pt").read_bytes()
 
 
-def test_other_data_are_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_other_data_is_refused(tmp_path: Path) -> None:
     path = state(data="10:aa").save(tmp_path)
     with pytest.raises(UserError, match=r"trained on other data .samples 10:aa, now 10:bb"):
         state(data="10:bb").load(path)
@@ -195,18 +208,20 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
         load_weights(nn.Linear(2, 2), path)
 
 
-@pytest.mark.parametrize(("what", "message"), [("missing", "missing"), ("file", "a file"), ("folder", "without check")])
-def test_resolve_says_what_it_found_instead(tmp_path: Path, what: str, message: str) -> None:
+@pytest.mark.parametrize(
+    ("found", "message"), [("missing", "missing"), ("file", "a file"), ("folder", "without check")]
+)
+def test_resolve_names_what_it_found_instead(tmp_path: Path, found: str, message: str) -> None:
     path = tmp_path / "x"
-    if what == "file":
+    if found == "file":
         path.write_bytes(pickle.dumps(Bomb(tmp_path / "executed")))
-    if what == "folder":
+    if found == "folder":
         path.mkdir()
     with pytest.raises(UserError, match=message):
         resolve(path)
 
 
-def test_a_manifest_that_lies_about_a_missing_file_is_found(tmp_path: Path) -> None:
+def test_a_missing_file_is_detected(tmp_path: Path) -> None:
     path = state().save(tmp_path)
     (path / "training.pt").unlink()
     with pytest.raises(UserError, match=r"training.pt is damaged"):

@@ -1,4 +1,4 @@
-"""environment.json: a resume elsewhere is on record, and does not hide where the run began."""
+"""environment.json records where a run started and what changed when it was resumed."""
 
 import json
 from pathlib import Path
@@ -10,22 +10,22 @@ from clipx.run import environment
 
 
 def test_later_starts_add_only_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = {"device": "cpu", "processes": 1, "packages": {"torch": "1"}}
+    current = {"device": "cpu", "processes": 1, "packages": {"torch": "1"}}
 
     def start(step: int, **changes: object) -> dict[str, object]:
-        facts.update(changes)
-        monkeypatch.setattr(environment, "_facts", lambda device: dict(facts))
+        current.update(changes)
+        monkeypatch.setattr(environment, "_current", lambda device: dict(current))
         environment.write(tmp_path, torch.device("cpu"), step)
         read: dict[str, object] = json.loads((tmp_path / "environment.json").read_text())
         return read
 
     first = start(0)
-    assert first == facts
-    assert start(10) == first  # nothing has changed
+    assert first == current
+    assert start(10) == first  # no change
     later: dict[str, object] = {"step_20": {"device": "gpu"}}
     assert start(20, device="gpu") == {**first, "later": later}
     assert start(30) == {**first, "later": later}
-    later["step_40"] = {"device": "cpu", "processes": 2}  # against the start before, not the first
+    later["step_40"] = {"device": "cpu", "processes": 2}  # compared with the latest start, not the first
     assert start(40, device="cpu", processes=2) == {**first, "later": later}
     (tmp_path / "environment.json").write_text("{")
-    assert start(50) == facts
+    assert start(50) == current

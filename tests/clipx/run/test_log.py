@@ -1,4 +1,4 @@
-"""W&B: a run directory is one run there, whatever its name, and a resume loses no line."""
+"""Run log: one W&B run per run directory, no lost or repeated lines after a resume, valid JSON."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.helpers.folder import settings
 
 
 class FakeWandb:
-    """Stands for wandb and for the run that its init gives; keeps what it is told."""
+    """Replaces wandb and the run that wandb.init returns; records all calls."""
 
     def __init__(self) -> None:
         self.inits: list[dict[str, Any]] = []
@@ -30,7 +30,7 @@ class FakeWandb:
         self.logged.append(row)
 
     def finish(self, exit_code: int) -> None:
-        """Over."""
+        """Do nothing."""
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def logged(config: RunConfig, run: Path, step: int, rows: list[int]) -> None:
             log.record(at, {"loss": 0.5, "terms": {"clip": 0.5}})
 
 
-def test_a_resumed_run_goes_on_and_another_of_its_name_does_not(tmp_path: Path, wandb: FakeWandb) -> None:
+def test_the_wandb_id_is_kept_on_resume_and_differs_between_directories(tmp_path: Path, wandb: FakeWandb) -> None:
     config = settings(tmp_path)
     config.log.wandb = "offline"
     logged(config, tmp_path / "a", 0, [1, 2, 3])
@@ -59,8 +59,8 @@ def test_a_resumed_run_goes_on_and_another_of_its_name_does_not(tmp_path: Path, 
     assert {(s["resume"], s["mode"], s["name"]) for s in wandb.inits} == {("allow", "offline", "test-s0")}
 
 
-def test_steps_that_are_done_again_are_not_dropped(tmp_path: Path, wandb: FakeWandb) -> None:
-    """W&B drops what is logged with a step= before the last one; here the step is a number among the others."""
+def test_repeated_steps_are_not_dropped_by_wandb(tmp_path: Path, wandb: FakeWandb) -> None:
+    """W&B drops rows whose step= is below the last one, so the step is logged as a metric."""
     config = settings(tmp_path)
     config.log.wandb = "online"
     logged(config, tmp_path / "a", 0, [1, 2])
@@ -73,19 +73,19 @@ def test_steps_that_are_done_again_are_not_dropped(tmp_path: Path, wandb: FakeWa
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
 
 
-def test_numbers_that_are_not_finite_are_null(tmp_path: Path) -> None:
+def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     row = {"loss": float("nan"), "terms": {"clip": float("inf")}, "columns": {"u": [1.5, -float("inf")]}, "bad": 0}
     with RunLog(settings(tmp_path), tmp_path, 0, 1) as log:
         log.record(1, row)
 
     def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
+        raise AssertionError(f"{name} is not valid JSON")
 
     found = json.loads((tmp_path / "log.jsonl").read_text(), parse_constant=refuse)
     del found["time"]
     assert found == {"step": 1, "loss": None, "terms": {"clip": None}, "columns": {"u": [1.5, None]}, "bad": 0}
 
 
-def test_without_wandb_there_is_no_id(tmp_path: Path, wandb: FakeWandb) -> None:
+def test_without_wandb_no_id_is_written(tmp_path: Path, wandb: FakeWandb) -> None:
     logged(settings(tmp_path), tmp_path / "a", 0, [1])
     assert not wandb.inits and not (tmp_path / "a" / WANDB_ID).exists()

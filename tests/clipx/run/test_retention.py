@@ -1,4 +1,4 @@
-"""Which checkpoints stay: the last ones, every N steps, the best; by step numbers, whatever clocks say."""
+"""Kept checkpoints: the last ones, every Nth step, the best; ordered by step, not by file time."""
 
 import os
 from pathlib import Path
@@ -9,23 +9,24 @@ from clipx import train
 from clipx.errors import UserError
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints, resolve, step_of
-from clipx.run.retention import policy
+from clipx.run.retention import build_policy
+from clipx.train import Outcome
 from tests.helpers.folder import settings, write_shards
 
 
-def test_the_last_every_nth_and_the_best_stay() -> None:
+def test_the_last_every_nth_and_the_best_are_kept() -> None:
     config = settings(Path())
     config.train.save_every, config.train.keep, config.train.keep_every = 10, 2, 40
     config.train.keep_best, config.log.geometry_every = "min:loss", 5
-    kept = policy(config)
-    assert [step for step in range(1, 45) if kept.due(step)] == [10, 20, 30, 40]
+    policy = build_policy(config)
+    assert [step for step in range(1, 45) if policy.due(step)] == [10, 20, 30, 40]
     losses = {15: 2.0, 35: 1.5, 45: float("nan"), 95: 1.5}
     found = {step: {"loss": losses[step]} if step in losses else {} for step in (*range(10, 100, 10), *losses)}
-    assert kept.retained(found) == {35, 40, 80, 90, 95}  # of equal values the first
+    assert policy.retained(found) == {35, 40, 80, 90, 95}  # 35: the first of equal values
     config.train.keep_best = "max:loss"
-    assert policy(config).retained(found) == {15, 40, 80, 90, 95}
+    assert build_policy(config).retained(found) == {15, 40, 80, 90, 95}
     config.train.keep, config.train.keep_best, config.train.keep_every = 1, None, None
-    assert policy(config).retained(found) == {95}
+    assert build_policy(config).retained(found) == {95}
 
 
 @pytest.mark.parametrize(
@@ -33,34 +34,36 @@ def test_the_last_every_nth_and_the_best_stay() -> None:
     [
         ("min:los", 5, "keep_best=min:los must be min:METRIC or max:METRIC, of alignment, gap, loss"),
         ("loss", 5, "keep_best=loss must be min:METRIC"),
-        ("min:loss", 0, "keep_best=min:loss needs the number to be measured: set log.geometry_every"),
+        ("min:loss", 0, "keep_best=min:loss must be measured: set log.geometry_every"),
     ],
 )
-def test_a_metric_that_nothing_measures_is_refused(value: str, every: int, message: str) -> None:
+def test_an_unknown_or_unmeasured_metric_is_refused(value: str, every: int, message: str) -> None:
     config = settings(Path())
     config.train.keep_best, config.log.geometry_every = value, every
     with pytest.raises(UserError, match=message):
-        policy(config)
+        build_policy(config)
 
 
-def test_a_run_keeps_its_best_whose_step_no_other_rule_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_checkpoint_is_saved_and_kept_though_no_other_rule_applies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_shards(tmp_path / "train", samples=48)
     config = settings(tmp_path, epochs=2, save_every=5)
     config.train.keep, config.train.keep_best = 1, "min:loss"
     config.log.geometry_every, config.data.held_out = 3, 0.3
-    losses = {0: 9.0, 3: 2.0, 6: 1.0, 9: 3.0}  # eight steps: 3 and 6 are measured
+    losses = {0: 9.0, 3: 2.0, 6: 1.0, 9: 3.0}  # of the eight steps, 3 and 6 are measured
     monkeypatch.setattr(
         "clipx.train.geometry_probe.build_probe",
         lambda *_: lambda step, progress: {} if step % 3 else {"geometry": {"loss": losses[step]}},
     )
     run = directory.claim(config)
-    assert train.fit(config, run)
+    assert train.fit(config, run) is Outcome.FINISHED
     assert [step_of(path) for path in checkpoints(run)] == [6, 8]
     assert resolve(run / "checkpoints" / "best") == run / "checkpoints" / "step_00000006"
     assert resolve(run).name == "step_00000008"
 
 
-def test_a_clock_that_jumps_back_does_not_make_an_old_checkpoint_the_newest(tmp_path: Path) -> None:
+def test_the_newest_checkpoint_is_the_one_of_the_highest_step_whatever_its_file_time(tmp_path: Path) -> None:
     for age, name in enumerate(("step_99999999", "step_100000000", "step_00000010")):
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
         os.utime(tmp_path / "checkpoints" / name, (age, age))

@@ -1,4 +1,4 @@
-"""The second place: it gets every checkpoint that stays, a failing one stops nothing, and a run comes back from it."""
+"""Remote checkpoints: kept ones are uploaded, failures do not stop the run, and a lost run directory is restored."""
 
 import json
 import shutil
@@ -20,6 +20,7 @@ from clipx.run import checkpoint_manager, directory, uploader
 from clipx.run.checkpoint import checkpoints, folder, verify
 from clipx.run.checkpoint_manager import CheckpointManager
 from clipx.run.remote import RemoteCheckpointStore, open_remote_store
+from clipx.train import Outcome
 from tests.helpers.folder import settings, write_shards
 
 
@@ -28,25 +29,25 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunConfi
     for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
         monkeypatch.setattr(uploader, pause, 0.01)
     write_shards(tmp_path / "train", samples=32)
-    made = settings(tmp_path, epochs=2, save_every=2)
-    made.log.every, made.train.keep = 1, 1
-    made.train.copy_to = f"memory://{uuid.uuid4()}/bucket"
-    yield made
-    fsspec.filesystem("memory").rm(made.train.copy_to, recursive=True)
+    run_config = settings(tmp_path, epochs=2, save_every=2)
+    run_config.log.every, run_config.train.keep = 1, 1
+    run_config.train.copy_to = f"memory://{uuid.uuid4()}/bucket"
+    yield run_config
+    fsspec.filesystem("memory").rm(run_config.train.copy_to, recursive=True)
 
 
-def there(config: RunConfig) -> list[str]:
+def remote_checkpoints(config: RunConfig) -> list[str]:
     fs = fsspec.filesystem("memory")
     return sorted(Path(p).name for p in fs.ls(f"{config.train.copy_to}/test/s0/checkpoints", detail=False))
 
 
-def test_a_run_whose_directory_is_lost_goes_on_from_the_copy(
+def test_a_lost_run_directory_is_restored_from_the_remote_copy(
     config: RunConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config.train.keep_every = 4
     run = directory.claim(config)
-    assert train.fit(config, run)
-    assert there(config) == ["step_00000004", "step_00000008"] == [p.name for p in checkpoints(run)]
+    assert train.fit(config, run) is Outcome.FINISHED
+    assert remote_checkpoints(config) == ["step_00000004", "step_00000008"] == [p.name for p in checkpoints(run)]
     whole = load_file(run / "checkpoints/step_00000008/model.safetensors")
 
     fs = fsspec.filesystem("memory")  # the newest copy is damaged, one is incomplete
@@ -54,10 +55,10 @@ def test_a_run_whose_directory_is_lost_goes_on_from_the_copy(
     fs.pipe(f"{config.train.copy_to}/test/s0/checkpoints/step_00000009/model.safetensors", b"x")
     shutil.rmtree(run)
     capsys.readouterr()
-    assert train.fit(config, directory.claim(config))
-    said = capsys.readouterr().err
-    assert "passed over:" in said and "had no checkpoint: took the copy" in said
-    assert "resumed from" in said and "step_00000004" in said
+    assert train.fit(config, directory.claim(config)) is Outcome.FINISHED
+    printed = capsys.readouterr().err
+    assert "skipped:" in printed and "had no checkpoint: restored the copy" in printed
+    assert "resumed from" in printed and "step_00000004" in printed
     again = load_file(run / "checkpoints/step_00000008/model.safetensors")
     assert all(torch.equal(whole[k], again[k]) for k in whole)
     assert [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()] == list(range(1, 9))
@@ -68,27 +69,27 @@ def test_a_run_whose_directory_is_lost_goes_on_from_the_copy(
         train.fit(config, directory.claim(config))
 
 
-def test_a_failing_copy_is_said_and_tried_again_and_stops_nothing(
+def test_a_failed_upload_is_logged_and_retried_without_stopping_the_run(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put = fsspec.filesystem("memory").put_file
     failures = iter(range(3))
 
     def fail(*arguments: Any, **options: Any) -> None:
-        assert threading.current_thread().name == "copies"
+        assert threading.current_thread().name == "uploader"
         if next(failures, None) is not None:
-            raise OSError("the bucket is away")
+            raise OSError("the bucket does not answer")
         put(*arguments, **options)
 
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "put_file", staticmethod(fail))
     run = directory.claim(config)
-    assert train.fit(config, run)
-    assert there(config)[-1] == "step_00000008"
+    assert train.fit(config, run) is Outcome.FINISHED
+    assert remote_checkpoints(config)[-1] == "step_00000008"
     assert capsys.readouterr().err.count("was not copied to") == 3
 
-    failures = iter(range(10**6))  # for ever: the run ends all the same
+    failures = iter(range(10**6))  # every upload fails; the run still ends
     config.name = "other"
-    assert train.fit(config, directory.claim(config))
+    assert train.fit(config, directory.claim(config)) is Outcome.FINISHED
     assert "step_00000008 was not copied to" in capsys.readouterr().err
     verify(checkpoints(directory.directory(config))[-1])
 
@@ -102,100 +103,98 @@ def test_an_unusable_url_is_named_before_the_run_starts(config: RunConfig) -> No
     fsspec.filesystem("memory").makedirs(config.train.copy_to)
 
 
-def test_what_was_left_undone_is_copied_by_the_same_command_and_once(
-    config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_run_uploads_a_missing_checkpoint_once(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     fs, url = fsspec.filesystem("memory"), config.train.copy_to
     config.train.copy_to, config.train.epochs = None, 1
     run = directory.claim(config)
-    assert train.fit(config, run)
+    assert train.fit(config, run) is Outcome.FINISHED
     config.train.copy_to = url
     names: list[str] = []
     put = fs.put_file
 
-    def noted(place: str, *arguments: Any, **options: Any) -> None:
-        names.append(Path(place).name)
-        put(place, *arguments, **options)
+    def recorded(path: str, *arguments: Any, **options: Any) -> None:
+        names.append(Path(path).name)
+        put(path, *arguments, **options)
 
-    monkeypatch.setattr(type(fs), "put_file", staticmethod(noted))
-    assert train.fit(config, directory.claim(config))  # is done, and copied only now
-    assert there(config) == ["step_00000004"] and "model.safetensors" in names
+    monkeypatch.setattr(type(fs), "put_file", staticmethod(recorded))
+    assert train.fit(config, directory.claim(config)) is Outcome.FINISHED  # only uploads
+    assert remote_checkpoints(config) == ["step_00000004"] and "model.safetensors" in names
     for name in ("config.yaml", "log.jsonl", "environment.json"):
         assert fs.cat_file(f"{url}/test/s0/{name}") == (run / name).read_bytes(), name
 
     names.clear()
     (run / directory.OUTCOME).write_text("{}")
-    place = open_remote_store(config, run)
-    assert place
-    place.put(checkpoints(run)[-1])
+    store = open_remote_store(config, run)
+    assert store
+    store.upload(checkpoints(run)[-1])
     assert names == ["config.yaml", "log.jsonl", "environment.json", "outcome.json"]
-    (run / directory.OUTCOME).unlink()  # the run goes on
-    place.put(checkpoints(run)[-1])
+    (run / directory.OUTCOME).unlink()  # as when the run is resumed
+    store.upload(checkpoints(run)[-1])
     assert not fs.exists(f"{url}/test/s0/outcome.json")
     environment = (run / "environment.json").read_bytes()
     shutil.rmtree(run)
-    assert place.restore() and (run / "environment.json").read_bytes() == environment
+    assert store.restore() and (run / "environment.json").read_bytes() == environment
 
 
-def test_a_run_that_diverged_comes_back_as_such(config: RunConfig, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_restored_run_that_diverged_stays_diverged(config: RunConfig, capsys: pytest.CaptureFixture[str]) -> None:
     run = directory.claim(config)
-    assert train.fit(config, run)
-    place = open_remote_store(config, run)
-    assert place
-    directory.end_diverged(run, step=8, bad_steps=10)
-    place.put(checkpoints(run)[-1])
+    assert train.fit(config, run) is Outcome.FINISHED
+    store = open_remote_store(config, run)
+    assert store
+    directory.record_divergence(run, step=8, bad_steps=10)
+    store.upload(checkpoints(run)[-1])
     shutil.rmtree(run)
     capsys.readouterr()
-    assert train.fit(config, directory.claim(config))
+    assert train.fit(config, directory.claim(config)) is Outcome.DIVERGED
     assert "diverged at step 8" in " ".join(capsys.readouterr().err.split())
-    assert directory.diverged(run) is not None
+    assert directory.read_divergence(run) is not None
 
 
-class Slow(RemoteCheckpointStore):
-    """Takes checkpoints only when it is let."""
+class BlockedStore(RemoteCheckpointStore):
+    """Completes uploads only once `released` is set."""
 
     def __init__(self) -> None:
-        self.root = "slow"
-        self.let = threading.Event()
-        self.has: list[str] = []
+        self.root = "blocked"
+        self.released = threading.Event()
+        self.uploaded: list[str] = []
 
-    def put(self, checkpoint: Path) -> None:
-        """Not before it is let."""
-        assert self.let.wait(60)
-        self.has.append(checkpoint.name)
+    def upload(self, path: Path) -> None:
+        """Wait for `released`."""
+        assert self.released.wait(60)
+        self.uploaded.append(path.name)
 
 
-def saver_of(config: RunConfig, place: RemoteCheckpointStore) -> CheckpointManager:
-    """Of a run that stands at step 3."""
+def manager_at_step_3(config: RunConfig, store: RemoteCheckpointStore) -> CheckpointManager:
+    """A manager of a run that resumes from step 3."""
     run = directory.directory(config)
     folder(run, 3).mkdir(parents=True)
-    return CheckpointManager(config, run, place, print, 3)
+    return CheckpointManager(config, run, store, print, 3)
 
 
 def test_no_rank_waits_in_one_go_for_a_whole_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process group ends a run whose ranks wait longer than half an hour."""
-    place, asked = Slow(), list[float]()
+    """The process group's timeout ends a run in which a rank waits for more than half an hour."""
+    store, asked = BlockedStore(), list[float]()
 
-    def max_of(value: float) -> float:
+    def all_reduce_max(value: float) -> float:
         asked.append(value)
         if len(asked) == 3:
-            place.let.set()
+            store.released.set()
         return value
 
-    monkeypatch.setattr(checkpoint_manager, "POLL", 0.01)
-    monkeypatch.setattr(distributed, "all_reduce_max", max_of)
-    with saver_of(settings(tmp_path), place):
-        assert not place.has
+    monkeypatch.setattr(checkpoint_manager, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(distributed, "all_reduce_max", all_reduce_max)
+    with manager_at_step_3(settings(tmp_path), store):
+        assert not store.uploaded
     assert asked[:3] == [1.0] * 3 and asked[-1] == 0.0
-    assert place.has == ["step_00000003"]
+    assert store.uploaded == ["step_00000003"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, UserError])
-def test_a_run_that_is_broken_off_does_not_wait_for_copies(error: type[BaseException], tmp_path: Path) -> None:
-    place = Slow()
-    with pytest.raises(error), saver_of(settings(tmp_path), place) as saver:
-        next(saver.copying(iter([0])))
+def test_a_failed_run_does_not_wait_for_uploads(error: type[BaseException], tmp_path: Path) -> None:
+    store = BlockedStore()
+    with pytest.raises(error), manager_at_step_3(settings(tmp_path), store) as manager:
+        manager.upload_newest()
         raise error
-    assert not place.has
-    place.let.set()
-    assert saver.copies and saver.copies.ended(60) and place.has == ["step_00000003"]
+    assert not store.uploaded
+    store.released.set()
+    assert manager.uploader and manager.uploader.join(60) and store.uploaded == ["step_00000003"]

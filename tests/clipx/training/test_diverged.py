@@ -1,4 +1,4 @@
-"""Steps without a finite loss or gradient: skipped, counted, and in a row the end of the run."""
+"""Steps without a finite loss or gradient are skipped and counted; many in a row end the run."""
 
 import json
 from pathlib import Path
@@ -22,100 +22,100 @@ from tests.helpers.folder import settings, write_shards
 SAMPLES = 48  # six steps an epoch
 
 
-def spoiled(monkeypatch: pytest.MonkeyPatch, bad: set[int], factor: float = float("nan")) -> None:
-    """The loss of these steps times a factor."""
+def multiply_loss(monkeypatch: pytest.MonkeyPatch, steps: set[int], factor: float = float("nan")) -> None:
+    """Multiply the loss of these steps by a factor."""
     plain = Objective.__call__
 
     def call(self: Objective, embeddings: Embeddings, rows: dict[str, Tensor], progress: Progress) -> Loss:
         loss = plain(self, embeddings, rows, progress)
-        if progress.step in bad:
+        if progress.step in steps:
             loss.total = loss.total * factor
         return loss
 
     monkeypatch.setattr(Objective, "__call__", call)
 
 
-def config(tmp_path: Path, **kept: int) -> RunConfig:
+def small_config(tmp_path: Path, **options: int) -> RunConfig:
     if not (tmp_path / "train").exists():
         write_shards(tmp_path / "train", samples=SAMPLES)
-    made = settings(tmp_path, **kept)
-    made.log.every = 1
-    return made
+    config = settings(tmp_path, **options)
+    config.log.every = 1
+    return config
 
 
 def log(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
 
 
-def test_a_bad_step_is_skipped_and_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = config(tmp_path, epochs=1)
-    spoiled(monkeypatch, {2, 4})
-    run = directory.claim(made)
-    train.fit(made, run)
+def test_a_bad_step_is_skipped_and_training_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small_config(tmp_path, epochs=1)
+    multiply_loss(monkeypatch, {2, 4})
+    run = directory.claim(config)
+    train.fit(config, run)
     assert [row.get("skipped", 0) for row in log(run)] == [0, 0, 1, 0, 1, 0]
     assert [p.name for p in checkpoints(run)] == ["step_00000006"]
     assert all(t.isfinite().all() for t in load_file(checkpoints(run)[-1] / "model.safetensors").values())
-    assert directory.diverged(run) is None
+    assert directory.read_divergence(run) is None
 
 
-@pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e38])  # 1e38: a finite loss, no finite gradient
-def test_a_skipped_step_changes_no_weight_no_moment_and_no_row(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoiled(monkeypatch, {0}, factor)
-    made = settings(Path(), epochs=1)
-    made.model.image.name = "open_clip:mini-vit-48"
-    made.objective, made.temperature.kind = {"sogclr": {"gamma": 0.8}}, "fixed"
-    parts = build_components(made, torch.device("cpu"), num_samples=8, data="x")
-    before = {k: v.clone() for k, v in parts.model.state_dict().items()}
-    columns = {k: v.clone() for k, v in parts.state.table.whole().items()}
-    text = torch.randint(1, 1000, (8, parts.model.inputs.context_length))
+@pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e38])  # 1e38: finite loss, infinite gradient
+def test_a_skipped_step_changes_no_weight_moment_or_row(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    multiply_loss(monkeypatch, {0}, factor)
+    config = settings(Path(), epochs=1)
+    config.model.image.name = "open_clip:mini-vit-48"
+    config.objective, config.temperature.kind = {"sogclr": {"gamma": 0.8}}, "fixed"
+    components = build_components(config, torch.device("cpu"), num_samples=8, data_fingerprint="x")
+    before = {k: v.clone() for k, v in components.state.model.state_dict().items()}
+    columns = {k: v.clone() for k, v in components.state.table.whole().items()}
+    text = torch.randint(1, 1000, (8, components.state.model.inputs.context_length))
     batch = Batch(torch.arange(8), torch.randn(8, 3, 48, 48), text, torch.zeros(8).long())
     if factor == 1e38:
-        made.temperature.tau = 1e-4
-    train_step(parts, batch, Progress(0, 2, 0, 1))
-    assert parts.bad_steps == 1
-    assert all(torch.equal(before[k], v) for k, v in parts.model.state_dict().items())
-    assert not parts.state.optimizer.state_dict()["state"]
-    for name, column in parts.state.table.whole().items():
+        config.temperature.tau = 1e-4
+    train_step(components, batch, Progress(0, 2, 0, 1))
+    assert components.bad_steps == 1
+    assert all(torch.equal(before[k], v) for k, v in components.state.model.state_dict().items())
+    assert not components.state.optimizer.state_dict()["state"]
+    for name, column in components.state.table.whole().items():
         torch.testing.assert_close(column, columns[name], equal_nan=True, atol=0, rtol=0)
-    train_step(parts, batch, Progress(1, 2, 0, 1))
-    assert parts.bad_steps == 0
-    assert parts.state.optimizer.state_dict()["state"]
+    train_step(components, batch, Progress(1, 2, 0, 1))
+    assert components.bad_steps == 0
+    assert components.state.optimizer.state_dict()["state"]
 
 
-def test_bad_steps_in_a_row_end_the_run_with_its_last_good_checkpoint(
+def test_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = config(tmp_path, epochs=3, save_every=2)
-    made.train.max_bad_steps = 3
-    spoiled(monkeypatch, set(range(4, 18)))
-    run = directory.claim(made)
-    train.fit(made, run)
-    ended = directory.diverged(run)
+    config = small_config(tmp_path, epochs=3, save_every=2)
+    config.train.max_bad_steps = 3
+    multiply_loss(monkeypatch, set(range(4, 18)))
+    run = directory.claim(config)
+    assert train.fit(config, run) is train.Outcome.DIVERGED
+    ended = directory.read_divergence(run)
     assert ended == directory.Diverged(7, 3, "checkpoints/step_00000004")
     assert json.loads((run / "outcome.json").read_text())["outcome"] == "diverged"
     assert len(log(run)) == 7
     assert "diverged at step 7: 3 steps in a row" in capsys.readouterr().err
-    launch.train(made)  # says so again, and does not train it a second time
+    launch.train(config)  # reports it again without training
     assert len(log(run)) == 7
     assert "diverged at step 7" in capsys.readouterr().err
 
 
 def test_no_checkpoint_is_written_between_bad_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a resumed run counts them as one that was never stopped."""
-    made = config(tmp_path, epochs=1, save_every=1)
-    made.train.keep = 10
-    spoiled(monkeypatch, {1, 2})
-    run = directory.claim(made)
-    train.fit(made, run)
+    """Else a resumed run would count bad steps from 0 again."""
+    config = small_config(tmp_path, epochs=1, save_every=1)
+    config.train.keep = 10
+    multiply_loss(monkeypatch, {1, 2})
+    run = directory.claim(config)
+    train.fit(config, run)
     assert [int(p.name[5:]) for p in checkpoints(run)] == [1, 4, 5, 6]
 
 
-def test_a_learning_rate_far_too_high_diverges_and_does_not_crash(tmp_path: Path) -> None:
-    made = config(tmp_path, epochs=4)
-    made.optimizer.lr, made.schedule.warmup_steps, made.train.max_bad_steps = 1e30, 1, 5
-    run = directory.claim(made)
-    train.fit(made, run)
-    ended = directory.diverged(run)
+def test_a_run_with_a_huge_learning_rate_diverges_without_an_error(tmp_path: Path) -> None:
+    config = small_config(tmp_path, epochs=4)
+    config.optimizer.lr, config.schedule.warmup_steps, config.train.max_bad_steps = 1e30, 1, 5
+    run = directory.claim(config)
+    train.fit(config, run)
+    ended = directory.read_divergence(run)
     assert ended is not None and ended.bad_steps == 5
     assert ended.checkpoint is None
-    assert "no checkpoint yet" in ended.text(run)
+    assert "no checkpoint yet" in ended.message(run)

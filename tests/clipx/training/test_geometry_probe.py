@@ -1,4 +1,4 @@
-"""Geometry while training is that of fixed pairs, costs the run nothing but time, and never trains on them."""
+"""Geometry during training: measured on fixed pairs, without any effect on the run, never on training pairs."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from clipx.geometry import modality_gap
 from clipx.models import clip
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
-from clipx.train import _sampler, fit
+from clipx.train import _build_sampler, fit
 from clipx.training import geometry_probe
 from clipx.types import Progress
 from tests.clipx.data.sources.test_files import write_coco
@@ -28,7 +28,7 @@ from tests.helpers.folder import settings, write_shards
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
 
-def watched(root: Path, name: str = "test") -> RunConfig:
+def probed_config(root: Path, name: str = "test") -> RunConfig:
     config = settings(root)
     config.name = name
     config.data.held_out = 0.25
@@ -43,39 +43,39 @@ def trained(config: RunConfig) -> tuple[list[dict[str, Any]], dict[str, Tensor]]
     return rows, load_file(checkpoints(run)[-1] / "model.safetensors")
 
 
-def test_lines_of_the_asked_steps_and_of_step_0_hold_the_geometry(tmp_path: Path) -> None:
-    write_shards(tmp_path / "train", samples=43)  # 32 to train on: 4 steps an epoch
-    rows, _ = trained(watched(tmp_path))
+def test_geometry_is_logged_at_step_0_and_every_n_steps(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=43)  # 32 for training: 4 steps per epoch
+    rows, _ = trained(probed_config(tmp_path))
     assert [row["step"] for row in rows if "geometry" in row] == [0, 3, 6]
     assert list(rows[0]["geometry"]) == ["gap", "uniformity", "alignment", "margin_mean", "margin_positive", "loss"]
     assert rows[0]["geometry"] != rows[1]["geometry"]
 
 
-def test_watching_changes_nothing_of_the_run(tmp_path: Path) -> None:
+def test_measuring_does_not_change_the_weights(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=43)
-    blind = watched(tmp_path, "blind")
-    blind.log.geometry_every = 0
-    (_, weights), (_, expected) = trained(watched(tmp_path)), trained(blind)
+    unprobed = probed_config(tmp_path, "unprobed")
+    unprobed.log.geometry_every = 0
+    (_, weights), (_, expected) = trained(probed_config(tmp_path)), trained(unprobed)
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
-def test_values_are_those_of_the_held_out_pairs(tmp_path: Path) -> None:
+def test_geometry_is_measured_on_the_held_out_pairs(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
-    config = watched(tmp_path)
+    config = probed_config(tmp_path)
     pairs, model = open_pair_source(config.data), clip.build_model(config)
     tokenize = tokenizer.build_tokenizer(model.inputs)
-    watch = geometry_probe.build_probe(config, tokenize, model)
-    made = geometry_probe.Probe(config, pairs, tokenize, model)
+    probe = geometry_probe.build_probe(config, tokenize, model)
+    pair_probe = geometry_probe.GeometryProbe(config, pairs, tokenize, model)
     model.eval()
     with torch.no_grad():
-        image, text = model.encode_image(made.images), model.encode_text(made.texts)
+        image, text = model.encode_image(pair_probe.images), model.encode_text(pair_probe.texts)
     assert len(image) == 4
-    assert watch(3, START)["geometry"]["gap"] == pytest.approx(modality_gap(image, text), rel=1e-5)
-    assert watch(4, START) == {}
+    assert probe(3, START)["geometry"]["gap"] == pytest.approx(modality_gap(image, text), rel=1e-5)
+    assert probe(4, START) == {}
 
 
 def test_held_out_pairs_are_never_trained_on_whatever_the_seed(tmp_path: Path) -> None:
-    config = watched(tmp_path).train
+    config = probed_config(tmp_path).train
     _, held_out = split_held_out(43, 0.25)
     for seed in range(3):
         sampler = Sampler(43, config, seed, 0, 1, held_out=0.25)
@@ -85,17 +85,17 @@ def test_held_out_pairs_are_never_trained_on_whatever_the_seed(tmp_path: Path) -
     assert np.array_equal(train, np.arange(43)) and not len(none)
 
 
-def test_no_image_is_trained_on_whose_captions_are_held_out(tmp_path: Path) -> None:
-    """Captions as samples of their own: six images of three captions each."""
+def test_images_with_held_out_captions_are_not_trained_on(tmp_path: Path) -> None:
+    """Each caption is a sample: six images with three captions each."""
     write_coco(tmp_path)
-    config = watched(tmp_path)
+    config = probed_config(tmp_path)
     config.data = DataConfig(name="c", source="coco", root=str(tmp_path), split="train2014", captions="each")
     config.data.annotations, config.data.held_out = "annotations/captions_train2014.json", 0.4
     pairs = open_pair_source(config.data)
-    trained_on = {pairs.where(i) for batch in _sampler(config, pairs).batches(0) for _, i in batch}
-    watched_ids = geometry_probe.chosen(config, pairs)
-    assert len(watched_ids) == 6  # two images of the 7 samples
-    assert not trained_on & {pairs.where(i) for i in watched_ids}
+    trained_on = {pairs.where(i) for batch in _build_sampler(config, pairs).batches(0) for _, i in batch}
+    held_out_ids = geometry_probe.probe_ids(config, pairs)
+    assert len(held_out_ids) == 6  # the two whole images among 7 samples
+    assert not trained_on & {pairs.where(i) for i in held_out_ids}
 
 
 @pytest.mark.parametrize(
@@ -105,45 +105,39 @@ def test_no_image_is_trained_on_whose_captions_are_held_out(tmp_path: Path) -> N
         ("geometry_on", "test", r"log.geometry_on=test is not known; allowed: held_out, train"),
     ],
 )
-def test_nothing_to_watch_is_said_before_training(tmp_path: Path, key: str, value: object, message: str) -> None:
+def test_a_probe_without_pairs_is_refused_at_the_start(tmp_path: Path, key: str, value: object, message: str) -> None:
     write_shards(tmp_path / "train", samples=16)
-    config = watched(tmp_path)
+    config = probed_config(tmp_path)
     setattr(config.data if key == "held_out" else config.log, key, value)
     with pytest.raises(UserError, match=message):
         trained(config)
     assert not (Path(config.runs) / "test" / "s0" / "log.jsonl").exists()
 
 
-def test_a_stream_is_refused_before_anything_is_built(tmp_path: Path) -> None:
-    config = watched(tmp_path)
+def test_a_probe_of_a_stream_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+    config = probed_config(tmp_path)
     config.data.source = "webdataset"
-    message = r"log.geometry_every=3 needs random access to the data, which data.source=webdataset has not"
+    message = r"log.geometry_every=3 needs random access to the data, which data.source=webdataset does not have"
     with pytest.raises(UserError, match=message):
         fit(config, tmp_path)
 
 
-def test_geometry_on_train_takes_pairs_that_are_trained_on(tmp_path: Path) -> None:
+def test_geometry_on_train_uses_training_pairs(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
-    config = watched(tmp_path)
+    config = probed_config(tmp_path)
     config.data.held_out, config.log.geometry_on, config.log.geometry_pairs = 0.0, "train", 5
     model = clip.build_model(config)
-    assert (
-        len(
-            geometry_probe.Probe(
-                config, open_pair_source(config.data), tokenizer.build_tokenizer(model.inputs), model
-            ).images
-        )
-        == 5
-    )
+    tokenize = tokenizer.build_tokenizer(model.inputs)
+    assert len(geometry_probe.GeometryProbe(config, open_pair_source(config.data), tokenize, model).images) == 5
 
 
-def test_an_untrained_run_is_a_checkpoint_and_its_geometry(tmp_path: Path) -> None:
+def test_a_run_of_zero_steps_saves_the_untrained_model_and_logs_its_geometry(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
-    config = watched(tmp_path)
+    config = probed_config(tmp_path)
     config.train.epochs, config.train.samples = None, 0
     rows, weights = trained(config)
     assert [row["step"] for row in rows] == [0]
     torch.manual_seed(config.seed)
     initial = clip.build_model(config).state_dict()
     assert all(torch.equal(weights[name], initial[name]) for name in weights)
-    fit(config, directory.directory(config))  # again: done
+    fit(config, directory.directory(config))  # finished already

@@ -1,4 +1,4 @@
-"""Mixing is named after the paper's formulas: what leaves one modality arrives in the other."""
+"""Modality mixing follows the paper's formulas: entries that leave one modality arrive in the other."""
 
 import pytest
 import torch
@@ -24,18 +24,18 @@ def mixed(kind: str, probability: float, step: int = 3, seed: int = 0) -> tuple[
 
 
 @pytest.mark.parametrize("kind", ["hard", "hard_rows", "soft"])
-def test_what_leaves_one_modality_arrives_in_the_other(kind: str) -> None:
+def test_entries_that_leave_one_modality_arrive_in_the_other(kind: str) -> None:
     given, out = mixed(kind, 1.0)
     torch.testing.assert_close(out.image + out.text, given.image + given.text)
     assert not torch.equal(out.image, given.image)
     assert out.scale is given.scale and out.sample_id is given.sample_id
 
 
-def test_hard_swaps_half_of_the_entries_each_on_its_own() -> None:
+def test_hard_swaps_half_of_the_entries_independently() -> None:
     given, out = mixed("hard", 1.0)
     kept = out.image == given.image
     assert torch.equal(out.image, torch.where(kept, given.image, given.text))
-    # B E = 2048 coins: five standard deviations of the mean are 0.055; of rows and columns far wider
+    # B E = 2048 draws: 5 standard deviations of the mean are 0.055, and more for means of rows and columns
     assert abs(kept.double().mean() - 0.5) < 0.055
     assert 0 < kept.double().mean(dim=1).std() < 0.2 and 0 < kept.double().mean(dim=0).std() < 0.2
 
@@ -69,7 +69,7 @@ def test_masks_depend_on_seed_and_step_only() -> None:
     assert not torch.equal(a.image, mixed("soft", 1.0, seed=1)[1].image)
 
 
-def test_drawing_masks_leaves_the_runs_own_random_state_alone() -> None:
+def test_drawing_masks_does_not_change_the_global_random_state() -> None:
     torch.manual_seed(5)
     mixed("hard", 1.0)
     drawn = torch.rand(1)
@@ -78,7 +78,7 @@ def test_drawing_masks_leaves_the_runs_own_random_state_alone() -> None:
     assert torch.equal(drawn, torch.rand(1))
 
 
-def test_gradients_flow_to_where_the_entries_came_from() -> None:
+def test_gradients_flow_to_the_modality_an_entry_came_from() -> None:
     given, out = mixed("hard", 1.0)
     out.image.sum().backward()  # type: ignore[no-untyped-call]
     kept = (out.image == given.image).double()
@@ -86,7 +86,7 @@ def test_gradients_flow_to_where_the_entries_came_from() -> None:
     assert torch.equal(given.image.grad, kept) and torch.equal(given.text.grad, 1 - kept)
 
 
-def test_none_hands_the_embeddings_through() -> None:
+def test_none_returns_the_embeddings_unchanged() -> None:
     given, out = mixed("none", 1.0)
     assert out is given
 
@@ -96,6 +96,6 @@ def test_a_kind_without_a_probability_is_refused() -> None:
         modality_mixing.build_mixing(MixingConfig(kind="hard"), 0)
 
 
-def test_an_unknown_kind_is_named() -> None:
+def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(UserError, match=r"mixing.kind=hrad is not known; did you mean 'hard'"):
         modality_mixing.build_mixing(MixingConfig(kind="hrad"), 0)

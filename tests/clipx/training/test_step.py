@@ -1,20 +1,20 @@
-"""A step on one process: random state, batch statistics, precision, averaged weights, and what is refused."""
+"""A training step on one process: random draws, batch statistics, precision, averaged weights, bad settings."""
 
 import math
-from dataclasses import fields
+import shutil
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.run.checkpoint import AVERAGED, TrainState, chosen_weights, load_weights
+from clipx.run.checkpoint import AVERAGED, chosen_weights, load_weights
 from clipx.training import gradients
 from clipx.training.setup import TrainComponents, build_components
-from clipx.training.step import count_memory, log_row, train_step
+from clipx.training.step import log_row, reset_peak_memory, train_step
 from clipx.types import Batch, Embeddings, Progress
 from clipx.utils import rng
 from clipx.utils.device import choose_device
@@ -25,56 +25,56 @@ AT = Progress(3, 9, 0, 1)
 CLIP: dict[str, dict[str, object]] = {"clip": {}}
 
 
-def stepped(accumulation: int, tower: str) -> TrainComponents:
-    """After one step of SGD with rate 1: the weights moved by the gradient."""
+def stepped(accumulation: int, tower: str) -> nn.Module:
+    """Return the model after one step of SGD with lr 1, which moves the weights by the gradient."""
     config = tiny.settings(CLIP)
     config.train.accumulation = accumulation
     config.optimizer.kind, config.optimizer.lr, config.optimizer.weight_decay = "sgd", 1.0, 0.0
-    parts = tiny.parts_of(config, tower)
-    train_step(parts, next(tiny.batches(config, 1)), AT)
-    return parts
+    components = tiny.components(config, tower)
+    train_step(components, next(tiny.batches(config, 1)), AT)
+    return components.state.model
 
 
 def by_hand(micro_batches: int, tower: str) -> nn.Module:
-    """The same step in one graph over micro-batches, each with the draws of its number."""
+    """Return the model after the same step, computed in one graph over micro-batches with their own random seeds."""
     config = tiny.settings(CLIP)
-    parts, batch = tiny.parts_of(config, tower), next(tiny.batches(config, 1))
-    parts.model.train()
+    components, batch = tiny.components(config, tower), next(tiny.batches(config, 1))
+    components.state.model.train()
     outputs = []
     for k, (image, text) in enumerate(
         zip(batch.image.chunk(micro_batches), batch.text.chunk(micro_batches), strict=True)
     ):
         torch.manual_seed(rng.derive_seed(config.seed, AT.step, 0, k, gradients.STREAM))
-        outputs.append(parts.model(image, text, AT))
+        outputs.append(components.state.model(image, text, AT))
     image, text = (torch.cat([o[i] for o in outputs]) for i in (0, 1))
     embeddings = Embeddings(image, text, outputs[0][2], batch.sample_id, batch.label)
-    parts.objective(embeddings, {}, AT).total.backward()  # type: ignore[no-untyped-call]
+    components.state.objective(embeddings, {}, AT).total.backward()  # type: ignore[no-untyped-call]
     with torch.no_grad():
-        for parameter in parts.model.parameters():
+        for parameter in components.state.model.parameters():
             assert parameter.grad is not None
             parameter.sub_(parameter.grad)
-    return parts.model
+    return components.state.model
 
 
 @pytest.mark.parametrize("rows", [3, 5])
-def test_samples_that_are_left_out_do_not_upset_micro_batches(rows: int) -> None:
-    """With 3, fewer than the micro-batches; with 5, not a multiple of them."""
+def test_a_batch_with_missing_samples_can_be_split_into_micro_batches(rows: int) -> None:
+    """3 rows are fewer than the micro-batches, 5 are no multiple of them."""
     found = []
     for accumulation in (1, 4):
         config = tiny.settings(CLIP)
         config.train.accumulation = accumulation
-        parts, batch = tiny.parts_of(config), next(tiny.batches(config, 1))
+        components, batch = tiny.components(config), next(tiny.batches(config, 1))
         kept = (getattr(batch, field.name)[:rows] for field in fields(Batch))
-        train_step(parts, Batch(*kept), AT)
-        found.append(parts.model.state_dict())
+        train_step(components, Batch(*kept), AT)
+        found.append(components.state.model.state_dict())
     for name, expected in found[0].items():
         torch.testing.assert_close(found[1][name], expected, msg=tiny.about(name))
 
 
 @pytest.mark.parametrize("tower", ["dropout", "resnet"])
 @pytest.mark.parametrize("micro_batches", [1, 2, 4])
-def test_both_passes_see_the_same_masks_and_count_batch_statistics_once(tower: str, micro_batches: int) -> None:
-    found, expected = stepped(micro_batches, tower).model, by_hand(micro_batches, tower)
+def test_both_passes_draw_the_same_masks_and_update_batch_statistics_once(tower: str, micro_batches: int) -> None:
+    found, expected = stepped(micro_batches, tower), by_hand(micro_batches, tower)
     for (name, a), b in zip(found.state_dict().items(), expected.state_dict().values(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6, msg=tiny.about(name))
     counted = {int(v) for k, v in found.state_dict().items() if k.endswith("num_batches_tracked")}
@@ -83,11 +83,11 @@ def test_both_passes_see_the_same_masks_and_count_batch_statistics_once(tower: s
 
 def test_masks_differ_between_micro_batches_and_steps() -> None:
     config = tiny.settings(CLIP)
-    parts, batch = tiny.parts_of(config, "dropout"), next(tiny.batches(config, 1))
-    parts.model.train()
+    components, batch = tiny.components(config, "dropout"), next(tiny.batches(config, 1))
+    components.state.model.train()
 
     def image(step: int, number: int) -> Tensor:
-        return gradients._embed(parts, batch.image, batch.text, Progress(step, 9, 0, 1), number)[0]
+        return gradients._embed(components, batch.image, batch.text, Progress(step, 9, 0, 1), number)[0]
 
     assert torch.equal(image(0, 0), image(0, 0))
     assert not torch.equal(image(0, 0), image(0, 1))
@@ -100,50 +100,50 @@ def test_micro_batches_of_frozen_towers(frozen: str) -> None:
     for accumulation in (1, 2):
         config = tiny.settings(CLIP)
         config.train.accumulation = accumulation
-        parts = tiny.parts_of(config)
+        components = tiny.components(config)
         for tower in ("image", "text") if frozen == "both" else (frozen,):
-            getattr(parts.model, tower).requires_grad_(False)
-        weights.append(tiny.train(parts))
+            getattr(components.state.model, tower).requires_grad_(False)
+        weights.append(tiny.train(components))
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, rtol=1e-4, atol=2e-6)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("accumulation", [1, 2])
-def test_half_precision_is_near_single(precision: str, accumulation: int) -> None:
+def test_half_precision_steps_are_close_to_single_precision_steps(precision: str, accumulation: int) -> None:
     moved, norms = {}, []
     for chosen in ("fp32", precision):
         config = tiny.settings(CLIP)
         config.train.precision, config.train.accumulation, config.train.grad_clip = chosen, accumulation, 0.1
         config.optimizer.kind, config.optimizer.lr = "sgd", 0.5
-        parts = tiny.parts_of(config)
-        before = nn.utils.parameters_to_vector(parts.model.parameters()).detach().clone()
+        components = tiny.components(config)
+        before = nn.utils.parameters_to_vector(components.state.model.parameters()).detach().clone()
         batch = next(tiny.batches(config, 1))
-        row = log_row(parts, train_step(parts, batch, AT), AT)
-        while not math.isfinite(row["grad_norm"]):  # the scaler starts too high, and backs off
-            row = log_row(parts, train_step(parts, batch, AT), AT)
-        moved[chosen] = nn.utils.parameters_to_vector(parts.model.parameters()).detach() - before
+        row = log_row(components, train_step(components, batch, AT), AT)
+        while not math.isfinite(row["grad_norm"]):  # the scaler starts too high and backs off
+            row = log_row(components, train_step(components, batch, AT), AT)
+        moved[chosen] = nn.utils.parameters_to_vector(components.state.model.parameters()).detach() - before
         norms.append(row["grad_norm"])
         assert ("grad_scale" in row) == (chosen == "fp16")
-    assert norms[0] > 0.1  # clipped, and after the scaler's factor was taken out
+    assert norms[0] > 0.1  # above grad_clip, so the step was clipped; without the scaler's factor
     assert norms[1] == pytest.approx(norms[0], rel=0.05)
     assert moved[precision].isfinite().all()
     assert (moved[precision] - moved["fp32"]).norm() < 0.1 * moved["fp32"].norm()
 
 
 def flags() -> tuple[bool, bool]:
-    """Whether products and convolutions in float32 may be rounded."""
+    """Return whether float32 products and convolutions may use TF32."""
     return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_only_towers_are_rounded_to_tf32_and_only_on_request(precision: str, accumulation: int) -> None:
+def test_tf32_applies_to_the_towers_only_and_only_if_set(precision: str, accumulation: int) -> None:
     config = tiny.settings(CLIP)
     config.train.precision, config.train.accumulation = precision, accumulation
-    parts = tiny.parts_of(config)
+    components = tiny.components(config)
     seen: dict[str, set[tuple[bool, bool]]] = {"forward": set(), "backward": set(), "loss": set(), "loss's": set()}
-    tower, plain, before = parts.model.image, parts.mix, flags()
+    tower, plain, before = components.state.model.image, components.mix, flags()
     tower.register_forward_hook(lambda *_: seen["forward"].add(flags()))
     next(tower.parameters()).register_hook(lambda _: seen["backward"].add(flags()))  # type: ignore[no-untyped-call]
 
@@ -152,14 +152,14 @@ def test_only_towers_are_rounded_to_tf32_and_only_on_request(precision: str, acc
         embeddings.image.register_hook(lambda _: seen["loss's"].add(flags()))  # type: ignore[no-untyped-call]
         return plain(embeddings, step)
 
-    parts.mix = mix
-    train_step(parts, next(tiny.batches(config, 1)), AT)
+    components.mix = mix
+    train_step(components, next(tiny.batches(config, 1)), AT)
     towers, objective = {(precision == "tf32",) * 2}, {(False, False)}
     assert seen == {"forward": towers, "backward": towers, "loss": objective, "loss's": objective}
     assert flags() == before
 
 
-def test_convolutions_on_a_gpu_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cudnn_benchmarks_convolutions_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
@@ -167,7 +167,7 @@ def test_convolutions_on_a_gpu_are_looked_for_once(monkeypatch: pytest.MonkeyPat
     assert choose_device("auto").type == "cuda" and torch.backends.cudnn.benchmark
 
 
-def test_a_device_that_is_not_there_is_named_by_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_or_unknown_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match=r"^train.device=cuda, but"):
         choose_device("cuda")
@@ -176,129 +176,120 @@ def test_a_device_that_is_not_there_is_named_by_the_setting(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
-def test_a_picture_without_numbers_leaves_running_statistics_as_they_were(accumulation: int) -> None:
+def test_a_nan_image_does_not_change_running_statistics(accumulation: int) -> None:
     config = tiny.settings(CLIP)
     config.train.accumulation, config.train.ema = accumulation, 0.5
-    parts, first, spoilt, last = tiny.parts_of(config, "resnet"), *tiny.batches(config, 3)
-    train_step(parts, first, AT)
-    before = {k: v.clone() for k, v in parts.model.state_dict().items()}
-    spoilt.image[3] = float("nan")
-    train_step(parts, spoilt, AT)
-    assert parts.bad_steps == 1
-    for name, value in parts.model.state_dict().items():
+    components, first, nan_batch, last = tiny.components(config, "resnet"), *tiny.batches(config, 3)
+    train_step(components, first, AT)
+    before = {k: v.clone() for k, v in components.state.model.state_dict().items()}
+    nan_batch.image[3] = float("nan")
+    train_step(components, nan_batch, AT)
+    assert components.bad_steps == 1
+    for name, value in components.state.model.state_dict().items():
         assert torch.equal(value, before[name]), name
-    train_step(parts, last, AT)
-    assert parts.bad_steps == 0
-    assert not torch.equal(parts.model.state_dict()["image.stem.1.running_mean"], before["image.stem.1.running_mean"])
-    assert parts.state.average and all(value.isfinite().all() for value in parts.state.average.weights.values())
+    train_step(components, last, AT)
+    assert components.bad_steps == 0
+    mean = "image.stem.1.running_mean"
+    assert not torch.equal(components.state.model.state_dict()[mean], before[mean])
+    assert components.state.ema
+    assert all(value.isfinite().all() for value in components.state.ema.module.state_dict().values())
 
 
-def spoil(parts: TrainComponents, bad_loss: bool) -> None:
-    """No finite gradient in a step, with a finite loss or without."""
-    factor = float("nan") if bad_loss else 1e38
-    plain = parts.mix
-    parts.mix = lambda e, step: Embeddings(plain(e, step).image * factor, *list(vars(e).values())[1:])
-
-
-def test_a_scaler_that_backs_off_is_no_divergence_until_it_has_nothing_left() -> None:
+def test_fp16_overflows_count_as_bad_steps_only_at_scale_1() -> None:
     config = tiny.settings(CLIP)
     config.train.precision = "fp16"
-    parts, batch = tiny.parts_of(config), next(tiny.batches(config, 1))
-    before = {k: v.clone() for k, v in parts.model.state_dict().items()}
-    first = next(parts.model.parameters())
+    components, batch = tiny.components(config), next(tiny.batches(config, 1))
+    before = {k: v.clone() for k, v in components.state.model.state_dict().items()}
+    first = next(components.state.model.parameters())
     first.register_hook(lambda gradient: gradient * float("inf"))  # type: ignore[no-untyped-call]
     scales = []
     for step in range(19):
-        scales.append(parts.state.scaler.get_scale())
-        train_step(parts, batch, Progress(step, 19, 0, 1))
+        scales.append(components.state.scaler.get_scale())
+        train_step(components, batch, Progress(step, 19, 0, 1))
     assert scales[:3] == [2.0**16, 2.0**15, 2.0**14]
-    assert parts.bad_steps == sum(scale <= 1 for scale in scales) == 3
-    assert all(torch.equal(before[k], v) for k, v in parts.model.state_dict().items())
+    assert components.bad_steps == sum(scale <= 1 for scale in scales) == 3
+    assert all(torch.equal(before[k], v) for k, v in components.state.model.state_dict().items())
 
 
-def test_a_loss_that_is_not_finite_is_a_bad_step_in_fp16_too() -> None:
+def test_a_nan_loss_is_a_bad_step_in_fp16_too() -> None:
     config = tiny.settings(CLIP)
     config.train.precision = "fp16"
-    parts, batch = tiny.parts_of(config), next(tiny.batches(config, 1))
-    spoil(parts, bad_loss=True)
-    train_step(parts, batch, AT)
-    assert parts.bad_steps == 1
+    components, batch = tiny.components(config), next(tiny.batches(config, 1))
+    components.mix = lambda embeddings, step: replace(embeddings, image=embeddings.image * float("nan"))
+    train_step(components, batch, AT)
+    assert components.bad_steps == 1
 
 
-def state_of(config: RunConfig) -> TrainState:
-    return tiny.parts_of(config).state
-
-
-def test_scaler_and_averaged_weights_come_back_from_a_checkpoint(tmp_path: Path) -> None:
+def test_scaler_and_averaged_weights_are_restored_from_a_checkpoint(tmp_path: Path) -> None:
     config = tiny.settings(CLIP)
     config.train.precision, config.train.ema = "fp16", 0.9
-    parts = tiny.parts_of(config)
-    tiny.train(parts, 3)
-    parts.state.scaler.update(512.0)
-    path = parts.state.save(tmp_path)
-    loaded = state_of(config)
+    components = tiny.components(config)
+    tiny.train(components, 3)
+    components.state.scaler.update(512.0)
+    path = components.state.save(tmp_path)
+    loaded = tiny.components(config).state
     loaded.load(path)
-    assert loaded.scaler.state_dict() == parts.state.scaler.state_dict()
-    assert loaded.average and parts.state.average
-    for name, value in parts.state.average.weights.items():
-        assert torch.equal(loaded.average.weights[name], value), name
-    other = tiny.parts_of(config).model
+    assert loaded.scaler.state_dict() == components.state.scaler.state_dict()
+    assert loaded.ema and components.state.ema
+    for name, value in components.state.ema.module.state_dict().items():
+        assert torch.equal(loaded.ema.module.state_dict()[name], value), name
+    other = tiny.components(config).state.model
     load_weights(other, path, chosen_weights(path, averaged=True))
-    assert torch.equal(other.state_dict()["image.1.weight"], parts.state.average.weights["image.1.weight"])
+    assert torch.equal(other.state_dict()["image.1.weight"], components.state.ema.module.state_dict()["image.1.weight"])
     (path / AVERAGED).unlink()
     with pytest.raises(UserError, match=r"ema=true: .* holds no averaged weights.*train.ema"):
         chosen_weights(path, averaged=True)
 
 
-def test_averaged_weights_follow_their_formula() -> None:
+def test_averaged_weights_are_e_times_decay_plus_w_times_one_minus_decay() -> None:
     config = tiny.settings(CLIP)
     config.train.ema = 0.75
-    parts = tiny.parts_of(config, "resnet")
-    expected = {k: v.double() for k, v in parts.model.state_dict().items()}
+    components = tiny.components(config, "resnet")
+    expected = {k: v.double() for k, v in components.state.model.state_dict().items()}
     for step, batch in enumerate(tiny.batches(config, 4)):
-        train_step(parts, batch, Progress(step, 4, 0, 1))
-        for name, w in parts.model.state_dict().items():
+        train_step(components, batch, Progress(step, 4, 0, 1))
+        for name, w in components.state.model.state_dict().items():
             expected[name] = 0.75 * expected[name] + 0.25 * w if w.is_floating_point() else w.double()
-    assert parts.state.average
-    for name, value in parts.state.average.weights.items():
+    assert components.state.ema
+    for name, value in components.state.ema.module.state_dict().items():
         torch.testing.assert_close(value.double(), expected[name], rtol=1e-5, atol=1e-7)
-        assert not torch.equal(value, parts.model.state_dict()[name]) or not value.is_floating_point(), name
+        assert not torch.equal(value, components.state.model.state_dict()[name]) or not value.is_floating_point(), name
 
 
-def test_a_batch_that_cannot_be_split_is_named() -> None:
+def test_a_batch_size_that_cannot_be_split_is_refused() -> None:
     config = tiny.settings(CLIP)
     config.train.accumulation = 3
     with pytest.raises(UserError, match=r"train.batch_size=8 must be divisible by 3 .*train.accumulation=3"):
-        tiny.parts_of(config)
+        tiny.components(config)
 
 
-def mini(image: str, text: str) -> tuple[TrainComponents, Batch]:
-    """A step of real towers with checkpointing, and a batch of two pairs."""
+def small_run(image: str, text: str) -> tuple[TrainComponents, Batch]:
+    """Return a run with small real towers and a batch of two pairs."""
     config = mini_settings(Path())
     config.model.image.name, config.model.text.name, config.train.batch_size = image, text, 2
     config.optimizer.kind = "sgd"
-    parts = build_components(config, torch.device("cpu"), 2, "x")
-    tokens = torch.randint(1, 1000, (2, parts.model.inputs.context_length))
-    return parts, Batch(torch.arange(2), torch.randn(2, 3, 48, 48), tokens, torch.zeros(2).long())
+    components = build_components(config, torch.device("cpu"), 2, "x")
+    tokens = torch.randint(1, 1000, (2, components.state.model.inputs.context_length))
+    return components, Batch(torch.arange(2), torch.randn(2, 3, 48, 48), tokens, torch.zeros(2).long())
 
 
 @pytest.mark.parametrize("image", ["open_clip:mini-vit-48", "open_clip:mini-48"])
-def test_checkpointed_towers_end_in_the_same_weights_and_statistics(image: str) -> None:
-    plain, batch = mini(image, "open_clip:mini-vit-48")
+def test_grad_checkpointing_gives_the_same_weights_and_batch_statistics(image: str) -> None:
+    plain, batch = small_run(image, "open_clip:mini-vit-48")
     config = plain.config
     train_step(plain, batch, AT)
-    expected = {k: v.clone() for k, v in plain.model.state_dict().items()}
+    expected = {k: v.clone() for k, v in plain.state.model.state_dict().items()}
     config.train.grad_checkpointing = True
     again = build_components(config, torch.device("cpu"), 2, "x")
     train_step(again, batch, AT)
-    for name, value in again.model.state_dict().items():
+    for name, value in again.state.model.state_dict().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6, msg=tiny.about(name))
 
 
-def test_a_tower_without_checkpointing_is_refused() -> None:
+def test_a_tower_without_grad_checkpointing_is_refused() -> None:
     config = mini_settings(Path())
     config.train.grad_checkpointing = True
-    config.model.image.name = "open_clip:RN50"  # open_clip's own switch does nothing here, without a word
+    config.model.image.name = "open_clip:RN50"  # open_clip's own switch silently does nothing here
     config.model.embed_dim = None
     config.model.text.name = "open_clip:RN50"
     config.model.image.size, config.model.text.context_length = 64, 8
@@ -307,45 +298,43 @@ def test_a_tower_without_checkpointing_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_compiled_towers_keep_their_names_and_results() -> None:
+def test_compiled_towers_keep_parameter_names_and_results() -> None:
     if not compiler():
         pytest.skip("torch.compile needs a C++ compiler")
-    plain, batch = mini("open_clip:mini-vit-48", "open_clip:mini-vit-48")
+    plain, batch = small_run("open_clip:mini-vit-48", "open_clip:mini-vit-48")
     train_step(plain, batch, AT)
     plain.config.train.compile = True
     compiled = build_components(plain.config, torch.device("cpu"), 2, "x")
     train_step(compiled, batch, AT)
-    expected = plain.model.state_dict()
-    assert list(compiled.model.state_dict()) == list(expected)
-    for name, value in compiled.model.state_dict().items():
+    expected = plain.state.model.state_dict()
+    assert list(compiled.state.model.state_dict()) == list(expected)
+    for name, value in compiled.state.model.state_dict().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-5)
 
 
 def compiler() -> bool:
-    import shutil
-
     return any(shutil.which(name) for name in ("g++", "clang++", "c++"))
 
 
-def test_the_log_says_what_a_step_was_spent_on() -> None:
+def test_the_timer_has_all_phases_of_a_step() -> None:
     for accumulation in (1, 2):
         config = tiny.settings(CLIP)
         config.train.accumulation = accumulation
-        parts = tiny.parts_of(config)
-        tiny.train(parts, 2)
-        found = parts.laps.read()
+        components = tiny.components(config)
+        tiny.train(components, 2)
+        found = components.timer.read()
         assert list(found) == ["forward", "loss", "backward", "optimizer"]
         assert all(0 < seconds < math.inf for seconds in found.values())
-        assert parts.laps.read() == {}
+        assert components.timer.read() == {}
 
 
-def test_the_log_of_a_gpu_tells_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = tiny.parts_of(tiny.settings(CLIP))
-    row = train_step(parts, next(tiny.batches(parts.config, 1)), AT)
-    assert "memory_gb" not in log_row(parts, row, AT)
-    peak = {"cuda": 7_000_000_000}  # of an earlier run of the process
+def test_the_log_has_peak_memory_of_this_run_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    components = tiny.components(tiny.settings(CLIP))
+    row = train_step(components, next(tiny.batches(components.config, 1)), AT)
+    assert "memory_gb" not in log_row(components, row, AT)
+    peak = {"cuda": 7_000_000_000}  # of an earlier run in this process
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peak[device.type])
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: peak.update({device.type: 2_500_000_000}))
-    parts.device = torch.device("cuda")
-    count_memory(parts.device)
-    assert log_row(parts, row, AT)["memory_gb"] == 2.5
+    components.device = torch.device("cuda")
+    reset_peak_memory(components.device)
+    assert log_row(components, row, AT)["memory_gb"] == 2.5

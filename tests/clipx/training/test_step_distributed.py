@@ -1,4 +1,4 @@
-"""What training must not depend on: into how many processes or micro-batches a global batch is split."""
+"""Training gives the same result however a global batch is split into processes and micro-batches."""
 
 from functools import cache
 
@@ -26,37 +26,37 @@ def settings(term: str, mixing: str, kind: str) -> RunConfig:
     config = tiny.settings({term: TERMS[term]})
     config.mixing.kind, config.mixing.probability = mixing, 0.0 if mixing == "none" else 0.7
     config.optimizer.kind, config.optimizer.lr = kind, OPTIMIZERS[kind]
-    config.temperature.tau = 0.2
+    config.temperature.tau, config.train.ema = 0.2, 0.5
     config.temperature.bias = -2.0 if term == "siglip" else None
     return config
 
 
 def trained(term: str, accumulation: int = 1) -> dict[Case, Result]:
-    """With every mixing and optimizer after five steps, as one rank of however many there are."""
+    """Train five steps with every mixing and optimizer, as one rank of the current group."""
     found = {}
     for mixing in MIXED:
         for kind in OPTIMIZERS:
             config = settings(term, mixing, kind)
             config.train.accumulation = accumulation
-            found[mixing, kind] = tiny.train(tiny.parts_of(config))
+            found[mixing, kind] = tiny.train(tiny.components(config))
     return found
 
 
 @cache
 def alone(term: str) -> dict[Case, Result]:
-    """On one process."""
+    """Train on one process."""
     return trained(term)
 
 
 def resnet(kind: str, synchronised: bool = True) -> Result:
-    """A tower with batch statistics."""
+    """Train a tower with batch norms."""
     config = settings("clip", "none", kind)
     config.train.sync_batchnorm = synchronised
-    return tiny.train(tiny.parts_of(config, "resnet"))
+    return tiny.train(tiny.components(config, "resnet"))
 
 
 def check(found: Result, expected: Result, moved_from: Result) -> None:
-    """Equal up to the rounding of float32, and far from where training started."""
+    """Compare up to float32 rounding, and check that the weights have moved."""
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=2e-6, msg=tiny.about(name))
@@ -65,9 +65,9 @@ def check(found: Result, expected: Result, moved_from: Result) -> None:
 
 
 def compared(term: str, found: dict[Case, Result]) -> set[Case]:
-    """The cases that were compared with one process; fails at the first that differs."""
+    """Compare with one process and return the cases compared."""
     for (mixing, kind), expected in alone(term).items():
-        start = tiny.parts_of(settings(term, mixing, kind)).model.state_dict()
+        start = tiny.components(settings(term, mixing, kind)).state.model.state_dict()
         check(found[mixing, kind], expected, start)
     return set(alone(term))
 
@@ -87,18 +87,18 @@ def test_micro_batches_end_in_the_weights_and_rows_of_the_whole_batch(term: str,
 
 
 @pytest.mark.parametrize("term", ["siglip", "nuclr"])
-def test_two_processes_of_two_micro_batches_end_in_the_same(term: str, gloo: Gloo) -> None:
+def test_two_processes_with_two_micro_batches_end_in_the_weights_and_rows_of_one(term: str, gloo: Gloo) -> None:
     found = gloo.run(2, trained, term, 2)[0]
     assert compared(term, found) == found.keys() != set()
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_synchronised_batch_statistics_are_those_of_the_whole_batch(kind: str, gloo: Gloo) -> None:
-    start = tiny.parts_of(settings("clip", "none", kind), "resnet").model.state_dict()
+def test_sync_batchnorm_gives_the_statistics_of_the_whole_batch(kind: str, gloo: Gloo) -> None:
+    start = tiny.components(settings("clip", "none", kind), "resnet").state.model.state_dict()
     weights = {k: v.clone() for k, v in start.items() if v.is_floating_point()}
     expected = resnet(kind)
     for world in (2, 4):
         for found in gloo.run(world, resnet, kind):
             check(found, expected, weights)
-    with pytest.raises(AssertionError):  # the switch is what does it
+    with pytest.raises(AssertionError):  # without the setting the statistics differ
         check(gloo.run(2, resnet, kind, False)[0], expected, {})

@@ -1,4 +1,4 @@
-"""Signals and the time limit: the run ends at the end of a step, saved, on all ranks at the same one."""
+"""Signals and the time limit end a run after a step, saved, at the same step on all ranks."""
 
 import os
 import signal
@@ -15,8 +15,9 @@ from clipx import distributed, train
 from clipx.config.schema import RunConfig
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
+from clipx.train import Outcome
 from clipx.training.step import train_step
-from clipx.training.stop_signals import Stop
+from clipx.training.stop_signals import StopMonitor
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.gloo import Gloo
 
@@ -25,44 +26,44 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(checkpoints(run)[-1] / "model.safetensors")
 
 
-def at_step(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number: int) -> None:
-    """A signal to this process in the middle of a step, if it is that rank."""
-    plain = train_step
+def send_signal_at(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number: int) -> None:
+    """Send a signal to this process during a step, on one rank."""
+    real_step = train_step
 
-    def signalled(parts: Any, batch: Any, progress: Any) -> Any:
+    def signalled(components: Any, batch: Any, progress: Any) -> Any:
         if progress.step == step and distributed.rank() == rank:
             os.kill(os.getpid(), number)
-        return plain(parts, batch, progress)
+        return real_step(components, batch, progress)
 
     monkeypatch.setattr(train, "train_step", signalled)
 
 
 @pytest.fixture(autouse=True)
-def sigint_is_heard() -> Iterator[None]:
-    """Also where the tests run in the background of a script, which has them ignore it."""
+def sigint_is_not_ignored() -> Iterator[None]:
+    """Undo the ignoring of SIGINT that a shell sets for tests in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_saves_and_the_next_start_ends_in_the_same_weights(
+def test_a_signal_saves_and_the_resumed_run_ends_in_the_same_weights(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_shards(tmp_path / "train", samples=32)
     config = settings(tmp_path, epochs=2)
-    assert train.fit(config, directory.claim(config))
+    assert train.fit(config, directory.claim(config)) is Outcome.FINISHED
     whole = weights(directory.directory(config))
     config.name = "stopped"
     run = directory.claim(config)
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
-        at_step(patch, 4, 0, number)
-        assert not train.fit(config, run)
+        send_signal_at(patch, 4, 0, number)
+        assert train.fit(config, run) is Outcome.STOPPED
     assert signal.getsignal(number) == before
     assert [p.name for p in checkpoints(run)] == ["step_00000005"]
-    assert f"{number.name}: saved at step 5 of 8; the same command goes on from it" in capsys.readouterr().err
-    assert train.fit(config, run)
+    assert f"{number.name}: saved at step 5 of 8; run the same command to resume" in capsys.readouterr().err
+    assert train.fit(config, run) is Outcome.FINISHED
     assert all(torch.equal(whole[k], v) for k, v in weights(run).items())
 
 
@@ -80,12 +81,12 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not checkpoints(directory.directory(config))
 
 
-def test_a_signal_that_the_shell_has_ignored_stays_ignored() -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as behind `&` in a script
+def test_a_signal_that_the_shell_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as after `&` in a script
     try:
-        with Stop(None, time.monotonic()) as stop:
+        with StopMonitor(None, time.monotonic()) as stop:
             os.kill(os.getpid(), signal.SIGINT)
-            assert stop.why() == ""
+            assert stop.reason() == ""
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -94,20 +95,20 @@ def test_the_time_limit_counts_from_the_launchers_start(tmp_path: Path, capsys: 
     write_shards(tmp_path / "train", samples=32)
     config = settings(tmp_path, epochs=2)
     config.train.max_minutes = 60.0
-    assert not train.fit(config, directory.claim(config), started=time.monotonic() - 3600)
+    assert train.fit(config, directory.claim(config), started=time.monotonic() - 3600) is Outcome.STOPPED
     assert "train.max_minutes=60: saved at step 1 of 8" in capsys.readouterr().err
-    assert train.fit(config, directory.claim(config))
+    assert train.fit(config, directory.claim(config)) is Outcome.FINISHED
 
 
-def fit_with_a_signal_to_rank_1(config: RunConfig) -> tuple[bool, list[str]]:
+def fit_with_a_signal_to_rank_1(config: RunConfig) -> tuple[Outcome, list[str]]:
     with pytest.MonkeyPatch.context() as patch:
-        at_step(patch, 2, 1, signal.SIGTERM)
-        over = train.fit(config, directory.directory(config))
-    return over, [p.name for p in checkpoints(directory.directory(config))]
+        send_signal_at(patch, 2, 1, signal.SIGTERM)
+        outcome = train.fit(config, directory.directory(config))
+    return outcome, [p.name for p in checkpoints(directory.directory(config))]
 
 
 def test_a_signal_to_one_rank_stops_all_at_the_same_step(tmp_path: Path, gloo: Gloo) -> None:
     write_shards(tmp_path / "train", samples=32)
     config = settings(tmp_path, epochs=2)
     directory.claim(config)
-    assert gloo.run(2, fit_with_a_signal_to_rank_1, config) == [(False, ["step_00000003"])] * 2
+    assert gloo.run(2, fit_with_a_signal_to_rank_1, config) == [(Outcome.STOPPED, ["step_00000003"])] * 2

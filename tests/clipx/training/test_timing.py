@@ -1,35 +1,36 @@
-"""What the log says of speed, on a clock of the test's."""
+"""Measured speed, on a fake clock, and counted FLOPs, against the arithmetic of a transformer."""
 
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-from clipx.training.timing import StepTimer, ThroughputMeter
+from clipx.config.schema import ImageTowerConfig, ModelConfig, PointsConfig, RunConfig, TextTowerConfig, TrainConfig
+from clipx.training.timing import StepTimer, ThroughputMeter, step_flops
 
 
-def test_the_loaders_start_is_no_wait_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_of_the_loader_does_not_count_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
     def batches() -> Iterator[int]:
-        now[0] += 5  # workers start
+        now[0] += 5  # start of the workers
         for i in range(4):
             now[0] += 0.1
             yield i
 
-    laps = StepTimer(torch.device("cpu"))
-    measured, rows = ThroughputMeter(laps), []
-    for i in measured.wait(batches()):
-        laps.start()
+    timer = StepTimer(torch.device("cpu"))
+    meter, rows = ThroughputMeter(timer), []
+    for i in meter.timed(batches()):
+        timer.start()
         now[0] += 0.2
-        laps.end("forward")
-        now[0] += 0.7  # the rest of a step
-        laps.end("backward")
-        measured.images += 9
+        timer.end_phase("forward")
+        now[0] += 0.7  # rest of the step
+        timer.end_phase("backward")
+        meter.images += 9
         if i % 2:
-            rows.append(measured.read())
-    # two steps and the wait for the second batch; then two steps and two waits
+            rows.append(meter.read())
+    # first line: two steps and one wait, for the second batch; second line: two steps and two waits
     assert rows == [
         {"images_per_s": pytest.approx(18 / 1.9, abs=0.1), "data_wait": pytest.approx(0.1 / 1.9, abs=1e-4),
          "step_s": {"data": 0.05, "forward": pytest.approx(0.2), "backward": pytest.approx(0.7)}, "first_batch_s": 5.1},
@@ -38,17 +39,40 @@ def test_the_loaders_start_is_no_wait_of_a_step(monkeypatch: pytest.MonkeyPatch)
     ]  # fmt: skip
 
 
-def test_what_is_measured_between_steps_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paused_time_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    measured = ThroughputMeter(StepTimer(torch.device("cpu")))
-    for _ in measured.wait(iter(range(3))):
+    meter = ThroughputMeter(StepTimer(torch.device("cpu")))
+    for _ in meter.timed(iter(range(3))):
         now[0] += 0.5
-        measured.images += 9
-        with measured.paused():
+        meter.images += 9
+        with meter.paused():
             now[0] += 60
-    assert measured.read()["images_per_s"] == 18.0
+    assert meter.read()["images_per_s"] == 18.0
 
 
-def test_no_batches_are_no_batches() -> None:
-    assert list(ThroughputMeter(StepTimer(torch.device("cpu"))).wait(iter([]))) == []
+def test_an_empty_loader_gives_no_batches() -> None:
+    assert list(ThroughputMeter(StepTimer(torch.device("cpu"))).timed(iter([]))) == []
+
+
+def config(tower: str, batch_size: int, kernel: str = "none") -> RunConfig:
+    model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower))
+    model.points = PointsConfig(kernel=kernel)
+    return RunConfig(name="x", recipe="x", model=model, train=TrainConfig(batch_size=batch_size, epochs=1))
+
+
+def transformer(layers: int, width: int, tokens: int) -> float:
+    """Return forward FLOPs: 12 d^2 multiply-adds per token and layer, and two products of T^2 d in attention."""
+    return layers * (24 * width**2 * tokens + 4 * tokens**2 * width)
+
+
+def test_flops_of_vit_b_16_match_its_shapes() -> None:
+    patches = 2 * 196 * (3 * 16 * 16) * 768
+    forward = transformer(12, 768, 197) + patches + transformer(12, 512, 77)
+    assert step_flops(config("open_clip:ViT-B-16", 64)) == pytest.approx(3 * 64 * forward, rel=0.01)
+
+
+def test_flops_are_proportional_to_the_batch_and_include_point_sets() -> None:
+    small, large = (step_flops(config("open_clip:mini-vit-48", size)) for size in (8, 4096))
+    assert large == 512 * small
+    assert step_flops(config("open_clip:mini-vit-48", 8, kernel="imq")) > small

@@ -87,7 +87,8 @@ def test_unnormalised_embeddings_have_the_geometry_that_training_logged(tmp_path
     config.model.normalise = False
     config.log.geometry_every, config.log.geometry_on = 1, "train"
     model = clip.build_model(config)
-    trace = geometry_probe.Probe(config, open_pair_source(config.data), tokenizer.build_tokenizer(model.inputs), model)
+    tokenize = tokenizer.build_tokenizer(model.inputs)
+    trace = geometry_probe.GeometryProbe(config, open_pair_source(config.data), tokenize, model)
     model.eval()
     image, text = model.encode_image(trace.images), model.encode_text(trace.texts)
     assert not torch.allclose(image.norm(dim=1), torch.ones(20), rtol=0.1)

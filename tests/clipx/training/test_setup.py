@@ -1,4 +1,4 @@
-"""What a run starts with: another run's weights on request, and nothing that its own checkpoint would overwrite."""
+"""Initial weights: another run's weights with model.init; none are loaded when resuming."""
 
 import json
 import shutil
@@ -12,21 +12,19 @@ from torch import Tensor
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.models.towers import open_clip_towers
-from clipx.run import checkpoint as state
 from clipx.run import directory
-from clipx.run.checkpoint import WEIGHTS, checkpoints
+from clipx.run.checkpoint import WEIGHTS, checkpoints, verify
 from clipx.train import fit
-from clipx.training import initial_weights
-from clipx.training.setup import build_components
+from clipx.training.setup import build_components, build_initial_model
 from tests.helpers.folder import settings, write_shards
 
 
 def saved(config: RunConfig) -> Path:
-    """A checkpoint of a model as it is made, but for one weight."""
-    parts = build_components(config, torch.device("cpu"), 8, "x")
+    """Save an untrained model with one changed weight."""
+    components = build_components(config, torch.device("cpu"), 8, "x")
     with torch.no_grad():
-        dict(parts.model.named_parameters())["temperature.nu"].fill_(1.5)
-    return parts.state.save(directory.directory(config))
+        dict(components.state.model.named_parameters())["temperature.nu"].fill_(1.5)
+    return components.state.save(directory.directory(config))
 
 
 def weights(config: RunConfig) -> dict[str, Tensor]:
@@ -51,41 +49,41 @@ def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
     assert all(torch.equal(whole[name], value) for name, value in again.items())
 
 
-@pytest.mark.parametrize("of_run", [True, False])
-def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, of_run: bool) -> None:
+@pytest.mark.parametrize("from_run_directory", [True, False])
+def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, from_run_directory: bool) -> None:
     write_shards(tmp_path / "train", samples=16)
     first = settings(tmp_path)
     checkpoint = saved(first)
     config = settings(tmp_path, epochs=1)
     config.name, config.model.init, config.train.ema = "second", str(checkpoint), 0.5
-    if of_run:
+    if from_run_directory:
         config.model.init = str(directory.directory(first))
     config.seed, config.optimizer.lr, config.model.image.pretrained = 1, 0.0, "not looked for"
     config.model.text.pretrained = config.model.image.pretrained
-    made = build_components(config, torch.device("cpu"), 8, "x").state
-    assert made.average
+    state = build_components(config, torch.device("cpu"), 8, "x").state
+    assert state.ema
     for name, value in weights(first).items():
-        assert torch.equal(made.model.state_dict()[name], value), name
-        assert torch.equal(made.average.weights[name], value), name
+        assert torch.equal(state.model.state_dict()[name], value), name
+        assert torch.equal(state.ema.module.state_dict()[name], value), name
     run = directory.claim(config)
     fit(config, run)
     assert float(weights(config)["temperature.nu"]) == pytest.approx(1.5)
-    sha256 = state.verify(checkpoint)["sha256"][WEIGHTS]
-    facts = json.loads((run / "environment.json").read_text())["init"]
-    assert facts == {"checkpoint": str(checkpoint), "sha256": sha256}
+    sha256 = verify(checkpoint)["sha256"][WEIGHTS]
+    source = json.loads((run / "environment.json").read_text())["init"]
+    assert source == {"checkpoint": str(checkpoint), "sha256": sha256}
 
 
-def test_another_model_or_none_is_named(tmp_path: Path) -> None:
+def test_a_missing_damaged_or_different_model_is_refused(tmp_path: Path) -> None:
     first = settings(tmp_path)
     checkpoint = saved(first)
     config = settings(tmp_path)
     config.model.init, config.temperature.bias = str(checkpoint), -10.0
-    with pytest.raises(UserError, match=r"model.init=.* another model: bias has shape none there, \[\] in this"):
-        initial_weights.model(config)
+    with pytest.raises(UserError, match=r"model.init=.* does not hold this model's weights: .*Missing key.*bias"):
+        build_initial_model(config)
     config.model.init = str(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"model.init=.*nowhere is missing"):
-        initial_weights.model(config)
+        build_initial_model(config)
     (checkpoint / WEIGHTS).write_bytes(b"")
     config.model.init = str(checkpoint)
     with pytest.raises(UserError, match=r"model.safetensors is damaged"):
-        initial_weights.model(config)
+        build_initial_model(config)
