@@ -32,7 +32,11 @@ $(READY): pyproject.toml constraints.txt
 	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/constraints.txt --editable '.[dev,slurm]'
 	touch $@
 
-constraints: $(READY) ## writes constraints.txt: the newest versions of all dependencies, and TORCH=X.Y.Z
+$(BIN)/uv:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv
+
+constraints: $(BIN)/uv ## writes constraints.txt: the newest versions of all dependencies, and TORCH=X.Y.Z
 	echo torch==$(TORCH) | $(BIN)/uv pip compile pyproject.toml - --quiet --upgrade --all-extras --universal --python-version 3.11 \
 	  --annotation-style line --custom-compile-command 'make constraints' --output-file constraints.txt
 
