@@ -9,6 +9,29 @@ from clipx.models import clip
 from clipx.types import Progress
 
 BATCH = 8  # pairs that are counted; the towers' work is proportional to them
+KERNELS = ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention")
+
+
+def flop_counter() -> FlopCounterMode:
+    """Return torch's FLOP counter with formulas for every attention kernel; torch 2.14's table lacks the CPU kernel."""
+    aten = torch.ops.aten
+    forward = {getattr(aten, f"_scaled_dot_product_{kernel}"): _attention for kernel in KERNELS}
+    backward = {getattr(aten, f"_scaled_dot_product_{kernel}_backward"): _attention_backward for kernel in KERNELS}
+    return FlopCounterMode(display=False, custom_mapping=forward | backward)
+
+
+def _attention(query: torch.Size, key: torch.Size, value: torch.Size, *_: object, **__: object) -> int:
+    """Count two products: Q K^T, and the weights times V. Shapes [batch, heads, tokens, width of a head]."""
+    batch, heads, queries, width = query
+    return 2 * batch * heads * queries * key[2] * (width + value[3])
+
+
+def _attention_backward(
+    gradient: torch.Size, query: torch.Size, key: torch.Size, value: torch.Size, *_: object, **__: object
+) -> int:
+    """Count five products: Q K^T again, and the gradients of V, the weights, Q and K."""
+    batch, heads, queries, width = query
+    return 2 * batch * heads * queries * key[2] * (3 * width + 2 * value[3])
 
 
 def step_flops(config: RunConfig) -> int:
@@ -23,7 +46,7 @@ def step_flops(config: RunConfig) -> int:
     with torch.device("meta"):  # nothing is allocated, however large the towers
         model = clip.build(config, pretrained=False).train()
     inputs = model.inputs
-    with FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
+    with FakeTensorMode(allow_non_fake_inputs=True), flop_counter() as counter:
         model.to_empty(device="cpu")
         image = torch.empty(BATCH, 3, inputs.image_size, inputs.image_size)
         text = torch.zeros(BATCH, inputs.context_length, dtype=torch.int64)

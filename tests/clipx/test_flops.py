@@ -1,9 +1,12 @@
 """FLOPs of a step: against the arithmetic of a transformer, and independent of what lies in memory."""
 
 import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.flop_counter import flop_registry
 
 from clipx.config import ImageTowerConfig, ModelConfig, PointsConfig, RunConfig, TextTowerConfig, TrainConfig
-from clipx.flops import step_flops
+from clipx.flops import flop_counter, step_flops
 
 
 def config(tower: str, batch_size: int, kernel: str = "none") -> RunConfig:
@@ -17,6 +20,25 @@ def transformer(layers: int, width: int, tokens: int) -> float:
     return layers * (24 * width**2 * tokens + 4 * tokens**2 * width)
 
 
+@pytest.fixture
+def no_attention_in_torchs_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    for operation in [key for key in flop_registry if "attention" in str(key)]:
+        monkeypatch.delitem(flop_registry, operation)
+
+
+@pytest.mark.usefixtures("no_attention_in_torchs_table")
+def test_attention_is_counted_by_its_formula_whatever_torch_counts() -> None:
+    batch, heads, queries, keys, width = 2, 3, 5, 7, 8
+    q, k, v = (torch.randn(batch, heads, n, width, requires_grad=True) for n in (queries, keys, keys))
+    product = 2 * batch * heads * queries * keys * width
+    with flop_counter() as counter:
+        result = scaled_dot_product_attention(q, k, v)
+        assert counter.get_total_flops() == 2 * product
+        result.sum().backward()
+        assert counter.get_total_flops() == (2 + 5) * product
+
+
+@pytest.mark.usefixtures("no_attention_in_torchs_table")
 def test_vit_b_16_needs_what_its_shapes_say() -> None:
     patches = 2 * 196 * (3 * 16 * 16) * 768
     forward = transformer(12, 768, 197) + patches + transformer(12, 512, 77)
