@@ -73,6 +73,8 @@ def _shape(source: str) -> Any:
     known = KNOWN / f"{source.removeprefix('distilbert/')}.json"
     folder = Path(source).is_dir()
     local = source if folder else str(known) if known.is_file() else ""
+    if folder and not (Path(source) / "config.json").is_file():  # transformers 4 would guess from the folder's name
+        raise UserError(f"{KEY}.name=hf:{source} has no usable config.json: there is no such file")
     try:
         with quiet_hub(fetching=not local):
             shape = AutoConfig.from_pretrained(local or source)
