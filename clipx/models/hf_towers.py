@@ -73,7 +73,7 @@ def _shape(source: str) -> Any:
     known = KNOWN / f"{source.removeprefix('distilbert/')}.json"
     folder = Path(source).is_dir()
     local = source if folder else str(known) if known.is_file() else ""
-    if folder and not (Path(source) / "config.json").is_file():  # transformers 4 would guess from the folder's name
+    if folder and not (Path(source) / "config.json").is_file():  # or transformers 4 and 5.0 guess from the name
         raise UserError(f"{KEY}.name=hf:{source} has no usable config.json: there is no such file")
     try:
         with quiet_hub(fetching=not local):

@@ -84,7 +84,7 @@ def create(
                 force_image_size=image_size,
                 force_context_length=context_length,
                 pretrained_text=False,
-                device=torch.empty(0).device,  # get_default_device() of torch 2.7 ignores `with torch.device(...)`
+                device=torch.get_default_device(),
             )
     except Exception as error:  # the hub's client and torch.load raise a dozen kinds
         if pretrained is None or not load:
