@@ -58,7 +58,7 @@ def test_torch_has_the_private_names_that_the_agent_uses_and_an_upper_bound() ->
         assert list(inspect.signature(getattr(LocalElasticAgent, name)).parameters) == ["self", "worker_group"]
     assert {"_pcontext", "_remaining_restarts"} <= vars(agent).keys()
     assert "pids" in vars(PContext)
-    assert api.LocalElasticAgent is LocalElasticAgent
+    assert vars(api)["LocalElasticAgent"] is LocalElasticAgent
     assert "LocalElasticAgent" in api.launch_agent.__code__.co_names
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert [d for d in project["dependencies"] if d.startswith("torch>=") and ",<" in d]
