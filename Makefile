@@ -1,11 +1,15 @@
 # Targets with a double-hash comment are shown by `make help`.
 PYTHON ?= python3
-BIN := .venv/bin
-READY := .venv/.ready
+# LATEST=1: the newest versions, in .venv-latest beside .venv
+VENV := $(if $(LATEST),.venv-latest,.venv)
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+VERSIONS := $(if $(LATEST),--upgrade --upgrade-strategy eager,--constraint constraints.txt)
+TORCH := 2.14.1# the release in constraints.txt
 # one process per core with one thread each; more threads would compete for the cores
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: help install check test test-fast test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
+.PHONY: help install constraints check test test-fast test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-wpse bench-train bench-leak
 .PHONY: reproduce-mini reproduce-all
@@ -14,13 +18,28 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(READY) ## create the virtual environment .venv; every other target does so if needed
+install: $(READY) ## create the virtual environment .venv; every other target does so if needed. LATEST=1: newest versions
 
-$(READY): pyproject.toml
-	$(PYTHON) -m venv .venv
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	touch $(READY)
+	$(BIN)/python -m pip install --quiet $(VERSIONS) --editable '.[dev]'
+	touch $@
+
+.venv-lowest/.ready: pyproject.toml
+	$(PYTHON) -m venv --clear .venv-lowest
+	sed -nE 's/^ *"([A-Za-z0-9_-]+)(\[.*\])?>=([0-9.]+).*/\1==\3/p' pyproject.toml > .venv-lowest/constraints.txt
+	.venv-lowest/bin/python -m pip install --quiet --upgrade pip
+	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/constraints.txt --editable '.[dev,slurm]'
+	touch $@
+
+$(BIN)/uv:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv
+
+constraints: $(BIN)/uv ## write constraints.txt: the newest versions of all dependencies, and torch TORCH=X.Y.Z
+	echo torch==$(TORCH) | $(BIN)/uv pip compile pyproject.toml - --quiet --upgrade --all-extras --universal --python-version 3.11 \
+	  --annotation-style line --custom-compile-command 'make constraints' --output-file constraints.txt
 
 check: $(READY) ## check lint, format and types
 	$(BIN)/ruff check
@@ -35,6 +54,9 @@ test: $(READY) ## run all tests; CLIPX_DATA=FOLDER adds the tests on real data
 
 test-fast: $(READY) ## run the tests that are not slow
 	$(PYTEST) -m 'not slow'
+
+test-lowest: .venv-lowest/.ready ## run the tests that are not slow on the lowest versions that pyproject.toml allows
+	$(subst $(VENV),.venv-lowest,$(PYTEST)) -m 'not slow'
 
 test-dist: $(READY) ## run the tests on several processes; every term on 1, 2 and 4 processes and with micro-batches
 	$(BIN)/pytest tests/clipx/training/test_step_distributed.py tests/clipx/training/test_step.py tests/clipx/training/test_leak.py tests/clipx/test_train_table.py

@@ -68,7 +68,7 @@ def test_dry_runs_assume_the_pairs_and_the_chip_of_the_page() -> None:
 
 def test_the_inputs_are_those_of_the_recipe() -> None:
     from clipx.models import clip
-    from clipx.training.timing import step_flops
+    from clipx.training.flops import step_flops
 
     imq, plain = (compose_run(["recipe=wpse_cc12m", f"arm={arm}", "data.root=x"]) for arm in ("imq", "clip"))
     flops = step_flops(imq)

@@ -3,6 +3,9 @@
 It says nothing more where a worker has said what is wrong. Workers that ended for good (by the user's mistake, or
 saved and stopped early) are not started again. SIGINT, SIGTERM and SIGUSR1 are passed on to the workers, which save,
 and do not end them.
+
+The agent uses private names of torch: torch's launcher has no public setting for the agent, and the agent none for
+restarts or signals. Therefore pyproject.toml gives torch an upper bound; tests/cli/test_workers.py lists the names.
 """
 
 import logging

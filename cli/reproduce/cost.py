@@ -8,7 +8,7 @@ from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
 from clipx.models import clip
-from clipx.training.timing import step_flops
+from clipx.training.flops import step_flops
 from clipx.utils.registry import lookup
 
 

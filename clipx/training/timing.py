@@ -1,4 +1,4 @@
-"""Cost of training: seconds per phase of a step and throughput (measured), FLOPs (counted)."""
+"""Measured speed of training: seconds per phase of a step, images per second, time spent waiting for data."""
 
 import time
 from collections import deque
@@ -8,16 +8,9 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils.flop_counter import FlopCounterMode
-
-from clipx.config.schema import RunConfig
-from clipx.models import clip
-from clipx.types import Progress
 
 T = TypeVar("T")
 MAX_STEPS = 1000  # StepTimer keeps the times of at most this many steps between two log lines
-FLOPS_BATCH = 8  # pairs to count FLOPs for; the towers' FLOPs are proportional to them
 
 
 class StepTimer:
@@ -110,24 +103,3 @@ class ThroughputMeter:
         self.start, self.waited, self.first_batch = time.perf_counter(), 0.0, None
         self.images = self.batches = 0
         return rates
-
-
-def step_flops(config: RunConfig) -> int:
-    """Return the FLOPs of both towers, forward and backward, for a global batch; a multiply-add counts as 2.
-
-    Counted on fake tensors: matrix products, convolutions and attention. Not counted: the objective (each process
-    computes it for the whole batch), the optimizer and the second forward pass of accumulation.
-
-    Raises:
-        UserError: unknown towers.
-    """
-    with torch.device("meta"):  # allocates nothing, however large the towers
-        model = clip.build_model(config, pretrained=False).train()
-    inputs = model.inputs
-    with FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
-        model.to_empty(device="cpu")
-        image = torch.empty(FLOPS_BATCH, 3, inputs.image_size, inputs.image_size)
-        text = torch.zeros(FLOPS_BATCH, inputs.context_length, dtype=torch.int64)
-        image_vectors, text_vectors, _, _ = model(image, text, Progress(0, 1, 0, 1))
-        (image_vectors.sum() + text_vectors.sum()).backward()
-    return round(int(counter.get_total_flops()) / FLOPS_BATCH * config.train.batch_size)

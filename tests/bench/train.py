@@ -32,10 +32,10 @@ import open_clip
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
 from clipx.models.towers import open_clip_towers
+from clipx.training.flops import flop_counter
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import log_row, train_step
 from clipx.types import Batch, Progress
@@ -245,7 +245,7 @@ def loops(case: Case, device: torch.device) -> None:
     ours, peers = (STEPS * case.batch / min(t) for t in times)
     ratio = statistics.median(b / a for a, b in zip(*times, strict=True))
     print(f"loops: clipx {ours:.0f}, open_clip {peers:.0f} images/s (best), median ratio of the rounds {ratio:.2f}")
-    with FlopCounterMode(display=False) as counter:
+    with flop_counter() as counter:
         train_step(parts, batch, Progress(0, STEPS, 0, 1))
     flops = counter.get_total_flops() * ours / case.batch
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

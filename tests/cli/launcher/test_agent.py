@@ -1,14 +1,21 @@
 """Workers: a mistake is said once and not repeated, a lost worker is replaced, signals reach the workers."""
 
+import inspect
 import os
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from torch.distributed.elastic.agent.server.api import WorkerSpec
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing.api import PContext
+from torch.distributed.launcher import api
 
 from cli.launcher import agent
 from cli.train import check_gpus, run_workers
@@ -41,6 +48,20 @@ if how.isdigit():
     sys.exit(int(how))
 time.sleep(0.3)
 """
+
+
+def test_torch_has_the_private_names_that_the_agent_uses_and_an_upper_bound() -> None:
+    """If this fails, torch has changed: adapt cli/launcher/agent.py before the bound in pyproject.toml is raised."""
+    spec = WorkerSpec("x", local_world_size=1, rdzv_handler=None, entrypoint=print)  # type: ignore[arg-type]
+    agent = LocalElasticAgent(spec, DefaultLogsSpecs())
+    for name in ("_start_workers", "_monitor_workers"):
+        assert list(inspect.signature(getattr(LocalElasticAgent, name)).parameters) == ["self", "worker_group"]
+    assert {"_pcontext", "_remaining_restarts"} <= vars(agent).keys()
+    assert "pids" in vars(PContext)
+    assert vars(api)["LocalElasticAgent"] is LocalElasticAgent
+    assert "LocalElasticAgent" in api.launch_agent.__code__.co_names
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert [d for d in project["dependencies"] if d.startswith("torch>=") and ",<" in d]
 
 
 @pytest.fixture
