@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from cli.launcher.gpu_memory import LESS_MEMORY, enough_memory
+from cli.launcher.spawn import LESS_MEMORY, enough_memory
 from clipx.config.schema import EvalConfig, RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.data.sources.opening import open_source

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_args, get_type_hints
 
-from clipx.config.ranges import Rule
+from clipx.config.setting import Rule
 from clipx.errors import UserError
 from clipx.theory.claims import CheckedClaim
 from clipx.utils.registry import lookup

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clipx import geometry
-from clipx.config.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
+from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
 from clipx.theory.claims import Check, CheckedClaim
 from clipx.theory.experiment import COUNT, OPEN_SHARE, Cells, Settings, out_of_range
 from clipx.theory.joint import Joint, make, nce

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from clipx.config.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
+from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
 from clipx.theory.claims import Check, CheckedClaim, near
 from clipx.theory.experiment import OPEN_SHARE, Settings
 from clipx.theory.paper1.case_study import Array

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from clipx.config.ranges import POSITIVE, Rule
+from clipx.config.setting import POSITIVE, Rule
 from clipx.theory.claims import Check, CheckedClaim
 from clipx.theory.experiment import Settings
 from clipx.theory.paper1.case_study import Array

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from clipx.config.ranges import AT_LEAST_0, POSITIVE, Rule
+from clipx.config.setting import AT_LEAST_0, POSITIVE, Rule
 from clipx.theory.claims import Check, CheckedClaim
 from clipx.theory.experiment import Settings, two_or_more
 from clipx.theory.paper1.case_study import Array

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from clipx.config.ranges import AT_LEAST_0, POSITIVE, Rule
+from clipx.config.setting import AT_LEAST_0, POSITIVE, Rule
 from clipx.theory.claims import Check, near
 from clipx.theory.experiment import COUNT, OPEN_SHARE, Settings
 from clipx.theory.paper1.case_study import Array

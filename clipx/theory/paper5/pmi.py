@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from clipx.config.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
+from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, POSITIVE, Rule
 from clipx.theory.claims import Check, CheckedClaim
 from clipx.theory.experiment import COUNT, Settings, out_of_range, two_or_more
 from clipx.theory.paper1.case_study import Array
