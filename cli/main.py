@@ -1,4 +1,4 @@
-"""The `clipx` command: finds the subcommand and prints help. A command is imported when called: help stays fast."""
+"""The `clipx` command. Subcommands are imported when called, so that help is fast."""
 
 import os
 import sys

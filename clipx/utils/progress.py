@@ -59,11 +59,8 @@ class ProgressBar:
             self.print(f"{task.description} {done}/{total}, {left:.0f} s left")
 
     def show(self, done: int, status: str) -> None:
-        """Set the number of finished items and the text behind the bar; print both if stderr is no terminal."""
+        """Set the number of finished items and the text after the bar."""
         self._bar.update(self.task, completed=done, status=status)
-        if not self.is_bar:
-            task = self._bar.tasks[-1]
-            self.print(f"{task.description} {done}/{int(task.total or 0)}  {status}")
 
     def print(self, text: str) -> None:
         """Print a line above the bar."""

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from clipx.config.schema import EvalConfig, RunConfig, ScenesConfig, TrainConfig
+from clipx.config.schema import EvalConfig, RunConfig, TrainConfig
 from clipx.config.setting import check, settings_of
 from clipx.data.preprocess.clean import CLEAN
-from clipx.data.scenes.knobs import MAX_GRID
 from clipx.errors import UserError
 from clipx.models import temperature
 from clipx.models.kernels import KERNELS, REDUCTIONS
@@ -95,12 +94,6 @@ def test_eval_has_the_choices_of_training_and_of_its_tables() -> None:
     for ours, theirs in (("precision", "train.precision"), ("device", "train.device"), ("wandb", "log.wandb")):
         assert evaluation[ours].metadata["setting"].choices == run[theirs].metadata["setting"].choices
     assert set(evaluation["protocol"].metadata["setting"].choices) == set(PROTOCOLS)
-
-
-def test_a_group_has_at_most_one_object_per_cell() -> None:
-    check(ScenesConfig(max_count=MAX_GRID))
-    with pytest.raises(UserError):
-        check(ScenesConfig(max_count=MAX_GRID + 1))
 
 
 def test_configs_do_not_share_lists() -> None:
