@@ -1,12 +1,13 @@
 """`clipx data make` and `pull`: download training data with img2dataset, evaluation sets with torchvision."""
 
+import csv
 import json
 import os
 import shlex
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -119,34 +120,28 @@ def add_header(published: Path, copy: Path, columns: tuple[str, ...], name: str)
     Raises:
         UserError: a row without the columns.
     """
+    error = f"{published} is not the list of {name}"
+    rows, url = 0, columns.index("url")
     copy.parent.mkdir(parents=True, exist_ok=True)
     temporary = copy.with_name(f".{copy.name}.{os.getpid()}")
     try:
         with published.open(encoding="utf-8", newline="\n") as lines, temporary.open("w", encoding="utf-8") as file:
-            file.write("\t".join(columns) + "\n")
-            rows = sum(1 for row in _rows(lines, columns, f"{published} is not the list of {name}") if file.write(row))
+            writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+            writer.writerow(columns)
+            for row_number, line in enumerate(lines, start=1):
+                fields = line.rstrip("\n").split("\t")
+                if row_number == 1 and tuple(fields) == columns:
+                    continue  # the list has a header already
+                if len(fields) != len(columns) or not fields[url].startswith("http"):
+                    raise UserError(f"{error}: row {row_number} is not {' TAB '.join(columns)}")
+                writer.writerow(fields)
+                rows += 1
         temporary.replace(copy)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{published} is not the list of {name}: not UTF-8 ({error})") from error
+    except UnicodeDecodeError as undecodable:
+        raise UserError(f"{error}: not UTF-8 ({undecodable})") from undecodable
     finally:
         temporary.unlink(missing_ok=True)
     return rows
-
-
-def _rows(lines: Iterable[str], columns: tuple[str, ...], error: str) -> Iterator[str]:
-    """Yield the lines with quoted fields; `error` starts the message about a malformed line."""
-    url = columns.index("url")
-    for i, line in enumerate(lines, start=1):
-        fields = line.rstrip("\n").split("\t")
-        if i == 1 and tuple(fields) == columns:
-            continue  # the list has a header already
-        if len(fields) != len(columns) or not fields[url].startswith("http"):
-            raise UserError(f"{error}: row {i} is not {' TAB '.join(columns)}")
-        yield "\t".join(_quoted(field) for field in fields) + "\n"
-
-
-def _quoted(field: str) -> str:
-    return '"' + field.replace('"', '""') + '"' if '"' in field else field
 
 
 def require_network(urls: Path, published: Published) -> None:

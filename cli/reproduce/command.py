@@ -35,7 +35,7 @@ def reproduce(arguments: list[str]) -> None:
     if plan.dry:
         from cli.reproduce import dry_run
 
-        dry_run.show(configs, plan.chip, plan.share, plan.jobs, plan.out)
+        dry_run.print_costs(configs, plan.chip, plan.share, plan.jobs, plan.out)
         return
     _check_evaluations(configs)
     gpus = _gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))

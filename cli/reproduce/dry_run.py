@@ -15,7 +15,7 @@ from evaluation.statistics import mean
 TRAINED = ("trained", "finished")
 
 
-def show(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path) -> None:
+def print_costs(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path) -> None:
     """Print a line per run name, with its seeds, then totals and the assumptions behind them.
 
     Raises:
