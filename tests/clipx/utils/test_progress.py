@@ -5,7 +5,6 @@ import pytest
 from clipx.utils import progress
 from clipx.utils.progress import ProgressBar
 
-
 LINES = ["images 30/100, 70 s left", "images 60/100, 40 s left", "images 90/100, 10 s left"]
 
 
