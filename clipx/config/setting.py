@@ -105,7 +105,7 @@ def check(config: Any, prefix: str = "") -> None:
 
 def settings_of(schema: type, prefix: str = "") -> dict[str, "Field[Any]"]:
     """Return dotted key -> field for all settings of a schema, in its order."""
-    found = {}
+    found: dict[str, Field[Any]] = {}
     types = get_type_hints(schema)
     for f in fields(schema):
         key = f"{prefix}{f.name}"
