@@ -16,7 +16,7 @@ from clipx.utils.device import choose_device
 from clipx.utils.files import cache_home
 from evaluation import runner
 from evaluation.analyses import point_weights, popularity
-from evaluation.datasets import locate
+from evaluation.datasets.opening import locate
 from evaluation.embedding import encoder
 from evaluation.own_sets import own_datasets
 from evaluation.runs import diverged, results

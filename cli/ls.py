@@ -107,7 +107,8 @@ def _data() -> dict[str, str]:
     """Return training data by name, and the data sets of `clipx eval` as datasets=[...]."""
     from clipx.config.presets import DATA
     from clipx.data.sources.opening import ROOTS
-    from evaluation.datasets import LAYOUTS, NAMED
+    from evaluation.datasets.named import NAMED
+    from evaluation.datasets.opening import LAYOUTS
 
     training = {
         name: f"training data; data.root is {ROOTS[node['source']].format(node.get('split', 'train'))}"

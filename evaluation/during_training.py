@@ -9,7 +9,7 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
 from evaluation import runner
-from evaluation.datasets import AnyDataset
+from evaluation.datasets.kinds import AnyDataset
 from evaluation.embedding import encoder
 from evaluation.embedding.features import Loading, embed
 from evaluation.tasks import TASKS

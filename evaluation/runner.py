@@ -15,7 +15,8 @@ from clipx import distributed
 from clipx.errors import UserError
 from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
-from evaluation.datasets import AnyDataset, Labelled, open_dataset
+from evaluation.datasets.kinds import AnyDataset, Labelled
+from evaluation.datasets.opening import open_dataset
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.embedding.features import Loading, extract, fill_cache
 from evaluation.runs import results

@@ -1,4 +1,4 @@
-"""The commands of README and docs/ are real: their settings, targets and names exist; those of docs/data.md run."""
+"""README, CONTRIBUTING and docs/: commands, settings, targets and files exist; the commands of docs/data.md run."""
 
 import re
 import shlex
@@ -19,13 +19,15 @@ from clipx.train import fit
 from tests.helpers.folder import jpeg, settings, write_shards
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHELL = re.compile(r"^(?:srun \S+ )?(clipx|make) (.*)$")
+FOLDERS = "clipx|evaluation|cli|tests|recipes|docs"
+PATHS = re.compile(rf"(?<![\w/.<-])((?:{FOLDERS})/[\w./-]*\w/?)(?![\w*<{{])")
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def commands(page: Path) -> list[tuple[str, list[str]]]:
-    """Program and words of each command in the page's blocks; continued lines are joined, loops' variables filled."""
+    """Return program and words of each command in the page's blocks; join continued lines, fill loop variables."""
     found = []
     for block in re.findall(r"```\n(.*?)```", page.read_text(), re.DOTALL):
         for line in block.replace("\\\n", " ").replace("$arm", "imq").replace("&\n", "\n").splitlines():
@@ -38,7 +40,7 @@ ALL = [(page.name, *command) for page in PAGES for command in commands(page)]
 
 
 def named(*wanted: str) -> "pytest.MarkDecorator":
-    """The commands of clipx with one of these names."""
+    """Parametrize a test with the clipx commands of these names."""
     chosen = [words for _, program, words in ALL if program == "clipx" and words[0] in wanted]
     return pytest.mark.parametrize("words", chosen, ids=" ".join)
 
@@ -46,7 +48,7 @@ def named(*wanted: str) -> "pytest.MarkDecorator":
 @named("train", "check")
 def test_settings_exist(words: list[str]) -> None:
     if "my_recipes" in words:
-        return  # test_the_readers_own_recipe
+        return  # test_the_example_recipe_composes
     given = [word for word in words[1:] if "=" in word and not word.startswith("hydra")]
     if "-m" in words:  # the first job of a sweep
         given = [re.sub(r",.*", "", word) if "[" not in word else word for word in given]
@@ -81,8 +83,36 @@ def test_commands_and_targets_exist() -> None:
     assert len(ALL) > 80
 
 
-def test_the_readers_own_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (recipe,) = re.findall(r"```\n# my_recipes/mine.yaml.*?\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def test_readme_has_at_most_200_lines() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
+@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "recipes").glob("*.yaml"))], ids=lambda page: page.name)
+def test_files_exist(page: Path) -> None:
+    text = page.read_text()
+    examples = set(re.findall(r"```python\n# (\S+)\n", text))  # files that a page shows how to write
+    named = set(PATHS.findall(text)) - examples
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_files_that_do_not_exist_are_found() -> None:
+    assert PATHS.findall("`clipx/passes.py`, see evaluation/datasets/ and tests/golden/*.json, runs/docs/x.md.") == [
+        "clipx/passes.py",
+        "evaluation/datasets/",
+        "tests/golden",
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_resolve(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_example_recipe_composes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (recipe,) = re.findall(
+        r"```\n# my_recipes/mine.yaml.*?\n(.*?)```", (ROOT / "docs" / "settings.md").read_text(), re.DOTALL
+    )
     (tmp_path / "mine.yaml").write_text(recipe)
     monkeypatch.setattr("sys.argv", ["clipx", "--config-dir", str(tmp_path)])
     config = compose_run(["recipe=mine", "arm=clip_reg", "data.root=FOLDER", "train.processes=8"])
@@ -100,13 +130,13 @@ def test_data_commands_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_shards(tmp_path / "FOLDER", samples=8)
-    monkeypatch.setattr("evaluation.datasets.pull", lambda name, root: None)
+    monkeypatch.setattr("evaluation.datasets.named.pull", lambda name, root: None)
     data([*words[1:], "dry=true"] if words[1] == "make" else words[1:])
     assert capsys.readouterr().out
 
 
-def test_a_run_is_used_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "reports.md").read_text(), re.DOTALL)
     write_shards(tmp_path / "train", samples=16)
     config = settings(tmp_path, epochs=1)
     fit(config, directory.claim(config))

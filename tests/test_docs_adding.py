@@ -1,4 +1,4 @@
-"""The examples of docs/add_*.md are applied: their files made, their lines put into the tables, their tests run."""
+"""Apply the examples of docs/add_*.md: create their files, add their lines to the tables, run their tests."""
 
 import importlib
 import inspect
@@ -21,20 +21,20 @@ ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"```(python|diff)\n(.*?)```", re.DOTALL)
 
 
-def applied(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Makes the page's modules, changes its tables, runs its tests; returns how many tests there were."""
+def apply(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Create the page's modules, patch its tables, run its tests; return the number of tests."""
     found = BLOCK.findall((ROOT / "docs" / page).read_text())
     files = {text.splitlines()[0].removeprefix("# "): text for kind, text in found if kind == "python"}
     for path, text in files.items():
         if not path.startswith("tests/"):
-            made(path, text, monkeypatch)
+            create_module(path, text, monkeypatch)
     for kind, text in found:
         if kind == "diff":
             patch(text.splitlines(), monkeypatch)
     tests = 0
     for path, text in files.items():
         if path.startswith("tests/"):
-            for name, test in vars(made(path, text, monkeypatch)).items():
+            for name, test in vars(create_module(path, text, monkeypatch)).items():
                 if name.startswith("test_"):
                     (tmp_path / name).mkdir()
                     test(*([tmp_path / name] if "tmp_path" in inspect.signature(test).parameters else []))
@@ -42,8 +42,8 @@ def applied(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     return tests
 
 
-def made(path: str, text: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module that the file would be; it must not exist yet."""
+def create_module(path: str, text: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the file's text as an imported module; the file must not exist yet."""
     assert not (ROOT / path).exists()
     name = path.removesuffix(".py").replace("/", ".")
     module = ModuleType(name)
@@ -53,7 +53,7 @@ def made(path: str, text: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def patch(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Puts the + lines behind the lines before them, and what comes of it into the module and its tables."""
+    """Insert the + lines after the lines above them, execute the result, copy new names and rows to the module."""
     path = lines[0].removeprefix("--- ")
     source = (ROOT / path).read_text().splitlines()
     at = 0
@@ -75,8 +75,8 @@ def patch(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, name, value, raising=False)
 
 
-def test_an_objective_of_ones_own_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert applied("add_objective.md", tmp_path, monkeypatch) == 1
+def test_the_added_objective_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert apply("add_objective.md", tmp_path, monkeypatch) == 1
     write_shards(tmp_path / "shards", samples=16)
     data = ["data=shards", f"data.root={tmp_path / 'shards'}", "data.name=mine", "data.workers=0"]
     short = ["train.samples=16", "train.batch_size=8", "log.every=1", f"runs={tmp_path / 'runs'}"]
@@ -86,8 +86,8 @@ def test_an_objective_of_ones_own_trains(tmp_path: Path, monkeypatch: pytest.Mon
     assert '"uniform":' in (run / "log.jsonl").read_text()
 
 
-def test_a_data_set_of_ones_own_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert applied("add_data.md", tmp_path, monkeypatch) == 2
+def test_the_added_data_set_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert apply("add_data.md", tmp_path, monkeypatch) == 2
     for number, name in enumerate(("okapi", "red_panda") * 8):
         (tmp_path / "zoo" / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / "zoo" / name / f"{number}.jpg").write_bytes(jpeg("red", 48 + number))
@@ -98,8 +98,8 @@ def test_a_data_set_of_ones_own_is_trained_on(tmp_path: Path, monkeypatch: pytes
     assert (run / "checkpoints" / "step_00000001").is_dir()
 
 
-def test_a_task_of_ones_own_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert applied("add_task.md", tmp_path, monkeypatch) == 2
+def test_the_added_task_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert apply("add_task.md", tmp_path, monkeypatch) == 2
     spec = fakes.captioned(tmp_path / "data")
     cache = tmp_path / "cache"
     (row,) = evaluate(fakes.encoder(), [spec], ["reciprocal_rank"], tmp_path / "out", cache, 8, 0, "cpu")

@@ -1,4 +1,4 @@
-"""docs/scaling.md: its numbers follow from its inputs, its inputs from the recipe, and its settings exist."""
+"""docs/scaling.md: its numbers follow from its inputs, its inputs equal the recipe's, and its settings exist."""
 
 import math
 import re
@@ -58,12 +58,12 @@ def test_no_row_is_missing_and_the_other_numbers_follow_too() -> None:
     i = INPUTS
     assert f"epochs = {i['n'] // i['B'] * i['epochs']:,.0f}." in TEXT
     assert f"12 p bytes = {12 * i['p'] / 1e9:.2f} GB" in TEXT
-    assert f"SogCLR ({12 * i['n'] / 1e9:.2f} GB), 5 for NUCLR ({20 * i['n'] / 1e9:.2f} GB)" in TEXT
+    assert f"per column: 3 for SogCLR ({12 * i['n'] / 1e9:.2f} GB), 5 for NUCLR ({20 * i['n'] / 1e9:.2f} GB)" in TEXT
     assert math.isclose(i["a"], 34 * 12 * (197 * 768 + 77 * 512), rel_tol=1e-2)
 
 
-def test_what_dry_runs_reckon_with_is_what_they_do() -> None:
-    assert f"reckons with {PAIRS['cc12m']:,} pairs (paper 3) and an {COSTS['chip']}," in TEXT
+def test_dry_runs_assume_the_pairs_and_the_chip_of_the_page() -> None:
+    assert f"assumes {PAIRS['cc12m']:,} pairs (paper 3) and an {COSTS['chip']}," in TEXT
 
 
 def test_the_inputs_are_those_of_the_recipe() -> None:

@@ -193,14 +193,14 @@ def pull(arguments: list[str]) -> None:
     Raises:
         UserError: an unknown set, a set that torchvision cannot download, or no network.
     """
-    from evaluation import datasets
+    from evaluation.datasets import named
     from evaluation.datasets.layouts.vision import DOWNLOADS
 
     names, settings = split(arguments, {"root": ""}, "data pull")
     if len(names) != 1 or not settings["root"]:
         raise UserError(f"`clipx data pull` needs a name and root=DIR; allowed: {', '.join(DOWNLOADS)}")
     try:
-        datasets.pull(names[0], Path(settings["root"]))
+        named.pull(names[0], Path(settings["root"]))
     except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum, or a missing package
         raise UserError(f"{names[0]} was not downloaded: {error}") from error
     print(f"clipx eval checkpoint=RUN datasets=[{names[0]}] root={settings['root']}")

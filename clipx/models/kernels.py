@@ -75,7 +75,8 @@ def embed(point_set: PointSet, alpha: Sequence[float], omega: Tensor, beta: Tens
     Args:
         point_set: points [b, K, d], of any length: they are L2-normalised here; weights [b, K].
         alpha: alpha1 of the linear and alpha2 of the nonlinear kernel.
-        omega, beta: [D, d] and [D]; with D = 0 the linear part is all.
+        omega: [D, d]; with D = 0 only the linear part.
+        beta: [D].
         reduce: mean (a factor 1/K) or sum over the points.
 
     Returns:

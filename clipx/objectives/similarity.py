@@ -50,7 +50,8 @@ def logsumexp(image: Tensor, text: Tensor, scale: Tensor, sums: Sequence[Sum]) -
     """log sum exp z for each of `sums`, [B] each; -inf where all is left out. Differentiable once.
 
     Args:
-        image, text: [B, E] of one dtype.
+        image: [B, E].
+        text: [B, E] of the same dtype.
         scale: [] of the same dtype.
         sums: which ones; no gradient flows into what their `adjust` adds.
     """

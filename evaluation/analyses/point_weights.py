@@ -18,7 +18,7 @@ from clipx.run import checkpoint as state
 from clipx.run import directory
 from clipx.types import PointSet
 from clipx.utils.files import write_text
-from evaluation.datasets import open_dataset
+from evaluation.datasets.opening import open_dataset
 
 KIND = "captions"  # of the run's evaluation sets: the first one is shown
 SHOWN = 4  # pairs

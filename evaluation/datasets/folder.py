@@ -1,7 +1,7 @@
-"""What the evaluation data sets on disk share: one `Shards` a split, images and texts in the shards' order.
+"""Read evaluation sets on disk: one `Shards` per split, images and texts in the order of the shards.
 
-An evaluation drops nothing: a sample that cannot be used stops it with the sample's name, because a number
-over fewer examples than the set has is another number.
+No sample is ever skipped: one that cannot be used stops the evaluation and is named, because a score over fewer
+examples than the set has is a different score.
 """
 
 import json
@@ -16,29 +16,29 @@ SPLIT_NAMES = ("train", "val", "dev", "test")
 
 
 def short_name(folder: Path) -> str:
-    """The folder's last component, or the last two when the last only names a split: `flickr8k/test`."""
+    """Return the folder's last component, or the last two if the last is a split: `flickr8k/test`."""
     parts = folder.resolve().parts
     return "/".join(parts[-2:] if parts[-1] in SPLIT_NAMES else parts[-1:])
 
 
 def require_folder(spec: str, folder: Path) -> None:
-    """Raises UserError when the folder of the data set `spec` is not there, with the command that gets it."""
+    """Raise UserError with the command that gets the data set if its folder is missing."""
     if folder.is_dir():
         return
     if folder.name.startswith("scenes"):
-        hint = "`clipx train recipe=demo` renders the scenes sets"
+        hint = "run `clipx train recipe=demo` to render the scenes sets"
     elif spec.startswith("wds:"):
-        hint = f"`hf download clip-benchmark/{folder.name} --repo-type dataset --local-dir {folder}` gets it"
+        hint = f"get it with `hf download clip-benchmark/{folder.name} --repo-type dataset --local-dir {folder}`"
     else:
         hint = "give the folder that holds its .tar shards, for example as img2dataset writes them"
     raise UserError(f"datasets={spec}: no folder {folder}; {hint}")
 
 
 def require_file(spec: str, path: Path, content: str) -> str:
-    """The text of a layout file.
+    """Return the text of a file.
 
     Raises:
-        UserError: it is missing or no UTF-8, naming the file and what belongs into it.
+        UserError: the file is missing or not UTF-8; the message says what it should hold.
     """
     if not path.is_file():
         raise UserError(f"datasets={spec}: {path} is missing; it should hold {content}")
@@ -49,28 +49,28 @@ def require_file(spec: str, path: Path, content: str) -> str:
 
 
 def open_shards(spec: str, folder: Path, columns: tuple[str, ...]) -> Shards:
-    """The shards of one split, every sample complete.
+    """Open the shards of one split.
 
     Raises:
-        UserError: no samples, a damaged shard, or a sample without one of `columns`.
+        UserError: no samples, a corrupt shard, or a sample without one of `columns`.
     """
     shards = Shards.open(folder, columns)
     if shards.problems:
         count = len(shards.problems)
-        raise UserError(f"datasets={spec}: {count} damaged sample(s) in {folder}, first {shards.problems[0]}")
+        raise UserError(f"datasets={spec}: {count} corrupt sample(s) in {folder}, first {shards.problems[0]}")
     return shards
 
 
 def refuse(spec: str, shards: Shards, index: int, problem: str) -> NoReturn:
-    """Raises UserError naming the data set, the sample and what is wrong with it."""
+    """Raise UserError with the data set, the sample and the problem."""
     raise UserError(f"datasets={spec}: {shards.folder.name}/{shards.where(index)}: {problem}")
 
 
 def read_text(spec: str, shards: Shards, index: int, column: str) -> str:
-    """A text member, stripped.
+    """Return the stripped text of a member.
 
     Raises:
-        UserError: it cannot be read, or is no UTF-8.
+        UserError: it cannot be read or is not UTF-8.
     """
     try:
         return shards.read(index, column).decode("utf-8").strip()
@@ -81,17 +81,17 @@ def read_text(spec: str, shards: Shards, index: int, column: str) -> str:
 
 
 def read_json(spec: str, shards: Shards, index: int) -> dict[str, object]:
-    """The sample's .json object.
+    """Return the object in the sample's .json.
 
     Raises:
-        UserError: it cannot be read, or is no JSON object.
+        UserError: it cannot be read or is not a JSON object.
     """
     try:
         value = json.loads(shards.read(index, "json"))
     except BadSample as error:
         refuse(spec, shards, index, str(error))
-    except ValueError:  # also no UTF-8
-        refuse(spec, shards, index, "its .json is damaged")
+    except ValueError:  # includes invalid UTF-8
+        refuse(spec, shards, index, "its .json is corrupt")
     if not isinstance(value, dict):
         refuse(spec, shards, index, "its .json is not an object")
     return value

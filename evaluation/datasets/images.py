@@ -1,4 +1,4 @@
-"""Images of an evaluation set, decoded on access. A damaged one stops the evaluation with its name."""
+"""Images of an evaluation set, decoded on access. A corrupt image stops the evaluation and is named."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from evaluation.datasets.folder import refuse
 
 
 class Images(Sequence[Image]):
-    """RGB images by number; may be sent to another process."""
+    """RGB images by index; picklable."""
 
     @abstractmethod
     def at(self, index: int) -> Image:
-        """The image of a number in 0..len-1; UserError naming a damaged one."""
+        """Return image `index`, in 0..len-1. Raises UserError with the name of a corrupt image."""
 
     @overload
     def __getitem__(self, index: int) -> Image: ...
@@ -36,7 +36,7 @@ class Images(Sequence[Image]):
 
 
 class ShardImages(Images):
-    """Of a split in shards."""
+    """Images in webdataset shards."""
 
     def __init__(self, spec: str, shards: Shards) -> None:
         self.spec = spec
@@ -46,7 +46,6 @@ class ShardImages(Images):
         return len(self.shards)
 
     def at(self, index: int) -> Image:
-        """Decoded."""
         try:
             return decode(self.shards.read(index, "image"))
         except BadSample as error:
@@ -54,7 +53,7 @@ class ShardImages(Images):
 
 
 class FileImages(Images):
-    """Files of any format that PIL reads: Oxford's pets hold some GIFs that are called .jpg."""
+    """Image files of any format that PIL reads: some .jpg files of Oxford-IIIT Pet are GIFs."""
 
     def __init__(self, spec: str, paths: Sequence[Path]) -> None:
         self.spec = spec
@@ -64,28 +63,26 @@ class FileImages(Images):
         return len(self.paths)
 
     def at(self, index: int) -> Image:
-        """Decoded."""
         path = self.paths[index]
         try:
             with Pillow.open(path) as image:
                 if image.width * image.height <= MAX_PIXELS:
                     return image.convert("RGB")
-        except Exception as error:  # PIL's decoders raise OSError, SyntaxError, struct.error, ... on damage
-            problem = f"damaged image ({type(error).__name__})"
+        except Exception as error:  # PIL's decoders raise OSError, SyntaxError, struct.error, ... on corrupt files
+            problem = f"corrupt image ({type(error).__name__})"
             raise UserError(f"datasets={self.spec}: {path}: {problem}") from error
         raise UserError(f"datasets={self.spec}: {path}: more than {MAX_PIXELS} pixels")
 
 
 class ArrayImages(Images):
-    """Pixels that are in memory, as those of CIFAR and STL-10."""
+    """Images in memory, as of CIFAR and STL-10."""
 
     def __init__(self, pixels: NDArray[np.uint8]) -> None:
-        """`pixels` [n, H, W, 3]."""
+        """`pixels`: uint8 [n, H, W, 3]."""
         self.pixels = pixels
 
     def __len__(self) -> int:
         return len(self.pixels)
 
     def at(self, index: int) -> Image:
-        """As PIL's."""
         return Pillow.fromarray(self.pixels[index])

@@ -1,4 +1,4 @@
-"""The three kinds of evaluation sets, whatever their layout on disk; a layout's file builds one of them."""
+"""The three kinds of evaluation sets. Each layout module builds one of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from evaluation.types import Kind, Settings, View
 
 @dataclass
 class Split:
-    """Images with a class each."""
+    """The images of one split, with one class each."""
 
     images: Sequence[Image]
     label: Tensor  # int64 [n]
-    fingerprint: str  # of the images' content
+    fingerprint: str  # changes with the images
 
 
 class Labelled:
-    """Images with a class each, the classes' names and prompt templates."""
+    """Images with one class each, class names and prompt templates."""
 
     kind: Kind = "labelled"
 
@@ -37,7 +37,7 @@ class Labelled:
         readers: Mapping[str, Callable[[], Split]],
         settings: Settings,
     ) -> None:
-        """`readers` open a split each, on first use.
+        """`readers`: split -> function that opens it, called on first use.
 
         Raises:
             UserError: no class names, no prompt, or a prompt without {c}.
@@ -45,36 +45,36 @@ class Labelled:
         self.name = spec
         self.short = short
         self.classnames = classnames
-        self.templates = prompts.choose(templates, settings.prompts)
-        prompts.check(spec, classnames, self.templates)
+        self.templates = prompts.select_templates(templates, settings.prompts)
+        prompts.check_prompts(spec, classnames, self.templates)
         self.prompts = settings.prompts
         self.splits = tuple(readers)
         self._readers = readers
         self._opened: dict[str, Split] = {}
 
     def labels(self, split: str) -> Tensor:
-        """int64 [n], in 0..len(classnames)-1.
+        """Return the class of each image, int64 [n], in 0..len(classnames)-1.
 
         Raises:
-            UserError: a label that has no class name.
+            UserError: a label has no class name.
         """
         return self._split(split).label
 
     def images(self, split: str) -> Sequence[Image]:
-        """Decoded on access; UserError naming a damaged one."""
+        """Return images that are decoded on access; a corrupt one raises UserError with its name."""
         return self._split(split).images
 
     def texts(self, split: str, view: View) -> list[str]:
-        """The prompts class by class: all templates of class 0, then of class 1, ..."""
+        """Return the prompts by class: all templates of class 0, then of class 1, ..."""
         assert view == "prompts", view
         return [template.replace("{c}", name) for name in self.classnames for template in self.templates]
 
     def fingerprint(self, split: str, view: View) -> str:
-        """Of the split's images, or of the prompts."""
+        """Return a hash of the images or of the prompts."""
         return self._split(split).fingerprint if view == "images" else content_hash(self.texts(split, view))
 
     def hashes(self, split: str, view: View) -> dict[str, str]:
-        """What a score that takes this view of this split depends on beside the features."""
+        """Return hashes of what a score of this view depends on, besides the features."""
         if view == "prompts":
             return {"templates": content_hash(self.templates)}
         return {"classnames": content_hash(self.classnames), "labels": content_hash(self.labels(split).tolist())}
@@ -111,10 +111,10 @@ class Captioned:
         fingerprint: str,
         settings: Settings,
     ) -> None:
-        """`captions` of each image; `fingerprint` of the images' content.
+        """`captions`: those of each image. `fingerprint`: changes with the images.
 
         Raises:
-            UserError: there is no caption, or a pool is larger than the set.
+            UserError: no image has a caption, or a pool is larger than the set.
         """
         if not any(captions):
             raise UserError(f'datasets={spec}: no sample has a caption, neither .json with "captions" nor .txt')
@@ -125,31 +125,31 @@ class Captioned:
         self.short = short
         self.splits: tuple[str, ...] = (split,)
         self.protocol = settings.protocol
-        self.pools = tuple(pool for pool in settings.pools if pool < len(images))  # all images are no pool
+        self.pools = tuple(pool for pool in settings.pools if pool < len(images))  # a pool of all images is the set
         self._images = images
         self._captions = captions
         self._fingerprint = fingerprint
 
     def images(self, split: str) -> Sequence[Image]:
-        """Decoded on access; UserError naming a damaged one."""
+        """Return images that are decoded on access; a corrupt one raises UserError with its name."""
         return self._images
 
     def texts(self, split: str, view: View) -> list[str]:
-        """All captions, image by image."""
+        """Return all captions, image by image."""
         assert view == "captions", view
         return [caption for captions in self._captions for caption in captions]
 
     def image_of_caption(self, split: str) -> Tensor:
-        """int64 [captions], the image of each caption."""
+        """Return the image index of each caption, int64 [captions]."""
         counts = torch.tensor([len(captions) for captions in self._captions])
         return torch.arange(len(counts)).repeat_interleave(counts)
 
     def fingerprint(self, split: str, view: View) -> str:
-        """Of the images, or of the captions."""
+        """Return a hash of the images or of the captions."""
         return self._fingerprint if view == "images" else content_hash(self._captions)
 
     def hashes(self, split: str, view: View) -> dict[str, str]:
-        """What a score depends on beside the features."""
+        """Return hashes of what a score depends on, besides the features."""
         return {"captions": content_hash(self._captions)}
 
 
@@ -168,7 +168,7 @@ class MinimalPairs:
         categories: list[str],
         fingerprint: str,
     ) -> None:
-        """Images and captions 2p and 2p+1 are those of pair p, whose category is `categories[p]`."""
+        """Images and captions 2p and 2p+1 form pair p, of category `categories[p]`."""
         assert len(images) == len(captions) == 2 * len(categories)
         self.name = spec
         self.short = short
@@ -179,24 +179,24 @@ class MinimalPairs:
         self._fingerprint = fingerprint
 
     def images(self, split: str) -> Sequence[Image]:
-        """Images 2p and 2p+1 are those of pair p; UserError naming a damaged one."""
+        """Return images that are decoded on access; 2p and 2p+1 form pair p."""
         return self._images
 
     def texts(self, split: str, view: View) -> list[str]:
-        """Captions 2p and 2p+1 are those of pair p."""
+        """Return the captions; 2p and 2p+1 form pair p."""
         assert view == "captions", view
         return self._captions
 
     def categories(self, split: str) -> list[str]:
-        """[P], the visual pattern of each pair."""
+        """Return the visual pattern of each pair, [P]."""
         return self._categories
 
     def fingerprint(self, split: str, view: View) -> str:
-        """Of the images, or of the captions."""
+        """Return a hash of the images or of the captions."""
         return self._fingerprint if view == "images" else content_hash(self._captions)
 
     def hashes(self, split: str, view: View) -> dict[str, str]:
-        """What a score depends on beside the features."""
+        """Return hashes of what a score depends on, besides the features."""
         return {"captions": content_hash(self._captions), "categories": content_hash(self._categories)}
 
 

@@ -1,4 +1,4 @@
-"""The data sets that are known by name, in the layouts in which they are published, below one folder `root`."""
+"""Data sets known by name, in their published layouts, below one folder `root`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,21 +22,21 @@ Reader = Callable[[str, Path, str, int], Split]  # spec, root, part, number of c
 class Classes:
     """A set of images with classes."""
 
-    what: str  # for `clipx ls data`
-    parts: dict[str, str]  # split -> a file or folder below root that is there when the split is
+    what: str  # description in `clipx ls data`
+    parts: dict[str, str]  # split -> a file or folder below root that exists if the split does
     read: Reader
-    prompts: str  # key of the prompt tables
-    names: str = ""  # key of the class-name table; "" where the data name their classes
-    part_of: dict[str, str] = field(default_factory=dict)  # split -> its name in the data, where that differs
-    get: str = ""  # where it comes from, if `clipx data pull` cannot get it
+    prompts: str  # key in the prompt tables
+    names: str = ""  # key in the class-name table; "" if the data set names its classes
+    part_of: dict[str, str] = field(default_factory=dict)  # split -> its name in the data set, if that differs
+    get: str = ""  # how to get it, if `clipx data pull` cannot
 
     @property
     def place(self) -> str:
-        """What must be there, below root."""
+        """A file or folder below root that must exist."""
         return self.parts["test"]
 
     def open(self, name: str, spec: str, root: Path, settings: Settings) -> Labelled:
-        """Raises UserError when no test split is there, or one does not have the layout."""
+        """Open the set. Raises UserError if the test split is missing or a split has another layout."""
         require(spec, name, root, self.place, self.get)
         names = prompts.classnames(self.names) if self.names else vision.classnames(spec, root, name)
         readers = {
@@ -44,12 +44,12 @@ class Classes:
             for split, marker in self.parts.items()
             if (root / marker).exists()
         }
-        return Labelled(spec, name, names, prompts.of(self.prompts), readers, settings)
+        return Labelled(spec, name, names, prompts.templates_of(self.prompts), readers, settings)
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A set whose layout has a file of its own."""
+    """A set whose layout has its own module."""
 
     what: str
     place: str  # file or folder below root
@@ -57,7 +57,7 @@ class Placed:
     get: str = ""
 
     def open(self, name: str, spec: str, root: Path, settings: Settings) -> AnyDataset:
-        """Raises UserError when it is not there or does not have the layout."""
+        """Open the set. Raises UserError if it is missing or has another layout."""
         require(spec, name, root, self.place, self.get)
         opened = self.layout(spec, root / self.place, settings)
         opened.short = name
@@ -65,22 +65,34 @@ class Placed:
 
 
 def _torchvision(
-    what: str, name: str, key: str, parts: dict[str, str], read: Callable[..., Split], names: str = "", get: str = ""
+    what: str,
+    name: str,
+    parts: dict[str, str],
+    read: Callable[..., Split],
+    key: str = "",  # in the prompt tables; "": the name
+    names: str = "",
+    get: str = "",
 ) -> Classes:
     def reader(spec: str, root: Path, part: str, classes: int) -> Split:
         return read(spec, root, name, part, classes)
 
-    return Classes(what, parts, reader, key, names, get=get)
+    return Classes(what, parts, reader, key or name, names, get=get)
 
 
 def _imagenetv2(spec: str, root: Path, part: str, classes: int) -> Split:
     return folders.imagenetv2(spec, root / V2, classes)
 
 
+def _splits(path: str, names: str = "train test") -> dict[str, str]:
+    """Split -> its file or folder; {} in the path stands for the split."""
+    return {split: path.format(split) for split in names.split()}
+
+
 V2 = "imagenetv2-matched-frequency-format-val"
-C10, C100, STL = "cifar-10-batches-py", "cifar-100-python", "stl10_binary"
-AIRCRAFT, CALTECH = "fgvc-aircraft-2013b/data/images_variant_", "caltech101/101_ObjectCategories"
+AIRCRAFT = "fgvc-aircraft-2013b/data/images_variant_{}.txt"
 KARPATHY = "the splits from cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip"
+CARS = "`hf download clip-benchmark/wds_cars --repo-type dataset --local-dir DIR`, then datasets=[wds:DIR]"
+ALL = "train val test"
 
 NAMED: dict[str, Classes | Placed] = {
     "imagenet": Classes(
@@ -100,78 +112,36 @@ NAMED: dict[str, Classes | Placed] = {
         "imagenet1k",
         get="`hf download vaishaal/ImageNetV2 imagenetv2-matched-frequency.tar.gz --repo-type dataset`, unpacked",
     ),
-    "cifar10": _torchvision("10 classes, 32 px", "cifar10", "cifar10", {"train": C10, "test": C10}, vision.arrays),
-    "cifar100": _torchvision(
-        "100 classes, 32 px", "cifar100", "cifar100", {"train": C100, "test": C100}, vision.arrays
-    ),
-    "stl10": _torchvision("10 classes, 96 px", "stl10", "stl10", {"train": STL, "test": STL}, vision.arrays),
-    "food101": _torchvision(
-        "101 dishes",
-        "food101",
-        "food101",
-        {"train": "food-101/meta/train.json", "test": "food-101/meta/test.json"},
-        vision.files,
-    ),
     "caltech101": Classes(
         "102 classes, per class; split drawn by us, 30 a class train",
-        {"train": CALTECH, "test": CALTECH},
+        _splits("caltech101/101_ObjectCategories"),
         folders.caltech101,
         "caltech101",
         "caltech101",
     ),
-    "cars": _torchvision(
-        "196 models",
-        "cars",
-        "cars",
-        {"train": "stanford_cars/cars_train", "test": "stanford_cars/cars_test"},
-        vision.files,
-        get="`hf download clip-benchmark/wds_cars --repo-type dataset --local-dir DIR`, then datasets=[wds:DIR]",
-    ),
+    "cifar10": _torchvision("10 classes, 32 px", "cifar10", _splits("cifar-10-batches-py"), vision.arrays),
+    "cifar100": _torchvision("100 classes, 32 px", "cifar100", _splits("cifar-100-python"), vision.arrays),
+    "stl10": _torchvision("10 classes, 96 px", "stl10", _splits("stl10_binary"), vision.arrays),
+    "food101": _torchvision("101 dishes", "food101", _splits("food-101/meta/{}.json"), vision.files),
+    "cars": _torchvision("196 models", "cars", _splits("stanford_cars/cars_{}"), vision.files, get=CARS),
     "aircraft": _torchvision(
-        "100 variants, per class",
-        "aircraft",
-        "fgvc_aircraft",
-        {part: f"{AIRCRAFT}{part}.txt" for part in ("train", "val", "test")},
-        vision.files,
+        "100 variants, per class", "aircraft", _splits(AIRCRAFT, ALL), vision.files, "fgvc_aircraft"
     ),
     "flowers102": _torchvision(
-        "102 flowers, per class",
-        "flowers102",
-        "flowers",
-        dict.fromkeys(("train", "val", "test"), "flowers-102/jpg"),
-        vision.files,
-        "flowers",
+        "102 flowers, per class", "flowers102", _splits("flowers-102/jpg", ALL), vision.files, "flowers", "flowers"
     ),
     "eurosat": _torchvision(
-        "10 kinds of land use; split drawn by us",
-        "eurosat",
-        "eurosat",
-        dict.fromkeys(("train", "test"), "eurosat/2750"),
-        vision.drawn,
-        "eurosat",
+        "10 kinds of land use; split drawn by us", "eurosat", _splits("eurosat/2750"), vision.drawn, names="eurosat"
     ),
-    "dtd": _torchvision(
-        "47 textures",
-        "dtd",
-        "dtd",
-        {part: f"dtd/dtd/labels/{part}1.txt" for part in ("train", "val", "test")},
-        vision.files,
-    ),
+    "dtd": _torchvision("47 textures", "dtd", _splits("dtd/dtd/labels/{}1.txt", ALL), vision.files),
     "pets": _torchvision(
         "37 breeds, per class",
         "pets",
-        "pets",
         {"train": "oxford-iiit-pet/annotations/trainval.txt", "test": "oxford-iiit-pet/annotations/test.txt"},
         vision.pets,
-        "pets",
+        names="pets",
     ),
-    "sun397": _torchvision(
-        "397 scenes; split drawn by us",
-        "sun397",
-        "sun397",
-        dict.fromkeys(("train", "val", "test"), "SUN397"),
-        vision.drawn,
-    ),
+    "sun397": _torchvision("397 scenes; split drawn by us", "sun397", _splits("SUN397", ALL), vision.drawn),
     "clevr_count": Placed("3 to 10 objects, tested on CLEVR's validation images", "clevr/CLEVR_v1.0", open_clevr),
     "mscoco": Placed(
         "5,000 images, 5 captions or more",
@@ -201,31 +171,31 @@ NAMED: dict[str, Classes | Placed] = {
 
 
 def require(spec: str, name: str, root: Path, marker: str, get: str) -> None:
-    """Raises UserError when `root/marker` is not there, with what gets it."""
+    """Raise UserError with how to get the set if `root/marker` is missing."""
     if not (root / marker).exists():
         how = (
             f"it comes from {get.replace('ROOT', str(root))}"
             if get
-            else f"`clipx data pull {name} root={root}` gets it"
+            else f"get it with `clipx data pull {name} root={root}`"
         )
         raise UserError(f"datasets={spec}: no {root / marker}; {how}")
 
 
 def present(name: str, root: Path) -> bool:
-    """Whether the set `name` is below root."""
+    """Return True if the set exists below root."""
     return (root / NAMED[name].place).exists()
 
 
 def opener(name: str) -> Callable[[str, Path, Settings], AnyDataset]:
-    """Opens the set `name` below a root."""
+    """Return the function that opens the set `name` below a root."""
     return partial(NAMED[name].open, name)
 
 
 def pull(name: str, root: Path) -> None:
-    """Downloads a set to where `eval` looks for it, by torchvision.
+    """Download a set with torchvision to where `clipx eval` looks for it.
 
     Raises:
-        UserError: it cannot be downloaded this way; says where it comes from.
+        UserError: torchvision cannot download it; the message says where it comes from.
     """
     known = lookup(NAMED, name, "clipx data pull")
     if name not in vision.DOWNLOADS:

@@ -1,4 +1,4 @@
-"""`kind:FOLDER` -> a data set."""
+"""Open an evaluation set from its specification, `NAME:ROOT` or `KIND:PLACE`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,16 +23,15 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
     "coco": open_coco,
     "clevr": open_clevr,
 }
-PROTOCOLS = {"corrected": "hits are counted as they are", "paper": "with the floor of paper 1's evaluator"}
+PROTOCOLS = {"corrected": "counts hits exactly", "paper": "adds the floor of paper 1's evaluator"}
 KINDS = LAYOUTS | {name: opener(name) for name in NAMED}
 
 
 def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
-    """The evaluation data set `kind:PLACE`; of a named set, PLACE is the folder in which all such sets lie.
+    """Open `KIND:PLACE`. For a named set, PLACE is the folder that holds all named sets.
 
     Raises:
-        UserError: no such kind, place, protocol or prompts; a layout file, a split, captions or class names are
-            missing.
+        UserError: unknown kind, place, protocol or prompts; or a missing file, split, caption or class name.
     """
     lookup(PROTOCOLS, settings.protocol, "protocol")
     prompts.check_choice(settings.prompts)
@@ -43,5 +42,5 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
 
 
 def locate(spec: str, root: str) -> str:
-    """`NAME` of a named set -> `NAME:root`; anything else as it is."""
+    """Return `NAME:root` for a named set, any other specification unchanged."""
     return f"{spec}:{root}" if spec in NAMED else spec

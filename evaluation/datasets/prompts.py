@@ -1,7 +1,7 @@
-"""Class names and prompt templates, with {c} in the place of the class name.
+"""Class names and prompt templates; {c} stands for the class name.
 
-They come from the packages that the field uses (clip-benchmark's tables; open_clip's for ImageNet) and are
-recorded by hash in every row, because a score without its prompts cannot be compared.
+They come from clip-benchmark's tables, for ImageNet from open_clip. Every result row records their hash, because scores
+with different prompts cannot be compared.
 """
 
 import json
@@ -13,19 +13,19 @@ from importlib.resources import files
 from clipx.errors import UserError
 
 ENSEMBLE, SIMPLE = "ensemble", "simple"
-PLAIN = "a photo of a {c}."  # the one prompt of `prompts=simple` for a set that has none of its own
+PLAIN = "a photo of a {c}."  # prompts=simple, unless the data set has its own simple prompt
 
 
 @dataclass(frozen=True)
 class Templates:
-    """The prompts of a data set: all of them, and the few that stand for `prompts=simple`."""
+    """The prompts of a data set for `prompts=ensemble` and `prompts=simple`."""
 
     ensemble: list[str]
     simple: list[str]
 
 
-def of(key: str) -> Templates:
-    """The templates of clip-benchmark's table; of ImageNet, open_clip's 80, and the 7 that SLIP and paper 5 use."""
+def templates_of(key: str) -> Templates:
+    """Return clip-benchmark's templates; for ImageNet open_clip's 80, and the 7 that SLIP and paper 5 use as simple."""
     if key == "imagenet1k":
         from open_clip import zero_shot_metadata as metadata
 
@@ -33,13 +33,13 @@ def of(key: str) -> Templates:
             _filled(metadata.OPENAI_IMAGENET_TEMPLATES),
             _filled(metadata.SIMPLE_IMAGENET_TEMPLATES),
         )
-    # "a photo of {c} objects." is the counting prompt that others use beside clip-benchmark's (paper 2)
+    # the usual counting prompt besides clip-benchmark's (paper 2)
     simple = "a photo of {c} objects." if key == "clevr_count_all" else PLAIN
     return Templates(_table("en_zeroshot_classification_templates.json")[key], [simple])
 
 
 def classnames(key: str) -> list[str]:
-    """In the labels' order."""
+    """Return the class names in the order of the labels."""
     if key == "imagenet1k":
         from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES
 
@@ -48,32 +48,28 @@ def classnames(key: str) -> list[str]:
 
 
 def check_choice(choice: str) -> None:
-    """Raises UserError unless it is `ensemble`, `simple`, or a template of the user's own."""
+    """Raise UserError unless `choice` is `ensemble`, `simple` or a template with {c}."""
     if "{c}" not in choice and choice not in (ENSEMBLE, SIMPLE):
-        own = "a prompt of your own with {c} for the class name"
+        own = "your own prompt with {c} for the class name"
         raise UserError(f"prompts={choice} is not known; allowed: {ENSEMBLE}, {SIMPLE}, or {own}")
 
 
-def choose(templates: Templates, choice: str) -> list[str]:
-    """The templates of a choice that `check_choice` passes.
-
-    Raises:
-        UserError: it is none.
-    """
+def select_templates(templates: Templates, choice: str) -> list[str]:
+    """Return the templates of the setting `prompts`. Raises UserError as `check_choice`."""
     check_choice(choice)
     if "{c}" in choice:
         return [choice]
     return templates.ensemble if choice == ENSEMBLE else templates.simple
 
 
-def check(spec: str, classnames: list[str], templates: list[str]) -> None:
-    """Raises UserError when there is no class name or no prompt, or when a prompt has no place for the name."""
+def check_prompts(spec: str, classnames: list[str], templates: list[str]) -> None:
+    """Raise UserError if there is no class name or no prompt, or if a prompt lacks {c}."""
     for what, lines in (("class name", classnames), ("prompt template", templates)):
         if not lines:
             raise UserError(f"datasets={spec}: it has no {what}")
     for template in templates:
         if "{c}" not in template:
-            raise UserError(f"datasets={spec}: prompt {template!r} lacks {{c}}, the class name's place")
+            raise UserError(f"datasets={spec}: prompt {template!r} lacks {{c}} for the class name")
 
 
 def _filled(templates: tuple[Callable[[str], str], ...]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Models as the evaluation sees them: a run's checkpoint, or any open_clip model."""
+"""Encoders for evaluation: the model of a run's checkpoint, or any open_clip model."""
 
 import hashlib
 import re
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from clipx.data.preprocess import tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.models import clip
-from clipx.models.towers import open_clip_towers as towers
-from clipx.run import checkpoint as state
+from clipx.models.towers import open_clip_towers
+from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from clipx.types import Inputs
 from clipx.utils.device import PRECISIONS, autocast
@@ -27,52 +27,58 @@ Encode = Callable[[Tensor], Tensor]
 def from_checkpoint(
     path: Path, device: torch.device, precision: str = "fp32", averaged: bool = False
 ) -> tuple[Encoder, Path]:
-    """The model of a run directory or checkpoint folder, and its run directory; `averaged` takes train.ema's weights.
+    """Return the encoder of a run directory or checkpoint folder, and its run directory.
+
+    `averaged` takes the averaged weights of train.ema.
 
     Raises:
-        UserError: no checkpoint there, or a damaged one, or none with averaged weights; an unknown precision.
+        UserError: no checkpoint, a corrupt one, one without averaged weights, or an unknown precision.
     """
-    checkpoint = state.resolve(path)
+    checkpoint = checkpoints.resolve(path)
     run = checkpoint.parent.parent
     config = directory.load_config(run)
-    manifest = state.verify(checkpoint)
+    manifest = checkpoints.verify(checkpoint)
     model = clip.build_model(config, pretrained=False)
-    weights = state.chosen_weights(checkpoint, averaged)
-    state.load_weights(model, checkpoint, weights)
+    weights = checkpoints.chosen_weights(checkpoint, averaged)
+    checkpoints.load_weights(model, checkpoint, weights)
     name = f"{config.name}/s{config.seed} step {manifest['step']}{' ema' if averaged else ''}"
     digest = manifest["sha256"][weights]
-    _ready(model, device)
-    made = of_model(model, name, digest, config.seed, device, precision)
+    _to_device(model, device)
+    encoder = of_model(model, name, digest, config.seed, device, precision)
     image, text = _LastBatch(model.image), _LastBatch(model.text)
     for draw in range(1, model.head.draws):
-        made.image_variants[f"draw {draw}"] = _prepared(_then(model.head.evaluation(draw), image), device, precision)
-        made.text_variants[f"draw {draw}"] = _prepared(_then(model.head.evaluation(draw), text), device, precision)
+        encoder.image_variants[f"draw {draw}"] = _prepared(
+            _compose(model.head.evaluation(draw), image), device, precision
+        )
+        encoder.text_variants[f"draw {draw}"] = _prepared(
+            _compose(model.head.evaluation(draw), text), device, precision
+        )
     if config.data.before_projection:
-        made.image_variants["before projection"] = _prepared(model.before_projection, device, precision)
-    return made, run
+        encoder.image_variants["before projection"] = _prepared(model.before_projection, device, precision)
+    return encoder, run
 
 
 def of_model(model: clip.ClipModel, name: str, digest: str, seed: int, device: torch.device, precision: str) -> Encoder:
-    """A run's model as it is, on its device; who embeds with it has put it into evaluation mode.
+    """Return the encoder of a model in memory. The caller puts the model into evaluation mode.
 
-    `digest` of the weights stands in the names of cached embeddings and in rows: "" where neither is written.
+    `digest` identifies the weights in cached embeddings and result rows; "" if neither is written.
     """
     encode = (model.encode_image, model.encode_text)
-    made = _encoder(name, model, model.inputs, encode, digest, seed, device, precision)
-    made.cosine = model.head.cosine
-    made.provenance |= model.head.provenance()
-    return made
+    encoder = _encoder(name, model, model.inputs, encode, digest, seed, device, precision)
+    encoder.cosine = model.head.cosine
+    encoder.provenance |= model.head.provenance()
+    return encoder
 
 
 def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> Encoder:
-    """`open_clip:NAME` with random weights (seed 0), `open_clip:NAME/TAG` or `open_clip:NAME/FILE`.
+    """Return the encoder of `open_clip:NAME` (random weights, seed 0), `open_clip:NAME/TAG` or `open_clip:NAME/FILE`.
 
     Raises:
-        UserError: unknown name or precision, or weights that are not there; says how to get them.
+        UserError: unknown name or precision, or missing weights; the message says how to get them.
     """
     model_name, weights = parse(name)
     torch.manual_seed(0)
-    model: Any = towers.create(model_name, weights, "model", custom_text=False)
+    model: Any = open_clip_towers.create(model_name, weights, "model", custom_text=False)
     title = name if weights else f"{name} (random weights)"
 
     def image(pixels: Tensor) -> Tensor:
@@ -82,29 +88,29 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
         return F.normalize(model.encode_text(tokens).float(), dim=-1)
 
     digest = _digest_of_weights(model)
-    inputs = towers.inputs_of(model, model_name, weights)
-    _ready(model, device)
+    inputs = open_clip_towers.inputs_of(model, model_name, weights)
+    _to_device(model, device)
     return _encoder(title, model, inputs, (image, text), digest, 0, device, precision)
 
 
 def parse(name: str) -> tuple[str, str | None]:
-    """open_clip's model name and the tag or file of `open_clip:NAME/TAG_OR_FILE`.
+    """Split `open_clip:NAME/TAG_OR_FILE` into open_clip's model name and the tag or file.
 
     Raises:
-        UserError: an unknown name, or weights that are neither published nor a file.
+        UserError: unknown name, or weights that are neither published nor a file.
     """
     known = next(
-        (n for n in sorted(towers.names(), key=len, reverse=True) if name == n or name.startswith(n + "/")),
+        (n for n in sorted(open_clip_towers.names(), key=len, reverse=True) if name == n or name.startswith(n + "/")),
         "",
     )
     weights = name[len(known) + 1 :] or None
-    model_name = towers.parse(known or name.partition("/")[0], "model")
-    towers.check_weights(model_name, weights, "model")
+    model_name = open_clip_towers.parse(known or name.partition("/")[0], "model")
+    open_clip_towers.check_weights(model_name, weights, "model")
     return model_name, weights
 
 
 def folder_name(model: str) -> str:
-    """Where results of a published model go: a folder name."""
+    """Return the folder name for results of a published model."""
     return re.sub(r"[^\w.-]+", "_", model)
 
 
@@ -118,7 +124,7 @@ def _encoder(
     device: torch.device,
     precision: str,
 ) -> Encoder:
-    image, text = (_prepared(of_one, device, precision) for of_one in encode)
+    image, text = (_prepared(encode_one, device, precision) for encode_one in encode)
     transform = evaluation_transform(inputs)
     return Encoder(
         name=name,
@@ -128,7 +134,7 @@ def _encoder(
         text=text,
         provenance={
             "checkpoint": digest[:16],
-            "architecture": _hash(repr(model)),  # equal weights with another activation are another model
+            "architecture": _hash(repr(model)),  # equal weights with another activation function are a different model
             "transform": _hash(repr(transform)),
             "tokenizer": _hash(f"{inputs.tokenizer} {inputs.context_length} {inputs.clean}"),
             "precision": f"{precision} {device.type}",
@@ -137,37 +143,37 @@ def _encoder(
     )
 
 
-def _ready(model: nn.Module, device: torch.device) -> None:
+def _to_device(model: nn.Module, device: torch.device) -> None:
     model.to(device).to(memory_format=torch.channels_last).eval()
 
 
 def _prepared(encode: Encode, device: torch.device, precision: str) -> Encode:
-    """Without gradients, on the device, the towers in that precision; float32 on the CPU comes out."""
+    """Wrap `encode`: no gradients, towers on the device in that precision, float32 output on the CPU."""
     one_of(precision, PRECISIONS, "precision")
 
-    @torch.no_grad()  # not inference_mode: what a tower keeps of a call, training must be able to use
-    def prepared(given: Tensor) -> Tensor:
+    @torch.no_grad()  # not inference_mode: training may use tensors that a tower caches during the call
+    def prepared(batch: Tensor) -> Tensor:
         with autocast(precision, device, "precision"):
-            return encode(given.to(device)).float().cpu()
+            return encode(batch.to(device)).float().cpu()
 
     return prepared
 
 
 class _LastBatch:
-    """A tower that remembers what it made of its last batch: draws differ only in what the head makes of that."""
+    """A tower that caches its last output, because several draws of the head share it."""
 
     def __init__(self, tower: Callable[[Tensor], Any]) -> None:
         self.tower = tower
         self.batch: Tensor | None = None
-        self.made: Any = None
+        self.output: Any = None
 
     def __call__(self, batch: Tensor) -> Any:
         if batch is not self.batch:
-            self.batch, self.made = batch, self.tower(batch)
-        return self.made
+            self.batch, self.output = batch, self.tower(batch)
+        return self.output
 
 
-def _then(head: Callable[[Any], Tensor], tower: _LastBatch) -> Encode:
+def _compose(head: Callable[[Any], Tensor], tower: _LastBatch) -> Encode:
     return lambda batch: head(tower(batch))
 
 

@@ -1,7 +1,7 @@
-"""Embeddings of data sets: what is asked for is decoded once and embedded once, cached by what it was made from.
+"""Embeddings of data sets: each image or text is decoded and embedded once, in a content-addressed cache.
 
-The name of a cached file is a hash of the model (checkpoint, transform, tokenizer, precision), of the content
-of the data and of the view and its variant, so a changed one is never served from the cache.
+The name of a cached file is a hash of the model (checkpoint, transform, tokenizer, precision), the content of the
+data, the view and its variant. A change in any of them gives another file.
 """
 
 import os
@@ -24,17 +24,17 @@ from evaluation import types
 from evaluation.embedding.progress import Count
 from evaluation.types import Encoder, FeatureRequest, Features
 
-FORMAT = "1"  # of the cached files
-Pixels = tuple[Tensor | None, str]  # an image, or nothing and what is wrong with it
+FORMAT = "1"  # version of the cached files
+Pixels = tuple[Tensor | None, str]  # an image and "", or None and the problem
 
 
 @dataclass(frozen=True)
 class Loading:
-    """How embeddings are made; changes their speed only."""
+    """Batching and devices; they affect speed only."""
 
-    batch_size: int  # images or texts at once; the last batch may be smaller
-    workers: int  # processes that decode and preprocess images; 0 does it in this one
-    device: torch.device | str  # where the encoder's towers are
+    batch_size: int  # images or texts; the last batch may be smaller
+    workers: int  # processes that decode and preprocess images; 0: this process
+    device: torch.device | str  # of the encoder's towers
 
 
 def extract(
@@ -46,17 +46,19 @@ def extract(
     workers: int,
     device: torch.device | str,
 ) -> Features:
-    """The embeddings that the tasks ask for, float32 [n, E] on the CPU, rows in the data set's order.
+    """Return the requested embeddings, float32 [n, E] on the CPU, rows in the data set's order.
 
     Args:
-        encoder: its `image` and `text` get tensors on `device`.
-        dataset_by_name: by `Dataset.name`, as the requests name them.
-        requests: each is extracted once, however often it is there.
-        cache_dir: for the embeddings, one safetensors file a request.
-        batch_size, workers, device: see Loading.
+        encoder: its `image` and `text` take tensors on `device`.
+        dataset_by_name: keys are `Dataset.name`, as in the requests.
+        requests: repeated ones are extracted once.
+        cache_dir: one safetensors file per request.
+        batch_size: see Loading.
+        workers: see Loading.
+        device: see Loading.
 
     Raises:
-        UserError: an unusable image, or an embedding that is not finite; names the data set.
+        UserError: a corrupt image or an embedding that is not finite; names the data set.
     """
     loading = Loading(batch_size, workers, device)
     features: Features = {}
@@ -80,9 +82,9 @@ def fill_cache(
     cache_dir: Path,
     loading: Loading,
 ) -> None:
-    """Puts embeddings into the cache; all ranks call it with the same requests and share the work.
+    """Fill the cache with embeddings. All ranks call it with the same requests and share the work.
 
-    Ranks take whole batches, the same that one process would make, so that the embeddings are the same too.
+    Ranks take whole batches, the same batches as one process would, so that the embeddings are equal.
 
     Raises:
         UserError: as `extract`, on all ranks.
@@ -104,10 +106,10 @@ def fill_cache(
 def embed(
     encoder: Encoder, dataset_by_name: Mapping[str, types.Dataset], requests: Iterable[FeatureRequest], loading: Loading
 ) -> Features:
-    """As `extract`, but without a cache, and embeddings need not be finite; all ranks call it and share the work.
+    """Return embeddings without a cache and without a check that they are finite. All ranks share the work.
 
     Raises:
-        UserError: an unusable image, on all ranks.
+        UserError: a corrupt image; on all ranks.
     """
     features: Features = {}
     with Count(active=False) as count:
@@ -117,7 +119,7 @@ def embed(
 
 
 def _by_view(requests: Iterable[FeatureRequest]) -> list[list[FeatureRequest]]:
-    """Each once; those that differ in their variant alone, which read the same images or texts, stand together."""
+    """Group distinct requests that read the same images or texts and differ only in their variant."""
     groups: dict[tuple[str, str, str], list[FeatureRequest]] = {}
     for request in dict.fromkeys(requests):
         groups.setdefault((request.dataset, request.split, request.view), []).append(request)
@@ -127,7 +129,7 @@ def _by_view(requests: Iterable[FeatureRequest]) -> list[list[FeatureRequest]]:
 def _together(
     encoder: Encoder, dataset: types.Dataset, group: list[FeatureRequest], loading: Loading, count: Count
 ) -> Features:
-    """[n, E] of each on the CPU of every rank, each of which embeds its share."""
+    """Embed one share per rank and gather: [n, E] of each request on the CPU of every rank."""
     if not group:
         return {}
     rows = share(_length(dataset, group[0]), loading.batch_size, distributed.rank(), distributed.world_size())
@@ -137,26 +139,26 @@ def _together(
         local = _embed(encoder, dataset, group, rows, loading, count)
     except UserError as error:
         problem = str(error)
-    facts = distributed.gather_objects((problem, [embedded.shape[1] for embedded in local.values()]))
-    for problem, _ in facts:
+    results = distributed.gather_objects((problem, [embedded.shape[1] for embedded in local.values()]))
+    for problem, _ in results:
         if problem:
             raise UserError(problem)
-    whole = {}
-    for at, request in enumerate(group):
-        width = max(widths[at] for _, widths in facts)  # a rank without a batch knows no width
-        whole[request] = distributed.gather(local[request].view(-1, width).to(loading.device)).cpu()
-    return whole
+    gathered = {}
+    for position, request in enumerate(group):
+        width = max(widths[position] for _, widths in results)  # 0 on a rank without a batch
+        gathered[request] = distributed.gather(local[request].view(-1, width).to(loading.device)).cpu()
+    return gathered
 
 
 def share(count: int, batch_size: int, rank: int, world: int) -> range:
-    """The rows of a rank: whole batches, in order; over all ranks each row once."""
+    """Return the rows of a rank: whole batches in order; the ranks together cover each row once."""
     batches = -(-count // batch_size)
     first, last = (min(count, batches * r // world * batch_size) for r in (rank, rank + 1))
     return range(first, last)
 
 
 def cache_key(encoder: Encoder, dataset: types.Dataset, request: FeatureRequest) -> str:
-    """Changes with the model's provenance, the data's content, the split or the view; not with paths."""
+    """Return a hash of the model's provenance, the data's content, the split and the view, but not of paths."""
     fingerprint = dataset.fingerprint(request.split, request.view)
     variant = [request.variant] if request.variant else []
     return content_hash(
@@ -177,42 +179,42 @@ def _length(dataset: types.Dataset, request: FeatureRequest) -> int:
 def _embed(
     encoder: Encoder, dataset: types.Dataset, group: list[FeatureRequest], rows: range, loading: Loading, count: Count
 ) -> Features:
-    """[len(rows), E] of each request, from one pass over the images or texts that they share; [0, 0] for no rows."""
+    """Return [len(rows), E] for each request from one pass over their images or texts; [0, 0] for no rows."""
     if not group:
         return {}
     first = group[0]
     batches: Iterable[Tensor]
     if first.view == "images":
-        whole, variants = encoder.image, encoder.image_variants
+        default, variants = encoder.image, encoder.image_variants
         batches = _image_batches(dataset.images(first.split), rows, encoder.preprocess, loading)
     else:
-        whole, variants = encoder.text, encoder.text_variants
+        default, variants = encoder.text, encoder.text_variants
         size = loading.batch_size
         texts = dataset.texts(first.split, first.view)[rows.start : rows.stop]
         batches = (encoder.tokenize(texts[i : i + size]) for i in range(0, len(texts), size))
-    embeds = {request: variants[request.variant] if request.variant else whole for request in group}
+    embeds = {request: variants[request.variant] if request.variant else default for request in group}
     embedded: dict[FeatureRequest, list[Tensor]] = {request: [] for request in group}
     count.start(f"{first.dataset} {first.split} {first.view}", len(rows))
     for batch in batches:
-        there = batch.to(loading.device)
+        on_device = batch.to(loading.device)
         for request, embed_batch in embeds.items():
-            embedded[request].append(embed_batch(there).float().cpu())
+            embedded[request].append(embed_batch(on_device).float().cpu())
         count.advance(len(batch))
     assert all(sum(map(len, parts)) == len(rows) for parts in embedded.values())
     return {request: torch.cat(parts) if parts else torch.empty(0, 0) for request, parts in embedded.items()}
 
 
 def _finite(embedded: Tensor, encoder: Encoder, request: FeatureRequest) -> Tensor:
-    """The same; UserError where an embedding is not finite."""
+    """Return `embedded`. Raises UserError if an embedding is not finite."""
     bad = int((~embedded.isfinite()).any(dim=1).sum())
     if bad:
-        what = f"{bad} of {len(embedded)} {request.view} of {request.dataset} {request.split}"
-        raise UserError(f"{encoder.name} gives NaN or infinite embeddings for {what}: take an earlier checkpoint")
+        where = f"{bad} of {len(embedded)} {request.view} of {request.dataset} {request.split}"
+        raise UserError(f"{encoder.name} gives NaN or infinite embeddings for {where}: use an earlier checkpoint")
     return embedded
 
 
 class _Preprocessed(Dataset[Pixels]):
-    """Decodes and preprocesses in the loader's processes."""
+    """Decoding and preprocessing in the loader's processes."""
 
     def __init__(self, images: Sequence[Image], rows: range, preprocess: Callable[[Image], Tensor]) -> None:
         self.images = images
@@ -225,7 +227,7 @@ class _Preprocessed(Dataset[Pixels]):
     def __getitem__(self, index: int) -> Pixels:
         try:
             return self.preprocess(self.images[self.rows[index]]), ""
-        except UserError as error:  # raised in a worker, it would come out wrapped in a traceback
+        except UserError as error:  # the loader would wrap it in a traceback
             return None, str(error)
 
 
@@ -238,7 +240,7 @@ def _collate(samples: list[Pixels]) -> Pixels:
 def _image_batches(
     images: Sequence[Image], rows: range, preprocess: Callable[[Image], Tensor], loading: Loading
 ) -> Iterable[Tensor]:
-    """While training, the loader must neither draw from the global random state nor hear what is for the run."""
+    """Yield batches without using the global random state or the run's signals: training may be under way."""
     loader = DataLoader(
         _Preprocessed(images, rows, preprocess),
         loading.batch_size,
@@ -254,7 +256,7 @@ def _image_batches(
 
 
 def _read(path: Path) -> Tensor | None:
-    """The cached embeddings; nothing where there are none or the file is damaged (it is made again)."""
+    """Return the cached embeddings; None if the file is missing or corrupt."""
     if not path.is_file():
         return None
     try:
@@ -264,7 +266,7 @@ def _read(path: Path) -> Tensor | None:
 
 
 def _write(path: Path, embeddings: Tensor) -> None:
-    """In one step: a reader never sees half a file."""
+    """Write atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     save_file({"embeddings": embeddings.contiguous()}, temporary)

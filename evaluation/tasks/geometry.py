@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from evaluation.datasets import Captioned
+from evaluation.datasets.kinds import Captioned
 from evaluation.geometry import alignment, margins, modality_gap, uniformity
 from evaluation.statistics import t_interval
 from evaluation.types import FeatureRequest, Features, Kind, Result, Score

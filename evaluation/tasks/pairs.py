@@ -2,7 +2,7 @@
 
 import torch
 
-from evaluation.datasets import MinimalPairs as PairSet
+from evaluation.datasets.kinds import MinimalPairs as PairSet
 from evaluation.metrics import pair_hits
 from evaluation.tasks.rows import row
 from evaluation.types import FeatureRequest, Features, Kind, Score

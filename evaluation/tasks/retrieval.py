@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evaluation.datasets import Captioned
+from evaluation.datasets.kinds import Captioned
 from evaluation.metrics import Ranks, hits, retrieval_ranks, similarity
 from evaluation.tasks.rows import row
 from evaluation.types import FeatureRequest, Features, Kind, Result, Score

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from evaluation.datasets import Labelled
+from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.metrics import class_weights, hits, label_ranks, similarity
 from evaluation.tasks.rows import row

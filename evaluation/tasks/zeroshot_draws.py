@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from clipx.models.heads import DRAWS
-from evaluation.datasets import Labelled
+from evaluation.datasets.kinds import Labelled
 from evaluation.metrics import class_weights, hits, label_ranks, similarity
 from evaluation.tasks.rows import row
 from evaluation.tasks.zeroshot import SPLIT, classifier, split_name

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from evaluation.datasets import AnyDataset, open_dataset
+from evaluation.datasets.kinds import AnyDataset
+from evaluation.datasets.opening import open_dataset
 from evaluation.tasks import TASKS
 from evaluation.types import Settings
 from tests.helpers import fakes, replicas

@@ -18,7 +18,8 @@ from clipx.models import clip
 from clipx.models.towers import open_clip_towers as towers
 from clipx.run import checkpoint, directory
 from clipx.types import Inputs
-from evaluation.datasets import Captioned, Labelled, MinimalPairs, open_dataset
+from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
+from evaluation.datasets.opening import open_dataset
 from evaluation.embedding import features as extraction
 from evaluation.embedding.encoder import from_checkpoint
 from evaluation.metrics import hits, recall_at_k, retrieval_ranks

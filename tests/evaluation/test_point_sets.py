@@ -14,7 +14,8 @@ from clipx.errors import UserError
 from clipx.run import directory
 from clipx.train import fit
 from evaluation.claims.scores import ZEROSHOT
-from evaluation.datasets import Labelled, open_dataset
+from evaluation.datasets.kinds import Labelled
+from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint
 from evaluation.report import writer
 from evaluation.runner import evaluate as run_tasks

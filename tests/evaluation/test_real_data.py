@@ -8,7 +8,8 @@ import pytest
 
 from cli.eval import evaluate as eval_command
 from clipx.config.schema import EvalConfig
-from evaluation.datasets import Captioned, Labelled, open_dataset
+from evaluation.datasets.kinds import Captioned, Labelled
+from evaluation.datasets.opening import open_dataset
 from evaluation.runner import evaluate
 from evaluation.runs import results
 from tests.helpers import fakes, replicas

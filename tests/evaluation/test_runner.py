@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from clipx.errors import UserError
-from evaluation.datasets import Labelled, open_dataset
+from evaluation.datasets.kinds import Labelled
+from evaluation.datasets.opening import open_dataset
 from evaluation.runner import evaluate
 from evaluation.runs import results
 from evaluation.tasks import TASKS

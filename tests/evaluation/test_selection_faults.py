@@ -9,8 +9,9 @@ import torch
 
 from clipx.models import clip
 from clipx.run import checkpoint, directory
-from evaluation.datasets import Labelled, open_dataset
+from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.named import NAMED, Classes
+from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint
 from evaluation.runs import groups, results
 from evaluation.runs import reader as report_runs

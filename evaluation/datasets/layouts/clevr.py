@@ -1,4 +1,4 @@
-"""CLEVR counting: how many objects, 3 to 10 (CLEVR_v1.0: images/<split>, scenes/CLEVR_<split>_scenes.json)."""
+"""CLEVR counting, 3 to 10 objects. Layout of CLEVR_v1.0: images/<split>, scenes/CLEVR_<split>_scenes.json."""
 
 from functools import partial
 from pathlib import Path
@@ -9,18 +9,16 @@ from evaluation.datasets.kinds import Labelled, Split
 from evaluation.datasets.layouts.files import entries, read_json, split_of_files
 from evaluation.types import Settings
 
-FEWEST = 3  # objects in the first class
-
-
-KEY = "clevr_count_all"  # of the prompt tables
-PARTS = {"train": "train", "test": "val"}  # split -> CLEVR's name; CLEVR's own test has no scenes
+FEWEST = 3  # objects in class 0
+KEY = "clevr_count_all"  # in the prompt tables
+PARTS = {"train": "train", "test": "val"}  # split -> CLEVR's split; CLEVR's test split has no scenes
 
 
 def open_clevr(spec: str, folder: Path, settings: Settings) -> Labelled:
-    """Counting on CLEVR; PLACE is the folder CLEVR_v1.0.
+    """Open CLEVR for counting; `folder` is CLEVR_v1.0.
 
     Raises:
-        UserError: its validation scenes are not there, or do not belong to its images.
+        UserError: the validation scenes are missing or do not match the images.
     """
     if not _scenes(folder, "val").is_file():
         raise UserError(f"datasets={spec}: no {_scenes(folder, 'val')}; expected the folder CLEVR_v1.0 as published")
@@ -30,7 +28,7 @@ def open_clevr(spec: str, folder: Path, settings: Settings) -> Labelled:
         for split, part in PARTS.items()
         if _scenes(folder, part).is_file()
     }
-    return Labelled(spec, "clevr_count", names, prompts.of(KEY), readers, settings)
+    return Labelled(spec, "clevr_count", names, prompts.templates_of(KEY), readers, settings)
 
 
 def _scenes(folder: Path, part: str) -> Path:
@@ -38,14 +36,14 @@ def _scenes(folder: Path, part: str) -> Path:
 
 
 def count(spec: str, folder: Path, part: str, classes: int) -> Split:
-    """Images of `folder/images/<part>` in the order of their names, as torchvision's CLEVRClassification.
+    """Return the images of `folder/images/<part>`, sorted by name as in torchvision's CLEVRClassification.
 
     Raises:
-        UserError: an image without a scene, or a number of objects that is no class.
+        UserError: an image has no scene, or a number of objects without a class.
     """
     path = _scenes(folder, part)
-    facts = read_json(spec, path, "a scene for every image, as CLEVR_v1.0 has it")
-    scenes = entries(spec, path, facts, "scenes", {"image_filename": str, "objects": list})
+    content = read_json(spec, path, "a scene for every image, as CLEVR_v1.0 has it")
+    scenes = entries(spec, path, content, "scenes", {"image_filename": str, "objects": list})
     objects = {scene["image_filename"]: len(scene["objects"]) for scene in scenes}  # type: ignore[arg-type]
     images = sorted((folder / "images" / part).glob("*.png"))
     labels = []
@@ -54,7 +52,9 @@ def count(spec: str, folder: Path, part: str, classes: int) -> Split:
             raise UserError(f"datasets={spec}: {path} has no scene for {image.name}")
         label = objects[image.name] - FEWEST
         if label not in range(classes):
-            found = f"{objects[image.name]} objects, allowed {FEWEST}..{FEWEST + classes - 1}"
-            raise UserError(f"datasets={spec}: {path}: {image.name} has {found}")
+            allowed = f"{FEWEST}..{FEWEST + classes - 1}"
+            raise UserError(
+                f"datasets={spec}: {path}: {image.name} has {objects[image.name]} objects, allowed {allowed}"
+            )
         labels.append(label)
     return split_of_files(spec, folder, images, labels)

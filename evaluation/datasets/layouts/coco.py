@@ -1,4 +1,4 @@
-"""COCO caption annotations: annotations/captions_<split>.json beside the image folder <split>."""
+"""COCO captions. Layout: annotations/captions_<split>.json and the image folder <split>."""
 
 from pathlib import Path
 
@@ -10,15 +10,15 @@ from evaluation.types import Settings
 
 
 def open_coco(spec: str, path: Path, settings: Settings) -> Captioned:
-    """COCO's caption JSON, PLACE; images in ../SPLIT of it.
+    """Open COCO's caption JSON at `path`; the images are in the folder ../<split> next to its folder.
 
     Raises:
-        UserError: the JSON is missing or damaged, a caption has no image, or an image file is missing.
+        UserError: the JSON is missing or corrupt, a caption has no image, or an image file is missing.
     """
-    facts = read_json(spec, path, "COCO's caption annotations")
-    images = entries(spec, path, facts, "images", {"id": int, "file_name": str})
+    content = read_json(spec, path, "COCO's caption annotations")
+    images = entries(spec, path, content, "images", {"id": int, "file_name": str})
     captions: dict[object, list[str]] = {image["id"]: [] for image in images}
-    for note in entries(spec, path, facts, "annotations", {"image_id": int, "caption": str}):
+    for note in entries(spec, path, content, "annotations", {"image_id": int, "caption": str}):
         if note["image_id"] not in captions:
             raise UserError(f'datasets={spec}: {path}: a caption of image {note["image_id"]}, which "images" lacks')
         if text := str(note["caption"]).strip():
@@ -26,8 +26,8 @@ def open_coco(spec: str, path: Path, settings: Settings) -> Captioned:
     split = path.stem.removeprefix("captions_")
     folder = path.parent.parent / split
     if not folder.is_dir():
-        raise UserError(f"datasets={spec}: no image folder {folder} (beside the folder of the JSON, named as it is)")
+        raise UserError(f"datasets={spec}: no image folder {folder}; the images of {path.name} belong there")
     paths = [folder / str(image["file_name"]) for image in images]
-    found = fingerprint(spec, folder, paths)
-    name = f"coco/{split}"
-    return Captioned(spec, name, split, FileImages(spec, paths), list(captions.values()), found, settings)
+    digest = fingerprint(spec, folder, paths)
+    texts = list(captions.values())
+    return Captioned(spec, f"coco/{split}", split, FileImages(spec, paths), texts, digest, settings)

@@ -1,4 +1,4 @@
-"""What the layouts of single files share."""
+"""Helpers for layouts of single image files and JSON annotations."""
 
 import json
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from evaluation.datasets.folder import require_file
 from evaluation.datasets.images import FileImages
 from evaluation.datasets.kinds import Split
 
-SEED = 0  # of every split that we draw ourselves
+SEED = 0  # of splits that we draw because the data set has none
 
 
 def fingerprint(spec: str, root: Path, paths: Sequence[Path]) -> str:
-    """Of each file's name below `root`, size and time of its last change: a replaced file may have the old size.
+    """Hash each file's name below `root`, size and modification time (a replaced file may have the same size).
 
     Raises:
         UserError: a file is missing.
@@ -30,7 +30,7 @@ def fingerprint(spec: str, root: Path, paths: Sequence[Path]) -> str:
 
 
 def split_of_files(spec: str, root: Path, paths: Sequence[Path], labels: Sequence[int]) -> Split:
-    """Images at these paths with these classes.
+    """Return a split of image files with these classes.
 
     Raises:
         UserError: a file is missing.
@@ -40,10 +40,10 @@ def split_of_files(spec: str, root: Path, paths: Sequence[Path], labels: Sequenc
 
 
 def read_json(spec: str, path: Path, content: str) -> dict[str, object]:
-    """The object in a JSON file.
+    """Return the object in a JSON file.
 
     Raises:
-        UserError: it is missing or damaged, or holds no object.
+        UserError: the file is missing, corrupt or not an object.
     """
     text = require_file(spec, path, content)
     try:
@@ -51,19 +51,19 @@ def read_json(spec: str, path: Path, content: str) -> dict[str, object]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise UserError(f"datasets={spec}: {path} is damaged; it should hold {content}")
+        raise UserError(f"datasets={spec}: {path} is corrupt; it should hold {content}")
     return value
 
 
 def entries(
-    spec: str, path: Path, facts: dict[str, object], key: str, fields: dict[str, type]
+    spec: str, path: Path, content: dict[str, object], key: str, fields: dict[str, type]
 ) -> list[dict[str, object]]:
-    """The list `key` of a JSON object, each entry with the fields that are needed, of the right type.
+    """Return the list `key` of a JSON object after checking the type of the needed fields of each entry.
 
     Raises:
-        UserError: the list or a field is not there; names the file and the field.
+        UserError: the list or a field is missing or of the wrong type; names the file and the field.
     """
-    found = facts.get(key)
+    found = content.get(key)
     if not isinstance(found, list):
         raise UserError(f'datasets={spec}: {path} has no list "{key}"')
     for number, entry in enumerate(found):

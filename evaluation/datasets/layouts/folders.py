@@ -1,4 +1,4 @@
-"""Layouts with a folder per class: ImageNet, ImageNetV2, Caltech-101."""
+"""Layouts with one folder per class: ImageNet, ImageNetV2, Caltech-101."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from evaluation.datasets.kinds import Split
 from evaluation.datasets.layouts.files import SEED, split_of_files
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
-TRAIN_PER_CLASS = 30  # of Caltech-101, as everyone has it
+TRAIN_PER_CLASS = 30  # the usual split of Caltech-101
 
 
 def imagenet(spec: str, root: Path, part: str, classes: int) -> Split:
-    """`root/imagenet/train` or `val`: a folder per WordNet id, the labels in the order of the ids.
+    """Open `root/imagenet/train` or `val`: one folder per WordNet id; labels follow the order of the ids.
 
     Raises:
-        UserError: another number of folders than classes.
+        UserError: the number of folders differs from the number of classes.
     """
     folder = root / "imagenet" / part
     paths, labels = _by_class(spec, folder, _class_folders(spec, folder, classes))
@@ -24,16 +24,16 @@ def imagenet(spec: str, root: Path, part: str, classes: int) -> Split:
 
 
 def imagenetv2(spec: str, folder: Path, classes: int) -> Split:
-    """Folders that are named by the class index: 10 comes after 9, not after 1.
+    """Open folders named by class index, in numeric order.
 
     Raises:
-        UserError: a folder whose name is no class index.
+        UserError: a folder name is not a class index.
     """
     paths, labels = [], []
     names = [path.name for path in folder.iterdir() if path.is_dir()]
     for name in names:
         if not (name.isdecimal() and int(name) < classes):
-            raise UserError(f"datasets={spec}: {folder / name}: the name is not a class index in 0..{classes - 1}")
+            raise UserError(f"datasets={spec}: {folder / name}: the name must be a class index in 0..{classes - 1}")
     for name in sorted(names, key=int):
         found, _ = _by_class(spec, folder, [folder / name])
         paths += found
@@ -42,12 +42,12 @@ def imagenetv2(spec: str, folder: Path, classes: int) -> Split:
 
 
 def caltech101(spec: str, root: Path, part: str, classes: int) -> Split:
-    """`root/caltech101/101_ObjectCategories`: 102 folders, the background is a class (as in VTAB and paper 5).
+    """Open `root/caltech101/101_ObjectCategories`: 102 folders; the background is a class (as in VTAB and paper 5).
 
-    There is no official split: 30 images of each class train, drawn with a fixed seed; all others test.
+    There is no official split: 30 images per class, drawn with a fixed seed, train; the others test.
 
     Raises:
-        UserError: another number of folders than classes, or a class with no image left for the test.
+        UserError: the number of folders differs from the number of classes, or a class has no test image.
     """
     folder = root / "caltech101" / "101_ObjectCategories"
     chosen: list[Path] = []
@@ -56,7 +56,9 @@ def caltech101(spec: str, root: Path, part: str, classes: int) -> Split:
     for number, of_class in enumerate(_class_folders(spec, folder, classes)):
         found, _ = _by_class(spec, folder, [of_class])
         if len(found) <= TRAIN_PER_CLASS:
-            raise UserError(f"datasets={spec}: {of_class} has {len(found)} images, {TRAIN_PER_CLASS} train alone")
+            raise UserError(
+                f"datasets={spec}: {of_class} has {len(found)} images, but training alone takes {TRAIN_PER_CLASS}"
+            )
         order = torch.randperm(len(found), generator=generator).tolist()
         kept = order[:TRAIN_PER_CLASS] if part == "train" else order[TRAIN_PER_CLASS:]
         chosen += [found[i] for i in sorted(kept)]

@@ -1,4 +1,4 @@
-"""Retrieval sets in Karpathy's JSON: MSCOCO, Flickr30k, Flickr8k; all sentences of an image count."""
+"""Retrieval sets in Karpathy's JSON format: MSCOCO, Flickr30k, Flickr8k, with all sentences of an image."""
 
 from pathlib import Path
 
@@ -9,19 +9,19 @@ from evaluation.datasets.layouts.files import entries, fingerprint, read_json
 from evaluation.types import Settings
 
 SPLIT = "test"
-FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # beside the JSON
+FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # of the images
 
 
 def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
-    """The test split of Karpathy's JSON, PLACE; images in its folder.
+    """Open the test split of Karpathy's JSON at `path`.
 
-    Images lie beside the JSON or in one of FOLDERS there, below their `filepath`.
+    Images are in the folder of the JSON or in one of FOLDERS below it, below their `filepath`.
 
     Raises:
-        UserError: the JSON is missing or damaged, has no test split, or an image is missing.
+        UserError: the JSON is missing or corrupt, has no test split, or an image is missing.
     """
-    facts = read_json(spec, path, "Karpathy's splits")
-    listed = entries(spec, path, facts, "images", {"split": str, "filename": str, "sentences": list})
+    content = read_json(spec, path, "Karpathy's splits")
+    listed = entries(spec, path, content, "images", {"split": str, "filename": str, "sentences": list})
     chosen = [entry for entry in listed if entry["split"] == SPLIT]
     if not chosen:
         known = ", ".join(sorted({str(entry["split"]) for entry in listed})) or "none"
@@ -30,9 +30,9 @@ def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
     folder = _folder(spec, path.parent, names[0])
     captions = [_sentences(spec, path, entry) for entry in chosen]
     paths = [folder / name for name in names]
-    name = str(facts.get("dataset", path.stem)).removeprefix("dataset_")
-    found = fingerprint(spec, folder, paths)
-    return Captioned(spec, f"{name}/{SPLIT}", SPLIT, FileImages(spec, paths), captions, found, settings)
+    name = str(content.get("dataset", path.stem)).removeprefix("dataset_")
+    digest = fingerprint(spec, folder, paths)
+    return Captioned(spec, f"{name}/{SPLIT}", SPLIT, FileImages(spec, paths), captions, digest, settings)
 
 
 def _sentences(spec: str, path: Path, entry: dict[str, object]) -> list[str]:

@@ -1,4 +1,7 @@
-"""MMVP-VLM: Questions.csv and MLLM_VLM Images/<Type>/<id>.jpg (Tong et al. 2024); 9 types of 15 pairs."""
+"""MMVP-VLM (Tong et al. 2024): 9 visual patterns with 15 pairs each.
+
+Layout: Questions.csv and MLLM_VLM Images/<Type>/<id>.jpg.
+"""
 
 import csv
 import io
@@ -16,32 +19,31 @@ COLUMNS = ("Question ID", "Type", "Statement")
 
 
 def open_mmvp(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
-    """An odd id and the next even one are a pair; its type is what the column says, wherever the row stands.
+    """Open MMVP-VLM. An odd id and the next even id form a pair, whatever the order of the rows.
 
     Raises:
-        UserError: a column is missing, an id has no partner or another type than it, or an image is missing.
+        UserError: a column or an image is missing, an id has no partner, or the partner has another type.
     """
     rows = _rows(spec, folder / FILE)
     pairs = []
     for first in sorted(number for number in rows if number % 2):
         if first + 1 not in rows:
-            raise UserError(f"datasets={spec}: {folder / FILE}: question {first} has no {first + 1} to be a pair with")
+            raise UserError(f"datasets={spec}: {folder / FILE}: question {first} has no partner {first + 1}")
         if rows[first]["Type"] != rows[first + 1]["Type"]:
-            raise UserError(f"datasets={spec}: {folder / FILE}: questions {first} and {first + 1} have two types")
+            raise UserError(f"datasets={spec}: {folder / FILE}: questions {first} and {first + 1} have different types")
         pairs.append(first)
     if 2 * len(pairs) != len(rows):
         alone = next(number for number in sorted(rows) if number % 2 == 0 and number - 1 not in rows)
-        raise UserError(f"datasets={spec}: {folder / FILE}: question {alone} has no {alone - 1} to be a pair with")
+        raise UserError(f"datasets={spec}: {folder / FILE}: question {alone} has no partner {alone - 1}")
     numbers = [number for first in pairs for number in (first, first + 1)]
     paths = [folder / IMAGES / rows[number]["Type"] / f"{number}.jpg" for number in numbers]
     captions = [rows[number]["Statement"] for number in numbers]
     types = [rows[first]["Type"] for first in pairs]
-    found = fingerprint(spec, folder, paths)
-    return MinimalPairs(spec, "mmvp", "test", FileImages(spec, paths), captions, types, found)
+    digest = fingerprint(spec, folder, paths)
+    return MinimalPairs(spec, "mmvp", "test", FileImages(spec, paths), captions, types, digest)
 
 
 def _rows(spec: str, path: Path) -> dict[int, dict[str, str]]:
-    """The rows by question id."""
     text = require_file(spec, path, f"the columns {', '.join(COLUMNS)}").removeprefix("\ufeff")
     table = csv.DictReader(io.StringIO(text, newline=""))
     missing = [column for column in COLUMNS if column not in (table.fieldnames or ())]
@@ -51,7 +53,7 @@ def _rows(spec: str, path: Path) -> dict[int, dict[str, str]]:
     for number, row in enumerate(table, 2):
         values = {column: (row[column] or "").strip() for column in COLUMNS}
         if not (values["Question ID"].isdecimal() and values["Type"] and values["Statement"]):
-            raise UserError(f"datasets={spec}: {path} row {number} lacks its id, type or statement")
+            raise UserError(f"datasets={spec}: {path} row {number} has no id, type or statement")
         if int(values["Question ID"]) in rows:
             raise UserError(f"datasets={spec}: {path} has question {values['Question ID']} twice")
         rows[int(values["Question ID"])] = values

@@ -1,8 +1,8 @@
 """Layouts in webdataset shards.
 
-wds:FOLDER       CLIP-benchmark's layout: classnames.txt, zeroshot_classification_templates.txt and for each split
-                 nshards.txt and 0.tar, 1.tar, ... with .cls and an image a sample; where dataset_type.txt says
-                 "retrieval", .txt with a caption a line, and no class names
+wds:FOLDER       CLIP-benchmark's layout: classnames.txt, zeroshot_classification_templates.txt, and for each split
+                 nshards.txt and 0.tar, 1.tar, ... with an image and .cls per sample. If dataset_type.txt says
+                 "retrieval": .txt with one caption per line instead of .cls, and no class names
 captions:FOLDER  shards of images with a "captions" list in .json, else one caption in .txt
 pairs:FOLDER     shards in which samples 2p and 2p+1 are minimal pair p; .txt, .json with "pair", "category"
 hf:REPOSITORY    a data set of the Hugging Face hub in CLIP-benchmark's layout
@@ -35,10 +35,10 @@ TEMPLATES = "zeroshot_classification_templates.txt"
 
 
 def open_wds(spec: str, folder: Path, settings: Settings) -> Labelled | Captioned:
-    """A folder in CLIP-benchmark's webdataset layout.
+    """Open a folder in CLIP-benchmark's webdataset layout.
 
     Raises:
-        UserError: a file of the layout is missing, empty or contradicts another.
+        UserError: a file of the layout is missing, empty or contradicts another one.
     """
     require_folder(spec, folder)
     splits = {path.parent.name: path.parent for path in sorted(folder.glob("*/nshards.txt"))}
@@ -47,21 +47,21 @@ def open_wds(spec: str, folder: Path, settings: Settings) -> Labelled | Captione
     kind = folder / "dataset_type.txt"
     if kind.is_file() and kind.read_text(encoding="utf-8").strip() == "retrieval":
         return _retrieval(spec, folder, splits, settings)
-    classnames = _lines(spec, folder / "classnames.txt", "one class name a line, in the labels' order")
-    templates = _lines(spec, folder / TEMPLATES, "one prompt a line with {c} for the class name")
+    classnames = _lines(spec, folder / "classnames.txt", "one class name per line, in the order of the labels")
+    templates = _lines(spec, folder / TEMPLATES, "one prompt per line with {c} for the class name")
     for template in templates:
         if "{c}" not in template:
-            raise UserError(f"datasets={spec}: {TEMPLATES}: {template!r} lacks {{c}}, the class name's place")
+            raise UserError(f"datasets={spec}: {TEMPLATES}: {template!r} lacks {{c}} for the class name")
     readers = {name: partial(_split, spec, path, len(classnames)) for name, path in splits.items()}
     both = prompts.Templates(templates, [prompts.PLAIN])
     return Labelled(spec, short_name(folder), classnames, both, readers, settings)
 
 
 def open_captions(spec: str, folder: Path, settings: Settings) -> Captioned:
-    """A folder of webdataset shards of images with captions.
+    """Open a folder of webdataset shards of images with captions.
 
     Raises:
-        UserError: no folder, no caption, or captions that are no list of texts.
+        UserError: no folder, no caption, or "captions" is not a list of texts.
     """
     require_folder(spec, folder)
     shards = open_shards(spec, folder, ("image",))
@@ -71,15 +71,15 @@ def open_captions(spec: str, folder: Path, settings: Settings) -> Captioned:
 
 
 def open_pairs(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
-    """A folder of webdataset shards of minimal pairs.
+    """Open a folder of webdataset shards of minimal pairs.
 
     Raises:
-        UserError: no folder, an odd number of samples, or two neighbours that are no pair.
+        UserError: no folder, an odd number of samples, or two consecutive samples that are not a pair.
     """
     require_folder(spec, folder)
     shards = open_shards(spec, folder, ("image", "txt", "json"))
     if len(shards) % 2:
-        raise UserError(f"datasets={spec}: {len(shards)} samples, pairs need an even number")
+        raise UserError(f"datasets={spec}: {len(shards)} samples; pairs need an even number")
     captions = [read_text(spec, shards, i, "txt") for i in range(len(shards))]
     categories = [_category(spec, shards, p) for p in range(len(shards) // 2)]
     images = ShardImages(spec, shards)
@@ -154,10 +154,10 @@ def _checked(spec: str, shards: Shards, index: int, captions: object) -> list[st
 
 
 def _category(spec: str, shards: Shards, pair: int) -> str:
-    """The category of a pair, from its own column: not from its place."""
+    """Return the category of a pair, read from its .json and not derived from its position."""
     first, second = (read_json(spec, shards, i) for i in (2 * pair, 2 * pair + 1))
     if first.get("pair") != second.get("pair") or first.get("category") != second.get("category"):
-        refuse(spec, shards, 2 * pair, 'its .json and the next one name two "pair" or "category"')
+        refuse(spec, shards, 2 * pair, 'its .json and the next one differ in "pair" or "category"')
     category = first.get("category")
     if not isinstance(category, str):
         refuse(spec, shards, 2 * pair, '"category" in its .json is not a text')
@@ -170,7 +170,7 @@ def _split_of(folder: Path) -> str:
 
 
 def _lines(spec: str, path: Path, content: str) -> list[str]:
-    """The lines of a layout file; a blank one is an error, as every line after it would shift."""
+    """Return the lines of a file. A blank line is an error: it would shift every line after it."""
     lines = [line.strip() for line in require_file(spec, path, content).rstrip().splitlines()]
     if not all(lines) or not lines:
         where = f"line {lines.index('') + 1} of {path}" if lines else str(path)
@@ -179,7 +179,7 @@ def _lines(spec: str, path: Path, content: str) -> list[str]:
 
 
 def _check_shard_names(spec: str, folder: Path) -> None:
-    """UserError when the folder does not hold exactly the shards that nshards.txt announces."""
+    """Raise UserError unless the folder holds exactly the shards that nshards.txt announces."""
     text = require_file(spec, folder / "nshards.txt", "the number of shards").strip()
     if not text.isdecimal():
         raise UserError(f"datasets={spec}: {folder / 'nshards.txt'} holds {text!r}, expected a number")

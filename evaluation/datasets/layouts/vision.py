@@ -1,6 +1,6 @@
-"""Sets that torchvision reads in their original layouts; nothing is downloaded here.
+"""Sets that torchvision reads in their original layouts. Only DOWNLOADS fetches anything.
 
-torchvision's readers of files get `Path` as their loader, so that they list paths and labels without decoding.
+torchvision's readers get `Path` as image loader, so that they list paths and labels without decoding.
 """
 
 import hashlib
@@ -20,8 +20,8 @@ from evaluation.datasets.images import ArrayImages
 from evaluation.datasets.kinds import Split
 from evaluation.datasets.layouts.files import SEED, split_of_files
 
-# Sets without an official split: how many images each part has of how many; the parts are drawn with a fixed
-# seed and have these sizes on the whole set (paper 5, appendix; EuroSAT: 10,000 and 5,000 of 27,000).
+# Sets without an official split: images of each split, and of the whole set. Splits are drawn with a fixed seed
+# (sizes: paper 5, appendix).
 SHARES = {
     "eurosat": ({"train": 10_000, "test": 5_000}, 27_000),
     "sun397": ({"train": 76_129, "val": 10_867, "test": 21_758}, 108_754),
@@ -29,7 +29,7 @@ SHARES = {
 
 
 def arrays(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
-    """CIFAR-10, CIFAR-100 and STL-10, which are read into memory."""
+    """Read CIFAR-10, CIFAR-100 or STL-10 into memory."""
     reader = _read(spec, root, name, part)
     if name == "stl10":
         pixels, labels = reader.data.transpose(0, 2, 3, 1), reader.labels
@@ -41,14 +41,14 @@ def arrays(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
 
 
 def files(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
-    """Sets of image files with official splits."""
+    """List a set of image files with official splits."""
     reader = _read(spec, root, name, part)
     listed = [reader[i] for i in range(len(reader))]
     return split_of_files(spec, root, [Path(path) for path, _ in listed], [int(label) for _, label in listed])
 
 
 def drawn(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
-    """Sets of image files of which we draw the splits ourselves, see SHARES."""
+    """List a set of image files whose splits we draw, see SHARES."""
     reader = _read(spec, root, name, part)
     # sorted, as torchvision lists SUN397 in the file system's order
     listed = sorted((str(path), int(label)) for path, label in (reader[i] for i in range(len(reader))))
@@ -57,7 +57,7 @@ def drawn(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
 
 
 def share(n: int, part: str, sizes: dict[str, int], total: int) -> list[int]:
-    """Which of n sorted images belong to a part: disjoint parts of a seeded order, in the ratio of `sizes`."""
+    """Return which of n sorted images belong to a split: disjoint parts of a seeded order, in the ratio of `sizes`."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(SEED)).tolist()
     start = 0
     for name, size in sizes.items():
@@ -69,18 +69,18 @@ def share(n: int, part: str, sizes: dict[str, int], total: int) -> list[int]:
 
 
 def pets(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
-    """Oxford-IIIT Pet; torchvision's reader has no loader of one's own, and would decode all for the labels."""
+    """List Oxford-IIIT Pet ourselves: torchvision's reader takes no loader and would decode every image."""
     folder = root / "oxford-iiit-pet"
     path = folder / "annotations" / ("trainval.txt" if part == "train" else "test.txt")
-    rows = [line.split() for line in require_file(spec, path, "an image, its class and breed a line").splitlines()]
+    rows = [line.split() for line in require_file(spec, path, "image, class and breed per line").splitlines()]
     if not all(len(row) == 4 and row[1].isdecimal() for row in rows):
-        raise UserError(f"datasets={spec}: {path} is damaged; expected lines like 'Abyssinian_100 1 1 1'")
+        raise UserError(f"datasets={spec}: {path} is corrupt; expected lines like 'Abyssinian_100 1 1 1'")
     paths = [folder / "images" / f"{row[0]}.jpg" for row in rows]
     return split_of_files(spec, root, paths, [int(row[1]) - 1 for row in rows])
 
 
 def classnames(spec: str, root: Path, name: str) -> list[str]:
-    """As the data themselves name the classes, with spaces."""
+    """Return the class names that the data set itself gives, with spaces for underscores."""
     if name == "stl10":
         found = require_file(spec, root / "stl10_binary" / "class_names.txt", "the class names").splitlines()
     elif name == "sun397":  # "/a/airport_terminal", "/b/bakery/shop"; the reader would first list all images
@@ -94,11 +94,11 @@ def classnames(spec: str, root: Path, name: str) -> list[str]:
 
 
 class LabelledSTL10(tv.STL10):  # type: ignore[misc]
-    """torchvision's reader checks the 2.6 GB of images without labels as well, of which we need none."""
+    """STL-10 without its 2.6 GB of unlabelled images, whose checksum torchvision's reader would verify."""
 
     @property
     def train_list(self) -> list[list[str]]:
-        """Images and labels."""
+        """The files of the labelled images."""
         return list(tv.STL10.train_list[:2])
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from evaluation.datasets import Labelled
+from evaluation.datasets.kinds import Labelled
 from evaluation.metrics import class_weights, hits, label_ranks
 from evaluation.tasks.linear_probe.regression import GRID, Regression, Search, search
 from evaluation.tasks.rows import row

@@ -15,8 +15,8 @@ from pyarrow import csv as arrow
 from cli.data import download
 from cli.data.command import data
 from clipx.errors import UserError
-from evaluation.datasets import NAMED
 from evaluation.datasets.layouts import vision
+from evaluation.datasets.named import NAMED
 
 ROWS = [
     ('a "quoted" dog', "http://a.example/1.jpg"),

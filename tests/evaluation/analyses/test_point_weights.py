@@ -9,7 +9,7 @@ import torch
 from clipx.models import clip
 from clipx.run import checkpoint, directory
 from evaluation.analyses import point_weights
-from evaluation.datasets import open_dataset
+from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint
 from evaluation.report import writer
 from tests.evaluation.test_point_sets import trained, untrained

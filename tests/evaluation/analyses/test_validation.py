@@ -7,7 +7,8 @@ import pytest
 from cli import validate as command
 from evaluation.analyses.reference import COPIES, MODELS, VALUES
 from evaluation.analyses.validation import Published, validate
-from evaluation.datasets import NAMED, open_dataset
+from evaluation.datasets.named import NAMED
+from evaluation.datasets.opening import open_dataset
 from evaluation.types import Result
 from tests.helpers import fakes, replicas
 

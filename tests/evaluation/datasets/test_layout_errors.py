@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from clipx.errors import UserError
-from evaluation.datasets import Labelled, open_dataset, prompts
-from evaluation.datasets.kinds import Split
+from evaluation.datasets import prompts
+from evaluation.datasets.kinds import Labelled, Split
+from evaluation.datasets.opening import open_dataset
 from evaluation.runner import evaluate
 from evaluation.types import DEFAULTS, Settings
 from tests.helpers import fakes, replicas
@@ -47,7 +48,7 @@ SCENES = "clevr/CLEVR_v1.0/scenes/CLEVR_val_scenes.json"
     ("breaks", "part"),
     [
         (lambda root: (root / SCENES).unlink(), "expected the folder CLEVR_v1.0"),
-        (lambda root: (root / SCENES).write_text("{"), "CLEVR_val_scenes.json is damaged"),
+        (lambda root: (root / SCENES).write_text("{"), "CLEVR_val_scenes.json is corrupt"),
         (lambda root: (root / SCENES).write_text('{"info": 1}'), 'has no list "scenes"'),
         (lambda root: edit(root / SCENES, "objects", "things"), 'number 0 has no "objects" (list)'),
         (lambda root: edit(root / SCENES, "CLEVR_val_000001", "CLEVR_val_000009"), "no scene for CLEVR_val_000001.png"),
@@ -72,7 +73,7 @@ def test_a_count_that_is_no_class_is_named(tmp_path: Path) -> None:
         (lambda path: edit(path, '"raw"', '"text"'), 'has no "raw" (str)'),
         (lambda path: (path.parent / "Images" / "000000000001.jpg").rename(path.parent / "x.jpg"), "no image 0000"),
         (lambda path: (path.parent / "Images" / "000000000002.jpg").unlink(), "000000000002.jpg is missing"),
-        (lambda path: (path.parent / "Images" / "000000000002.jpg").write_bytes(b"x"), "damaged image"),
+        (lambda path: (path.parent / "Images" / "000000000002.jpg").write_bytes(b"x"), "corrupt image"),
     ],
 )
 def test_wrong_karpathy_files(tmp_path: Path, breaks: Break, part: str) -> None:
@@ -106,11 +107,11 @@ def test_coco_images_are_looked_for_beside_the_annotations(tmp_path: Path) -> No
     ("old", "new", "part"),
     [
         ("Question ID,Type,Statement", "ID,Type,Statement", "no column 'Question ID'"),
-        ("\n2,Color", "\n2,Count", "questions 1 and 2 have two types"),
-        ("\n2,Color", "\n6,Color", "question 1 has no 2"),
-        ("\n1,Color", "\n8,Color", "question 2 has no 1"),
+        ("\n2,Color", "\n2,Count", "questions 1 and 2 have different types"),
+        ("\n2,Color", "\n6,Color", "question 1 has no partner 2"),
+        ("\n1,Color", "\n8,Color", "question 2 has no partner 1"),
         ("\n2,Color", "\n1,Color", "question 1 twice"),
-        ("\n2,Color", "\ntwo,Color", "row 3 lacks its id, type or statement"),
+        ("\n2,Color", "\ntwo,Color", "row 3 has no id, type or statement"),
         ("Color", "Colour", "1.jpg is missing"),
     ],
 )
@@ -127,7 +128,7 @@ def test_class_names_that_do_not_fit_the_folders_are_counted(tmp_path: Path) -> 
 
 def test_a_folder_that_is_no_class_index_is_named(tmp_path: Path) -> None:
     replicas.imagenetv2(tmp_path, [0, 1000])
-    assert "1000: the name is not a class index in 0..999" in error_of(f"imagenetv2:{tmp_path}")
+    assert "1000: the name must be a class index in 0..999" in error_of(f"imagenetv2:{tmp_path}")
 
 
 def test_labels_without_a_class_name_are_counted(tmp_path: Path) -> None:
@@ -157,7 +158,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("settings", "part"),
     [
-        (Settings(prompts="seven"), "prompts=seven is not known; allowed: ensemble, simple, or a prompt of your own"),
+        (Settings(prompts="seven"), "prompts=seven is not known; allowed: ensemble, simple, or your own prompt"),
         (Settings(prompts=""), "prompts= is not known"),
         (Settings(protocol="papers"), "protocol=papers is not known; did you mean 'paper'"),
     ],

@@ -9,8 +9,11 @@ import pytest
 import torchvision.datasets as tv
 
 from clipx.errors import UserError
-from evaluation.datasets import NAMED, Captioned, Labelled, MinimalPairs, open_dataset, prompts, pull
+from evaluation.datasets import prompts
+from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
 from evaluation.datasets.layouts.vision import DOWNLOADS, SHARES, share
+from evaluation.datasets.named import NAMED, pull
+from evaluation.datasets.opening import open_dataset
 from tests.helpers import replicas
 
 MAKE: dict[str, Callable[[Path, pytest.MonkeyPatch], object]] = {
@@ -265,7 +268,7 @@ def test_every_named_set_says_what_is_missing_and_what_gets_it(tmp_path: Path) -
         message = str(caught.value)
         assert f"datasets={name}:{tmp_path}: no {tmp_path}/" in message and "\n" not in message
         place = f"it comes from {NAMED[name].get.split('ROOT')[0]}"
-        assert (place if NAMED[name].get else f"`clipx data pull {name} root={tmp_path}` gets it") in message
+        assert (place if NAMED[name].get else f"get it with `clipx data pull {name} root={tmp_path}`") in message
 
 
 def test_what_can_be_pulled_is_what_the_messages_say(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from clipx.errors import UserError
-from evaluation.datasets import Captioned, Labelled, MinimalPairs, open_dataset
+from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
+from evaluation.datasets.opening import open_dataset
 from tests.helpers import fakes
 
 
@@ -132,7 +133,7 @@ def test_a_sample_without_its_label_is_not_dropped_silently(tmp_path: Path) -> N
     [
         ([{}, {}], "no sample has a caption"),
         ([{"txt": b"  "}], "no sample has a caption"),
-        ([{"json": b"{broken"}], "s00000: its .json is damaged"),
+        ([{"json": b"{broken"}], "s00000: its .json is corrupt"),
         ([{"json": b"[1]"}], "its .json is not an object"),
         ([{"json": b'{"captions": "one"}'}], "not a list of texts"),
         ([{"json": b'{"captions": ["one", 2]}'}], "not a list of texts"),
@@ -147,7 +148,7 @@ def test_unusable_captions_are_named(tmp_path: Path, samples: list[dict[str, byt
     ("facts", "part"),
     [
         ([{"pair": 0, "category": "a"}], "even number"),
-        ([{"pair": 0, "category": "a"}, {"pair": 1, "category": "a"}], 'two "pair"'),
+        ([{"pair": 0, "category": "a"}, {"pair": 1, "category": "a"}], 'differ in "pair"'),
         ([{"pair": 0, "category": "a"}, {"pair": 0, "category": "b"}], 'or "category"'),
         ([{"pair": 0}, {"pair": 0}], '"category" in its .json is not a text'),
     ],

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from evaluation.datasets import NAMED, Labelled, open_dataset, prompts
-from evaluation.datasets.named import Classes
+from evaluation.datasets import prompts
+from evaluation.datasets.kinds import Labelled
+from evaluation.datasets.named import NAMED, Classes
+from evaluation.datasets.opening import open_dataset
 from evaluation.runner import evaluate
 from evaluation.tasks.retrieval import Retrieval, pool
 from evaluation.types import Settings
@@ -14,7 +16,7 @@ from tests.helpers import fakes, replicas
 
 
 def test_imagenet_has_eighty_prompts_or_the_seven_simple_ones() -> None:
-    known = prompts.of("imagenet1k")
+    known = prompts.templates_of("imagenet1k")
     assert len(known.ensemble) == 80 and len(known.simple) == 7
     assert "itap of a {c}." in known.simple and set(known.simple) <= set(known.ensemble)
 
@@ -23,13 +25,13 @@ def test_imagenet_has_eighty_prompts_or_the_seven_simple_ones() -> None:
     ("choice", "first"), [("ensemble", "a picture of {c} objects"), ("simple", "a photo of {c} objects.")]
 )
 def test_both_counting_prompts_of_the_field(choice: str, first: str) -> None:
-    assert prompts.choose(prompts.of("clevr_count_all"), choice) == [first]
+    assert prompts.select_templates(prompts.templates_of("clevr_count_all"), choice) == [first]
 
 
 def test_every_named_set_has_prompts_with_a_place_for_the_name() -> None:
     for known in NAMED.values():
         if type(known) is Classes:
-            templates = prompts.of(known.prompts)
+            templates = prompts.templates_of(known.prompts)
             assert all("{c}" in template for template in templates.ensemble + templates.simple)
 
 

@@ -9,7 +9,8 @@ from PIL.Image import Image
 from torch import Tensor
 
 from clipx.errors import UserError
-from evaluation.datasets import AnyDataset, open_dataset
+from evaluation.datasets.kinds import AnyDataset
+from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.features import cache_key, extract
 from evaluation.types import Encoder, FeatureRequest, Features
 from tests.helpers import fakes

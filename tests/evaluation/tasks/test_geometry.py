@@ -13,7 +13,8 @@ from clipx.models import clip
 from clipx.training import geometry_probe
 from clipx.types import Progress
 from evaluation import geometry
-from evaluation.datasets import Captioned, open_dataset
+from evaluation.datasets.kinds import Captioned
+from evaluation.datasets.opening import open_dataset
 from evaluation.tasks.geometry import (
     BATCH,
     PAIRS,

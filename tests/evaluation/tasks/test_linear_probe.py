@@ -5,7 +5,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from evaluation.datasets import Labelled, open_dataset
+from evaluation.datasets.kinds import Labelled
+from evaluation.datasets.opening import open_dataset
 from evaluation.tasks.linear_probe.task import LinearProbe
 from evaluation.types import Features
 from tests.helpers import fakes

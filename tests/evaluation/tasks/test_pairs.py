@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
-from evaluation.datasets import MinimalPairs as PairSet
-from evaluation.datasets import open_dataset
+from evaluation.datasets.kinds import MinimalPairs as PairSet
+from evaluation.datasets.opening import open_dataset
 from evaluation.tasks.pairs import PairAccuracy
 from tests.helpers import fakes
 

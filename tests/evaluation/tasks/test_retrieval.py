@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from evaluation.datasets import Captioned, open_dataset
+from evaluation.datasets.kinds import Captioned
+from evaluation.datasets.opening import open_dataset
 from evaluation.tasks.retrieval import Retrieval, chance_image_to_text
 from tests.helpers import fakes
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from evaluation.datasets import Labelled, open_dataset
+from evaluation.datasets.kinds import Labelled
+from evaluation.datasets.opening import open_dataset
 from evaluation.tasks.zeroshot import ZeroShot, classifier
 from evaluation.types import Features
 from tests.helpers import fakes
