@@ -14,7 +14,7 @@ from rich.text import Text
 from clipx.config.schema import EvalConfig, RunConfig
 from clipx.config.setting import Setting, default_of, settings_of
 from clipx.errors import UserError
-from clipx.utils.registry import did_you_mean, lookup
+from clipx.utils.registry import did_you_mean, one_of
 
 EVAL = "eval"  # prefix under which the settings of `clipx eval` are listed
 
@@ -29,8 +29,10 @@ def ls(arguments: list[str]) -> None:
         _print_settings(arguments[1:])
         return
     for name in arguments or ["recipes", "terms", "data", "tasks"]:
-        rows = lookup(LISTS, name, "clipx ls")()
-        _print(Table("name", "what it is", title=name), rows.items())
+        if one_of(name, (*LISTS, "settings"), "clipx ls") == "settings":
+            _print_settings([])
+        else:
+            _print(Table("name", "description", title=name), LISTS[name]().items())
 
 
 def _print(table: Table, rows: Iterable[tuple[str, ...]]) -> None:
@@ -43,11 +45,12 @@ def _print(table: Table, rows: Iterable[tuple[str, ...]]) -> None:
 def _print_settings(prefixes: list[str]) -> None:
     """Print all settings, or those at or below the prefixes: key, default, unit and range, meaning."""
     known = settings_of(RunConfig) | settings_of(EvalConfig, f"{EVAL}.")
-    groups = {".".join(key.split(".")[:depth]) for key in known for depth in range(1, key.count(".") + 2)}
+    allowed = {".".join(key.split(".")[:depth]) for key in known for depth in range(1, key.count(".") + 2)}
     for prefix in prefixes:
-        if prefix not in groups:
-            near = did_you_mean(prefix, groups) or f"allowed: {', '.join(sorted(g for g in groups if '.' not in g))}"
-            raise UserError(f"clipx ls settings {prefix} is not known; {near.rstrip('? ')}")
+        if prefix not in allowed:
+            top = ", ".join(sorted(name for name in allowed if "." not in name))
+            near = did_you_mean(prefix, allowed).strip() or f"allowed: {top}"
+            raise UserError(f"clipx ls settings {prefix} is not known; {near}")
     chosen = {
         key: f
         for key, f in known.items()

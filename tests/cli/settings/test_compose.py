@@ -53,6 +53,7 @@ MISTAKES = {
     "report claims .": "no run and no claims.json at or below .",
     "report missing-objects .": ". holds no captions_NAME.json",
     "ls recipe": "clipx ls recipe is not known; did you mean 'recipes'",
+    "ls setings": "clipx ls setings is not known; did you mean 'settings'",
     "ls settings temperatur": "clipx ls settings temperatur is not known; did you mean 'temperature'",
     "check recipe=demo data=flickr8k": "data.root is needed",
 }
