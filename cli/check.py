@@ -23,9 +23,6 @@ def check(config: RunConfig) -> None:
     """Print parameters, time and memory of a step, and whether tokenizer, data and evaluation sets are found.
 
     With several processes, one of them is tried with its share of the batch.
-
-    Raises:
-        UserError: the run cannot be built, or its tokenizer or data are missing.
     """
     device = choose_device(config.train.device)
     processes = config.train.processes * config.launch.nodes

@@ -29,12 +29,7 @@ CLOSE = 1e-5  # largest difference of embeddings due to rounding
 
 
 def export(arguments: list[str]) -> None:
-    """Run `clipx export`; print the files written and how to load them.
-
-    Raises:
-        UserError: no checkpoint, an invalid out=, a model that open_clip cannot express, or missing training data: a
-            temperature schedule needs them, because its length is counted in epochs.
-    """
+    """Run `clipx export`; print the files written and how to load them."""
     places, given = split(arguments, {"out": "", "ema": "false"}, "export")
     out = Path(given["out"])
     if len(places) != 1 or out.suffix not in SUFFIXES:

@@ -20,11 +20,7 @@ EVAL = "eval"  # prefix under which the settings of `clipx eval` are listed
 
 
 def ls(arguments: list[str]) -> None:
-    """Print one or more lists; without a name, the short ones.
-
-    Raises:
-        UserError: an unknown list or prefix of settings.
-    """
+    """Print one or more lists; without a name, the short ones."""
     if arguments[:1] == ["settings"]:
         _print_settings(arguments[1:])
         return

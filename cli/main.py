@@ -1,4 +1,7 @@
-"""The `clipx` command. Subcommands are imported when called, so that help is fast."""
+"""The `clipx` command. Subcommands are imported when called, so that help is fast.
+
+Every subcommand raises UserError for wrong input and Fault for an external failure; cli.exit_codes prints them.
+"""
 
 import os
 import sys

@@ -23,11 +23,7 @@ Problem = Experiment[Any, Any]
 
 
 def theory(arguments: list[str]) -> None:
-    """Run `clipx theory [NAME | all] [key=value ...] [out=DIR]`.
-
-    Raises:
-        UserError: an unknown problem or setting, or a setting out of range.
-    """
+    """Run `clipx theory [NAME | all] [key=value ...] [out=DIR]`."""
     given = dict(a.split("=", 1) for a in arguments if "=" in a)
     names = [a for a in arguments if "=" not in a] or ["all"]
     if len(names) > 1:

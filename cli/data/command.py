@@ -20,11 +20,7 @@ PRINTED = 20  # number of problems printed; the report has all
 
 
 def data(arguments: list[str]) -> None:
-    """Run a subcommand.
-
-    Raises:
-        UserError: an unknown subcommand, or invalid arguments.
-    """
+    """Run a subcommand."""
     if not arguments:
         raise UserError(f"`clipx data` needs a command; allowed: {', '.join(COMMANDS)}")
     lookup(COMMANDS, arguments[0], "clipx data")(arguments[1:])

@@ -64,11 +64,7 @@ SETTINGS = {"urls": "", "root": "", "size": "", "processes": "", "threads": "64"
 
 
 def make(arguments: list[str]) -> None:
-    """Run `clipx data make NAME urls=LIST root=DIR`: download shards with img2dataset.
-
-    Raises:
-        UserError: an invalid argument, a missing list, no img2dataset, no network, or a failed download.
-    """
+    """Run `clipx data make NAME urls=LIST root=DIR`: download shards with img2dataset."""
     names, settings = split(arguments, SETTINGS, "data make")
     if len(names) != 1:
         raise UserError(f"`clipx data make` needs a name; allowed: {', '.join(PUBLISHED)}")
@@ -188,11 +184,7 @@ def _print_result(name: str, folder: Path) -> None:
 
 
 def pull(arguments: list[str]) -> None:
-    """Run `clipx data pull NAME root=DIR`: download an evaluation set to the place where `clipx eval` looks for it.
-
-    Raises:
-        UserError: an unknown set, a set that torchvision cannot download, or no network.
-    """
+    """Run `clipx data pull NAME root=DIR`: download an evaluation set to the place where `clipx eval` looks for it."""
     from evaluation.datasets import named
     from evaluation.datasets.layouts.vision import DOWNLOADS
 

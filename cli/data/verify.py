@@ -21,11 +21,7 @@ SETTINGS = {"captions": "auto", "max_bad_rate": "0.05", "workers": "0", "out": "
 
 
 def verify(arguments: list[str]) -> None:
-    """Run `clipx data verify FOLDER`: write verify.json and verify.txt.
-
-    Raises:
-        UserError: a wrong argument, no shards, or more bad samples than max_bad_rate.
-    """
+    """Run `clipx data verify FOLDER`: write verify.json and verify.txt."""
     places, settings = split(arguments, SETTINGS, "data verify")
     folder = one_folder(places, "data verify")
     limit = number(settings["max_bad_rate"], "max_bad_rate", 0, 1)

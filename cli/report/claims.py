@@ -17,11 +17,7 @@ COLOURS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not
 
 
 def claims(arguments: list[str]) -> None:
-    """Run `clipx report claims RUN_OR_DIR...`.
-
-    Raises:
-        UserError: no folder given, or one with neither runs nor a claims.json.
-    """
+    """Run `clipx report claims RUN_OR_DIR...`."""
     paths = [Path(place) for place in split(arguments, {}, "report claims")[0]]
     if not paths:
         raise UserError("give run directories or a folder of runs: clipx report claims RUN_OR_DIR...")

@@ -12,11 +12,7 @@ from evaluation.report.writer import write
 
 
 def report(arguments: list[str]) -> None:
-    """Run `clipx report [compare | claims | missing-objects] RUN_OR_DIR... [out=DIR]`; print the files written.
-
-    Raises:
-        UserError: no folder given, or one without runs.
-    """
+    """Run `clipx report [compare | claims | missing-objects] RUN_OR_DIR... [out=DIR]`; print the files written."""
     if arguments and arguments[0] in KINDS:
         KINDS[arguments[0]](arguments[1:])
         return

@@ -22,11 +22,7 @@ GEOMETRY = "gap"  # the measure printed with the score; the page has the others
 
 
 def compare(arguments: list[str]) -> None:
-    """Run `clipx report compare`: print the ranking, write compare.html, compare.md and compare.csv.
-
-    Raises:
-        UserError: no folder, no runs, or no runs that can be compared.
-    """
+    """Run `clipx report compare`: print the ranking, write compare.html, compare.md and compare.csv."""
     folders, given = split(arguments, {"by": comparison.MEAN, "out": ""}, "report compare")
     if not folders:
         raise UserError(f"give runs of two or more methods: {USAGE}")

@@ -73,9 +73,7 @@ class DataConfig:
     num_samples: int | None = setting(None, "streams: number of samples in an epoch", AT_LEAST_1)
     shuffle_buffer: int = setting(1000, "streams: shuffle buffer per worker and URL", AT_LEAST_1, unit="samples")
     decode: str = setting(
-        "exact",
-        "exact: decode and resize with PIL as open_clip does; fast: decode JPEG at reduced size, resize in integers",
-        choices=("exact", "fast"),
+        "exact", "exact: PIL as in open_clip; fast: JPEG at reduced size, integer resize", choices=("exact", "fast")
     )
     crop_scale: list[float] = setting([0.9, 1.0], "share of the area kept by random crops; [1, 1]: central square")
     flip: bool = setting(False, "random horizontal flip; keep it off if captions say left and right")
@@ -86,12 +84,9 @@ class DataConfig:
     clean: str = setting(
         "none", "text cleaning of captions and prompts before the tokenizer", choices=("none", "lower_no_punctuation")
     )
+    # 256 random blocks are mixed at a time
     block: int = setting(
-        0,
-        "samples stored next to each other that are read together, for spinning disks and network file systems (256 is "
-        "good); 256 random blocks are mixed at a time. 0: any order, for small data and SSDs",
-        AT_LEAST_0,
-        unit="samples",
+        0, "adjacent samples read together, e.g. 256 on spinning disks; 0: any order", AT_LEAST_0, unit="samples"
     )
     workers: int = setting(2, "loader processes per rank", AT_LEAST_0, resumable=True)
     stall_seconds: float = setting(
@@ -239,8 +234,7 @@ class TrainConfig:
     )
     accumulation: int = setting(
         1,
-        "micro-batches per step, to save memory; the loss sees all negatives, so the result is the same, except that "
-        "batch statistics are computed per micro-batch",
+        "micro-batches per step; loss over all negatives, only batch statistics differ",
         AT_LEAST_1,
         resumable=True,
     )
@@ -248,11 +242,9 @@ class TrainConfig:
     compile: bool = setting(False, "compile the towers with torch.compile", resumable=True)
     sync_batchnorm: bool = setting(False, "batch statistics over all processes")
     ema: float | None = setting(None, "decay per step of an averaged copy of the weights; null: no copy", DECAY)
+    # a step with a non-finite loss or gradient is skipped
     max_bad_steps: int = setting(
-        10,
-        "steps in a row with a non-finite loss or gradient that end the run as diverged; each is skipped",
-        AT_LEAST_1,
-        resumable=True,
+        10, "consecutive steps with non-finite loss or gradient that end the run", AT_LEAST_1, resumable=True
     )
     save_every: int = setting(200, "interval of checkpoints", AT_LEAST_1, unit="steps", resumable=True)
     keep: int = setting(2, "number of latest checkpoints kept", AT_LEAST_1, resumable=True)
@@ -260,9 +252,7 @@ class TrainConfig:
         None, "also keep every checkpoint whose step is a multiple of this", AT_LEAST_1, unit="steps", resumable=True
     )
     keep_best: str | None = setting(
-        None,
-        "min:NAME or max:NAME of a geometry measure, e.g. min:loss: save and keep the best checkpoint",
-        resumable=True,
+        None, "keep the best checkpoint by min:NAME or max:NAME of a geometry measure, e.g. min:loss", resumable=True
     )
     copy_to: str | None = setting(None, "fsspec URL to upload checkpoints to; null: no upload", resumable=True)
     max_minutes: float | None = setting(
