@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 from cli.exit_codes import exit_code_of
+from cli.settings.arguments import split_config_dir
 from clipx.config.schema import RunConfig
 from clipx.utils.registry import lookup
 
@@ -199,18 +200,8 @@ def _run(name: str, arguments: list[str]) -> None:
     if {"-h", "--help"} & set(arguments):
         print("\n".join(line.strip() for line in (command.__doc__ or "").splitlines()).rstrip())
     else:
-        command(arguments if command is train else _without_config_dir(arguments))
-
-
-def _without_config_dir(arguments: list[str]) -> list[str]:
-    """Remove --config-dir DIR, which only Hydra parses; cli.settings.compose reads it from sys.argv."""
-    kept, skip = [], False
-    for argument in arguments:
-        switch = argument in ("--config-dir", "-cd")
-        if not (skip or switch or argument.startswith("--config-dir=")):
-            kept.append(argument)
-        skip = switch
-    return kept
+        # only Hydra parses --config-dir; for other commands, cli.settings.compose reads it from sys.argv
+        command(arguments if command is train else split_config_dir(arguments)[1])
 
 
 if __name__ == "__main__":

@@ -28,6 +28,20 @@ def split(arguments: list[str], known: Mapping[str, str], command: str) -> tuple
     return [a for a in arguments if a not in settings], {**known, **given}
 
 
+def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
+    """Split Hydra's option --config-dir DIR from the other arguments; return its folders and the rest."""
+    folders, others = [], []
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument in ("--config-dir", "-cd"):
+            folders.append(Path(next(remaining, "")))
+        elif argument.startswith("--config-dir="):
+            folders.append(Path(argument.partition("=")[2]))
+        else:
+            others.append(argument)
+    return folders, others
+
+
 def one_folder(places: list[str], command: str) -> Path:
     """Return the only folder given; raise UserError if there is not exactly one."""
     if len(places) != 1:

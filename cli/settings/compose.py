@@ -20,6 +20,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from cli.settings.arguments import split_config_dir
 from cli.settings.recipes import Recipe, expand_arm, load_recipe
 from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import EvalConfig, RunConfig
@@ -37,12 +38,7 @@ def recipes() -> dict[str, Path]:
     Raises:
         UserError: --config-dir is not a folder.
     """
-    folders = [Path(str(files("recipes")))]
-    for switch, value in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
-        if switch in ("--config-dir", "-cd"):
-            folders.append(Path(value))
-        elif switch.startswith("--config-dir="):
-            folders.append(Path(switch.partition("=")[2]))
+    folders = [Path(str(files("recipes"))), *split_config_dir(sys.argv)[0]]
     if missing := [str(folder) for folder in folders if not folder.is_dir()]:
         raise UserError(f"--config-dir={missing[0]} is not a folder")
     return {p.stem: p for folder in folders for p in sorted(folder.glob("*.yaml")) if p.stem != "base"}
