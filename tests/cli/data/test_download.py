@@ -136,7 +136,7 @@ def test_mistakes_are_named(line: str, message: str) -> None:
 
 def test_the_page_lists_what_can_be_pulled() -> None:
     page = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
-    sentence = page.partition("`pull` fetches")[2].partition(";")[0]
+    sentence = page.partition("`pull` downloads")[2].partition(".")[0]
     assert re.findall(r"`(\w+)`", sentence) == sorted(vision.DOWNLOADS)
     assert set(vision.DOWNLOADS) < set(NAMED)
 
