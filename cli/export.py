@@ -86,27 +86,26 @@ def _quick_gelu(name: str, pretrained: str | None) -> bool:
 
 def _model_config(config: RunConfig, name: str, model: clip.ClipModel) -> dict[str, Any]:
     """Return open_clip's configuration with this run's changes."""
-    described: dict[str, Any] = open_clip.get_model_config(name)
+    model_config: dict[str, Any] = open_clip.get_model_config(name)
     if _quick_gelu(config.model.image.name, config.model.image.pretrained):
-        described["quick_gelu"] = True
-    for part, key, value in (
-        ("vision_cfg", "image_size", model.inputs.image_size),
-        ("text_cfg", "context_length", model.inputs.context_length),
+        model_config["quick_gelu"] = True
+    for part, key, value, default in (
+        ("vision_cfg", "image_size", model.inputs.image_size, 224),
+        ("text_cfg", "context_length", model.inputs.context_length, 77),
     ):
-        default = 224 if key == "image_size" else 77
-        if described[part].get(key, default) != value:
-            described[part][key] = value
+        if model_config[part].get(key, default) != value:
+            model_config[part][key] = value
     if "bias" in model.state_dict():
-        described["init_logit_bias"] = float(model.state_dict()["bias"])
-    return described
+        model_config["init_logit_bias"] = float(model.state_dict()["bias"])
+    return model_config
 
 
 def _open_clip_model(model_config: dict[str, Any], name: str) -> Any:
     """Return open_clip's model of a configuration, written to a temporary folder only."""
     with tempfile.TemporaryDirectory() as folder, quiet_hub(fetching=False):
-        described = Path(folder) / f"{name}.json"
-        described.write_text(json.dumps(model_config))
-        open_clip.add_model_config(described)
+        config_file = Path(folder) / f"{name}.json"
+        config_file.write_text(json.dumps(model_config))
+        open_clip.add_model_config(config_file)
         return open_clip.create_model(name).eval()
 
 
