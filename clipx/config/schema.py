@@ -107,7 +107,7 @@ class TowerConfig:
     name: str = setting(MISSING, "open_clip:NAME | timm:NAME (image) | hf:NAME_OR_FOLDER (text); see `clipx ls towers`")
     pretrained: str | None = setting(None, "published tag (hf: hub name), local file or folder; null: random weights")
     lr_factor: float = setting(1.0, "learning rate of the tower over optimizer.lr", AT_LEAST_0)
-    layer_decay: float = setting(1.0, "learning rate of a layer over that of the next layer up", FACTOR)
+    layer_decay: float = setting(1.0, "learning rate of each layer relative to the layer above it", FACTOR)
     weight_decay: float | None = setting(None, "weight decay of the tower; null: optimizer.weight_decay", AT_LEAST_0)
     frozen: bool = setting(False, "no gradients, always in evaluation mode; a new projection on top is trained")
 
@@ -179,7 +179,7 @@ class TemperatureConfig:
     lr_factor: float = setting(1.0, "learned: learning rate of the temperature over optimizer.lr", AT_LEAST_0)
     tau_end: float | None = setting(None, "linear: tau at the end; cosine: tau at the other extreme", POSITIVE)
     every: str = setting("epoch", "linear, cosine: when tau changes", choices=("epoch", "step"))
-    periods: float = setting(1.0, "cosine: how often tau goes to tau_end and back", POSITIVE)
+    periods: float = setting(1.0, "cosine: number of times tau goes to tau_end and back", POSITIVE)
     bias: float | None = setting(None, "initial value of a learned logit bias (SigLIP); null: no bias")
 
 
