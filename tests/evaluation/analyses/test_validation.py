@@ -78,7 +78,7 @@ def test_it_ends_cleanly_where_nothing_is_here(
     monkeypatch.setattr(command, "fetch_command", lambda model: f"`hf download {model}`")
     with pytest.raises(SystemExit) as end:
         command.validate([f"root={tmp_path}"])
-    assert end.value.code == command.NOTHING != 0
+    assert end.value.code == command.NOTHING_COMPARED != 0
     printed = capsys.readouterr().out
     assert printed.count("not here: ") == len(COPIES) + len(MODELS) and "nothing was checked" in printed
     assert "numbers agree" not in printed
