@@ -99,7 +99,7 @@ def _terms() -> dict[str, str]:
 def _towers() -> dict[str, str]:
     from clipx.models.towers import build
 
-    return build.listing()
+    return build.describe_towers()
 
 
 def _data() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Two towers, a head that makes vectors of what they give, and a temperature."""
+"""The CLIP model: two towers, a head that embeds their outputs, and a temperature."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.models import grad_checkpointing, penultimate, point_sets, temperature, token_outputs
-from clipx.models.heads import Head, KernelHead, OnePoint
+from clipx.models.heads import Head, KernelHead, SinglePointHead
 from clipx.models.towers import build as towers
 from clipx.models.towers.base import ImageTower, TextTower
 from clipx.types import Inputs, Progress
@@ -18,7 +18,7 @@ from clipx.utils.registry import lookup
 
 
 class ClipModel(nn.Module):
-    """Embeds a local batch: one vector per image and text."""
+    """Embeds a local batch: one vector per image and per text."""
 
     def __init__(
         self,
@@ -37,37 +37,37 @@ class ClipModel(nn.Module):
         self.bias = None if bias is None else nn.Parameter(torch.tensor(bias))
         self.inputs = inputs
         self.head = head
-        self.frozen = tuple(frozen)  # parts of the towers that do not change
-        for part in self.frozen:
-            part.requires_grad_(False)
+        self.frozen = tuple(frozen)  # modules of the towers that are not trained
+        for module in self.frozen:
+            module.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
-        """As in torch, but frozen parts stay in evaluation mode: no dropout, no new batch statistics."""
+        """As in torch, but frozen modules stay in evaluation mode: no dropout, no update of batch statistics."""
         super().train(mode)
-        for part in self.frozen:
-            part.eval()
+        for module in self.frozen:
+            module.eval()
         return self
 
     def encode_image(self, image: Tensor) -> Tensor:
-        """[b, 3, H, W] -> [b, E] for evaluation, float32 whatever the towers compute in."""
+        """[b, 3, H, W] -> [b, E] for evaluation, always float32."""
         return self.head.evaluation(draw=0)(self.image(image))
 
     def encode_text(self, text: Tensor) -> Tensor:
-        """[b, L] -> [b, E] for evaluation."""
+        """[b, L] -> [b, E] for evaluation, always float32."""
         return self.head.evaluation(draw=0)(self.text(text))
 
-    def before_projection(self, image: Tensor) -> Tensor:
-        """[b, 3, H, W] -> [b, width], float32.
+    def penultimate_features(self, image: Tensor) -> Tensor:
+        """[b, 3, H, W] -> [b, width] before the projection, float32.
 
         Raises:
-            UserError: the image tower has nothing before its projection.
+            UserError: the image tower has no features before a projection.
         """
         return penultimate.penultimate_features(self.image, image).float()
 
     def forward(self, image: Tensor, text: Tensor, progress: Progress) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Image [b, E], text [b, E], the scale 1/tau [] and the logit bias [].
+        """Return image [b, E], text [b, E], the scale 1/tau [] and the logit bias [].
 
-        All in one call, so that DDP sees every parameter.
+        One call for all of them, so that DDP sees every parameter.
         """
         scale = self.temperature(progress).to(image.device)
         embed = self.head.training(progress)
@@ -75,37 +75,37 @@ class ClipModel(nn.Module):
 
 
 def build_model(config: RunConfig, pretrained: bool = True) -> ClipModel:
-    """The model of a run; `pretrained=False` leaves published weights out (a checkpoint follows).
+    """Build the model of a run. `pretrained=False` skips published weights, when a checkpoint is loaded afterwards.
 
     Raises:
-        UserError: as `towers.build`; point sets of towers that have no tokens to give, gradient checkpointing of
-            towers that have none.
+        UserError: as `build_towers`; point sets or gradient checkpointing with towers that do not support them.
     """
     image, text = towers.build_towers(config.model, load=pretrained)
     if config.train.grad_checkpointing:
         grad_checkpointing.enable_grad_checkpointing(image.module, f"model.image.name={config.model.image.name}")
         grad_checkpointing.enable_grad_checkpointing(text.module, f"model.text.name={config.model.text.name}")
-    head = _head(config, image, text)
-    prepared = replace(text.tokens, clean=config.data.clean)
+    head = _build_head(config, image.embed_dim)
+    if config.model.points.kernel != "none":
+        _to_point_towers(config, image, text)
     frozen = [t.body for t, c in ((image, config.model.image), (text, config.model.text)) if c.frozen]
-    inputs = Inputs(**vars(image.pixels), **vars(prepared))
+    inputs = Inputs(**vars(image.pixels), **vars(replace(text.tokens, clean=config.data.clean)))
     tau = temperature.build_temperature(config.temperature)
     return ClipModel(image.module, text.module, tau, config.temperature.bias, inputs, head, frozen)
 
 
-def _head(config: RunConfig, image: ImageTower, text: TextTower) -> Head:
-    """The head of the settings; for point sets the towers are changed to give them."""
-    model, points = config.model, config.model.points
-    if points.kernel == "none":
-        return OnePoint(model.normalise)
-    if not model.normalise:
-        raise UserError("model.normalise=false is for one point a sample: points of a set are always of unit length")
-    head = KernelHead(points, image.embed_dim, config.seed)
+def _build_head(config: RunConfig, embed_dim: int) -> Head:
+    if config.model.points.kernel == "none":
+        return SinglePointHead(config.model.normalise)
+    if not config.model.normalise:
+        raise UserError("model.normalise=false needs model.points.kernel=none: points of a set always have unit length")
+    return KernelHead(config.model.points, embed_dim, config.seed)
+
+
+def _to_point_towers(config: RunConfig, image: ImageTower, text: TextTower) -> None:
+    """Convert both towers, in place, to towers that output weighted point sets."""
+    points = config.model.points
     bound = lookup(point_sets.BOUNDS, points.weights, "model.points.weights")
-    of_image, of_text = (
-        token_outputs.image_tokens(image.module, model.image.name),
-        token_outputs.text_tokens(text.module, model.text.name),
-    )
-    for tower, found in ((image, of_image), (text, of_text)):
-        tower.module, tower.body = point_sets.PointTower(found, bound, points.reduce), found.body
-    return head
+    image_tokens = token_outputs.to_token_tower(image.module, f"model.image.name={config.model.image.name}")
+    text_tokens = token_outputs.to_token_tower(text.module, f"model.text.name={config.model.text.name}")
+    for tower, tokens in ((image, image_tokens), (text, text_tokens)):
+        tower.module, tower.body = point_sets.PointTower(tokens, bound, points.reduce), tokens.body

@@ -1,7 +1,6 @@
-"""Gradient checkpointing: activations are computed again in backward in place of being kept.
+"""Gradient checkpointing: activations are recomputed in the backward pass instead of stored.
 
-Every library has its own switch for it. Some towers of theirs take the switch and do nothing, or warn: here each is
-either on or refused.
+Each library has its own switch, which some of its towers ignore. Here it either works or raises an error.
 """
 
 import warnings
@@ -19,24 +18,24 @@ from clipx.models.towers.hf_towers import ClassToken
 
 
 def enable_grad_checkpointing(tower: nn.Module, setting: str) -> None:
-    """For a tower as its builder made it; `setting` names it, e.g. model.image.name=timm:resnet50.
+    """Enable it in place, before a tower is wrapped. `setting` names the tower, e.g. model.image.name=timm:resnet50.
 
     Raises:
-        UserError: the tower has no such mechanism.
+        UserError: the tower does not support it.
     """
     try:
         SWITCHES[type(tower)](tower)
     except (KeyError, AttributeError, AssertionError, NotImplementedError, ValueError) as error:  # libraries' refusals
         raise UserError(
-            f"train.grad_checkpointing=true: {setting} has no gradient checkpointing; transformers of open_clip, "
-            "most of timm: and hf: have"
+            f"train.grad_checkpointing=true: {setting} does not support gradient checkpointing; transformers of "
+            "open_clip and most timm: and hf: towers do"
         ) from error
 
 
 def _transformers(encoder: Any) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # version 5 gives it another name, version 4 knows this one only
-        encoder.gradient_checkpointing_enable({"use_reentrant": False})  # the other kind breaks DDP
+        warnings.simplefilter("ignore", FutureWarning)  # renamed in version 5; version 4 has only this name
+        encoder.gradient_checkpointing_enable({"use_reentrant": False})  # reentrant checkpointing breaks DDP
 
 
 def _projected(tower: Projected) -> None:

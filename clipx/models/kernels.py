@@ -1,11 +1,14 @@
 """Kernel embeddings of weighted point sets (paper 5, sections 5.2 and 5.3, algorithm 1).
 
-The similarity of {(v_i, w_i)} and {(u_j, w_j)} is sum_ij w_i w_j k(v_i, u_j), with v and u of unit length and
+The similarity of the sets {(v_i, w_i)} and {(u_j, w_j)}, with v and u of unit length, is (eq. 6)
 
-    k(u, v) = alpha1 u.v + alpha2 k~(u, v),   k~ = exp(-r^2 / 2 sigma^2) or c / sqrt(c^2 + r^2),   r = |u - v|
+    sum_ij w_i w_j k(v_i, u_j),   k(u, v) = alpha1 u.v + alpha2 k~(u, v)
 
-Random Fourier features z(v) = sqrt(2/D) cos(omega v + beta) have E[z(u).z(v)] = k~(u, v), so that one vector a
-set has this similarity as its dot product: [sqrt(alpha1) sum_i w_i v_i, sqrt(alpha2) sum_i w_i z(v_i)].
+    gaussian   k~ = exp(-r^2 / 2 sigma^2)        imq   k~ = c / sqrt(c^2 + r^2)        r = |u - v|
+
+Random Fourier features z(v) = sqrt(2/D) cos(omega v + beta) satisfy E[z(u).z(v)] = k~(u, v) (eq. 9). One vector per
+set, [sqrt(alpha1) sum_i w_i v_i, sqrt(alpha2) sum_i w_i z(v_i)], therefore has this similarity as its dot product
+(eq. 8).
 """
 
 import math
@@ -19,18 +22,18 @@ from torch import Generator, Tensor
 from clipx.types import PointSet
 from clipx.utils.registry import lookup
 
-CHUNK = 1 << 22  # numbers of a [b', K, D] block that exist at a time: 16 MiB in float32
+CHUNK = 1 << 22  # largest number of elements of a [b', K, D] block: 16 MiB in float32
 
 
 def gaussian_frequencies(width: float, dim: int, count: int, generator: Generator) -> Tensor:
-    """omega ~ N(0, I / sigma^2), [count, dim]."""
+    """Draw omega ~ N(0, I / sigma^2), [count, dim]."""
     return torch.randn(count, dim, generator=generator) / width
 
 
 def imq_frequencies(width: float, dim: int, count: int, generator: Generator) -> Tensor:
-    """omega = (t / c) q with t ~ N(0, 1) and q ~ N(0, I), [count, dim].
+    """Draw omega = (t / c) q with t ~ N(0, 1) and q ~ N(0, I), [count, dim].
 
-    Given t this is the Gaussian kernel exp(-t^2 r^2 / 2 c^2), whose mean over t is c / sqrt(c^2 + r^2).
+    For fixed t this gives the Gaussian kernel exp(-t^2 r^2 / 2 c^2). Its mean over t is c / sqrt(c^2 + r^2).
     """
     t = torch.randn(count, 1, generator=generator)
     return t / width * torch.randn(count, dim, generator=generator)
@@ -40,27 +43,22 @@ FREQUENCIES: dict[str, Callable[[float, int, int, Generator], Tensor]] = {
     "gaussian": gaussian_frequencies,
     "imq": imq_frequencies,
 }
-# k~ from squared distances and the width
-KERNELS: dict[str, Callable[[Tensor, float], Tensor]] = {
-    "gaussian": lambda squared, width: torch.exp(-squared / (2 * width**2)),
-    "imq": lambda squared, width: width / torch.sqrt(width**2 + squared),
-}
-# sums over K points -> the similarity's factor of each set
+# number of points K -> factor on the weights of a set
 REDUCTIONS: dict[str, Callable[[int], float]] = {"mean": lambda K: 1 / K, "sum": lambda K: 1.0}
 
 
 def sample_frequencies(kernel: str, width: float, dim: int, count: int, generator: Generator) -> tuple[Tensor, Tensor]:
-    """A draw of random Fourier features.
+    """Draw the frequencies and phases of random Fourier features.
 
     Args:
         kernel: gaussian | imq.
         width: sigma of gaussian, c of imq.
-        dim: d, of the points.
-        count: D, features.
+        dim: d, dimension of the points.
+        count: D, number of features.
         generator: on the CPU.
 
     Returns:
-        omega [count, dim] and beta ~ U[0, 2 pi) [count], on the CPU.
+        omega [D, d] and beta ~ U[0, 2 pi) [D], on the CPU.
 
     Raises:
         UserError: unknown kernel.
@@ -70,50 +68,56 @@ def sample_frequencies(kernel: str, width: float, dim: int, count: int, generato
 
 
 def embed(point_set: PointSet, alpha: Sequence[float], omega: Tensor, beta: Tensor, reduce: str = "mean") -> Tensor:
-    """One vector a set, whose dot products are the similarity.
+    """Compute one vector per set; dot products of these vectors are the similarities.
 
     Args:
-        point_set: points [b, K, d], of any length: they are L2-normalised here; weights [b, K].
+        point_set: points [b, K, d], L2-normalised here; weights [b, K].
         alpha: alpha1 of the linear and alpha2 of the nonlinear kernel.
         omega: [D, d]; with D = 0 only the linear part.
         beta: [D].
         reduce: mean (a factor 1/K) or sum over the points.
 
     Returns:
-        [b, d + D], in the points' precision, with gradients to points and weights (not to omega and beta).
+        [b, d + D], in the dtype of the points, with gradients for points and weights (not for omega and beta).
+
+    Raises:
+        UserError: unknown reduction.
     """
     points = F.normalize(point_set.points, dim=-1)
     weights = point_set.weights * lookup(REDUCTIONS, reduce, "model.points.reduce")(points.shape[1])
     linear = math.sqrt(alpha[0]) * (weights[:, None, :] @ points)[:, 0]
     if not len(omega):
         return linear
-    waves = _Waves.apply(points, weights, omega.to(points), beta.to(points))
-    return torch.cat([linear, math.sqrt(2 * alpha[1] / len(omega)) * waves], dim=1)
+    cosines = _CosineSums.apply(points, weights, omega.to(points), beta.to(points))
+    return torch.cat([linear, math.sqrt(2 * alpha[1] / len(omega)) * cosines], dim=1)
 
 
-class _Waves(torch.autograd.Function):
-    """sum_k w_k cos(omega v_k + beta) [b, D], without [b, K, D]: in chunks of samples, and again in backward."""
+class _CosineSums(torch.autograd.Function):
+    """sum_k w_k cos(omega v_k + beta), [b, D].
+
+    Never stores the [b, K, D] block: forward works on chunks of samples, and backward recomputes them.
+    """
 
     @staticmethod
     def forward(ctx: Any, points: Tensor, weights: Tensor, omega: Tensor, beta: Tensor) -> Tensor:
         ctx.save_for_backward(points, weights, omega, beta)
         sums = points.new_empty(len(points), len(omega))
         for rows in _chunks(points, omega):
-            waves = _phases(points[rows], omega, beta).cos_()
-            torch.bmm(weights[rows, None], waves, out=sums[rows, None])
+            cosines = _phases(points[rows], omega, beta).cos_()
+            torch.bmm(weights[rows, None], cosines, out=sums[rows, None])
         return sums
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         points, weights, omega, beta = ctx.saved_tensors
-        gradient = gradients[0].contiguous()
-        of_points, of_weights = torch.empty_like(points), torch.empty_like(weights)
+        grad = grads[0].contiguous()
+        grad_points, grad_weights = torch.empty_like(points), torch.empty_like(weights)
         for rows in _chunks(points, omega):
             phases = _phases(points[rows], omega, beta)
-            torch.bmm(phases.cos(), gradient[rows, :, None], out=of_weights[rows, :, None])
-            slopes = phases.sin_().mul_(gradient[rows, None]) @ omega
-            torch.mul(slopes, -weights[rows, :, None], out=of_points[rows])
-        return of_points, of_weights, None, None
+            torch.bmm(phases.cos(), grad[rows, :, None], out=grad_weights[rows, :, None])
+            slopes = phases.sin_().mul_(grad[rows, None]) @ omega
+            torch.mul(slopes, -weights[rows, :, None], out=grad_points[rows])
+        return grad_points, grad_weights, None, None
 
 
 def _chunks(points: Tensor, omega: Tensor) -> list[slice]:
@@ -126,20 +130,3 @@ def _phases(points: Tensor, omega: Tensor, beta: Tensor) -> Tensor:
     """omega v + beta, [b', K, D]."""
     b, K, d = points.shape
     return torch.addmm(beta, points.reshape(b * K, d), omega.T).view(b, K, len(omega))
-
-
-def exact_similarity(
-    image: PointSet, text: PointSet, kernel: str, width: float, alpha: Sequence[float], reduce: str = "mean"
-) -> Tensor:
-    """The kernel sums themselves, [b, b'], for small sets: it holds all b x b' x K x K' pairs of points.
-
-    Raises:
-        UserError: unknown kernel.
-    """
-    factor = lookup(REDUCTIONS, reduce, "model.points.reduce")
-    v, u = F.normalize(image.points, dim=-1), F.normalize(text.points, dim=-1)
-    inner = torch.einsum("ikd,jld->ijkl", v, u)
-    nonlinear = lookup(KERNELS, kernel, "model.points.kernel")((2 - 2 * inner).clamp(min=0), width)
-    pairs = alpha[0] * inner + alpha[1] * nonlinear
-    sums = torch.einsum("ik,jl,ijkl->ij", image.weights, text.weights, pairs)
-    return sums * factor(v.shape[1]) * factor(u.shape[1])

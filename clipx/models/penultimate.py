@@ -1,4 +1,4 @@
-"""What image towers compute before their projection, for linear probes (paper 5, table 2, "bef")."""
+"""Image features before the projection, for linear probes (paper 5, table 2, "bef")."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,18 +15,18 @@ def penultimate_features(tower: nn.Module, image: Tensor) -> Tensor:
     """[b, 3, H, W] -> [b, width].
 
     Raises:
-        UserError: a tower whose pooling and projection are one.
+        UserError: the tower pools and projects in one step.
     """
-    if type(tower) not in BEFORE:
-        allowed = "vision transformers of open_clip, timm: towers and point sets"
+    if type(tower) not in FEATURES:
         raise UserError(
-            f"data.before_projection=true: {type(tower).__name__} has no features before a projection; {allowed} have"
+            f"data.before_projection=true: {type(tower).__name__} has no features before a projection; vision "
+            "transformers of open_clip, timm: towers and point sets have them"
         )
-    return BEFORE[type(tower)](tower, image)
+    return FEATURES[type(tower)](tower, image)
 
 
-def _pooled(tower: VisionTransformer, image: Tensor) -> Tensor:
-    """What `forward` projects, whether it is the class token or a mean: its result without the projection."""
+def _without_projection(tower: VisionTransformer, image: Tensor) -> Tensor:
+    """Run `forward` without the projection; works for pooling by class token, mean or attention."""
     projection, tower.proj = tower.proj, None
     try:
         pooled: Tensor = tower(image)
@@ -35,8 +35,8 @@ def _pooled(tower: VisionTransformer, image: Tensor) -> Tensor:
     return pooled
 
 
-BEFORE: dict[type, Callable[[Any, Tensor], Tensor]] = {
-    VisionTransformer: _pooled,
+FEATURES: dict[type, Callable[[Any, Tensor], Tensor]] = {
+    VisionTransformer: _without_projection,
     Projected: lambda tower, image: tower.body(image),
-    PointTower: lambda tower, image: tower.before_projection(image),
+    PointTower: lambda tower, image: tower.penultimate_features(image),
 }

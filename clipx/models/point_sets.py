@@ -1,4 +1,4 @@
-"""Towers whose output is a weighted point set: every token a point, with a weight of its own (paper 5, section 5.3)."""
+"""Towers that output a weighted point set: every token is a point with a learned weight (paper 5, section 5.3)."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,8 @@ from clipx.models.kernels import REDUCTIONS
 from clipx.models.token_outputs import TokenTower
 from clipx.types import PointSet
 
-BOUND = 100.0  # of the weights; without one the paper's runs diverged (appendix E)
-# bound of a weight: signed as in the paper, or positive, its ablation
+BOUND = 100.0  # largest |weight|; without a bound the paper's runs diverged (appendix E)
+# activation that bounds the weights: tanh allows both signs (the paper), sigmoid positive weights only (its ablation)
 BOUNDS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": lambda x: BOUND * torch.tanh(x / BOUND),
     "sigmoid": lambda x: BOUND * torch.sigmoid(x / BOUND),
@@ -18,26 +18,26 @@ BOUNDS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class PointTower(nn.Module):
-    """Tokens, and beside their projection to d a weight head: width -> 1, no bias, not normalised over the set."""
+    """Projects each token to d dimensions; a linear head without bias gives its weight, not normalised over the set."""
 
     def __init__(self, tokens: TokenTower, bound: Callable[[Tensor], Tensor], reduce: str) -> None:
         super().__init__()
         width, d = tokens.projection.shape
         self.body = tokens.body
-        self.projection = nn.Linear(width, d, bias=False)  # the optimizer knows it by this name
+        self.projection = nn.Linear(width, d, bias=False)  # the optimizer finds projections by this name
         self.projection.weight.data = tokens.projection.T.contiguous()
         self.weight_head = nn.Linear(width, 1, bias=False)
         nn.init.normal_(self.weight_head.weight, std=width**-0.5)
         self.bound = bound
-        self.reduction = REDUCTIONS[reduce]  # as of the points
+        self.reduction = REDUCTIONS[reduce]
 
     def forward(self, x: Tensor) -> PointSet:
         """Images [b, 3, H, W] or token ids [b, L] -> points [b, K, d], not normalised, and weights [b, K]."""
         tokens = self.body(x)
         return PointSet(self.projection(tokens), self._weights(tokens))
 
-    def before_projection(self, x: Tensor) -> Tensor:
-        """The weighted mean (or sum) of the tokens before the projection, [b, width] (paper 5, table 2, "bef")."""
+    def penultimate_features(self, x: Tensor) -> Tensor:
+        """Weighted mean (or sum) of the tokens before the projection, [b, width] (paper 5, table 2, "bef")."""
         tokens: Tensor = self.body(x)
         return (self._weights(tokens)[:, None, :] @ tokens.float())[:, 0] * self.reduction(tokens.shape[1])
 

@@ -1,6 +1,7 @@
-"""All output tokens of a tower, before its pooling and projection.
+"""Makes towers return all output tokens instead of a pooled and projected vector.
 
-open_clip's towers compute them anyway; its `output_tokens` drops the class token, `pool_type = "none"` does not.
+open_clip's towers compute the tokens anyway. Its `output_tokens` option drops the class token; `pool_type = "none"`
+keeps it.
 """
 
 from collections.abc import Callable
@@ -17,37 +18,30 @@ from clipx.errors import UserError
 
 @dataclass
 class TokenTower:
-    """A tower that keeps its tokens."""
+    """A tower that returns its tokens, and the projection removed from it."""
 
     body: nn.Module  # -> [b, K, width]
-    projection: Tensor  # [width, d] of open_clip's initialisation or weights
+    projection: Tensor  # [width, d], open_clip's initialisation or weights
 
 
-def image_tokens(tower: nn.Module, name: str) -> TokenTower:
-    """The tokens of an image tower, which is changed: 197 of ViT-B/16, the class token among them.
+def to_token_tower(tower: nn.Module, setting: str) -> TokenTower:
+    """Convert a tower, in place.
 
-    Raises:
-        UserError: a tower of another kind.
-    """
-    return _of(IMAGE, tower, f"model.image.name={name}", "a vision transformer of open_clip, or a small one")
+    K is the context length of a text tower. Vision transformers include the class token: K = 197 for ViT-B/16.
 
-
-def text_tokens(tower: nn.Module, name: str) -> TokenTower:
-    """The tokens of a text tower, which is changed: its context length in number.
+    Args:
+        setting: names the tower in errors, e.g. model.image.name=timm:resnet50.
 
     Raises:
-        UserError: a tower of another kind, or one that pools otherwise than at the end of the text.
+        UserError: unsupported tower, or a text tower that does not pool at the end of the text.
     """
-    return _of(TEXT, tower, f"model.text.name={name}", "a text transformer of open_clip that pools at the end of text")
-
-
-def _of(
-    table: dict[type, Callable[[Any], TokenTower | None]], tower: nn.Module, setting: str, needed: str
-) -> TokenTower:
-    found = table[type(tower)](tower) if type(tower) in table else None
-    if found is None:
-        raise UserError(f"{setting} gives no tokens for a point set (model.points.kernel): take {needed}")
-    return found
+    tokens = CONVERTERS[type(tower)](tower) if type(tower) in CONVERTERS else None
+    if tokens is None:
+        raise UserError(
+            f"{setting} gives no tokens for a point set (model.points.kernel): use a small tower, or a transformer of "
+            "open_clip (for text one that pools at the end of the text)"
+        )
+    return tokens
 
 
 def _vision_transformer(tower: VisionTransformer) -> TokenTower | None:
@@ -59,16 +53,16 @@ def _vision_transformer(tower: VisionTransformer) -> TokenTower | None:
 
 
 def _feature_map(tower: TimmModel) -> TokenTower | None:
-    """The cells of a convolutional trunk's last map, where open_clip's head pools them with attention."""
+    """Supports convolutional trunks that open_clip pools with attention."""
     pool: Any = dict(tower.head.named_children()).get("pool")
     if pool is None:
         return None
     width, d = tower.trunk.num_features, pool.proj.out_features
-    return TokenTower(Cells(tower.trunk, width), torch.randn(width, d) * width**-0.5)
+    return TokenTower(FeatureMapTokens(tower.trunk, width), torch.randn(width, d) * width**-0.5)
 
 
-class Cells(nn.Module):
-    """The cells of a feature map as tokens, in layer norm as a transformer's are."""
+class FeatureMapTokens(nn.Module):
+    """The cells of the last feature map as tokens, with a layer norm as after a transformer."""
 
     def __init__(self, trunk: nn.Module, width: int) -> None:
         super().__init__()
@@ -92,7 +86,7 @@ def _text_transformer(tower: TextTransformer) -> TokenTower | None:
 class PaddedText(nn.Module):
     """A text transformer with learned tokens [PAD1], [PAD2], ... after the end of the text (paper 5, section 5.3).
 
-    Their ids follow the vocabulary's, so that none stands for a word as well; the distance from the end counts.
+    Their ids follow the vocabulary, so that no padding token shares the embedding of a word.
     """
 
     def __init__(self, tower: TextTransformer) -> None:
@@ -101,7 +95,7 @@ class PaddedText(nn.Module):
         self.vocabulary = tower.vocab_size
         words = tower.token_embedding.weight
         table = nn.Embedding(self.vocabulary + tower.context_length - 1, tower.width)
-        nn.init.normal_(table.weight, std=0.02)  # as open_clip's words
+        nn.init.normal_(table.weight, std=0.02)  # as open_clip initialises words
         table.weight.data[: self.vocabulary] = words.data
         tower.token_embedding = table
 
@@ -111,14 +105,14 @@ class PaddedText(nn.Module):
         return tokens
 
     def padded(self, text: Tensor) -> Tensor:
-        """The ids with [PADk] k places after the end of the text, which is the largest id."""
+        """Put [PADk] k places after the end-of-text token, which has the largest id."""
         end = text.argmax(dim=1, keepdim=True)
         distance = torch.arange(text.shape[1], device=text.device) - end
         return torch.where(distance > 0, self.vocabulary + distance - 1, text)
 
 
-IMAGE: dict[type, Callable[[Any], TokenTower | None]] = {
+CONVERTERS: dict[type, Callable[[Any], TokenTower | None]] = {
     VisionTransformer: _vision_transformer,
     TimmModel: _feature_map,
+    TextTransformer: _text_transformer,
 }
-TEXT: dict[type, Callable[[Any], TokenTower | None]] = {TextTransformer: _text_transformer}

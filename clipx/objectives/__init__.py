@@ -1,4 +1,4 @@
-"""Objectives by name. A new term: one file, one line of TERMS, one test file."""
+"""Objectives by name. A new term is one file, one line of TERMS and one test file."""
 
 from clipx.objectives.base import Objective, Term
 from clipx.objectives.build import build_objective
@@ -26,9 +26,13 @@ TERMS: dict[str, type[Term]] = {
 
 
 def build(terms: dict[str, dict[str, object]], num_samples: int) -> Objective:
-    """The weighted sum of terms, e.g. `build({"clip": {}, "positive": {"weight": 0.1}}, num_samples=n)`.
+    """Build a weighted sum of terms, e.g. `build({"clip": {}, "positive": {"weight": 0.1}}, num_samples=n)`.
+
+    Args:
+        terms: name -> parameters; `weight` (default 1.0) multiplies the term.
+        num_samples: n, number of training pairs.
 
     Raises:
-        UserError: no term, an unknown term or parameter, or a weight that is not a number.
+        UserError: no term, an unknown term or parameter, or a value of the wrong type or out of range.
     """
     return build_objective(TERMS, terms, num_samples)

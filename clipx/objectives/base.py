@@ -1,4 +1,4 @@
-"""What a term is, and how terms add up to an objective."""
+"""The interface of a loss term, and the objective as a weighted sum of terms."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,45 +9,48 @@ from torch import Tensor
 
 from clipx.types import Embeddings, Loss, Progress
 
+Rows = Mapping[str, Tensor]  # column -> [B] per-sample values of the batch
+TermOutput = tuple[Tensor, dict[str, Tensor]]  # the term [] before its weight, and column -> [B] new values
+
 
 class Columns(Protocol):
-    """What `end_step` and `end_epoch` may ask of the table of per-sample values."""
+    """The part of the sample table that `end_step` and `end_epoch` use."""
 
     def max(self, column: str) -> float:
-        """The largest value of a column over all samples."""
+        """Return the largest value of a column over all samples."""
         ...
 
 
 class Term:
-    """A loss over the global batch. A subclass has one `__init__` parameter for each setting.
+    """A loss over the global batch. Each `__init__` parameter of a subclass is a setting, `objective.TERM.PARAMETER`.
 
-    `columns` are the per-sample values that it needs, with their initial values; `state` are numbers that
-    `end_step` and `end_epoch` change, for the checkpoint.
+    Attributes:
+        columns: the per-sample values that the term needs, with their initial values.
+        state: numbers that `end_step` and `end_epoch` change; checkpoints store them.
+        learns_temperature: True if the term has a gradient for the scale 1/tau.
     """
 
     columns: Mapping[str, float] = {}
     state: Mapping[str, float] = {}
-    learns_temperature = True  # whether it has a gradient for the scale 1/tau
+    learns_temperature = True
 
-    def __call__(
-        self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The term [] before its weight, and column -> [B] new per-sample values; inputs stay as they are."""
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+        """Return the value before its weight, and new per-sample values. Must not modify its inputs."""
         raise NotImplementedError
 
     def end_step(self, table: Columns) -> None:
-        """After the new rows were written."""
+        """Update `state` after the new rows were written."""
 
     def end_epoch(self, table: Columns) -> None:
-        """After an epoch's last step."""
+        """Update `state` after the last step of an epoch."""
 
     def notes(self, total_epochs: int) -> list[str]:
-        """What a person should know before a run of so many epochs, a line each."""
+        """Return log lines about settings that have no effect in a run of this length."""
         return []
 
 
 def at_least_float32(embeddings: Embeddings) -> Embeddings:
-    """All floats in the dtype of the image, or in float32 where that is a half precision."""
+    """Convert all floats to the dtype of the image, or to float32 if that is a half precision."""
     dtype = torch.promote_types(embeddings.image.dtype, torch.float32)
     bias = embeddings.bias if embeddings.bias is None else embeddings.bias.to(dtype)
     image, text, scale = (t.to(dtype) for t in (embeddings.image, embeddings.text, embeddings.scale))
@@ -55,7 +58,7 @@ def at_least_float32(embeddings: Embeddings) -> Embeddings:
 
 
 class Objective:
-    """The weighted sum of terms."""
+    """The weighted sum of terms: total = sum of weight * term."""
 
     def __init__(self, terms: Mapping[str, Term], weights: Mapping[str, float]) -> None:
         self.terms = dict(terms)
@@ -66,41 +69,41 @@ class Objective:
             self.columns.update(term.columns)
         self.learns_temperature = any(term.learns_temperature for term in terms.values())
 
-    def __call__(self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress) -> Loss:
-        """Loss over the global batch: total = sum of weight * term."""
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> Loss:
+        """Return the loss over the global batch, the value of each term and the new per-sample values."""
         embeddings = at_least_float32(embeddings)
-        total = 0 * embeddings.scale  # terms without a temperature give it zeros, so that DDP finds every parameter
+        total = 0 * embeddings.scale  # DDP needs a gradient for every parameter, also if no term uses it
         if embeddings.bias is not None:
             total = total + 0 * embeddings.bias
         values: dict[str, Tensor] = {}
         new_rows: dict[str, Tensor] = {}
         for name, term in self.terms.items():
-            value, written = term(embeddings, rows, progress)
+            value, new = term(embeddings, rows, progress)
             total = total + self.weights[name] * value
             values[name] = value.detach()
-            new_rows.update(written)
+            new_rows.update(new)
         return Loss(total=total, terms=values, rows=new_rows)
 
     def state(self) -> dict[str, dict[str, float]]:
-        """term -> its numbers that a checkpoint must hold."""
+        """Return term name -> its state, for the checkpoint."""
         return {name: dict(term.state) for name, term in self.terms.items() if term.state}
 
     def load_state(self, state: Mapping[str, Mapping[str, float]]) -> None:
-        """Takes over what `state` gave; KeyError where a term's is missing."""
+        """Restore the result of `state`. Raises KeyError if the state of a term is missing."""
         for name, term in self.terms.items():
             if term.state:
                 term.state = {key: float(state[name][key]) for key in term.state}
 
     def end_step(self, table: Columns) -> None:
-        """After the new rows were written: terms may refresh what they derive from the table."""
+        """Call `end_step` of every term, after the new rows were written."""
         for term in self.terms.values():
             term.end_step(table)
 
     def end_epoch(self, table: Columns) -> None:
-        """After an epoch's last step."""
+        """Call `end_epoch` of every term."""
         for term in self.terms.values():
             term.end_epoch(table)
 
     def notes(self, total_epochs: int) -> list[str]:
-        """Those of all terms."""
+        """Return the notes of all terms."""
         return [note for term in self.terms.values() for note in term.notes(total_epochs)]

@@ -1,4 +1,4 @@
-"""From `{"clip": {}, "positive": {"weight": 0.1}}` to an objective, with errors that name the key."""
+"""Builds an objective from settings such as {"clip": {}, "positive": {"weight": 0.1}}."""
 
 import inspect
 from collections.abc import Mapping
@@ -9,51 +9,50 @@ from clipx.errors import UserError
 from clipx.objectives.base import Objective, Term
 from clipx.utils.registry import lookup, suggest
 
-KINDS: dict[Any, tuple[type, ...]] = {
-    bool: (bool,),
-    int: (int,),
-    float: (int, float),
-    str: (str,),
-    NoneType: (NoneType,),
+# annotation of a parameter -> accepted types, and their name in an error message
+ACCEPTED: dict[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "a string"),
+    NoneType: ((NoneType,), "null"),
 }
 
 
 def build_objective(
     table: Mapping[str, type[Term]], terms: Mapping[str, Mapping[str, object]], num_samples: int
 ) -> Objective:
-    """See `clipx.objectives.build`; a term whose `__init__` has `num_samples` is given it."""
+    """Build the objective from the terms of `table`; see `clipx.objectives.build`."""
     if not terms:
         raise UserError(f"objective has no term; {suggest('', table)}")
     built: dict[str, Term] = {}
     weights: dict[str, float] = {}
-    for name, given in terms.items():
+    for name, settings in terms.items():
         term = lookup(table, name, "objective")
-        parameters = dict(given or {})
-        weight = parameters.pop("weight", 1.0)
-        if isinstance(weight, bool) or not isinstance(weight, int | float):
-            raise UserError(f"objective.{name}.weight={weight!r} must be a number")
-        allowed = inspect.signature(term, eval_str=True).parameters
-        for parameter in parameters:
-            if parameter not in allowed or parameter == "num_samples":
-                names = [*(p for p in allowed if p != "num_samples"), "weight"]
-                raise UserError(f"objective.{name}.{parameter} is not known; {suggest(parameter, names)}")
-            _check_type(f"objective.{name}.{parameter}", parameters[parameter], allowed[parameter].annotation)
-        if "num_samples" in allowed:
+        signature = inspect.signature(term, eval_str=True).parameters
+        allowed = {key: p.annotation for key, p in signature.items() if key != "num_samples"} | {"weight": float}
+        parameters: dict[str, Any] = {"weight": 1.0, **(settings or {})}
+        for key, value in parameters.items():
+            if key not in allowed:
+                raise UserError(f"objective.{name}.{key} is not known; {suggest(key, allowed)}")
+            _check_type(f"objective.{name}.{key}", value, allowed[key])
+        weights[name] = float(parameters.pop("weight"))
+        if "num_samples" in signature:
             parameters["num_samples"] = num_samples
-        built[name], weights[name] = term(**parameters), float(weight)
+        built[name] = term(**parameters)
     return Objective(built, weights)
 
 
-def _check_type(key: str, value: object, expected: Any) -> None:
-    """A whole number is a float too; nothing else is converted, so that `average=off` is not taken for true.
+def _check_type(key: str, value: object, annotation: Any) -> None:
+    """Raise UserError if a value does not have the annotated type.
 
-    Parameters of kinds that are not in KINDS are for the term to check.
+    A whole number counts as a number. Nothing else is converted: `average="off"` must not be read as true. Terms check
+    parameters of other types, such as lists, themselves.
     """
-    kinds = get_args(expected) if get_origin(expected) in (Union, UnionType) else (expected,)
-    if all(kind in KINDS for kind in kinds) and not any(_is_a(kind, value) for kind in kinds):
-        allowed = " or ".join("null" if kind is NoneType else kind.__name__ for kind in kinds)
-        raise UserError(f"{key}={value!r} must be a {allowed}")
-
-
-def _is_a(kind: Any, value: object) -> bool:
-    return isinstance(value, KINDS[kind]) and (kind is bool or not isinstance(value, bool))
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    if not all(kind in ACCEPTED for kind in kinds):
+        return
+    accepted = tuple(t for kind in kinds for t in ACCEPTED[kind][0])
+    unwanted_bool = isinstance(value, bool) and bool not in kinds  # bool is a subclass of int
+    if unwanted_bool or not isinstance(value, accepted):
+        raise UserError(f"{key}={value!r} must be {' or '.join(ACCEPTED[kind][1] for kind in kinds)}")

@@ -2,29 +2,34 @@
 
     L = -1/B sum_i log( e^{s_ii/tau} / sum_j e^{s_ij/tau} )  -  1/B sum_i log( e^{s_ii/tau} / sum_j e^{s_ji/tau} )
 
-with s = image @ text.T [B, B]. Paper 1 sums the two directions; CLIP's and CyCLIP's code average them,
-and so do we unless `average: false`.
+with s = image @ text.T [B, B]. Paper 1 sums the two directions. The code of CLIP and CyCLIP averages them, which is
+the default here; `average: false` sums them.
 """
 
-from collections.abc import Mapping
-
-from torch import Tensor
-
-from clipx.objectives.base import Term
-from clipx.objectives.similarity import Sum, logsumexp, own_logits
+from clipx.objectives.base import Rows, Term, TermOutput
+from clipx.objectives.similarity import Reduction, logsumexp, positive_logits
 from clipx.types import Embeddings, Progress
 
 
 class ClipTerm(Term):
-    """Mean over the batch; half the sum of both directions, or their sum if not `average`."""
+    """Mean over the batch; average of both directions, or their sum with `average: false`.
+
+    Example (B = 4 pairs, E = 8; equal embeddings give log B):
+        >>> import torch
+        >>> from clipx import objectives
+        >>> same = torch.nn.functional.normalize(torch.ones(4, 8), dim=1)
+        >>> batch = Embeddings(same, same, torch.tensor(1 / 0.07), torch.arange(4), torch.zeros(4, dtype=torch.int64))
+        >>> objective = objectives.build({"clip": {}}, num_samples=4)
+        >>> loss = objective(batch, {}, Progress(step=0, total_steps=1, epoch=0, total_epochs=1))
+        >>> round(loss.total.item(), 4)
+        1.3863
+    """
 
     def __init__(self, average: bool = True) -> None:
         self.average = average
 
-    def __call__(
-        self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         pairs = embeddings.image, embeddings.text, embeddings.scale
-        images, texts = logsumexp(*pairs, (Sum(dim=1), Sum(dim=0)))
-        both = (images + texts - 2 * own_logits(*pairs)).mean()
+        images, texts = logsumexp(*pairs, (Reduction(dim=1), Reduction(dim=0)))
+        both = (images + texts - 2 * positive_logits(*pairs)).mean()
         return both / 2 if self.average else both, {}

@@ -3,33 +3,28 @@
     cyclic_inmodal     1/B sum_ij (<x_i, x_j> - <y_i, y_j>)^2        images are as similar as their texts
     cyclic_crossmodal  1/B sum_ij (<x_i, y_j> - <x_j, y_i>)^2        the similarity is symmetric
 
-with x = image [B, E], y = text [B, E], without the temperature; CyCLIP's weights are 0.25 each. Paper 3's code takes
-0.1, and CyCLIP's own code multiplies the mean over pairs by B, which is the same as the sum over B here.
+with x = image [B, E], y = text [B, E], without the temperature. CyCLIP's weights are 0.25 each; paper 3's code uses
+0.1. CyCLIP's own code multiplies the mean over pairs by B, which equals the sum divided by B.
 
-For B > E the B x B matrices are not formed: with X^T X, X^T Y, Y^T Y [E, E] and D = Y^T X,
+For B > E the B x B matrices are not formed. With X^T X, X^T Y, Y^T Y [E, E] and D = Y^T X, the sums over pairs are
 
-    sum_ij (..)^2  =  |X^T X|^2 - 2 |X^T Y|^2 + |Y^T Y|^2     and     2 <X^T X, Y^T Y> - 2 sum_ab D_ab D_ba
+    inmodal      |X^T X|^2 - 2 |X^T Y|^2 + |Y^T Y|^2
+    crossmodal   2 <X^T X, Y^T Y> - 2 sum_ab D_ab D_ba
 
-(Frobenius norm and product). These differences cancel when the term is small, so they are taken in float64, which
-the E / B times smaller products can afford.
+(Frobenius norm and product). The differences cancel when the term is small and are therefore computed in float64; the
+E x E matrices are small enough for that.
 """
 
-from collections.abc import Mapping
-
-from torch import Tensor
-
-from clipx.objectives.base import Term
+from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.types import Embeddings, Progress
 
 
 class CyclicInmodalTerm(Term):
-    """Images against texts, each among themselves; sum over pairs, divided by B."""
+    """Similarities among images against those among texts; sum over pairs, divided by B."""
 
     learns_temperature = False
 
-    def __call__(
-        self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         x, y = embeddings.image, embeddings.text
         if len(x) <= x.shape[1]:
             return (x @ x.T - y @ y.T).square().mean() * len(x), {}
@@ -43,9 +38,7 @@ class CyclicCrossmodalTerm(Term):
 
     learns_temperature = False
 
-    def __call__(
-        self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         x, y = embeddings.image, embeddings.text
         if len(x) <= x.shape[1]:
             s = x @ y.T

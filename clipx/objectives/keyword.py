@@ -1,33 +1,33 @@
-"""True negatives from keyword labels (paper 2, section 4): texts with another keyword are known to be wrong.
+"""True negatives from keyword labels (paper 2, definition 4.1): a text with another keyword is surely a negative.
 
     L_g = 1/B sum_{i: l_i != 0} g( sum_{j: l_j != 0, l_j != l_i} e^{s_ij/tau} / D_i )
 
-with s = image @ text.T [B, B], labels l = Embeddings.label [B] (0: no keyword), image -> text only, because the
-labels come from the texts. B counts the whole batch, pairs without a label included.
+with s = image @ text.T [B, B] and labels l = Embeddings.label [B], 0 for no keyword. Only image -> text, because the
+labels come from the texts. B counts the whole batch, including pairs without a label.
 
     g            log1p       log(1 + x)                            ratio       x / (1 + x)
     denominator  own         D_i = e^{s_ii/tau}                    same_label  D_i = sum_{j: l_j = l_i} e^{s_ij/tau}
 
-`same_label` is the paper's L'_g; its sum includes j = i. In log space g is softplus and sigmoid of log x: x itself
-overflows float32 at tau = 0.01.
+`same_label` is the paper's L'_g; its sum includes j = i. In log space g is the softplus or the sigmoid of log x; x
+would overflow float32 at tau = 0.01.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from clipx.objectives.base import Term
-from clipx.objectives.similarity import Sum, logsumexp, own_logits, softplus
+from clipx.objectives.base import Rows, Term, TermOutput
+from clipx.objectives.similarity import Reduction, logsumexp, positive_logits, softplus
 from clipx.types import Embeddings, Progress
 from clipx.utils.registry import lookup
 
-G: dict[str, Callable[[Tensor], Tensor]] = {"log1p": softplus, "ratio": torch.sigmoid}  # of log x
-DENOMINATORS = {"own": False, "same_label": True}  # whether all texts with the image's label are summed
+G: dict[str, Callable[[Tensor], Tensor]] = {"log1p": softplus, "ratio": torch.sigmoid}  # as functions of log x
+DENOMINATORS = {"own": False, "same_label": True}  # True: D_i sums over all texts with the image's label
 
 
 class KeywordTerm(Term):
-    """Sum over labelled images, divided by B; an image without a contradicting text counts 0.
+    """Sum over labelled images, divided by B; an image without a true negative adds 0.
 
     Raises:
         UserError: unknown g or denominator.
@@ -35,23 +35,21 @@ class KeywordTerm(Term):
 
     def __init__(self, g: str = "log1p", denominator: str = "own") -> None:
         self.g = lookup(G, g, "objective.keyword.g")
-        self.sum_same = lookup(DENOMINATORS, denominator, "objective.keyword.denominator")
+        self.sum_same_label = lookup(DENOMINATORS, denominator, "objective.keyword.denominator")
 
-    def __call__(
-        self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         labelled = embeddings.label != 0
         x, y, label = embeddings.image[labelled], embeddings.text[labelled], embeddings.label[labelled]
 
-        def other_label(tile: Tensor, start: int) -> None:
+        def keep_other_labels(tile: Tensor, start: int) -> None:
             tile.masked_fill_(label[start : start + len(tile), None] == label, -torch.inf)
 
-        def same_label(tile: Tensor, start: int) -> None:
+        def keep_same_label(tile: Tensor, start: int) -> None:
             tile.masked_fill_(label[start : start + len(tile), None] != label, -torch.inf)
 
-        if self.sum_same:
-            others, D = logsumexp(x, y, embeddings.scale, (Sum(1, other_label), Sum(1, same_label)))
-        else:
-            (others,) = logsumexp(x, y, embeddings.scale, (Sum(1, other_label),))
-            D = own_logits(x, y, embeddings.scale)
-        return self.g(others - D).sum() / len(labelled), {}
+        reductions = [Reduction(1, keep_other_labels)]
+        if self.sum_same_label:
+            reductions.append(Reduction(1, keep_same_label))
+        log_negatives, *log_same = logsumexp(x, y, embeddings.scale, reductions)
+        log_D = log_same[0] if log_same else positive_logits(x, y, embeddings.scale)
+        return self.g(log_negatives - log_D).sum() / len(labelled), {}

@@ -1,28 +1,23 @@
-"""Linear terms of paper 1: pull pairs together, or push the others apart (section 4 and Table 5).
+"""Mean similarity of positive or of negative pairs, without a softmax (paper 1).
 
-    positive  R  = -1/B sum_i s_ii                       weight lambda = 0.1
-    negative  R- =  1/(B^2 - B) sum_{i != j} s_ij        weight 0.1: the paper's 0.1/(B^2 - B) on the sum
+    positive  R  = -1/B sum_i s_ii                   section 6; weight lambda = 0.1
+    negative  R- =  1/(B^2 - B) sum_{i != j} s_ij    appendix C.2; weight 0.1, the paper's 0.1/(B^2 - B) on the sum
 
 with s = image @ text.T [B, B], without the temperature. On unit vectors R is half the mean squared distance of a
-pair, minus 1. The sum over all pairs is the dot product of the summed embeddings, so that no B x B matrix is needed.
+positive pair, minus 1. The sum over all pairs is the dot product of the summed embeddings, which avoids the B x B
+matrix.
 """
 
-from collections.abc import Mapping
-
-from torch import Tensor
-
-from clipx.objectives.base import Term
+from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.types import Embeddings, Progress
 
 
 class PositiveTerm(Term):
-    """Minus the mean similarity of a pair."""
+    """Minus the mean similarity of the positive pairs."""
 
     learns_temperature = False
 
-    def __call__(
-        self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         return -(embeddings.image * embeddings.text).sum(dim=1).mean(), {}
 
 
@@ -31,10 +26,8 @@ class NegativeTerm(Term):
 
     learns_temperature = False
 
-    def __call__(
-        self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         x, y = embeddings.image, embeddings.text
         B = len(x)
-        others = x.sum(dim=0) @ y.sum(dim=0) - (x * y).sum()
-        return others / max(B * B - B, 1), {}
+        negatives = x.sum(dim=0) @ y.sum(dim=0) - (x * y).sum()
+        return negatives / max(B * B - B, 1), {}

@@ -1,12 +1,11 @@
-"""SigLIP: a sigmoid for every pair (Zhai et al. 2023, algorithm 1; a baseline of paper 3).
+"""SigLIP: a sigmoid loss for every pair (Zhai et al. 2023, algorithm 1; a baseline of paper 3).
 
     L = -1/B sum_ij log sigmoid( y_ij (t s_ij + b) ),   y_ii = 1,  y_ij = -1 for i != j
 
-with s = image @ text.T [B, B], t = 1/tau and the learned bias b = Embeddings.bias; t = 10 and b = -10 at the start.
-Paper 3's code forgets to normalise the embeddings; here they come normalised.
+with s = image @ text.T [B, B], t = 1/tau and the learned bias b = Embeddings.bias. The paper starts at t = 10 and
+b = -10. Paper 3's code does not normalise the embeddings; here they are normalised.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,35 +13,36 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from clipx.errors import UserError
-from clipx.objectives.base import Term
-from clipx.objectives.similarity import Gradients, softplus, tiles
+from clipx.objectives.base import Rows, Term, TermOutput
+from clipx.objectives.similarity import InputGradients, softplus, tiles
 from clipx.types import Embeddings, Progress
 
 
 class SiglipTerm(Term):
     """Sum over all pairs, divided by B."""
 
-    def __call__(
-        self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         if embeddings.bias is None:
-            raise UserError("objective.siglip needs a learned logit bias and there is none: set temperature.bias=-10")
+            raise UserError("objective.siglip needs a learned logit bias: set temperature.bias=-10")
         total: Tensor = _SigmoidSum.apply(embeddings.image, embeddings.text, embeddings.scale, embeddings.bias)
         return total / len(embeddings.image), {}
 
 
 class _SigmoidSum(torch.autograd.Function):
-    """-sum_ij log sigmoid(y_ij z_ij). No value depends on another tile, so one pass gives the gradients too."""
+    """-sum_ij log sigmoid(y_ij z_ij) with z = t s + b.
+
+    The forward pass also computes the gradients: no pair depends on another tile.
+    """
 
     @staticmethod
     def forward(ctx: Any, image: Tensor, text: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-        gradients = Gradients(image, text, scale)
+        gradients = InputGradients(image, text, scale)
         total, grad_bias = torch.zeros_like(bias), torch.zeros_like(bias)
         for start, (z,) in tiles(image, text, scale):
-            v = z.add_(bias)  # becomes -y z
-            v.diagonal(offset=start).neg_()
-            total += softplus(v).sum()
-            W = v.sigmoid_()
+            minus_yz = z.add_(bias)
+            minus_yz.diagonal(offset=start).neg_()
+            total += softplus(minus_yz).sum()
+            W = minus_yz.sigmoid_()
             W.diagonal(offset=start).neg_()
             grad_bias += W.sum()
             gradients.add(start, W)

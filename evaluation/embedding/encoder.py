@@ -54,7 +54,7 @@ def from_checkpoint(
             _compose(model.head.evaluation(draw), text), device, precision
         )
     if config.data.before_projection:
-        encoder.image_variants["before projection"] = _prepared(model.before_projection, device, precision)
+        encoder.image_variants["before projection"] = _prepared(model.penultimate_features, device, precision)
     return encoder, run
 
 
@@ -78,7 +78,7 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
     """
     model_name, weights = parse(name)
     torch.manual_seed(0)
-    model: Any = open_clip_towers.create(model_name, weights, "model", custom_text=False)
+    model: Any = open_clip_towers.create_model(model_name, weights, "model", custom_text=False)
     title = name if weights else f"{name} (random weights)"
 
     def image(pixels: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
         return F.normalize(model.encode_text(tokens).float(), dim=-1)
 
     digest = _digest_of_weights(model)
-    inputs = open_clip_towers.inputs_of(model, model_name, weights)
+    inputs = open_clip_towers.model_inputs(model, model_name, weights)
     _to_device(model, device)
     return _encoder(title, model, inputs, (image, text), digest, 0, device, precision)
 
@@ -100,11 +100,15 @@ def parse(name: str) -> tuple[str, str | None]:
         UserError: unknown name, or weights that are neither published nor a file.
     """
     known = next(
-        (n for n in sorted(open_clip_towers.names(), key=len, reverse=True) if name == n or name.startswith(n + "/")),
+        (
+            n
+            for n in sorted(open_clip_towers.tower_names(), key=len, reverse=True)
+            if name == n or name.startswith(n + "/")
+        ),
         "",
     )
     weights = name[len(known) + 1 :] or None
-    model_name = open_clip_towers.parse(known or name.partition("/")[0], "model")
+    model_name = open_clip_towers.parse_name(known or name.partition("/")[0], "model")
     open_clip_towers.check_weights(model_name, weights, "model")
     return model_name, weights
 

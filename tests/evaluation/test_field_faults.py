@@ -161,14 +161,14 @@ def check_activation(create: Callable[[str], nn.Module]) -> None:
 
 
 def create_by_configuration(tag: str) -> nn.Module:
-    return towers.create("mini-vit-48", None, "model", custom_text=False, load=False)
+    return towers.create_model("mini-vit-48", None, "model", custom_text=False, load=False)
 
 
 def test_the_activation_is_that_of_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    towers.names()  # registers our small configurations
+    towers.tower_names()  # registers our small configurations
     tags = {"openai": {"quick_gelu": True}, "laion": {}}
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, tag: tags[tag])
-    check_activation(lambda tag: towers.create("mini-vit-48", tag, "model", custom_text=False, load=False))
+    check_activation(lambda tag: towers.create_model("mini-vit-48", tag, "model", custom_text=False, load=False))
     with pytest.raises(AssertionError):
         check_activation(create_by_configuration)
 

@@ -1,4 +1,4 @@
-"""The five golden steps of sogclr and nuclr, on one process or as one rank of several."""
+"""Replays the five golden steps of sogclr and nuclr, on one process or as one rank of several."""
 
 import math
 
@@ -20,14 +20,17 @@ def golden_objective(name: str) -> Objective:
 
 
 def run_steps(name: str) -> dict[str, float]:
-    """Largest error of each quantity and step that this rank knows: gradients of its own part, u, zeta and xi."""
+    """Return the largest error of each quantity and step: gradients of this rank's part, u, zeta and xi.
+
+    Rank 0 alone compares u and zeta, which are gathered there.
+    """
     golden, objective = GOLDEN[name], golden_objective(name)
     table = SampleTable(objective.columns, golden["n"], dtype=torch.float64)
     scale = torch.tensor(1 / golden["tau"], dtype=torch.float64)
     errors: dict[str, float] = {}
     for step in golden["steps"]:
         ids = torch.tensor(step["sample_id"])
-        image, text = (own_part(step[side]).requires_grad_() for side in ("image", "text"))
+        image, text = (local_part(step[side]).requires_grad_() for side in ("image", "text"))
         batch = Embeddings(distributed.gather(image), distributed.gather(text), scale, ids, torch.zeros_like(ids))
         loss = objective(batch, table.read(ids), Progress(step["step"], 5, 0, 1))
         loss.total.backward()  # type: ignore[no-untyped-call]
@@ -36,9 +39,8 @@ def run_steps(name: str) -> dict[str, float]:
         at = f"step {step['step']} "
         for side, leaf in (("image", image), ("text", text)):
             assert leaf.grad is not None
-            errors[f"{at}grad_{side}"] = difference(
-                leaf.grad / distributed.world_size(), own_part(step[f"grad_{side}"])
-            )  # DDP divides by world
+            gradient = leaf.grad / distributed.world_size()  # as DDP averages
+            errors[f"{at}grad_{side}"] = difference(gradient, local_part(step[f"grad_{side}"]))
         whole = table.whole()
         for side in ("image", "text") if whole else ():
             log_u, seen = whole[f"{name}_log_u_{side}"], whole[f"{name}_seen"]
@@ -55,8 +57,8 @@ def run_steps(name: str) -> dict[str, float]:
     return errors
 
 
-def own_part(rows: list[list[float]]) -> Tensor:
-    """This rank's share of the global batch."""
+def local_part(rows: list[list[float]]) -> Tensor:
+    """Return this rank's part of the global batch."""
     return torch.tensor(rows, dtype=torch.float64).chunk(distributed.world_size())[distributed.rank()].clone()
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the terms share: small batches, a call with the usual settings, gradients."""
+"""Helpers for tests of loss terms: small batches, losses and gradients."""
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ Terms = dict[str, dict[str, object]]
 
 
 def random_pairs(B: int, E: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Unit vectors image and text [B, E], float64."""
+    """Return random unit vectors, image and text [B, E] in float64."""
     generator = torch.Generator().manual_seed(seed)
     image, text = torch.randn(2, B, E, generator=generator, dtype=torch.float64)
     return F.normalize(image, dim=-1), F.normalize(text, dim=-1)
@@ -21,7 +21,7 @@ def random_pairs(B: int, E: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 def embed(
     image: Tensor, text: Tensor, scale: float | Tensor, label: list[int] | None = None, bias: float | None = None
 ) -> Embeddings:
-    """Embeddings in the dtype of the image; no label by default."""
+    """Return Embeddings in the dtype of the image; without labels by default."""
     B, dtype = len(image), image.dtype
     return Embeddings(
         image=image,
@@ -38,7 +38,7 @@ def loss_of(terms: Terms, embeddings: Embeddings) -> Loss:
 
 
 def value_and_gradients(terms: Terms, embeddings: Embeddings) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss and its gradients with respect to image, text, scale and, where there is one, bias."""
+    """Return the loss and its gradients for image, text, scale and, if present, bias."""
     given = {"image": embeddings.image, "text": embeddings.text, "scale": embeddings.scale, "bias": embeddings.bias}
     leaves = {name: t.detach().clone().requires_grad_() for name, t in given.items() if t is not None}
     image, text, scale = leaves["image"], leaves["text"], leaves["scale"]

@@ -1,4 +1,4 @@
-"""Towers of a few hundred weights and generated pairs: training steps without data and without waiting."""
+"""Tiny towers and generated pairs, for fast training steps without data."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from clipx import distributed
 from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
 from clipx.models import temperature
 from clipx.models.clip import ClipModel
-from clipx.models.heads import OnePoint
+from clipx.models.heads import SinglePointHead
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Inputs, Progress
@@ -21,16 +21,16 @@ INPUTS = Inputs(SIDE, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest", "none", LEN
 
 
 def plain() -> nn.Module:
-    """[b, 3, H, W] -> [b, E], each image by itself."""
+    """[b, 3, H, W] -> [b, E], without batch statistics."""
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 16), nn.Tanh(), nn.Linear(16, E))
 
 
 class ResNet(nn.Module):
-    """Two convolutions with batch statistics around a shortcut."""
+    """Two convolutions with batch norm and a shortcut."""
 
     def __init__(self) -> None:
         super().__init__()
-        norm = BatchNormAct2d(8, act_layer=nn.ReLU)  # timm's, which holds the activation
+        norm = BatchNormAct2d(8, act_layer=nn.ReLU)  # timm's norm, which contains the activation
         self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), norm)
         self.block = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8))
         self.head = nn.Linear(8, E)
@@ -43,12 +43,12 @@ class ResNet(nn.Module):
 
 
 def dropout() -> nn.Module:
-    """As `plain`, a half of its features left out at random."""
+    """As `plain`, with dropout of half the features."""
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, E))
 
 
 class Words(nn.Module):
-    """[b, L] -> [b, E]."""
+    """Mean word embedding: [b, L] -> [b, E]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Words(nn.Module):
         self.projection = nn.Linear(16, E)
 
     def forward(self, text: Tensor) -> Tensor:
-        """The mean word."""
+        """[b, L] -> [b, E]."""
         projected: Tensor = self.projection(self.words(text).mean(1))
         return projected
 
@@ -65,28 +65,28 @@ TOWERS = {"plain": plain, "resnet": ResNet, "dropout": dropout}
 
 
 def settings(objective: dict[str, dict[str, object]], batch_size: int = 8) -> RunConfig:
-    """A run of the tiny towers; all tower settings are names only."""
+    """Return settings of a run with tiny towers; the tower names are placeholders."""
     name = ModelConfig(image=ImageTowerConfig(name="tiny"), text=TextTowerConfig(name="tiny"))
     config = RunConfig(name="tiny", recipe="tiny", model=name, objective=objective)
     config.train = TrainConfig(epochs=1, batch_size=batch_size, device="cpu")
     config.schedule.kind, config.schedule.warmup_steps = "constant", 0
-    config.optimizer.eps = 1e-3  # gradients that are rounding do not become steps
+    config.optimizer.eps = 1e-3  # keeps rounding errors in gradients from becoming steps
     return config
 
 
 def parts_of(config: RunConfig, tower: str = "plain") -> TrainComponents:
-    """On the CPU, with one of TOWERS for images."""
+    """Return the components of a run on the CPU, with one of TOWERS for images."""
 
     def model_of(config: RunConfig) -> ClipModel:
         image, text = TOWERS[tower](), Words()
         tau = temperature.build_temperature(config.temperature)
-        return ClipModel(image, text, tau, config.temperature.bias, INPUTS, OnePoint(config.model.normalise))
+        return ClipModel(image, text, tau, config.temperature.bias, INPUTS, SinglePointHead(config.model.normalise))
 
     return build_components(config, torch.device("cpu"), SAMPLES, "generated", model_of)
 
 
 def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
-    """This rank's rows of the same global batches for any number of ranks."""
+    """Yield this rank's part of the global batches, which do not depend on the number of ranks."""
     size, world, rank = config.train.batch_size, distributed.world_size(), distributed.rank()
     generator = torch.Generator().manual_seed(1)
     own = slice(rank * size // world, (rank + 1) * size // world)
@@ -100,7 +100,7 @@ def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
 
 
 def train(parts: TrainComponents, steps: int = 5) -> dict[str, Tensor]:
-    """Weights, buffers and columns after some steps; columns on rank 0 only."""
+    """Train and return weights, buffers and sample table columns; columns on rank 0 only."""
     for step, batch in enumerate(batches(parts.config, steps)):
         train_step(parts, batch, Progress(step, steps, 0, 1))
     assert not parts.bad_steps
@@ -108,5 +108,5 @@ def train(parts: TrainComponents, steps: int = 5) -> dict[str, Tensor]:
 
 
 def about(name: str) -> Callable[[str], str]:
-    """For torch.testing: its message with the name of the weight in front."""
+    """Return a `msg` for torch.testing that puts the name of the weight first."""
     return lambda message: f"{name}: {message}"

@@ -1,25 +1,27 @@
-"""What a tower is, whatever library it comes from."""
+"""The common form of towers from different libraries."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from clipx.errors import UserError, one_line
 from clipx.types import Pixels, Tokens
 
 
 @dataclass
 class ImageTower:
-    """An image tower and what it takes."""
+    """An image tower and the images it expects."""
 
     module: nn.Module  # [b, 3, H, W] -> [b, E]
-    body: nn.Module  # the part that `frozen` freezes: all but a projection of ours
+    body: nn.Module  # the part that `frozen` freezes: all except a projection added here
     embed_dim: int  # E
     pixels: Pixels
 
 
 @dataclass
 class TextTower:
-    """A text tower and what it takes."""
+    """A text tower and the token ids it expects."""
 
     module: nn.Module  # [b, L] -> [b, E]
     body: nn.Module
@@ -27,15 +29,37 @@ class TextTower:
     tokens: Tokens
 
 
+LOCAL_OR_RANDOM = "a local file or folder, or null for random weights"  # alternative to a download
+
+
 class Projected(nn.Module):
-    """A body with one feature vector a sample, and our linear projection to E (papers 1 and 3)."""
+    """A body with one feature vector per sample and a linear projection to E (papers 1 and 3)."""
 
     def __init__(self, body: nn.Module, width: int, embed_dim: int) -> None:
         super().__init__()
         self.body = body
-        self.projection = nn.Linear(width, embed_dim)  # the optimizer knows it by this name
+        self.projection = nn.Linear(width, embed_dim)  # the optimizer finds projections by this name
 
     def forward(self, x: Tensor) -> Tensor:
         """[b, ...] -> [b, E]."""
         projected: Tensor = self.projection(self.body(x))
         return projected
+
+
+def split_kind(name: str, kinds: Iterable[str], key: str) -> tuple[str, str]:
+    """Split `KIND:NAME`; `key` is the setting that holds it. Raises UserError if KIND is missing or unknown."""
+    kind, colon, model = name.partition(":")
+    if not colon:
+        raise UserError(f"{key}={name} has no kind; write open_clip:{name}, `clipx ls towers` lists the names")
+    if kind not in kinds:
+        allowed = " or ".join(f"{k}:NAME" for k in kinds)
+        raise UserError(f"{key}={name}: unknown kind {kind!r}; allowed: {allowed}")
+    return kind, model
+
+
+def download_error(setting: str, command: str, alternative: str, error: Exception) -> UserError:
+    """Return the error for weights that could not be downloaded, with a command to run and an alternative."""
+    return UserError(
+        f"{setting}: the weights are not on this machine and could not be downloaded; run {command} where there is a "
+        f"network, or give {alternative} ({one_line(error).partition('. ')[0]})"
+    )

@@ -1,28 +1,29 @@
-"""Text towers of Hugging Face, `hf:NAME_OR_FOLDER`: the class token's output and a projection to E.
+"""Text towers of Hugging Face, `hf:NAME_OR_FOLDER`: the output of the class token and a projection to E.
 
-open_clip's own adapter has no entry for DistilBERT (papers 1 and 3). The name gives configuration and tokenizer,
-`pretrained` the weights. Shapes of the models in configs/hf are known without the hub.
+open_clip's own adapter does not support DistilBERT (papers 1 and 3). The name gives configuration and tokenizer,
+`pretrained` the weights. Models in configs/hf need no hub for their configuration.
 """
 
 from pathlib import Path
 from typing import Any
 
 import torch
+from timm.models import load_state_dict
 from torch import Tensor, nn
 
 from clipx.config.schema import TextTowerConfig
 from clipx.errors import UserError, one_line
-from clipx.models.towers.base import Projected, TextTower
+from clipx.models.towers.base import LOCAL_OR_RANDOM, Projected, TextTower, download_error
 from clipx.types import Tokens
 from clipx.utils.hub import quiet_hub
 
 KEY = "model.text"
-CONTEXT_LENGTH = 77  # as CLIP's; the encoders themselves take 512 tokens, at many times the cost
-KNOWN = Path(__file__).parent / "configs" / "hf"
+CONTEXT_LENGTH = 77  # as CLIP; most encoders accept 512 tokens, at many times the cost
+CONFIGS = Path(__file__).parent / "configs" / "hf"
 
 
 class ClassToken(nn.Module):
-    """A transformer encoder's output at the first token, padding masked."""
+    """Output of a transformer encoder at the first token; padding is masked."""
 
     def __init__(self, encoder: nn.Module, padding: int) -> None:
         super().__init__()
@@ -37,50 +38,47 @@ class ClassToken(nn.Module):
 
 
 def build_hf_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -> TextTower:
-    """The tower of the settings; with `load=False` weights are left out.
+    """Build the tower; `load=False` skips the weights.
 
     Raises:
-        UserError: no configuration or weights there, no encoder with a class token, no E, or too long a context.
+        UserError: no configuration or weights, no encoder with a class token, no E, or a context that is too long.
     """
     from transformers import AutoModel
 
     source = config.name.partition(":")[2]
     if embed_dim is None:
-        raise UserError(f"model.embed_dim= is needed for {KEY}.name={config.name}: the width that it is projected to")
-    shape = _shape(source)
-    length = (
-        min(CONTEXT_LENGTH, shape.max_position_embeddings) if config.context_length is None else config.context_length
-    )
-    if length > shape.max_position_embeddings:
-        raise UserError(
-            f"{KEY}.context_length={length} is more than the {shape.max_position_embeddings} tokens of {config.name}"
-        )
+        raise UserError(f"model.embed_dim= is needed for {KEY}.name={config.name}: the width of the projection")
+    shape = _load_config(source)
+    longest = shape.max_position_embeddings
+    length = min(CONTEXT_LENGTH, longest) if config.context_length is None else config.context_length
+    if length > longest:
+        raise UserError(f"{KEY}.context_length={length} is more than the {longest} tokens of {config.name}")
     if config.pretrained is None or not load:
         encoder: Any = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
     else:
-        encoder = _pretrained(config.pretrained, source, shape)
+        encoder = _load_pretrained(config.pretrained, source, shape)
     if getattr(encoder, "pooler", None) is not None:
-        encoder.pooler = None  # on top of the class token; ours is the projection, and unused weights break DDP
+        encoder.pooler = None  # unused, since the projection replaces it; DDP fails on unused weights
     body = ClassToken(encoder, shape.pad_token_id)
     tokens = Tokens(tokenizer=config.name, context_length=length)
     return TextTower(Projected(body, shape.hidden_size, embed_dim), body, embed_dim, tokens)
 
 
-def _shape(source: str) -> Any:
-    """transformers' configuration, from a folder, from ours, or from the hub."""
+def _load_config(source: str) -> Any:
+    """Load transformers' configuration from a folder, configs/hf or the hub."""
     from transformers import AutoConfig
 
-    known = KNOWN / f"{source.removeprefix('distilbert/')}.json"
-    folder = Path(source).is_dir()
-    local = source if folder else str(known) if known.is_file() else ""
+    known = CONFIGS / f"{source.removeprefix('distilbert/')}.json"
+    is_folder = Path(source).is_dir()
+    local = source if is_folder else str(known) if known.is_file() else ""
     try:
         with quiet_hub(fetching=not local):
             shape = AutoConfig.from_pretrained(local or source)
-    except Exception as error:  # the hub's client raises a dozen kinds
-        if folder:
+    except Exception as error:  # the hub client raises many types
+        if is_folder:
             raise UserError(f"{KEY}.name=hf:{source} has no usable config.json: {one_line(error)}") from error
         raise UserError(
-            f"{KEY}.name=hf:{source} is neither a folder with a config.json nor could it be fetched from the hub: run "
+            f"{KEY}.name=hf:{source} is not a folder with a config.json and could not be downloaded; run "
             f"`hf download {source}` where there is a network, or give a local folder, hf:FOLDER ({one_line(error)})"
         ) from error
     needed = ("hidden_size", "max_position_embeddings", "pad_token_id")
@@ -91,57 +89,43 @@ def _shape(source: str) -> Any:
     return shape
 
 
-def _pretrained(weights: str, source: str, shape: Any) -> nn.Module:
-    """The encoder with the weights of a file, a folder or the hub.
-
-    Raises:
-        UserError: they are not there, or leave a parameter without a value.
-    """
+def _load_pretrained(weights: str, source: str, shape: Any) -> nn.Module:
+    """Load the encoder's weights from a file, a folder or the hub; missing weights are an error."""
     from transformers import AutoModel
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    setting = f"{KEY}.pretrained={weights}"
     path = Path(weights)
-    local = path.exists()
+    is_local = path.exists()
     try:
         if path.is_file():
-            encoder, missing = _from_file(path, shape)
+            encoder, missing = _load_file(path, shape)
         else:
-            with quiet_hub(fetching=not local):
+            with quiet_hub(fetching=not is_local):
                 encoder, report = AutoModel.from_pretrained(
                     weights, config=shape, dtype=torch.float32, output_loading_info=True
                 )
             missing = list(report["missing_keys"])
-    except Exception as error:  # the hub's client and torch.load raise a dozen kinds
-        if local:
-            raise UserError(
-                f"{KEY}.pretrained={weights} does not hold weights of hf:{source}: {one_line(error)}"
-            ) from error
-        raise UserError(
-            f"{KEY}.pretrained={weights}: the weights are not on this machine and could not be fetched; run "
-            f"`hf download {weights}` where there is a network, or give a local file or folder in place of the name, "
-            f"or null for random weights ({one_line(error)})"
-        ) from error
-    model: nn.Module = encoder
+    except Exception as error:  # the hub client and torch.load raise many types
+        if is_local:
+            raise UserError(f"{setting} does not hold weights of hf:{source}: {one_line(error)}") from error
+        raise download_error(setting, f"`hf download {weights}`", LOCAL_OR_RANDOM, error) from error
     missing = [key for key in missing if "pooler" not in key]
     if missing:
         raise UserError(
-            f"{KEY}.pretrained={weights} does not hold weights of hf:{source}: {len(missing)} are missing, "
-            f"{missing[0]} among them"
+            f"{setting} does not hold weights of hf:{source}: {len(missing)} are missing, such as {missing[0]}"
         )
+    model: nn.Module = encoder
     return model
 
 
-def _from_file(path: Path, shape: Any) -> tuple[Any, list[str]]:
-    """The encoder with the weights of a file, and the names of those that the file does not have."""
-    from safetensors.torch import load_file
+def _load_file(path: Path, shape: Any) -> tuple[Any, list[str]]:
+    """Return the encoder with the weights of a file, and the names of weights missing in the file."""
     from transformers import AutoModel
 
     encoder = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
-    if path.suffix == ".safetensors":
-        weights = load_file(path)
-    else:
-        weights = torch.load(path, weights_only=True, map_location="cpu")
-    prefix = f"{encoder.base_model_prefix}."  # with a head on top, as most are published
+    weights = load_state_dict(str(path), weights_only=True)
+    prefix = f"{encoder.base_model_prefix}."  # of weights that were published with a head
     found = encoder.load_state_dict({k.removeprefix(prefix): v for k, v in weights.items()}, strict=False)
     return encoder, list(found.missing_keys)

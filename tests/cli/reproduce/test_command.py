@@ -152,7 +152,7 @@ def test_a_failed_run_is_named_and_the_others_finish(tmp_path: Path) -> None:
     (tmp_path / "recipes" / "two.yaml").write_text(broken)
     done = clipx_here("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path)
     assert done.returncode == 2
-    assert "1 of 2 runs failed: runs/two-hot/s0 failed: temperature.tau=0.001 starts out of" in done.stderr
+    assert "1 of 2 runs failed: runs/two-hot/s0 failed: temperature.tau=0.001 is outside" in done.stderr
     assert (tmp_path / "runs" / "two-plain" / "s0" / "results.jsonl").exists()
 
 

@@ -30,7 +30,7 @@ MISTAKES = {
     "train recipe=demo log.every=0": "log.every=0 is out of range",
     "train recipe=demo log.evaluate_every=5": "log.evaluate_every=5 has nothing to evaluate on",
     "train recipe=demo objective.clip.averag=true": "objective.clip.averag is not known; did you mean 'average'",
-    "train recipe=demo objective.clip.average=off": "objective.clip.average='off' must be a bool",
+    "train recipe=demo objective.clip.average=off": "objective.clip.average='off' must be true or false",
     "train recipe=[demo]": "recipe=['demo'] must be one name",
     "eval checkpoint=x workers=-1": "workers=-1 is out of range",
     "train recipe=demo train.epochs=2": "one of train.epochs and train.samples must be set; both are",

@@ -1,21 +1,28 @@
-"""Kernel embeddings of point sets: golden values, convergence to the kernel sums, exact chunks."""
+"""Kernel embeddings of point sets: golden values, convergence to exact kernel sums, chunks."""
 
 import math
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clipx.errors import UserError
 from clipx.models import kernels
-from clipx.models.kernels import embed, exact_similarity, sample_frequencies
+from clipx.models.kernels import REDUCTIONS, embed, sample_frequencies
 from clipx.types import PointSet
 from clipx.utils import rng
 from tests.golden import GOLDEN
 
 WPSE = GOLDEN["wpse"]
 ALPHA = (0.5, 0.5)
+# k~ as a function of squared distance and width
+KERNELS: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "gaussian": lambda squared, width: torch.exp(-squared / (2 * width**2)),
+    "imq": lambda squared, width: width / torch.sqrt(width**2 + squared),
+}
 
 
 def golden(name: str) -> Tensor:
@@ -31,8 +38,19 @@ def random_set(b: int, K: int, d: int, seed: int) -> PointSet:
     return PointSet(points, torch.randn(b, K, generator=rng.generator(seed, 2), dtype=torch.float64))
 
 
+def exact_similarity(
+    image: PointSet, text: PointSet, kernel: str, width: float, alpha: Sequence[float], reduce: str = "mean"
+) -> Tensor:
+    """Compute the kernel sums without random features, [b, b']; stores all b x b' x K x K' pairs of points."""
+    v, u = F.normalize(image.points, dim=-1), F.normalize(text.points, dim=-1)
+    inner = torch.einsum("ikd,jld->ijkl", v, u)
+    pairs = alpha[0] * inner + alpha[1] * KERNELS[kernel]((2 - 2 * inner).clamp(min=0), width)
+    sums = torch.einsum("ik,jl,ijkl->ij", image.weights, text.weights, pairs)
+    return sums * REDUCTIONS[reduce](v.shape[1]) * REDUCTIONS[reduce](u.shape[1])
+
+
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
-def test_golden_embeddings_and_similarities(reduce: str) -> None:
+def test_embeddings_and_similarities_match_the_golden_values(reduce: str) -> None:
     image, text = (
         embed(golden_set(side), WPSE["alpha"], golden("omega"), golden("beta"), reduce) for side in ("image", "text")
     )
@@ -45,13 +63,13 @@ def test_golden_embeddings_and_similarities(reduce: str) -> None:
     ("kernel", "key"),
     [("gaussian", "exact_sum_similarity_gaussian_sigma_0.75"), ("imq", "exact_sum_similarity_imq_c_0.75")],
 )
-def test_golden_kernel_sums(kernel: str, key: str) -> None:
+def test_exact_kernel_sums_match_the_golden_values(kernel: str, key: str) -> None:
     found = exact_similarity(golden_set("image"), golden_set("text"), kernel, 0.75, WPSE["alpha"], "sum")
     torch.testing.assert_close(found, golden(key), atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "imq"])
-def test_the_error_of_random_features_falls_like_one_over_the_root_of_their_number(kernel: str) -> None:
+def test_the_error_of_random_features_falls_with_the_root_of_their_number(kernel: str) -> None:
     image, text = random_set(6, 5, 8, 1), random_set(6, 5, 8, 2)
     exact = exact_similarity(image, text, kernel, 0.75, (0.0, 1.0))
     errors = []
@@ -75,27 +93,27 @@ def test_the_inverse_multiquadric_is_a_mixture_of_gaussians() -> None:
 
 
 def test_frequencies_have_the_spectrum_of_their_kernel() -> None:
-    """E cos(omega delta) is the kernel at distance |delta|."""
-    for kernel, value in kernels.KERNELS.items():
+    """E cos(omega delta) equals the kernel at distance |delta|."""
+    for kernel, value in KERNELS.items():
         omega, _ = sample_frequencies(kernel, 0.5, 3, 200_000, rng.generator(3))
         for r in (0.3, 1.0):
             mean = torch.cos(omega @ torch.tensor([r, 0.0, 0.0])).mean()
             assert float(mean) == pytest.approx(float(value(torch.tensor(r * r), 0.5)), abs=0.01)
 
 
-def test_chunks_change_neither_values_nor_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_chunk_size_changes_neither_values_nor_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     omega, beta = sample_frequencies("gaussian", 0.75, 6, 32, rng.generator(0))
     cotangent = torch.randn(7, 6 + 32, generator=rng.generator(9), dtype=torch.float64)
     found = []
-    for chunk in (1 << 22, 2 * 4 * 32, 1):  # all at once, two samples, one
+    for chunk in (1 << 22, 2 * 4 * 32, 1):  # all samples, two, one
         monkeypatch.setattr(kernels, "CHUNK", chunk)
-        given = random_set(7, 4, 6, 0)
-        points, weights = given.points.requires_grad_(), given.weights.requires_grad_()
-        out = embed(given, ALPHA, omega, beta)
+        sets = random_set(7, 4, 6, 0)
+        points, weights = sets.points.requires_grad_(), sets.weights.requires_grad_()
+        out = embed(sets, ALPHA, omega, beta)
         found.append((out.detach(), *torch.autograd.grad((out * cotangent).sum(), (points, weights))))
-    given = random_set(7, 4, 6, 0)
-    points, weights = given.points.requires_grad_(), given.weights.requires_grad_()
-    unit = torch.nn.functional.normalize(points, dim=-1)
+    sets = random_set(7, 4, 6, 0)
+    points, weights = sets.points.requires_grad_(), sets.weights.requires_grad_()
+    unit = F.normalize(points, dim=-1)
     features = math.sqrt(2 / 32) * torch.cos(unit @ omega.double().T + beta.double())
     whole = torch.cat([unit, features], dim=-1) * math.sqrt(0.5)
     plain = (weights[..., None] * whole).mean(dim=1)
@@ -105,7 +123,7 @@ def test_chunks_change_neither_values_nor_gradients(monkeypatch: pytest.MonkeyPa
             torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
 
 
-def test_no_block_of_all_tokens_and_features_is_ever_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_tokens_and_features_stay_within_the_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "CHUNK", 2 * 50 * 64)
     sizes, plain = [], kernels._phases
 
@@ -115,12 +133,12 @@ def test_no_block_of_all_tokens_and_features_is_ever_held(monkeypatch: pytest.Mo
         return block
 
     monkeypatch.setattr(kernels, "_phases", phases)
-    given = random_set(9, 50, 8, 0)
-    given.points.requires_grad_()
-    embedded = embed(given, ALPHA, *sample_frequencies("imq", 1.0, 8, 64, rng.generator(0)))
-    torch.autograd.grad(embedded.sum(), given.points)
+    sets = random_set(9, 50, 8, 0)
+    sets.points.requires_grad_()
+    embedded = embed(sets, ALPHA, *sample_frequencies("imq", 1.0, 8, 64, rng.generator(0)))
+    torch.autograd.grad(embedded.sum(), sets.points)
     assert max(sizes) == 2 * 50 * 64
-    assert sum(sizes) == 2 * 9 * 50 * 64  # forward, and again in backward
+    assert sum(sizes) == 2 * 9 * 50 * 64  # forward and backward
 
 
 def test_gradients_agree_with_finite_differences() -> None:
@@ -129,18 +147,18 @@ def test_gradients_agree_with_finite_differences() -> None:
     def function(points: Tensor, weights: Tensor) -> Tensor:
         return embed(PointSet(points, weights), ALPHA, omega, beta, "sum")
 
-    given = random_set(2, 3, 3, 5)
-    assert torch.autograd.gradcheck(function, (given.points.requires_grad_(), given.weights.requires_grad_()))
+    sets = random_set(2, 3, 3, 5)
+    assert torch.autograd.gradcheck(function, (sets.points.requires_grad_(), sets.weights.requires_grad_()))
 
 
-def test_without_features_the_linear_part_is_all() -> None:
-    given = random_set(3, 1, 4, 0)
-    given.weights.fill_(1.0)
-    found = embed(given, (1.0, 0.0), torch.empty(0, 4), torch.empty(0))
-    torch.testing.assert_close(found, torch.nn.functional.normalize(given.points[:, 0], dim=-1))
+def test_without_features_only_the_linear_part_remains() -> None:
+    sets = random_set(3, 1, 4, 0)
+    sets.weights.fill_(1.0)
+    found = embed(sets, (1.0, 0.0), torch.empty(0, 4), torch.empty(0))
+    torch.testing.assert_close(found, F.normalize(sets.points[:, 0], dim=-1))
 
 
-def test_unknown_kernels_and_reductions_are_named() -> None:
+def test_unknown_kernels_and_reductions_are_refused() -> None:
     with pytest.raises(UserError, match=r"model\.points\.kernel=gausian.*gaussian"):
         sample_frequencies("gausian", 1.0, 2, 2, rng.generator(0))
     with pytest.raises(UserError, match=r"model\.points\.reduce=max"):

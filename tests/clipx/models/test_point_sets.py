@@ -1,4 +1,4 @@
-"""Point sets of real towers: which tokens, which padding, which frequencies; CLIP as the smallest of them."""
+"""Point sets of real towers: tokens, padding, weights, frequencies, and CLIP as the special case of one point."""
 
 import math
 from typing import Any
@@ -22,8 +22,8 @@ from clipx.models import clip, penultimate
 from clipx.models.heads import KernelHead
 from clipx.models.kernels import embed
 from clipx.models.point_sets import BOUNDS
-from clipx.models.token_outputs import PaddedText, image_tokens, text_tokens
-from clipx.models.towers.open_clip_towers import create, names
+from clipx.models.token_outputs import PaddedText, to_token_tower
+from clipx.models.towers.open_clip_towers import create_model, tower_names
 from clipx.types import PointSet, Progress
 
 TOWER = "open_clip:mini-vit-48"
@@ -34,16 +34,14 @@ def at(step: int) -> Progress:
 
 
 def config(kernel: str = "imq", seed: int = 0, tower: str = TOWER, **points: object) -> RunConfig:
-    made = PointsConfig(kernel=kernel, features_train=64, features_eval=32)
-    for key, value in points.items():
-        setattr(made, key, value)
-    model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower), points=made)
+    points_config = PointsConfig(kernel=kernel, features_train=64, features_eval=32, **points)  # type: ignore[arg-type]
+    model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower), points=points_config)
     return RunConfig(name="x", recipe="x", seed=seed, model=model, temperature=TemperatureConfig())
 
 
-def build(made: RunConfig) -> clip.ClipModel:
-    torch.manual_seed(made.seed)
-    return clip.build_model(made).eval()
+def build(settings: RunConfig) -> clip.ClipModel:
+    torch.manual_seed(settings.seed)
+    return clip.build_model(settings).eval()
 
 
 def pixels(b: int = 2, size: int = 48) -> Tensor:
@@ -51,7 +49,7 @@ def pixels(b: int = 2, size: int = 48) -> Tensor:
 
 
 def texts(lengths: tuple[int, ...] = (3, 5), context: int = 32) -> Tensor:
-    """Start, words, end and padding of id 0."""
+    """Return token ids: start, words, end, and padding with id 0."""
     rows = torch.zeros(len(lengths), context, dtype=torch.int64)
     for row, length in zip(rows, lengths, strict=True):
         row[0], row[length + 1] = 49406, 49407
@@ -60,55 +58,55 @@ def texts(lengths: tuple[int, ...] = (3, 5), context: int = 32) -> Tensor:
 
 
 @torch.no_grad()
-def test_vit_b_16_gives_all_197_tokens_and_its_text_tower_77() -> None:
-    model: Any = create("ViT-B-16", None, "model.image", custom_text=True)
-    pooled = model.visual(pixels(1, 224)), None
-    visual = image_tokens(model.visual, "x")
+def test_vit_b_16_gives_197_image_and_77_text_tokens() -> None:
+    model: Any = create_model("ViT-B-16", None, "model.image", custom_text=True)
+    pooled = model.visual(pixels(1, 224))
+    visual = to_token_tower(model.visual, "x")
     tokens = visual.body(pixels(1, 224))
     assert tokens.shape == (1, 197, 768)
-    torch.testing.assert_close(tokens[:, 0] @ visual.projection, pooled[0])  # the class token is among them
-    text = text_tokens(model.text, "x")
+    torch.testing.assert_close(tokens[:, 0] @ visual.projection, pooled)  # the class token is included
+    text = to_token_tower(model.text, "x")
     assert text.body(texts(context=77)).shape == (2, 77, 512)
     assert text.projection.shape == (512, 512)
 
 
 def small() -> nn.Module:
-    names()  # makes the small ones known to open_clip
-    return create("mini-vit-48", None, "model.image", custom_text=True).eval()
+    tower_names()  # registers the small towers
+    return create_model("mini-vit-48", None, "model.image", custom_text=True).eval()
 
 
 @torch.no_grad()
-def test_words_up_to_the_end_are_as_in_the_plain_text_tower() -> None:
+def test_tokens_up_to_the_end_match_the_plain_text_tower() -> None:
     model: Any = small()
     before = model.text(texts())
-    found = text_tokens(model.text, "x")
+    found = to_token_tower(model.text, "x")
     after = found.body(texts())[torch.arange(2), torch.tensor([4, 6])] @ found.projection
     torch.testing.assert_close(after, before)
 
 
 def padded(text: Tensor) -> tuple[Tensor, int]:
     model: Any = small()
-    body = text_tokens(model.text, "x").body
+    body = to_token_tower(model.text, "x").body
     assert type(body) is PaddedText
     rows = body.tower.token_embedding.weight
     assert len(rows) == 49408 + 32 - 1
     return body.padded(text), 49408
 
 
-def test_padding_depends_on_the_distance_from_the_end_alone_and_is_no_word() -> None:
-    given = texts((3, 5, 0, 30))
-    given[0, 10] = 7  # whatever a tokenizer pads with
-    found, vocabulary = padded(given)
+def test_padding_ids_depend_only_on_the_distance_from_the_end_and_are_no_words() -> None:
+    text = texts((3, 5, 0, 30))
+    text[0, 10] = 7  # any id that a tokenizer pads with
+    found, vocabulary = padded(text)
     for row, length in zip(found, (3, 5, 0, 30), strict=True):
         count = 32 - length - 2
         assert row[length + 2 :].tolist() == [vocabulary + k for k in range(count)]
-    assert torch.equal(found[:, :2], given[:, :2])
-    assert torch.equal(found[3], given[3])
+    assert torch.equal(found[:, :2], text[:, :2])
+    assert torch.equal(found[3], text[3])
 
 
 @torch.no_grad()
-def test_the_exclamation_mark_is_not_padding() -> None:
-    """Id 0 is "!" and open_clip's padding: after the end it must not count as the word."""
+def test_padding_does_not_use_the_embedding_of_the_exclamation_mark() -> None:
+    """Id 0 is both "!" and open_clip's padding. After the end of text it must not act as the word."""
     model = build(config())
     text = texts()
     point_set: PointSet = model.text(text)
@@ -118,7 +116,7 @@ def test_the_exclamation_mark_is_not_padding() -> None:
     torch.testing.assert_close(again.points, point_set.points)
 
 
-def test_weights_are_bounded_signed_or_positive_and_start_as_the_paper_says() -> None:
+def test_weights_are_bounded_and_initialised_as_in_the_paper() -> None:
     x = torch.tensor([-1e4, -50.0, 0.0, 1.0, 1e4])
     assert BOUNDS["tanh"](x).tolist() == pytest.approx([-100, -46.2117, 0, 0.99997, 100], rel=1e-4)
     assert BOUNDS["sigmoid"](x).tolist() == pytest.approx([0, 37.7541, 50, 50.25, 100], abs=1e-3)
@@ -129,7 +127,7 @@ def test_weights_are_bounded_signed_or_positive_and_start_as_the_paper_says() ->
 
 
 @torch.no_grad()
-def test_clip_is_the_point_set_of_one_point_of_weight_one_under_the_linear_kernel() -> None:
+def test_clip_equals_one_point_of_weight_one_under_the_linear_kernel() -> None:
     plain = build(config(kernel="none"))
     embedded = plain.encode_image(pixels())
     one = PointSet(plain.image(pixels())[:, None], torch.ones(2, 1))
@@ -140,9 +138,9 @@ def test_clip_is_the_point_set_of_one_point_of_weight_one_under_the_linear_kerne
 @torch.no_grad()
 @pytest.mark.parametrize("tower", [TOWER, "open_clip:mini-48"])
 @pytest.mark.parametrize("kernel", ["linear", "gaussian", "imq"])
-def test_a_model_embeds_as_its_point_sets_do(kernel: str, tower: str) -> None:
-    made = config(kernel=kernel, tower=tower)
-    model = build(made)
+def test_the_model_embeds_the_point_sets_of_its_towers(kernel: str, tower: str) -> None:
+    settings = config(kernel=kernel, tower=tower)
+    model = build(settings)
     image, text, scale, bias = model(pixels(), texts(), at(2))
     features = 0 if kernel == "linear" else 64
     assert image.shape == text.shape == (2, 128 + features)
@@ -156,11 +154,11 @@ def test_a_model_embeds_as_its_point_sets_do(kernel: str, tower: str) -> None:
     assert model.encode_image(pixels()).shape == (2, 128 + features // 2)
 
 
-def test_frequencies_are_those_of_seed_and_step_on_every_rank_and_after_a_resume() -> None:
+def test_frequencies_depend_only_on_seed_and_step() -> None:
     points = PointsConfig(kernel="gaussian", features_train=16, features_eval=8)
     sets = PointSet(torch.randn(3, 4, 5), torch.randn(3, 4))
     head, other = KernelHead(points, 5, 7), KernelHead(points, 5, 7)
-    other.training(at(1))(sets)  # whatever was drawn before
+    other.training(at(1))(sets)  # earlier draws must not matter
     torch.manual_seed(99)
     assert torch.equal(head.training(at(4))(sets), other.training(at(4))(sets))
     assert not torch.equal(head.training(at(4))(sets), head.training(at(5))(sets))
@@ -169,14 +167,14 @@ def test_frequencies_are_those_of_seed_and_step_on_every_rank_and_after_a_resume
     assert not torch.equal(head.evaluation(2)(sets), head.evaluation(3)(sets))
 
 
-def test_images_and_texts_of_a_step_have_the_same_frequencies() -> None:
+def test_images_and_texts_of_a_step_share_frequencies() -> None:
     head = KernelHead(PointsConfig(kernel="imq", alpha=[0.0, 1.0], features_train=4096), 5, 0)
     sets = PointSet(torch.randn(1, 1, 5), torch.ones(1, 1))
-    made = head.training(at(0))
-    assert float(made(sets) @ made(sets).T) == pytest.approx(1.0, abs=0.05)  # k~(v, v)
+    embed_sets = head.training(at(0))
+    assert float(embed_sets(sets) @ embed_sets(sets).T) == pytest.approx(1.0, abs=0.05)  # k~(v, v)
 
 
-def test_half_precision_towers_do_not_reach_the_phases() -> None:
+def test_the_head_computes_in_float32_under_autocast() -> None:
     sets = PointSet(torch.randn(3, 4, 5), torch.randn(3, 4))
     head = KernelHead(PointsConfig(kernel="imq"), 5, 0)
     with torch.autocast("cpu", torch.bfloat16):
@@ -186,24 +184,24 @@ def test_half_precision_towers_do_not_reach_the_phases() -> None:
 
 @pytest.mark.parametrize("reduce", ["mean", "sum"])
 @torch.no_grad()
-def test_before_the_projection_tokens_are_weighted_and_reduced_as_the_points_are(reduce: str) -> None:
+def test_penultimate_features_weight_and_reduce_tokens_as_points(reduce: str) -> None:
     model = build(config(reduce=reduce))
     tower = model.image
     tokens = tower.get_submodule("body")(pixels())
     weights = model.image(pixels()).weights
     expected = getattr(weights[..., None] * tokens, reduce)(dim=1)
-    torch.testing.assert_close(model.before_projection(pixels()), expected)
+    torch.testing.assert_close(model.penultimate_features(pixels()), expected)
 
 
-def test_towers_that_pool_and_project_at_once_have_nothing_before() -> None:
+def test_towers_that_pool_and_project_in_one_step_have_no_penultimate_features() -> None:
     with pytest.raises(UserError, match="TimmModel has no features before a projection"):
-        build(config(kernel="none", tower="open_clip:mini-48")).before_projection(pixels())
+        build(config(kernel="none", tower="open_clip:mini-48")).penultimate_features(pixels())
 
 
 @torch.no_grad()
-def test_before_the_projection_clip_has_its_class_token() -> None:
+def test_penultimate_features_of_clip_are_the_projections_input() -> None:
     model = build(config(kernel="none"))
-    found = model.before_projection(pixels())
+    found = model.penultimate_features(pixels())
     assert found.shape == (2, 128)
     torch.testing.assert_close(found @ model.image.get_parameter("proj"), model.image(pixels()))
 
@@ -213,7 +211,7 @@ def test_before_the_projection_clip_has_its_class_token() -> None:
     [{"pool_type": "avg", "final_ln_after_pool": True}, {"pool_type": "avg"}, {"attentional_pool": True}],
 )
 @torch.no_grad()
-def test_before_the_projection_is_what_the_tower_projects_however_it_pools(pooling: dict[str, Any]) -> None:
+def test_penultimate_features_are_the_projections_input_for_every_pooling(pooling: dict[str, Any]) -> None:
     size: dict[str, Any] = {
         "width": 24,
         "layers": 2,
@@ -222,9 +220,9 @@ def test_before_the_projection_is_what_the_tower_projects_however_it_pools(pooli
         "output_dim": 8,
         "attn_pooler_heads": 2,
     }
-    made, image = VisionTransformer(16, 8, **size, **pooling), torch.randn(2, 3, 16, 16)
-    found = penultimate.penultimate_features(made, image)
-    torch.testing.assert_close(found @ made.get_parameter("proj"), made(image))
+    tower, image = VisionTransformer(16, 8, **size, **pooling), torch.randn(2, 3, 16, 16)
+    found = penultimate.penultimate_features(tower, image)
+    torch.testing.assert_close(found @ tower.get_parameter("proj"), tower(image))
 
 
 @pytest.mark.parametrize(
@@ -232,32 +230,32 @@ def test_before_the_projection_is_what_the_tower_projects_however_it_pools(pooli
     [
         ({"kernel": "rbf"}, r"model\.points\.kernel=rbf"),
         ({"weights": "relu"}, r"model\.points\.weights=relu"),
-        ({"alpha": [0.5]}, r"model\.points\.alpha=\[0\.5\] is not"),
+        ({"alpha": [0.5]}, r"model\.points\.alpha=\[0\.5\] must be two numbers"),
         ({"alpha": [0.0, 0.0]}, r"one above 0"),
         ({"reduce": "max"}, r"model\.points\.reduce=max"),
     ],
 )
-def test_settings_that_make_no_kernel_are_named(change: dict[str, object], message: str) -> None:
-    made = config()
+def test_invalid_kernel_settings_are_refused(change: dict[str, object], message: str) -> None:
+    settings = config()
     for key, value in change.items():
-        setattr(made.model.points, key, value)
+        setattr(settings.model.points, key, value)
     with pytest.raises(UserError, match=message):
-        clip.build_model(made)
+        clip.build_model(settings)
 
 
-def test_towers_without_tokens_are_refused_by_name() -> None:
-    made = config()
-    made.model.embed_dim = 128
-    made.model.image.name = "timm:resnet18"
+def test_towers_without_tokens_and_unnormalised_points_are_refused() -> None:
+    settings = config()
+    settings.model.embed_dim = 128
+    settings.model.image.name = "timm:resnet18"
     with pytest.raises(UserError, match=r"model\.image\.name=timm:resnet18 gives no tokens"):
-        clip.build_model(made)
-    made = config()
-    made.model.normalise = False
+        clip.build_model(settings)
+    settings = config()
+    settings.model.normalise = False
     with pytest.raises(UserError, match=r"model\.normalise=false"):
-        clip.build_model(made)
+        clip.build_model(settings)
 
 
-def test_a_wrong_reduction_is_found_when_the_model_is_built() -> None:
+def test_the_sum_is_k_times_the_mean() -> None:
     sets = PointSet(torch.randn(1, 2, 3), torch.ones(1, 2))
     by_sum, by_mean = (embed(sets, (1.0, 0.0), torch.empty(0, 3), torch.empty(0), r) for r in ("sum", "mean"))
     torch.testing.assert_close(by_sum, 2 * by_mean)

@@ -1,4 +1,4 @@
-"""tau starts where it should and stays in its bounds without losing its gradient."""
+"""Initial value, bounds, gradients and schedules of the temperature."""
 
 import math
 
@@ -14,7 +14,7 @@ START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
 
 @pytest.mark.parametrize("kind", ["learned", "fixed"])
-def test_scale_starts_at_the_inverse_of_tau(kind: str) -> None:
+def test_scale_starts_at_one_over_tau(kind: str) -> None:
     assert build_temperature(TemperatureConfig(kind=kind, tau=0.05))(START).item() == pytest.approx(20.0)
 
 
@@ -23,7 +23,7 @@ def test_only_a_learned_temperature_has_a_parameter() -> None:
     assert not list(build_temperature(TemperatureConfig(kind="fixed")).parameters())
 
 
-def test_the_bound_holds_and_can_be_left_again() -> None:
+def test_nu_at_its_bound_can_move_back() -> None:
     temperature = build_temperature(TemperatureConfig(tau=0.011))
     optimizer = torch.optim.SGD(temperature.parameters(), lr=1.0)
     for direction, expected in ((-1.0, 100.0), (1.0, 100.0 / torch.e)):
@@ -46,7 +46,7 @@ def test_the_bound_holds_and_can_be_left_again() -> None:
         (TemperatureConfig(kind="linear", tau_end=0.1, every="stop"), "did you mean 'step'"),
     ],
 )
-def test_mistakes_name_the_key(config: TemperatureConfig, message: str) -> None:
+def test_errors_name_the_key(config: TemperatureConfig, message: str) -> None:
     with pytest.raises(UserError) as error:
         build_temperature(config)
     assert message in str(error.value)
@@ -75,7 +75,7 @@ def test_parameterisations_differ_in_their_slope(name: str, slope: float) -> Non
 
 @pytest.mark.parametrize("name", PARAMETERISED)
 @pytest.mark.parametrize(("step", "expected"), [(1e6, 1.0), (-1e6, 100.0)])
-def test_a_wild_step_ends_at_the_bounds(name: str, step: float, expected: float) -> None:
+def test_a_very_large_step_is_clamped_to_the_bounds(name: str, step: float, expected: float) -> None:
     temperature = build_temperature(TemperatureConfig(parameterisation=name, min_scale=1, max_scale=100))
     with torch.no_grad():
         next(temperature.parameters()).sub_(step)
@@ -89,14 +89,14 @@ def taus(config: TemperatureConfig, steps: int, epochs: int) -> list[float]:
     return [1 / temperature(p).item() for p in progress]
 
 
-def test_linear_schedule_moves_per_epoch_from_end_to_end() -> None:
+def test_linear_schedule_runs_from_tau_to_tau_end() -> None:
     config = TemperatureConfig(kind="linear", tau=0.01, tau_end=0.05)
     assert taus(config, 10, 5) == pytest.approx([0.01, 0.01, 0.02, 0.02, 0.03, 0.03, 0.04, 0.04, 0.05, 0.05])
     config.every = "step"
     assert taus(config, 5, 1) == pytest.approx([0.01, 0.02, 0.03, 0.04, 0.05])
 
 
-def test_cosine_goes_there_and_back_as_often_as_asked() -> None:
+def test_cosine_schedule_returns_to_tau_after_each_period() -> None:
     config = TemperatureConfig(kind="cosine", tau=0.01, tau_end=0.04, every="step")
     assert taus(config, 5, 1) == pytest.approx([0.01, 0.025, 0.04, 0.025, 0.01])
     config.periods = 2
@@ -104,18 +104,18 @@ def test_cosine_goes_there_and_back_as_often_as_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "epochs", "said"), [("linear", 1, 1), ("linear", 2, 0), ("cosine", 2, 1), ("fixed", 1, 0)]
+    ("kind", "epochs", "lines"), [("linear", 1, 1), ("linear", 2, 0), ("cosine", 2, 1), ("fixed", 1, 0)]
 )
-def test_a_schedule_that_cannot_move_is_said(kind: str, epochs: int, said: int) -> None:
-    assert len(notes(TemperatureConfig(kind=kind, tau_end=0.1), epochs, is_trained=True)) == said
+def test_a_schedule_too_short_to_move_is_logged(kind: str, epochs: int, lines: int) -> None:
+    assert len(notes(TemperatureConfig(kind=kind, tau_end=0.1), epochs, is_trained=True)) == lines
     assert notes(TemperatureConfig(kind=kind, tau_end=0.1, every="step"), epochs, is_trained=True) == []
 
 
-def test_a_learned_tau_that_nothing_trains_is_named() -> None:
-    (said,) = notes(TemperatureConfig(tau=0.05), 3, is_trained=False)
-    assert "tau stays at 0.05" in said
+def test_a_learned_tau_without_gradient_is_logged() -> None:
+    (line,) = notes(TemperatureConfig(tau=0.05), 3, is_trained=False)
+    assert "tau stays at 0.05" in line
     assert notes(TemperatureConfig(kind="fixed"), 3, is_trained=False) == []
 
 
-def test_a_schedule_of_one_epoch_or_step_stays_at_its_start() -> None:
+def test_a_schedule_of_one_epoch_stays_at_tau() -> None:
     assert taus(TemperatureConfig(kind="linear", tau=0.01, tau_end=0.05), 3, 1) == pytest.approx([0.01] * 3)

@@ -1,5 +1,6 @@
 """The CLIP term against a double loop from the paper and closed forms."""
 
+import doctest
 import math
 
 import pytest
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from clipx import objectives
 from clipx.errors import UserError
+from clipx.objectives import clip
 from clipx.types import Embeddings, Loss, Progress
 from tests.helpers.pairs import random_pairs
 
@@ -26,7 +28,7 @@ def loss(image: Tensor, text: Tensor, tau: float, average: bool = True) -> Loss:
 
 
 @pytest.mark.parametrize("average", [True, False])
-def test_it_is_the_papers_double_loop(average: bool) -> None:
+def test_loss_matches_the_papers_double_loop(average: bool) -> None:
     image, text = random_pairs(5, 3)
     tau, B = 0.2, 5
     s = [[float(image[i] @ text[j]) for j in range(B)] for i in range(B)]
@@ -67,12 +69,17 @@ def test_terms_are_logged_before_their_weight() -> None:
         ({}, "objective has no term"),
         ({"clipp": {}}, "objective=clipp is not known; did you mean 'clip'"),
         ({"clip": {"avrage": True}}, "objective.clip.avrage is not known; did you mean 'average'"),
-        ({"clip": {"average": "off"}}, "objective.clip.average='off' must be a bool"),
-        ({"clip": {"average": 1}}, "objective.clip.average=1 must be a bool"),
+        ({"clip": {"average": "off"}}, "objective.clip.average='off' must be true or false"),
+        ({"clip": {"average": 1}}, "objective.clip.average=1 must be true or false"),
         ({"clip": {"weight": "much"}}, "objective.clip.weight='much' must be a number"),
     ],
 )
-def test_mistakes_name_the_key(terms: dict[str, dict[str, object]], message: str) -> None:
+def test_errors_name_the_key(terms: dict[str, dict[str, object]], message: str) -> None:
     with pytest.raises(UserError) as error:
         objectives.build(terms, num_samples=4)
     assert message in str(error.value)
+
+
+def test_the_docstring_example_runs() -> None:
+    result = doctest.testmod(clip)
+    assert result.attempted and not result.failed

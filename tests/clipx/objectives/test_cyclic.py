@@ -1,4 +1,4 @@
-"""The cyclic terms against plain loops, in both of their formulas (B <= E and B > E)."""
+"""The cyclic terms against plain loops, for both formulas (B <= E and B > E)."""
 
 import pytest
 import torch
@@ -28,26 +28,26 @@ def rotation(E: int) -> Tensor:
 
 @pytest.mark.parametrize("B", [1, 3, 4, 5, 9])
 @pytest.mark.parametrize("name", TERMS)
-def test_it_is_the_papers_double_loop(name: str, B: int) -> None:
+def test_loss_matches_the_papers_double_loop(name: str, B: int) -> None:
     x, y = random_pairs(B, 4)
     assert abs(loss_of({name: {}}, embed(x, y, 10.0)).total.item() - by_loops(name, x, y)) < 1e-12
 
 
 @pytest.mark.parametrize("B", [3, 9])
-def test_rotated_texts_are_as_similar_among_themselves_as_the_images(B: int) -> None:
+def test_inmodal_is_zero_for_rotated_texts(B: int) -> None:
     x, _ = random_pairs(B, 4)
     assert abs(loss_of({"cyclic_inmodal": {}}, embed(x, x @ rotation(4), 10.0)).total.item()) < 1e-12
 
 
 @pytest.mark.parametrize("B", [3, 9])
-def test_equal_embeddings_have_a_symmetric_similarity(B: int) -> None:
+def test_crossmodal_is_zero_for_equal_embeddings(B: int) -> None:
     x, _ = random_pairs(B, 4)
     assert abs(loss_of({"cyclic_crossmodal": {}}, embed(x, x.clone(), 10.0)).total.item()) < 1e-12
 
 
 @pytest.mark.parametrize("name", TERMS)
-def test_a_small_term_keeps_its_digits_in_float32(name: str) -> None:
-    """The E x E formula cancels: in float32 it would be wrong in the first digit here."""
+def test_a_small_value_stays_precise_in_float32(name: str) -> None:
+    """The E x E formula subtracts nearly equal sums. In float32 its first digit would be wrong here."""
     x, noise = random_pairs(400, 16)
     y = (x @ rotation(16) if name == "cyclic_inmodal" else x) + 1e-3 * noise
     x, y = x.float(), y.float()

@@ -1,4 +1,4 @@
-"""Every term without a per-sample state against values and gradients computed outside clipx, in float64."""
+"""Stateless terms against reference losses and gradients computed outside clipx, in float64."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def test_every_golden_objective_is_compared() -> None:
 
 
 @pytest.mark.parametrize("name", TERMS)
-def test_golden_loss_and_gradients(name: str) -> None:
+def test_loss_and_gradients_match_the_golden_values(name: str) -> None:
     golden = GOLDEN["objectives"][name]
     image, text = (torch.tensor(GOLDEN[side], dtype=torch.float64) for side in ("image", "text"))
     scale = golden["t"] if "t" in golden else 1 / golden.get("tau", 1.0)

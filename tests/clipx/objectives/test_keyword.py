@@ -1,4 +1,4 @@
-"""The keyword term against a plain double loop, and where labels leave nothing to compare."""
+"""The keyword term against a plain double loop, and batches without true negatives."""
 
 import math
 from itertools import product
@@ -21,16 +21,16 @@ def by_loops(image: Tensor, text: Tensor, label: list[int], tau: float, g: str, 
     for i in range(B):
         if label[i] == 0:
             continue
-        others = sum(s[i][j] for j in range(B) if label[j] not in (0, label[i]))
+        negatives = sum(s[i][j] for j in range(B) if label[j] not in (0, label[i]))
         same = sum(s[i][j] for j in range(B) if label[j] == label[i])
-        x = others / (s[i][i] if denominator == "own" else same)
+        x = negatives / (s[i][i] if denominator == "own" else same)
         total += math.log(1 + x) if g == "log1p" else x / (1 + x)
     return total / B
 
 
 @pytest.mark.parametrize(("g", "denominator"), VARIANTS)
 @pytest.mark.parametrize("label", [[2, 3, 0, 2, 4, 0, 3], [0, 5, 5, 0, 0, 0, 9], [1, 2, 3, 4, 5, 6, 7]])
-def test_it_is_the_papers_double_loop(label: list[int], g: str, denominator: str) -> None:
+def test_loss_matches_the_papers_double_loop(label: list[int], g: str, denominator: str) -> None:
     image, text = random_pairs(7, 4)
     loss = loss_of({"keyword": {"g": g, "denominator": denominator}}, embed(image, text, 5.0, label)).total.item()
     assert abs(loss - by_loops(image, text, label, 0.2, g, denominator)) < 1e-12
@@ -39,7 +39,7 @@ def test_it_is_the_papers_double_loop(label: list[int], g: str, denominator: str
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("g", "denominator"), VARIANTS)
 @pytest.mark.parametrize("label", [[0, 0, 0, 0], [0, 3, 0, 0], [3, 3, 3, 3], [0, 3, 3, 0]])
-def test_without_contradicting_labels_it_is_zero(
+def test_batches_without_true_negatives_give_zero(
     label: list[int], g: str, denominator: str, dtype: torch.dtype
 ) -> None:
     image, text = (t.to(dtype) for t in random_pairs(4, 3))
@@ -50,8 +50,8 @@ def test_without_contradicting_labels_it_is_zero(
     assert not any(gradient.any() for gradient in gradients.values())
 
 
-def test_a_ratio_above_float32_is_finite() -> None:
-    """e^200 overflows; its logarithm, the loss, is 200."""
+def test_a_ratio_above_the_float32_range_gives_a_finite_loss() -> None:
+    """The ratio e^200 overflows; the loss of that image is its logarithm, 200."""
     image = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     text = torch.tensor([[-1.0, 0.0], [1.0, 0.0]])
     loss, gradients = value_and_gradients({"keyword": {}}, embed(image, text, 100.0, [1, 2]))
@@ -59,14 +59,14 @@ def test_a_ratio_above_float32_is_finite() -> None:
     assert gradients["image"].abs().max().item() == pytest.approx(100)
 
 
-def test_equal_embeddings_count_the_contradicting_texts() -> None:
+def test_equal_embeddings_count_the_true_negatives() -> None:
     same = torch.ones(6, 4, dtype=torch.float64) / 2
     label = [1, 1, 2, 2, 2, 0]
     loss = loss_of({"keyword": {}}, embed(same, same, 50.0, label)).total.item()
     assert abs(loss - (2 * math.log(1 + 3) + 3 * math.log(1 + 2)) / 6) < 1e-12
 
 
-def test_pairs_without_a_label_have_no_gradient() -> None:
+def test_unlabelled_pairs_get_no_gradient() -> None:
     _, gradients = value_and_gradients({"keyword": {}}, embed(*random_pairs(4, 3), 5.0, [1, 0, 2, 0]))
     assert not gradients["image"][[1, 3]].any() and not gradients["text"][[1, 3]].any()
     assert gradients["image"][[0, 2]].all(dim=1).all()
@@ -76,12 +76,12 @@ def test_pairs_without_a_label_have_no_gradient() -> None:
     ("parameters", "message"),
     [
         ({"g": "log"}, "objective.keyword.g=log is not known; did you mean 'log1p'"),
-        ({"g": True}, "objective.keyword.g=True must be a str"),
+        ({"g": True}, "objective.keyword.g=True must be a string"),
         ({"denominator": "same"}, "objective.keyword.denominator=same is not known; allowed: own, same_label"),
         ({"eta": 1000}, "objective.keyword.eta is not known"),
     ],
 )
-def test_mistakes_name_the_key(parameters: dict[str, object], message: str) -> None:
+def test_errors_name_the_key(parameters: dict[str, object], message: str) -> None:
     with pytest.raises(UserError) as error:
         objectives.build({"keyword": parameters}, num_samples=4)
     assert message in str(error.value)

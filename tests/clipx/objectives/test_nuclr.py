@@ -1,4 +1,4 @@
-"""SogCLR and NUCLR against golden traces, Algorithm 1 by plain loops, and what must not happen in float32."""
+"""SogCLR and NUCLR against golden traces and plain loops of Algorithm 1, and their range in float32."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ from torch import Tensor
 from clipx import objectives
 from clipx.errors import UserError
 from clipx.objectives.base import Objective
-from clipx.objectives.nuclr import NuclrTerm, decay
+from clipx.objectives.nuclr import NuclrTerm, eta_factor
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Loss, Progress
 from tests.golden import GOLDEN
@@ -49,14 +49,14 @@ def fresh(terms: dict[str, Any], n: int, dtype: torch.dtype = torch.float64) -> 
 
 
 @pytest.mark.parametrize("name", ["sogclr", "nuclr"])
-def test_five_golden_steps(name: str) -> None:
+def test_five_steps_match_the_golden_trace(name: str) -> None:
     errors = run_steps(name)
     assert len(errors) >= 5 * 4
     assert max(errors.values()) < 1e-9, errors
 
 
 class Loops:
-    """Algorithm 1 in plain loops over floats, u not in log space."""
+    """Algorithm 1 in plain loops over floats, with u itself instead of log u."""
 
     def __init__(self, n: int, tau: float, gamma: float, zeta0: float, xi0: float, eta: float) -> None:
         self.n, self.tau, self.gamma, self.xi0, self.eta = n, tau, gamma, xi0, eta
@@ -65,7 +65,7 @@ class Loops:
         self.xi = {"image": xi0, "text": xi0}
 
     def step(self, s: list[list[float]], ids: list[int]) -> list[list[float]]:
-        """Similarities [B][B] -> gradient of both directions with respect to them."""
+        """Return the gradient of both directions with respect to the similarities s [B][B]."""
         B, tau, n = len(ids), self.tau, self.n
         gradient = [[0.0] * B for _ in range(B)]
         new_zeta = {}
@@ -94,7 +94,7 @@ class Loops:
         return gradient
 
 
-def test_it_is_algorithm_1_by_plain_loops() -> None:
+def test_steps_match_plain_loops_of_algorithm_1() -> None:
     n, tau, B = 11, 0.2, 5
     reference = Loops(n, tau, gamma=0.6, zeta0=-0.1, xi0=-0.09, eta=1.5)
     objective, table = fresh({"nuclr": {"gamma": 0.6, "zeta0": -0.1, "xi0": -0.09, "eta": 1.5}}, n)
@@ -113,7 +113,7 @@ def test_it_is_algorithm_1_by_plain_loops() -> None:
                 assert math.exp(columns[f"nuclr_log_u_{side}"][k]) == pytest.approx(u, rel=1e-11)
         xi = objective.state()["nuclr"]
         assert xi == pytest.approx({"xi_image": reference.xi["image"], "xi_text": reference.xi["text"]}, abs=1e-12)
-    assert max(xi.values()) > -0.09  # some zeta has risen above xi0, so that xi was put to the test
+    assert max(xi.values()) > -0.09  # some zeta exceeded xi0, so the maximum over zeta was tested
 
 
 def test_sogclr_is_nuclr_without_zeta_and_xi() -> None:
@@ -133,11 +133,11 @@ def test_sogclr_is_nuclr_without_zeta_and_xi() -> None:
 
 @pytest.mark.parametrize("tau", [0.005, 0.01])
 @pytest.mark.parametrize("terms", [{"sogclr": {}}, {"nuclr": {}}, {"nuclr": {"variant": "code", "eta": 5e-6}}])
-def test_nothing_overflows_in_float32_at_differences_of_two(tau: float, terms: dict[str, Any]) -> None:
+def test_float32_does_not_overflow_at_differences_of_two(tau: float, terms: dict[str, Any]) -> None:
     objective, table = fresh(terms, 12, torch.float32)
     for t in range(6):
         image, text = pairs(6, seed=t, dtype=torch.float32)
-        sign = 1 - 2 * (t % 2)  # D = -2 or near, then +2 for the same samples, and back
+        sign = 1 - 2 * (t % 2)  # D alternates between about -2 and +2 for the same samples
         with torch.no_grad():
             text.copy_(sign * image)
             text[1:3] *= -1
@@ -146,7 +146,7 @@ def test_nothing_overflows_in_float32_at_differences_of_two(tau: float, terms: d
         assert image.grad is not None and text.grad is not None
         assert torch.isfinite(loss.total)
         assert all(torch.isfinite(x).all() for x in (image.grad, text.grad, table.values))
-        # rows of W sum to 1/gamma at most, so the gradient is bounded by two directions, two ends of a difference
+        # rows of W sum to 1/gamma at most; two directions, and D is a difference of two similarities
         assert image.grad.norm(dim=1).max() <= 2 * 2 / 0.8 + 1e-3
 
 
@@ -164,7 +164,7 @@ def test_float32_follows_float64_where_exp_would_overflow() -> None:
         assert torch.allclose(single, double, rtol=1e-4, atol=1e-5)
 
 
-def test_the_first_visit_does_not_average_with_the_initial_value() -> None:
+def test_the_first_visit_ignores_the_initial_value_of_u() -> None:
     objective, table = fresh({"sogclr": {"gamma": 0.1}}, 6)
     image, text = pairs(3)
     ids = torch.tensor([5, 0, 2])
@@ -177,10 +177,10 @@ def test_the_first_visit_does_not_average_with_the_initial_value() -> None:
 
 
 @pytest.mark.parametrize(("freeze", "moves"), [({"freeze_steps": 3}, 3), ({"freeze_epochs": 2}, 4), ({}, 0)])
-def test_zeta_moves_first_after_the_freeze_period(freeze: dict[str, int], moves: int) -> None:
+def test_zeta_is_constant_during_the_freeze_period(freeze: dict[str, int], moves: int) -> None:
     objective, table = fresh({"nuclr": freeze}, 6)
     image, text = pairs(4)
-    for t in range(moves + 1):  # two steps an epoch
+    for t in range(moves + 1):  # two steps per epoch
         assert bool((table.whole()["nuclr_zeta_text"] == torch.tensor(-0.05, dtype=torch.float64)).all())
         step(objective, table, embeddings(image, text, torch.arange(4), 0.1), progress(t, epoch=t // 2))
     columns = table.whole()
@@ -189,15 +189,15 @@ def test_zeta_moves_first_after_the_freeze_period(freeze: dict[str, int], moves:
         assert columns[f"nuclr_zeta_{side}"][4:].tolist() == [-0.05, -0.05]
 
 
-def test_the_step_on_zeta_is_the_authors_unless_it_is_given() -> None:
+def test_the_default_eta_is_the_authors() -> None:
     n = 1000
     for variant, expected in (("paper", 5e-3), ("unbiased", 5e-3), ("code", 5e-6)):
         assert NuclrTerm(n, variant=variant).eta == pytest.approx(expected, rel=1e-12)
     assert NuclrTerm(n, eta=0.3).eta == 0.3
 
 
-def test_the_codes_zeta_step() -> None:
-    """Average of n G with 0.9 on the new, images by a tenth, against the step of the paper's variant."""
+def test_variant_code_updates_zeta_as_the_authors_script_does() -> None:
+    """Moving average of n G with weight 0.9 on the new one, a tenth of the step for images."""
     n, eta, image, text = 9, 1e-3, *pairs(4)
     ids = torch.arange(4)
     paper, paper_table = fresh({"nuclr": {"eta": 1.0}}, n)
@@ -221,9 +221,9 @@ def test_the_codes_zeta_step() -> None:
     assert torch.allclose(code_table.whole()["nuclr_gradient_text"][:4], expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("variant", "right"), [("unbiased", True), ("paper", False)])
-def test_the_mean_zeta_step_over_all_batches_is_the_gradient_of_the_objective(variant: str, right: bool) -> None:
-    """Of (5) with u exact; Algorithm 1 counts the own pair n/B times."""
+@pytest.mark.parametrize(("variant", "unbiased"), [("unbiased", True), ("paper", False)])
+def test_only_variant_unbiased_gives_the_gradient_of_the_objective_on_average(variant: str, unbiased: bool) -> None:
+    """Mean zeta step over all batches against eq. (5) with exact u; Algorithm 1 counts the positive pair n/B times."""
     n, B, tau, eta = 6, 3, 0.3, 1.0
     image, text = (side.detach() for side in pairs(n))
     zeta = torch.linspace(-0.2, 0.3, n, dtype=torch.float64).requires_grad_()
@@ -241,17 +241,17 @@ def test_the_mean_zeta_step_over_all_batches_is_the_gradient_of_the_objective(va
         for j, new in zip(ids, loss.rows["nuclr_zeta_text"], strict=True):
             steps[j].append(float(zeta[j].detach() - new) / eta)
     mean = torch.tensor([sum(of_j) / len(of_j) for of_j in steps], dtype=torch.float64)
-    assert torch.allclose(mean, zeta.grad, atol=1e-8) == right  # type: ignore[arg-type]
+    assert torch.allclose(mean, zeta.grad, atol=1e-8) == unbiased  # type: ignore[arg-type]
 
 
-def test_the_codes_learning_rate_drops_at_half_and_three_quarters() -> None:
+def test_eta_of_variant_code_drops_at_half_and_three_quarters_of_the_run() -> None:
     cosine = [0.5 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4)]
     expected = [1.0, cosine[1], cosine[2] / 10, cosine[3] / 100]
-    assert [decay(progress(epoch=epoch, epochs=4)) for epoch in range(4)] == pytest.approx(expected)
+    assert [eta_factor(progress(epoch=epoch, epochs=4)) for epoch in range(4)] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("variant", "after_step"), [("paper", True), ("code", False)])
-def test_xi_is_refreshed_when_the_variant_says(variant: str, after_step: bool) -> None:
+def test_xi_is_updated_per_step_or_per_epoch_depending_on_the_variant(variant: str, after_step: bool) -> None:
     parameters = {"variant": variant, "zeta0": -0.2, "xi0": -0.19}
     objective, table = fresh({"nuclr": parameters}, 6)
     assert objective.state() == {"nuclr": {"xi_image": -0.19, "xi_text": -0.19}}
@@ -266,7 +266,7 @@ def test_xi_is_refreshed_when_the_variant_says(variant: str, after_step: bool) -
     assert other.state() == objective.state()
 
 
-def test_xi_makes_a_difference() -> None:
+def test_xi_changes_the_gradient() -> None:
     gradients = []
     for xi0 in (0.0, 5.0):
         objective, table = fresh({"nuclr": {"xi0": xi0}}, 3)
@@ -277,7 +277,7 @@ def test_xi_makes_a_difference() -> None:
     assert not torch.allclose(gradients[0], gradients[1], rtol=0.01)
 
 
-def test_a_learned_temperature_gets_zeros_so_that_ddp_finds_every_parameter() -> None:
+def test_a_learned_temperature_gets_a_zero_gradient_as_ddp_requires() -> None:
     objective, table = fresh({"nuclr": {}}, 4)
     image, text = pairs(4)
     batch = embeddings(image, text, torch.arange(4), 0.1)
@@ -286,7 +286,7 @@ def test_a_learned_temperature_gets_zeros_so_that_ddp_finds_every_parameter() ->
     assert batch.scale.grad is not None and batch.scale.grad.item() == 0
 
 
-def test_inputs_stay_as_they_are_and_the_value_is_logged() -> None:
+def test_inputs_are_not_modified_and_the_value_is_logged() -> None:
     objective, table = fresh({"nuclr": {"weight": 0.5}, "sogclr": {}}, 5)
     image, text = pairs(4)
     ids = torch.arange(4)
@@ -312,7 +312,7 @@ def test_inputs_stay_as_they_are_and_the_value_is_logged() -> None:
         ({"nuclr": {}}, 1, "needs 2 training pairs"),
     ],
 )
-def test_mistakes_name_the_key(terms: dict[str, Any], n: int, message: str) -> None:
+def test_errors_name_the_key(terms: dict[str, Any], n: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
         objectives.build(terms, n)
 

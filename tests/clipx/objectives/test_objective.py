@@ -1,4 +1,4 @@
-"""What holds for every term by itself, as DDP and the log need it."""
+"""Properties that DDP and the log need of every term."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from tests.helpers.pairs import START, embed, random_pairs
 
 
 @pytest.mark.parametrize("term", objectives.TERMS)
-def test_temperature_and_bias_get_a_gradient_so_that_ddp_finds_every_parameter(term: str) -> None:
+def test_temperature_and_bias_always_get_a_gradient_as_ddp_requires(term: str) -> None:
     scale = torch.tensor(10.0, dtype=torch.float64, requires_grad=True)
     embeddings = embed(*random_pairs(6, 4), scale, [1, 1, 2, 0, 3, 2])
     bias = torch.tensor(-10.0, dtype=torch.float64, requires_grad=True)
@@ -25,25 +25,25 @@ def test_temperature_and_bias_get_a_gradient_so_that_ddp_finds_every_parameter(t
     assert (scale.grad != 0) == objective.learns_temperature
 
 
-def test_notes_say_what_a_short_run_leaves_out() -> None:
+def test_notes_name_settings_without_effect_in_a_short_run() -> None:
     objective = objectives.build({"clip": {}, "nuclr": {"freeze_epochs": 5}}, num_samples=6)
-    assert objective.learns_temperature, "by clip"
+    assert objective.learns_temperature, "because of clip"
     assert objective.notes(total_epochs=6) == []
     (frozen,) = objective.notes(total_epochs=5)
-    assert "freeze_epochs=5 of 5: zeta is never learned" in frozen
+    assert "freeze_epochs=5 of 5: zeta is never updated" in frozen
     assert len(objective.notes(total_epochs=1)) == 2
 
 
 class Listed(Term):
-    """A parameter that is neither a number nor a text is the term's own to check."""
+    """Has a parameter of a type that only the term itself can check."""
 
     def __init__(self, sizes: list[float] | None = None, t: "int | float | None" = None) -> None:
         self.sizes = sizes
 
 
-def test_types_of_parameters() -> None:
+def test_parameters_of_the_wrong_type_are_refused() -> None:
     table = {"listed": Listed}
     build_objective(table, {"listed": {"sizes": [1, 2], "t": None}}, 6)
     build_objective(table, {"listed": {"t": 1.5}}, 6)
-    with pytest.raises(UserError, match=r"objective.listed.t='1' must be a int or float or null"):
+    with pytest.raises(UserError, match=r"objective.listed.t='1' must be a whole number or a number or null"):
         build_objective(table, {"listed": {"t": "1"}}, 6)

@@ -1,4 +1,4 @@
-"""SigLIP against a plain double loop and at its start."""
+"""SigLIP against a plain double loop and closed forms."""
 
 import math
 
@@ -10,7 +10,7 @@ from tests.helpers.pairs import embed, loss_of, random_pairs
 
 
 @pytest.mark.parametrize(("t", "b"), [(10.0, -10.0), (3.0, 1.0)])
-def test_it_is_the_papers_double_loop(t: float, b: float) -> None:
+def test_loss_matches_the_papers_double_loop(t: float, b: float) -> None:
     image, text = random_pairs(6, 4)
     total = 0.0
     for i in range(6):
@@ -26,12 +26,12 @@ def test_orthogonal_pairs_have_a_closed_form() -> None:
     assert abs(loss - (math.log(2) + 4 * math.log1p(math.exp(-10)))) < 1e-12
 
 
-def test_a_sure_pair_keeps_its_digits_in_float32() -> None:
+def test_a_tiny_loss_stays_precise_in_float32() -> None:
     image = torch.eye(2)
     loss = loss_of({"siglip": {}}, embed(image, image, 60.0, bias=-30.0)).total.item()
     assert loss == pytest.approx(2 * math.exp(-30), rel=1e-5)
 
 
-def test_a_model_without_bias_is_told_what_to_type() -> None:
-    with pytest.raises(UserError, match=r"objective\.siglip needs a learned logit bias .* temperature\.bias=-10"):
+def test_a_model_without_bias_gets_an_error_that_names_the_setting() -> None:
+    with pytest.raises(UserError, match=r"objective\.siglip needs a learned logit bias: set temperature\.bias=-10"):
         loss_of({"siglip": {}}, embed(*random_pairs(3, 2), 10.0))

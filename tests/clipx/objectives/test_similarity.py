@@ -1,4 +1,4 @@
-"""The tiled sums over the logits against stored ones, for any size of the tiles, and every pairwise term on them."""
+"""Tiled log-sum-exps against stored logits, for any tile size, and properties of every pairwise term."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clipx import objectives
 from clipx.objectives import similarity
-from clipx.objectives.similarity import Sum, logsumexp, off_diagonal
+from clipx.objectives.similarity import Reduction, exclude_positives, logsumexp
 from clipx.types import Embeddings
 from tests.helpers.pairs import START, Terms, embed, random_pairs, value_and_gradients
 
@@ -27,7 +27,7 @@ PAIRWISE: dict[str, Terms] = {
 
 @pytest.fixture
 def one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The smallest tiles."""
+    """Use the smallest tiles."""
     monkeypatch.setitem(similarity.TILE_BYTES, "cpu", 1)
 
 
@@ -36,14 +36,14 @@ def labels(B: int) -> list[int]:
 
 
 def with_offsets(tile: Tensor, start: int) -> None:
-    """What a term with learned per-text offsets adds, the pairs themselves left out."""
-    off_diagonal(tile, start)
+    """Exclude positive pairs and subtract an offset per text."""
+    exclude_positives(tile, start)
     tile.sub_(torch.arange(tile.shape[1], dtype=tile.dtype))
 
 
 @settings(max_examples=40, deadline=None)
 @given(B=st.integers(1, 13), rows=st.integers(1, 14), seed=st.integers(0, 99), name=st.sampled_from(sorted(PAIRWISE)))
-def test_the_size_of_the_tiles_changes_nothing(B: int, rows: int, seed: int, name: str) -> None:
+def test_the_tile_size_changes_neither_loss_nor_gradients(B: int, rows: int, seed: int, name: str) -> None:
     embeddings = embed(*random_pairs(B, 3, seed), 20.0, labels(B), bias=-10.0)
     whole, gradients = value_and_gradients(PAIRWISE[name], embeddings)
     with pytest.MonkeyPatch.context() as patch:
@@ -55,16 +55,21 @@ def test_the_size_of_the_tiles_changes_nothing(B: int, rows: int, seed: int, nam
 
 
 @pytest.mark.usefixtures("one_row")
-def test_tiled_sums_and_gradients_are_those_of_stored_logits() -> None:
+def test_tiled_sums_and_gradients_match_stored_logits() -> None:
     image, text = random_pairs(6, 4)
-    sums = (Sum(dim=1), Sum(dim=0), Sum(dim=1, adjust=with_offsets), Sum(dim=0, adjust=off_diagonal))
+    reductions = (
+        Reduction(dim=1),
+        Reduction(dim=0),
+        Reduction(dim=1, adjust=with_offsets),
+        Reduction(dim=0, adjust=exclude_positives),
+    )
     factors = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     leaves = [t.clone().requires_grad_() for t in (image, text, torch.tensor(9.0, dtype=torch.float64))]
-    tiled = torch.stack(logsumexp(leaves[0], leaves[1], leaves[2], sums))
+    tiled = torch.stack(logsumexp(leaves[0], leaves[1], leaves[2], reductions))
     z = leaves[2] * leaves[0] @ leaves[1].T
-    rest = z.masked_fill(torch.eye(6, dtype=torch.bool), -torch.inf)
-    offset = rest - torch.arange(6)
-    stored = torch.stack([z.logsumexp(1), z.logsumexp(0), offset.logsumexp(1), rest.logsumexp(0)])
+    negatives = z.masked_fill(torch.eye(6, dtype=torch.bool), -torch.inf)
+    offset = negatives - torch.arange(6)
+    stored = torch.stack([z.logsumexp(1), z.logsumexp(0), offset.logsumexp(1), negatives.logsumexp(0)])
     assert torch.allclose(tiled, stored, rtol=1e-14)
     for a, b in zip(
         torch.autograd.grad((tiled * factors).sum(), leaves),
@@ -75,15 +80,17 @@ def test_tiled_sums_and_gradients_are_those_of_stored_logits() -> None:
 
 
 @pytest.mark.usefixtures("one_row")
-def test_a_sum_of_nothing_is_minus_infinity_with_gradients_of_zero() -> None:
+def test_an_empty_sum_is_minus_infinity_with_zero_gradients() -> None:
     image, text = (t.requires_grad_() for t in random_pairs(1, 4))
-    (nothing,) = logsumexp(image, text, torch.tensor(5.0, dtype=torch.float64), (Sum(dim=1, adjust=off_diagonal),))
-    nothing.exp().sum().backward()  # type: ignore[no-untyped-call]
-    assert nothing.item() == -torch.inf
+    (empty,) = logsumexp(
+        image, text, torch.tensor(5.0, dtype=torch.float64), (Reduction(dim=1, adjust=exclude_positives),)
+    )
+    empty.exp().sum().backward()  # type: ignore[no-untyped-call]
+    assert empty.item() == -torch.inf
     assert image.grad is not None and not image.grad.any()
 
 
-def test_no_tile_is_larger_than_allowed_unless_a_row_is() -> None:
+def test_no_tile_exceeds_the_size_limit() -> None:
     image, text = random_pairs(10, 4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(similarity.TILE_BYTES, "cpu", 3 * 10 * 8 + 7)
@@ -91,24 +98,24 @@ def test_no_tile_is_larger_than_allowed_unless_a_row_is() -> None:
     assert shapes == [(3, 10), (3, 10), (3, 10), (1, 10)]
 
 
-@pytest.mark.parametrize("B", [3, 7])  # below and above the width: the cyclic terms change their formula
+@pytest.mark.parametrize("B", [3, 7])  # below and above E = 4, where the cyclic terms use different formulas
 @pytest.mark.parametrize("name", PAIRWISE)
-def test_gradcheck_in_tiles(name: str, B: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_in_tiles_match_finite_differences(name: str, B: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(similarity.TILE_BYTES, "cpu", 2 * B * 8)
-    given = embed(*random_pairs(B, 4), 3.0, labels(B), bias=-2.0)
+    batch = embed(*random_pairs(B, 4), 3.0, labels(B), bias=-2.0)
 
     def total(image: Tensor, text: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-        leaf = Embeddings(image, text, scale, given.sample_id, given.label, bias)
+        leaf = Embeddings(image, text, scale, batch.sample_id, batch.label, bias)
         return objectives.build(PAIRWISE[name], num_samples=B)(leaf, {}, START).total
 
-    assert given.bias is not None
-    leaves = [t.clone().requires_grad_() for t in (given.image, given.text, given.scale, given.bias)]
+    assert batch.bias is not None
+    leaves = [t.clone().requires_grad_() for t in (batch.image, batch.text, batch.scale, batch.bias)]
     assert torch.autograd.gradcheck(total, leaves)
 
 
 @pytest.mark.parametrize("B", [3, 7])
 @pytest.mark.parametrize("name", sorted(PAIRWISE.keys() - {"keyword", "keyword ratio"}))
-def test_swapping_the_modalities_changes_nothing(name: str, B: int) -> None:
+def test_swapping_the_modalities_swaps_the_gradients(name: str, B: int) -> None:
     image, text = random_pairs(B, 4)
     loss, gradients = value_and_gradients(PAIRWISE[name], embed(image, text, 10.0, bias=-3.0))
     swapped, swapped_gradients = value_and_gradients(PAIRWISE[name], embed(text, image, 10.0, bias=-3.0))
@@ -117,7 +124,7 @@ def test_swapping_the_modalities_changes_nothing(name: str, B: int) -> None:
 
 
 @pytest.mark.parametrize("name", PAIRWISE)
-def test_the_order_of_the_pairs_changes_nothing(name: str) -> None:
+def test_the_order_of_the_pairs_does_not_change_the_loss(name: str) -> None:
     image, text = random_pairs(9, 4)
     order = torch.randperm(9, generator=torch.Generator().manual_seed(0))
     shuffled = [labels(9)[i] for i in order.tolist()]
@@ -130,19 +137,19 @@ def test_the_order_of_the_pairs_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("scale", [100.0, 200.0])
 @pytest.mark.parametrize("case", ["random", "equal", "opposite", "one pair"])
 @pytest.mark.parametrize("name", PAIRWISE)
-def test_short_floats_stay_close_to_float64_at_a_small_tau(
+def test_low_precision_stays_close_to_float64_at_a_small_tau(
     name: str, case: str, scale: float, dtype: torch.dtype, one_row: None
 ) -> None:
     image, text = (t.to(dtype) for t in random_pairs(8, 4))
     text = {"random": text, "equal": image, "opposite": -image, "one pair": text}[case]
     B = 1 if case == "one pair" else 8
-    short = embed(image[:B], text[:B], scale, labels(B), bias=-10.0)
+    low_precision = embed(image[:B], text[:B], scale, labels(B), bias=-10.0)
     exact = embed(image[:B].double(), text[:B].double(), scale, labels(B), bias=-10.0)
-    loss, gradients = value_and_gradients(PAIRWISE[name], short)
+    loss, gradients = value_and_gradients(PAIRWISE[name], low_precision)
     expected, expected_gradients = value_and_gradients(PAIRWISE[name], exact)
     assert loss.dtype == torch.float32
     assert torch.allclose(loss.double(), expected, rtol=1e-4, atol=1e-4)
-    # a gradient is handed back in the dtype of its input
+    # gradients have the dtype of their input
     rtol = 1e-2 if dtype == torch.bfloat16 else 1e-3
     for key, gradient in gradients.items():
         largest = expected_gradients[key].abs().max().item()

@@ -36,8 +36,8 @@ def weights(config: RunConfig) -> dict[str, Tensor]:
 def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
     file = tmp_path / "published.pt"
-    name = open_clip_towers.parse("open_clip:mini-48", "model.image.name")
-    torch.save(open_clip_towers.create(name, None, "model.image", custom_text=True).state_dict(), file)
+    name = open_clip_towers.parse_name("open_clip:mini-48", "model.image.name")
+    torch.save(open_clip_towers.create_model(name, None, "model.image", custom_text=True).state_dict(), file)
     config = settings(tmp_path, epochs=2, save_every=2)
     config.model.image.pretrained = config.model.text.pretrained = str(file)
     config.train.keep = 2

@@ -1,4 +1,4 @@
-"""Towers by name: the small ones work at their sizes, and impossible combinations are named."""
+"""Towers by name: the small towers at their sizes, and errors for combinations that do not fit."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def config(image: str, text: str, pretrained: str | None = None) -> RunConfig:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_small_towers_take_their_size_and_give_unit_vectors(name: str) -> None:
+def test_small_towers_embed_images_of_their_size_as_unit_vectors(name: str) -> None:
     model = clip.build_model(config(name, name))
     size = int(name.rpartition("-")[2])
     assert model.inputs.image_size == size
@@ -42,7 +42,7 @@ def test_towers_of_different_models_can_be_combined() -> None:
     assert (model.inputs.image_size, model.inputs.tokenizer) == (64, "mini-vit-48")
 
 
-def test_the_seed_decides_the_weights() -> None:
+def test_the_seed_determines_the_weights() -> None:
     def weights(seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
         return torch.cat([p.flatten() for p in clip.build_model(config("mini-48", "mini-48")).parameters()])
@@ -52,7 +52,7 @@ def test_the_seed_decides_the_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         (config("mini-48", "RN50-quickgelu"), "embeds in 128 dimensions"),
         (config("coca_ViT-B-32", "mini-48"), "captioning model"),
@@ -60,39 +60,39 @@ def test_the_seed_decides_the_weights() -> None:
         (config("mini-84", "mini-48"), "or 'open_clip:mini-48' or"),
     ],
 )
-def test_impossible_models_are_named(given: RunConfig, message: str) -> None:
+def test_models_that_cannot_be_built_are_refused(settings: RunConfig, message: str) -> None:
     with pytest.raises(UserError) as error:
-        clip.build_model(given)
+        clip.build_model(settings)
     assert message in str(error.value)
 
 
-def test_the_activation_is_the_one_that_the_weights_were_trained_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, object] = {}
+def test_the_activation_follows_the_published_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments: dict[str, object] = {}
 
     def create_model(*positional: object, **named: object) -> torch.nn.Module:
-        given.update(named)
+        arguments.update(named)
         return torch.nn.Identity()
 
     monkeypatch.setattr("open_clip.create_model", create_model)
     for tag, quick_gelu in (("openai", True), ("laion2b_s34b_b79k", False), (None, False)):
-        open_clip_towers.create("ViT-B-32", tag, "model", custom_text=False)
-        assert given["force_quick_gelu"] is quick_gelu
+        open_clip_towers.create_model("ViT-B-32", tag, "model", custom_text=False)
+        assert arguments["force_quick_gelu"] is quick_gelu
 
 
-def test_a_run_from_published_weights_is_rebuilt_with_their_activation_and_pixels(
+def test_a_run_from_published_weights_is_rebuilt_with_their_activation_and_normalisation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tag = {"quick_gelu": True, "mean": (0.5, 0.5, 0.5), "resize_mode": "squash"}
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, pretrained: tag)
-    given = config("mini-vit-48", "mini-vit-48", pretrained="some_tag")
-    given.model.text.pretrained = "some_tag"
-    model = clip.build_model(given, pretrained=False)
+    settings = config("mini-vit-48", "mini-vit-48", pretrained="some_tag")
+    settings.model.text.pretrained = "some_tag"
+    model = clip.build_model(settings, pretrained=False)
     assert "QuickGELU" in repr(model.image) and "QuickGELU" in repr(model.text)
     assert model.inputs.mean == (0.5, 0.5, 0.5)
     assert model.inputs.resize_mode == "squash"
 
 
-def test_embeddings_are_of_unit_length_in_float32_when_towers_run_in_bf16() -> None:
+def test_embeddings_are_float32_unit_vectors_when_towers_run_in_bf16() -> None:
     model = clip.build_model(config("mini-vit-48", "mini-vit-48"))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         image, text, _, _ = model(torch.randn(8, 3, 48, 48), torch.randint(1, 100, (8, 32)), START)

@@ -1,4 +1,4 @@
-"""Hugging Face text towers: the class token is what is embedded, padding is not read, weights are all there."""
+"""Hugging Face text towers: class token, padding mask, complete weights, errors."""
 
 import shutil
 from pathlib import Path
@@ -18,7 +18,7 @@ def build(folder: Path | str, pretrained: str | None = None, length: int | None 
     return hf_towers.build_hf_tower(config, 16, load)
 
 
-def test_the_class_tokens_output_is_projected(tmp_path: Path) -> None:
+def test_the_output_of_the_class_token_is_projected(tmp_path: Path) -> None:
     module = build(write_distilbert(tmp_path)).module.eval()
     text = torch.randint(1, 100, (3, 12))
     hidden = module.body.encoder(input_ids=text).last_hidden_state
@@ -26,7 +26,7 @@ def test_the_class_tokens_output_is_projected(tmp_path: Path) -> None:
     assert module(text).shape == (3, 16)
 
 
-def test_padding_changes_nothing(tmp_path: Path) -> None:
+def test_padding_does_not_change_the_embedding(tmp_path: Path) -> None:
     module = build(write_distilbert(tmp_path)).module.eval()
     text = torch.randint(1, 100, (3, 8))
     padded = torch.cat([text, torch.zeros(3, 6, dtype=torch.int64)], dim=1)
@@ -60,14 +60,14 @@ def test_local_weights_are_loaded(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("as_folder", [True, False])
-def test_weights_with_a_parameter_missing_are_refused(tmp_path: Path, as_folder: bool) -> None:
+def test_weights_that_lack_a_parameter_are_refused(tmp_path: Path, as_folder: bool) -> None:
     from safetensors.torch import load_file, save_file
 
     folder = write_distilbert(tmp_path, weights=True)
     weights = load_file(folder / "model.safetensors")
     weights.pop("transformer.layer.0.ffn.lin1.weight")
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UserError, match=r"1 are missing, transformer.layer.0.ffn.lin1.weight"):
+    with pytest.raises(UserError, match=r"1 are missing, such as transformer.layer.0.ffn.lin1.weight"):
         build(folder, str(folder if as_folder else folder / "model.safetensors"))
 
 
@@ -75,13 +75,13 @@ def test_distilbert_is_built_without_the_hub(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("clipx.utils.hub.reachable", lambda: pytest.fail("the hub was asked"))
     from transformers import DistilBertConfig
 
-    shape = hf_towers._shape("distilbert-base-uncased")
+    shape = hf_towers._load_config("distilbert-base-uncased")
     defaults = DistilBertConfig()
-    given = ("vocab_size", "dim", "n_layers", "n_heads", "hidden_dim", "max_position_embeddings", "activation")
-    assert all(getattr(shape, key) == getattr(defaults, key) for key in given)
+    keys = ("vocab_size", "dim", "n_layers", "n_heads", "hidden_dim", "max_position_embeddings", "activation")
+    assert all(getattr(shape, key) == getattr(defaults, key) for key in keys)
 
 
-def test_what_is_out_of_reach_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_cannot_be_downloaded_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"run `hf download nobody/nothing`.*or give a local folder"):
@@ -90,7 +90,7 @@ def test_what_is_out_of_reach_is_said_in_one_line(tmp_path: Path, monkeypatch: p
         build("distilbert-base-uncased", "distilbert-base-uncased")
 
 
-def test_impossible_towers_are_named(tmp_path: Path) -> None:
+def test_towers_that_cannot_be_built_are_refused(tmp_path: Path) -> None:
     folder = write_distilbert(tmp_path / "good")
     with pytest.raises(UserError, match="context_length=41 is more than the 40 tokens"):
         build(folder, length=41)
@@ -107,7 +107,7 @@ def test_impossible_towers_are_named(tmp_path: Path) -> None:
         hf_towers.build_hf_tower(TextTowerConfig(name=f"hf:{folder}"), None, True)
 
 
-def test_a_checkpoints_tower_needs_no_weights(tmp_path: Path) -> None:
+def test_a_tower_for_a_checkpoint_needs_no_weights(tmp_path: Path) -> None:
     folder = write_distilbert(tmp_path, weights=True)
     shutil.move(folder / "model.safetensors", tmp_path / "away")
     assert build(folder, str(folder), load=False).embed_dim == 16

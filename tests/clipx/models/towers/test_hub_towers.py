@@ -1,4 +1,4 @@
-"""Runs with towers of timm and Hugging Face: trained, resumed, checked and evaluated as any other."""
+"""Runs with towers of timm and Hugging Face: train, resume, check and evaluate."""
 
 import sys
 from pathlib import Path
@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_run_is_trained_and_evaluated_without_the_weights_that_it_started_from(root: Path) -> None:
+def test_a_run_is_evaluated_without_the_weights_it_started_from(root: Path) -> None:
     config = settings(root, epochs=1)
     config.model.text.pretrained = str(root / "text" / "model.safetensors")
     run = directory.claim(config)
@@ -42,12 +42,12 @@ def test_a_run_is_trained_and_evaluated_without_the_weights_that_it_started_from
     model = clip.build_model(directory.load_config(run), pretrained=False)
     checkpoint.load_weights(model, checkpoint.resolve(run))
     tokens = encoder.tokenize(["A red, picture!", "number 3 is blue"])
-    assert torch.equal(tokens[0], encoder.tokenize(["a red picture"])[0]), "prompts are cleaned as captions were"
+    assert torch.equal(tokens[0], encoder.tokenize(["a red picture"])[0]), "prompts are cleaned like captions"
     with torch.no_grad():
         assert torch.allclose(encoder.text(tokens), model.eval().encode_text(tokens), atol=1e-6)
 
 
-def test_a_resumed_run_with_a_frozen_tower_ends_where_one_without_a_pause_does(root: Path) -> None:
+def test_a_resumed_run_with_a_frozen_tower_equals_an_uninterrupted_one(root: Path) -> None:
     weights = []
     for name, lengths in (("one", [2]), ("two", [1, 2])):
         for epochs in lengths:
@@ -74,7 +74,7 @@ def test_check_builds_the_papers_towers_without_a_network(
     with pytest.raises(SystemExit) as end:
         main()
     captured = capsys.readouterr()
-    assert end.value.code == 2, "no data and no tokenizer here"
+    assert end.value.code == 2, "neither data nor tokenizer is present"
     assert "image tower   24.03 M parameters, timm:resnet50" in captured.out
     assert "text tower   66.56 M parameters, hf:distilbert-base-uncased" in captured.out
     assert len(captured.err.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Two towers of different libraries in one model: widths, sizes, frozen parts, one line for what cannot be."""
+"""Towers of different libraries in one model: widths, sizes, frozen towers, errors."""
 
 from pathlib import Path
 
@@ -20,8 +20,8 @@ START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 def loss(model: clip.ClipModel) -> torch.Tensor:
     inputs = model.inputs
     image = torch.randn(4, 3, inputs.image_size, inputs.image_size)
-    parts = model(image, torch.randint(1, 100, (4, inputs.context_length)), START)
-    total: torch.Tensor = (parts[2] * parts[0] @ parts[1].T).diagonal().sum()
+    image_embedding, text_embedding, scale, _ = model(image, torch.randint(1, 100, (4, inputs.context_length)), START)
+    total: torch.Tensor = (scale * image_embedding @ text_embedding.T).diagonal().sum()
     return total
 
 
@@ -29,7 +29,7 @@ def batch_norms(module: nn.Module) -> list[nn.Module]:
     return [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
 
 
-def test_towers_of_timm_and_hugging_face_make_a_model(tmp_path: Path) -> None:
+def test_every_parameter_of_a_timm_and_hf_model_gets_a_gradient(tmp_path: Path) -> None:
     config = settings(write_distilbert(tmp_path))
     config.data.clean = "lower_no_punctuation"
     model = clip.build_model(config)
@@ -40,19 +40,19 @@ def test_towers_of_timm_and_hugging_face_make_a_model(tmp_path: Path) -> None:
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
-def test_a_timm_tower_goes_with_an_open_clip_text_tower_of_its_width() -> None:
+def test_a_timm_tower_is_projected_to_the_width_of_an_open_clip_text_tower() -> None:
     config = settings("", embed_dim=128)
     config.model.text = TextTowerConfig(name="open_clip:mini-48")
     model = clip.build_model(config)
     assert model.encode_image(torch.randn(2, 3, 32, 32)).shape == (2, 128)
     assert model.inputs.tokenizer == "mini-48"
     config.model.embed_dim = 64
-    with pytest.raises(UserError, match=r"embed_dim=64 does not fit model.text.name=open_clip:mini-48, .* says 128"):
+    with pytest.raises(UserError, match=r"embed_dim=64 does not fit model.text.name=open_clip:mini-48, .* width 128"):
         clip.build_model(config)
 
 
 @pytest.mark.parametrize("frozen", ["image", "text"])
-def test_a_frozen_tower_gets_no_gradient_and_its_statistics_stay(tmp_path: Path, frozen: str) -> None:
+def test_a_frozen_tower_gets_no_gradient_and_keeps_its_batch_statistics(tmp_path: Path, frozen: str) -> None:
     config = settings(write_distilbert(tmp_path))
     getattr(config.model, frozen).frozen = True
     model = clip.build_model(config).train()
@@ -60,7 +60,7 @@ def test_a_frozen_tower_gets_no_gradient_and_its_statistics_stay(tmp_path: Path,
     loss(model).backward()  # type: ignore[no-untyped-call]
     with_gradient = {name for name, p in model.named_parameters() if p.grad is not None}
     assert not any(name.startswith(f"{frozen}.body.") for name in with_gradient)
-    assert f"{frozen}.projection.weight" in with_gradient  # new, so it is trained
+    assert f"{frozen}.projection.weight" in with_gradient  # the projection is new and trained
     other = "text" if frozen == "image" else "image"
     assert any(name.startswith(f"{other}.body.") for name in with_gradient)
     assert {name.split(".")[0] for name, m in model.named_modules() if ".body." in name and m.training} == {other}
@@ -68,7 +68,7 @@ def test_a_frozen_tower_gets_no_gradient_and_its_statistics_stay(tmp_path: Path,
     assert bool(changed) is (frozen == "text"), "running statistics of batch norm"
 
 
-def test_a_frozen_open_clip_tower_is_frozen_whole() -> None:
+def test_a_frozen_open_clip_tower_has_no_trained_parameter() -> None:
     tower = "open_clip:mini-48"
     image = ImageTowerConfig(name=tower, frozen=True)
     model = clip.build_model(RunConfig(model=ModelConfig(image=image, text=TextTowerConfig(name=tower)))).train()
@@ -78,7 +78,7 @@ def test_a_frozen_open_clip_tower_is_frozen_whole() -> None:
 
 
 @pytest.mark.parametrize("name", ["open_clip:mini-vit-48", "open_clip:mini-48"])
-def test_open_clip_towers_take_another_size(name: str) -> None:
+def test_open_clip_towers_accept_another_size(name: str) -> None:
     model = ModelConfig(image=ImageTowerConfig(name=name, size=64), text=TextTowerConfig(name=name, context_length=16))
     built = clip.build_model(RunConfig(model=model))
     assert (built.inputs.image_size, built.inputs.context_length) == (64, 16)
@@ -86,7 +86,7 @@ def test_open_clip_towers_take_another_size(name: str) -> None:
     assert built.encode_text(torch.randint(1, 100, (2, 16))).shape == (2, 128)
 
 
-def test_a_size_that_a_tower_cannot_take_is_named() -> None:
+def test_an_image_size_that_does_not_fit_is_refused() -> None:
     name = "open_clip:mini-vit-48"
     model = ModelConfig(image=ImageTowerConfig(name=name, size=4), text=TextTowerConfig(name=name))
     with pytest.raises(UserError, match=f"model.image.size=4 does not suit {name}: "):
@@ -105,13 +105,13 @@ def test_a_size_that_a_tower_cannot_take_is_named() -> None:
         ("resnet18", "hf:x", "has no kind; write open_clip:resnet18"),
     ],
 )
-def test_kinds_in_the_wrong_place_are_named(image: str, text: str, message: str) -> None:
+def test_unknown_kinds_are_refused(image: str, text: str, message: str) -> None:
     model = ModelConfig(image=ImageTowerConfig(name=image), text=TextTowerConfig(name=text), embed_dim=8)
     with pytest.raises(UserError, match=message):
         clip.build_model(RunConfig(model=model))
 
 
-def test_a_kind_of_ones_own_may_have_both_towers_under_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_kind_may_have_both_towers_under_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     module, pixels = nn.Identity(), Pixels(8, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest")
     monkeypatch.setitem(build.IMAGE, "mine", lambda config, width, load: ImageTower(module, module, width or 0, pixels))
     monkeypatch.setitem(
@@ -122,8 +122,8 @@ def test_a_kind_of_ones_own_may_have_both_towers_under_one_name(monkeypatch: pyt
     assert image.embed_dim == text.embed_dim == 8
 
 
-def test_a_projection_rate_without_a_projection_is_named() -> None:
+def test_a_projection_learning_rate_without_a_projection_is_refused() -> None:
     tower = "open_clip:mini-48"
     model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower), projection_lr_factor=10)
-    with pytest.raises(UserError, match=r"model.projection_lr_factor=10 has nothing to act on"):
+    with pytest.raises(UserError, match=r"model.projection_lr_factor=10 has no effect"):
         clip.build_model(RunConfig(model=model))

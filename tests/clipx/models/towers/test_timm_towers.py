@@ -1,4 +1,4 @@
-"""timm towers: right sizes and pixels, weights from files and folders, nothing loaded in silence."""
+"""timm towers: image size and normalisation, weights from files and folders, errors."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["test_resnet", "test_vit", "test_efficientnet"])
 @pytest.mark.parametrize("size", [None, 64])
-def test_pooled_features_are_projected_at_the_towers_size_and_at_others(name: str, size: int | None) -> None:
+def test_pooled_features_are_projected_at_any_image_size(name: str, size: int | None) -> None:
     tower = build(name, size=size)
     assert tower.pixels.image_size == (size or 160)
     module = tower.module.eval()
@@ -40,7 +40,7 @@ def test_pooled_features_are_projected_at_the_towers_size_and_at_others(name: st
     assert module(image).shape == (2, 16)
 
 
-def test_pixels_are_those_of_the_weights_even_where_these_are_left_out() -> None:
+def test_normalisation_follows_the_weights_even_if_they_are_not_loaded() -> None:
     imagenet, inception = (0.485, 0.456, 0.406), (0.5, 0.5, 0.5)
     assert build("resnet18").pixels.mean == imagenet
     assert build("vit_tiny_patch16_224").pixels.mean == inception
@@ -65,7 +65,7 @@ def test_local_weights_are_loaded_with_or_without_a_classifier(tmp_path: Path, c
     assert all(torch.equal(found[k], expected[k]) for k in expected)
 
 
-def test_weights_of_another_model_are_refused_and_not_loaded_in_part(tmp_path: Path) -> None:
+def test_weights_of_another_model_are_refused_and_never_loaded_partly(tmp_path: Path) -> None:
     torch.save(timm.create_model("test_vit").state_dict(), tmp_path / "w.pth")
     with pytest.raises(UserError, match=r"model.image.pretrained=.*w.pth does not hold weights of test_resnet"):
         build("test_resnet", str(tmp_path / "w.pth"))
@@ -75,7 +75,7 @@ def test_weights_of_another_model_are_refused_and_not_loaded_in_part(tmp_path: P
         build("test_resnet", str(tmp_path / "part.pth"))
 
 
-def test_published_weights_out_of_reach_name_both_ways_to_get_them(no_hub: None) -> None:
+def test_published_weights_that_cannot_be_downloaded_name_both_alternatives(no_hub: None) -> None:
     with pytest.raises(UserError, match=r"run `hf download timm/test_resnet.r160_in1k`.*local file or folder") as error:
         build("test_resnet", "r160_in1k")
     assert "\n" not in str(error.value)
@@ -90,11 +90,11 @@ def test_published_weights_out_of_reach_name_both_ways_to_get_them(no_hub: None)
         ("resnet18", None, None, "model.embed_dim= is needed for model.image.name=timm:resnet18"),
     ],
 )
-def test_mistakes_are_named(name: str, pretrained: str | None, embed_dim: int | None, message: str) -> None:
+def test_errors_name_the_key(name: str, pretrained: str | None, embed_dim: int | None, message: str) -> None:
     with pytest.raises(UserError, match=message):
         build(name, pretrained, embed_dim=embed_dim)
 
 
 def test_the_papers_towers_are_known_to_timm() -> None:
-    assert "a1_in1k" in timm_towers.tags("resnet50")
-    assert "dist_in22k" in timm_towers.tags("tiny_vit_21m_224")
+    assert "a1_in1k" in timm_towers.pretrained_tags("resnet50")
+    assert "dist_in22k" in timm_towers.pretrained_tags("tiny_vit_21m_224")
