@@ -10,7 +10,7 @@ from clipx.config.setting import check, settings_of
 from clipx.data.preprocess.clean import CLEAN
 from clipx.errors import UserError
 from clipx.models import temperature
-from clipx.models.kernels import KERNELS, REDUCTIONS
+from clipx.models.kernels import FREQUENCIES, REDUCTIONS
 from clipx.models.point_sets import BOUNDS
 from clipx.training.lr_schedule import SCHEDULES
 from clipx.training.modality_mixing import MASKS
@@ -35,7 +35,7 @@ BAD = {
 }
 TABLES: dict[str, Collection[str]] = {  # that code looks the names up in
     "data.clean": CLEAN,
-    "model.points.kernel": {"none", "linear", *KERNELS},
+    "model.points.kernel": {"none", "linear", *FREQUENCIES},
     "model.points.weights": BOUNDS,
     "model.points.reduce": REDUCTIONS,
     "temperature.kind": temperature.TEMPERATURES,
