@@ -1,12 +1,13 @@
-"""`clipx check`: builds a run for real and does one step on generated pairs, then opens its data."""
+"""`clipx check`: build a run, do a trial step on generated pairs, and look for its tokenizer and data."""
 
 import resource
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
-from cli.launcher.gpu_memory import LESS_MEMORY, enough_memory
+from cli.launcher.spawn import LESS_MEMORY, enough_memory
 from clipx.config.schema import EvalConfig, RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.data.sources.opening import open_source
@@ -19,64 +20,72 @@ from evaluation.during_training import check_evaluation
 
 
 def check(config: RunConfig) -> None:
-    """Prints parameters, time and memory of a step, and whether tokenizer, data and evaluation sets are there.
+    """Print parameters, time and memory of a step, and whether tokenizer, data and evaluation sets are found.
 
-    Of several processes one is tried, on its share of the batch.
-
-    Raises:
-        UserError: the run cannot be built, or its tokenizer or data are missing.
+    With several processes, one of them is tried with its share of the batch.
     """
     device = choose_device(config.train.device)
     processes = config.train.processes * config.launch.nodes
     check_batch_size(config, processes)
-    share = replace(config, train=replace(config.train, batch_size=config.train.batch_size // processes))
-    components = build_components(share, device, num_samples=share.train.batch_size, data_fingerprint="generated")
+    pairs = config.train.batch_size // processes
+    share = replace(config, train=replace(config.train, batch_size=pairs))
+    components = build_components(share, device, num_samples=pairs, data_fingerprint="generated")
     for tower, module in (("image", components.state.model.image), ("text", components.state.model.text)):
         count = sum(p.numel() for p in module.parameters())
         print(f"{tower} tower   {count / 1e6:.2f} M parameters, {getattr(config.model, tower).name}")
-    pairs = share.train.batch_size
     with enough_memory(f"train.batch_size={config.train.batch_size}, {pairs} pairs a GPU,", LESS_MEMORY):
-        loss, seconds = _step(components)
-    of = f", the share of one of {processes} processes" if processes > 1 else ""
-    print(f"step          loss {loss:.4f} on {pairs} generated pairs{of}, {seconds:.2f} s on {device}")
-    print(f"memory        {_peak(device) / 2**20:.0f} MB at most")
-    missing = {}
-    try:
-        inputs = components.state.model.inputs
-        tokenizer.build_tokenizer(inputs)
-        print(f"tokenizer     {inputs.tokenizer}, {inputs.context_length} tokens")
-    except UserError as error:
-        missing["tokenizer"] = error
-    try:
-        print(f"data          {len(open_source(config.data))} pairs, {config.data.name}")
-    except UserError as error:
-        missing["data"] = error
+        loss, seconds = _trial_step(components)
+    which = f", the share of one of {processes} processes" if processes > 1 else ""
+    print(f"step          loss {loss:.4f} on {pairs} generated pairs{which}, {seconds:.2f} s on {device}")
+    print(f"memory        {_peak_memory(device) / 2**20:.0f} MB at most")
+    _look_for_data(config, components)
+
+
+def _look_for_data(config: RunConfig, components: TrainComponents) -> None:
+    """Print tokenizer, data and evaluation sets; raise UserError naming all that are missing."""
+
+    def describe_tokenizer() -> str:
+        tokenizer.build_tokenizer(components.state.model.inputs)
+        return f"{components.state.model.inputs.tokenizer}, {components.state.model.inputs.context_length} tokens"
+
+    def describe_evaluation() -> str:
+        check_evaluation(config, EvalConfig())
+        return f"{len(config.data.evaluation)} sets, all found"
+
+    looks: dict[str, Callable[[], str]] = {
+        "tokenizer": describe_tokenizer,
+        "data": lambda: f"{len(open_source(config.data))} pairs, {config.data.name}",
+    }
     if config.data.evaluation:
+        looks["evaluation sets"] = describe_evaluation
+    missing: dict[str, UserError] = {}
+    for name, describe in looks.items():
         try:
-            check_evaluation(config, EvalConfig())
-            print(f"evaluation    {len(config.data.evaluation)} sets, all there")
+            print(f"{name.removesuffix(' sets'):13} {describe()}")
         except UserError as error:
-            missing["evaluation sets"] = error
+            missing[name] = error
     if missing:
         reasons = "; ".join(str(error) for error in missing.values())
         raise UserError(f"{' and '.join(missing)} missing, all else is fine: {reasons}")
 
 
-def _step(components: TrainComponents) -> tuple[float, float]:
-    size, inputs = components.config.train.batch_size, components.state.model.inputs
+def _trial_step(components: TrainComponents) -> tuple[float, float]:
+    """Return the loss of a first step, and the seconds of a second one."""
+    size, inputs, device = components.config.train.batch_size, components.state.model.inputs, components.device
     batch = Batch(
-        sample_id=torch.arange(size, device=components.device),
-        image=torch.randn(size, 3, inputs.image_size, inputs.image_size, device=components.device),
-        text=torch.randint(1, 1000, (size, inputs.context_length), device=components.device),
-        label=torch.zeros(size, dtype=torch.int64, device=components.device),
+        sample_id=torch.arange(size, device=device),
+        image=torch.randn(size, 3, inputs.image_size, inputs.image_size, device=device),
+        text=torch.randint(1, 1000, (size, inputs.context_length), device=device),
+        label=torch.zeros(size, dtype=torch.int64, device=device),
     )
-    loss = float(train_step(components, batch, Progress(0, 2, 0, 1))["loss"])  # waits for the device, and warms it up
+    loss = float(train_step(components, batch, Progress(0, 2, 0, 1))["loss"])  # float waits for the device
     start = time.perf_counter()
     float(train_step(components, batch, Progress(1, 2, 0, 1))["loss"])
     return loss, time.perf_counter() - start
 
 
-def _peak(device: torch.device) -> int:
+def _peak_memory(device: torch.device) -> int:
+    """Return bytes."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB

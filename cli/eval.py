@@ -1,22 +1,19 @@
-"""`clipx eval`: which model, which data sets, where the rows go; in this process, or one process per worker."""
+"""`clipx eval`: evaluate a run or published weights, in this process or in several worker processes."""
 
 import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from cli.launcher.gpu_memory import enough_memory
-from cli.train import check_gpus, run_workers
+from cli.launcher.spawn import check_gpus, enough_memory, run_workers
 from clipx import distributed
 from clipx.config.schema import EvalConfig
 from clipx.errors import UserError
-from clipx.run import checkpoint as state
+from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from clipx.run.checkpoint_manager import BEST
-from clipx.run.log import WANDB_MODES
-from clipx.utils.device import PRECISIONS, choose_device
+from clipx.utils.device import choose_device
 from clipx.utils.files import cache_home
-from clipx.utils.registry import one_of
 from evaluation import runner
 from evaluation.analyses import point_weights, popularity
 from evaluation.datasets.opening import locate
@@ -27,15 +24,15 @@ from evaluation.types import Settings
 
 
 def evaluate(config: EvalConfig) -> None:
-    """One call of `clipx eval`. Of a run that diverged it is recorded; its checkpoints can be scored by their names.
+    """Evaluate a model. A diverged run is recorded as such; its checkpoints can be evaluated by their folders.
 
     Raises:
-        UserError: not exactly one of checkpoint and model, nothing to evaluate on, or unusable weights or data.
+        UserError: not exactly one of checkpoint and model, no data sets, or unusable weights or data.
     """
     if (config.checkpoint is None) == (config.model is None):
         raise UserError("give one of checkpoint=RUN_DIRECTORY and model=open_clip:NAME[/TAG_OR_FILE]")
     if config.ema and config.checkpoint is None:
-        raise UserError("ema=true is for checkpoint=, whose run has averaged weights (train.ema)")
+        raise UserError("ema=true needs checkpoint= of a run with averaged weights (train.ema)")
     if config.checkpoint is not None and (ended := directory.read_divergence(Path(config.checkpoint))) is not None:
         print(ended.message(Path(config.checkpoint)), file=sys.stderr)
         results.show(results.record_divergence(Path(config.checkpoint), ended))
@@ -43,14 +40,14 @@ def evaluate(config: EvalConfig) -> None:
     config = _best_of_run(config)
     _check(config)
     if config.processes == 1:
-        _work(config)
+        _run(config)
     else:
         check_gpus("processes", config.processes, config.device)
         run_workers(config.processes, "cli.eval", [json.dumps(asdict(config))], "eval")
 
 
 def _best_of_run(config: EvalConfig) -> EvalConfig:
-    """With the best checkpoint in place of a run directory that keeps one (train.keep_best), saying so."""
+    """Replace a run directory by its best checkpoint if the run keeps one (train.keep_best), and print which."""
     if config.checkpoint is None:
         return config
     run = Path(config.checkpoint)
@@ -58,33 +55,39 @@ def _best_of_run(config: EvalConfig) -> EvalConfig:
     kept = directory.load_config(run).train.keep_best if best.is_symlink() else None
     if kept is None:
         return config
-    chosen = state.resolve(best)
-    print(f"{chosen} is scored, as train.keep_best={kept}; checkpoint= can name another step's folder", file=sys.stderr)
+    chosen = checkpoints.resolve(best)
+    print(
+        f"evaluating {chosen}, because train.keep_best={kept}; checkpoint=STEP_FOLDER selects another", file=sys.stderr
+    )
     return replace(config, checkpoint=str(chosen))
 
 
 def _check(config: EvalConfig) -> None:
-    """Says what is wrong once, and before a model is fetched or built."""
-    one_of(config.wandb, WANDB_MODES, "wandb")
-    one_of(config.precision, PRECISIONS, "precision")
+    """Raise UserError for unusable settings, weights or data, before a model is fetched or built."""
     choose_device(config.device, "device")
     if config.checkpoint is not None:
-        checkpoint = state.resolve(Path(config.checkpoint))
+        checkpoint = checkpoints.resolve(Path(config.checkpoint))
         directory.load_config(checkpoint.parent.parent)
-        state.chosen_weights(checkpoint, config.ema)
+        checkpoints.chosen_weights(checkpoint, config.ema)
     else:
         assert config.model is not None
         encoder.parse(config.model)
     runner.check(_datasets(config), config.tasks, _settings(config))
 
 
+def _run(config: EvalConfig) -> int:
+    """Evaluate in this process and return the exit code."""
+    with enough_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16"):
+        _evaluate(config)
+    return 0
+
+
 def _evaluate(config: EvalConfig) -> None:
-    """In this process, or in this worker of several."""
     device = choose_device(config.device, "device")
     with distributed.group(device):
         if config.checkpoint is not None:
             model, run = encoder.from_checkpoint(Path(config.checkpoint), device, config.precision, config.ema)
-            out = run / "ema" if config.ema else run  # a report of the run takes its last weights
+            out = run / "ema" if config.ema else run  # apart, because reports show the last weights of a run
         else:
             assert config.model is not None
             model = encoder.from_open_clip(config.model, device, config.precision)
@@ -102,19 +105,21 @@ def _evaluate(config: EvalConfig) -> None:
             force=config.force,
             settings=_settings(config),
         )
-        if config.checkpoint is not None and not config.ema and distributed.rank() == 0:
-            rows += popularity.evaluate(Path(config.checkpoint), out)  # of the checkpoint, whatever the tasks
+        if distributed.rank() > 0:
+            return
+        if config.checkpoint is not None and not config.ema:
+            rows += popularity.evaluate(Path(config.checkpoint), out)  # reads the checkpoint, whatever the tasks
             if not config.tasks:
                 point_weights.evaluate(Path(config.checkpoint), out)
-        if config.wandb != "off" and distributed.rank() == 0:
+        if config.wandb != "off":
             results.to_wandb(rows, model.name, config.wandb, config.project, out)
 
 
 def _datasets(config: EvalConfig) -> list[str]:
-    """Those asked for, else the run's own."""
+    """Return the data sets of the command line, or of the run's config."""
     datasets = [locate(spec, config.root) for spec in config.datasets]
     if not datasets and config.checkpoint is not None:
-        run = state.resolve(Path(config.checkpoint)).parent.parent
+        run = checkpoints.resolve(Path(config.checkpoint)).parent.parent
         datasets = own_datasets(directory.load_config(run))
     if not datasets:
         raise UserError("datasets= is empty; write datasets=[NAME,wds:DIR,captions:DIR] (`clipx ls data` lists them)")
@@ -125,14 +130,8 @@ def _settings(config: EvalConfig) -> Settings:
     return Settings(config.prompts, config.protocol, tuple(config.pools))
 
 
-def _work(config: EvalConfig) -> int:
-    with enough_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16"):
-        _evaluate(config)
-    return 0
-
-
-if __name__ == "__main__":  # a worker: its settings are the one argument
-    from cli.launcher.agent import work
+if __name__ == "__main__":  # a worker; its settings are the only argument
+    from cli.launcher.agent import run_worker
 
     worker_config = EvalConfig(**json.loads(sys.argv[1]))
-    work(lambda: _work(worker_config))
+    run_worker(lambda: _run(worker_config))

@@ -1,4 +1,4 @@
-"""Exit codes of the commands: run a call, print its error in one line, return its code."""
+"""Exit codes of the commands."""
 
 import errno
 import os
@@ -9,23 +9,23 @@ from collections.abc import Callable
 
 from clipx.errors import Fault, UserError
 
-FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or the user's share of it, is full
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk or the user's quota
 # a disk, a network drive or its server failed: the same command may work later
-AWAY = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EREMOTEIO)
+DRIVE_FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EREMOTEIO)
 
 
 def exit_code_of(call: Callable[[], None]) -> int:
     """Run a command and return its exit code: 0 done, 2 wrong input, 1 external failure, 130 Ctrl-C.
 
     Errors of these kinds are printed in one line; any other exception is a bug and propagates with its traceback.
-    `cli.train` exits with 75 itself when a run stopped early and was saved.
+    A training run that stopped early and was saved exits with 75 (SystemExit).
     """
     try:
         call()
-        sys.stdout.flush()  # not at the interpreter's end, where a failure would be printed
+        sys.stdout.flush()  # here, because Python would print a failure at its exit
     except BrokenPipeError:
         if not _reader_left():
-            raise  # of a process of ours
+            raise  # the pipe to a process of ours
         return 128 + signal.SIGPIPE
     except UserError as error:
         print(f"clipx: {' '.join(str(error).split())}", file=sys.stderr)
@@ -34,11 +34,11 @@ def exit_code_of(call: Callable[[], None]) -> int:
         print(f"clipx: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        if error.filename is None and error.errno not in FULL:
+        if error.filename is None and error.errno not in DISK_FULL:
             raise
-        what = error.filename or "a file that is being written"
+        what = error.filename or "the file being written"
         print(f"clipx: cannot use {what}: {error.strerror}", file=sys.stderr)
-        return 1 if error.errno in AWAY else 2
+        return 1 if error.errno in DRIVE_FAILED else 2
     except KeyboardInterrupt:
         print("clipx: stopped", file=sys.stderr)
         return 130

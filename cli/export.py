@@ -1,4 +1,4 @@
-"""`clipx export`: a run's weights as open_clip loads them, with the model configuration beside them."""
+"""`clipx export`: write a run's weights and model configuration as open_clip loads them."""
 
 import json
 import math
@@ -18,61 +18,58 @@ from clipx.data.sampler import Sampler
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
 from clipx.models import clip, temperature
-from clipx.run import checkpoint as state
+from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from clipx.types import Progress
 from clipx.utils.files import write_text
 from clipx.utils.hub import quiet_hub
 
 SUFFIXES = (".safetensors", ".pt")
-CLOSE = 1e-5  # largest difference of embeddings that is rounding
+CLOSE = 1e-5  # largest difference of embeddings due to rounding
 
 
 def export(arguments: list[str]) -> None:
-    """RUN_OR_CHECKPOINT out=PATH [ema=true]; prints what was written and how it is loaded.
-
-    Raises:
-        UserError: no checkpoint, no usable out=, a model that open_clip cannot express, or one whose temperature
-            follows a schedule and whose training data, which its length is counted in, are not there.
-    """
+    """Run `clipx export`; print the files written and how to load them."""
     places, given = split(arguments, {"out": "", "ema": "false"}, "export")
     out = Path(given["out"])
     if len(places) != 1 or out.suffix not in SUFFIXES:
         raise UserError("write clipx export RUN_OR_CHECKPOINT out=FILE.safetensors (or out=FILE.pt) [ema=true]")
-    checkpoint = state.resolve(Path(places[0]))
+    checkpoint = checkpoints.resolve(Path(places[0]))
     config = directory.load_config(checkpoint.parent.parent)
     name = _model_name(config)
-    step = state.verify(checkpoint)["step"]
+    step = checkpoints.verify(checkpoint)["step"]
     model = clip.build_model(config, pretrained=False)
-    state.load_weights(model, checkpoint, state.chosen_weights(checkpoint, flag(given["ema"], "ema")))
+    weights_file = checkpoints.chosen_weights(checkpoint, flag(given["ema"], "ema"))
+    checkpoints.load_weights(model, checkpoint, weights_file)
     model.eval()
 
     model_config = _model_config(config, name, model)
-    own = open_clip.get_model_config(name) == model_config
-    target = _target(model_config, out.stem)
+    target = _open_clip_model(model_config, out.stem)
     _check_transform(model, target, name)
-    weights = _weights(model, _last_step(config, step), flat="token_embedding.weight" in target.state_dict())
+    text_prefix = "" if "token_embedding.weight" in target.state_dict() else "text."
+    weights = _weights(model, _last_step(config, step), text_prefix)
     problem = target.load_state_dict(weights, strict=False)
     assert not problem.missing_keys and not problem.unexpected_keys, problem
     _check_embeddings(model, target, Path(places[0]))
 
-    described = out.with_suffix(".json")
-    write_text(described, json.dumps(model_config, indent=4) + "\n")
+    config_file = out.with_suffix(".json")
+    write_text(config_file, json.dumps(model_config, indent=4) + "\n")
     if out.suffix == ".pt":
         torch.save(weights, out)
     else:
         save_file(weights, out)
-    _tell(out, described, name if own else None, model_config)
+    known_name = name if open_clip.get_model_config(name) == model_config else None
+    _print_usage(out, config_file, known_name, model_config)
 
 
 def _model_name(config: RunConfig) -> str:
-    """The open_clip model that both towers are of."""
+    """Return the name of the open_clip model whose towers both are; raise UserError if there is none."""
     image, text, kernel = config.model.image, config.model.text, config.model.points.kernel
     if kernel != "none":
         raise UserError(f"model.points.kernel={kernel} cannot be exported: open_clip has no point sets")
     for key, tower in (("model.image.name", image), ("model.text.name", text)):
         if not tower.name.startswith("open_clip:"):
-            raise UserError(f"{key}={tower.name} cannot be exported: only open_clip: towers are known to open_clip")
+            raise UserError(f"{key}={tower.name} cannot be exported: open_clip has only open_clip: towers")
     if image.name != text.name or _quick_gelu(image.name, image.pretrained) != _quick_gelu(text.name, text.pretrained):
         raise UserError(
             f"model.image.name={image.name} with model.text.name={text.name} cannot be exported: open_clip has no "
@@ -82,39 +79,41 @@ def _model_name(config: RunConfig) -> str:
 
 
 def _quick_gelu(name: str, pretrained: str | None) -> bool:
-    """Whether a published tag asks for the activation that the configuration does not name."""
+    """Return True if a published tag uses QuickGELU, which the model configuration does not say."""
     tag = open_clip.get_pretrained_cfg(name.partition(":")[2], pretrained) if pretrained else {}
     return bool(tag.get("quick_gelu", False))
 
 
 def _model_config(config: RunConfig, name: str, model: clip.ClipModel) -> dict[str, Any]:
-    """open_clip's configuration, with what this run has changed in it."""
-    described: dict[str, Any] = open_clip.get_model_config(name)
+    """Return open_clip's configuration with this run's changes."""
+    model_config: dict[str, Any] = open_clip.get_model_config(name)
     if _quick_gelu(config.model.image.name, config.model.image.pretrained):
-        described["quick_gelu"] = True
-    for part, key, value in (
-        ("vision_cfg", "image_size", model.inputs.image_size),
-        ("text_cfg", "context_length", model.inputs.context_length),
+        model_config["quick_gelu"] = True
+    for part, key, value, default in (
+        ("vision_cfg", "image_size", model.inputs.image_size, 224),
+        ("text_cfg", "context_length", model.inputs.context_length, 77),
     ):
-        default = 224 if key == "image_size" else 77
-        if described[part].get(key, default) != value:
-            described[part][key] = value
+        if model_config[part].get(key, default) != value:
+            model_config[part][key] = value
     if "bias" in model.state_dict():
-        described["init_logit_bias"] = float(model.state_dict()["bias"])
-    return described
+        model_config["init_logit_bias"] = float(model.state_dict()["bias"])
+    return model_config
 
 
-def _target(model_config: dict[str, Any], name: str) -> Any:
-    """open_clip's model of that configuration; nothing is written where the user looks."""
+def _open_clip_model(model_config: dict[str, Any], name: str) -> Any:
+    """Return open_clip's model of a configuration, written to a temporary folder only."""
     with tempfile.TemporaryDirectory() as folder, quiet_hub(fetching=False):
-        described = Path(folder) / f"{name}.json"
-        described.write_text(json.dumps(model_config))
-        open_clip.add_model_config(described)
+        config_file = Path(folder) / f"{name}.json"
+        config_file.write_text(json.dumps(model_config))
+        open_clip.add_model_config(config_file)
         return open_clip.create_model(name).eval()
 
 
 def _last_step(config: RunConfig, steps: int) -> Progress:
-    """Where the last step before the checkpoint stood; only a schedule of the temperature asks, and reads the data."""
+    """Return the progress of the last step before the checkpoint. Zeros without a temperature schedule, which needs it.
+
+    Reads the training data to count their pairs.
+    """
     if config.temperature.kind not in temperature.PATHS:
         return Progress(step=0, total_steps=0, epoch=0, total_epochs=0)
     samples = len(open_source(config.data))
@@ -122,11 +121,10 @@ def _last_step(config: RunConfig, steps: int) -> Progress:
     return sampler.progress(max(steps - 1, 0))
 
 
-def _weights(model: clip.ClipModel, last: Progress, flat: bool) -> dict[str, Tensor]:
-    """State dict in open_clip's names; `flat` where it keeps the text tower's parts on the model itself."""
-    text = "" if flat else "text."
+def _weights(model: clip.ClipModel, last: Progress, text_prefix: str) -> dict[str, Tensor]:
+    """Return the state dict with open_clip's names; some of its models have no prefix for the text tower."""
     weights = {f"visual.{key}": value for key, value in model.image.state_dict().items()}
-    weights |= {f"{text}{key}": value for key, value in model.text.state_dict().items()}
+    weights |= {f"{text_prefix}{key}": value for key, value in model.text.state_dict().items()}
     with torch.no_grad():
         scale = float(model.temperature(last))
     weights["logit_scale"] = torch.tensor(math.log(scale))
@@ -136,7 +134,7 @@ def _weights(model: clip.ClipModel, last: Progress, flat: bool) -> dict[str, Ten
 
 
 def _check_transform(model: clip.ClipModel, target: Any, name: str) -> None:
-    """open_clip gives a file the configuration's pixels; other ones would be prepared wrongly without a word."""
+    """Raise UserError if open_clip would preprocess images differently, which it would do without a warning."""
     loaded = open_clip.get_model_preprocess_cfg(target)
     for key, value in (
         ("mean", model.inputs.mean),
@@ -154,27 +152,27 @@ def _check_transform(model: clip.ClipModel, target: Any, name: str) -> None:
 
 @torch.no_grad()
 def _check_embeddings(model: clip.ClipModel, target: Any, path: Path) -> None:
-    """Raises UserError where open_clip embeds otherwise: without normalisation, say."""
+    """Raise UserError if open_clip's embeddings differ, for example because the run does not normalise."""
     inputs, generator = model.inputs, torch.Generator().manual_seed(0)
     image = torch.randn(2, 3, inputs.image_size, inputs.image_size, generator=generator)
     text = torch.randint(1, 1000, (2, inputs.context_length), generator=generator)
-    for what, ours, theirs in (
+    for side, ours, theirs in (
         ("image", model.encode_image(image), F.normalize(target.encode_image(image), dim=-1)),
         ("text", model.encode_text(text), F.normalize(target.encode_text(text), dim=-1)),
     ):
         difference = float((ours - theirs).abs().max())
         if difference > CLOSE:
             raise UserError(
-                f"{path} cannot be exported: open_clip's {what} embeddings, which are of unit length, "
+                f"{path} cannot be exported: open_clip's {side} embeddings, which have unit length, "
                 f"would differ from the run's by up to {difference:.2g}"
             )
 
 
-def _tell(out: Path, described: Path, own_name: str | None, model_config: dict[str, Any]) -> None:
-    print(f"{out}\n{described}")
+def _print_usage(out: Path, config_file: Path, known_name: str | None, model_config: dict[str, Any]) -> None:
+    print(f"{out}\n{config_file}")
     if str(model_config["vision_cfg"].get("timm_model_name", "")).startswith("clipx_"):
         print("import clipx.models.towers.small_cnn  # its image tower")
-    if own_name:
-        print(f"open_clip.create_model({own_name!r}, pretrained={str(out)!r})")
-    print(f"open_clip.add_model_config({str(described)!r})  # once, then:")
-    print(f"open_clip.create_model({described.stem!r}, pretrained={str(out)!r})")
+    if known_name:
+        print(f"open_clip.create_model({known_name!r}, pretrained={str(out)!r})")
+    print(f"open_clip.add_model_config({str(config_file)!r})  # once, then:")
+    print(f"open_clip.create_model({config_file.stem!r}, pretrained={str(out)!r})")

@@ -1,32 +1,78 @@
-"""`clipx ls`: what there is, from the same tables that the settings are looked up in."""
+"""`clipx ls`: names and settings, read from the tables that the commands use."""
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field
+from typing import Any
 
+from omegaconf import MISSING
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from clipx.utils.registry import lookup
+from clipx.config.schema import EvalConfig, RunConfig
+from clipx.config.setting import Setting, default_of, settings_of
+from clipx.errors import UserError
+from clipx.utils.registry import did_you_mean, one_of
+
+EVAL = "eval"  # prefix under which the settings of `clipx eval` are listed
 
 
 def ls(arguments: list[str]) -> None:
-    """Prints one list, or all short ones.
-
-    Raises:
-        UserError: an unknown list.
-    """
+    """Print one or more lists; without a name, the short ones."""
+    if arguments[:1] == ["settings"]:
+        _print_settings(arguments[1:])
+        return
     for name in arguments or ["recipes", "terms", "data", "tasks"]:
-        rows = lookup(LISTS, name, "clipx ls")()
-        table = Table("name", "what it is", title=name, title_justify="left", box=None, pad_edge=False)
-        for key, text in rows.items():
-            table.add_row(Text(key), Text(text))  # not markup, for which [NAME] is a style
-        Console().print(table)
+        if one_of(name, (*LISTS, "settings"), "clipx ls") == "settings":
+            _print_settings([])
+        else:
+            _print(Table("name", "description", title=name), LISTS[name]().items())
+
+
+def _print(table: Table, rows: Iterable[tuple[str, ...]]) -> None:
+    table.title_justify, table.box, table.pad_edge = "left", None, False
+    for row in rows:
+        table.add_row(*map(Text, row))  # not markup, in which [NAME] is a style
+    Console().print(table)
+
+
+def _print_settings(prefixes: list[str]) -> None:
+    """Print all settings, or those at or below the prefixes: key, default, unit and range, meaning."""
+    known = settings_of(RunConfig) | settings_of(EvalConfig, f"{EVAL}.")
+    allowed = {".".join(key.split(".")[:depth]) for key in known for depth in range(1, key.count(".") + 2)}
+    for prefix in prefixes:
+        if prefix not in allowed:
+            top = ", ".join(sorted(name for name in allowed if "." not in name))
+            near = did_you_mean(prefix, allowed).strip() or f"allowed: {top}"
+            raise UserError(f"clipx ls settings {prefix} is not known; {near}")
+    chosen = {
+        key: f
+        for key, f in known.items()
+        if not prefixes or any(key == prefix or key.startswith(f"{prefix}.") for prefix in prefixes)
+    }
+    title = "settings (* may change when a run is resumed; eval.KEY is the setting KEY of clipx eval)"
+    table = Table(Column("key", no_wrap=True), "default", "unit, allowed", "meaning", title=title)
+    _print(table, (_settings_row(key, f) for key, f in chosen.items()))
+
+
+def _settings_row(key: str, f: Field[Any]) -> tuple[str, str, str, str]:
+    declared: Setting = f.metadata["setting"]
+    return key + " *" * declared.resumable, _plain(default_of(f)), declared.allowed(), declared.meaning
+
+
+def _plain(default: object) -> str:
+    """Return a default as it is written on the command line."""
+    if default == MISSING:
+        return "(required)"
+    if default is None or isinstance(default, bool):
+        return str(default).lower().replace("none", "null")
+    return str(default) or '""'
 
 
 def _recipes() -> dict[str, str]:
-    """The first sentence of each file, and its arms."""
+    """Return the first sentence of each recipe file, and its arms."""
     from cli.settings.compose import recipe, recipes
 
     rows = {}
@@ -38,17 +84,15 @@ def _recipes() -> dict[str, str]:
 
 
 def _terms() -> dict[str, str]:
-    """What each is, and its parameters (objective.NAME.PARAMETER) with their defaults."""
+    """Return a description of each term, and its parameters (objective.NAME.PARAMETER) with their defaults."""
     from clipx.objectives import TERMS
 
     rows = {}
     for name, term in TERMS.items():
         known = inspect.signature(term).parameters.values()
-        parameters = ", ".join(
-            f"{p.name}={'null' if p.default is None else p.default}" for p in known if p.default is not p.empty
-        )
-        said = f"{_first_line(inspect.getmodule(term))} {_first_line(term)}"
-        rows[name] = f"{said} Parameters: weight=1{', ' if parameters else ''}{parameters}"
+        parameters = [f"{p.name}={_plain(p.default)}" for p in known if p.default is not p.empty]
+        description = f"{_first_line(inspect.getmodule(term))} {_first_line(term)}"
+        rows[name] = f"{description} Parameters: {', '.join(['weight=1', *parameters])}"
     return rows
 
 
@@ -59,7 +103,7 @@ def _towers() -> dict[str, str]:
 
 
 def _data() -> dict[str, str]:
-    """Training data by name, and what `clipx eval` takes as datasets=[...]."""
+    """Return training data by name, and the data sets of `clipx eval` as datasets=[...]."""
     from clipx.config.presets import DATA
     from clipx.data.sources.opening import ROOTS
     from evaluation.datasets.named import NAMED

@@ -1,34 +1,39 @@
-"""The `clipx` command: finds the subcommand, turns the user's mistakes into one line and exit code 2."""
+"""The `clipx` command. Subcommands are imported when called, so that help is fast.
+
+Every subcommand raises UserError for wrong input and Fault for an external failure; cli.exit_codes prints them.
+"""
 
 import os
 import sys
 from collections.abc import Callable
 
 from cli.exit_codes import exit_code_of
+from cli.settings.arguments import split_config_dir
 from clipx.config.schema import RunConfig
 from clipx.utils.registry import lookup
 
 HELP = """\
 clipx: train, evaluate and compare contrastive image-text objectives
 
-  clipx train recipe=NAME [key=value ...]    train, or resume; -m sweeps, --cfg job shows the settings
+  clipx train recipe=NAME [key=value ...]    train or resume a run; -m sweeps, --cfg job prints the config
   clipx eval checkpoint=RUN [datasets=[..]]  evaluate a run, or model=open_clip:NAME/TAG
-  clipx report RUN_OR_DIR...                 tables, figures: Markdown, HTML, CSV; out=DIR
-  clipx reproduce recipe=NAME                every arm and seed of a recipe: train, evaluate, report
-  clipx report claims RUN_OR_DIR...          the papers' claims with effects, intervals, verdicts
+  clipx report RUN_OR_DIR...                 tables and figures as Markdown, HTML and CSV; out=DIR
+  clipx report claims RUN_OR_DIR...          verdicts on the papers' claims, with effects and intervals
   clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
+  clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
+  clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip
-  clipx ls recipes|terms|towers|data|tasks|claims|theory   what is available
-  clipx theory [NAME] [key=value ...]        the papers' toy problems, exact, with verdicts and figures
-  clipx data index|verify|keywords FOLDER    index shards; read all samples once; count labels of captions
-  clipx data make|pull NAME                  training data by img2dataset; evaluation sets
-  clipx check recipe=NAME [key=value ...]    build the run, do a trial step: parameters, memory, missing data
+  clipx theory [NAME] [key=value ...]        solve the papers' toy problems: claims, verdicts, figures
+  clipx data index|verify|keywords FOLDER    index shards; read all samples; count caption labels
+  clipx data make|pull NAME                  download training data with img2dataset; download evaluation sets
+  clipx ls recipes|terms|towers|data|tasks|claims|theory   list what is available
+  clipx ls settings [PREFIX]                 list settings: default, unit, range, meaning
 
   clipx COMMAND --help                       more about one command
 
-  --config-dir DIR                           recipes of your own, with any command that takes recipe=NAME
+  --config-dir DIR                           folder of your own recipes, for all commands with recipe=NAME
 
-  eval "$(clipx -sc install=bash)"           completes settings and names in bash (zsh, fish alike)
+  eval "$(clipx -sc install=bash)"           complete settings and names in bash (also zsh, fish)
 
 Start with:  clipx train recipe=demo
 """
@@ -37,15 +42,15 @@ Start with:  clipx train recipe=demo
 def train(arguments: list[str]) -> None:
     """clipx train recipe=NAME [key=value ...] [-m] [--cfg job] [--config-dir DIR]
 
-    Trains in runs/<name>/s<seed>/ and resumes there if called again. The run's name is the recipe and what
-    was overridden; name=NAME sets it. arm=NAME runs one of the recipe's arms. Settings: clipx train recipe=NAME
-    --cfg job; meanings: clipx/config/schema.py. Sweeps: -m key=a,b,c. Own recipes: YAML files in a folder given by
-    --config-dir.
+    Trains in runs/<name>/s<seed>/. Run the same command again to resume. The default name of a run is its recipe and
+    its overrides; name=NAME sets it. arm=NAME selects an arm of the recipe.
+    clipx ls settings lists all settings; --cfg job prints those of this run; -m key=a,b,c sweeps over values.
+    --config-dir DIR adds the recipes (YAML files) in DIR.
     """
     from cli.settings import compose
 
     def launch(config: RunConfig) -> None:
-        from cli.train import train as start  # torch comes with it, after the settings were checked
+        from cli.train import train as start  # imports torch, so only after the settings were checked
 
         start(config)
 
@@ -55,12 +60,13 @@ def train(arguments: list[str]) -> None:
 def evaluate(arguments: list[str]) -> None:
     """clipx eval checkpoint=RUN_OR_STEP | model=open_clip:NAME[/TAG_OR_FILE] [tasks=[...]] [datasets=[...]]
 
-    Data sets: names below root=DIR (cifar10, mscoco, ...), or a layout and a place (wds:DIR, captions:DIR,
-    hf:REPOSITORY, ...), see `clipx ls data`; by default those of the run's config (data.evaluation).
-    Of a run the last checkpoint is scored, with train.keep_best the best one.
-    prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper, pools=[1000] are choices that the rows record.
-    Rows go to RUN/results.jsonl (out=DIR: elsewhere), a finished evaluation is not repeated (force=true). ema=true: the
-    averaged weights of train.ema, rows to RUN/ema/. Also processes=, batch_size=, workers=, device=, precision=.
+    datasets= takes names of sets in root=DIR (cifar10, mscoco, ...), or a layout and a place (wds:DIR, captions:DIR,
+    hf:REPOSITORY, ...); clipx ls data lists them. The default is data.evaluation of the run's config.
+    checkpoint=RUN evaluates the last checkpoint, or the best one if the run has train.keep_best.
+    ema=true evaluates the averaged weights of train.ema and writes to RUN/ema/.
+    The result rows record prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper and pools=[1000].
+    Rows are written to RUN/results.jsonl, or into out=DIR. Finished evaluations are skipped unless force=true.
+    clipx ls settings eval lists all settings.
     """
     from cli.eval import evaluate as start
     from cli.settings.compose import compose_eval
@@ -71,11 +77,11 @@ def evaluate(arguments: list[str]) -> None:
 def report(arguments: list[str]) -> None:
     """clipx report RUN_OR_DIR... [out=DIR]
 
-    Writes report.md, report.html (self-contained) and report.csv, by default into the first folder.
-    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [out=DIR]: methods with the same
-    towers, data, length and batch size, ranked by paired seeds, geometry beside; compare.md, .html, .csv.
-    clipx report claims RUN_OR_DIR...: only the verdicts on the papers' claims, in the terminal.
-    clipx report missing-objects FOLDER [out=DIR]: claim 1.12 on COCO's annotations.
+    Writes report.md, report.html (one self-contained file) and report.csv, by default into the first folder.
+    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [out=DIR]: compares methods with
+    the same towers, data, length and batch size over paired seeds; writes compare.md, compare.html and compare.csv.
+    clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
+    clipx report missing-objects FOLDER [out=DIR]: tests claim 1.12 on COCO's annotations.
     """
     from cli.report.command import report as start
 
@@ -85,10 +91,11 @@ def report(arguments: list[str]) -> None:
 def reproduce(arguments: list[str]) -> None:
     """clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [jobs=N] [dry=true] [out=DIR] [key=value ...]
 
-    Trains and evaluates every arm of a recipe with every seed, jobs=N at a time, and writes a report. Called
-    again, it goes on where it was: finished runs are skipped. Recipes on several data sets take their folders by
-    name: cc3m=DIR mscoco=DIR. dry=true lists the runs with their GPU-hours and disk, by calculation: chip=H100 (A100,
-    H200, L40S, RTX4090) and share=0.35 of its peak.
+    Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time, and writes a report. Run the
+    same command again to resume; finished runs are skipped. Recipes on several data sets take one folder per data
+    set: cc3m=DIR mscoco=DIR.
+    dry=true only lists the runs with estimated GPU-hours and disk space, for chip=H100 (or A100, H200, L40S, RTX4090)
+    at share=0.35 of its peak FLOP/s.
     """
     from cli.reproduce.command import reproduce as start
 
@@ -98,7 +105,9 @@ def reproduce(arguments: list[str]) -> None:
 def ls(arguments: list[str]) -> None:
     """clipx ls [recipes|terms|towers|data|tasks|claims|theory]
 
-    One name per line, with a short description.
+    Prints names, each with a short description.
+    clipx ls settings [PREFIX]: prints settings with default, unit, allowed values and meaning; for example
+    clipx ls settings train, clipx ls settings temperature.tau, clipx ls settings eval.
     """
     from cli.ls import ls as start
 
@@ -108,9 +117,9 @@ def ls(arguments: list[str]) -> None:
 def theory(arguments: list[str]) -> None:
     """clipx theory [NAME | all] [key=value ...] [out=DIR]
 
-    Solves a toy problem of the papers, prints measured and expected numbers and the verdict on its claims, and writes
-    claims.json and figures into DIR (default runs/theory/NAME). Without a name: all of them. `objectives` tries
-    every objective on free embeddings, without data and towers. Names: clipx ls theory.
+    Solves a toy problem of the papers, prints measured and expected numbers and the verdicts on its claims, and writes
+    claims.json and figures into DIR (default runs/theory/NAME). Without a name it solves all of them. The problem
+    `objectives` tries every objective on free embeddings, without data and towers. clipx ls theory lists the names.
     """
     from cli.theory import theory as start
 
@@ -120,7 +129,7 @@ def theory(arguments: list[str]) -> None:
 def check(arguments: list[str]) -> None:
     """clipx check recipe=NAME [key=value ...]
 
-    Builds the run and does a trial step on generated pairs: parameters, memory, seconds, and which data is missing.
+    Builds the run and does a trial step on generated pairs. Prints parameters, memory, time and missing data.
     """
     from cli.check import check as start
     from cli.settings.compose import compose_run
@@ -131,8 +140,8 @@ def check(arguments: list[str]) -> None:
 def export(arguments: list[str]) -> None:
     """clipx export RUN_OR_CHECKPOINT out=FILE.safetensors|FILE.pt [ema=true]
 
-    Writes the weights as open_clip.create_model(..., pretrained=FILE) loads them, and FILE.json, the model's
-    configuration for open_clip.add_model_config. ema=true takes the averaged weights of train.ema.
+    Writes the weights for open_clip.create_model(..., pretrained=FILE), and FILE.json, the model configuration for
+    open_clip.add_model_config. ema=true exports the averaged weights of train.ema.
     """
     from cli.export import export as start
 
@@ -142,14 +151,14 @@ def export(arguments: list[str]) -> None:
 def data(arguments: list[str]) -> None:
     """clipx data index FOLDER | verify FOLDER | keywords FOLDER | make NAME | pull NAME
 
-    index FOLDER: writes FOLDER/clipx_index, which training uses. Run it again after adding shards: samples that were
-    there keep their ids.
-    verify FOLDER [captions=first|random] [max_bad_rate=0.05] [workers=N] [out=DIR]: decodes every sample once;
-    verify.json and verify.txt name the damaged ones; exit code 2 above the rate.
-    keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]: label counts of the captions.
-    make cc3m|cc12m|datacomp_small urls=LIST root=DIR [size=PIXELS] [processes=N] [threads=64] [dry=true]: shards by
-    img2dataset from the published list; dry=true prints its command line.
-    pull NAME root=DIR: downloads an evaluation set to where `clipx eval` looks for it.
+    index FOLDER: writes FOLDER/clipx_index, which training uses. Run it again after adding shards; known samples keep
+    their ids.
+    verify FOLDER [captions=first|random] [max_bad_rate=0.05] [workers=N] [out=DIR]: decodes every sample once and
+    writes damaged samples to verify.json and verify.txt; exit code 2 if their share is above max_bad_rate.
+    keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]: counts the captions per label.
+    make cc3m|cc12m|datacomp_small urls=LIST root=DIR [size=PIXELS] [processes=N] [threads=64] [dry=true]: downloads
+    shards with img2dataset from the published list; dry=true only prints its command line.
+    pull NAME root=DIR: downloads an evaluation set to the place where clipx eval looks for it.
     """
     from cli.data.command import data as start
 
@@ -169,41 +178,30 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
 }
 
 
-def _without_recipe_folders(arguments: list[str]) -> list[str]:
-    """Hydra knows --config-dir DIR; for the other commands cli.settings.compose reads it from the command line."""
-    kept, skip = [], False
-    for argument in arguments:
-        switch = argument in ("--config-dir", "-cd")
-        if not (skip or switch or argument.startswith("--config-dir=")):
-            kept.append(argument)
-        skip = switch
-    return kept
-
-
 def main() -> None:
     """Console script."""
     # OpenMP threads that spin while they wait take the cores from the loader's workers: with as many workers
-    # as cores a step took up to ten times as long. Read when torch is loaded, so it stands before any import.
+    # as cores a step took up to ten times as long. torch reads this variable when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("-sc", "--shell-completion"):
         from cli.settings.compose import complete
 
         complete(sys.argv[1:])
-        return
-
-    def run() -> None:
-        if name in ("-h", "--help", "help"):
-            print(HELP, end="")
-            return
-        command = lookup(COMMANDS, name, "clipx")
-        if {"-h", "--help"} & set(arguments):
-            print("\n".join(line.strip() for line in (command.__doc__ or "").splitlines()).rstrip())
-        else:
-            command(arguments if command is train else _without_recipe_folders(arguments))
-
-    if code := exit_code_of(run):
+    elif code := exit_code_of(lambda: _run(name, arguments)):
         sys.exit(code)
+
+
+def _run(name: str, arguments: list[str]) -> None:
+    if name in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return
+    command = lookup(COMMANDS, name, "clipx")
+    if {"-h", "--help"} & set(arguments):
+        print("\n".join(line.strip() for line in (command.__doc__ or "").splitlines()).rstrip())
+    else:
+        # only Hydra parses --config-dir; for other commands, cli.settings.compose reads it from sys.argv
+        command(arguments if command is train else split_config_dir(arguments)[1])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`clipx theory`: solves the papers' toy problems, prints claims with their numbers, writes claims.json and figures."""
+"""`clipx theory`: solve the papers' toy problems, print verdicts on claims, write claims.json, table and figures."""
 
 import csv
 import json
@@ -21,11 +21,7 @@ Problem = Experiment[Any, Any]
 
 
 def theory(arguments: list[str]) -> None:
-    """[NAME | all] [key=value ...] [out=DIR]
-
-    Raises:
-        UserError: an unknown name or setting, or a setting out of its range.
-    """
+    """Run `clipx theory [NAME | all] [key=value ...] [out=DIR]`."""
     given = dict(a.split("=", 1) for a in arguments if "=" in a)
     names = [a for a in arguments if "=" not in a] or ["all"]
     if len(names) > 1:
@@ -42,21 +38,21 @@ def theory(arguments: list[str]) -> None:
 
 
 def experiments() -> dict[str, Problem]:
-    """THEORY, and the one that needs the objectives."""
-    tried = Experiment(
+    """Return THEORY, and the problem `objectives`, which imports the objectives."""
+    free = Experiment(
         free_embeddings.FreeEmbeddingSettings,
         partial(free_embeddings.solve, known=known_objectives()),
         free_embeddings.claims,
         free_embeddings_figure.draw,
         free_embeddings.table,
     )
-    return {**THEORY, "objectives": tried}
+    return {**THEORY, "objectives": free}
 
 
 def known_objectives() -> dict[str, free_embeddings.LossFactory]:
-    """The presets, then every term that is no preset, alone."""
-    alone = [list(terms) for terms in OBJECTIVES.values()]
-    terms = OBJECTIVES | {name: {name: {}} for name in objectives.TERMS if [name] not in alone}
+    """Return the presets, and each term that is not a preset on its own."""
+    presets = [list(terms) for terms in OBJECTIVES.values()]
+    terms = OBJECTIVES | {name: {name: {}} for name in objectives.TERMS if [name] not in presets}
     return {name: partial(objectives.build, given) for name, given in terms.items()}
 
 
@@ -67,9 +63,9 @@ def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> No
     if rows:
         Console(width=max(110, console.width)).print(_table(name, rows))
     for claim in claims:
-        _print(console, claim)
+        _print_claim(console, claim)
     out.mkdir(parents=True, exist_ok=True)
-    # the report judges a paper's claim by default settings only
+    # with the settings, because the report decides a claim by a run with default settings only
     stated = [claim.row() | {"settings": given} for claim in claims]
     (out / "claims.json").write_text(json.dumps(stated, indent=1) + "\n")
     written = [out / "claims.json"]
@@ -84,7 +80,7 @@ def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> No
         print(path)
 
 
-def _print(console: Console, claim: CheckedClaim) -> None:
+def _print_claim(console: Console, claim: CheckedClaim) -> None:
     console.print(f"\n{claim.claim}  {claim.verdict}".replace("\n  ", "\n"), style="bold")
     console.print(claim.statement)
     table = Table("number", "measured", "expected", "", box=None, pad_edge=False)

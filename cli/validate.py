@@ -1,6 +1,6 @@
-"""`make validate-evaluation`: python -m cli.validate [root=DIR] [out=DIR].
+"""`make validate-evaluation`: python -m cli.validate [root=DIR] [out=DIR] compares results with published numbers.
 
-Exit code 1 if a number differs, 3 if nothing was there to be checked.
+Exit code 1 if a number differs, 3 if no weights and data were found to compare.
 """
 
 import os
@@ -12,14 +12,14 @@ from cli.settings.arguments import split
 from clipx.errors import UserError
 
 ALLOWED = {"root": "data", "out": "runs/validation"}
-NOTHING = 3  # exit code
+NOTHING_COMPARED = 3  # exit code
 
 
 def validate(arguments: list[str]) -> None:
-    """Prints measured beside published numbers, and what is not here with the command that fetches it.
+    """Print measured and published numbers, and the commands that fetch missing weights and data.
 
     Raises:
-        UserError: an unknown argument, or a data set that is damaged.
+        UserError: an unknown argument, or a damaged data set.
         SystemExit: a number differs from the published one, or none was compared.
     """
     from clipx.utils.device import choose_device
@@ -44,13 +44,13 @@ def validate(arguments: list[str]) -> None:
     published = {model: {key: values[i] for key, values in VALUES.items()} for i, model in enumerate(MODELS)}
     lines = compare(published, Path(chosen["root"]), fetch_command, run)
     if not lines:
-        sys.exit(NOTHING)
+        sys.exit(NOTHING_COMPARED)
     if any(line.verdict == "differs" for line in lines):
         sys.exit(1)
 
 
 def fetch_command(model: str) -> str:
-    """The command that fetches the weights of `open_clip:NAME/TAG`; "" where they are in the hub's cache."""
+    """Return the command that fetches the weights of `open_clip:NAME/TAG`; "" if the hub's cache holds them."""
     import open_clip
     from huggingface_hub import try_to_load_from_cache
     from open_clip.constants import HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME

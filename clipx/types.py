@@ -1,4 +1,4 @@
-"""The types that flow between data, towers, objective and training (b: local batch, B: global batch)."""
+"""Types passed between data, towers, objective and training (b: local batch, B: global batch)."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 @dataclass
 class Batch:
-    """What the loader yields; local to one rank."""
+    """The batch of one rank, as the loader yields it."""
 
     sample_id: Tensor  # int64 [b], stable index in 0..num_samples-1
     image: Tensor  # float [b, 3, H, W], normalised
@@ -17,7 +17,7 @@ class Batch:
 
 @dataclass
 class PointSet:
-    """A weighted set of K points a sample; CLIP is K = 1 with weight 1 (paper 5, section 3)."""
+    """A weighted set of K points per sample; CLIP is K = 1 with weight 1 (paper 5, section 3)."""
 
     points: Tensor  # [b, K, D]
     weights: Tensor  # [b, K]
@@ -25,11 +25,11 @@ class PointSet:
 
 @dataclass
 class Embeddings:
-    """The global batch, after gather. Similarity is always the dot product of image and text."""
+    """Embeddings of the global batch, after gather. Similarity is always the dot product of image and text."""
 
     image: Tensor  # [B, E]
     text: Tensor  # [B, E]
-    scale: Tensor  # [] inverse temperature 1/tau, already bounded
+    scale: Tensor  # [] inverse temperature 1/tau, within its bounds
     sample_id: Tensor  # int64 [B]
     label: Tensor  # int64 [B]
     bias: Tensor | None = None  # [] logit bias (SigLIP)
@@ -37,7 +37,7 @@ class Embeddings:
 
 @dataclass
 class Progress:
-    """Where a run stands; step and epoch count from 0."""
+    """Position of a step in the run; step and epoch count from 0."""
 
     step: int
     total_steps: int
@@ -47,33 +47,33 @@ class Progress:
 
 @dataclass
 class Loss:
-    """What an objective returns."""
+    """The result of an objective."""
 
     total: Tensor  # [] float32 or float64
-    terms: dict[str, Tensor]  # each term before its weight, detached, for the log
+    terms: dict[str, Tensor]  # each term without its weight, detached, for the log
     rows: dict[str, Tensor]  # column -> [B] new per-sample values
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """What an image tower takes."""
+    """Input of an image tower."""
 
     image_size: int  # H = W, pixels
-    mean: tuple[float, float, float]  # of the normalisation, RGB in 0..1
-    std: tuple[float, float, float]
-    interpolation: str  # of the resize: bicubic | bilinear | nearest
-    resize_mode: str  # evaluation: shortest (then centre crop) | longest (then pad) | squash
+    mean: tuple[float, float, float]  # for normalisation, RGB in 0..1
+    std: tuple[float, float, float]  # for normalisation
+    interpolation: str  # resize: bicubic | bilinear | nearest
+    resize_mode: str  # in evaluation: shortest (then centre crop) | longest (then pad) | squash
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """What a text tower takes."""
+    """Input of a text tower."""
 
-    tokenizer: str  # open_clip's name of the text model that it tokenizes for, or hf:NAME_OR_FOLDER
+    tokenizer: str  # name of open_clip's model whose tokenizer is used, or hf:NAME_OR_FOLDER
     context_length: int  # L
-    clean: str = "none"  # what is done to a text before it is tokenized (data.clean)
+    clean: str = "none"  # text cleaning before the tokenizer (data.clean)
 
 
 @dataclass(frozen=True)
 class Inputs(Tokens, Pixels):
-    """What a pair of towers takes; data and evaluation prepare pixels and tokens from it."""
+    """Input of both towers; data and evaluation preprocess images and texts for it."""

@@ -1,4 +1,4 @@
-"""`clipx data`: what can be done with training data before training."""
+"""`clipx data`: prepare and check training data; download data sets."""
 
 import random
 from collections import Counter
@@ -16,41 +16,37 @@ from clipx.data.sources.base import ShardPairs
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
 
-NAMED = 20  # problems printed one by one; the report has all
+PRINTED = 20  # number of problems printed; the report has all
 
 
 def data(arguments: list[str]) -> None:
-    """Calls the subcommand.
-
-    Raises:
-        UserError: an unknown one, or what it says about its arguments.
-    """
+    """Run a subcommand."""
     if not arguments:
         raise UserError(f"`clipx data` needs a command; allowed: {', '.join(COMMANDS)}")
     lookup(COMMANDS, arguments[0], "clipx data")(arguments[1:])
 
 
 def index(arguments: list[str]) -> None:
-    """FOLDER: writes FOLDER/clipx_index and report.txt in it."""
+    """Run `clipx data index FOLDER`: write FOLDER/clipx_index, with a report.txt in it."""
     places, _ = split(arguments, {}, "data index")
     folder = one_folder(places, "data index")
     found = indices.open_index(folder, shard_paths(folder))
-    place = indices.publish(found, folder)
+    index_folder = indices.publish(found, folder)
     problems = [*Shards(folder, found, ("image", text_column(found))).problems]
-    problems += [f"{found.where(int(row))} has a key that was there before" for row in found.duplicates()]
+    problems += [f"{found.where(int(row))} repeats an earlier key" for row in found.duplicates()]
     for shard in found.shards:
-        problems += [f"{shard.name}: {n} members .{extension}, not used" for extension, n in shard.others.items()]
-    (place / "report.txt").write_text("".join(f"{problem}\n" for problem in problems))
+        problems += [f"{shard.name}: {n} members .{extension}, unused" for extension, n in shard.others.items()]
+    (index_folder / "report.txt").write_text("".join(f"{problem}\n" for problem in problems))
     print(f"{len(found):,} samples in {len(found.shards):,} shards")
     for column in COLUMNS:
         print(f"  with {column:6s} {int((found.arrays[f'{column}_block'] != indices.ABSENT).sum()):,}")
-    for problem in problems[:NAMED]:
+    for problem in problems[:PRINTED]:
         print(f"  {problem}")
-    print(f"{len(problems):,} problems, all in {place / 'report.txt'}")
+    print(f"{len(problems):,} problems, all in {index_folder / 'report.txt'}")
 
 
 def keywords(arguments: list[str]) -> None:
-    """FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true|false]: how many captions have which label."""
+    """Run `clipx data keywords FOLDER [keywords=...] [captions=...] [digits=...]`: count the captions per label."""
     known = {"keywords": "numbers", "captions": "first", "digits": "false"}
     places, settings = split(arguments, known, "data keywords")
     digits = flag(settings["digits"], "digits")

@@ -1,12 +1,13 @@
-"""`clipx data make` and `pull`: training data by img2dataset from published lists, evaluation sets by torchvision."""
+"""`clipx data make` and `pull`: download training data with img2dataset, evaluation sets with torchvision."""
 
+import csv
 import json
 import os
 import shlex
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,26 +18,26 @@ from cli.settings.arguments import flag, number, split
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
 
-# the shorter side, so that a random crop keeps what the towers see; smaller images stay as they are
+# resizes the shorter side, so that random crops keep their resolution; smaller images are not enlarged
 CAPTIONS = ("--resize_mode", "keep_ratio", "--resize_only_if_bigger", "True")
-# DataComp's own script; faces are blurred
+# from DataComp's script; faces are blurred
 DATACOMP = (
     "--resize_mode", "keep_ratio_largest", "--resize_only_if_bigger", "True",
     "--bbox_col", "face_bboxes", "--save_additional_columns", '["uid"]',
 )  # fmt: skip
-TRIED = 10  # hosts of the list
+TRIED = 10  # number of hosts asked for a sign of a network
 
 
 @dataclass(frozen=True)
 class Published:
-    """A data set that is published as a list of addresses and captions."""
+    """A data set published as a list of URLs and captions."""
 
-    get: str  # where the list comes from
+    get: str  # where to get the list
     split: str  # folder of the shards, data.split
     size: int  # pixels
     options: tuple[str, ...]  # of img2dataset
-    columns: tuple[str, ...] = ()  # of a TSV, which has no header; (): Parquet files, as they are
-    caption: str = "caption"  # name of the column
+    columns: tuple[str, ...] = ()  # of a TSV file without header; (): Parquet files
+    caption: str = "caption"  # name of the caption column
 
 
 PUBLISHED: dict[str, Published] = {
@@ -63,11 +64,7 @@ SETTINGS = {"urls": "", "root": "", "size": "", "processes": "", "threads": "64"
 
 
 def make(arguments: list[str]) -> None:
-    """NAME urls=LIST root=DIR [size=PIXELS] [processes=N] [threads=64] [dry=true]: shards by img2dataset.
-
-    Raises:
-        UserError: a wrong argument, no such list, no img2dataset, no network, or a download that failed.
-    """
+    """Run `clipx data make NAME urls=LIST root=DIR`: download shards with img2dataset."""
     names, settings = split(arguments, SETTINGS, "data make")
     if len(names) != 1:
         raise UserError(f"`clipx data make` needs a name; allowed: {', '.join(PUBLISHED)}")
@@ -76,29 +73,28 @@ def make(arguments: list[str]) -> None:
     if not settings["urls"] or not settings["root"]:
         raise UserError(f"clipx data make {name} needs root=DIR for the shards and urls=LIST: {published.get}")
     urls, root = Path(settings["urls"]), Path(settings["root"])
-    copy = root / f"{name}.tsv" if published.columns else urls
-    line = command(published, copy, root, settings)
+    img2dataset_list = root / f"{name}.tsv" if published.columns else urls
+    line = command(published, img2dataset_list, root, settings)
     print(shlex.join(line), flush=True)
     if flag(settings["dry"], "dry"):
         return
     if not urls.exists():
         raise UserError(f"urls={urls} is missing; it comes from {published.get}")
     program = shutil.which(line[0])
-    if program is None:  # 1.47 needs webdataset < 0.3 and pandas < 3, so it cannot be a dependency
-        raise UserError("img2dataset is not installed; it needs an environment of its own: pipx install img2dataset")
+    if program is None:  # no dependency, because version 1.47 needs webdataset < 0.3 and pandas < 3
+        raise UserError("img2dataset is not installed; it needs a separate environment: pipx install img2dataset")
     if published.columns:
-        print(f"{add_header(urls, copy, published.columns, name):,} rows in {copy}", flush=True)
-    require_network(copy, published)
+        rows = add_header(urls, img2dataset_list, published.columns, name)
+        print(f"{rows:,} rows in {img2dataset_list}", flush=True)
+    require_network(img2dataset_list, published)
     code = subprocess.run([program, *line[1:]], check=False).returncode
     if code:
-        raise UserError(
-            f"img2dataset ended with exit code {code}; the lines above say why. Again: goes on where it was"
-        )
-    _say_result(name, root / published.split)
+        raise UserError(f"img2dataset ended with exit code {code}; its output above says why. Run again to resume")
+    _print_result(name, root / published.split)
 
 
 def command(published: Published, urls: Path, root: Path, settings: dict[str, str]) -> list[str]:
-    """The call of img2dataset. Raises UserError for a number that is none."""
+    """Return the command line of img2dataset; raise UserError for an invalid number."""
     size = number(settings["size"] or str(published.size), "size", 16, 4096)
     processes = number(settings["processes"] or str(len(os.sched_getaffinity(0))), "processes", 1, 1024)
     threads = number(settings["threads"], "threads", 1, 4096)
@@ -113,45 +109,40 @@ def command(published: Published, urls: Path, root: Path, settings: dict[str, st
 
 
 def add_header(published: Path, copy: Path, columns: tuple[str, ...], name: str) -> int:
-    """Writes the list with the header line that img2dataset needs; returns the rows.
+    """Copy a list with the header and the quoting that img2dataset expects; return the number of rows.
 
-    img2dataset reads CSV's quotes, which the published lists do not use: fields with quotes are quoted here.
+    img2dataset reads CSV's quotes. The published lists have none, so fields that contain a quote are quoted here.
 
     Raises:
-        UserError: a row that does not have the columns.
+        UserError: a row without the columns.
     """
+    error = f"{published} is not the list of {name}"
+    rows, url = 0, columns.index("url")
     copy.parent.mkdir(parents=True, exist_ok=True)
     temporary = copy.with_name(f".{copy.name}.{os.getpid()}")
     try:
         with published.open(encoding="utf-8", newline="\n") as lines, temporary.open("w", encoding="utf-8") as file:
-            file.write("\t".join(columns) + "\n")
-            rows = sum(1 for row in _rows(lines, columns, f"{published} is not the list of {name}") if file.write(row))
+            writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+            writer.writerow(columns)
+            for row_number, line in enumerate(lines, start=1):
+                fields = line.rstrip("\n").split("\t")
+                if row_number == 1 and tuple(fields) == columns:
+                    continue  # the list has a header already
+                if len(fields) != len(columns) or not fields[url].startswith("http"):
+                    raise UserError(f"{error}: row {row_number} is not {' TAB '.join(columns)}")
+                writer.writerow(fields)
+                rows += 1
         temporary.replace(copy)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{published} is not the list of {name}: no UTF-8 ({error})") from error
+    except UnicodeDecodeError as undecodable:
+        raise UserError(f"{error}: not UTF-8 ({undecodable})") from undecodable
     finally:
         temporary.unlink(missing_ok=True)
     return rows
 
 
-def _rows(lines: Iterable[str], columns: tuple[str, ...], complaint: str) -> Iterator[str]:
-    place = columns.index("url")
-    for i, line in enumerate(lines, start=1):
-        fields = line.rstrip("\n").split("\t")
-        if i == 1 and tuple(fields) == columns:
-            continue  # somebody put the header there
-        if len(fields) != len(columns) or not fields[place].startswith("http"):
-            raise UserError(f"{complaint}: row {i} is not {' TAB '.join(columns)}")
-        yield "\t".join(_quoted(field) for field in fields) + "\n"
-
-
-def _quoted(field: str) -> str:
-    return '"' + field.replace('"', '""') + '"' if '"' in field else field
-
-
 def require_network(urls: Path, published: Published) -> None:
-    """Raises UserError where none of the first hosts answers; img2dataset would try all, hours long."""
-    if getproxies():  # then no host is reached directly
+    """Raise UserError if none of the first hosts answers; img2dataset would try all of them for hours."""
+    if getproxies():  # hosts cannot be asked directly
         return
     places = [urlsplit(url) for url in islice(_urls(urls, published), 1000)]
     hosts = list(dict.fromkeys((p.hostname, p.port or (443 if p.scheme == "https" else 80)) for p in places))[:TRIED]
@@ -160,7 +151,7 @@ def require_network(urls: Path, published: Published) -> None:
 
 
 def answers(host: str, port: int) -> bool:
-    """Whether a connection can be opened."""
+    """Return True if a connection can be opened."""
     try:
         socket.create_connection((host, port), timeout=3).close()
     except OSError:
@@ -182,22 +173,18 @@ def _urls(path: Path, published: Published) -> Iterator[str]:
             yield from batch.column("url").to_pylist()
 
 
-def _say_result(name: str, folder: Path) -> None:
-    """What img2dataset's statistics say, and what comes next. Raises UserError where no image was loaded."""
+def _print_result(name: str, folder: Path) -> None:
+    """Print img2dataset's statistics and the next commands; raise UserError if no image was downloaded."""
     stats = [json.loads(path.read_text()) for path in sorted(folder.glob("*_stats.json"))]
     loaded, tried = sum(s["successes"] for s in stats), sum(s["count"] for s in stats)
     if not loaded:
-        raise UserError(f"img2dataset loaded none of {tried:,} images; {folder}/*_stats.json say why")
+        raise UserError(f"img2dataset downloaded none of {tried:,} images; {folder}/*_stats.json say why")
     print(f"{loaded:,} of {tried:,} images are in {folder}")
     print(f"next: clipx data index {folder}; clipx data verify {folder}; data={name} data.root={folder.parent}")
 
 
 def pull(arguments: list[str]) -> None:
-    """NAME root=DIR: an evaluation set, to where `clipx eval` looks for it.
-
-    Raises:
-        UserError: an unknown set, one that torchvision cannot get, or no network.
-    """
+    """Run `clipx data pull NAME root=DIR`: download an evaluation set to the place where `clipx eval` looks for it."""
     from evaluation.datasets import named
     from evaluation.datasets.layouts.vision import DOWNLOADS
 
@@ -206,6 +193,6 @@ def pull(arguments: list[str]) -> None:
         raise UserError(f"`clipx data pull` needs a name and root=DIR; allowed: {', '.join(DOWNLOADS)}")
     try:
         named.pull(names[0], Path(settings["root"]))
-    except (OSError, RuntimeError) as error:  # RuntimeError: a checksum, or what torchvision misses
+    except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum, or a missing package
         raise UserError(f"{names[0]} was not downloaded: {error}") from error
     print(f"clipx eval checkpoint=RUN datasets=[{names[0]}] root={settings['root']}")

@@ -1,4 +1,4 @@
-"""`clipx data verify`: is every sample of these shards usable?"""
+"""`clipx data verify`: read every sample of a folder of shards and report the damaged ones."""
 
 import json
 import os
@@ -13,19 +13,15 @@ from clipx.data.shards.reader import Shards, shard_paths
 from clipx.data.shards.verify import CHECKS
 from clipx.data.shards.verify import verify as read_all
 from clipx.utils.files import write_text
+from clipx.utils.progress import ProgressBar
 from clipx.utils.registry import lookup
-from evaluation.embedding.progress import Count
 
-NAMED = 20  # samples printed one by one; the report has all
+PRINTED = 20  # number of problems printed; the report has all
 SETTINGS = {"captions": "auto", "max_bad_rate": "0.05", "workers": "0", "out": ""}
 
 
 def verify(arguments: list[str]) -> None:
-    """FOLDER [captions=first|random] [max_bad_rate=0.05] [workers=N] [out=DIR]: writes verify.json and verify.txt.
-
-    Raises:
-        UserError: a wrong argument, no shards, or more bad samples than max_bad_rate.
-    """
+    """Run `clipx data verify FOLDER`: write verify.json and verify.txt."""
     places, settings = split(arguments, SETTINGS, "data verify")
     folder = one_folder(places, "data verify")
     limit = number(settings["max_bad_rate"], "max_bad_rate", 0, 1)
@@ -35,12 +31,12 @@ def verify(arguments: list[str]) -> None:
     shards = Shards.open(folder, ("image", lookup(choices, settings["captions"], "captions")))
     started, samples, size = time.perf_counter(), 0, 0
     damage: dict[str, str] = {}
-    with Count() as count:
-        count.start("samples read", len(shards))
+    with ProgressBar() as progress:
+        progress.start("samples read", len(shards))
         for found in read_all(shards, workers):
             samples, size = samples + found.samples, size + found.size
             damage |= found.damage
-            count.advance(found.samples)
+            progress.advance(found.samples)
     seconds = time.perf_counter() - started
     lines = [*shards.problems, *(f"{where}: {why}" for where, why in damage.items())]
     content = {
@@ -55,20 +51,19 @@ def verify(arguments: list[str]) -> None:
         "seconds": round(seconds, 1),
         "images_per_s": round(samples / seconds, 1),
     }
-    place = Path(settings["out"] or folder)
-    write_text(place / "verify.txt", "".join(f"{line}\n" for line in lines))
-    write_text(place / "verify.json", json.dumps(content, indent=1) + "\n")
-    print(
-        f"{samples:,} samples of {len(index.shards):,} shards read with {workers} processes in {seconds:.1f} s:", end=""
-    )
-    print(f" {samples / seconds:,.0f} images/s, {size / seconds / 1e6:,.0f} MB/s")
+    out = Path(settings["out"] or folder)
+    write_text(out / "verify.txt", "".join(f"{line}\n" for line in lines))
+    write_text(out / "verify.json", json.dumps(content, indent=1) + "\n")
+    speed = f"{samples / seconds:,.0f} images/s, {size / seconds / 1e6:,.0f} MB/s"
+    read = f"{samples:,} samples of {len(index.shards):,} shards read"
+    print(f"{read} with {workers} processes in {seconds:.1f} s: {speed}")
     print(f"{len(damage):,} damaged, {len(shards.problems):,} problems found by the index")
-    for line in lines[:NAMED]:
+    for line in lines[:PRINTED]:
         print(f"  {line}")
-    print(f"report: {place / 'verify.json'}, {place / 'verify.txt'}")
+    print(f"report: {out / 'verify.json'}, {out / 'verify.txt'}")
     check_bad_rate(limit, len(lines), samples + len(shards.problems), lines)
 
 
 def text_column(index: Index) -> str:
-    """The first of captions, captions in JSON and classes that the shards have; captions where they have none."""
+    """Return the first text column in the shards: .txt captions, .json captions or classes; "txt" if there is none."""
     return next((c for c in CHECKS if (index.arrays[f"{c}_block"] != ABSENT).any()), "txt")

@@ -1,11 +1,11 @@
-"""`python -m cli.launcher.agent ...`: torch.distributed.run with three differences, and `work`, which runs a worker.
+"""`python -m cli.launcher.agent ...` runs torch.distributed.run with three changes; `run_worker` runs a worker.
 
-It says nothing more where a worker has said what is wrong. Workers that ended for good (by the user's mistake, or
-saved and stopped early) are not started again. SIGINT, SIGTERM and SIGUSR1 are passed on to the workers, which save,
-and do not end them.
+1. If a worker has printed an error, the launcher prints no report.
+2. Workers are not restarted after a user error, or after they stopped early and saved.
+3. SIGINT, SIGTERM and SIGUSR1 are passed on to the workers, which save and stop; torch would kill them.
 
-The agent uses private names of torch: torch's launcher has no public setting for the agent, and the agent none for
-restarts or signals. Therefore pyproject.toml gives torch an upper bound; tests/cli/test_workers.py lists the names.
+torch has no public setting for the launcher's agent, its restarts or its signals, so this file uses private names.
+tests/cli/launcher/test_agent.py lists them, and pyproject.toml gives torch an upper bound.
 """
 
 import logging
@@ -31,21 +31,21 @@ from cli.exit_codes import exit_code_of
 from clipx.errors import REQUEUE, Fault, UserError
 from clipx.training.stop_signals import SIGNALS, handled_signals
 
-FINAL = (2, REQUEUE)  # exit codes that a restart would only repeat
-HEARD = handled_signals()  # before torch handles signals in its own way
-GRACE = 3.0  # seconds
+FINAL = (2, REQUEUE)  # exit codes after which a restart would end in the same way
+HEARD = handled_signals()  # read before torch installs its signal handlers
+GRACE = 3.0  # seconds that rank 0 has to print an error that all ranks meet
 
 
 class Agent(LocalElasticAgent):
-    """The parent of a machine's workers."""
+    """Parent of a machine's workers."""
 
-    stopped = False  # by a signal; of the class, as there is one agent and torch makes it
+    stopped = False  # by a signal; a class attribute, because torch creates the only instance
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        started = super()._start_workers(worker_group)  # whose own handlers kill the workers
+        started = super()._start_workers(worker_group)  # installs handlers that kill the workers
         for number in SIGNALS:
             signal.signal(number, self._pass_on if number in HEARD else signal.SIG_IGN)
-        if Agent.stopped:  # between two groups of workers
+        if Agent.stopped:  # the signal came while workers were restarted
             self._pass_on(signal.SIGTERM, None)
         return started  # type: ignore[no-any-return]
 
@@ -57,17 +57,17 @@ class Agent(LocalElasticAgent):
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         Agent.stopped = True
-        if number == signal.SIGINT:  # comes twice, from the terminal and from run_workers: not to be counted
+        if number == signal.SIGINT:  # sent twice, by the terminal and by run_workers; workers would count both
             number = signal.SIGTERM
         for pid in self._pcontext.pids().values() if self._pcontext else ():
             try:
                 os.kill(pid, number)
-            except ProcessLookupError:  # it has ended meanwhile
+            except ProcessLookupError:  # already ended
                 continue
 
 
 def end_with_parent() -> None:
-    """Ends this process soon after its parent, also where that was killed: two runs must not share a directory."""
+    """End this process soon after its parent, even a killed one: two runs must not share a directory."""
     parent = os.getppid()
 
     def watch() -> None:
@@ -78,16 +78,16 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def work(job: Callable[[], int]) -> NoReturn:
-    """A worker's whole life: `job` returns its exit code. A mistake that all ranks find is said by rank 0.
+def run_worker(job: Callable[[], int]) -> NoReturn:
+    """Run a worker and exit with the code that `job` returns. Rank 0 reports errors common to all ranks.
 
-    After a failure the process group is not taken down and neither is the interpreter: NCCL would wait for ranks that
-    wait for this one. The others are ended by the launcher.
+    After a failure the process exits at once, without closing the process group: NCCL would wait for ranks that wait
+    for this one. The launcher ends the other workers.
     """
     end_with_parent()
     codes: list[int] = []
     try:
-        failed = exit_code_of(lambda: codes.append(_in_turn(job)))
+        failed = exit_code_of(lambda: codes.append(_rank0_fails_first(job)))
     except Exception:
         traceback.print_exc()
         failed = 1
@@ -98,8 +98,8 @@ def work(job: Callable[[], int]) -> NoReturn:
     sys.exit(codes[0])
 
 
-def _in_turn(job: Callable[[], int]) -> int:
-    """Fails after a while: another worker's failure, of which this one is a copy or a consequence, is heard first."""
+def _rank0_fails_first(job: Callable[[], int]) -> int:
+    """Call `job`; delay an error that repeats or follows from another worker's, so that the other is printed first."""
     try:
         return job()
     except Exception as error:
@@ -109,11 +109,11 @@ def _in_turn(job: Callable[[], int]) -> int:
 
 
 def main() -> int:
-    """The exit code: 2 or 75 where a worker ended so, 75 after a signal; else, after the launcher's report, 1."""
+    """Run the launcher and return its exit code: 2 or 75 if a worker ended with it, 75 after a signal, else 0 or 1."""
     end_with_parent()
-    logging.disable(logging.ERROR)  # in this process only; what it would log is in the report
+    logging.disable(logging.ERROR)  # in this process only; its report has the same content
     vars(api)["LocalElasticAgent"] = Agent  # the launcher has no argument for it
-    # else groups started again find the addresses of dead workers in the launcher's store, and wait for them
+    # otherwise restarted groups find the addresses of dead workers in the launcher's store, and wait for them
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     try:
         run(parse_args(sys.argv[1:]))  # type: ignore[no-untyped-call]
@@ -126,10 +126,10 @@ def main() -> int:
             return REQUEUE
         print(error, file=sys.stderr)
         return 1
-    except (SignalException, KeyboardInterrupt):  # before there were workers
+    except (SignalException, KeyboardInterrupt):  # before workers were started
         return REQUEUE
     except RendezvousError as error:
-        print(f"clipx: the machines of launch.nodes did not meet at launch.rendezvous: {error}", file=sys.stderr)
+        print(f"clipx: the machines of launch.nodes could not connect at launch.rendezvous: {error}", file=sys.stderr)
         return 1
     return 0
 

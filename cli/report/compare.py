@@ -1,4 +1,4 @@
-"""`clipx report compare`: methods under the same conditions, ranked in the terminal and on a page."""
+"""`clipx report compare`: rank methods under the same conditions, in the terminal and on a page."""
 
 from pathlib import Path
 
@@ -18,15 +18,11 @@ from evaluation.runs import reader
 from evaluation.runs.groups import group_runs
 
 USAGE = "clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [out=DIR]"
-IN_TERMINAL = "gap"  # beside the score; the page has the other measures
+GEOMETRY = "gap"  # the measure printed with the score; the page has the others
 
 
-def show(arguments: list[str]) -> None:
-    """RUN_OR_DIR... [by=TASK] [out=DIR]; prints the ranking, writes compare.html, compare.md and compare.csv.
-
-    Raises:
-        UserError: no folder, no runs, or none that can be compared.
-    """
+def compare(arguments: list[str]) -> None:
+    """Run `clipx report compare`: print the ranking, write compare.html, compare.md and compare.csv."""
     folders, given = split(arguments, {"by": comparison.MEAN, "out": ""}, "report compare")
     if not folders:
         raise UserError(f"give runs of two or more methods: {USAGE}")
@@ -50,14 +46,14 @@ def _print(console: Console, one: MethodComparison) -> None:
     if not one.ranked:
         return
     table = Table(box=box.SIMPLE, caption="[95% interval over paired seeds]", caption_justify="left")
-    for column in ("rank", "method", "score", "to the first", IN_TERMINAL, "seeds"):
+    for column in ("rank", "method", "score", "to the first", GEOMETRY, "seeds"):
         is_name = column == "method"
         table.add_column(column, justify="left" if is_name else "right", overflow="fold", no_wrap=not is_name)
     for place, method in enumerate(one.ranked, 1):
         score = estimate(method.values[one.by])
-        assert score is not None  # they are ranked by it
+        assert score is not None  # methods without a score are not ranked
         difference = one.difference(method, one.ranked[0]) if place > 1 else None
-        geometry = estimate(method.values.get(IN_TERMINAL, {}))
+        geometry = estimate(method.values.get(GEOMETRY, {}))
         table.add_row(
             sections.rank(one, method, place).text,
             Text(method.label),

@@ -1,4 +1,4 @@
-"""`clipx reproduce`: every arm and seed of a recipe is trained and evaluated, then judged; restartable."""
+"""`clipx reproduce`: train and evaluate every arm and seed of a recipe, then write a report. Resumable."""
 
 import os
 import signal
@@ -22,11 +22,11 @@ from clipx.training.stop_signals import handled_signals
 
 
 def reproduce(arguments: list[str]) -> None:
-    """See `clipx reproduce --help`.
+    """Run `clipx reproduce`. Runs continue after the failure of another run.
 
     Raises:
-        UserError: wrong arguments before anything runs; runs that failed by their input, after all others are done.
-        Fault: runs that failed by themselves, or were killed, after all others are done.
+        UserError: wrong arguments, before any run; or all failed runs had a user error, after all runs.
+        Fault: runs failed for other reasons or were killed, after all runs.
     """
     plan = make_plan(arguments)
     configs = composed(plan.overrides)
@@ -35,22 +35,22 @@ def reproduce(arguments: list[str]) -> None:
     if plan.dry:
         from cli.reproduce import dry_run
 
-        dry_run.show(configs, plan.chip, plan.share, plan.jobs, plan.out)
+        dry_run.print_costs(configs, plan.chip, plan.share, plan.jobs, plan.out)
         return
     _check_evaluations(configs)
-    seats = _seats(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
-    failures = _run_all(plan, configs, seats)
-    done = [run for config in configs if _has_something_to_report(run := directory.directory(config))]
+    gpus = _gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
+    failures = _run_all(plan, configs, gpus)
+    done = [run for config in configs if _has_results(run := directory.directory(config))]
     if done:
-        _judge([*done, *(path for path in plan.stated if path.is_dir())], configs, plan.out)
+        _report([*done, *(path for path in plan.claims_folders if path.is_dir())], configs, plan.out)
     if failures:
         kind = UserError if all(isinstance(error, UserError) for error in failures.values()) else Fault
-        named = "; ".join(f"{run} {_in_words(error)}" for run, error in failures.items())
+        named = "; ".join(f"{run} {_failure(error)}" for run, error in failures.items())
         raise kind(f"{len(failures)} of {len(configs)} runs failed: {named}")
 
 
 def _check_evaluations(configs: list[RunConfig]) -> None:
-    """Raises UserError, before days of training, where runs could not be evaluated as their recipes ask."""
+    """Raise UserError, before any training, if runs cannot be evaluated as their recipes require."""
     from evaluation.during_training import check_evaluation
 
     for config in {str((c.recipe, c.data.root, c.data.evaluation)): c for c in configs}.values():
@@ -58,19 +58,18 @@ def _check_evaluations(configs: list[RunConfig]) -> None:
             for settings in recipe(config.recipe).evaluations if config.data.evaluation else []:
                 check_evaluation(config, compose_eval(settings))
         except UserError as error:
-            raise UserError(
-                f"recipe={config.recipe}: {error}; or choose others: data.evaluation=[NAME:FOLDER_BELOW_DATA_ROOT,...]"
-            ) from error
+            instead = "or choose other sets: data.evaluation=[NAME:FOLDER_BELOW_DATA_ROOT,...]"
+            raise UserError(f"recipe={config.recipe}: {error}; {instead}") from error
 
 
-def _seats(jobs: int, processes: int) -> list[str]:
-    """CUDA_VISIBLE_DEVICES of each job; "" where there is at most one GPU, or one job that may have all of them.
+def _gpu_of_each_job(jobs: int, processes: int) -> list[str]:
+    """Return CUDA_VISIBLE_DEVICES of each job; "" (unchanged) for at most one GPU, or one job that has all of them.
 
     Args:
-        processes: most of a run that is not on the CPU; 0: there is none.
+        processes: largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
 
     Raises:
-        UserError: several jobs, each of several processes, on GPUs.
+        UserError: several jobs of several processes on GPUs.
     """
     gpus = torch.cuda.device_count()
     if gpus <= 1 or jobs == 1 or not processes:
@@ -81,75 +80,75 @@ def _seats(jobs: int, processes: int) -> list[str]:
     return [visible[job % gpus] for job in range(jobs)]
 
 
-def _has_something_to_report(run: Path) -> bool:
-    """An untrained model (train.samples=0) has no log, and may have results."""
+def _has_results(run: Path) -> bool:
+    """Return True if a report can show the run; an untrained model (train.samples=0) has results but no log."""
     return (run / "log.jsonl").exists() or (run / "results.jsonl").exists()
 
 
-def _judge(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
-    """The report, and in the terminal the verdicts on the recipes' claims and on what programs said of these papers."""
-    from cli.report.claims import show
+def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
+    """Write the report, and print the verdicts on the recipes' claims and the same papers' claims of `clipx theory`."""
+    from cli.report.claims import print_verdicts
     from cli.report.command import report
     from evaluation.claims.table import CLAIMS
 
     report([*map(str, paths), f"out={out}"])
     ids = {claim for config in configs for claim in config.claims}
     papers = {claim.paper for claim in CLAIMS if claim.id in ids}
-    show(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
+    print_verdicts(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run went."""
+    """The end of a run without an error."""
 
-    words: str
-    seconds: float | None  # that it took; None where nothing was left to train
+    message: str
+    seconds: float | None  # wall-clock time; None if the run was already trained
 
 
-def _run_all(plan: Plan, configs: list[RunConfig], seats: list[str]) -> dict[Path, Exception]:
-    """Trains and evaluates; returns what went wrong, by run: whatever it is, the other runs go on."""
+def _run_all(plan: Plan, configs: list[RunConfig], gpus: list[str]) -> dict[Path, Exception]:
+    """Train and evaluate all runs, and return the errors of those that failed."""
     cores = len(os.sched_getaffinity(0))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // plan.jobs)))  # inherited by the pool's processes
-    for early in handled_signals():  # the pool's processes are sent SIGTERM, and save
-        signal.signal(early, lambda n, frame: sys.exit(REQUEUE))
+    for number in handled_signals():  # the exception makes the pool send SIGTERM to its processes, which save
+        signal.signal(number, lambda number, frame: sys.exit(REQUEUE))
     failures: dict[Path, Exception] = {}
-    took: list[float] = []
-    with Pool(seats) as pool:
-        waiting = {
+    seconds: list[float] = []
+    with Pool(gpus) as pool:
+        futures = {
             pool.submit(run_one, overrides): directory.directory(config)
             for overrides, config in zip(plan.overrides, configs, strict=True)
         }
-        for number, future in enumerate(as_completed(waiting), start=1):
-            run = waiting[future]
+        for done, future in enumerate(as_completed(futures), start=1):
+            run = futures[future]
             try:
-                ended = future.result()  # SystemExit where it was stopped early and has saved: so are the others
+                ended = future.result()  # SystemExit, which ends all runs, if the run was stopped early and saved
             except Exception as error:
                 failures[run] = _killed(run) if isinstance(error, BrokenProcessPool) else error
-                words = _in_words(failures[run])
+                message = _failure(failures[run])
             else:
-                took += [] if ended.seconds is None else [ended.seconds]
-                words = ended.words
-            left = _left(took, len(configs) - number, len(seats))
-            print(f"{number}/{len(configs)} {run} {words}{left}", file=sys.stderr, flush=True)
+                seconds += [] if ended.seconds is None else [ended.seconds]
+                message = ended.message
+            left = _time_left(seconds, len(configs) - done, len(gpus))
+            print(f"{done}/{len(configs)} {run} {message}{left}", file=sys.stderr, flush=True)
     return failures
 
 
 def _killed(run: Path) -> Fault:
-    """By the system for want of memory, say."""
-    return Fault(f"its process was killed; {run}/output.log says how far it came, the same command resumes it")
+    """Return the error of a process that was killed, for example by the system for lack of memory."""
+    return Fault(f"its process was killed; {run}/output.log shows its progress, the same command resumes it")
 
 
-def _in_words(error: Exception) -> str:
+def _failure(error: Exception) -> str:
     return f"failed: {' '.join(str(error).split()) or type(error).__name__}"
 
 
-def _left(took: list[float], runs_left: int, jobs: int) -> str:
-    """An estimate by the runs that were trained in this call; nothing before the first."""
-    return f", about {sum(took) / len(took) * runs_left / jobs / 60:.0f} min left" if took else ""
+def _time_left(seconds: list[float], runs_left: int, jobs: int) -> str:
+    """Estimate the time left from the runs trained in this call; "" before the first."""
+    return f", about {sum(seconds) / len(seconds) * runs_left / jobs / 60:.0f} min left" if seconds else ""
 
 
 def run_one(overrides: list[str]) -> Ended:
-    """Trains and evaluates one run in this process, which belongs to the pool; its output goes to RUN/output.log."""
+    """Train and evaluate one run in this process of the pool; its output goes to RUN/output.log."""
     from cli.eval import evaluate
     from cli.train import train
 
@@ -161,7 +160,7 @@ def run_one(overrides: list[str]) -> Ended:
             stream.flush()
             os.dup2(output.fileno(), stream.fileno())
     start, before = time.monotonic(), checkpoint.checkpoints(run)[-1:]
-    # as many processes and readers as in training; what is measured does not depend on them
+    # processes and workers as in training; results do not depend on them
     like_training = [f"processes={config.train.processes}", f"workers={config.data.workers}"]
     try:
         train(config)
@@ -172,7 +171,7 @@ def run_one(overrides: list[str]) -> Ended:
         traceback.print_exc()
         if isinstance(error, UserError | Fault):
             raise
-        raise Fault(one_line(error)) from None  # not every exception can be sent to the parent
+        raise Fault(one_line(error)) from None  # not every exception can be pickled and sent to the parent
     end = time.monotonic()
     seconds = None if checkpoint.checkpoints(run)[-1:] == before else end - start
     if (ended := directory.read_divergence(run)) is not None:

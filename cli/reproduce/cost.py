@@ -1,4 +1,4 @@
-"""What a run costs before it is run: steps, FLOPs, GPU-hours and disk, all by calculation."""
+"""Estimated cost of a run: steps, FLOPs, GPU-hours and disk space, calculated from its config."""
 
 from dataclasses import dataclass
 
@@ -14,13 +14,13 @@ from clipx.utils.registry import lookup
 
 @dataclass(frozen=True)
 class Chip:
-    """Dense peak of a GPU as its maker gives it, FLOP/s."""
+    """Dense peak of a GPU according to its maker, FLOP/s."""
 
-    bf16: float  # with float32 accumulation; TF32 is half of it on all of them
+    bf16: float  # with float32 accumulation; the TF32 peak is half of it on all chips here
     fp32: float
 
 
-CHIPS = {  # NVIDIA's data sheets and white papers, without sparsity; H100 and H200: SXM
+CHIPS = {  # from NVIDIA's data sheets and white papers, without sparsity; H100 and H200: SXM
     "A100": Chip(312e12, 19.5e12),
     "H100": Chip(989e12, 67e12),
     "H200": Chip(989e12, 67e12),
@@ -28,38 +28,41 @@ CHIPS = {  # NVIDIA's data sheets and white papers, without sparsity; H100 and H
     "RTX4090": Chip(165e12, 82.6e12),
 }
 
-PAIRS = {  # of data sets that are not made here; what could be downloaded differs from year to year
+PAIRS = {  # pairs in published data sets; how many can be downloaded changes from year to year
     "cc3m": 2_786_288,  # paper 1, appendix C.5 (paper 3, appendix H: 2,723,200)
     "cc12m": 9_184_256,  # paper 3, appendix H
     "mscoco": 82_783,  # images of train2014
     "datacomp_small": 12_800_000,  # samples of DataComp's small pool
 }
-CAPTIONS = {"mscoco": 414_113}  # of train2014: data.captions=each makes each of them a pair
+CAPTIONS = {"mscoco": 414_113}  # of train2014; with data.captions=each every caption is a pair
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one run."""
+    """The cost of one run."""
 
     steps: int
     gpu_hours: float
-    disk: int  # bytes of the checkpoints that it keeps
+    disk: int  # bytes of the checkpoints it keeps
 
 
 class Estimator:
-    """Costs on one chip; towers are counted once, however many runs have them.
+    """Estimates costs on one chip; FLOPs of the same towers are counted once.
+
+    Args:
+        share: fraction of the chip's peak that training reaches.
 
     Raises:
         UserError: an unknown chip.
     """
 
     def __init__(self, chip: str, share: float) -> None:
-        self.chip, self.share = lookup(CHIPS, chip, "chip"), share  # share of the peak that training reaches
+        self.chip, self.share = lookup(CHIPS, chip, "chip"), share
         self._flops: dict[str, int] = {}
         self._bytes: dict[str, int] = {}
 
     def cost(self, config: RunConfig) -> Cost | None:
-        """None where the number of pairs is not known before the data are read.
+        """Return the cost, or None if the number of steps is unknown before the data are read.
 
         Raises:
             UserError: unknown towers or objectives.
@@ -81,22 +84,22 @@ class Estimator:
 
 
 def total_steps(config: RunConfig, pairs: int | None) -> int | None:
-    """Of a run on data of so many pairs; None where it depends on their number and that is not known."""
+    """Return the steps of a run, or None if they depend on an unknown number of pairs."""
     if pairs is None and config.train.samples is None:
         return None
     return Sampler(pairs or config.train.batch_size, config.train, 0, 0, 1, config.data.held_out).total_steps
 
 
 def num_pairs(config: RunConfig) -> int | None:
-    """How many pairs an epoch has, where that is known without the data."""
+    """Return the pairs of an epoch, or None if only the data tell."""
     if config.data.source == "scenes":
         return config.data.scenes.num_train
-    of_name = CAPTIONS if config.data.captions == "each" else PAIRS
-    return config.data.num_samples or of_name.get(config.data.name)
+    published = CAPTIONS if config.data.captions == "each" else PAIRS
+    return config.data.num_samples or published.get(config.data.name)
 
 
 def checkpoint_bytes(config: RunConfig) -> int:
-    """Weights, averaged ones too, and AdamW's two moments of what is trained, in float32; columns come on top."""
+    """Return the size of weights, averaged weights and AdamW's moments in float32, without the sample table."""
     with torch.device("meta"):
         model = clip.build_model(config, pretrained=False)
     weights: int = sum(tensor.numel() for tensor in model.state_dict().values())

@@ -1,4 +1,4 @@
-"""`clipx reproduce dry=true`: the runs, how far each has come, and what all of them cost."""
+"""`clipx reproduce dry=true`: list the runs with their progress and estimated cost."""
 
 import json
 from collections import Counter
@@ -15,11 +15,11 @@ from evaluation.runs.reader import read
 TRAINED = ("trained", "finished")
 
 
-def show(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path) -> None:
-    """Prints a line for the seeds of each name, then totals and what they rest on.
+def print_costs(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path) -> None:
+    """Print a line per run name, with its seeds, then totals and the assumptions behind them.
 
     Raises:
-        UserError: an unknown chip, unknown towers.
+        UserError: an unknown chip, or unknown towers.
     """
     estimator = Estimator(chip, share)
     by_name: dict[Path, list[RunConfig]] = {}
@@ -34,34 +34,30 @@ def show(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path
             unknown += seeds
         else:
             costs += [(config, cost) for config in seeds]
-        numbers = "steps unknown" if cost is None else f"{cost.steps:>9,} steps{_each(cost)}"
+        numbers = "steps unknown" if cost is None else _numbers(cost)
         states = ", ".join(f"{count} {state}" for state, count in Counter(map(_state, seeds)).items())
         print(f"{name!s:{width}} {_seeds(seeds):>8} {seeds[0].train.batch_size:>6} pairs/step {numbers}  {states}")
     left = [(config, cost) for config, cost in costs if _state(config) not in TRAINED]
     print(f"{len(configs)} runs, {jobs} at a time; the report goes to {out}")
-    print(f"all: {_all(costs, unknown)}" + (f"; left: {_total(left)}" if len(left) < len(costs) else ""))
-    for line in (*_measured(configs, jobs), *_advice(unknown), *_rests_on(configs, chip, share, estimator)):
+    totals = [_total(costs)] if costs else []
+    totals += [f"unknown for {len(unknown)} runs, because their number of pairs is unknown"] if unknown else []
+    print(f"all: {', '.join(totals)}" + (f"; left: {_total(left)}" if len(left) < len(costs) else ""))
+    for line in (*_time_left(configs, jobs), *_advice(unknown), _assumptions(configs, chip, share, estimator)):
         print(line)
 
 
 def _seeds(configs: list[RunConfig]) -> str:
-    """`s0..s2` of seeds without a gap, as they always are here."""
+    """Return `s0..s2`; the seeds of a plan are consecutive."""
     first, last = configs[0].seed, configs[-1].seed
     return f"s{first}" if first == last else f"s{first}..s{last}"
 
 
-def _each(cost: Cost) -> str:
-    return f", each {_hours(cost.gpu_hours):>8} GPU-h {cost.disk / 1e9:6.2f} GB"
+def _numbers(cost: Cost) -> str:
+    return f"{cost.steps:>9,} steps, each {_hours(cost.gpu_hours):>8} GPU-h {cost.disk / 1e9:6.2f} GB"
 
 
 def _hours(hours: float) -> str:
     return "<0.1" if hours < 0.1 else f"{hours:,.1f}"
-
-
-def _all(costs: list[tuple[RunConfig, Cost]], unknown: list[RunConfig]) -> str:
-    known = [_total(costs)] if costs else []
-    others = [f"unknown for {len(unknown)} runs, whose number of pairs is not known"] if unknown else []
-    return ", ".join(known + others)
 
 
 def _total(costs: list[tuple[RunConfig, Cost]]) -> str:
@@ -70,28 +66,28 @@ def _total(costs: list[tuple[RunConfig, Cost]]) -> str:
 
 
 def _state(config: RunConfig) -> str:
-    """`new`, `at step_X`, `trained`, or `finished`: with results too, where there are sets to evaluate on."""
+    """Return `new`, `at step_X`, `trained`, or `finished`: trained, and evaluated if there are evaluation sets."""
     run = directory.directory(config)
-    begun = checkpoints(run)
+    saved = checkpoints(run)
     if directory.read_divergence(run) is None:
-        if not begun:
+        if not saved:
             return "new"
-        if step_of(begun[-1]) != _last_step(config, begun[-1]):
-            return f"at {begun[-1].name}"
+        if step_of(saved[-1]) != _last_step(config, saved[-1]):
+            return f"at {saved[-1].name}"
     return "trained" if config.data.evaluation and not (run / "results.jsonl").exists() else "finished"
 
 
 def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
-    """By the pairs that the run has found; a checkpoint names its data `PAIRS:DIGEST`, a stream's without a number."""
+    """Return the last step of a run, from the number of pairs in its checkpoint's `PAIRS:DIGEST`; streams have none."""
     try:
-        found = str(json.loads((checkpoint / MANIFEST).read_text())["data"]).partition(":")[0]
+        pairs = str(json.loads((checkpoint / MANIFEST).read_text())["data"]).partition(":")[0]
     except (OSError, ValueError, KeyError):
-        found = ""
-    return total_steps(config, int(found) if found.isdigit() else num_pairs(config))
+        pairs = ""
+    return total_steps(config, int(pairs) if pairs.isdigit() else num_pairs(config))
 
 
-def _measured(configs: list[RunConfig], jobs: int) -> list[str]:
-    """How long what is left will train here, where a run of each recipe is finished here."""
+def _time_left(configs: list[RunConfig], jobs: int) -> list[str]:
+    """Estimate the training time left on this machine, if it has finished a run of each recipe."""
     seconds: dict[str, list[float]] = {}
     left: Counter[str] = Counter()
     for config in configs:
@@ -103,22 +99,20 @@ def _measured(configs: list[RunConfig], jobs: int) -> list[str]:
         return []
     total = sum(count * fmean(seconds[recipe]) for recipe, count in left.items()) / jobs
     finished = sum(map(len, seconds.values()))
-    return [
-        f"here: about {duration(total)} of training left, after the {finished} finished runs; evaluation not counted"
-    ]
+    return [f"here: about {duration(total)} of training left, by {finished} finished runs; without evaluation"]
 
 
 def _advice(unknown: list[RunConfig]) -> list[str]:
     names = ", ".join(dict.fromkeys(config.data.name for config in unknown))
-    return [f"pairs of {names}: not known; train.samples=N train.epochs=null says how long a run is"] if names else []
+    return [f"pairs of {names}: unknown; train.samples=N train.epochs=null sets the length of a run"] if names else []
 
 
-def _rests_on(configs: list[RunConfig], chip: str, share: float, estimator: Estimator) -> list[str]:
+def _assumptions(configs: list[RunConfig], chip: str, share: float, estimator: Estimator) -> str:
     pairs = {c.data.name: num_pairs(c) for c in configs if c.data.source != "scenes"}
     sizes = "".join(f", {name} taken as {count:,} pairs" for name, count in pairs.items() if count)
     peak = estimator.chip
-    return [
+    return (
         f"GPU-hours: FLOPs of both towers{sizes}, at share={share:g} of one {chip}'s peak "
         f"({peak.bf16 / 1e12:.0f} TFLOP/s in bf16, {peak.fp32 / 1e12:.0f} in fp32); chip= and share= change that. "
-        "Evaluation, slow disks and small towers, which keep no GPU busy, are not in it."
-    ]
+        "Not included: evaluation, slow disks, and small towers that do not keep a GPU busy."
+    )

@@ -1,104 +1,110 @@
-"""What `clipx reproduce` is to run: its arguments as overrides of `clipx train`, one list a run, and their configs."""
+"""The runs of `clipx reproduce`: overrides of `clipx train` and config of each run."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cli.settings.arguments import count, flag, number
 from cli.settings.compose import compose_run, recipe
+from cli.settings.recipes import key_of
 from clipx.config.presets import DATA
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 
-COSTS = {"chip": "H100", "share": "0.35"}  # what dry=true reckons with; about what well-fed CLIP training reaches
+COSTS = {"chip": "H100", "share": "0.35"}  # for dry=true; CLIP training without data stalls reaches about this share
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run."""
+    """The parsed arguments of `clipx reproduce`."""
 
-    overrides: list[list[str]]  # of `clipx train`, one list a run; seed by seed, so that early results compare arms
+    overrides: list[list[str]]  # of `clipx train` for each run, seed by seed, so that early results compare arms
     jobs: int  # runs at the same time
-    dry: bool  # say what would be run and stop
-    chip: str  # that costs are estimated for
-    share: float  # of its peak that training reaches
-    out: Path  # of the report
-    stated: list[Path]  # folders beside the runs in which programs may have left a claims.json
+    dry: bool  # only list the runs
+    chip: str  # for the cost estimate
+    share: float  # fraction of the chip's peak that training reaches
+    out: Path  # folder of the report
+    claims_folders: list[Path]  # folders in which other commands write a claims.json
 
 
 def make_plan(arguments: list[str]) -> Plan:
-    """Arguments as in `clipx reproduce --help`; those that are not its own are settings for every run.
+    """Parse the arguments of `clipx reproduce`; unknown ones are settings of every run.
 
     Raises:
-        UserError: a wrong argument.
+        UserError: an invalid argument.
     """
-    own = {"recipe": "", "arms": "", "seeds": "", "jobs": "1", "dry": "false", "out": "", **COSTS}
+    options = {"recipe": "", "arms": "", "seeds": "", "jobs": "1", "dry": "false", "out": "", **COSTS}
     roots: dict[str, str] = {}
     settings = []
     for argument in arguments:
         key, equals, value = argument.partition("=")
-        if equals and key in own:
-            own[key] = value.strip("[]")
+        if equals and key in options:
+            options[key] = value.strip("[]")
         elif equals and key in DATA:
             roots[key] = value
         elif key in ("arm", "seed"):
-            meant = f"arms={value} (names, separated by commas)" if key == "arm" else "seeds=3 (how many)"
-            raise UserError(f"{argument} is for clipx train; here write {meant}")
+            correct = f"arms={value} (names, separated by commas)" if key == "arm" else "seeds=3 (their number)"
+            raise UserError(f"{argument} is for clipx train; here write {correct}")
         else:
             settings.append(argument)
-    if not own["recipe"]:
+    if not options["recipe"]:
         raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")
-    dry, names = flag(own["dry"], "dry"), own["recipe"].split(",")
-    of_data = _data_roots(names, roots)
+    dry, names = flag(options["dry"], "dry"), options["recipe"].split(",")
+    data_roots = _data_roots(names, roots)
     overrides = [
-        one
+        of_run
         for name in names
-        for one in _of_recipe(name, own["arms"], own["seeds"], [*of_data.get(name, []), *settings])
+        for of_run in _runs_of_recipe(name, options["arms"], options["seeds"], [*data_roots.get(name, []), *settings])
     ]
     folder = next((s.removeprefix("runs=") for s in settings if s.startswith("runs=")), "runs")
     return Plan(
         overrides=overrides,
-        jobs=count(own["jobs"], "jobs"),
+        jobs=count(options["jobs"], "jobs"),
         dry=dry,
-        chip=own["chip"],
-        share=number(own["share"], "share", 0.01, 1),
-        out=Path(own["out"] or f"{folder}/{'+'.join(names)}-report"),
-        stated=[Path(folder) / "theory", Path(folder) / "missing_objects"],
+        chip=options["chip"],
+        share=number(options["share"], "share", 0.01, 1),
+        out=Path(options["out"] or f"{folder}/{'+'.join(names)}-report"),
+        claims_folders=[Path(folder) / "theory", Path(folder) / "missing_objects"],
     )
 
 
 def composed(overrides: list[list[str]]) -> list[RunConfig]:
-    """The config of each run; seeds differ in nothing else, and to compose takes long."""
+    """Return the config of each run. Composed once per arm, because it is slow and seeds differ in nothing else."""
     known: dict[tuple[str, ...], RunConfig] = {}
     configs = []
-    for one in overrides:
-        (seed,) = (o for o in one if o.startswith("seed="))
-        others = tuple(o for o in one if o is not seed)
+    for of_run in overrides:
+        (seed,) = (o for o in of_run if o.startswith("seed="))
+        others = tuple(o for o in of_run if o is not seed)
         if others not in known:
-            known[others] = compose_run(one)
+            known[others] = compose_run(of_run)
         configs.append(replace(known[others], seed=int(seed.removeprefix("seed="))))
     return configs
 
 
 def _data_roots(names: list[str], roots: dict[str, str]) -> dict[str, list[str]]:
-    """Recipe -> the data.root= of its data, where `cc3m=DIR` says it."""
+    """Return recipe -> its data.root= override, from arguments such as cc3m=DIR."""
     if not roots:
         return {}
     data = {name: compose_run([f"recipe={name}"]).data.name for name in names}
     for key in roots:
         if key not in data.values():
-            raise UserError(f"{key}={roots[key]}: no recipe here is on {key}; their data: {', '.join(data.values())}")
-    return {name: [f"data.root={roots[of]}"] for name, of in data.items() if of in roots}
+            raise UserError(f"{key}={roots[key]}: no recipe here uses {key}; their data: {', '.join(data.values())}")
+    return {name: [f"data.root={roots[used]}"] for name, used in data.items() if used in roots}
 
 
-def _of_recipe(name: str, chosen: str, seeds: str, settings: list[str]) -> list[list[str]]:
+def _runs_of_recipe(name: str, chosen: str, seeds: str, settings: list[str]) -> list[list[str]]:
+    """Return the overrides of each run of a recipe.
+
+    Raises:
+        UserError: a setting for all runs that an arm sets as well.
+    """
     found = recipe(name)
     arms = chosen.split(",") if chosen else list(found.arms)
     for arm in arms:
         for override in found.arms.get(arm, []):
-            key = override.partition("=")[0].lstrip("+~")
-            if any(s.partition("=")[0].lstrip("+~") == key for s in settings):
+            key = key_of(override)
+            if any(key_of(s) == key for s in settings):
                 raise UserError(
-                    f"{key}= cannot be set for all runs, as arm={arm} of recipe={name} sets it; for one run: "
+                    f"{key}= cannot be set for all runs, because arm={arm} of recipe={name} sets it; for one run: "
                     f"clipx train recipe={name} arm={arm} {key}=..."
                 )
     by_arm = [[f"arm={arm}"] for arm in arms] or [[]]

@@ -1,6 +1,7 @@
-"""Calls in processes of their own, several at a time: one that is killed takes no other with it.
+"""A process pool that survives the kill of one of its processes.
 
-A pool of several processes would not do: it is broken as a whole when one of them dies, and ends the others.
+Each slot has a ProcessPoolExecutor of one process. An executor of several processes breaks when one of them dies, and
+ends the others.
 """
 
 import os
@@ -17,63 +18,65 @@ from typing import TypeVar
 
 from clipx.errors import REQUEUE
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 
 @dataclass
 class WorkerSlot:
-    """Where one call after another is done, in one warm process as long as it lives."""
+    """Runs one call after another in the same process; starts a new process if it was killed."""
 
-    gpu: str  # CUDA_VISIBLE_DEVICES; "": as it is
-    process: ProcessPoolExecutor | None = None  # of one; made at the first call, and after one that was killed
+    gpu: str  # CUDA_VISIBLE_DEVICES; "": unchanged
+    process: ProcessPoolExecutor | None = None  # of one process, started by the first call
 
-    def submit(self, call: Callable[[Given], Made], given: Given) -> "Future[Made]":
+    def submit(self, call: Callable[[Argument], Result], argument: Argument) -> "Future[Result]":
         if self.process is not None:
             try:
-                return self.process.submit(call, given)
-            except BrokenProcessPool:  # it was killed while it had nothing to do
+                return self.process.submit(call, argument)
+            except BrokenProcessPool:  # killed while idle
                 self.process.shutdown()
         self.process = ProcessPoolExecutor(1, get_context("spawn"), initializer=_prepare, initargs=(self.gpu,))
-        return self.process.submit(call, given)
+        return self.process.submit(call, argument)
 
 
 class Pool:
-    """As many calls at a time as there are seats.
+    """Runs one call per slot at a time.
 
-    Left by an exception, as that of a signal, it starts no further call and sends the processes SIGTERM, on which a
-    run saves; either way it waits for them.
+    If the `with` block ends by an exception (a signal, for example), no further call starts and the processes get
+    SIGTERM, on which a run saves. In any case the pool waits for them.
+
+    Args:
+        gpus: CUDA_VISIBLE_DEVICES of each slot.
     """
 
-    def __init__(self, seats: list[str]) -> None:
-        """`seats`: CUDA_VISIBLE_DEVICES of each."""
-        self._threads = ThreadPoolExecutor(len(seats))
-        self._seats = [WorkerSlot(gpu) for gpu in seats]
+    def __init__(self, gpus: list[str]) -> None:
+        self._threads = ThreadPoolExecutor(len(gpus))
+        self._slots = [WorkerSlot(gpu) for gpu in gpus]
         self._free: SimpleQueue[WorkerSlot] = SimpleQueue()
-        for seat in self._seats:
-            self._free.put(seat)
+        for slot in self._slots:
+            self._free.put(slot)
         self._starting = Lock()
-        self._over = False
+        self._closed = False
 
-    def submit(self, call: Callable[[Given], Made], given: Given) -> "Future[Made]":
-        """What it returns or raises; BrokenProcessPool where its process was killed."""
-        return self._threads.submit(self._call, call, given)
+    def submit(self, call: Callable[[Argument], Result], argument: Argument) -> "Future[Result]":
+        """Return the future of a call; it raises BrokenProcessPool if the process was killed."""
+        return self._threads.submit(self._call, call, argument)
 
-    def _call(self, call: Callable[[Given], Made], given: Given) -> Made:
-        seat = self._free.get()
+    def _call(self, call: Callable[[Argument], Result], argument: Argument) -> Result:
+        slot = self._free.get()
         try:
-            with self._starting:  # else a process could be started when all others have been told to end
-                if self._over:
+            with self._starting:  # so that no process starts after all others got SIGTERM
+                if self._closed:
                     raise SystemExit(REQUEUE)
-                future = seat.submit(call, given)
+                future = slot.submit(call, argument)
             return future.result()
         except BrokenProcessPool:
-            assert seat.process is not None
-            seat.process.shutdown()
-            seat.process = None
+            assert slot.process is not None
+            slot.process.shutdown()
+            slot.process = None
             raise
         finally:
-            self._free.put(seat)
+            self._free.put(slot)
 
     def __enter__(self) -> "Pool":
         return self
@@ -83,18 +86,18 @@ class Pool:
     ) -> None:
         if kind is not None:
             with self._starting:
-                self._over = True
+                self._closed = True
             for child in active_children():
                 child.terminate()
         self._threads.shutdown(cancel_futures=kind is not None)
-        for seat in self._seats:
-            if seat.process is not None:
-                seat.process.shutdown()
+        for slot in self._slots:
+            if slot.process is not None:
+                slot.process.shutdown()
 
 
 def _prepare(gpu: str) -> None:
-    """In each process. A spawned one would spawn its loaders, and each of those import torch again."""
+    """Prepare a new process."""
     if gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # CUDA reads it at its first use, which is in a call
-    set_start_method("fork", force=True)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends this process
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # read by CUDA at its first use, inside a call
+    set_start_method("fork", force=True)  # spawned loader processes would each import torch again
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it and ends this process

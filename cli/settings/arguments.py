@@ -1,4 +1,4 @@
-"""`key=value` arguments of the commands that have no configuration."""
+"""`key=value` arguments of the commands that Hydra does not compose."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,12 +8,18 @@ from clipx.utils.registry import lookup
 
 
 def split(arguments: list[str], known: Mapping[str, str], command: str) -> tuple[list[str], dict[str, str]]:
-    """The arguments that are no settings, and the settings: those of `known` with what was given.
+    """Split arguments into paths or names, and settings.
 
-    A path may hold a "=" behind a "/".
+    An argument is a setting if it has a "=" with no "/" before it, so that paths may contain "=".
+
+    Args:
+        known: setting -> default.
+
+    Returns:
+        The paths or names, and `known` updated with the given settings.
 
     Raises:
-        UserError: a setting that is not known.
+        UserError: an unknown setting.
     """
     settings = [a for a in arguments if "=" in a and "/" not in a.partition("=")[0]]
     given = dict(a.split("=", 1) for a in settings)
@@ -22,27 +28,41 @@ def split(arguments: list[str], known: Mapping[str, str], command: str) -> tuple
     return [a for a in arguments if a not in settings], {**known, **given}
 
 
+def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
+    """Split Hydra's option --config-dir DIR from the other arguments; return its folders and the rest."""
+    folders, others = [], []
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument in ("--config-dir", "-cd"):
+            folders.append(Path(next(remaining, "")))
+        elif argument.startswith("--config-dir="):
+            folders.append(Path(argument.partition("=")[2]))
+        else:
+            others.append(argument)
+    return folders, others
+
+
 def one_folder(places: list[str], command: str) -> Path:
-    """Raises UserError unless there is one."""
+    """Return the only folder given; raise UserError if there is not exactly one."""
     if len(places) != 1:
         raise UserError(f"clipx {command} needs the folder of the shards")
     return Path(places[0])
 
 
 def flag(text: str, key: str) -> bool:
-    """true or false. Raises UserError for anything else."""
+    """Parse true or false; raise UserError for anything else."""
     return lookup({"true": True, "false": False}, text, key)
 
 
 def count(text: str, key: str) -> int:
-    """Raises UserError unless it is a whole number, 1 or more."""
+    """Parse a whole number of 1 or more; raise UserError for anything else."""
     if not text.isdigit() or int(text) < 1:
         raise UserError(f"{key}={text} must be a whole number, 1 or more")
     return int(text)
 
 
 def number(text: str, key: str, low: float, high: float) -> float:
-    """Raises UserError unless it is a number in low..high."""
+    """Parse a number in low..high; raise UserError for anything else."""
     try:
         value = float(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The only file that knows Hydra: recipe + overrides -> a typed config.
+"""Compose a typed config from recipe and overrides. The only file that imports Hydra.
 
-Recipes are flat YAML files, `data=` and `objective=` take the names of clipx.config.presets, all other settings are
-the dataclasses of clipx.config.schema. Hydra's own switches (--cfg, -m, --config-dir, completion) keep working.
+Recipes are flat YAML files. `data=` and `objective=` take names of clipx.config.presets; all other settings are fields
+of clipx.config.schema. Hydra's switches (--cfg, -m, --config-dir, completion) work.
 """
 
 import os
@@ -20,100 +20,98 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cli.settings import recipes as arms
-from cli.settings.keys import check_key, is_free, suggest_key
-from clipx.config import ranges
+from cli.settings.arguments import split_config_dir
+from cli.settings.recipes import Recipe, expand_arm, load_recipe
 from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import EvalConfig, RunConfig
+from clipx.config.setting import check, check_key, is_resumable, settings_of, suggest_key
 from clipx.errors import Fault, UserError
 from clipx.utils.registry import lookup
 
-UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # in a run's path already, or not of the run
-
-GROUPS = ("recipe", "data", "objective")  # key=NAME chooses one of several
-CHOICES = ("arm", "data", "objective")  # in a run's name by their value alone
+UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # already in the run's path, or no setting of the run
+CHOICES = ("arm", "data", "objective")  # enter a run's name by their value alone
 
 
 def recipes() -> dict[str, Path]:
-    """Recipe names and files: the installed ones, and those of --config-dir."""
-    folders = [Path(str(files("recipes")))]
-    for switch, value in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
-        if switch in ("--config-dir", "-cd"):
-            folders.append(Path(value))
-        elif switch.startswith("--config-dir="):
-            folders.append(Path(switch.partition("=")[2]))
+    """Return name -> file of the installed recipes and the recipes of --config-dir.
+
+    Raises:
+        UserError: --config-dir is not a folder.
+    """
+    folders = [Path(str(files("recipes"))), *split_config_dir(sys.argv)[0]]
     if missing := [str(folder) for folder in folders if not folder.is_dir()]:
         raise UserError(f"--config-dir={missing[0]} is not a folder")
     return {p.stem: p for folder in folders for p in sorted(folder.glob("*.yaml")) if p.stem != "base"}
 
 
 def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None:
-    """Composes and calls `task`, once, or once for each job of a sweep (-m).
+    """Compose the config and call `task` once, or once per job of a sweep (-m).
 
     Raises:
-        UserError: whatever is wrong with the arguments, in one line.
+        UserError: invalid arguments.
+        UserError, Fault: jobs that failed, after all jobs of the sweep.
     """
-    arguments, from_arm = _expanded(arguments)
+    arguments, from_arm = _expand(arguments)
     sys.argv = ["clipx train", *arguments]
     _register()
     if not any(a.startswith(("--hydra-help", "--info")) for a in arguments):
         _check_overrides([a for a in arguments if "=" in a and not a.startswith("-")])
 
     failures: list[UserError | Fault] = []
+    parent = os.getpid()
 
     def job(config: DictConfig) -> None:
-        # Hydra would print its own lines around an exception, and a sweep goes on after a failed job
+        # collected, because Hydra would print its own lines around the exception and end the sweep
         try:
             task(_to_run_config(config, HydraConfig.get().overrides.task, from_arm))
         except (UserError, Fault) as error:
-            if os.getpid() != here:
-                raise  # a launcher's job elsewhere: its failure comes back as what it raised
+            if os.getpid() != parent:
+                raise  # Hydra's launcher sends it to the parent process
             failures.append(error)
 
-    here = os.getpid()
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions reach us instead of being printed
-    _translated(lambda: hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(job)())
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises exceptions instead of printing them
+    _translate_errors(lambda: hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(job)())
     if failures:
         kind = Fault if any(type(failure) is Fault for failure in failures) else UserError
         raise kind("; ".join(map(str, failures)))
 
 
 def complete(arguments: list[str]) -> None:
-    """Hydra's shell completion of `clipx train`: `-sc install=bash`, and the queries of the installed script."""
+    """Run Hydra's shell completion of `clipx train`: `-sc install=bash`, or a query of the installed script."""
     sys.argv = ["clipx", *arguments]
-    if line := os.environ.get("COMP_LINE"):  # Hydra knows of no subcommand
+    if line := os.environ.get("COMP_LINE"):  # Hydra has no subcommands
         os.environ["COMP_LINE"] = re.sub(r"^(\S+)\s+train\s", r"\1 ", line)
     _register()
     hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(lambda config: None)()
 
 
 def compose_run(overrides: list[str]) -> RunConfig:
-    """The config of one run, for commands that do not train.
+    """Compose the config of one run.
 
     Raises:
-        UserError: as run_command.
+        UserError: invalid overrides.
     """
-    overrides, from_arm = _expanded(overrides)
+    overrides, from_arm = _expand(overrides)
     _register()
     _check_overrides(overrides)
     with hydra.initialize_config_module("recipes", version_base="1.3"):
-        config = _translated(lambda: hydra.compose("base", overrides))
+        config = _translate_errors(lambda: hydra.compose("base", overrides))
         return _to_run_config(config, overrides, from_arm)
 
 
 def compose_eval(overrides: list[str]) -> EvalConfig:
-    """The config of `clipx eval`.
+    """Compose the config of `clipx eval`.
 
     Raises:
-        UserError: as run_command.
+        UserError: invalid overrides.
     """
     _register()
     for override in _parse(overrides):
         check_key(EvalConfig, str(override.key_or_group))
     with hydra.initialize_config_module("recipes", version_base="1.3"):
-        config = _translated(lambda: OmegaConf.to_object(hydra.compose("eval", overrides)), EvalConfig)
+        config = _translate_errors(lambda: OmegaConf.to_object(hydra.compose("eval", overrides)), EvalConfig)
     assert isinstance(config, EvalConfig)
-    ranges.check(config, ranges.EVALUATION)
+    check(config)
     return config
 
 
@@ -126,23 +124,23 @@ def _register() -> None:
     for name, objective in OBJECTIVES.items():
         store.store(group="objective", name=name, node=objective)
     for name, path in recipes().items():
-        store.store(group="recipe", name=name, node=arms.load(path).settings, package="_global_")
+        store.store(group="recipe", name=name, node=load_recipe(path).settings, package="_global_")
 
 
-def recipe(name: str) -> arms.Recipe:
-    """A recipe with its arms and seeds.
+def recipe(name: str) -> Recipe:
+    """Read a recipe by name.
 
     Raises:
-        UserError: no such recipe, or one that is no valid YAML.
+        UserError: an unknown recipe, or an invalid file.
     """
-    return arms.load(lookup(recipes(), name, "recipe"))
+    return load_recipe(lookup(recipes(), name, "recipe"))
 
 
-def _expanded(arguments: list[str]) -> tuple[list[str], set[str]]:
-    """Arguments as Hydra takes them, and those among them that an arm stands for."""
+def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
+    """Return the arguments as Hydra takes them, and those that come from arm=NAME."""
     chosen = next((a.removeprefix("recipe=") for a in arguments if a.startswith("recipe=")), "")
-    given, from_arm = arms.expand(arguments, recipe(chosen).arms if chosen in recipes() else {})
-    # parameters of a term need not stand in the recipe to be set: Hydra would ask for a + in front
+    given, from_arm = expand_arm(arguments, recipe(chosen).arms if chosen in recipes() else {})
+    # ++: parameters of a term can be set whether or not the recipe sets them; without it Hydra asks the user for a +
     prefixed = {a: f"++{a}" if a.startswith("objective.") else a for a in given}
     return [prefixed[a] for a in given], {prefixed[a] for a in from_arm}
 
@@ -161,54 +159,70 @@ def _parse(overrides: list[str]) -> list[Any]:
 
 
 def _check_overrides(overrides: list[str]) -> None:
-    """Every key and group choice, with or without +, before Hydra looks at it."""
+    """Check every key and group choice, with or without +, before Hydra reads it."""
     groups: dict[str, Mapping[str, Any]] = {"recipe": recipes(), "data": DATA, "objective": OBJECTIVES}
-    given = _parse(overrides)
-    for override in given:
+    parsed = _parse(overrides)
+    for override in parsed:
         key, value = str(override.key_or_group), override.value()
-        if key in GROUPS:
+        if key in groups:
             if isinstance(value, str):
                 lookup(groups[key], value, key)
             elif not override.is_sweep_override():
                 raise UserError(f"{key}={value} must be one name; allowed: {', '.join(groups[key])}")
         elif key != "hydra" and not key.startswith(("hydra.", "hydra/")):
             check_key(RunConfig, key)
-    if not any(str(o.key_or_group) == "recipe" for o in given):
+    if not any(str(o.key_or_group) == "recipe" for o in parsed):
         raise UserError(f"recipe= is missing; allowed: {', '.join(recipes())}")
 
 
 def _to_run_config(composed: DictConfig, overrides: list[str], from_arm: set[str]) -> RunConfig:
+    """Return the typed config with recipe and name filled in, after checking its values."""
     with_names = composed.copy()
     choices = dict(o.split("=", 1) for o in overrides if "=" in o)
-    with_names.recipe = choices["recipe"]  # also where Hydra's runtime is not there to be asked
+    with_names.recipe = choices["recipe"]
     if OmegaConf.is_missing(with_names, "name"):
         with_names.name = "-".join([choices["recipe"], *_name_parts([o for o in overrides if o not in from_arm])])
-    config = _translated(lambda: OmegaConf.to_object(with_names))
+    config = _translate_errors(lambda: OmegaConf.to_object(with_names))
     assert isinstance(config, RunConfig)
-    ranges.check(config, ranges.RUN)
-    ranges.check_together(config)
+    check(config)
+    _check_combinations(config)
     return config
 
 
-def _name_parts(overrides: list[str]) -> list[str]:
-    """What sets this run apart from others of its recipe: `flickr8k` for data=flickr8k, else `key_value`.
+def _check_combinations(config: RunConfig) -> None:
+    """Raise UserError if two settings contradict each other."""
+    if "keyword" in config.objective and not config.data.keywords:
+        raise UserError(
+            "objective.keyword needs labels, but data.keywords is empty: set data.keywords=[numbers], or other lists "
+            "(colours, directions) or words"
+        )
+    if config.log.evaluate_every and not config.data.evaluation:
+        raise UserError(
+            f"log.evaluate_every={config.log.evaluate_every} has nothing to evaluate on, as data.evaluation is empty; "
+            "allowed: 0, or data.evaluation=[KIND:FOLDER,...] with sets below data.root"
+        )
 
-    In an order of their own, so that the same settings in another order are the same run. Only characters that are
-    safe in folder names and need no quotes in an override.
+
+def _name_parts(overrides: list[str]) -> list[str]:
+    """Return the parts of a run's name: `flickr8k` for data=flickr8k, `key_value` for other settings.
+
+    Sorted, so that the order of overrides does not matter. Only characters that are safe in folder names and need no
+    quotes in an override. Settings that do not change the result are left out.
     """
+    known = settings_of(RunConfig)
     choices, settings = {}, {}
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
         if key in CHOICES:
             choices[key] = value
-        elif not UNNAMED.match(key) and not is_free(RunConfig, key):
+        elif not UNNAMED.match(key) and not (key in known and is_resumable(known[key])):
             settings[key] = f"{key}_{value}"
     parts = [choices[key] for key in CHOICES if key in choices] + [settings[key] for key in sorted(settings)]
     return [re.sub(r"[^\w.+-]+", "_", part).strip("_") for part in parts]
 
 
-def _translated(call: Callable[[], Any], schema: type = RunConfig) -> Any:
-    """Calls; what Hydra or OmegaConf have to say about the user's input becomes one line."""
+def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
+    """Call, and turn errors of Hydra and OmegaConf into a UserError of one line."""
     try:
         return call()
     except (HydraException, OmegaConfBaseException) as error:

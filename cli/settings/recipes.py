@@ -1,10 +1,10 @@
-"""Recipe files: settings, and beside them the arms of the experiment, its number of seeds and its evaluations.
+"""Recipe files: settings, and the arms, seeds and evaluations of the experiment.
 
-arms:                                  # NAME: the overrides that make this arm
+arms:                                  # NAME: overrides of this arm
   clip: []
   clip_reg: [objective=clip_reg]
-seeds: 3                               # how many `clipx reproduce` runs of each arm
-evaluations: [[], [protocol=paper]]    # calls of `clipx eval` after each run; left out: one, with its defaults
+seeds: 3                               # runs of each arm by `clipx reproduce`
+evaluations: [[], [protocol=paper]]    # calls of `clipx eval` after each run; default: one call without overrides
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from clipx.utils.registry import lookup
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a recipe file holds."""
+    """The content of a recipe file."""
 
     settings: DictConfig  # fields of RunConfig
     arms: dict[str, list[str]]  # name -> overrides, in the file's order
@@ -26,15 +26,15 @@ class Recipe:
     evaluations: list[list[str]]  # overrides of each call of `clipx eval`
 
 
-def load(path: Path) -> Recipe:
-    """Reads a recipe file.
+def load_recipe(path: Path) -> Recipe:
+    """Read a recipe file.
 
     Raises:
-        UserError: no valid YAML, or arms and seeds of another form.
+        UserError: invalid YAML, or malformed arms, seeds or evaluations.
     """
     try:
         settings = OmegaConf.load(path)
-    except Exception as error:  # yaml's and OmegaConf's own kinds
+    except Exception as error:  # of yaml or OmegaConf
         raise UserError(f"recipe {path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(settings, DictConfig):
         raise UserError(f"recipe {path} holds no settings (key: value lines)")
@@ -54,11 +54,14 @@ def _are_overrides(given: object) -> bool:
     return isinstance(given, list) and all(isinstance(o, str) and "=" in o for o in given)
 
 
-def expand(arguments: list[str], arms: dict[str, list[str]]) -> tuple[list[str], list[str]]:
-    """The arguments with the overrides of `arm=NAME` in its place, and these; a key given by the user wins.
+def expand_arm(arguments: list[str], arms: dict[str, list[str]]) -> tuple[list[str], list[str]]:
+    """Insert the overrides of arm=NAME after it; a key given by the user replaces the arm's.
+
+    Returns:
+        All arguments, and the overrides inserted.
 
     Raises:
-        UserError: an unknown arm, or several.
+        UserError: an unknown arm, or several arms.
     """
     chosen = [a.removeprefix("arm=") for a in arguments if a.startswith("arm=")]
     if not chosen:
@@ -66,11 +69,16 @@ def expand(arguments: list[str], arms: dict[str, list[str]]) -> tuple[list[str],
     if len(chosen) > 1 or "," in chosen[0]:
         raise UserError(
             f"arm={','.join(chosen)} must be one name, also in a sweep: give each arm a command, or run all arms and "
-            "seeds by clipx reproduce recipe=NAME"
+            "seeds with clipx reproduce recipe=NAME"
         )
     if not arms:
         raise UserError(f"arm={chosen[0]}: this recipe has no arms")
-    given = {a.partition("=")[0].lstrip("+~") for a in arguments}
-    ours = [o for o in lookup(arms, chosen[0], "arm") if o.partition("=")[0].lstrip("+~") not in given]
-    place = arguments.index(f"arm={chosen[0]}") + 1
-    return [*arguments[:place], *ours, *arguments[place:]], ours
+    given = {key_of(a) for a in arguments}
+    inserted = [o for o in lookup(arms, chosen[0], "arm") if key_of(o) not in given]
+    at = arguments.index(f"arm={chosen[0]}") + 1
+    return [*arguments[:at], *inserted, *arguments[at:]], inserted
+
+
+def key_of(override: str) -> str:
+    """Return the key of an override, without Hydra's + and ~."""
+    return override.partition("=")[0].lstrip("+~")

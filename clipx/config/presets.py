@@ -6,7 +6,7 @@ DATA: dict[str, dict[str, Any]] = {
     "scenes": {
         "name": "scenes",
         "source": "scenes",
-        "crop_scale": [1.0, 1.0],  # a cut object would make the count wrong
+        "crop_scale": [1.0, 1.0],  # no crop: a cut-off object would make the count wrong
         "evaluation": [
             "wds:scenes_colour",
             "wds:scenes_count",
@@ -15,7 +15,7 @@ DATA: dict[str, dict[str, Any]] = {
             "pairs:scenes_pairs",
         ],
     },
-    # the official split as shards: data.root holds train/, dev/ and test/, five captions an image
+    # the official split as shards: data.root contains train/, dev/ and test/, with five captions per image
     "flickr8k": {
         "name": "flickr8k",
         "source": "shards",
@@ -26,12 +26,12 @@ DATA: dict[str, dict[str, Any]] = {
     },
     # any img2dataset shards: data.root=FOLDER data.name=NAME
     "shards": {"name": "shards", "source": "shards", "crop_scale": [0.5, 1.0], "split": "."},
-    # the papers' training data; their recipes say what is done to the images, and evaluation sets lie in
-    # data.root/evaluation. img2dataset writes the first two, DataComp's own script the third
+    # the papers' training data; recipes set the image preprocessing, evaluation sets are in data.root/evaluation.
+    # img2dataset writes the shards of the first two, DataComp's script those of the third
     "cc3m": {"name": "cc3m", "source": "shards", "split": "train"},
     "cc12m": {"name": "cc12m", "source": "shards", "split": "train"},
     "datacomp_small": {"name": "datacomp_small", "source": "shards", "split": "shards"},
-    # as published: data.root holds train2014/ and annotations/
+    # as published: data.root contains train2014/ and annotations/
     "mscoco": {
         "name": "mscoco",
         "source": "coco",
@@ -42,7 +42,7 @@ DATA: dict[str, dict[str, Any]] = {
     # a table of paths and captions: data.root=FOLDER data.annotations=FILE
     "csv": {"name": "csv", "source": "csv", "captions": "each", "crop_scale": [0.5, 1.0], "split": "."},
     "tsv": {"name": "tsv", "source": "tsv", "captions": "each", "crop_scale": [0.5, 1.0], "split": "."},
-    # through `datasets`: data.root=FOLDER or a name on the hub; hf_stream also needs data.num_samples
+    # read with `datasets`: data.root=FOLDER or a name on the hub; hf_stream also needs data.num_samples
     "hf": {"name": "hf", "source": "hf", "crop_scale": [0.5, 1.0]},
     "hf_stream": {"name": "hf_stream", "source": "hf_stream", "crop_scale": [0.5, 1.0]},
     # remote or endless shards, resampled: data.urls=[...] data.num_samples=N
@@ -51,7 +51,7 @@ DATA: dict[str, dict[str, Any]] = {
 
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip": {"clip": {}},
-    # paper 1: lambda = 0.1 (section 7), CyCLIP's weights 0.25, Table 5's 0.1/(B^2-B) on the sum of all other pairs
+    # paper 1: lambda = 0.1 (section 7); CyCLIP's weights 0.25; Table 5: 0.1/(B^2-B) times the sum over all other pairs
     "clip_reg": {"clip": {}, "positive": {"weight": 0.1}},
     "reg_only": {"positive": {"weight": 0.1}},
     "clip_neg": {"clip": {}, "negative": {"weight": 0.1}},
@@ -62,12 +62,12 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
         "cyclic_crossmodal": {"weight": 0.25},
         "positive": {"weight": 0.1},
     },
-    # paper 2: eta = 1000 with log1p is its best arm
+    # paper 2: its best arm has eta = 1000 with log1p
     "counting": {"clip": {}, "keyword": {"weight": 1000.0, "g": "log1p", "denominator": "own"}},
     # baselines of paper 3
-    "siglip": {"siglip": {}},  # t = 10, b = -10 at the start: temperature.tau=0.1 temperature.bias=-10
+    "siglip": {"siglip": {}},  # initial t = 10, b = -10: set temperature.tau=0.1 temperature.bias=-10
     "dcl": {"dcl": {"tau_plus": 0.1}},
-    # paper 3, appendix H; take temperature.kind=fixed with both, they learn no temperature
+    # paper 3, appendix H; set temperature.kind=fixed, because neither learns a temperature
     "sogclr": {"sogclr": {"gamma": 0.8}},
     "nuclr": {"nuclr": {"gamma": 0.8, "zeta0": -0.05, "freeze_epochs": 5}},
 }

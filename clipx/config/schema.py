@@ -1,118 +1,152 @@
-"""Every setting: field, unit, the paper's symbol. Plain dataclasses; no torch here, so that the CLI starts fast.
+"""Every setting with its default, meaning, unit and allowed values; `clipx ls settings` prints them.
 
-A field marked `free` does not change what a run computes, apart from batch statistics, dropout draws and rounding: it
-may differ when the run is resumed.
+Plain dataclasses. No torch here, so that the command line starts fast.
 """
+# ruff: noqa: RUF009 - `setting` returns a dataclass field
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from omegaconf import MISSING
 
-RESUMABLE = {"free": True}
+from clipx.config.setting import (
+    ALL_AT_LEAST_1,
+    AT_LEAST_0,
+    AT_LEAST_1,
+    BETAS,
+    CONTEXT_LENGTH,
+    DECAY,
+    FACTOR,
+    POSITIVE,
+    RAND_AUGMENT,
+    SHARE,
+    at_least,
+    between,
+    setting,
+)
+
+DEVICES = ("auto", "cpu", "cuda")
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+WANDB_MODES = ("off", "offline", "online")
 
 
 @dataclass(kw_only=True)
 class ScenesConfig:
-    """What is rendered and how bad the training captions are; evaluation splits are always clean.
+    """The rendered data set: its size and the faults of its training captions. Evaluation splits have no faults.
 
-    The four caption faults exclude each other, so that each share is met exactly: they sum to at most 1.
+    A caption has at most one of the four faults omit, mislabelled, irrelevant_numbers and noise: their shares are met
+    exactly and sum to at most 1.
     """
 
-    seed: int = 0  # of the whole data set; sample i depends on (seed, i) and the knobs only
-    num_train: int = 60_000  # training pairs
-    image_size: int = 48  # H = W, pixels
-    max_count: int = 6  # most objects in a group
-    # share of captions that leave out count, colour or shape (paper 1, figure 4); above 0 by default, since a model
-    # that always reads all three together cannot answer a prompt that names one
-    omit: float = 0.3
-    mislabelled: float = 0.0  # share of captions with a wrong count (paper 2)
-    irrelevant_numbers: float = 0.0  # share with a number of something else, "photo two of ten" (paper 2)
-    noise: float = 0.0  # share with a wrong colour or shape, or a text about something else (paper 2)
-    false_negatives: float = 0.0  # share of samples that show one of a few recurring contents (paper 2)
-    popularity_skew: float = 0.0  # Zipf exponent over the (shape, colour) concepts, 0 = uniform (paper 3)
+    seed: int = setting(0, "seed of the data set; sample i depends on (seed, i) and these settings only", AT_LEAST_0)
+    num_train: int = setting(60_000, "number of training pairs", AT_LEAST_1)
+    image_size: int = setting(48, "height and width", between(32, 128), unit="pixels")
+    max_count: int = setting(6, "largest number of objects in a group, on a grid of 9 cells", between(2, 9))
+    # above 0 by default: a model that always reads all three together cannot answer a prompt that names one of them
+    omit: float = setting(0.3, "share of captions that leave out count, colour or shape (paper 1, figure 4)", SHARE)
+    mislabelled: float = setting(0.0, "share of captions with a wrong count (paper 2)", SHARE)
+    irrelevant_numbers: float = setting(0.0, 'share with an unrelated number, "photo two of ten" (paper 2)', SHARE)
+    noise: float = setting(0.0, "share with a wrong colour or shape, or about something else (paper 2)", SHARE)
+    false_negatives: float = setting(0.0, "share of samples that show one of a few recurring contents (paper 2)", SHARE)
+    popularity_skew: float = setting(0.0, "Zipf exponent over (shape, colour), 0: uniform (paper 3)", between(0, 3))
 
 
 @dataclass(kw_only=True)
 class DataConfig:
-    """Where pairs come from and what happens to them before the towers."""
+    """Training pairs and their preprocessing."""
 
-    name: str = MISSING  # in run names and tables
-    source: str = MISSING  # scenes | shards | coco | csv | tsv | hf; streams: webdataset | hf_stream
-    root: str | None = field(default=None, metadata=RESUMABLE)  # folder; scenes: null is the cache folder
-    split: str = "train"  # folder below root that holds the training shards or images; hf: name of the split
-    # shards, hf: first: the .txt member, the first text | random: one of the .json's "captions" each epoch
-    # coco, csv, tsv: also each: every caption with its image is a sample of its own
-    captions: str = "first"
-    annotations: str | None = None  # coco, csv, tsv: file of the captions, below root
-    image_column: str = "image"  # csv, tsv: paths below root/split, or absolute; hf: images
-    caption_column: str = "caption"  # csv, tsv, hf
-    urls: list[str] = field(default_factory=list)  # webdataset: shards as PREFIX{00000..00099}.tar
-    url_weights: list[float] = field(default_factory=list)  # shares of the samples; empty: equal
-    num_samples: int | None = None  # streams: what counts as an epoch
-    shuffle_buffer: int = 1000  # streams: samples in memory that the next one is drawn from, per worker and URL
-    # exact: PIL's decoding and resize, as open_clip | fast: JPEG decoded at a part of its size, resize in integers
-    decode: str = "exact"
-    # share of the area kept by the random crop; [1, 1]: the central square, no random crop
-    crop_scale: list[float] = field(default_factory=lambda: [0.9, 1.0])
-    flip: bool = False  # horizontal flip with probability 1/2; off where captions say left and right
-    held_out: float = 0.0  # share of the pairs kept out of training, by images, the same in every seed
-    # words that label a caption (paper 2), or names of lists: numbers | colours | directions; see data/keywords.py
-    keywords: list[str] = field(default_factory=list)
-    keyword_digits: bool = False  # a number in digits counts as the word for it, "2" as "two"
-    rand_augment: list[int] | None = None  # [n, m]: RandAugment of n operations of magnitude m in 0..10; null: off
-    clean: str = "none"  # captions and prompts before the tokenizer: none | lower_no_punctuation
-    # samples that lie together on disk and are read together, for spinning disks and network file systems (256 is
-    # good); 256 such blocks, drawn at random, are mixed at a time. 0: any order, which small data and SSDs allow
-    block: int = 0
-    workers: int = field(default=2, metadata=RESUMABLE)  # loader processes per rank
-    stall_seconds: float = field(default=600.0, metadata=RESUMABLE)  # without a batch, after which the run ends
-    max_bad_rate: float = field(default=0.05, metadata=RESUMABLE)  # share of bad samples above which a run stops
-    # what `clipx eval` takes if no data set is named: wds: captions: pairs: and a folder below root
-    evaluation: list[str] = field(default_factory=list, metadata=RESUMABLE)
-    before_projection: bool = field(
-        default=False, metadata=RESUMABLE
-    )  # `clipx eval` probes those image features as well
-    scenes: ScenesConfig = field(default_factory=ScenesConfig)  # used by source scenes only
+    name: str = setting(MISSING, "name of the data set in run names and tables")
+    source: str = setting(MISSING, "scenes | shards | coco | csv | tsv | hf; streams: webdataset | hf_stream")
+    root: str | None = setting(None, "folder of the data; scenes: null is the cache folder", resumable=True)
+    split: str = setting("train", "folder below root with the training shards or images; hf: name of the split")
+    captions: str = setting(
+        "first",
+        "first: the .txt member or first text; random: one of the sample's texts each epoch (shards: the list "
+        "`captions` of the .json member); each: every caption with its image is a sample (coco, csv, tsv)",
+        choices=("first", "random", "each"),
+    )
+    annotations: str | None = setting(None, "coco, csv, tsv: caption file below root")
+    image_column: str = setting("image", "csv, tsv: column of paths, absolute or below root/split; hf: of images")
+    caption_column: str = setting("caption", "csv, tsv, hf: column of captions")
+    urls: list[str] = setting([], "webdataset: shards as PREFIX{00000..00099}.tar")
+    url_weights: list[float] = setting([], "webdataset: share of the samples drawn from each URL; empty: equal shares")
+    num_samples: int | None = setting(None, "streams: number of samples in an epoch", AT_LEAST_1)
+    shuffle_buffer: int = setting(1000, "streams: shuffle buffer per worker and URL", AT_LEAST_1, unit="samples")
+    decode: str = setting(
+        "exact", "exact: PIL as in open_clip; fast: JPEG at reduced size, integer resize", choices=("exact", "fast")
+    )
+    crop_scale: list[float] = setting([0.9, 1.0], "share of the area kept by random crops; [1, 1]: central square")
+    flip: bool = setting(False, "random horizontal flip; keep it off if captions say left and right")
+    held_out: float = setting(0.0, "share of pairs held out of training, by image, the same in all seeds", SHARE)
+    keywords: list[str] = setting([], "words that label captions (paper 2), or lists: numbers, colours, directions")
+    keyword_digits: bool = setting(False, 'read digits as number words: "2" as "two"')
+    rand_augment: list[int] | None = setting(None, "RandAugment: n operations of magnitude m; null: off", RAND_AUGMENT)
+    clean: str = setting(
+        "none", "text cleaning of captions and prompts before the tokenizer", choices=("none", "lower_no_punctuation")
+    )
+    # 256 random blocks are mixed at a time
+    block: int = setting(
+        0, "adjacent samples read together, e.g. 256 on spinning disks; 0: any order", AT_LEAST_0, unit="samples"
+    )
+    workers: int = setting(2, "loader processes per rank", AT_LEAST_0, resumable=True)
+    stall_seconds: float = setting(
+        600.0, "longest wait for a batch before the run ends", POSITIVE, unit="seconds", resumable=True
+    )
+    max_bad_rate: float = setting(0.05, "share of bad samples above which the run stops", SHARE, resumable=True)
+    evaluation: list[str] = setting([], "default data sets of `clipx eval`: KIND:FOLDER below root", resumable=True)
+    before_projection: bool = setting(
+        False, "`clipx eval` also probes the image features before the projection", resumable=True
+    )
+    scenes: ScenesConfig = field(default_factory=ScenesConfig)  # read only with source=scenes
 
 
 @dataclass(kw_only=True)
 class TowerConfig:
     """One tower, e.g. open_clip:ViT-B-32."""
 
-    name: str = MISSING  # open_clip:NAME | timm:NAME (image) | hf:NAME_OR_FOLDER (text); `clipx ls towers` lists them
-    pretrained: str | None = None  # a published tag (hf: a hub name), or a local file or folder; null: from scratch
-    lr_factor: float = 1.0  # learning rate of the tower over optimizer.lr
-    layer_decay: float = 1.0  # the learning rate of each layer is this factor times that of the layer above
-    weight_decay: float | None = None  # null: optimizer.weight_decay
-    frozen: bool = False  # no gradients, in evaluation mode throughout; a new projection on top is trained
+    name: str = setting(MISSING, "open_clip:NAME | timm:NAME (image) | hf:NAME_OR_FOLDER (text); see `clipx ls towers`")
+    pretrained: str | None = setting(None, "published tag (hf: hub name), local file or folder; null: random weights")
+    lr_factor: float = setting(1.0, "learning rate of the tower over optimizer.lr", AT_LEAST_0)
+    layer_decay: float = setting(1.0, "learning rate of each layer relative to the layer above it", FACTOR)
+    weight_decay: float | None = setting(None, "weight decay of the tower; null: optimizer.weight_decay", AT_LEAST_0)
+    frozen: bool = setting(False, "no gradients, always in evaluation mode; a new projection on top is trained")
 
 
 @dataclass(kw_only=True)
 class ImageTowerConfig(TowerConfig):
-    """The tower of the images."""
+    """The image tower."""
 
-    size: int | None = None  # H = W, pixels; null: what the tower was made, or its weights were trained, for
+    size: int | None = setting(
+        None, "height and width; null: as the tower or its weights define", AT_LEAST_1, unit="pixels"
+    )
 
 
 @dataclass(kw_only=True)
 class TextTowerConfig(TowerConfig):
-    """The tower of the captions."""
+    """The text tower."""
 
-    context_length: int | None = None  # L, tokens; null: the tower's own, 77 for hf: towers
+    context_length: int | None = setting(
+        None, "L; null: the tower's own, 77 for hf: towers", CONTEXT_LENGTH, unit="tokens"
+    )
 
 
 @dataclass(kw_only=True)
 class PointsConfig:
-    """Weighted point sets of all tokens in place of one point a sample (paper 5)."""
+    """Weighted point sets: all tokens of a sample instead of one point (paper 5)."""
 
-    kernel: str = "none"  # none: one point, CLIP | linear: alpha is (1, 0) | gaussian | imq, with the linear kernel
-    width: float = 0.75  # of gaussian: sigma; of imq: c
-    alpha: list[float] = field(default_factory=lambda: [0.5, 0.5])  # alpha1 of the linear kernel, alpha2 of the other
-    weights: str = "tanh"  # bound of a weight x: tanh: 100 tanh(x/100) | sigmoid: 100 sigmoid(x/100), positive
-    reduce: str = "mean"  # mean | sum over the points of a set
-    features_train: int = 1024  # D, random Fourier features, new ones each step
-    features_eval: int = field(default=512, metadata=RESUMABLE)  # D in evaluation
+    kernel: str = setting(
+        "none",
+        "none: one point per sample (CLIP); gaussian, imq: combined with the linear kernel",
+        choices=("none", "linear", "gaussian", "imq"),
+    )
+    width: float = setting(0.75, "gaussian: sigma; imq: c", POSITIVE)
+    alpha: list[float] = setting([0.5, 0.5], "alpha1 of the linear kernel, alpha2 of the other; kernel=linear: (1, 0)")
+    weights: str = setting(
+        "tanh", "bounded weight of a point, 100 tanh(x/100) or 100 sigmoid(x/100)", choices=("tanh", "sigmoid")
+    )
+    reduce: str = setting("mean", "mean or sum over the points of a set", choices=("mean", "sum"))
+    features_train: int = setting(1024, "D, random Fourier features in training, redrawn each step", AT_LEAST_1)
+    features_eval: int = setting(512, "D, random Fourier features in evaluation", AT_LEAST_1, resumable=True)
 
 
 @dataclass(kw_only=True)
@@ -121,11 +155,10 @@ class ModelConfig:
 
     image: ImageTowerConfig = field(default_factory=ImageTowerConfig)
     text: TextTowerConfig = field(default_factory=TextTowerConfig)
-    # run directory or checkpoint folder of the same model, whose weights this one starts from; null: as the towers say
-    init: str | None = None
-    embed_dim: int | None = None  # E; needed by timm: and hf: towers, fixed by the configuration of open_clip: ones
-    projection_lr_factor: float = 1.0  # learning rate of the projections of timm: and hf: towers over optimizer.lr
-    normalise: bool = True  # L2-normalised embeddings; false: paper 4's "Remove Normalization"
+    init: str | None = setting(None, "run directory or checkpoint with the initial weights; null: as the towers define")
+    embed_dim: int | None = setting(None, "E; needed by timm: and hf: towers, fixed for open_clip: towers", AT_LEAST_1)
+    projection_lr_factor: float = setting(1.0, "lr of timm: and hf: projections over optimizer.lr", AT_LEAST_0)
+    normalise: bool = setting(True, 'L2-normalise embeddings; false: paper 4\'s "Remove Normalization"')
     points: PointsConfig = field(default_factory=PointsConfig)
 
 
@@ -133,133 +166,155 @@ class ModelConfig:
 class TemperatureConfig:
     """tau of the softmax; every objective sees 1/tau as `Embeddings.scale`."""
 
-    kind: str = "learned"  # learned | fixed | linear | cosine
-    tau: float = 0.07  # learned, linear, cosine: where it starts; fixed: its value
-    # learned: how 1/tau depends on the parameter nu
-    parameterisation: str = "exp"  # exp | scaled_exp: exp(nu / s) | softplus: log(1 + exp(nu)) | identity
-    s: float = 2.0  # of scaled_exp
-    min_scale: float = 0.01  # bounds of 1/tau
-    max_scale: float = 100.0
-    lr_factor: float = 1.0  # learning rate of the temperature over optimizer.lr
-    # linear: from tau to tau_end; cosine: from tau to tau_end and back, `periods` times
-    tau_end: float | None = None
-    every: str = "epoch"  # epoch | step: when a schedule moves
-    periods: float = 1.0
-    bias: float | None = None  # initial value of a learned logit bias (SigLIP); null: none
+    kind: str = setting("learned", "how tau is set", choices=("learned", "fixed", "linear", "cosine"))
+    tau: float = setting(0.07, "fixed: tau; learned, linear, cosine: initial tau", POSITIVE)
+    parameterisation: str = setting(
+        "exp",
+        "learned: 1/tau as a function of the parameter nu; scaled_exp: exp(nu / s); softplus: log(1 + exp(nu))",
+        choices=("exp", "scaled_exp", "softplus", "identity"),
+    )
+    s: float = setting(2.0, "divisor of scaled_exp", POSITIVE)
+    min_scale: float = setting(0.01, "learned: lower bound of 1/tau", POSITIVE)
+    max_scale: float = setting(100.0, "learned: upper bound of 1/tau", POSITIVE)
+    lr_factor: float = setting(1.0, "learned: learning rate of the temperature over optimizer.lr", AT_LEAST_0)
+    tau_end: float | None = setting(None, "linear: tau at the end; cosine: tau at the other extreme", POSITIVE)
+    every: str = setting("epoch", "linear, cosine: when tau changes", choices=("epoch", "step"))
+    periods: float = setting(1.0, "cosine: number of times tau goes to tau_end and back", POSITIVE)
+    bias: float | None = setting(None, "initial value of a learned logit bias (SigLIP); null: no bias")
 
 
 @dataclass(kw_only=True)
 class MixingConfig:
-    """Exchange of parts of paired image and text embeddings before the objective (paper 4)."""
+    """Modality mixing: paired image and text embeddings exchange parts before the objective (paper 4)."""
 
-    kind: str = "none"  # none | hard | hard_rows | soft
-    probability: float = 0.0  # p, share of the steps that mix
+    kind: str = setting("none", "how parts are exchanged", choices=("none", "hard", "hard_rows", "soft"))
+    probability: float = setting(0.0, "p, share of the steps that mix", SHARE)
 
 
 @dataclass(kw_only=True)
 class OptimizerConfig:
-    """The update; gains, biases and the temperature are not decayed."""
+    """The optimizer. Gains, biases and the temperature have no weight decay."""
 
-    kind: str = "adamw"  # adamw | sgd, plain, whose steps are as long as the gradients: for checks
-    lr: float = 1e-3
-    betas: list[float] = field(default_factory=lambda: [0.9, 0.98])
-    eps: float = 1e-6
-    weight_decay: float = 0.1
+    kind: str = setting("adamw", "sgd: without momentum, for checks of the gradient", choices=("adamw", "sgd"))
+    lr: float = setting(1e-3, "peak learning rate", AT_LEAST_0)
+    betas: list[float] = setting([0.9, 0.98], "AdamW's beta1 and beta2", BETAS)
+    eps: float = setting(1e-6, "AdamW's epsilon", POSITIVE)
+    weight_decay: float = setting(0.1, "AdamW's decoupled weight decay", AT_LEAST_0)
 
 
 @dataclass(kw_only=True)
 class ScheduleConfig:
     """Learning rate over the run: linear warm-up, then `kind`."""
 
-    kind: str = "cosine"  # cosine | constant | cooldown (constant, then a line down)
-    cooldown: float = 0.2  # share of the steps after the warm-up that kind=cooldown falls in
-    warmup_steps: int = 100
-    warmup_epochs: float | None = None  # instead of warmup_steps, if given
-    warmup_lr: float = 0.0  # where the warm-up starts
-    min_lr: float = 0.0  # where cosine and cooldown end
+    kind: str = setting(
+        "cosine", "cooldown: constant, then linear decay to min_lr", choices=("cosine", "constant", "cooldown")
+    )
+    cooldown: float = setting(0.2, "cooldown: share of the steps after the warm-up in which the rate decays", FACTOR)
+    warmup_steps: int = setting(100, "length of the warm-up", AT_LEAST_0, unit="steps")
+    warmup_epochs: float | None = setting(
+        None, "length of the warm-up; replaces warmup_steps if set", AT_LEAST_0, unit="epochs"
+    )
+    warmup_lr: float = setting(0.0, "learning rate at the start of the warm-up", AT_LEAST_0)
+    min_lr: float = setting(0.0, "cosine, cooldown: learning rate at the end", AT_LEAST_0)
 
 
 @dataclass(kw_only=True)
 class TrainConfig:
-    """Length, size and safety of a run."""
+    """Length, batch size, precision, checkpoints and devices of a run."""
 
-    epochs: int | None = None  # length of the run: either passes over the data
-    samples: int | None = None  # or samples seen
-    batch_size: int = MISSING  # B, over all ranks
-    grad_clip: float | None = None  # bound of the global gradient norm; null: off
-    # of the towers; the objective is always float32. fp32 | tf32: float32 with TF32 (10-bit mantissa) matrix products
-    # and convolutions on GPUs | bf16 | fp16, with a scaled loss
-    precision: str = "fp32"
-    # micro-batches that a rank's part of the batch goes through the towers in, to save memory: the loss has all
-    # negatives, and the result is that of 1 (but for batch statistics, which are of a micro-batch)
-    accumulation: int = field(default=1, metadata=RESUMABLE)
-    grad_checkpointing: bool = field(default=False, metadata=RESUMABLE)  # activations computed again, to save memory
-    compile: bool = field(default=False, metadata=RESUMABLE)  # towers by torch.compile
-    sync_batchnorm: bool = False  # batch statistics over all processes
-    ema: float | None = None  # decay, per step, of averaged weights that are kept beside the others; null: none
-    # steps in a row without a finite loss and gradient, each skipped, after which the run ends as diverged
-    max_bad_steps: int = field(default=10, metadata=RESUMABLE)
-    save_every: int = field(default=200, metadata=RESUMABLE)  # steps between checkpoints
-    keep: int = field(default=2, metadata=RESUMABLE)  # checkpoints kept, the last ones
-    # also keep every checkpoint whose step is a multiple of this
-    keep_every: int | None = field(default=None, metadata=RESUMABLE)
-    # min:NAME or max:NAME of what log.geometry_every measures, e.g. min:loss: the best checkpoint is saved and kept
-    keep_best: str | None = field(default=None, metadata=RESUMABLE)
-    copy_to: str | None = field(
-        default=None, metadata=RESUMABLE
-    )  # URL (fsspec's) that checkpoints are copied to; null: none
-    max_minutes: float | None = field(
-        default=None, metadata=RESUMABLE
-    )  # wall clock, then the run saves and ends with 75
-    device: str = field(default="auto", metadata=RESUMABLE)  # auto | cpu | cuda
-    # where per-sample columns live: with the model, or on the CPU, which frees 4 bytes a sample and column on a GPU
-    table_device: str = field(default="auto", metadata=RESUMABLE)  # auto | cpu
-    processes: int = field(default=1, metadata=RESUMABLE)  # on this machine; the global batch is split over them
+    epochs: int | None = setting(None, "length of the run; set either this or samples", AT_LEAST_1, unit="epochs")
+    samples: int | None = setting(None, "length of the run; set either this or epochs", AT_LEAST_0, unit="samples")
+    batch_size: int = setting(MISSING, "B, global batch over all ranks", AT_LEAST_1, unit="pairs")
+    grad_clip: float | None = setting(None, "largest global gradient norm; null: off", POSITIVE)
+    precision: str = setting(
+        "fp32",
+        "precision of the towers, the objective is always float32; tf32: float32 whose matrix products and "
+        "convolutions have a 10-bit mantissa on GPUs; fp16: with loss scaling",
+        choices=PRECISIONS,
+    )
+    accumulation: int = setting(
+        1,
+        "micro-batches per step; loss over all negatives, only batch statistics differ",
+        AT_LEAST_1,
+        resumable=True,
+    )
+    grad_checkpointing: bool = setting(False, "recompute activations in backward, to save memory", resumable=True)
+    compile: bool = setting(False, "compile the towers with torch.compile", resumable=True)
+    sync_batchnorm: bool = setting(False, "batch statistics over all processes")
+    ema: float | None = setting(None, "decay per step of an averaged copy of the weights; null: no copy", DECAY)
+    # a step with a non-finite loss or gradient is skipped
+    max_bad_steps: int = setting(
+        10, "consecutive steps with non-finite loss or gradient that end the run", AT_LEAST_1, resumable=True
+    )
+    save_every: int = setting(200, "interval of checkpoints", AT_LEAST_1, unit="steps", resumable=True)
+    keep: int = setting(2, "number of latest checkpoints kept", AT_LEAST_1, resumable=True)
+    keep_every: int | None = setting(
+        None, "also keep every checkpoint whose step is a multiple of this", AT_LEAST_1, unit="steps", resumable=True
+    )
+    keep_best: str | None = setting(
+        None, "keep the best checkpoint by min:NAME or max:NAME of a geometry measure, e.g. min:loss", resumable=True
+    )
+    copy_to: str | None = setting(None, "fsspec URL to upload checkpoints to; null: no upload", resumable=True)
+    max_minutes: float | None = setting(
+        None, "wall-clock time after which the run saves and exits with 75", POSITIVE, unit="minutes", resumable=True
+    )
+    device: str = setting("auto", "auto: CUDA if present", choices=DEVICES, resumable=True)
+    table_device: str = setting(
+        "auto",
+        "device of the sample table; auto: as the model; cpu: saves 4 bytes per sample and column on the GPU",
+        choices=("auto", "cpu"),
+        resumable=True,
+    )
+    processes: int = setting(1, "processes per machine; they share the global batch", AT_LEAST_1, resumable=True)
 
 
 @dataclass(kw_only=True)
 class LaunchConfig:
-    """Machines and restarts; train.processes is their number on each machine. The same command on all of them."""
+    """Several machines: run the same command on each; train.processes counts the processes per machine."""
 
-    nodes: int = field(default=1, metadata=RESUMABLE)  # machines
-    rendezvous: str | None = field(
-        default=None, metadata=RESUMABLE
-    )  # HOST:PORT of one of the machines, where they meet
-    max_restarts: int = field(
-        default=3, metadata=RESUMABLE
-    )  # of the processes after one was lost, from the last checkpoint
+    nodes: int = setting(1, "number of machines", AT_LEAST_1, resumable=True)
+    rendezvous: str | None = setting(None, "HOST:PORT on one of the machines, where they connect", resumable=True)
+    max_restarts: int = setting(3, "restarts from the last checkpoint if a process fails", AT_LEAST_0, resumable=True)
 
 
 @dataclass(kw_only=True)
 class LogConfig:
-    """What is written while training."""
+    """Logging during training."""
 
-    every: int = field(default=10, metadata=RESUMABLE)  # steps between lines of log.jsonl
-    # steps between measurements of gap, uniformity, alignment and margins (training/geometry_probe.py); 0: never
-    geometry_every: int = field(default=0, metadata=RESUMABLE)
-    geometry_pairs: int = field(default=512, metadata=RESUMABLE)
-    geometry_on: str = field(default="held_out", metadata=RESUMABLE)  # held_out | train: where the pairs come from
-    # zero-shot, retrieval and pairs on data.evaluation, in lines of these steps and of the last one; 0: never
-    evaluate_every: int = field(default=0, metadata=RESUMABLE)
-    wandb: str = field(default="off", metadata=RESUMABLE)  # off | offline | online
-    project: str = field(default="clipx", metadata=RESUMABLE)  # of wandb
+    every: int = setting(10, "interval of lines in log.jsonl", AT_LEAST_1, unit="steps", resumable=True)
+    geometry_every: int = setting(
+        0,
+        "interval of geometry measures: loss, gap, uniformity, alignment, margins; 0: never",
+        AT_LEAST_0,
+        unit="steps",
+        resumable=True,
+    )
+    geometry_pairs: int = setting(512, "number of pairs measured", at_least(2), resumable=True)
+    geometry_on: str = setting("held_out", "source of these pairs", choices=("held_out", "train"), resumable=True)
+    evaluate_every: int = setting(
+        0,
+        "interval of zero-shot, retrieval and pair accuracy on data.evaluation, also at the last step; 0: never",
+        AT_LEAST_0,
+        unit="steps",
+        resumable=True,
+    )
+    wandb: str = setting("off", "Weights & Biases", choices=WANDB_MODES, resumable=True)
+    project: str = setting("clipx", "W&B project", resumable=True)
 
 
 @dataclass(kw_only=True)
 class RunConfig:
-    """One training run: what `config.yaml` in the run directory holds."""
+    """One training run: the content of `config.yaml` in the run directory."""
 
-    name: str = MISSING  # run directory: <runs>/<name>/s<seed>
-    recipe: str = MISSING
-    arm: str = ""  # which of the recipe's `arms`; its overrides are in this config already
-    claims: list[str] = field(
-        default_factory=list, metadata=RESUMABLE
-    )  # of the papers, that runs of this recipe bear on
-    seed: int = 0
-    runs: str = field(default="runs", metadata=RESUMABLE)
+    name: str = setting(MISSING, "name of the run: its directory is <runs>/<name>/s<seed>")
+    recipe: str = setting(MISSING, "recipe of the run; `clipx ls recipes` lists them")
+    arm: str = setting("", "arm of the recipe, whose overrides this config already contains")
+    claims: list[str] = setting([], "the papers' claims that runs of this recipe test", resumable=True)
+    seed: int = setting(0, "seed of weights, data order and augmentation", AT_LEAST_0)
+    runs: str = setting("runs", "folder of all run directories", resumable=True)
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
-    objective: dict[str, dict[str, Any]] = field(default_factory=dict)  # term -> its parameters and weight
+    objective: dict[str, dict[str, Any]] = setting({}, "term -> its weight and parameters; see `clipx ls terms`")
     temperature: TemperatureConfig = field(default_factory=TemperatureConfig)
     mixing: MixingConfig = field(default_factory=MixingConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -271,23 +326,27 @@ class RunConfig:
 
 @dataclass(kw_only=True)
 class EvalConfig:
-    """One call of `clipx eval`; exactly one of checkpoint and model."""
+    """One call of `clipx eval`; set exactly one of checkpoint and model."""
 
-    checkpoint: str | None = None  # a run directory (train.keep_best's checkpoint, else the last) or checkpoints/step_*
-    model: str | None = None  # open_clip:NAME (random weights), open_clip:NAME/TAG or open_clip:NAME/FILE
-    tasks: list[str] = field(default_factory=list)  # empty: all that fit the data sets
-    datasets: list[str] = field(default_factory=list)  # NAME or kind:DIR (`clipx ls data`); empty: the run's own
-    root: str = "data"  # folder in which data sets given by NAME lie
-    prompts: str = "ensemble"  # ensemble | simple | a prompt of your own with {c} for the class name
-    protocol: str = "corrected"  # of retrieval: corrected | paper (the floor of paper 1's evaluator, reproduced)
-    pools: list[int] = field(default_factory=list)  # retrieval among so many images too, beside all of them
-    out: str | None = None  # folder of the results; null: the run directory, or runs/<model>
-    batch_size: int = 256
-    workers: int = 2  # processes per rank that decode images
-    device: str = "auto"  # auto | cpu | cuda
-    precision: str = "fp32"  # fp32 | tf32 | bf16 | fp16 for the towers; scores are always float32 or better
-    processes: int = 1  # on this machine; images and texts are split over them
-    ema: bool = False  # the averaged weights of a checkpoint (train.ema)
-    force: bool = False  # repeat finished evaluations
-    wandb: str = "off"  # off | offline | online
-    project: str = "clipx"  # of wandb
+    checkpoint: str | None = setting(
+        None, "run directory, whose best (train.keep_best) or last checkpoint is taken; or its checkpoints/step_*"
+    )
+    model: str | None = setting(None, "open_clip:NAME/TAG, open_clip:NAME/FILE; open_clip:NAME: random weights")
+    tasks: list[str] = setting([], "tasks to run; empty: all that fit the data sets (`clipx ls tasks`)")
+    datasets: list[str] = setting([], "NAME or KIND:FOLDER (`clipx ls data`); empty: those of the run's config")
+    root: str = setting("data", "folder of the data sets given by NAME")
+    prompts: str = setting("ensemble", "ensemble | simple | a prompt with {c} for the class name")
+    protocol: str = setting(
+        "corrected", "paper: retrieval with the floor of paper 1's evaluator", choices=("corrected", "paper")
+    )
+    pools: list[int] = setting([], "retrieval: also among this many images", ALL_AT_LEAST_1, unit="images")
+    out: str | None = setting(None, "folder of the results; null: the run directory, or runs/<model>")
+    batch_size: int = setting(256, "batch of the towers", AT_LEAST_1, unit="samples")
+    workers: int = setting(2, "processes per rank that decode images", AT_LEAST_0)
+    device: str = setting("auto", "auto: CUDA if present", choices=DEVICES)
+    precision: str = setting("fp32", "precision of the towers; scores are at least float32", choices=PRECISIONS)
+    processes: int = setting(1, "processes on this machine; they share the images and texts", AT_LEAST_1)
+    ema: bool = setting(False, "use the averaged weights of train.ema")
+    force: bool = setting(False, "repeat finished evaluations")
+    wandb: str = setting("off", "Weights & Biases", choices=WANDB_MODES)
+    project: str = setting("clipx", "W&B project")

@@ -12,6 +12,7 @@ from yaml import YAMLError
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
+from clipx.config.setting import is_resumable
 from clipx.errors import UserError
 from clipx.run.checkpoint import checkpoints
 from clipx.utils.files import write_text
@@ -111,7 +112,7 @@ def identity_keys(node: Any, prefix: str = "") -> list[str]:
     """Return the dotted names of all settings that determine the results of a run."""
     keys = []
     for f in fields(node):
-        if f.metadata.get("free"):
+        if is_resumable(f):
             continue
         value = getattr(node, f.name)
         keys += identity_keys(value, f"{prefix}{f.name}.") if is_dataclass(value) else [f"{prefix}{f.name}"]

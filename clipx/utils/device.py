@@ -1,4 +1,4 @@
-"""Where tensors live and in which precision towers compute."""
+"""Choice of device, and precision of the towers."""
 
 import os
 from collections.abc import Iterator
@@ -9,15 +9,18 @@ import torch
 from clipx.errors import UserError
 from clipx.utils.registry import one_of
 
-# what autocast computes in; none for float32, whose products and convolutions tf32 rounds
+# dtype of autocast; None: float32, which tf32 rounds in matrix products and convolutions
 PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def choose_device(name: str, key: str = "train.device") -> torch.device:
-    """`auto` takes CUDA if there is one; each rank of a machine its own device.
+    """Return the device for `auto`, `cpu` or `cuda`; `auto` is CUDA if present. Each rank gets the GPU LOCAL_RANK.
+
+    Args:
+        key: the setting whose value `name` is.
 
     Raises:
-        UserError: an unknown name, or cuda on a machine without; `key` is the setting that it is the value of.
+        UserError: an unknown name, or cuda on a machine without a GPU.
     """
     one_of(name, ("auto", "cpu", "cuda"), key)
     if name == "cuda" and not torch.cuda.is_available():
@@ -26,15 +29,18 @@ def choose_device(name: str, key: str = "train.device") -> torch.device:
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     torch.cuda.set_device(device)
-    torch.backends.cudnn.benchmark = True  # batches have one shape, so the search for fast convolutions is done once
+    torch.backends.cudnn.benchmark = True  # search for fast convolutions once: all batches have the same shape
     return device
 
 
 def autocast(precision: str, device: torch.device, key: str = "train.precision") -> AbstractContextManager[None]:
-    """The context in which towers run; their backward only needs `tf32` of it.
+    """Return the context for the forward pass of the towers. Their backward pass only needs `tf32`.
+
+    Args:
+        key: the setting whose value `precision` is.
 
     Raises:
-        UserError: unknown precision, the value of the setting `key`.
+        UserError: an unknown precision.
     """
     one_of(precision, PRECISIONS, key)
     return _autocast(precision, device)
@@ -49,19 +55,19 @@ def _autocast(precision: str, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """Whether a GPU may round what goes into float32 products and convolutions to 10 bits, in the block.
+    """Allow or forbid TF32 in the block: GPUs round inputs of float32 matrix products and convolutions to 10 bits.
 
-    Always said, since PyTorch's own defaults differ: no for products, yes for convolutions.
+    Set in both cases, because PyTorch's defaults differ: off for matrix products, on for convolutions.
     """
-    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32, convolutions.allow_tf32
-    products.allow_tf32 = convolutions.allow_tf32 = allowed
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = allowed
     try:
         yield
     finally:
-        products.allow_tf32, convolutions.allow_tf32 = before
+        matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
 def grad_scaler(precision: str, device: torch.device) -> torch.amp.GradScaler:
-    """What keeps small gradients from vanishing in fp16; for other precisions one that does nothing."""
+    """Return the loss scaler that keeps small fp16 gradients from underflow; disabled for other precisions."""
     return torch.amp.GradScaler(device.type, enabled=precision == "fp16")

@@ -1,4 +1,4 @@
-"""Folders and files that are there in full or not at all, also after a kill or a power cut."""
+"""Atomic file and directory writes, safe against kills and power cuts; cache folder and content hash."""
 
 import hashlib
 import json
@@ -13,38 +13,38 @@ from pathlib import Path
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yields a temporary folder to fill; it becomes `path` at the end, unless something was raised.
+    """Yield a temporary folder to fill, and rename it to `path` at the end unless an exception was raised.
 
-    Where `path` has come into being meanwhile (another process made the same), that one stays.
+    If another process has created `path` meanwhile, its folder is kept.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
-        yield made
-        for file in made.rglob("*"):
+        yield temporary
+        for file in temporary.rglob("*"):
             if file.is_file():
                 _sync(file)
-        made.chmod(0o755)  # mkdtemp makes folders private
+        temporary.chmod(0o755)  # mkdtemp makes folders private
         try:
-            made.rename(path)
+            temporary.rename(path)
         except OSError:
             if not path.exists():
                 raise
         else:
             _sync(path.parent)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces the file in one step."""
+    """Write or replace a file atomically."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """As `write_text`."""
+    """Write or replace a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # on a shared folder, another machine may have a process of the same number
+    # with the host name, because processes on other machines may have the same id
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
     temporary.write_bytes(data)
     _sync(temporary)
@@ -60,11 +60,11 @@ def _sync(path: Path) -> None:
 
 
 def cache_home() -> Path:
-    """Return the folder of derived files (indices, rendered data, features): `$CLIPX_CACHE`, else `~/.cache/clipx`."""
+    """Return the folder of indices, rendered data and features: `$CLIPX_CACHE`, else `~/.cache/clipx`."""
     chosen = os.environ.get("CLIPX_CACHE")
     return Path(chosen) if chosen else Path.home() / ".cache" / "clipx"
 
 
 def content_hash(content: object) -> str:
-    """Return 16 hexadecimal digits of the SHA-256 of a JSON-able content."""
+    """Return 16 hexadecimal digits of the SHA-256 of JSON-serialisable content."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The model hub, without a minute of retries where there is no network."""
+"""Access to the Hugging Face hub without a minute of retries when there is no network."""
 
 import logging
 import urllib.error
@@ -10,7 +10,7 @@ from functools import cache
 
 @cache
 def reachable() -> bool:
-    """Whether the Hugging Face hub answers within a few seconds (proxies of the environment are used)."""
+    """Return True if the hub answers within 5 seconds, through the proxies of the environment."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -18,7 +18,7 @@ def reachable() -> bool:
     try:
         urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=5).close()
     except urllib.error.HTTPError:
-        return True  # an answer, if not a kind one
+        return True  # an error status is an answer, too
     except (OSError, ValueError):
         return False
     return True
@@ -26,9 +26,10 @@ def reachable() -> bool:
 
 @contextmanager
 def quiet_hub(fetching: bool) -> Iterator[None]:
-    """Within it nothing is logged, and hub clients use the local cache only if the hub cannot be reached.
+    """Log nothing in the block; hub clients use only the local cache if the hub cannot be reached.
 
-    fetching: whether something may have to be fetched; else the hub is not asked whether it is there.
+    Args:
+        fetching: a download may be needed; otherwise the hub is not contacted.
     """
     from huggingface_hub import constants
 

@@ -1,4 +1,4 @@
-"""Tables of names: `{"clip": ClipTerm, ...}` with an error that helps."""
+"""Look names up in tables such as `{"clip": ClipTerm}`; an unknown name gives an error with the nearest names."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -10,22 +10,25 @@ V = TypeVar("V")
 
 
 def did_you_mean(name: str, allowed: Iterable[str]) -> str:
-    """`did you mean 'a' or 'b'? ` for a name that is not among `allowed`, "" where none is near."""
+    """Return `did you mean 'a' or 'b'? ` with the nearest allowed names; "" if there is none."""
     near = get_close_matches(name, sorted(allowed), n=3)
     return f"did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
 
 
 def suggest(name: str, allowed: Iterable[str]) -> str:
-    """`did you mean 'a' or 'b'? allowed: ...`: with the whole list, for a short one."""
+    """Return `did you mean 'a' or 'b'? allowed: ...`, with all allowed names."""
     names = sorted(allowed)
     return f"{did_you_mean(name, names)}allowed: {', '.join(names) or '(none)'}"
 
 
 def lookup(table: Mapping[str, V], name: str, key: str) -> V:
-    """The entry `name` of `table`; `key` is the setting, or the command, that the user typed it for.
+    """Return the entry `name` of `table`.
+
+    Args:
+        key: the setting or command (`clipx ...`) for which the user gave the name.
 
     Raises:
-        UserError: naming the key, the value, the nearest names and the list.
+        UserError: an unknown name; the message has the key, the value, the nearest and all allowed names.
     """
     if name not in table:
         typed = f"{key} {name}" if key.startswith("clipx") else f"{key}={name}"
@@ -34,5 +37,5 @@ def lookup(table: Mapping[str, V], name: str, key: str) -> V:
 
 
 def one_of(name: str, allowed: Iterable[str], key: str) -> str:
-    """The name itself, if it is among `allowed`. Raises UserError as `lookup` does."""
+    """Return the name if it is allowed; raise UserError like `lookup` otherwise."""
     return lookup({a: a for a in allowed}, name, key)

@@ -1,4 +1,4 @@
-"""Random streams keyed by (seed, step, purpose), so that all ranks, devices and resumed runs draw the same numbers."""
+"""Random generators keyed by (seed, step, purpose): all ranks, devices and resumed runs draw the same numbers."""
 
 import numpy as np
 import torch
@@ -6,13 +6,13 @@ from torch import Generator
 
 
 def derive_seed(*key: int) -> int:
-    """A seed of its own for each key, e.g. (seed, step, a number of the purpose).
+    """Return a different seed for each key, e.g. (seed, step, number of the purpose).
 
-    Hashed, because neighbouring integer seeds give correlated Mersenne Twister streams.
+    The key is hashed, because neighbouring integer seeds give correlated Mersenne Twister streams.
     """
     return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
 
 
 def generator(*key: int) -> Generator:
-    """A stream of its own on the CPU for each key."""
+    """Return a CPU generator seeded with `derive_seed(*key)`."""
     return torch.Generator().manual_seed(derive_seed(*key))

@@ -20,8 +20,8 @@ from clipx import distributed
 from clipx.data.loading.watchdog import start_process_group
 from clipx.errors import UserError
 from clipx.utils.files import content_hash
+from clipx.utils.progress import ProgressBar
 from evaluation import types
-from evaluation.embedding.progress import Count
 from evaluation.types import Encoder, FeatureRequest, Features
 
 FORMAT = "1"  # version of the cached files
@@ -62,13 +62,13 @@ def extract(
     """
     loading = Loading(batch_size, workers, device)
     features: Features = {}
-    with Count() as count:
+    with ProgressBar() as progress:
         for group in _by_view(requests):
             dataset = dataset_by_name[group[0].dataset]
             paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
             cached = {request: found for request, path in paths.items() if (found := _read(path)) is not None}
             missing = [request for request in group if request not in cached]
-            made = _embed(encoder, dataset, missing, range(_length(dataset, group[0])), loading, count)
+            made = _embed(encoder, dataset, missing, range(_length(dataset, group[0])), loading, progress)
             for request, embedded in made.items():
                 _write(paths[request], _finite(embedded, encoder, request))
             features |= cached | made
@@ -90,13 +90,13 @@ def fill_cache(
         UserError: as `extract`, on all ranks.
     """
     rank = distributed.rank()
-    with Count(active=rank == 0) as count:
+    with ProgressBar(active=rank == 0) as progress:
         for group in _by_view(requests):
             dataset = dataset_by_name[group[0].dataset]
             paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
             missing = [request for request in group if rank == 0 and _read(paths[request]) is None]
             for request, embedded in _together(
-                encoder, dataset, distributed.broadcast_object(missing), loading, count
+                encoder, dataset, distributed.broadcast_object(missing), loading, progress
             ).items():
                 _finite(embedded, encoder, request)
                 if rank == 0:
@@ -112,9 +112,9 @@ def embed(
         UserError: a corrupt image; on all ranks.
     """
     features: Features = {}
-    with Count(active=False) as count:
+    with ProgressBar(active=False) as progress:
         for group in _by_view(requests):
-            features |= _together(encoder, dataset_by_name[group[0].dataset], group, loading, count)
+            features |= _together(encoder, dataset_by_name[group[0].dataset], group, loading, progress)
     return features
 
 
@@ -127,7 +127,7 @@ def _by_view(requests: Iterable[FeatureRequest]) -> list[list[FeatureRequest]]:
 
 
 def _together(
-    encoder: Encoder, dataset: types.Dataset, group: list[FeatureRequest], loading: Loading, count: Count
+    encoder: Encoder, dataset: types.Dataset, group: list[FeatureRequest], loading: Loading, progress: ProgressBar
 ) -> Features:
     """Embed one share per rank and gather: [n, E] of each request on the CPU of every rank."""
     if not group:
@@ -136,7 +136,7 @@ def _together(
     local: Features = {}
     problem = ""
     try:
-        local = _embed(encoder, dataset, group, rows, loading, count)
+        local = _embed(encoder, dataset, group, rows, loading, progress)
     except UserError as error:
         problem = str(error)
     results = distributed.gather_objects((problem, [embedded.shape[1] for embedded in local.values()]))
@@ -177,7 +177,12 @@ def _length(dataset: types.Dataset, request: FeatureRequest) -> int:
 
 @torch.no_grad()
 def _embed(
-    encoder: Encoder, dataset: types.Dataset, group: list[FeatureRequest], rows: range, loading: Loading, count: Count
+    encoder: Encoder,
+    dataset: types.Dataset,
+    group: list[FeatureRequest],
+    rows: range,
+    loading: Loading,
+    progress: ProgressBar,
 ) -> Features:
     """Return [len(rows), E] for each request from one pass over their images or texts; [0, 0] for no rows."""
     if not group:
@@ -194,12 +199,12 @@ def _embed(
         batches = (encoder.tokenize(texts[i : i + size]) for i in range(0, len(texts), size))
     embeds = {request: variants[request.variant] if request.variant else default for request in group}
     embedded: dict[FeatureRequest, list[Tensor]] = {request: [] for request in group}
-    count.start(f"{first.dataset} {first.split} {first.view}", len(rows))
+    progress.start(f"{first.dataset} {first.split} {first.view}", len(rows))
     for batch in batches:
         on_device = batch.to(loading.device)
         for request, embed_batch in embeds.items():
             embedded[request].append(embed_batch(on_device).float().cpu())
-        count.advance(len(batch))
+        progress.advance(len(batch))
     assert all(sum(map(len, parts)) == len(rows) for parts in embedded.values())
     return {request: torch.cat(parts) if parts else torch.empty(0, 0) for request, parts in embedded.items()}
 

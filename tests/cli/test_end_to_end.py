@@ -1,4 +1,4 @@
-"""The main job: train, evaluate, report, on shards written by the test and on real photographs."""
+"""Train, evaluate and report, on shards written by the test and on real photographs."""
 
 import json
 import tarfile
@@ -11,7 +11,7 @@ from tests.helpers.folder import add, jpeg, write_shards
 
 
 @pytest.mark.slow
-def test_train_eval_report_and_again(tmp_path: Path) -> None:
+def test_train_eval_and_report_twice(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=64)
     captions = f"datasets=[captions:{tmp_path}/shards/train]"
     assert clipx("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path).returncode == 0
@@ -45,7 +45,7 @@ def test_a_checkpoint_damaged_on_disk_is_named_by_eval(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_too_much_damage_ends_a_run_with_exit_code_2_and_the_list(tmp_path: Path) -> None:
-    """Images that only decoding shows to be damaged, so the run starts; a little of it is only named."""
+    """The damage shows only when images are decoded, so the run starts. Below the limit it is only logged."""
     folder = write_shards(tmp_path / "shards" / "train", samples=60)
     with tarfile.open(folder / "damaged.tar", "w") as shard:
         for i in range(4):

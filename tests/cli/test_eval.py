@@ -1,4 +1,4 @@
-"""`clipx eval`: what is wrong is said before a model is fetched or built."""
+"""`clipx eval`: wrong input is refused before a model is fetched or built."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def test_data_tasks_and_prompts_are_checked_before_the_model_is_built(
         evaluate(EvalConfig(model="open_clip:ViT-B-32/openai", datasets=places, tasks=tasks, prompts=prompts))
 
 
-def test_of_a_run_that_keeps_its_best_checkpoint_that_one_is_scored(
+def test_the_best_checkpoint_of_a_run_is_evaluated_if_it_keeps_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = settings(tmp_path)
@@ -48,6 +48,6 @@ def test_of_a_run_that_keeps_its_best_checkpoint_that_one_is_scored(
         (folder / checkpoint.MANIFEST).write_text("{}")
     (first.parent / "best").symlink_to(first.name)
     assert _best_of_run(EvalConfig(checkpoint=str(run))) == EvalConfig(checkpoint=str(first))
-    assert f"{first} is scored, as train.keep_best=min:loss" in capsys.readouterr().err
+    assert f"evaluating {first}, because train.keep_best=min:loss" in capsys.readouterr().err
     named = EvalConfig(checkpoint=str(last))
     assert _best_of_run(named) == named

@@ -1,4 +1,4 @@
-"""Exported models embed in open_clip as they do here; what open_clip cannot express is refused in one line."""
+"""Exported models give the same embeddings in open_clip; models that open_clip cannot express are refused."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from tests.helpers.folder import settings, write_shards
 
 
 def run_with(root: Path, config: RunConfig, step: int = 3) -> Path:
-    """A run directory with one checkpoint of random weights."""
+    """Write a run directory with one checkpoint of random weights."""
     run = directory.claim(config)
     model = clip.build_model(config, pretrained=False)
     TrainState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
@@ -96,13 +96,13 @@ def test_a_bias_is_exported(tmp_path: Path) -> None:
     assert float(loaded.logit_bias.detach()) == -7.5
 
 
-def test_nothing_is_said_of_random_weights(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_warning_about_random_weights_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     export([str(run_with(tmp_path, settings(tmp_path))), f"out={tmp_path}/x.pt"])
     assert "initialized randomly" not in caplog.text
 
 
 def test_the_activation_of_the_published_weights_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tag may stand for QuickGELU where the configuration of that name does not say so."""
+    """A published tag may use QuickGELU although the configuration does not say so."""
     monkeypatch.setattr(open_clip, "get_pretrained_cfg", lambda model, tag: {"quick_gelu": True})
     config = with_tower(tmp_path, "open_clip:mini-vit-48", pretrained="published")
     export([str(run_with(tmp_path, config)), f"out={tmp_path}/quick.safetensors"])
@@ -118,7 +118,7 @@ def test_the_activation_of_the_published_weights_is_exported(tmp_path: Path, mon
         ("timm:resnet50", "open_clip:mini-48", "model.image.name=timm:resnet50 cannot be exported"),
     ],
 )
-def test_towers_that_no_configuration_has_are_refused(tmp_path: Path, image: str, text: str, part: str) -> None:
+def test_towers_of_two_models_are_refused(tmp_path: Path, image: str, text: str, part: str) -> None:
     run = run_with(tmp_path, with_tower(tmp_path, "open_clip:mini-48"))
     written = (run / "config.yaml").read_text()
     before, _, after = written.partition("text:")
@@ -129,26 +129,26 @@ def test_towers_that_no_configuration_has_are_refused(tmp_path: Path, image: str
 
 
 def refusals(run: Path, folder: Path) -> list[str]:
-    """The messages of two exports; nothing is written or changed."""
-    said = []
+    """Return the messages of two exports; check that nothing is written or changed."""
+    messages = []
     write_text(folder / "x.json", "the user's")
     before = sorted(folder.rglob("*"))
     for out in ("x.pt", "sub/x.pt"):
         with pytest.raises(UserError) as refused:
             export([str(run), f"out={folder / out}"])
-        said.append(str(refused.value))
+        messages.append(str(refused.value))
     assert sorted(folder.rglob("*")) == before and (folder / "x.json").read_text() == "the user's"
-    return said
+    return messages
 
 
-def test_other_pixels_than_open_clip_would_load_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preprocessing_that_open_clip_would_change_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_with(tmp_path, with_tower(tmp_path, "open_clip:mini-48"))
-    monkeypatch.setattr("open_clip.get_model_preprocess_cfg", _other_each_second_time())
-    for said in refusals(run, tmp_path):
-        assert re.search(r"images have mean .*open_clip would load the file with \(0.5", said)
+    monkeypatch.setattr("open_clip.get_model_preprocess_cfg", _other_mean_every_second_time())
+    for message in refusals(run, tmp_path):
+        assert re.search(r"images have mean .*open_clip would load the file with \(0.5", message)
 
 
-def _other_each_second_time() -> Callable[[object], dict[str, object]]:
+def _other_mean_every_second_time() -> Callable[[object], dict[str, object]]:
     real, calls = open_clip.get_model_preprocess_cfg, [0]
 
     def preprocess(model: object) -> dict[str, object]:
@@ -161,8 +161,8 @@ def _other_each_second_time() -> Callable[[object], dict[str, object]]:
 def test_a_model_that_does_not_normalise_is_refused(tmp_path: Path) -> None:
     config = settings(tmp_path)
     config.model.normalise = False
-    for said in refusals(run_with(tmp_path, config), tmp_path):
-        assert "which are of unit length, would differ" in said
+    for message in refusals(run_with(tmp_path, config), tmp_path):
+        assert "which have unit length, would differ" in message
 
 
 def test_a_model_of_point_sets_is_refused(tmp_path: Path) -> None:
@@ -173,6 +173,6 @@ def test_a_model_of_point_sets_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["run"], ["run", "out=x.bin"], ["a", "b", "out=x.pt"]])
-def test_an_incomplete_command_shows_the_whole_one(arguments: list[str]) -> None:
+def test_an_incomplete_command_shows_the_usage(arguments: list[str]) -> None:
     with pytest.raises(UserError, match=r"clipx export RUN_OR_CHECKPOINT out=FILE\.safetensors"):
         export(arguments)

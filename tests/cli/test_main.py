@@ -1,4 +1,4 @@
-"""How the command ends."""
+"""Exit codes and error messages of the command."""
 
 import errno
 import os
@@ -11,17 +11,17 @@ from cli import exit_codes
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["ls", "claims"], ["ls", "--help"]])
-def test_a_reader_that_leaves_is_no_error(arguments: list[str]) -> None:
+def test_a_closed_pipe_is_no_error(arguments: list[str]) -> None:
     """`clipx ... | head`."""
     command = [sys.executable, "-m", "cli.main", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stderr
         process.stdout.close()
         assert process.stderr.read() == ""
-    assert process.returncode in (141, 1)  # as of a program that SIGPIPE ended; rich, which prints tables, ends with 1
+    assert process.returncode in (141, 1)  # 141: as if ended by SIGPIPE; rich, which prints tables, ends with 1
 
 
-def test_a_broken_pipe_of_ours_is_not_hidden() -> None:
+def test_a_broken_pipe_to_a_worker_is_not_hidden() -> None:
     def call() -> None:
         raise BrokenPipeError(32, "to a worker")
 
@@ -34,7 +34,7 @@ def test_a_broken_pipe_of_ours_is_not_hidden() -> None:
     [(errno.EIO, 1), (errno.ESTALE, 1), (errno.ETIMEDOUT, 1), (errno.ENOTCONN, 1), (errno.EREMOTEIO, 1),
      (errno.ENOENT, 2), (errno.EACCES, 2), (errno.ENOSPC, 2)],
 )  # fmt: skip
-def test_a_drive_that_gave_way_is_a_fault_and_no_mistake_of_the_user(
+def test_a_failed_drive_is_a_fault_and_a_missing_file_a_user_error(
     number: int, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def read() -> None:

@@ -1,4 +1,4 @@
-"""`clipx theory` writes claims and figures, and says what is wrong with a setting in one line."""
+"""`clipx theory` writes claims and figures, and refuses a wrong setting in one line."""
 
 import csv
 import json
@@ -41,7 +41,7 @@ def test_claims_and_figures_are_written(name: str, tmp_path: Path, capsys: pytes
     assert str(tmp_path / "claims.json") in capsys.readouterr().out.replace("\n", "")
 
 
-def test_the_table_of_objectives_has_a_row_each(tmp_path: Path) -> None:
+def test_the_table_has_a_row_per_objective_and_temperature(tmp_path: Path) -> None:
     theory(["objectives", *FAST["objectives"], f"out={tmp_path}"])
     with (tmp_path / "table.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -1,4 +1,4 @@
-"""Geometry against golden values, plain loops and known configurations."""
+"""Geometry measures equal golden numbers, plain loops and known values."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ VALUES = GOLDEN["geometry"]
 IMAGE, TEXT = (torch.tensor(VALUES[side], dtype=torch.float64) for side in ("image", "text"))
 
 
-def test_geometry_equals_the_golden_values() -> None:
+def test_measures_equal_the_golden_numbers() -> None:
     assert modality_gap(IMAGE, TEXT) == pytest.approx(VALUES["gap"], abs=1e-9)
     assert uniformity(IMAGE, TEXT) == pytest.approx(VALUES["uniformity"], abs=1e-9)
     assert alignment(IMAGE, TEXT) == pytest.approx(VALUES["alignment"], abs=1e-9)
@@ -29,27 +29,27 @@ def test_margins_equal_a_plain_double_loop() -> None:
     assert margins(IMAGE, TEXT).tolist() == pytest.approx(other_image + other_text, abs=1e-12)
 
 
-def test_the_gap_and_alignment_do_not_change_under_a_rotation_of_both() -> None:
+def test_a_rotation_of_both_modalities_changes_no_measure() -> None:
     rotation = torch.linalg.qr(torch.randn(5, 5, generator=torch.Generator().manual_seed(0)).double()).Q
     for measure in (modality_gap, uniformity, alignment):
         assert measure(IMAGE @ rotation, TEXT @ rotation) == pytest.approx(measure(IMAGE, TEXT), abs=1e-9)
 
 
-def test_more_uniform_features_have_the_larger_uniformity() -> None:
+def test_more_uniform_features_have_a_larger_uniformity() -> None:
     spread = embeddings(4000, 0, dim=8)
     narrow = torch.nn.functional.normalize(spread + torch.eye(8)[0] * 3, dim=1)
     same = spread[:1].expand(4000, -1)
     values = [uniformity(x[:2000], x[2000:]) for x in (spread, narrow, same)]
     assert values[0] > values[1] > values[2]
     assert values[0] == pytest.approx(0.0, abs=0.05)
-    assert values[2] == pytest.approx(-(2.0**0.5), abs=1e-6)  # ||mu||^2 + 1, no spread
+    assert values[2] == pytest.approx(-(2.0**0.5), abs=1e-6)  # W2^2 = ||mu||^2 + 1 without spread
 
 
-def test_fewer_rows_than_dimensions_give_a_number() -> None:
+def test_uniformity_is_finite_with_fewer_rows_than_dimensions() -> None:
     assert -2.0 < uniformity(embeddings(4, 0, dim=64), embeddings(4, 1, dim=64)) < 0.0
 
 
-def test_identical_pairs_have_no_gap_and_random_ones_margins_around_zero() -> None:
+def test_identical_pairs_have_no_gap_and_random_pairs_margins_around_zero() -> None:
     image = embeddings(64, 0)
     assert modality_gap(image, image) == 0.0 and alignment(image, image) == 0.0
     assert min_margin(image, image) > 0.0

@@ -1,4 +1,4 @@
-"""`clipx data`: what it writes is used, what it prints is true."""
+"""`clipx data`: training uses the written index; printed counts are correct."""
 
 import tarfile
 from pathlib import Path
@@ -12,7 +12,7 @@ from clipx.errors import UserError
 from tests.helpers.folder import add, jpeg, write_shards
 
 
-def test_the_index_is_written_beside_the_shards_and_used(
+def test_the_index_is_written_into_the_folder_and_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_shards(tmp_path / "s", samples=20)
@@ -24,15 +24,15 @@ def test_the_index_is_written_beside_the_shards_and_used(
     assert "21 samples in 2 shards" in printed and "with txt    20" in printed and "3 problems" in printed
     assert (folder / "clipx_index" / "report.txt").read_text().splitlines() == [
         "00001.tar:000001 lacks txt",
-        "00001.tar:000001 has a key that was there before",
-        "00001.tar: 1 members .mp4, not used",
+        "00001.tar:000001 repeats an earlier key",
+        "00001.tar: 1 members .mp4, unused",
     ]
     monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "other"))
     monkeypatch.setattr(tar, "scan", None)
     assert len(Shards.open(folder, ("image", "txt"))) == 20
 
 
-def test_keyword_counts_are_those_of_the_captions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_captions_are_counted_per_keyword(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_shards(tmp_path / "s", samples=24)
     data(["keywords", str(folder), "keywords=red,blue,dog"])
     rows = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]}

@@ -1,4 +1,4 @@
-"""`clipx data make` and `pull`: the command line and list that img2dataset gets; offline they end in one line."""
+"""`clipx data make` and `pull`: img2dataset gets the right command line and list; offline they end in one line."""
 
 import csv
 import json
@@ -24,7 +24,7 @@ ROWS = [
     ("it's", "http://c/3"),
 ]
 FAKE = """#!/bin/sh
-printf '%s\\n' "$@" > {told}
+printf '%s\\n' "$@" > {record}
 mkdir -p "{root}/train"
 echo '{{"count": 3, "successes": {loaded}}}' > "{root}/train/00000_stats.json"
 exit {code}
@@ -33,21 +33,21 @@ exit {code}
 
 @pytest.fixture
 def listed(tmp_path: Path) -> Path:
-    """A list as CC3M's: no header, no quoting."""
+    """Write a list like CC3M's: no header, no quoting."""
     path = tmp_path / "list.tsv"
     path.write_text("".join(f"{caption}\t{url}\n" for caption, url in ROWS))
     return path
 
 
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded: int = 2, code: int = 0) -> Path:
-    """Puts an img2dataset on the path that writes down its arguments; all hosts answer."""
-    program, told = tmp_path / "bin" / "img2dataset", tmp_path / "told"
+    """Put an img2dataset on the path that records its arguments; all hosts answer. Return the record."""
+    program, record = tmp_path / "bin" / "img2dataset", tmp_path / "record"
     program.parent.mkdir()
-    program.write_text(FAKE.format(told=told, root=tmp_path / "out", loaded=loaded, code=code))
+    program.write_text(FAKE.format(record=record, root=tmp_path / "out", loaded=loaded, code=code))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(download, "answers", lambda host, port: True)
-    return told
+    return record
 
 
 def options(words: list[str]) -> dict[str, str]:
@@ -57,10 +57,10 @@ def options(words: list[str]) -> dict[str, str]:
 def test_img2dataset_gets_the_columns_by_name(
     listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told, root = install(tmp_path, monkeypatch), tmp_path / "out"
+    record, root = install(tmp_path, monkeypatch), tmp_path / "out"
     data(["make", "cc3m", f"urls={listed}", f"root={root}", "processes=3", "size=288"])
     printed = capfd.readouterr().out.splitlines()
-    words = told.read_text().splitlines()
+    words = record.read_text().splitlines()
     assert shlex.split(printed[0]) == ["img2dataset", *words]
     assert options(words) == {
         "--url_list": f"{root}/cc3m.tsv", "--input_format": "tsv", "--url_col": "url", "--caption_col": "caption",
@@ -82,11 +82,11 @@ def test_a_dry_run_only_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert not (tmp_path / "out").exists()
 
 
-def test_the_other_order_of_columns_is_refused(listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = install(tmp_path, monkeypatch)
+def test_a_list_with_other_columns_is_refused(listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = install(tmp_path, monkeypatch)
     with pytest.raises(UserError, match="is not the list of cc12m: row 1 is not url TAB caption"):
         data(["make", "cc12m", f"urls={listed}", f"root={tmp_path}/out"])
-    assert not told.exists() and [*(tmp_path / "out").iterdir()] == []
+    assert not record.exists() and [*(tmp_path / "out").iterdir()] == []
 
 
 def test_failures_end_in_one_line(listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_failures_end_in_one_line(listed: Path, tmp_path: Path, monkeypatch: pyt
         data(call)
     program = tmp_path / "bin" / "img2dataset"
     program.write_text(program.read_text().replace("exit 3", "exit 0").replace('"successes": 2', '"successes": 0'))
-    with pytest.raises(UserError, match="loaded none of 3 images"):
+    with pytest.raises(UserError, match="downloaded none of 3 images"):
         data(call)
     monkeypatch.undo()
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.defpath}")
@@ -157,7 +157,7 @@ def test_pull_without_a_network_ends_in_one_line(
 
 
 @pytest.mark.real_data
-def test_the_published_list_of_cc3m_comes_out_row_by_row(
+def test_every_row_of_the_published_cc3m_list_is_kept(
     real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = next((real_data / "cc3m").glob("*.tsv"))

@@ -1,4 +1,4 @@
-"""`clipx data verify`: every damaged sample is found and named, good ones are not."""
+"""`clipx data verify` names every damaged sample and no other."""
 
 import json
 import tarfile
@@ -31,7 +31,7 @@ def test_every_kind_of_damage_is_named(tmp_path: Path, workers: int, capsys: pyt
     assert "7 damaged, 4 problems found by the index" in printed
 
 
-def test_too_much_damage_is_a_failure_after_the_report(tmp_path: Path) -> None:
+def test_too_much_damage_is_an_error_after_the_report_is_written(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
     add_bad_samples(folder)
     with pytest.raises(UserError, match=r"11 of 28 samples are bad, more than data.max_bad_rate=0.05: "):
@@ -39,7 +39,7 @@ def test_too_much_damage_is_a_failure_after_the_report(tmp_path: Path) -> None:
     assert report(tmp_path / "report")[0]["damaged"] == 7 and not (folder / "verify.json").exists()
 
 
-def test_all_captions_of_a_sample_and_classes_are_read(tmp_path: Path) -> None:
+def test_all_captions_and_classes_are_checked(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=8)
     with tarfile.open(folder / "more.tar", "w") as shard:
         add(shard, "one_empty.jpg", jpeg("red"))
@@ -71,7 +71,7 @@ def test_mistakes_are_named(line: str, message: str) -> None:
 
 
 @pytest.mark.real_data
-def test_photographs_are_all_good(real_data: Path, tmp_path: Path) -> None:
+def test_real_photographs_have_no_damage(real_data: Path, tmp_path: Path) -> None:
     data(["verify", str(real_data / "flickr8k" / "dev"), "captions=random", f"out={tmp_path}", "max_bad_rate=0"])
     content, lines = report(tmp_path)
     assert (content["samples"], lines) == (1000, [])

@@ -1,4 +1,4 @@
-"""`clipx report claims` from directories: what is printed, and which run counts where two could."""
+"""`clipx report claims`: the printed verdicts, and which runs count as evidence."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_verdicts_are_printed_with_effect_interval_and_seeds(
     assert "1.4, 1.6, 1.7, 1.8, 1.9: clipx reproduce recipe=clip_reg_mini" in lines
 
 
-def test_settings_that_the_command_does_not_have_are_no_folders(tmp_path: Path) -> None:
+def test_unknown_settings_are_not_read_as_folders(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="clipx report claims: out is not known"):
         report(["claims", str(tmp_path), "out=x"])
     with pytest.raises(UserError, match="no run folder at runs/a=b"):
@@ -44,17 +44,17 @@ def test_lines_fit_a_narrow_terminal(
     write_arms(tmp_path)
     report(["claims", str(tmp_path)])
     (first, *_) = capsys.readouterr().out.splitlines()
-    assert len(first) > 40, "the statement has no room of its own"
+    assert len(first) > 40, "the statement is squeezed into a narrow column"
 
 
-def test_a_run_with_other_settings_does_not_replace_the_recipes_own(tmp_path: Path) -> None:
+def test_a_run_with_other_settings_does_not_replace_the_run_of_the_recipe(tmp_path: Path) -> None:
     own = run("clip_reg_mini", "clip", 0, {})
     other = replace(own, name="clip_reg_mini-clip-short", path=tmp_path / "other")
     for runs in ([own, other], [other, own]):
         assert collect_evidence(runs, []).runs["clip_reg_mini"]["clip"][0] is own
 
 
-def test_runs_that_cannot_be_told_apart_do_not_count_and_are_named(tmp_path: Path) -> None:
+def test_runs_that_cannot_be_distinguished_are_left_out_and_named(tmp_path: Path) -> None:
     twins = [replace(run("clip_reg_mini", "clip", 0, {}), name=name, path=tmp_path / name) for name in "ab"]
     found = collect_evidence(twins, [])
     assert found.runs == {}
@@ -78,7 +78,7 @@ def test_a_copy_of_a_run_is_named(tmp_path: Path) -> None:
     assert found.left_out == [f"left out, the same run as {one.path}: {tmp_path}"]
 
 
-def test_what_programs_state_is_read_and_damage_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_claims_files_are_read_and_a_damaged_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stated = (
         '[{"claim": "3.3", "statement": "q up to a constant", "measured": 0.99, "expected": 0.9, "verdict": "holds"}]'
     )
@@ -100,7 +100,7 @@ def test_what_programs_state_is_read_and_damage_is_named(tmp_path: Path, capsys:
             collect_evidence([], [tmp_path])
 
 
-def test_directories_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_written_runs_are_found_by_arm_and_seed(tmp_path: Path) -> None:
     write_arms(tmp_path)
     evidence = collect_evidence(find([tmp_path]), [tmp_path])
     assert {arm: sorted(seeds) for arm, seeds in evidence.runs["clip_reg_mini"].items()} == {
@@ -109,7 +109,7 @@ def test_directories_are_read_as_they_were_written(tmp_path: Path) -> None:
     }
 
 
-def test_settings_of_the_users_own_decide_no_claim(tmp_path: Path) -> None:
+def test_a_claims_file_with_other_than_default_settings_decides_no_claim(tmp_path: Path) -> None:
     row = '{{"claim": "5.6", "statement": "s", "measured": 1, "expected": 2, "verdict": "holds", "settings": {}}}'
     (tmp_path / "claims.json").write_text(f"[{row.format('{}')}]")
     assert "5.6" in collect_evidence([], [tmp_path]).stated

@@ -1,4 +1,4 @@
-"""`clipx reproduce`: all arms and seeds, restartable, and a failed run does not stop the others."""
+"""`clipx reproduce`: all arms and seeds, resumable; a failed run does not stop the others."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.reproduce.command import Ended, _has_something_to_report, _left, _seats, reproduce
+from cli.reproduce.command import Ended, _gpu_of_each_job, _has_results, _time_left, reproduce
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.compose import compose_run
 from clipx.errors import Fault, UserError
@@ -49,11 +49,11 @@ def test_recipes_on_several_data_sets_take_their_folders_by_name() -> None:
     assert ["recipe=nuclr_cc3m", "arm=clip", "seed=0", "data.root=/three"] in plan.overrides
     assert ["recipe=nuclr_cc12m", "arm=clip", "seed=0", "data.root=/twelve"] in plan.overrides
     assert ["recipe=gap_init_mini", "seed=0"] in plan.overrides
-    with pytest.raises(UserError, match="mscoco=/c: no recipe here is on mscoco; their data: cc3m, cc12m, scenes"):
+    with pytest.raises(UserError, match="mscoco=/c: no recipe here uses mscoco; their data: cc3m, cc12m, scenes"):
         make_plan([recipes, "mscoco=/c"])
 
 
-def test_configs_of_seeds_are_those_that_would_be_composed() -> None:
+def test_the_config_of_each_run_is_the_composed_one() -> None:
     plan = make_plan(["recipe=gap_mini", "arms=base,slrt", "seeds=2"])
     assert composed(plan.overrides) == [compose_run(overrides) for overrides in plan.overrides]
 
@@ -70,7 +70,7 @@ def test_configs_of_seeds_are_those_that_would_be_composed() -> None:
         (["recipe=gap_mini", "seed=1"], "seed=1 is for clipx train; here write seeds=3"),
         (
             ["recipe=gap_mini", "temperature.tau=0.05"],
-            "temperature.tau= cannot be set for all runs, as arm=flt_1e-2",
+            "temperature.tau= cannot be set for all runs, because arm=flt_1e-2",
         ),
     ],
 )
@@ -80,7 +80,7 @@ def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> Non
 
 
 @pytest.mark.slow
-def test_all_runs_are_trained_evaluated_reported_and_not_done_twice(tmp_path: Path) -> None:
+def test_all_runs_are_trained_evaluated_and_reported_once(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=32)
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "two.yaml").write_text(RECIPE.format(root=tmp_path / "shards"))
@@ -108,44 +108,44 @@ def test_runs_that_would_share_a_directory_are_refused() -> None:
 
 
 def broken(overrides: list[str]) -> Ended:
-    """base fails, softplus is killed."""
+    """Fail for arm=base, be killed for arm=softplus."""
     if "arm=base" in overrides:
-        raise RuntimeError("a fault of ours")
+        raise RuntimeError("a bug")
     if "arm=softplus" in overrides:
         os.kill(os.getpid(), signal.SIGKILL)
     return Ended("trained", 60.0)
 
 
-def test_a_fault_of_ours_or_a_killed_process_ends_its_run_only(
+def test_an_exception_or_a_killed_process_ends_its_run_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("cli.reproduce.command.run_one", broken)
     monkeypatch.setattr("cli.reproduce.command._check_evaluations", list)
-    monkeypatch.setattr("cli.reproduce.command._has_something_to_report", lambda run: False)
-    resumes = "its process was killed; runs/gap_mini-softplus/s0/output.log says how far it came, the same command"
-    with pytest.raises(Fault, match="2 of 3 runs failed: runs/gap_mini-base/s0 failed: a fault of ours; ") as raised:
+    monkeypatch.setattr("cli.reproduce.command._has_results", lambda run: False)
+    message = "its process was killed; runs/gap_mini-softplus/s0/output.log shows its progress, the same command"
+    with pytest.raises(Fault, match="2 of 3 runs failed: runs/gap_mini-base/s0 failed: a bug; ") as raised:
         reproduce(["recipe=gap_mini", "arms=base,softplus,slrt", "seeds=1"])
-    assert f"runs/gap_mini-softplus/s0 failed: {resumes} resumes it" in str(raised.value)
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == "1/3 runs/gap_mini-base/s0 failed: a fault of ours"
-    assert said[1].startswith("2/3 runs/gap_mini-softplus/s0 failed: its process was killed")
-    assert said[2] == "3/3 runs/gap_mini-slrt/s0 trained, about 0 min left"
+    assert f"runs/gap_mini-softplus/s0 failed: {message} resumes it" in str(raised.value)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "1/3 runs/gap_mini-base/s0 failed: a bug"
+    assert lines[1].startswith("2/3 runs/gap_mini-softplus/s0 failed: its process was killed")
+    assert lines[2] == "3/3 runs/gap_mini-slrt/s0 trained, about 0 min left"
 
 
 @pytest.mark.parametrize("file", ["log.jsonl", "results.jsonl"])
-def test_an_untrained_model_which_has_no_log_is_reported_too(file: str, tmp_path: Path) -> None:
-    assert not _has_something_to_report(tmp_path)
+def test_a_run_with_a_log_or_with_results_is_reported(file: str, tmp_path: Path) -> None:
+    assert not _has_results(tmp_path)
     (tmp_path / file).touch()
-    assert _has_something_to_report(tmp_path)
+    assert _has_results(tmp_path)
 
 
-def test_the_time_left_is_reckoned_by_what_was_trained_in_this_call() -> None:
-    assert _left([], 9, 2) == ""
-    assert _left([540.0, 660.0], 9, 2) == ", about 45 min left"
+def test_the_time_left_is_estimated_from_the_runs_of_this_call() -> None:
+    assert _time_left([], 9, 2) == ""
+    assert _time_left([540.0, 660.0], 9, 2) == ", about 45 min left"
 
 
 @pytest.mark.slow
-def test_a_failed_run_is_named_and_the_others_are_done(tmp_path: Path) -> None:
+def test_a_failed_run_is_named_and_the_others_finish(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=32)
     (tmp_path / "recipes").mkdir()
     broken = RECIPE.format(root=tmp_path / "shards").replace("tau=0.5", "tau=0.001")
@@ -157,7 +157,7 @@ def test_a_failed_run_is_named_and_the_others_are_done(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_diverged_run_is_recorded_and_the_experiment_goes_on(tmp_path: Path) -> None:
+def test_a_diverged_run_is_recorded_and_the_experiment_continues(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=32)
     (tmp_path / "recipes").mkdir()
     hot = "hot: [optimizer.lr=1e30, schedule.warmup_steps=1, train.max_bad_steps=2, train.samples=160]"
@@ -172,19 +172,19 @@ def test_a_diverged_run_is_recorded_and_the_experiment_goes_on(tmp_path: Path) -
     assert (tmp_path / "runs" / "two-report" / "report.html").exists()
 
 
-def test_sets_to_evaluate_on_are_looked_for_before_the_first_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"one.*two.*choose others: data.evaluation="):
+def test_missing_evaluation_sets_are_named_before_the_first_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"one.*two.*choose other sets: data.evaluation="):
         reproduce(["recipe=gap_mscoco", f"data.root={tmp_path}", "data.evaluation=[cifar10:one,dtd:two]"])
 
 
-def test_what_the_recipe_asks_of_the_sets_is_checked_before_the_first_run(tmp_path: Path) -> None:
+def test_evaluation_sets_that_do_not_fit_the_recipe_are_refused_before_the_first_run(tmp_path: Path) -> None:
     fakes.labelled(tmp_path / "evaluation" / "sets")
     with pytest.raises(UserError, match=r"recipe=clip_reg_cc3m: tasks=retrieval needs a captioned data set"):
         reproduce(["recipe=clip_reg_cc3m", f"data.root={tmp_path}", "data.evaluation=[wds:evaluation/sets]"])
 
 
 @pytest.mark.parametrize(
-    ("gpus", "jobs", "visible", "seats"),
+    ("gpus", "jobs", "visible", "expected"),
     [
         (0, 2, None, ["", ""]),
         (1, 2, None, ["", ""]),
@@ -194,14 +194,14 @@ def test_what_the_recipe_asks_of_the_sets_is_checked_before_the_first_run(tmp_pa
     ],
 )
 def test_jobs_take_gpus_in_turn(
-    gpus: int, jobs: int, visible: str | None, seats: list[str], monkeypatch: pytest.MonkeyPatch
+    gpus: int, jobs: int, visible: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert _seats(jobs, processes=1) == seats
-    assert _seats(jobs, processes=0) == [""] * jobs
-    if seats[0]:
+    assert _gpu_of_each_job(jobs, processes=1) == expected
+    assert _gpu_of_each_job(jobs, processes=0) == [""] * jobs
+    if expected[0]:
         with pytest.raises(UserError, match=f"jobs={jobs} gives each run one GPU of {gpus}, but train.processes=2"):
-            _seats(jobs, processes=2)
+            _gpu_of_each_job(jobs, processes=2)

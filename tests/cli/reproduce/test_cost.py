@@ -1,4 +1,4 @@
-"""What dry=true says a reproduction costs: steps, GPU-hours, disk, and what they rest on."""
+"""dry=true prints the cost of a reproduction: steps, GPU-hours, disk space and the assumptions behind them."""
 
 import json
 from dataclasses import replace
@@ -18,17 +18,17 @@ from tests.helpers import synthetic
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every step has 1e12 FLOPs and every checkpoint 1 GB."""
+    """Let every step have 1e12 FLOPs and every checkpoint 1 GB."""
     monkeypatch.setattr(cost, "step_flops", lambda config: 10**12)
     monkeypatch.setattr(cost, "checkpoint_bytes", lambda config: 10**9)
 
 
-def test_checkpoints_have_the_size_that_they_have_on_disk() -> None:
+def test_the_estimated_size_of_checkpoints_is_that_on_disk() -> None:
     on_disk = 26_970_188 + 53_954_308  # model.safetensors and training.pt of such a run
     assert checkpoint_bytes(compose_run(["recipe=gap_mini", "arm=base"])) == pytest.approx(on_disk, rel=0.001)
 
 
-def test_hours_are_flops_over_the_share_of_the_peak_of_the_runs_precision(counted: None) -> None:
+def test_gpu_hours_use_the_peak_of_the_runs_precision(counted: None) -> None:
     config = compose_run(["recipe=wpse_cc3m", "arm=imq"])
     found = Estimator("H100", 0.5).cost(config)
     assert found is not None
@@ -41,7 +41,7 @@ def test_hours_are_flops_over_the_share_of_the_peak_of_the_runs_precision(counte
         assert slower is not None and slower.gpu_hours == pytest.approx(found.gpu_hours * factor)
 
 
-def test_columns_of_samples_are_on_disk_and_short_runs_keep_one_checkpoint(counted: None) -> None:
+def test_the_sample_table_counts_and_a_short_run_keeps_one_checkpoint(counted: None) -> None:
     nuclr = compose_run(["recipe=nuclr_cc12m", "arm=nuclr"])
     short = replace(nuclr, train=replace(nuclr.train, epochs=None, samples=512))
     many, one = (Estimator("A100", 0.3).cost(config) for config in (nuclr, short))
@@ -50,7 +50,7 @@ def test_columns_of_samples_are_on_disk_and_short_runs_keep_one_checkpoint(count
     assert many.disk == nuclr.train.keep * one.disk
 
 
-def test_data_of_unknown_size_have_no_cost_unless_the_run_says_how_long_it_is(counted: None) -> None:
+def test_data_of_unknown_size_have_no_cost_unless_the_run_sets_its_length(counted: None) -> None:
     own = compose_run(["recipe=wpse_cc3m", "data=shards", "data.name=mine"])
     assert num_pairs(own) is None and Estimator("H100", 0.5).cost(own) is None
     long = replace(own, train=replace(own.train, epochs=None, samples=20480))
@@ -59,12 +59,12 @@ def test_data_of_unknown_size_have_no_cost_unless_the_run_says_how_long_it_is(co
 
 
 @pytest.mark.parametrize("text", ["0", "1.5", "much"])
-def test_a_share_is_one(text: str) -> None:
+def test_a_wrong_share_is_refused(text: str) -> None:
     with pytest.raises(UserError, match=f"share={text} must be a number from 0.01 to 1"):
         make_plan(["recipe=gap_mini", f"share={text}"])
 
 
-def test_each_caption_that_is_a_pair_of_its_own_counts() -> None:
+def test_pairs_are_images_or_all_captions() -> None:
     of_images, of_captions = (
         num_pairs(compose_run(["recipe=gap_mscoco", f"data.captions={which}"])) for which in ("random", "each")
     )
@@ -81,7 +81,7 @@ def checkpoint(run: Path, step: int, data: str = "20000:abc") -> None:
     (folder / "checkpoint.json").write_text(json.dumps({"step": step, "data": data}))
 
 
-def test_a_run_is_finished_at_its_last_step_and_with_results_where_there_are_sets(tmp_path: Path) -> None:
+def test_a_run_is_finished_after_its_last_step_and_its_evaluation(tmp_path: Path) -> None:
     config = compose_run(["recipe=nuclr_mini", "arm=clip", f"runs={tmp_path}"])
     without = replace(config, data=replace(config.data, evaluation=[]))
     run = directory.directory(config)
@@ -102,47 +102,47 @@ def test_a_run_that_diverged_is_trained(tmp_path: Path) -> None:
     assert dry_run._state(config) == "trained"
 
 
-def test_a_line_for_the_seeds_of_an_arm_then_totals_and_what_they_rest_on(
+def test_seeds_of_an_arm_share_a_line_and_totals_and_assumptions_follow(
     counted: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = [{"step": 312, "samples": 19968, "images_per_s": 19968 / 90}]  # 90 seconds
     done = synthetic.run("gap_mini", "base", 0, {}, log)
     checkpoint(synthetic.write(tmp_path, done), 312)
-    dry_run.show(configs(tmp_path), "H100", 0.35, 2, tmp_path / "report")
+    dry_run.print_costs(configs(tmp_path), "H100", 0.35, 2, tmp_path / "report")
     lines = capsys.readouterr().out.splitlines()
     numbers = "s0..s2 64 pairs/step 312 steps, each <0.1 GPU-h 1.00 GB 1 finished, 2 new"
     assert lines[0].split()[1:] == numbers.split()
     assert lines[1].endswith("3 new")
     assert lines[3].startswith("all: <0.1 GPU-hours of training, 6.0 GB of checkpoints; left: <0.1 GPU-hours of")
-    assert lines[4].startswith("here: about 3 min 45 s of training left, after the 1 finished runs")
+    assert lines[4].startswith("here: about 3 min 45 s of training left, by 1 finished runs")
     assert "share=0.35 of one H100's peak (989 TFLOP/s in bf16, 67 in fp32)" in lines[5]
 
 
 def test_runs_on_data_of_unknown_size_are_not_in_the_total(
     counted: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def said(*settings: str) -> str:
+    def printed(*settings: str) -> str:
         words = ["recipe=wpse_cc3m", "arms=clip,imq", "seeds=2", f"runs={tmp_path}", *settings]
-        dry_run.show(composed(make_plan(words).overrides), "H100", 0.35, 1, tmp_path / "report")
-        return capsys.readouterr().out
+        dry_run.print_costs(composed(make_plan(words).overrides), "H100", 0.35, 1, tmp_path / "report")
+        return capsys.readouterr().out.replace(str(tmp_path), "")
 
-    own = said("data=shards", "data.name=mine")
-    assert "all: unknown for 4 runs, whose number of pairs is not known\n" in own
-    assert "pairs of mine: not known; train.samples=N train.epochs=null says how long a run is" in own
-    assert "not known" not in said("data=shards", "data.name=mine", "train.samples=20480", "train.epochs=null")
+    own = printed("data=shards", "data.name=mine")
+    assert "all: unknown for 4 runs, because their number of pairs is unknown\n" in own
+    assert "pairs of mine: unknown; train.samples=N train.epochs=null sets the length of a run" in own
+    assert "unknown" not in printed("data=shards", "data.name=mine", "train.samples=20480", "train.epochs=null")
 
 
-def test_known_and_unknown_costs_stand_side_by_side(
+def test_known_and_unknown_costs_are_printed_together(
     counted: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = compose_run(["recipe=wpse_cc3m", "arm=imq", "data=shards", "data.name=mine", f"runs={tmp_path}"])
-    dry_run.show([*configs(tmp_path), own], "H100", 0.35, 1, tmp_path / "report")
+    dry_run.print_costs([*configs(tmp_path), own], "H100", 0.35, 1, tmp_path / "report")
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("all:")]
     assert line.startswith("all: <0.1 GPU-hours") and line.endswith(
-        "GB of checkpoints, unknown for 1 runs, whose number of pairs is not known"
+        "GB of checkpoints, unknown for 1 runs, because their number of pairs is unknown"
     )
 
 
 def test_an_unknown_chip_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"chip=H10.*did you mean 'H100'"):
-        dry_run.show(configs(tmp_path), "H10", 0.35, 1, tmp_path)
+        dry_run.print_costs(configs(tmp_path), "H10", 0.35, 1, tmp_path)

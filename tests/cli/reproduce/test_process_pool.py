@@ -1,4 +1,4 @@
-"""Calls in processes of their own: a killed one takes no other with it, a stopped pool waits for what is saved."""
+"""A killed process fails only its own call; a stopped pool waits until its processes have saved."""
 
 import os
 import signal
@@ -18,10 +18,10 @@ from pathlib import Path
 from cli.reproduce.process_pool import Pool
 
 def saved(name):
-    told = []
-    signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+    received = []
+    signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
     Path(f"{name}.started").touch()
-    while not told:
+    while not received:
         time.sleep(0.01)
     time.sleep(0.3)
     Path(f"{name}.saved").touch()
@@ -38,18 +38,18 @@ if __name__ == "__main__":
 def process(killed: bool) -> tuple[int, str]:
     if killed:
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(0.2)  # so that both seats have something to do
+    time.sleep(0.2)  # so that both slots are busy
     return os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES", "")
 
 
-def test_a_killed_process_takes_no_other_call_with_it() -> None:
+def test_a_killed_process_fails_only_its_own_call() -> None:
     with Pool(["0", "1"]) as pool:
         calls = [pool.submit(process, number == 1) for number in range(6)]
         with pytest.raises(BrokenProcessPool):
             calls[1].result()
         found = [calls[number].result() for number in (0, 2, 3, 4, 5)]
     gpus = {gpu for _, gpu in found}
-    assert gpus <= {"0", "1"} and len(set(found)) == len(gpus)  # a seat keeps its process from call to call
+    assert gpus <= {"0", "1"} and len(set(found)) == len(gpus)  # a slot keeps its process from call to call
 
 
 def test_a_stopped_pool_ends_when_its_processes_have_saved_and_starts_no_further_call(tmp_path: Path) -> None:

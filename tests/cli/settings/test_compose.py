@@ -1,4 +1,4 @@
-"""The command line: overrides reach the typed config, mistakes end in one line and exit code 2."""
+"""The command line: overrides reach the typed config; user errors end in one line and exit code 2."""
 
 import json
 from importlib.util import find_spec
@@ -53,6 +53,8 @@ MISTAKES = {
     "report claims .": "no run and no claims.json at or below .",
     "report missing-objects .": ". holds no captions_NAME.json",
     "ls recipe": "clipx ls recipe is not known; did you mean 'recipes'",
+    "ls setings": "clipx ls setings is not known; did you mean 'settings'",
+    "ls settings temperatur": "clipx ls settings temperatur is not known; did you mean 'temperature'",
     "check recipe=demo data=flickr8k": "data.root is needed",
 }
 
@@ -70,16 +72,16 @@ def test_mistakes_end_in_one_line_and_exit_code_2(line: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_automatic_names_leave_out_what_changes_no_result() -> None:
-    free = ["train.processes=2", "launch.nodes=3", "train.copy_to=file:///x", "data.workers=1"]
-    assert compose_run(["recipe=demo", *free]).name == "demo"
+def test_automatic_names_leave_out_settings_that_change_no_result() -> None:
+    resumable = ["train.processes=2", "launch.nodes=3", "train.copy_to=file:///x", "data.workers=1"]
+    assert compose_run(["recipe=demo", *resumable]).name == "demo"
     assert compose_run(["recipe=demo", "train.epochs=3", "data=flickr8k", "objective.positive.weight=0.1"]).name == (
         "demo-flickr8k-objective.positive.weight_0.1-train.epochs_3"
     )
 
 
 @pytest.mark.skipif(find_spec("submitit") is not None, reason="the extra is installed")
-def test_a_launcher_that_is_not_installed_is_named_with_what_installs_it() -> None:
+def test_a_missing_launcher_is_named_with_the_command_that_installs_it() -> None:
     with pytest.raises(UserError, match=r"needs the extra `slurm`: pip install -e '\.\[slurm\]'"):
         compose_run(["recipe=demo", "hydra/launcher=submitit_slurm"])
 
@@ -93,7 +95,7 @@ def test_the_installed_command_prints_no_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_goes_on_after_a_failed_job_and_names_its_runs(tmp_path: Path) -> None:
+def test_a_sweep_continues_after_a_failed_job_and_names_its_runs(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     sweep = ["temperature.tau=0.1,0,0.2", "seed=3"]
     done = clipx("train", "-m", *tiny(tmp_path / "shards"), *sweep, cwd=tmp_path)
@@ -148,6 +150,21 @@ def test_ls_lists_every_table(tmp_path: Path) -> None:
     assert "flickr8k" in clipx_here("ls", "data", cwd=tmp_path).stdout
     assert "retrieval" in clipx_here("ls", "tasks", cwd=tmp_path).stdout
     assert "SogCLR beats CLIP" in clipx_here("ls", "claims", cwd=tmp_path).stdout
+
+
+def test_ls_settings_prints_default_range_and_meaning_below_a_prefix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    lines = clipx_here("ls", "settings", "temperature.tau", "eval", cwd=tmp_path).stdout.splitlines()
+    rows = {line.split("  ")[0]: " ".join(line.split()) for line in lines}
+    assert (
+        rows["temperature.tau"] == "temperature.tau 0.07 more than 0 fixed: tau; learned, linear, cosine: initial tau"
+    )
+    assert rows["eval.device"].startswith("eval.device auto auto | cpu | cuda auto: CUDA")
+    assert "temperature.kind" not in rows
+    marked = clipx_here("ls", "settings", "train.keep", cwd=tmp_path).stdout
+    assert "train.keep *  2 " in marked and "train.keep_every" not in marked
 
 
 def test_the_order_of_overrides_is_not_in_a_runs_name() -> None:

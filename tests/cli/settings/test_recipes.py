@@ -1,26 +1,26 @@
-"""Arms: named overrides of a recipe; what the user says wins, and a run is named after its arm."""
+"""Arms are named overrides of a recipe; the user's overrides replace theirs, and a run is named after its arm."""
 
 from pathlib import Path
 
 import pytest
 
-from cli.settings import recipes as arms
 from cli.settings.compose import compose_run, recipe, recipes
+from cli.settings.recipes import expand_arm, load_recipe
 from clipx.errors import UserError
 
 ARMS = {"hot": ["temperature.kind=fixed", "temperature.tau=0.1"], "plain": []}
 
 
 def test_an_arm_stands_for_its_overrides() -> None:
-    given, ours = arms.expand(["recipe=r", "arm=hot", "seed=1"], ARMS)
+    given, inserted = expand_arm(["recipe=r", "arm=hot", "seed=1"], ARMS)
     assert given == ["recipe=r", "arm=hot", "temperature.kind=fixed", "temperature.tau=0.1", "seed=1"]
-    assert ours == ARMS["hot"]
+    assert inserted == ARMS["hot"]
 
 
-def test_what_the_user_says_wins_over_the_arm() -> None:
-    given, ours = arms.expand(["arm=hot", "temperature.tau=0.3"], ARMS)
+def test_the_users_override_replaces_the_arms() -> None:
+    given, inserted = expand_arm(["arm=hot", "temperature.tau=0.3"], ARMS)
     assert given == ["arm=hot", "temperature.kind=fixed", "temperature.tau=0.3"]
-    assert ours == ["temperature.kind=fixed"]
+    assert inserted == ["temperature.kind=fixed"]
 
 
 def test_runs_are_named_after_recipe_arm_and_own_overrides() -> None:
@@ -57,10 +57,10 @@ def test_a_wrong_arm_is_one_line(arguments: list[str], message: str) -> None:
         ("a: [", "is not valid YAML"),
     ],
 )
-def test_a_recipe_of_another_form_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_a_malformed_recipe_is_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "r.yaml").write_text(text)
     with pytest.raises(UserError, match=message):
-        arms.load(tmp_path / "r.yaml")
+        load_recipe(tmp_path / "r.yaml")
 
 
 @pytest.mark.parametrize("name", sorted(recipes()))

@@ -1,4 +1,4 @@
-"""A folder that another process makes at the same time stays, and is no error."""
+"""Atomic folders: another process may create the same one; other errors leave nothing behind."""
 
 from pathlib import Path
 
@@ -7,26 +7,26 @@ import pytest
 from clipx.utils.files import new_folder
 
 
-def test_the_folder_of_a_faster_process_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, plain = tmp_path / "made", Path.rename
+def test_the_folder_of_a_faster_process_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, rename = tmp_path / "made", Path.rename
 
-    def overtaken(self: Path, target: Path) -> Path:
+    def overtake(self: Path, target: Path) -> Path:
         target.mkdir()
         (target / "file").write_text("theirs")
-        return plain(self, target)
+        return rename(self, target)
 
-    monkeypatch.setattr(Path, "rename", overtaken)
-    with new_folder(path) as made:
-        (made / "file").write_text("ours")
+    monkeypatch.setattr(Path, "rename", overtake)
+    with new_folder(path) as folder:
+        (folder / "file").write_text("ours")
     assert (path / "file").read_text() == "theirs"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_cannot_take_its_name_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(self: Path, target: Path) -> Path:
+def test_a_failed_rename_is_an_error_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, target: Path) -> Path:
         raise OSError("no room")
 
-    monkeypatch.setattr(Path, "rename", refused)
+    monkeypatch.setattr(Path, "rename", refuse)
     with pytest.raises(OSError, match="no room"), new_folder(tmp_path / "made"):
         pass
     assert list(tmp_path.iterdir()) == []

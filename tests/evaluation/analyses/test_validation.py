@@ -80,7 +80,7 @@ def test_without_any_data_it_exits_without_a_comparison(
     monkeypatch.setattr(command, "fetch_command", lambda model: f"`hf download {model}`")
     with pytest.raises(SystemExit) as end:
         command.validate([f"root={tmp_path}"])
-    assert end.value.code == command.NOTHING != 0
+    assert end.value.code == command.NOTHING_COMPARED != 0
     printed = capsys.readouterr().out
     assert printed.count("missing: ") == len(COPIES) + len(MODELS) and "nothing was checked" in printed
     assert "numbers agree" not in printed

@@ -6,8 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
-from clipx.config import ranges
-from clipx.config.schema import DataConfig, RunConfig
+from clipx.config.schema import DataConfig
+from clipx.config.setting import check
 from clipx.data.preprocess.transforms import TrainTransform
 from clipx.errors import UserError
 from clipx.types import Inputs
@@ -44,6 +44,6 @@ def test_augmentation_changes_most_samples_and_is_off_by_default() -> None:
 
 @pytest.mark.parametrize("value", [[2], [0, 7], [2, 11], [2, -1]])
 def test_a_rand_augment_out_of_range_is_named(value: list[int]) -> None:
-    config = RunConfig(data=DataConfig(rand_augment=value))
+    config = DataConfig(rand_augment=value)
     with pytest.raises(UserError, match=r"data.rand_augment=.* is out of range; allowed: \[n, m\]"):
-        ranges.check(config, {"data.rand_augment": ranges.RUN["data.rand_augment"]})
+        check(config, "data.")

@@ -1,0 +1,97 @@
+"""Start the worker processes of a command, and check that the GPUs suffice for them."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import torch
+
+from clipx.config.schema import LaunchConfig
+from clipx.errors import REQUEUE, Fault, UserError
+from clipx.training.stop_signals import handled_signals
+
+ONE_MACHINE = LaunchConfig(max_restarts=0)
+LESS_MEMORY = "train.grad_checkpointing=true, train.precision=bf16 or train.accumulation=2"  # for a training step
+
+
+def run_workers(
+    processes: int, module: str, arguments: list[str], name: str, launch: LaunchConfig = ONE_MACHINE
+) -> None:
+    """Run `python -m module arguments` in `processes` processes of one group on each machine, and wait for them.
+
+    SIGINT, SIGTERM and SIGUSR1 are passed on; a second SIGINT kills the workers. Exits with code 75 if the workers
+    stopped early.
+
+    Args:
+        name: what the workers do, for the error message; also the id of the rendezvous.
+
+    Raises:
+        UserError: launch.rendezvous is invalid, or a worker ended with code 2.
+        Fault: a worker failed.
+    """
+    options = [f"--nproc-per-node={processes}", f"--max-restarts={launch.max_restarts}"]
+    options += rendezvous_options(launch, name)
+    process = subprocess.Popen([sys.executable, "-m", "cli.launcher.agent", *options, "-m", module, *arguments])
+    stopped, interrupts = False, 0
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        nonlocal stopped, interrupts
+        stopped, interrupts = True, interrupts + (number == signal.SIGINT)
+        if interrupts > 1:
+            process.kill()  # the workers end with their parent, without saving
+        else:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in handled_signals()}
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if code == REQUEUE or (stopped and code not in (0, 2)):
+        sys.exit(REQUEUE)
+    if code:
+        kind = UserError if code == 2 else Fault
+        raise kind(f"{name}: one of the processes failed; its message is above")
+
+
+def rendezvous_options(launch: LaunchConfig, name: str) -> list[str]:
+    """Return torchrun's options for how processes connect: a free port on one machine, else launch.rendezvous.
+
+    Raises:
+        UserError: several machines, and launch.rendezvous is not HOST:PORT.
+    """
+    if launch.nodes == 1:
+        return ["--standalone"]
+    host, _, port = (launch.rendezvous or "").rpartition(":")
+    if not host or not port.isdigit():
+        raise UserError(
+            f"launch.rendezvous={launch.rendezvous} must be HOST:PORT, one of the {launch.nodes} machines and a free "
+            "port on it, the same in the command on each machine"
+        )
+    address = ["--rdzv-backend=c10d", f"--rdzv-endpoint={launch.rendezvous}", f"--rdzv-id={name}"]
+    return [f"--nnodes={launch.nodes}", *address]
+
+
+def check_gpus(key: str, processes: int, device: str) -> None:
+    """Raise UserError if the processes of this machine outnumber its GPUs."""
+    gpus = torch.cuda.device_count()
+    if device != "cpu" and 0 < gpus < processes:
+        raise UserError(f"{key}={processes}, but this machine has {gpus} GPUs; allowed: 1..{gpus}, or device cpu")
+
+
+@contextmanager
+def enough_memory(setting: str, less: str) -> Iterator[None]:
+    """Turn an out-of-memory error of the GPU into a UserError.
+
+    Args:
+        setting: the setting that determines the memory needed.
+        less: settings that need less memory.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise UserError(f"{setting} does not fit into the memory of the GPU; try {less} ({error})") from error

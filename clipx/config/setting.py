@@ -1,0 +1,143 @@
+"""A setting: a dataclass field with its default, meaning, unit and allowed values in one place.
+
+`setting` declares one in clipx/config/schema.py, `check` validates the values of a config, and `settings_of` lists
+the settings of a schema by dotted key.
+"""
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import MISSING as NO_DEFAULT
+from dataclasses import Field, dataclass, field, fields, is_dataclass
+from typing import Any, get_type_hints
+
+from clipx.errors import UserError
+from clipx.utils.registry import one_of, suggest
+
+Rule = tuple[Callable[[Any], bool], str]  # returns True for an allowed value; the allowed values in words
+
+
+def at_least(low: float) -> Rule:
+    """Return the rule of a finite number >= low."""
+    return lambda v: low <= v < math.inf, f"{low:g} or more"
+
+
+def between(low: float, high: float) -> Rule:
+    """Return the rule of a number in low..high, both included."""
+    return lambda v: low <= v <= high, f"{low:g}..{high:g}"
+
+
+AT_LEAST_0, AT_LEAST_1 = at_least(0), at_least(1)
+ALL_AT_LEAST_1: Rule = (lambda v: all(n >= 1 for n in v), "numbers of 1 or more")
+POSITIVE: Rule = (lambda v: 0 < v < math.inf, "more than 0")
+SHARE = between(0, 1)
+FACTOR: Rule = (lambda v: 0 < v <= 1, "0..1, 0 excluded")
+DECAY: Rule = (lambda v: 0 <= v < 1, "0..1, 1 excluded")
+BETAS: Rule = (lambda v: len(v) == 2 and all(0 <= b < 1 for b in v), "two numbers in 0..1, 1 excluded")
+CONTEXT_LENGTH: Rule = (lambda v: v >= 3, "3 or more: start, end and one token between")
+RAND_AUGMENT: Rule = (lambda v: len(v) == 2 and v[0] >= 1 and 0 <= v[1] <= 10, "[n, m] with n >= 1 and m in 0..10")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The metadata of a field."""
+
+    meaning: str
+    unit: str
+    rule: Rule | None
+    choices: tuple[str, ...]
+    resumable: bool
+
+    def allowed(self) -> str:
+        """Return unit and allowed values, as `clipx ls settings` prints them."""
+        values = " | ".join(self.choices) or (self.rule[1] if self.rule else "")
+        return ", ".join(filter(None, [self.unit, values]))
+
+
+def setting(
+    default: Any,
+    meaning: str,
+    rule: Rule | None = None,
+    *,
+    unit: str = "",
+    choices: tuple[str, ...] = (),
+    resumable: bool = False,
+) -> Any:
+    """Declare a dataclass field.
+
+    Args:
+        default: a list is copied for each config; omegaconf's MISSING: the user must set a value.
+        rule: range of a number or of a list of numbers; None (unset) is always allowed.
+        choices: all allowed names. Left empty where users may register more, e.g. data sources.
+        resumable: the setting may differ when a run is resumed, because it does not change what the run computes,
+            apart from batch statistics, dropout draws and rounding.
+    """
+    metadata = {"setting": Setting(meaning, unit, rule, choices, resumable)}
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: copy.copy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def is_resumable(f: "Field[Any]") -> bool:
+    """Return True if a field may differ when a run is resumed; a group of settings is not a setting."""
+    return "setting" in f.metadata and bool(f.metadata["setting"].resumable)
+
+
+def check(config: Any, prefix: str = "") -> None:
+    """Check every value of a config; unset values (None) are skipped.
+
+    Raises:
+        UserError: the first key whose value is not allowed, the value, and what is allowed.
+    """
+    for f in fields(config):
+        key, value = f"{prefix}{f.name}", getattr(config, f.name)
+        if is_dataclass(value):
+            check(value, f"{key}.")
+            continue
+        declared: Setting = f.metadata["setting"]
+        if value is None:
+            continue
+        if declared.choices:
+            one_of(value, declared.choices, key)
+        if declared.rule and not declared.rule[0](value):
+            raise UserError(f"{key}={value} is out of range; allowed: {declared.rule[1]}")
+
+
+def settings_of(schema: type, prefix: str = "") -> dict[str, "Field[Any]"]:
+    """Return dotted key -> field for all settings of a schema, in its order."""
+    found: dict[str, Field[Any]] = {}
+    types = get_type_hints(schema)
+    for f in fields(schema):
+        key = f"{prefix}{f.name}"
+        found |= settings_of(types[f.name], f"{key}.") if is_dataclass(types[f.name]) else {key: f}
+    return found
+
+
+def default_of(f: "Field[Any]") -> Any:
+    """Return the default of a setting."""
+    return f.default if f.default_factory is NO_DEFAULT else f.default_factory()
+
+
+def check_key(schema: type, key: str) -> None:
+    """Check that a dotted key names a setting or a group; below a dict (objective.*) every name is allowed.
+
+    Raises:
+        UserError: the key and the nearest names.
+    """
+    if hint := suggest_key(schema, key):
+        raise UserError(f"{key} is not a setting; {hint}")
+
+
+def suggest_key(schema: type, key: str) -> str:
+    """Return "" for a known key, else the nearest names for its first unknown part."""
+    node: Any = schema
+    prefix = ""
+    for part in key.split("."):
+        if not is_dataclass(node):
+            return "" if getattr(node, "__origin__", None) is dict else f"{prefix.rstrip('.')} has no parts"
+        types = get_type_hints(node)
+        if part not in types:
+            return suggest(prefix + part, [prefix + name for name in types])
+        node = types[part]
+        prefix += f"{part}."
+    return ""

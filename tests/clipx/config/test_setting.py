@@ -1,0 +1,102 @@
+"""Every setting has a meaning; values that a run cannot work with are refused by key before anything is built."""
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from clipx.config.schema import EvalConfig, RunConfig, TrainConfig
+from clipx.config.setting import check, settings_of
+from clipx.data.preprocess.tokenizer import CLEANERS
+from clipx.errors import UserError
+from clipx.models import temperature
+from clipx.models.kernels import FREQUENCIES, REDUCTIONS
+from clipx.models.point_sets import BOUNDS
+from clipx.training.lr_schedule import SCHEDULES
+from clipx.training.modality_mixing import MASKS
+from clipx.training.optimizer import KINDS
+from clipx.utils.device import PRECISIONS
+from evaluation.datasets.opening import PROTOCOLS
+
+BAD = {
+    "seed": -1,
+    "data.workers": -1,
+    "data.max_bad_rate": 1.5,
+    "data.scenes.image_size": 16,
+    "temperature.tau": float("nan"),
+    "temperature.max_scale": 0.0,
+    "optimizer.lr": -1.0,
+    "optimizer.betas": [1.5, 0.9],
+    "schedule.warmup_steps": -5,
+    "train.grad_clip": 0.0,
+    "train.save_every": 0,
+    "train.keep": 0,
+    "train.processes": 0,
+}
+TABLES: dict[str, Collection[str]] = {  # that code looks the names up in
+    "data.clean": CLEANERS,
+    "model.points.kernel": {"none", "linear", *FREQUENCIES},
+    "model.points.weights": BOUNDS,
+    "model.points.reduce": REDUCTIONS,
+    "temperature.kind": temperature.TEMPERATURES,
+    "temperature.parameterisation": temperature.PARAMETERISATIONS,
+    "temperature.every": temperature.FRACTIONS,
+    "mixing.kind": MASKS,
+    "optimizer.kind": KINDS,
+    "schedule.kind": SCHEDULES,
+    "train.precision": PRECISIONS,
+}
+
+
+def run() -> RunConfig:
+    return RunConfig(name="t", recipe="t", train=TrainConfig(epochs=1, batch_size=8))
+
+
+def with_value(key: str, value: object) -> RunConfig:
+    config = run()
+    *groups, field = key.split(".")
+    node: Any = config
+    for group in groups:
+        node = getattr(node, group)
+    setattr(node, field, value)
+    return config
+
+
+@pytest.mark.parametrize("key", BAD)
+def test_values_out_of_range_are_named(key: str) -> None:
+    with pytest.raises(UserError, match=rf"{key}=.* is out of range; allowed: "):
+        check(with_value(key, BAD[key]))
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(UserError, match=r"mixing.kind=had is not known; did you mean 'hard'"):
+        check(with_value("mixing.kind", "had"))
+
+
+def test_the_defaults_are_allowed() -> None:
+    check(run())
+    check(EvalConfig())
+
+
+@pytest.mark.parametrize("schema", [RunConfig, EvalConfig])
+def test_every_setting_has_a_meaning(schema: type) -> None:
+    for key, f in settings_of(schema).items():
+        assert len(f.metadata["setting"].meaning) > 5, key
+
+
+@pytest.mark.parametrize("key", TABLES)
+def test_the_choices_of_a_setting_are_the_names_in_its_table(key: str) -> None:
+    assert set(settings_of(RunConfig)[key].metadata["setting"].choices) == set(TABLES[key])
+
+
+def test_eval_has_the_choices_of_training_and_of_its_tables() -> None:
+    run, evaluation = settings_of(RunConfig), settings_of(EvalConfig)
+    for ours, theirs in (("precision", "train.precision"), ("device", "train.device"), ("wandb", "log.wandb")):
+        assert evaluation[ours].metadata["setting"].choices == run[theirs].metadata["setting"].choices
+    assert set(evaluation["protocol"].metadata["setting"].choices) == set(PROTOCOLS)
+
+
+def test_configs_do_not_share_lists() -> None:
+    one, other = run(), run()
+    one.data.urls.append("x")
+    assert other.data.urls == []
