@@ -154,7 +154,7 @@ def data(arguments: list[str]) -> None:
     index FOLDER: writes FOLDER/clipx_index, which training uses. Run it again after adding shards; known samples keep
     their ids.
     verify FOLDER [captions=first|random] [max_bad_rate=0.05] [workers=N] [out=DIR]: decodes every sample once and
-    writes damaged samples to verify.json and verify.txt; exit code 2 if their share is above max_bad_rate.
+    writes corrupt samples to verify.json and verify.txt; exit code 2 if their share is above max_bad_rate.
     keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]: counts the captions per label.
     make cc3m|cc12m|datacomp_small urls=LIST root=DIR [size=PIXELS] [processes=N] [threads=64] [dry=true]: downloads
     shards with img2dataset from the published list; dry=true only prints its command line.

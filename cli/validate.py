@@ -19,7 +19,7 @@ def validate(arguments: list[str]) -> None:
     """Print measured and published numbers, and the commands that fetch missing weights and data.
 
     Raises:
-        UserError: an unknown argument, or a damaged data set.
+        UserError: an unknown argument, or a corrupt data set.
         SystemExit: a number differs from the published one, or none was compared.
     """
     from clipx.utils.device import choose_device

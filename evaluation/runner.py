@@ -195,7 +195,7 @@ def _artifact_path(out: Path, dataset: AnyDataset, task: Task) -> Path:
 
 
 def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
-    """Return None if there is no artifact or an old one without hashes, {} if it is damaged."""
+    """Return None if there is no artifact or an old one without hashes, {} if it is corrupt."""
     try:
         hashes: dict[str, str] | None = json.loads(path.read_text()).get("hashes") if path.is_file() else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""`clipx data verify`: read every sample of a folder of shards and report the damaged ones."""
+"""`clipx data verify`: read every sample of a folder of shards and report the corrupt ones."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def verify(arguments: list[str]) -> None:
     content = {
         "shards": len(index.shards),
         "samples": samples,
-        "damaged": len(damage),
+        "corrupt": len(damage),
         "left_out": len(shards.problems),
         "kinds": Counter(why.partition(" (")[0] for why in damage.values()),
         "columns": shards.extensions,
@@ -57,7 +57,7 @@ def verify(arguments: list[str]) -> None:
     speed = f"{samples / seconds:,.0f} images/s, {size / seconds / 1e6:,.0f} MB/s"
     read = f"{samples:,} samples of {len(index.shards):,} shards read"
     print(f"{read} with {workers} processes in {seconds:.1f} s: {speed}")
-    print(f"{len(damage):,} damaged, {len(shards.problems):,} problems found by the index")
+    print(f"{len(damage):,} corrupt, {len(shards.problems):,} problems found by the index")
     for line in lines[:PRINTED]:
         print(f"  {line}")
     print(f"report: {out / 'verify.json'}, {out / 'verify.txt'}")

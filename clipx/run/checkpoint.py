@@ -55,7 +55,7 @@ class TrainState:
     def save(self, run: Path, metrics: Mapping[str, float] | None = None) -> Path:
         """Write checkpoints/step_XXXXXXXX on rank 0 and return its path; all ranks must call this.
 
-        A damaged checkpoint of the same step is replaced. `metrics` of this step go into the manifest.
+        A corrupt checkpoint of the same step is replaced. `metrics` of this step go into the manifest.
 
         Raises:
             UserError: the checkpoint could not be written, usually because the disk is full; earlier ones are kept.
@@ -63,7 +63,7 @@ class TrainState:
         path = folder(run, self.step)
         columns = self.table.whole()  # collective
         if distributed.rank() == 0:
-            if path.exists():  # damaged, else the run would have resumed from it
+            if path.exists():  # corrupt, else the run would have resumed from it
                 shutil.rmtree(path)
             try:
                 with new_folder(path) as temporary:
@@ -114,7 +114,7 @@ class TrainState:
             self.objective.load_state(training["objective"])
             if self.scaler.is_enabled():
                 self.scaler.load_state_dict(training["scaler"])
-        except Exception as error:  # torch.load raises many types for damaged files and for pickled objects
+        except Exception as error:  # torch.load raises many types for corrupt files and for pickled objects
             raise UserError(f"{path / TRAINING} is not a valid training state: {one_line(error)}") from error
         self.step = manifest["step"]
 
@@ -122,10 +122,10 @@ class TrainState:
 def resume(state: TrainState, run: Path) -> list[str]:
     """Load the last good checkpoint of a run, if there is any, and return lines for the log.
 
-    Damaged checkpoints are skipped. Rank 0 chooses for all ranks.
+    Corrupt checkpoints are skipped. Rank 0 chooses for all ranks.
 
     Raises:
-        UserError: all checkpoints are damaged, the data set has changed, or a rank cannot see rank 0's checkpoint.
+        UserError: all checkpoints are corrupt, the data set has changed, or a rank cannot see rank 0's checkpoint.
     """
     path, notes = distributed.broadcast_object(_last_good(run) if distributed.rank() == 0 else (None, []))
     if path is None:
@@ -161,7 +161,7 @@ def checkpoints(run: Path) -> list[Path]:
 def remove_leftovers(run: Path, step: int) -> None:
     """Delete checkpoints later than `step`, the one just saved, and unfinished folders of killed runs.
 
-    Later checkpoints are damaged, because the run resumed from an earlier one.
+    Later checkpoints are corrupt, because the run resumed from an earlier one.
     """
     later = [path for path in checkpoints(run) if step_of(path) > step]
     for path in (*later, *_folders(run, UNFINISHED)):
@@ -186,7 +186,7 @@ def _folders(run: Path, name: re.Pattern[str]) -> list[Path]:
 
 
 def read_metrics(checkpoint: Path) -> dict[str, float]:
-    """Return the metrics in a checkpoint's manifest; {} if it is damaged."""
+    """Return the metrics in a checkpoint's manifest; {} if it is corrupt."""
     try:
         metrics = json.loads((checkpoint / MANIFEST).read_text()).get("metrics", {})
         return {str(name): float(value) for name, value in metrics.items()}
@@ -215,12 +215,12 @@ def verify(path: Path) -> dict[str, Any]:
     """Compare the files of a checkpoint with their SHA-256 and return its manifest.
 
     Raises:
-        UserError: a file is missing or damaged; the message names it.
+        UserError: a file is missing or corrupt; the message names it.
     """
     manifest, digests = _manifest(path)
     for name, digest in digests.items():
         if not (path / name).is_file() or file_sha256(path / name) != digest:
-            raise UserError(f"{path / name} is damaged or was changed: its SHA-256 is not the one of {MANIFEST}")
+            raise UserError(f"{path / name} is corrupt or was changed: its SHA-256 is not the one of {MANIFEST}")
     return manifest
 
 

@@ -98,14 +98,14 @@ def read_divergence(run: Path) -> Diverged | None:
     """Read outcome.json; None if the run has not diverged.
 
     Raises:
-        UserError: the file is damaged.
+        UserError: the file is corrupt.
     """
     if not (run / OUTCOME).is_file():
         return None
     try:
         return Diverged(**json.loads((run / OUTCOME).read_text()))
     except (ValueError, TypeError) as error:
-        raise UserError(f"{run / OUTCOME} is damaged: remove it, then run the same command to resume") from error
+        raise UserError(f"{run / OUTCOME} is corrupt: remove it, then run the same command to resume") from error
 
 
 def identity_keys(node: Any, prefix: str = "") -> list[str]:

@@ -3,22 +3,17 @@
 import json
 import math
 import secrets
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from clipx import distributed
 from clipx.config.schema import RunConfig
-from clipx.errors import UserError
 from clipx.utils.files import write_text
+from clipx.utils.progress import ProgressBar
 
-WANDB_MODES = ("off", "offline", "online")
 WANDB_ID = "wandb_id"  # file in the run directory with the id that W&B resumes
 
 
@@ -26,37 +21,27 @@ class RunLog:
     """Log of a run. Only rank 0 writes. A resumed run drops the lines after its checkpoint."""
 
     def __init__(self, config: RunConfig, run: Path, step: int, total_steps: int) -> None:
-        if config.log.wandb not in WANDB_MODES:
-            raise UserError(f"log.wandb={config.log.wandb} is not known; allowed: {', '.join(WANDB_MODES)}")
         self.active = distributed.rank() == 0
-        self.console = Console(stderr=True, quiet=not self.active)
         self.path = run / "log.jsonl"
-        self.bar = Progress(
-            TextColumn(f"{config.name}/s{config.seed}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[status]}"),
-            console=self.console,
-            disable=not sys.stderr.isatty(),
-        )
-        self.task = self.bar.add_task("", total=total_steps, completed=step, status="")
+        self.total_steps = total_steps
+        self.bar = ProgressBar(self.active, transient=False)
+        self.bar.start(f"{config.name}/s{config.seed}", total_steps, step)
         if self.active:
             _cut_after(self.path, step)
         self.wandb = _start_wandb(config, run) if self.active and config.log.wandb != "off" else None
 
     def __enter__(self) -> "RunLog":
-        self.bar.start()
+        self.bar.__enter__()
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        self.bar.stop()
+        self.bar.__exit__(None, None, None)
         if self.wandb:
             self.wandb.finish(exit_code=0 if error_type is None else 1)
 
     def info(self, text: str) -> None:
         """Print a line for the user."""
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.bar.print(text)
 
     def record(self, step: int, row: Mapping[str, Any]) -> None:
         """Append a line to log.jsonl and W&B, unless the row is empty; `step` is the number of steps done.
@@ -76,9 +61,9 @@ class RunLog:
         """Record a training step and show it in the progress bar, or as a line if stderr is not a terminal."""
         self.record(step, row)
         status = f"loss {row['loss']:.3f}  tau {row['tau']:.4f}  {row['images_per_s']:.0f} images/s"
-        self.bar.update(self.task, completed=step, status=status)
-        if self.bar.disable:
-            self.info(f"step {step}/{int(self.bar.tasks[0].total or 0)}  {status}")
+        self.bar.show(step, status)
+        if not self.bar.is_bar:
+            self.info(f"step {step}/{self.total_steps}  {status}")
 
     def evaluation(self, step: int, scores: dict[str, float]) -> None:
         """Record evaluation metrics as a separate line and print their mean."""

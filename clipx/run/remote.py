@@ -107,7 +107,7 @@ class RemoteCheckpointStore:
         return metrics
 
     def _download(self, step: int) -> None:
-        """Download a checkpoint and missing HISTORY files; raise UserError if the copy is damaged."""
+        """Download a checkpoint and missing HISTORY files; raise UserError if the copy is corrupt."""
         with new_folder(checkpoint.folder(self.run, step)) as temporary:
             for path in self.fs.ls(self._remote_path(step), detail=False):
                 self.fs.get_file(path, str(temporary / Path(path).name))

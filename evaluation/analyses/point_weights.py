@@ -30,7 +30,7 @@ def evaluate(checkpoint: Path, out: Path) -> None:
     """Write out/artifacts/weights-DATA.json. Models with a single point and runs without captions are skipped.
 
     Raises:
-        UserError: the checkpoint is missing or damaged, or the evaluation data are missing.
+        UserError: the checkpoint is missing or corrupt, or the evaluation data are missing.
     """
     folder = checkpoints.resolve(checkpoint)
     config = directory.load_config(folder.parent.parent)

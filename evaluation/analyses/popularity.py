@@ -44,7 +44,7 @@ def evaluate(checkpoint: Path, out: Path) -> list[Result]:
         out: folder of the results.
 
     Raises:
-        UserError: the checkpoint is missing or damaged.
+        UserError: the checkpoint is missing or corrupt.
     """
     folder = checkpoints.resolve(checkpoint)
     manifest = checkpoints.verify(folder)
@@ -163,5 +163,5 @@ def _curve(zeta: dict[str, Tensor], truth: Tensor) -> dict[str, list[float]]:
 def _caption(pairs: PairSource, sample_id: int) -> str:
     try:
         return pairs.pair(sample_id, random.Random(0))[1]
-    except BadSample as error:  # damaged since training
+    except BadSample as error:  # corrupt since training
         return f"({pairs.where(sample_id)}: {error})"

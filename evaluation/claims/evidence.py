@@ -37,7 +37,7 @@ def collect_evidence(runs: list[Run], paths: list[Path]) -> Evidence:
     """Group runs by recipe, arm and seed, and read every claims.json at or below `paths`.
 
     Raises:
-        UserError: a claims.json is damaged.
+        UserError: a claims.json is corrupt.
     """
     experiments: dict[str, dict[str, list[Run]]] = {}  # recipe -> overrides in the name -> runs
     for run in runs:
@@ -99,7 +99,7 @@ def _damage_as_user_error(file: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file} is damaged ({error!r}): delete it and run its command again") from error
+        raise UserError(f"{file} is corrupt ({error!r}): delete it and run its command again") from error
 
 
 def _stated_finding(entry: dict[str, Any]) -> Finding:

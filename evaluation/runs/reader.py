@@ -45,7 +45,7 @@ def find(paths: list[Path], needed: bool = True) -> list[Run]:
     """Return all runs at or below `paths`, each once, ordered by folder.
 
     Raises:
-        UserError: a path does not exist, a file of a run is damaged, or `needed` is set and a path has no run. A path
+        UserError: a path does not exist, a file of a run is corrupt, or `needed` is set and a path has no run. A path
             with only a claims.json is accepted after one with runs.
     """
     folders: dict[Path, Path] = {}
@@ -64,7 +64,7 @@ def read(folder: Path) -> Run:
     """Return the run in `folder`.
 
     Raises:
-        UserError: a file of the run is damaged; names the file.
+        UserError: a file of the run is corrupt; names the file.
     """
     config = _config(folder / "config.yaml")
     is_seed_folder = folder.name[:1] == "s" and folder.name[1:].isdigit()
@@ -132,9 +132,9 @@ def _object(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f"{file} is damaged ({_first_line(error)}); delete it and evaluate again") from error
+        raise UserError(f"{file} is corrupt ({_first_line(error)}); delete it and evaluate again") from error
     if not isinstance(content, dict):
-        raise UserError(f"{file} is damaged (no JSON object); delete it and evaluate again")
+        raise UserError(f"{file} is corrupt (no JSON object); delete it and evaluate again")
     return content
 
 

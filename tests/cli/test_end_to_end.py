@@ -40,27 +40,27 @@ def test_a_checkpoint_damaged_on_disk_is_named_by_eval(tmp_path: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:1000])
     done = clipx_here("eval", "checkpoint=runs/e2e/s0", "datasets=[captions:shards/train]", cwd=tmp_path)
     assert done.returncode == 2
-    assert "model.safetensors is damaged or was changed" in done.stderr
+    assert "model.safetensors is corrupt or was changed" in done.stderr
 
 
 @pytest.mark.slow
 def test_too_much_damage_ends_a_run_with_exit_code_2_and_the_list(tmp_path: Path) -> None:
     """The damage shows only when images are decoded, so the run starts. Below the limit it is only logged."""
     folder = write_shards(tmp_path / "shards" / "train", samples=60)
-    with tarfile.open(folder / "damaged.tar", "w") as shard:
+    with tarfile.open(folder / "corrupt.tar", "w") as shard:
         for i in range(4):
             add(shard, f"torn{i}.jpg", jpeg("red")[:400])
             add(shard, f"torn{i}.txt", b"a caption")
     arguments = [*tiny(tmp_path / "shards"), "train.samples=64", "log.every=1"]
     done = clipx("train", *arguments, "data.max_bad_rate=0.1", "name=some", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert {f"damaged.tar:torn{i}: damaged image" in done.stderr for i in range(4)} == {True}
+    assert {f"corrupt.tar:torn{i}: corrupt image" in done.stderr for i in range(4)} == {True}
     rows = [json.loads(r) for r in (tmp_path / "runs/some/s0/log.jsonl").read_text().splitlines()]
     assert (rows[-1]["step"], rows[-1]["bad"]) == (8, 4)
     done = clipx("train", *arguments, "data.max_bad_rate=0.05", "name=much", cwd=tmp_path)
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("clipx: 4 of 64 samples are bad, more than data.max_bad_rate=0.05: damaged.tar:torn")
+    assert last.startswith("clipx: 4 of 64 samples are bad, more than data.max_bad_rate=0.05: corrupt.tar:torn")
     assert all(f"torn{i}" in last for i in range(4))
 
 

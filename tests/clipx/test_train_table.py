@@ -131,13 +131,13 @@ def test_a_data_set_of_another_size_is_refused_on_resume(tmp_path: Path) -> None
 
 
 def test_a_checkpoint_with_a_damaged_table_is_skipped(tmp_path: Path) -> None:
-    config = small_config(tmp_path, "damaged")
+    config = small_config(tmp_path, "corrupt")
     run = trained(config)
     os.truncate(checkpoints(run)[-1] / TABLE, 40)
     components = build_components(config, torch.device("cpu"), SAMPLES, fingerprint(run))
     notes = resume(components.state, run)
     assert components.state.step == 3
-    assert f"{TABLE} is damaged" in notes[0]
+    assert f"{TABLE} is corrupt" in notes[0]
 
 
 def fingerprint(run: Path) -> str:

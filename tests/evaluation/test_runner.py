@@ -197,7 +197,7 @@ def test_the_probe_scores_alike_on_gpu_and_cpu(tmp_path: Path) -> None:
 def test_an_interrupted_evaluation_keeps_finished_results(tmp_path: Path) -> None:
     good, bad = fakes.labelled(tmp_path / "good"), fakes.captioned(tmp_path / "bad")
     fakes.shard(tmp_path / "bad" / "00000.tar", [{"png": b"no image", "txt": b"a"}])
-    with pytest.raises(UserError, match="damaged image"):
+    with pytest.raises(UserError, match="corrupt image"):
         run(tmp_path, [good, bad], ["zeroshot", "retrieval"])
     assert {row.dataset for row in results.read(tmp_path / "out" / "results.jsonl")} == {"good"}
 

@@ -57,7 +57,7 @@ def png_header(width: int, height: int) -> bytes:
 
 
 def add_bad_samples(folder: Path) -> None:
-    """Add damaged.tar with one bad sample of each kind, and cut.tar, which ends in the middle of its second image."""
+    """Add corrupt.tar with one bad sample of each kind, and cut.tar, which ends in the middle of its second image."""
     good, text = jpeg("red"), b"a caption"
     kinds = {
         "truncated": (("jpg", good[:400]), ("txt", text)),
@@ -70,7 +70,7 @@ def add_bad_samples(folder: Path) -> None:
         "bomb": (("png", png_header(20_000, 20_000)), ("txt", text)),
         "latin": (("jpg", good), ("txt", "café".encode("latin-1"))),
     }
-    with tarfile.open(folder / "damaged.tar", "w") as shard:
+    with tarfile.open(folder / "corrupt.tar", "w") as shard:
         for key, members in kinds.items():
             for extension, data in members:
                 add(shard, f"{key}.{extension}", data)

@@ -12,11 +12,11 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 class BadSample(ValueError):
-    """A sample that cannot be used: damaged or oversized image, missing or undecodable text."""
+    """A sample that cannot be used: corrupt or oversized image, missing or undecodable text."""
 
 
 def decode(data: bytes) -> Image.Image:
-    """Return the RGB image of a JPEG, PNG or WebP file. Raises BadSample if it is damaged or above MAX_PIXELS."""
+    """Return the RGB image of a JPEG, PNG or WebP file. Raises BadSample if it is corrupt or above MAX_PIXELS."""
     return to_rgb(open_image(data))
 
 
@@ -25,9 +25,9 @@ def open_image(data: bytes) -> Image.Image:
     try:
         image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP"))
     except UnidentifiedImageError as error:
-        raise BadSample("damaged image (no JPEG, PNG or WebP)") from error
-    except Exception as error:  # PIL's readers raise OSError, SyntaxError, struct.error, ... for a damaged file
-        raise BadSample(f"damaged image ({type(error).__name__}: {error})") from error
+        raise BadSample("corrupt image (no JPEG, PNG or WebP)") from error
+    except Exception as error:  # PIL's readers raise OSError, SyntaxError, struct.error, ... for a corrupt file
+        raise BadSample(f"corrupt image ({type(error).__name__}: {error})") from error
     if image.width * image.height > MAX_PIXELS:
         raise BadSample(f"image of {image.width} x {image.height} pixels, at most {MAX_PIXELS} are read")
     return image
@@ -38,4 +38,4 @@ def to_rgb(image: Image.Image) -> Image.Image:
     try:
         return image.convert("RGB")
     except Exception as error:  # as in open_image
-        raise BadSample(f"damaged image ({type(error).__name__}: {error})") from error
+        raise BadSample(f"corrupt image ({type(error).__name__}: {error})") from error

@@ -48,7 +48,7 @@ class Shard:
     mtime_ns: int
     samples: int = 0
     key_bytes: int = 0
-    damage: list[str] = field(default_factory=list)  # one line per damaged place
+    damage: list[str] = field(default_factory=list)  # one line per corrupt place
     others: dict[str, int] = field(default_factory=dict)  # extension -> number of members that are not used
 
 
@@ -87,7 +87,7 @@ class Index:
         return f"{self.shards[self.shard_of(row)].name}:{self.key(row)}"
 
     def damage(self) -> list[str]:
-        """Return one line per damaged place in any shard."""
+        """Return one line per corrupt place in any shard."""
         return [line for shard in self.shards for line in shard.damage]
 
     def duplicates(self) -> NDArray[np.int64]:
@@ -112,7 +112,7 @@ def open_index(folder: Path, paths: list[Path]) -> Index:
         if {_version(s) for s in index.shards} == wanted:
             return index
     place = cache / content_hash([FORMAT, sorted(wanted)])
-    for _ in range(2):  # another process may write the same index meanwhile, or remove ours as damaged
+    for _ in range(2):  # another process may write the same index meanwhile, or remove ours as corrupt
         if (loaded := load(place)) is not None:
             return loaded
         shutil.rmtree(place, ignore_errors=True)
@@ -162,7 +162,7 @@ def save(index: Index, folder: Path) -> None:
 
 
 def load(folder: Path) -> Index | None:
-    """Return the index in a folder, memory-mapped; None if there is none or it is damaged or of another format."""
+    """Return the index in a folder, memory-mapped; None if there is none or it is corrupt or of another format."""
     try:
         content = json.loads((folder / "shards.json").read_text())
         if content["format"] != FORMAT:

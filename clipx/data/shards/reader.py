@@ -154,7 +154,7 @@ class Shards:
 
 
 class Problems(Sequence[str]):
-    """Damaged places in the shards, then incomplete samples. Lines are built on demand, as there may be 100,000."""
+    """Corrupt places in the shards, then incomplete samples. Lines are built on demand, as there may be 100,000."""
 
     def __init__(self, index: Index, extensions: tuple[str, ...], incomplete: NDArray[np.int64]) -> None:
         self._index = index
@@ -191,7 +191,7 @@ def _shared(rows: Rows, index: Index, extensions: tuple[str, ...]) -> Rows:
     """Return the rows memory-mapped from a file in the cache, so that all ranks of a machine share one copy."""
     path = cache_home() / "index" / "rows" / f"{index.digest}-{'-'.join(extensions)}.npy"
     shared = _mapped(path)
-    if shared is None or not np.array_equal(shared, rows):  # missing or damaged
+    if shared is None or not np.array_equal(shared, rows):  # missing or corrupt
         file = io.BytesIO()
         np.save(file, rows)
         write_bytes(path, file.getvalue())

@@ -1,6 +1,6 @@
 """The tar index: names, offsets and sizes of the members of a tar file, without unpacking it.
 
-Why not `tarfile`: it stops silently at the first damaged header and loses the rest of a shard. This scan continues at
+Why not `tarfile`: it stops silently at the first corrupt header and loses the rest of a shard. This scan continues at
 the next readable header and reports what it skipped. Names are only keys, and links are never followed.
 """
 
@@ -27,7 +27,7 @@ class Member:
 
 
 def scan(path: Path) -> tuple[list[Member], list[str]]:
-    """Return the members of a tar file in order, and one line per damaged place."""
+    """Return the members of a tar file in order, and one line per corrupt place."""
     members: list[Member] = []
     damage: list[str] = []
     end = path.stat().st_size
@@ -41,7 +41,7 @@ def scan(path: Path) -> tuple[list[Member], list[str]]:
             header = _short_header(block) or _any_header(block)
             if header is None or zeros:
                 if not skipping:
-                    damage.append(f"{path.name}: damaged header {'before' if zeros else 'at'} byte {position}")
+                    damage.append(f"{path.name}: corrupt header {'before' if zeros else 'at'} byte {position}")
                 skipping, zeros, long_name = True, False, ""
             if header is None:
                 position += BLOCK
@@ -87,7 +87,7 @@ def _short_header(block: bytes) -> tarfile.TarInfo | None:
 
 
 def _any_header(block: bytes) -> tarfile.TarInfo | None:
-    """Parse any header; None if it is damaged."""
+    """Parse any header; None if it is corrupt."""
     try:
         header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except tarfile.HeaderError:

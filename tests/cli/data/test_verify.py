@@ -1,4 +1,4 @@
-"""`clipx data verify` names every damaged sample and no other."""
+"""`clipx data verify` names every corrupt sample and no other."""
 
 import json
 import tarfile
@@ -21,14 +21,14 @@ def test_every_kind_of_damage_is_named(tmp_path: Path, workers: int, capsys: pyt
     add_bad_samples(folder)
     data(["verify", str(folder), f"workers={workers}", "max_bad_rate=0.5"])
     content, lines = report(folder)
-    assert (content["shards"], content["samples"], content["damaged"], content["left_out"]) == (8, 97, 7, 4)
-    damaged = {line.split(":")[1] for line in lines[4:]}
-    assert damaged == {"truncated", "empty_text", "zeros", "empty", "extension", "bomb", "latin"}
+    assert (content["shards"], content["samples"], content["corrupt"], content["left_out"]) == (8, 97, 7, 4)
+    corrupt = {line.split(":")[1] for line in lines[4:]}
+    assert corrupt == {"truncated", "empty_text", "zeros", "empty", "extension", "bomb", "latin"}
     assert sum("cut.tar" in line for line in lines[:4]) == 2  # the shard, and the sample without an image
-    assert sum(line.startswith("damaged.tar:no_text") for line in lines[:4]) == 1
+    assert sum(line.startswith("corrupt.tar:no_text") for line in lines[:4]) == 1
     printed = capsys.readouterr().out
     assert f"97 samples of 8 shards read with {workers} processes" in printed
-    assert "7 damaged, 4 problems found by the index" in printed
+    assert "7 corrupt, 4 problems found by the index" in printed
 
 
 def test_too_much_damage_is_an_error_after_the_report_is_written(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_too_much_damage_is_an_error_after_the_report_is_written(tmp_path: Path)
     add_bad_samples(folder)
     with pytest.raises(UserError, match=r"11 of 28 samples are bad, more than data.max_bad_rate=0.05: "):
         data(["verify", str(folder), "workers=1", f"out={tmp_path}/report"])
-    assert report(tmp_path / "report")[0]["damaged"] == 7 and not (folder / "verify.json").exists()
+    assert report(tmp_path / "report")[0]["corrupt"] == 7 and not (folder / "verify.json").exists()
 
 
 def test_all_captions_and_classes_are_checked(tmp_path: Path) -> None:

@@ -114,13 +114,13 @@ def test_a_checkpoint_with_a_truncated_file_is_skipped(tmp_path: Path, name: str
     saved = state()
     for saved.step in (5, 10):
         saved.save(tmp_path)
-    damaged = tmp_path / "checkpoints" / "step_00000010"
-    os.truncate(damaged / name, 100)
+    corrupt = tmp_path / "checkpoints" / "step_00000010"
+    os.truncate(corrupt / name, 100)
     loaded = state(1)
     notes = resume(loaded, tmp_path)
     assert loaded.step == 5
-    assert f"{damaged / name} is damaged" in notes[0]
-    assert damaged.exists()
+    assert f"{corrupt / name} is corrupt" in notes[0]
+    assert corrupt.exists()
 
 
 def test_damaged_later_checkpoints_are_replaced_or_deleted_by_the_resumed_run(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_damaged_later_checkpoints_are_replaced_or_deleted_by_the_resumed_run(tm
     assert len(resume(loaded, tmp_path)) == 3
     assert loaded.step == 5
     loaded.step = 10
-    verify(loaded.save(tmp_path))  # replaces the damaged one of the same step
+    verify(loaded.save(tmp_path))  # replaces the corrupt one of the same step
     remove_leftovers(tmp_path, step=10)
     assert [p.name for p in checkpoints(tmp_path)] == ["step_00000005", "step_00000010"]
 
@@ -224,5 +224,5 @@ def test_resolve_names_what_it_found_instead(tmp_path: Path, found: str, message
 def test_a_missing_file_is_detected(tmp_path: Path) -> None:
     path = state().save(tmp_path)
     (path / "training.pt").unlink()
-    with pytest.raises(UserError, match=r"training.pt is damaged"):
+    with pytest.raises(UserError, match=r"training.pt is corrupt"):
         verify(path)

@@ -50,7 +50,7 @@ def test_a_lost_run_directory_is_restored_from_the_remote_copy(
     assert remote_checkpoints(config) == ["step_00000004", "step_00000008"] == [p.name for p in checkpoints(run)]
     whole = load_file(run / "checkpoints/step_00000008/model.safetensors")
 
-    fs = fsspec.filesystem("memory")  # the newest copy is damaged, one is incomplete
+    fs = fsspec.filesystem("memory")  # the newest copy is corrupt, one is incomplete
     fs.pipe(f"{config.train.copy_to}/test/s0/checkpoints/step_00000008/training.pt", b"x")
     fs.pipe(f"{config.train.copy_to}/test/s0/checkpoints/step_00000009/model.safetensors", b"x")
     shutil.rmtree(run)

@@ -85,5 +85,5 @@ def test_a_missing_damaged_or_different_model_is_refused(tmp_path: Path) -> None
         build_initial_model(config)
     (checkpoint / WEIGHTS).write_bytes(b"")
     config.model.init = str(checkpoint)
-    with pytest.raises(UserError, match=r"model.safetensors is damaged"):
+    with pytest.raises(UserError, match=r"model.safetensors is corrupt"):
         build_initial_model(config)

@@ -110,7 +110,7 @@ def test_a_split_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"png": b"\x89PNG broken"}, "s00001: damaged image"),
+        ({"png": b"\x89PNG broken"}, "s00001: corrupt image"),
         ({"cls": b"-1"}, "class '-1'"),
         ({"cls": b"\xff"}, "not UTF-8"),
     ],

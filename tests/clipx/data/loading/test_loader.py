@@ -126,7 +126,7 @@ def test_exactly_the_bad_samples_are_skipped(tmp_path: Path) -> None:
     assert [r.split(":")[1] for r in reasons] == ["blank", "bomb", "cut", "text"]
     assert "empty caption" in reasons[0]
     assert "20000 x 20000 pixels" in reasons[1] or "exceeds limit" in reasons[1]
-    assert "damaged image" in reasons[2]
+    assert "corrupt image" in reasons[2]
     assert "not UTF-8" in reasons[3]
 
 

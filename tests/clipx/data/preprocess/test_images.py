@@ -1,4 +1,4 @@
-"""Damaged and oversized images raise BadSample and nothing else."""
+"""Corrupt and oversized images raise BadSample and nothing else."""
 
 import io
 
@@ -23,7 +23,7 @@ def test_every_mode_becomes_rgb(mode: str) -> None:
     ids=["empty", "zeros", "text", "cut early", "cut late", "garbled"],
 )
 def test_a_damaged_image_is_a_bad_sample(data: bytes) -> None:
-    with pytest.raises(BadSample, match="damaged image"):
+    with pytest.raises(BadSample, match="corrupt image"):
         decode(data)
 
 

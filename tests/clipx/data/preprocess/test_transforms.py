@@ -1,4 +1,4 @@
-"""Fast and exact decoding show the same part of the image and find the same damaged images."""
+"""Fast and exact decoding show the same part of the image and find the same corrupt images."""
 
 import io
 import random

@@ -1,4 +1,4 @@
-"""Shards: every sample is found, only damaged members are lost, links are not followed."""
+"""Shards: every sample is found, only corrupt members are lost, links are not followed."""
 
 import errno
 import io
@@ -54,7 +54,7 @@ def test_a_damaged_header_loses_one_sample_only(tmp_path: Path) -> None:
     path.write_bytes(data)
     after = Shards.open(folder, ("image", "txt"))
     assert [after.key(i) for i in range(len(after))] == [before.key(i) for i in range(16) if i != 5]
-    assert any("damaged header" in p for p in after.problems)
+    assert any("corrupt header" in p for p in after.problems)
     assert after.read(5, "txt") == b"a red picture 6"
 
 
@@ -115,7 +115,7 @@ def test_a_header_of_zeros_loses_one_member_only_and_is_reported(tmp_path: Path)
     path.write_bytes(data)
     members, damage = scan(path)
     assert "000015.json" in {m.name for m in members}
-    assert len(damage) == 1 and "damaged header before byte" in damage[0]
+    assert len(damage) == 1 and "corrupt header before byte" in damage[0]
 
 
 def test_a_shard_cut_between_members_is_reported(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_negative_size_is_damage_not_an_endless_loop(tmp_path: Path) -> None:
     header = info.tobuf(tarfile.GNU_FORMAT)
     (tmp_path / "0.tar").write_bytes(header + bytes(1024))
     members, damage = scan(tmp_path / "0.tar")
-    assert not members and "damaged header" in damage[0]
+    assert not members and "corrupt header" in damage[0]
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "no captions", "not a tar"])
@@ -147,7 +147,7 @@ def test_the_error_of_an_unusable_folder_gives_the_reason(tmp_path: Path, what: 
         "missing": "no folder",
         "empty": "holds no .tar shards",
         "no captions": "1 samples, none with image and txt",
-        "not a tar": "damaged header",
+        "not a tar": "corrupt header",
     }
     with pytest.raises(UserError, match=expected[what]):
         Shards.open(folder, ("image", "txt"))
