@@ -70,7 +70,8 @@ def create_model(
         key: setting that holds `pretrained`, for error messages.
         custom_text: True for a separate text tower.
         load: False skips the weights, when a checkpoint is loaded afterwards; the activation still follows the tag.
-        image_size, context_length: None for the configured ones; others resample or cut position embeddings.
+        image_size: None for the configured one; another one resamples the position embeddings.
+        context_length: None for the configured one; a shorter one cuts the position embeddings.
 
     Raises:
         UserError: weights that are neither published nor a file, cannot be downloaded, or do not fit.
