@@ -27,7 +27,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MUL
 
 
 def commands(page: Path) -> list[tuple[str, list[str]]]:
-    """Return program and words of each command in the page's blocks; join continued lines, fill loop variables."""
+    """Return (program, arguments) of each command in the page's code blocks; join continued lines, replace $arm."""
     found = []
     for block in re.findall(r"```\n(.*?)```", page.read_text(), re.DOTALL):
         for line in block.replace("\\\n", " ").replace("$arm", "imq").replace("&\n", "\n").splitlines():
@@ -36,51 +36,51 @@ def commands(page: Path) -> list[tuple[str, list[str]]]:
     return found
 
 
-ALL = [(page.name, *command) for page in PAGES for command in commands(page)]
+ALL_COMMANDS = [(page.name, *command) for page in PAGES for command in commands(page)]
 
 
-def named(*wanted: str) -> "pytest.MarkDecorator":
+def for_commands(*names: str) -> "pytest.MarkDecorator":
     """Parametrize a test with the clipx commands of these names."""
-    chosen = [words for _, program, words in ALL if program == "clipx" and words[0] in wanted]
+    chosen = [words for _, program, words in ALL_COMMANDS if program == "clipx" and words[0] in names]
     return pytest.mark.parametrize("words", chosen, ids=" ".join)
 
 
-@named("train", "check")
+@for_commands("train", "check")
 def test_settings_exist(words: list[str]) -> None:
     if "my_recipes" in words:
-        return  # test_the_example_recipe_composes
+        return  # checked by test_the_example_recipe_composes
     given = [word for word in words[1:] if "=" in word and not word.startswith("hydra")]
-    if "-m" in words:  # the first job of a sweep
+    if "-m" in words:  # keep the first value of each swept setting
         given = [re.sub(r",.*", "", word) if "[" not in word else word for word in given]
     assert f"recipe={compose_run(given).recipe}" in given
 
 
-@named("reproduce")
+@for_commands("reproduce")
 def test_experiments_exist(words: list[str]) -> None:
     if "my_recipes" not in words:
         assert composed(make_plan(words[1:]).overrides)
 
 
-@named("eval")
+@for_commands("eval")
 def test_evaluation_settings_exist(words: list[str]) -> None:
     config = compose_eval([word for word in words[1:] if "=" in word])
     assert config.checkpoint or config.model
 
 
-@named("ls")
+@for_commands("ls")
 def test_lists_exist(words: list[str]) -> None:
     assert set(words[1:]) <= set(ls.LISTS)
 
 
-@named("theory")
+@for_commands("theory")
 def test_toy_problems_exist(words: list[str]) -> None:
     assert {word for word in words[1:] if "=" not in word} <= set(experiments())
 
 
 def test_commands_and_targets_exist() -> None:
-    assert {words[0] for _, program, words in ALL if program == "clipx"} <= set(COMMANDS)
-    assert {words[0] for _, program, words in ALL if program == "make"} <= TARGETS
-    assert len(ALL) > 80
+    assert {words[0] for _, program, words in ALL_COMMANDS if program == "clipx"} <= set(COMMANDS)
+    assert {words[0] for _, program, words in ALL_COMMANDS if program == "make"} <= TARGETS
+    assert len(ALL_COMMANDS) > 80
 
 
 def test_readme_has_at_most_200_lines() -> None:
@@ -95,7 +95,7 @@ def test_files_exist(page: Path) -> None:
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
-def test_files_that_do_not_exist_are_found() -> None:
+def test_the_pattern_finds_paths_in_text() -> None:
     assert PATHS.findall("`clipx/passes.py`, see evaluation/datasets/ and tests/golden/*.json, runs/docs/x.md.") == [
         "clipx/passes.py",
         "evaluation/datasets/",
@@ -122,7 +122,7 @@ def test_the_example_recipe_composes(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     "words",
-    [w for page, program, w in ALL if page == "data.md" and w[0] == "data"],
+    [w for page, program, w in ALL_COMMANDS if page == "data.md" and w[0] == "data"],
     ids=" ".join,
 )
 def test_data_commands_run(

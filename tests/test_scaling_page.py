@@ -1,4 +1,4 @@
-"""docs/scaling.md: its numbers follow from its inputs, its inputs equal the recipe's, and its settings exist."""
+"""docs/scaling.md: the results follow from the inputs, the inputs equal the recipe's, and the settings exist."""
 
 import math
 import re
@@ -53,7 +53,7 @@ def test_the_costs_follow_from_the_inputs(number: str, cells: str) -> None:
     assert [cell.strip() for cell in cells.split("|")] == expected
 
 
-def test_no_row_is_missing_and_the_other_numbers_follow_too() -> None:
+def test_all_rows_exist_and_the_numbers_in_the_text_agree() -> None:
     assert [row[0] for row in ROWS] == ["1", "8", "64"]
     i = INPUTS
     assert f"epochs = {i['n'] // i['B'] * i['epochs']:,.0f}." in TEXT

@@ -33,7 +33,7 @@ def test_train_eval_and_report_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_checkpoint_damaged_on_disk_is_named_by_eval(tmp_path: Path) -> None:
+def test_a_checkpoint_corrupt_on_disk_is_named_by_eval(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     assert clipx("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path).returncode == 0
     weights = next((tmp_path / "runs" / "e2e" / "s0" / "checkpoints").glob("*/model.safetensors"))

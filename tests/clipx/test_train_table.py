@@ -130,7 +130,7 @@ def test_a_data_set_of_another_size_is_refused_on_resume(tmp_path: Path) -> None
         other.state.load(checkpoints(run)[-1])
 
 
-def test_a_checkpoint_with_a_damaged_table_is_skipped(tmp_path: Path) -> None:
+def test_a_checkpoint_with_a_corrupt_table_is_skipped(tmp_path: Path) -> None:
     config = small_config(tmp_path, "corrupt")
     run = trained(config)
     os.truncate(checkpoints(run)[-1] / TABLE, 40)

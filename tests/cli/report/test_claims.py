@@ -78,7 +78,7 @@ def test_a_copy_of_a_run_is_named(tmp_path: Path) -> None:
     assert found.left_out == [f"left out, the same run as {one.path}: {tmp_path}"]
 
 
-def test_claims_files_are_read_and_a_damaged_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_claims_files_are_read_and_a_corrupt_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stated = (
         '[{"claim": "3.3", "statement": "q up to a constant", "measured": 0.99, "expected": 0.9, "verdict": "holds"}]'
     )

@@ -123,7 +123,7 @@ def test_a_checkpoint_with_a_truncated_file_is_skipped(tmp_path: Path, name: str
     assert corrupt.exists()
 
 
-def test_damaged_later_checkpoints_are_replaced_or_deleted_by_the_resumed_run(tmp_path: Path) -> None:
+def test_corrupt_later_checkpoints_are_replaced_or_deleted_by_the_resumed_run(tmp_path: Path) -> None:
     saved = state()
     for saved.step in (5, 10, 15):
         saved.save(tmp_path)

@@ -59,7 +59,7 @@ def test_a_bad_step_is_skipped_and_training_continues(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e38])  # 1e38: finite loss, infinite gradient
-def test_a_skipped_step_changes_no_weight_moment_or_row(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skipped_step_changes_no_weights_optimizer_state_or_per_sample_state(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     multiply_loss(monkeypatch, {0}, factor)
     config = settings(Path(), epochs=1)
     config.model.image.name = "open_clip:mini-vit-48"
@@ -95,13 +95,13 @@ def test_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint(
     assert json.loads((run / "outcome.json").read_text())["outcome"] == "diverged"
     assert len(log(run)) == 7
     assert "diverged at step 7: 3 steps in a row" in capsys.readouterr().err
-    launch.train(config)  # reports it again without training
+    launch.train(config)  # reports the divergence again, without training
     assert len(log(run)) == 7
     assert "diverged at step 7" in capsys.readouterr().err
 
 
 def test_no_checkpoint_is_written_between_bad_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a resumed run would count bad steps from 0 again."""
+    """A checkpoint between bad steps would make a resumed run count bad steps from 0 again."""
     config = small_config(tmp_path, epochs=1, save_every=1)
     config.train.keep = 10
     multiply_loss(monkeypatch, {1, 2})

@@ -73,7 +73,7 @@ def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, from_run_direc
     assert source == {"checkpoint": str(checkpoint), "sha256": sha256}
 
 
-def test_a_missing_damaged_or_different_model_is_refused(tmp_path: Path) -> None:
+def test_a_missing_corrupt_or_different_model_is_refused(tmp_path: Path) -> None:
     first = settings(tmp_path)
     checkpoint = saved(first)
     config = settings(tmp_path)

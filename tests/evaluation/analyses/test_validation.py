@@ -12,15 +12,15 @@ from evaluation.datasets.opening import open_dataset
 from evaluation.types import Result
 from tests.helpers import fakes, replicas
 
-CALLS = list[tuple[str, str, list[str]]]
+Calls = list[tuple[str, str, list[str]]]
 
 
 def result(dataset: str, metric: str, value: float) -> Result:
     return Result("zeroshot", dataset, "test", metric, value, 8, value - 0.1, value + 0.1, None, True, 0, "m")
 
 
-def run(published: Mapping[str, Numbers], root: Path, rows: list[Result]) -> tuple[list[str], CALLS]:
-    calls: CALLS = []
+def run(published: Mapping[str, Numbers], root: Path, rows: list[Result]) -> tuple[list[str], Calls]:
+    calls: Calls = []
 
     def evaluate(model: str, task: str, specs: list[str]) -> list[Result]:
         calls.append((model, task, specs))
@@ -52,7 +52,7 @@ def test_the_benchmarks_copy_is_preferred_and_another_split_is_compared_by_its_i
     assert (verdicts, calls) == (["differs"], [("m", "zeroshot", [f"wds:{tmp_path / 'wds_vtab-eurosat'}"])])
 
 
-def test_a_copy_behind_a_symlink_is_compared_under_the_name_in_its_rows(tmp_path: Path) -> None:
+def test_a_symlinked_copy_is_matched_to_its_result_rows(tmp_path: Path) -> None:
     fakes.labelled(tmp_path / "elsewhere" / "eurosat")
     (tmp_path / "root").mkdir()
     copy = tmp_path / "root" / "wds_vtab-eurosat"

@@ -112,7 +112,7 @@ def test_a_cut_cache_file_is_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_damaged_image_stops_with_one_line_naming_it(tmp_path: Path, workers: int) -> None:
+def test_a_corrupt_image_stops_with_one_line_naming_it(tmp_path: Path, workers: int) -> None:
     good = {"txt": b"a", "png": fakes.picture(0)}
     fakes.shard(tmp_path / "s" / "0.tar", [good, good, good | {"png": fakes.picture(0)[:90]}, good])
     dataset = open_dataset(f"captions:{tmp_path / 's'}")

@@ -36,7 +36,7 @@ def test_steps_repeated_by_a_resume_count_once(tmp_path: Path) -> None:
 
 
 def test_log_lines_without_a_training_step_do_not_change_the_training_time(tmp_path: Path) -> None:
-    """Geometry at step 0, an evaluation between two log lines, and a skipped step."""
+    """Geometry and evaluation lines add no training time; a skipped step counts like any other step."""
     folder = write_run(tmp_path)
     others = [{"step": 0, "geometry": {"gap": 0.5}}, {"step": 205, "evaluation": {"cifar10 zeroshot top1": 0.5}}]
     skipped = log_lines(210)[-1] | {"loss": None, "terms": {"clip": None}, "grad_norm": None}
@@ -70,7 +70,7 @@ def test_seeds_are_ordered_as_numbers(tmp_path: Path) -> None:
         ("results.jsonl", '{"task": "zeroshot"}\n'),
     ],
 )
-def test_the_error_on_a_damaged_file_names_it_in_one_line(tmp_path: Path, name: str, content: str) -> None:
+def test_the_error_for_a_corrupt_file_is_one_line_with_its_path(tmp_path: Path, name: str, content: str) -> None:
     folder = write_run(tmp_path)
     (folder / name).write_text(content)
     with pytest.raises(UserError) as raised:
@@ -102,7 +102,7 @@ def test_a_second_evaluation_replaces_the_first(tmp_path: Path) -> None:
     assert (metric.value, metric.low, metric.seeds) == (0.75, 0.73, 1)
 
 
-def test_equal_seeds_on_few_examples_are_not_above_chance(tmp_path: Path) -> None:
+def test_seeds_with_equal_scores_on_few_examples_are_not_above_chance(tmp_path: Path) -> None:
     for seed in range(3):
         results = [row("pairs", "p", "pair_accuracy", 11 / 40, seed, n=40, low=0.15, high=0.4)]
         write_run(tmp_path, seed=seed, results=results, with_artifacts=False)

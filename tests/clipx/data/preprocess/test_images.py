@@ -22,7 +22,7 @@ def test_every_mode_becomes_rgb(mode: str) -> None:
     [b"", b"\0" * 500, b"hello", jpeg("red")[:200], jpeg("red")[:-80], jpeg("red")[:30] + b"\xff" * 600],
     ids=["empty", "zeros", "text", "cut early", "cut late", "garbled"],
 )
-def test_a_damaged_image_is_a_bad_sample(data: bytes) -> None:
+def test_a_corrupt_image_is_a_bad_sample(data: bytes) -> None:
     with pytest.raises(BadSample, match="corrupt image"):
         decode(data)
 

@@ -1,4 +1,4 @@
-"""Keyword labels; a wrong label would make a false negative count as a true one."""
+"""Keyword labels; a wrong label makes the loss treat a false negative as a true negative."""
 
 from pathlib import Path
 
@@ -91,7 +91,7 @@ def test_any_text_has_a_label_in_range(caption: str) -> None:
 
 
 @given(st.lists(st.sampled_from([*NUMBERS, "dog", "cat"]), max_size=6))
-def test_the_label_is_that_of_the_only_keyword(words: list[str]) -> None:
+def test_a_caption_with_one_distinct_keyword_gets_its_label(words: list[str]) -> None:
     keywords = Keywords(["numbers"], digits=False)
     found = {w for w in words if w in NUMBERS}
     expected = NUMBERS.index(found.pop()) + 1 if len(found) == 1 else 0

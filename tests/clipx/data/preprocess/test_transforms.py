@@ -76,7 +76,7 @@ def test_fast_decoding_reduces_only_images_larger_than_needed(monkeypatch: pytes
 
 @pytest.mark.parametrize("data", [jpeg("red", 200)[:300], jpeg("red", 200)[:-400], picture("PNG")[:-300]])
 @pytest.mark.parametrize("mode", ["exact", "fast"])
-def test_both_decoders_find_damaged_images(data: bytes, mode: str) -> None:
+def test_both_decoders_find_corrupt_images(data: bytes, mode: str) -> None:
     with pytest.raises(BadSample):
         decode(data)
     with pytest.raises(BadSample):

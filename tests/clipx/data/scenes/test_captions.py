@@ -1,4 +1,4 @@
-"""Captions without a fault are true; each fault has its share and its described effect."""
+"""Captions without a fault are true; each fault occurs with its configured share and changes the caption as documented."""
 
 import pytest
 
@@ -25,9 +25,9 @@ def samples(**settings: float) -> list[Sample]:
     return [training_sample(config, i) for i in range(N)]
 
 
-def faulty(among: list[Sample]) -> list[tuple[Sample, str]]:
-    """Return the captions with other numbers, colours or shapes than their scene, each with its sample."""
-    return [(s, c) for s in among for c in s.captions if named(c) != truth(s)]
+def faulty(samples: list[Sample]) -> list[tuple[Sample, str]]:
+    """Return the (sample, caption) pairs whose numbers, colours or shapes differ from the scene."""
+    return [(s, c) for s in samples for c in s.captions if named(c) != truth(s)]
 
 
 def test_clean_captions_are_true_and_different() -> None:

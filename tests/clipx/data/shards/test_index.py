@@ -92,7 +92,7 @@ def test_a_published_index_is_used_after_the_folder_was_moved(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("file", ["shards.json", "image_block.npy", "key_bytes.npy"])
-def test_a_damaged_published_index_is_rebuilt(tmp_path: Path, file: str) -> None:
+def test_a_corrupt_published_index_is_rebuilt(tmp_path: Path, file: str) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
     publish(opened(folder), folder)
     path = folder / PUBLISHED / file
@@ -103,7 +103,7 @@ def test_a_damaged_published_index_is_rebuilt(tmp_path: Path, file: str) -> None
 
 @pytest.mark.parametrize("file", ["shards.json", "image_block.npy", "key_bytes.npy"])
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_damaged_cached_index_is_rebuilt(tmp_path: Path, file: str, lost: bool) -> None:
+def test_a_corrupt_cached_index_is_rebuilt(tmp_path: Path, file: str, lost: bool) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
     opened(folder)
     (path,) = (tmp_path / "cache" / "index").glob(f"*/*/{file}")
@@ -116,7 +116,7 @@ def test_a_damaged_cached_index_is_rebuilt(tmp_path: Path, file: str, lost: bool
     assert load(path.parent) is not None
 
 
-def test_an_index_of_another_format_is_kept_for_other_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_of_another_format_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
     opened(folder)
     for version in (indices.FORMAT + 1, indices.FORMAT):
@@ -126,7 +126,7 @@ def test_an_index_of_another_format_is_kept_for_other_versions(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "zeros", "other"])
-def test_a_damaged_cached_row_list_is_rewritten(tmp_path: Path, damage: str) -> None:
+def test_a_corrupt_cached_row_list_is_rewritten(tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "s"
     folder.mkdir()
     write_shard(folder / "0.tar", "a", "b")

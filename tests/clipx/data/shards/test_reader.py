@@ -44,7 +44,7 @@ def test_long_names_are_not_cut(tmp_path: Path, tar_format: int) -> None:
     assert not damage
 
 
-def test_a_damaged_header_loses_one_sample_only(tmp_path: Path) -> None:
+def test_a_corrupt_header_loses_one_sample_only(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
     path = folder / "00000.tar"
     before = Shards.open(folder, ("image", "txt"))

@@ -76,11 +76,11 @@ def test_urls_are_drawn_by_their_weights(tmp_path: Path) -> None:
         len(found.image) and found.where for found in islice(ShardStream(made).pairs(random.Random(0)), 4000)
     )
     both = sum(n for where, n in names.items() if str(where).split(":")[1] < "000016" and "00000.tar" in str(where))
-    # shard 00000 of a and of b hold the same keys: 1/4 x 1/2 + 3/4 of the samples
+    # a/00000.tar and b/00000.tar hold the same keys, so both count: 1/4 x 1/2 of a and 3/4 of b
     assert both / 4000 == pytest.approx(0.875, abs=0.03)
 
 
-def test_the_rest_of_a_damaged_shard_is_skipped_and_a_stream_without_good_samples_refused(tmp_path: Path) -> None:
+def test_the_rest_of_a_corrupt_shard_is_skipped_and_a_stream_without_good_samples_raises(tmp_path: Path) -> None:
     two_sources(tmp_path)
     size = (tmp_path / "b" / "00000.tar").stat().st_size
     os.truncate(tmp_path / "b" / "00000.tar", size // 2)
@@ -123,7 +123,7 @@ def test_a_wrong_setting_of_a_stream_is_named(tmp_path: Path, key: str, value: o
         open_source(made)
 
 
-def test_per_sample_state_is_refused_and_inexact_resume_announced(tmp_path: Path) -> None:
+def test_source_notes_refuse_per_sample_state_and_report_inexact_resume(tmp_path: Path) -> None:
     stream = open_source(config(tmp_path))
     with pytest.raises(UserError, match="keeps u, zeta for every sample"):
         source_notes(stream, {"u": 0.0, "zeta": 0.0})
