@@ -59,7 +59,7 @@ def test_a_bad_step_is_skipped_and_training_continues(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e38])  # 1e38: finite loss, infinite gradient
-def test_a_skipped_step_changes_no_weights_optimizer_state_or_per_sample_state(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skipped_step_changes_no_weights_or_other_state(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     multiply_loss(monkeypatch, {0}, factor)
     config = settings(Path(), epochs=1)
     config.model.image.name = "open_clip:mini-vit-48"

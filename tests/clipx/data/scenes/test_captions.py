@@ -1,4 +1,4 @@
-"""Captions without a fault are true; each fault occurs with its configured share and changes the caption as documented."""
+"""Captions without a fault are true; each fault occurs with its share and changes the caption as documented."""
 
 import pytest
 
