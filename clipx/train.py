@@ -90,7 +90,8 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
 
             # Log
             session.bad_samples += bad_samples
-            metrics = _log_step(session, numbers, progress)
+            geometry = _measure_geometry(session, progress)
+            _log_step(session, numbers, progress, geometry)
             if components.bad_steps >= config.train.max_bad_steps:
                 log.info(directory.record_divergence(run, state.step, components.bad_steps).message(run))
                 return Outcome.DIVERGED
@@ -98,8 +99,8 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             # Save
             finished = state.step == total_steps
             stop_reason = "" if finished else stop.reason()
-            if finished or stop_reason or (not components.bad_steps and manager.due(state.step, metrics)):
-                manager.save(state, metrics)
+            if finished or stop_reason or (not components.bad_steps and manager.due(state.step, geometry)):
+                manager.save(state, geometry)
             if stop_reason:
                 _log_bad_samples(session)
                 log.info(f"{stop_reason}: saved at step {state.step} of {total_steps}; run the same command to resume")
@@ -194,19 +195,21 @@ def _record_start(session: _Session, run: Path, device: torch.device) -> None:
         session.log.record(0, session.probe(0, session.sampler.progress(0)))
 
 
-def _log_step(session: _Session, numbers: dict[str, Any], progress: Progress) -> dict[str, float]:
-    """Measure geometry and log the step, if due; return the metrics measured, {} if none were."""
+def _measure_geometry(session: _Session, progress: Progress) -> dict[str, float]:
+    with session.meter.paused():
+        return session.probe(session.components.state.step, progress).get("geometry", {})
+
+
+def _log_step(session: _Session, numbers: dict[str, Any], progress: Progress, geometry: dict[str, float]) -> None:
+    """Count the images of the step; log the step if due."""
     config, components, step = session.config, session.components, session.components.state.step
     session.meter.images += config.train.batch_size
-    with session.meter.paused():
-        probed = session.probe(step, progress)
     # all ranks take the same branch, though only rank 0 measures geometry
     due = any(every and step % every == 0 for every in (config.log.every, config.log.geometry_every))
     if due or components.bad_steps or step == session.sampler.total_steps:
         num_bad = _log_bad_samples(session)
-        row = {**log_row(components, numbers, progress), **session.meter.read(), "bad": num_bad, **probed}
-        session.log.step(step, row)
-    return probed.get("geometry", {})
+        row = {**log_row(components, numbers, progress), **session.meter.read(), "bad": num_bad}
+        session.log.step(step, row | ({"geometry": geometry} if geometry else {}))
 
 
 def _log_bad_samples(session: _Session) -> int:

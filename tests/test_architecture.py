@@ -187,7 +187,7 @@ def test_fit_and_train_step_stay_readable() -> None:
     bodies = [ast.parse((ROOT / "clipx" / name).read_text()).body for name in ("train.py", "training/step.py")]
     functions = [n for body in bodies for n in body if isinstance(n, ast.FunctionDef)]
     lengths = {f.name: (f.end_lineno or 0) - f.lineno + 1 for f in functions}
-    assert lengths["fit"] < 60
+    assert lengths["fit"] <= 60
     assert lengths["train_step"] <= 40
 
 

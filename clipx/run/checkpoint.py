@@ -254,9 +254,15 @@ def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS) -> None:
         UserError: no safetensors file, or one of another model.
     """
     try:
-        model.load_state_dict(load_file(path / name))
-    except Exception as error:  # safetensors' own error type, or RuntimeError for other shapes
-        raise UserError(f"{path / name} does not hold this model's weights: {one_line(error)}") from error
+        weights = load_file(path / name)
+    except Exception as error:  # safetensors' own error type
+        raise UserError(f"{path / name} cannot be read: {one_line(error)}") from error
+    own = model.state_dict()
+    for key in sorted(own.keys() | weights.keys()):
+        expected, given = (list(tensors[key].shape) if key in tensors else "none" for tensors in (own, weights))
+        if expected != given:
+            raise UserError(f"{path / name} is of another model: {key} has shape {given} there, {expected} in this run")
+    model.load_state_dict(weights)
 
 
 def file_sha256(path: Path) -> str:

@@ -41,7 +41,7 @@ class CheckpointManager:
         if self.uploader:
             self.uploader.close()
         if error_type is None:  # after an error the run ends at once; pending uploads restart on resume
-            self._wait_for_uploads()
+            self._finish_uploads_and_prune()
 
     def upload_newest(self) -> None:
         """Queue the newest checkpoint for upload; it costs little if the remote store already has it.
@@ -69,31 +69,34 @@ class CheckpointManager:
         self.newest = state.save(self.run, metrics)
         if distributed.rank() == 0:
             checkpoint.remove_leftovers(self.run, state.step)
+            self._link_best()
             self._prune()
             self.upload_newest()
 
-    def _wait_for_uploads(self) -> None:
-        """Wait on all ranks until rank 0's uploads have ended, then prune.
+    def _finish_uploads_and_prune(self) -> None:
+        """Wait on all ranks until rank 0's uploads have ended, and prune the checkpoint that was being uploaded.
 
-        The other ranks ask again and again, because one wait may not exceed the process group's timeout. They stay to
-        the end, because the launcher ends rank 0 soon after the others have ended.
+        The other ranks wait in short turns, because one wait must not exceed the process group's timeout. They stay
+        until the end, because the launcher ends rank 0 soon after the others have ended.
         """
         pending = self.uploader is not None
         while distributed.all_reduce_max(float(pending)):
             if pending and self.uploader and self.uploader.join(POLL_SECONDS):
-                self._prune()  # the checkpoint that was being uploaded
+                self._prune()
                 pending = False
 
-    def _prune(self) -> None:
-        """Link the best checkpoint and delete those not kept, except the one being uploaded."""
-        metrics = self._metrics()
-        if (best := self.policy.best_step(metrics)) is not None:
+    def _link_best(self) -> None:
+        best = self.policy.best_step(self._metrics())
+        if best is not None:
             link = self.run / "checkpoints" / BEST
             temporary = link.with_name(f".{BEST}")
             temporary.unlink(missing_ok=True)
             temporary.symlink_to(checkpoint.folder(self.run, best).name)
             temporary.replace(link)
-        retained = self.policy.retained(metrics)
+
+    def _prune(self) -> None:
+        """Delete the checkpoints that are not kept, except the one being uploaded."""
+        retained = self.policy.retained(self._metrics())
         uploading = self.uploader.current if self.uploader else None
         for path in checkpoints(self.run):
             if step_of(path) not in retained and path != uploading:

@@ -30,7 +30,7 @@ class RemoteCheckpointStore:
         self.policy = retention.build_policy(config)
 
     def upload(self, path: Path) -> None:
-        """Upload a checkpoint folder, if it is not there yet, and the current FILES; delete what is not kept.
+        """Upload a checkpoint folder, if it is not there yet, and the current FILES.
 
         Raises whatever the file system raises.
         """
@@ -40,9 +40,14 @@ class RemoteCheckpointStore:
                 self.fs.put_file(str(self.run / name), f"{self.root}/{name}")
             elif self.fs.exists(f"{self.root}/{name}"):  # outcome.json of a run that was resumed
                 self.fs.rm_file(f"{self.root}/{name}")
-        # Not kept: later steps (from before the run fell back to an earlier checkpoint), incomplete copies of a killed
-        # run, and what the retention policy drops.
-        metrics = {step: found for step, found in self._metrics().items() if step <= step_of(path)}
+
+    def prune(self, newest: Path) -> None:
+        """Delete remote checkpoints that are not kept, given the newest checkpoint of the run.
+
+        These are later steps (from before the run fell back to an earlier checkpoint), incomplete copies of a killed
+        run, and what the retention policy drops. Raises whatever the file system raises.
+        """
+        metrics = {step: found for step, found in self._metrics().items() if step <= step_of(newest)}
         for step in self._steps() - self.policy.retained(metrics):
             self.fs.rm(self._remote_path(step), recursive=True)
 

@@ -52,6 +52,7 @@ class CheckpointUploader:
         while checkpoint.exists():  # it may have been pruned while it waited
             try:
                 self.store.upload(checkpoint)
+                self.store.prune(checkpoint)
                 return
             except Exception as error:  # every file system has its own error types
                 closed = self.closed.is_set()

@@ -36,9 +36,12 @@ def read(path: Path) -> list[Result]:
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     for number, line in enumerate(lines, 1):
         try:
-            row = Result(**json.loads(line))
-            if not all(isinstance(v, int | float) for v in (row.value, row.n, row.low, row.high)):
-                raise TypeError("not a number")
+            content = json.loads(line)
+            row = Result(**content)
+            if not set(NAMES) - {"hashes"} <= content.keys() or not all(
+                isinstance(v, int | float) for v in (row.value, row.n, row.low, row.high)
+            ):
+                raise TypeError("a name is missing or a value is not a number")
             dict(row.hashes)
             rows.append(row)
         except (ValueError, TypeError):
