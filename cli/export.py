@@ -24,17 +24,17 @@ from clipx.types import Progress
 from clipx.utils.files import write_text
 from clipx.utils.hub import quiet_hub
 
-SUFFIXES = (".safetensors", ".pt")
+NEEDS = "RUN_OR_CHECKPOINT out=FILE.safetensors, or out=FILE.pt"
 CLOSE = 1e-5  # largest difference of embeddings due to rounding
 
 
 def export(arguments: list[str]) -> None:
     """Run `clipx export`; print the files written and how to load them."""
-    places, given = split(arguments, {"out": "", "ema": "false"}, "export")
+    (place,), given = split(arguments, {"out": "", "ema": "false"}, "export", NEEDS)
     out = Path(given["out"])
-    if len(places) != 1 or out.suffix not in SUFFIXES:
-        raise UserError("write clipx export RUN_OR_CHECKPOINT out=FILE.safetensors (or out=FILE.pt) [ema=true]")
-    checkpoint = checkpoints.resolve(Path(places[0]))
+    if out.suffix not in (".safetensors", ".pt"):
+        raise UserError(f"`clipx export` needs {NEEDS}")
+    checkpoint = checkpoints.resolve(Path(place))
     config = directory.load_config(checkpoint.parent.parent)
     name = _model_name(config)
     step = checkpoints.verify(checkpoint)["step"]
@@ -50,7 +50,7 @@ def export(arguments: list[str]) -> None:
     weights = _weights(model, _last_step(config, step), text_prefix)
     problem = target.load_state_dict(weights, strict=False)
     assert not problem.missing_keys and not problem.unexpected_keys, problem
-    _check_embeddings(model, target, Path(places[0]))
+    _check_embeddings(model, target, place)
 
     config_file = out.with_suffix(".json")
     write_text(config_file, json.dumps(model_config, indent=4) + "\n")
@@ -151,7 +151,7 @@ def _check_transform(model: clip.ClipModel, target: Any, name: str) -> None:
 
 
 @torch.no_grad()
-def _check_embeddings(model: clip.ClipModel, target: Any, path: Path) -> None:
+def _check_embeddings(model: clip.ClipModel, target: Any, place: str) -> None:
     """Raise UserError if open_clip's embeddings differ, for example because the run does not normalise."""
     inputs, generator = model.inputs, torch.Generator().manual_seed(0)
     image = torch.randn(2, 3, inputs.image_size, inputs.image_size, generator=generator)
@@ -163,7 +163,7 @@ def _check_embeddings(model: clip.ClipModel, target: Any, path: Path) -> None:
         difference = float((ours - theirs).abs().max())
         if difference > CLOSE:
             raise UserError(
-                f"{path} cannot be exported: open_clip's {side} embeddings, which have unit length, "
+                f"{place} cannot be exported: open_clip's {side} embeddings, which have unit length, "
                 f"would differ from the run's by up to {difference:.2g}"
             )
 

@@ -65,10 +65,7 @@ SETTINGS = {"urls": "", "root": "", "size": "", "processes": "", "threads": "64"
 
 def make(arguments: list[str]) -> None:
     """Run `clipx data make NAME urls=LIST root=DIR`: download shards with img2dataset."""
-    names, settings = split(arguments, SETTINGS, "data make")
-    if len(names) != 1:
-        raise UserError(f"`clipx data make` needs a name; allowed: {', '.join(PUBLISHED)}")
-    (name,) = names
+    (name,), settings = split(arguments, SETTINGS, "data make", f"one of {', '.join(PUBLISHED)}")
     published = lookup(PUBLISHED, name, "clipx data make")
     if not settings["urls"] or not settings["root"]:
         raise UserError(f"clipx data make {name} needs root=DIR for the shards and urls=LIST: {published.get}")
@@ -188,11 +185,11 @@ def pull(arguments: list[str]) -> None:
     from evaluation.datasets import named
     from evaluation.datasets.layouts.vision import DOWNLOADS
 
-    names, settings = split(arguments, {"root": ""}, "data pull")
-    if len(names) != 1 or not settings["root"]:
-        raise UserError(f"`clipx data pull` needs a name and root=DIR; allowed: {', '.join(DOWNLOADS)}")
+    (name,), settings = split(arguments, {"root": ""}, "data pull", f"one of {', '.join(DOWNLOADS)}")
+    if not settings["root"]:
+        raise UserError(f"clipx data pull {name} needs root=DIR")
     try:
-        named.pull(names[0], Path(settings["root"]))
+        named.pull(name, Path(settings["root"]))
     except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum, or a missing package
-        raise UserError(f"{names[0]} was not downloaded: {error}") from error
-    print(f"clipx eval checkpoint=RUN datasets=[{names[0]}] root={settings['root']}")
+        raise UserError(f"{name} was not downloaded: {error}") from error
+    print(f"clipx eval checkpoint=RUN datasets=[{name}] root={settings['root']}")

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from cli.settings.arguments import number, one_folder, split
+from cli.settings.arguments import number, split
 from clipx.data.loading.bad_samples import check_bad_rate
 from clipx.data.shards.index import ABSENT, Index, open_index
 from clipx.data.shards.reader import Shards, shard_paths
@@ -22,8 +22,8 @@ SETTINGS = {"captions": "auto", "max_bad_rate": "0.05", "workers": "0", "out": "
 
 def verify(arguments: list[str]) -> None:
     """Run `clipx data verify FOLDER`: write verify.json and verify.txt."""
-    places, settings = split(arguments, SETTINGS, "data verify")
-    folder = one_folder(places, "data verify")
+    places, settings = split(arguments, SETTINGS, "data verify", "FOLDER")
+    folder = Path(places[0])
     limit = number(settings["max_bad_rate"], "max_bad_rate", 0, 1)
     workers = int(number(settings["workers"], "workers", 0, 1024)) or len(os.sched_getaffinity(0))
     index = open_index(folder, shard_paths(folder))

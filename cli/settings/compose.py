@@ -24,7 +24,7 @@ from cli.settings.arguments import split_config_dir
 from cli.settings.recipes import Recipe, expand_arm, load_recipe
 from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import EvalConfig, RunConfig
-from clipx.config.setting import check, check_key, is_resumable, settings_of, suggest_key
+from clipx.config.setting import check, check_key, settings_of, suggest_key
 from clipx.errors import Fault, UserError
 from clipx.utils.registry import lookup
 
@@ -215,7 +215,7 @@ def _name_parts(overrides: list[str]) -> list[str]:
         key, _, value = override.lstrip("+~").partition("=")
         if key in CHOICES:
             choices[key] = value
-        elif not UNNAMED.match(key) and not (key in known and is_resumable(known[key])):
+        elif not UNNAMED.match(key) and not (key in known and known[key].resumable):
             settings[key] = f"{key}_{value}"
     parts = [choices[key] for key in CHOICES if key in choices] + [settings[key] for key in sorted(settings)]
     return [re.sub(r"[^\w.+-]+", "_", part).strip("_") for part in parts]

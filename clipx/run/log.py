@@ -35,7 +35,7 @@ class RunLog:
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        self.bar.__exit__(None, None, None)
+        self.bar.__exit__()
         if self.wandb:
             self.wandb.finish(exit_code=0 if error_type is None else 1)
 
