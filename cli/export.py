@@ -58,8 +58,13 @@ def export(arguments: list[str]) -> None:
         torch.save(weights, out)
     else:
         save_file(weights, out)
-    known_name = name if open_clip.get_model_config(name) == model_config else None
-    _print_usage(out, config_file, known_name, model_config)
+    print(f"{out}\n{config_file}")
+    if str(model_config["vision_cfg"].get("timm_model_name", "")).startswith("clipx_"):
+        print("import clipx.models.towers.small_cnn  # its image tower")
+    if open_clip.get_model_config(name) == model_config:
+        print(f"open_clip.create_model({name!r}, pretrained={str(out)!r})")
+    print(f"open_clip.add_model_config({str(config_file)!r})  # once, then:")
+    print(f"open_clip.create_model({config_file.stem!r}, pretrained={str(out)!r})")
 
 
 def _model_name(config: RunConfig) -> str:
@@ -89,12 +94,9 @@ def _model_config(config: RunConfig, name: str, model: clip.ClipModel) -> dict[s
     model_config: dict[str, Any] = open_clip.get_model_config(name)
     if _quick_gelu(config.model.image.name, config.model.image.pretrained):
         model_config["quick_gelu"] = True
-    for part, key, value, default in (
-        ("vision_cfg", "image_size", model.inputs.image_size, 224),
-        ("text_cfg", "context_length", model.inputs.context_length, 77),
-    ):
-        if model_config[part].get(key, default) != value:
-            model_config[part][key] = value
+    model_config["vision_cfg"]["image_size"] = model.inputs.image_size
+    if model_config["text_cfg"].get("context_length", 77) != model.inputs.context_length:
+        model_config["text_cfg"]["context_length"] = model.inputs.context_length
     if "bias" in model.state_dict():
         model_config["init_logit_bias"] = float(model.state_dict()["bias"])
     return model_config
@@ -136,14 +138,9 @@ def _weights(model: clip.ClipModel, last: Progress, text_prefix: str) -> dict[st
 def _check_transform(model: clip.ClipModel, target: Any, name: str) -> None:
     """Raise UserError if open_clip would preprocess images differently, which it would do without a warning."""
     loaded = open_clip.get_model_preprocess_cfg(target)
-    for key, value in (
-        ("mean", model.inputs.mean),
-        ("std", model.inputs.std),
-        ("interpolation", model.inputs.interpolation),
-        ("resize_mode", model.inputs.resize_mode),
-    ):
-        expected = tuple(loaded[key]) if isinstance(value, tuple) else loaded[key]
-        if expected != value:
+    for key in ("mean", "std", "interpolation", "resize_mode"):
+        value, expected = getattr(model.inputs, key), loaded[key]
+        if value != (tuple(expected) if isinstance(value, tuple) else expected):
             raise UserError(
                 f"{name} cannot be exported: the run's images have {key} {value}, open_clip would load the file "
                 f"with {expected}"
@@ -166,13 +163,3 @@ def _check_embeddings(model: clip.ClipModel, target: Any, place: str) -> None:
                 f"{place} cannot be exported: open_clip's {side} embeddings, which have unit length, "
                 f"would differ from the run's by up to {difference:.2g}"
             )
-
-
-def _print_usage(out: Path, config_file: Path, known_name: str | None, model_config: dict[str, Any]) -> None:
-    print(f"{out}\n{config_file}")
-    if str(model_config["vision_cfg"].get("timm_model_name", "")).startswith("clipx_"):
-        print("import clipx.models.towers.small_cnn  # its image tower")
-    if known_name:
-        print(f"open_clip.create_model({known_name!r}, pretrained={str(out)!r})")
-    print(f"open_clip.add_model_config({str(config_file)!r})  # once, then:")
-    print(f"open_clip.create_model({config_file.stem!r}, pretrained={str(out)!r})")

@@ -54,9 +54,8 @@ def verify(arguments: list[str]) -> None:
     out = Path(settings["out"] or folder)
     write_text(out / "verify.txt", "".join(f"{line}\n" for line in lines))
     write_text(out / "verify.json", json.dumps(content, indent=1) + "\n")
-    speed = f"{samples / seconds:,.0f} images/s, {size / seconds / 1e6:,.0f} MB/s"
-    read = f"{samples:,} samples of {len(index.shards):,} shards read"
-    print(f"{read} with {workers} processes in {seconds:.1f} s: {speed}")
+    print(f"{samples:,} samples of {len(index.shards):,} shards read with {workers} processes in {seconds:.1f} s")
+    print(f"{samples / seconds:,.0f} images/s, {size / seconds / 1e6:,.0f} MB/s")
     print(f"{len(damage):,} corrupt, {len(shards.problems):,} problems found by the index")
     for line in lines[:PRINTED]:
         print(f"  {line}")

@@ -32,7 +32,7 @@ class WorkerSlot:
         if self.process is not None:
             try:
                 return self.process.submit(call, argument)
-            except BrokenProcessPool:  # killed while idle
+            except BrokenProcessPool:  # it was killed
                 self.process.shutdown()
         self.process = ProcessPoolExecutor(1, get_context("spawn"), initializer=_prepare, initargs=(self.gpu,))
         return self.process.submit(call, argument)
@@ -69,11 +69,6 @@ class Pool:
                     raise SystemExit(REQUEUE)
                 future = slot.submit(call, argument)
             return future.result()
-        except BrokenProcessPool:
-            assert slot.process is not None
-            slot.process.shutdown()
-            slot.process = None
-            raise
         finally:
             self._free.put(slot)
 

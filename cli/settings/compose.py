@@ -95,8 +95,7 @@ def compose_run(overrides: list[str]) -> RunConfig:
     _register()
     _check_overrides(overrides)
     with hydra.initialize_config_module("recipes", version_base="1.3"):
-        config = _translate_errors(lambda: hydra.compose("base", overrides))
-        return _to_run_config(config, overrides, from_arm)
+        return _to_run_config(_translate_errors(lambda: hydra.compose("base", overrides)), overrides, from_arm)
 
 
 def compose_eval(overrides: list[str]) -> EvalConfig:

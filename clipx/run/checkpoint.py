@@ -69,7 +69,8 @@ class TrainState:
                 with new_folder(path) as temporary:
                     self._write(temporary, columns, metrics)
             except Exception as error:
-                if not _is_disk_error(error):
+                # torch.save has no error type for a failed write, only this word in the message
+                if not (isinstance(error, OSError | SafetensorError) or "inline_container" in str(error)):
                     raise
                 raise UserError(_write_error(path, error)) from error
         distributed.barrier()
@@ -267,11 +268,6 @@ def file_sha256(path: Path) -> str:
 
 def _save_weights(model: nn.Module, path: Path) -> None:
     save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, path)
-
-
-def _is_disk_error(error: Exception) -> bool:
-    """Return True for a failed write; torch.save has no error type for it, only this word in the message."""
-    return isinstance(error, (OSError, SafetensorError)) or "inline_container" in str(error)
 
 
 def _write_error(path: Path, error: Exception) -> str:
