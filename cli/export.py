@@ -68,7 +68,7 @@ def export(arguments: list[str]) -> None:
 
 
 def _model_name(config: RunConfig) -> str:
-    """Return the name of the open_clip model whose towers both are; raise UserError if there is none."""
+    """Return the name of the open_clip model that has both towers; raise UserError if there is none."""
     image, text, kernel = config.model.image, config.model.text, config.model.points.kernel
     if kernel != "none":
         raise UserError(f"model.points.kernel={kernel} cannot be exported: open_clip has no point sets")
@@ -84,7 +84,7 @@ def _model_name(config: RunConfig) -> str:
 
 
 def _quick_gelu(name: str, pretrained: str | None) -> bool:
-    """Return True if a published tag uses QuickGELU, which the model configuration does not say."""
+    """Return True if a published tag uses QuickGELU; the model configuration does not record it."""
     tag = open_clip.get_pretrained_cfg(name.partition(":")[2], pretrained) if pretrained else {}
     return bool(tag.get("quick_gelu", False))
 
@@ -112,9 +112,9 @@ def _open_clip_model(model_config: dict[str, Any], name: str) -> Any:
 
 
 def _last_step(config: RunConfig, steps: int) -> Progress:
-    """Return the progress of the last step before the checkpoint. Zeros without a temperature schedule, which needs it.
+    """Return the progress at the checkpoint's last step, for the temperature schedule; zeros without a schedule.
 
-    Reads the training data to count their pairs.
+    Opens the training data to count their pairs.
     """
     if config.temperature.kind not in temperature.PATHS:
         return Progress(step=0, total_steps=0, epoch=0, total_epochs=0)

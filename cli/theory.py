@@ -62,7 +62,7 @@ def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> No
     for claim in claims:
         _print_claim(console, claim)
     out.mkdir(parents=True, exist_ok=True)
-    # with the settings, because the report decides a claim by a run with default settings only
+    # the report decides a claim only by a run with default settings
     stated = [claim.row() | {"settings": given} for claim in claims]
     (out / "claims.json").write_text(json.dumps(stated, indent=1) + "\n")
     written = [out / "claims.json"]
@@ -73,8 +73,7 @@ def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> No
             writer.writeheader()
             writer.writerows(rows)
     written += experiment.write_figures(result, out)
-    for path in written:
-        print(path)
+    print(*written, sep="\n")
 
 
 def _print_claim(console: Console, claim: CheckedClaim) -> None:

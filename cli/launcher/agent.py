@@ -99,7 +99,7 @@ def run_worker(job: Callable[[], int | None]) -> NoReturn:
 
 
 def _rank0_fails_first(job: Callable[[], int | None]) -> int | None:
-    """Call `job`; delay an error that repeats or follows from another worker's, so that the other is printed first."""
+    """Call `job`. Delay bugs and the errors of ranks above 0, so that rank 0 prints its UserError or Fault first."""
     try:
         return job()
     except Exception as error:

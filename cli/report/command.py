@@ -17,8 +17,7 @@ def report(arguments: list[str]) -> None:
         return
     places, given = split(arguments, {"out": ""}, "report", "RUN_OR_DIR...")
     written = write_report([Path(place) for place in places], Path(given["out"] or places[0]))
-    for path in (written.html, written.markdown, written.csv):
-        print(path)
+    print(written.html, written.markdown, written.csv, sep="\n")
 
 
 def _missing_objects(arguments: list[str]) -> None:
@@ -26,9 +25,7 @@ def _missing_objects(arguments: list[str]) -> None:
     known = {"out": "runs/missing_objects"}
     places, given = split(arguments, known, "report missing-objects", "COCO_ANNOTATIONS...")
     counted = missing_objects.count(missing_objects.find([Path(place) for place in places]))
-    for file in missing_objects.write(counted, Path(given["out"])):
-        print(file)
-    print(missing_objects.sentence(counted))
+    print(*missing_objects.write(counted, Path(given["out"])), missing_objects.sentence(counted), sep="\n")
 
 
 KINDS: dict[str, Callable[[list[str]], None]] = {

@@ -31,8 +31,7 @@ def compare(arguments: list[str]) -> None:
     for line in left_out:
         console.print(line, markup=False, soft_wrap=True)
     written = writer.write_comparison(found, left_out, Path(given["out"] or paths[0]))
-    for path in (written.html, written.markdown, written.csv):
-        print(path)
+    print(written.html, written.markdown, written.csv, sep="\n")
 
 
 def _print(console: Console, one: MethodComparison) -> None:

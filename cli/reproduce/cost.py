@@ -104,7 +104,7 @@ def total_steps(config: RunConfig, pairs: int | None) -> int | None:
 
 
 def num_pairs(config: RunConfig) -> int | None:
-    """Return the pairs of an epoch, or None if only the data tell."""
+    """Return the pairs of an epoch, or None if they are unknown before the data are read."""
     if config.data.source == "scenes":
         return config.data.scenes.num_train
     published = CAPTIONS if config.data.captions == "each" else PAIRS

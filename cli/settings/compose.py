@@ -29,7 +29,7 @@ from clipx.errors import Fault, UserError
 from clipx.utils.registry import lookup
 
 UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # already in the run's path, or no setting of the run
-CHOICES = ("arm", "data", "objective")  # enter a run's name by their value alone
+CHOICES = ("arm", "data", "objective")  # a run's name contains only their values, not their keys
 
 
 def recipes() -> dict[str, Path]:
@@ -119,7 +119,7 @@ def _register() -> None:
     store.store(name="schema", node=RunConfig)
     store.store(name="eval", node=EvalConfig)
     for name, data in DATA.items():
-        store.store(group="data", name=name, node=data)
+        store.store(group="data", name=name, node={"name": name, **data})
     for name, objective in OBJECTIVES.items():
         store.store(group="objective", name=name, node=objective)
     for name, path in recipes().items():

@@ -100,8 +100,9 @@ def settings_of(schema: type, prefix: str = "") -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     types = get_type_hints(schema)
     for f in fields(schema):
-        key, group = f"{prefix}{f.name}", types[f.name]
-        found |= settings_of(group, f"{key}.") if is_dataclass(group) else {key: f.metadata["setting"]}
+        key = f"{prefix}{f.name}"
+        is_group = is_dataclass(types[f.name])
+        found |= settings_of(types[f.name], f"{key}.") if is_group else {key: f.metadata["setting"]}
     return found
 
 
