@@ -2,7 +2,8 @@
 
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -37,36 +38,36 @@ def check(config: RunConfig) -> None:
         loss, seconds = _trial_step(components)
     which = f", the share of one of {processes} processes" if processes > 1 else ""
     print(f"step          loss {loss:.4f} on {pairs} generated pairs{which}, {seconds:.2f} s on {device}")
-    print(f"memory        {_peak_memory(device) / 2**20:.0f} MB at most")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+    if device.type == "cuda":
+        peak = torch.cuda.max_memory_allocated(device)
+    print(f"memory        {peak / 2**20:.0f} MB at most")
     _look_for_data(config, components)
 
 
 def _look_for_data(config: RunConfig, components: TrainComponents) -> None:
     """Print tokenizer, data and evaluation sets; raise UserError naming all that are missing."""
+    missing: dict[str, str] = {}
 
-    def describe_tokenizer() -> str:
-        tokenizer.build_tokenizer(components.state.model.inputs)
-        return f"{components.state.model.inputs.tokenizer}, {components.state.model.inputs.context_length} tokens"
-
-    def describe_evaluation() -> str:
-        check_evaluation(config, EvalConfig())
-        return f"{len(config.data.evaluation)} sets, all found"
-
-    looks: dict[str, Callable[[], str]] = {
-        "tokenizer": describe_tokenizer,
-        "data": lambda: f"{len(open_source(config.data))} pairs, {config.data.name}",
-    }
-    if config.data.evaluation:
-        looks["evaluation sets"] = describe_evaluation
-    missing: dict[str, UserError] = {}
-    for name, describe in looks.items():
+    @contextmanager
+    def look_for(name: str) -> Iterator[None]:
         try:
-            print(f"{name.removesuffix(' sets'):13} {describe()}")
+            yield
         except UserError as error:
-            missing[name] = error
+            missing[name] = str(error)
+
+    inputs = components.state.model.inputs
+    with look_for("tokenizer"):
+        tokenizer.build_tokenizer(inputs)
+        print(f"tokenizer     {inputs.tokenizer}, {inputs.context_length} tokens")
+    with look_for("data"):
+        print(f"data          {len(open_source(config.data))} pairs, {config.data.name}")
+    if config.data.evaluation:
+        with look_for("evaluation sets"):
+            check_evaluation(config, EvalConfig())
+            print(f"evaluation    {len(config.data.evaluation)} sets, all found")
     if missing:
-        reasons = "; ".join(str(error) for error in missing.values())
-        raise UserError(f"{' and '.join(missing)} missing, all else is fine: {reasons}")
+        raise UserError(f"{' and '.join(missing)} missing, all else is fine: {'; '.join(missing.values())}")
 
 
 def _trial_step(components: TrainComponents) -> tuple[float, float]:
@@ -82,10 +83,3 @@ def _trial_step(components: TrainComponents) -> tuple[float, float]:
     start = time.perf_counter()
     float(train_step(components, batch, Progress(1, 2, 0, 1))["loss"])
     return loss, time.perf_counter() - start
-
-
-def _peak_memory(device: torch.device) -> int:
-    """Return bytes."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB

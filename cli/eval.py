@@ -33,11 +33,13 @@ def evaluate(config: EvalConfig) -> None:
         raise UserError("give one of checkpoint=RUN_DIRECTORY and model=open_clip:NAME[/TAG_OR_FILE]")
     if config.ema and config.checkpoint is None:
         raise UserError("ema=true needs checkpoint= of a run with averaged weights (train.ema)")
-    if config.checkpoint is not None and (ended := directory.read_divergence(Path(config.checkpoint))) is not None:
-        print(ended.message(Path(config.checkpoint)), file=sys.stderr)
-        results.show(results.record_divergence(Path(config.checkpoint), ended))
-        return
-    config = _best_of_run(config)
+    if config.checkpoint is not None:
+        run = Path(config.checkpoint)
+        if (ended := directory.read_divergence(run)) is not None:
+            print(ended.message(run), file=sys.stderr)
+            results.show(results.record_divergence(run, ended))
+            return
+        config = replace(config, checkpoint=str(_best_or_last(run)))
     _check(config)
     if config.processes == 1:
         _run(config)
@@ -46,45 +48,34 @@ def evaluate(config: EvalConfig) -> None:
         run_workers(config.processes, "cli.eval", [json.dumps(asdict(config))], "eval")
 
 
-def _best_of_run(config: EvalConfig) -> EvalConfig:
-    """Replace a run directory by its best checkpoint if the run keeps one (train.keep_best), and print which."""
-    if config.checkpoint is None:
-        return config
-    run = Path(config.checkpoint)
+def _best_or_last(run: Path) -> Path:
+    """Return the best checkpoint if the run keeps one (train.keep_best), and print it; else the last one."""
     best = run / "checkpoints" / BEST
     kept = directory.load_config(run).train.keep_best if best.is_symlink() else None
-    if kept is None:
-        return config
-    chosen = checkpoints.resolve(best)
-    print(
-        f"evaluating {chosen}, because train.keep_best={kept}; checkpoint=STEP_FOLDER selects another", file=sys.stderr
-    )
-    return replace(config, checkpoint=str(chosen))
+    chosen = checkpoints.resolve(best if kept else run)
+    if kept:
+        reason = f"because train.keep_best={kept}; checkpoint=STEP_FOLDER selects another"
+        print(f"evaluating {chosen}, {reason}", file=sys.stderr)
+    return chosen
 
 
 def _check(config: EvalConfig) -> None:
     """Raise UserError for unusable settings, weights or data, before a model is fetched or built."""
     choose_device(config.device, "device")
     if config.checkpoint is not None:
-        checkpoint = checkpoints.resolve(Path(config.checkpoint))
-        directory.load_config(checkpoint.parent.parent)
-        checkpoints.chosen_weights(checkpoint, config.ema)
+        directory.load_config(Path(config.checkpoint).parent.parent)
+        checkpoints.chosen_weights(Path(config.checkpoint), config.ema)
     else:
         assert config.model is not None
         encoder.parse(config.model)
     runner.check(_datasets(config), config.tasks, _settings(config))
 
 
-def _run(config: EvalConfig) -> int:
-    """Evaluate in this process and return the exit code."""
-    with enough_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16"):
-        _evaluate(config)
-    return 0
-
-
-def _evaluate(config: EvalConfig) -> None:
+def _run(config: EvalConfig) -> None:
+    """Evaluate in this process."""
     device = choose_device(config.device, "device")
-    with distributed.group(device):
+    memory = enough_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16")
+    with memory, distributed.group(device):
         if config.checkpoint is not None:
             model, run = encoder.from_checkpoint(Path(config.checkpoint), device, config.precision, config.ema)
             out = run / "ema" if config.ema else run  # apart, because reports show the last weights of a run
@@ -92,7 +83,7 @@ def _evaluate(config: EvalConfig) -> None:
             assert config.model is not None
             model = encoder.from_open_clip(config.model, device, config.precision)
             out = Path("runs") / encoder.folder_name(config.model)
-        out = Path(config.out) if config.out else out
+        out = Path(config.out or out)
         rows = runner.evaluate(
             model,
             specs=_datasets(config),
@@ -119,8 +110,7 @@ def _datasets(config: EvalConfig) -> list[str]:
     """Return the data sets of the command line, or of the run's config."""
     datasets = [locate(spec, config.root) for spec in config.datasets]
     if not datasets and config.checkpoint is not None:
-        run = checkpoints.resolve(Path(config.checkpoint)).parent.parent
-        datasets = own_datasets(directory.load_config(run))
+        datasets = own_datasets(directory.load_config(Path(config.checkpoint).parent.parent))
     if not datasets:
         raise UserError("datasets= is empty; write datasets=[NAME,wds:DIR,captions:DIR] (`clipx ls data` lists them)")
     return datasets

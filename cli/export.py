@@ -24,17 +24,17 @@ from clipx.types import Progress
 from clipx.utils.files import write_text
 from clipx.utils.hub import quiet_hub
 
-SUFFIXES = (".safetensors", ".pt")
+NEEDS = "RUN_OR_CHECKPOINT out=FILE.safetensors, or out=FILE.pt"
 CLOSE = 1e-5  # largest difference of embeddings due to rounding
 
 
 def export(arguments: list[str]) -> None:
     """Run `clipx export`; print the files written and how to load them."""
-    places, given = split(arguments, {"out": "", "ema": "false"}, "export")
+    (place,), given = split(arguments, {"out": "", "ema": "false"}, "export", NEEDS)
     out = Path(given["out"])
-    if len(places) != 1 or out.suffix not in SUFFIXES:
-        raise UserError("write clipx export RUN_OR_CHECKPOINT out=FILE.safetensors (or out=FILE.pt) [ema=true]")
-    checkpoint = checkpoints.resolve(Path(places[0]))
+    if out.suffix not in (".safetensors", ".pt"):
+        raise UserError(f"`clipx export` needs {NEEDS}")
+    checkpoint = checkpoints.resolve(Path(place))
     config = directory.load_config(checkpoint.parent.parent)
     name = _model_name(config)
     step = checkpoints.verify(checkpoint)["step"]
@@ -50,7 +50,7 @@ def export(arguments: list[str]) -> None:
     weights = _weights(model, _last_step(config, step), text_prefix)
     problem = target.load_state_dict(weights, strict=False)
     assert not problem.missing_keys and not problem.unexpected_keys, problem
-    _check_embeddings(model, target, Path(places[0]))
+    _check_embeddings(model, target, place)
 
     config_file = out.with_suffix(".json")
     write_text(config_file, json.dumps(model_config, indent=4) + "\n")
@@ -58,12 +58,17 @@ def export(arguments: list[str]) -> None:
         torch.save(weights, out)
     else:
         save_file(weights, out)
-    known_name = name if open_clip.get_model_config(name) == model_config else None
-    _print_usage(out, config_file, known_name, model_config)
+    print(f"{out}\n{config_file}")
+    if str(model_config["vision_cfg"].get("timm_model_name", "")).startswith("clipx_"):
+        print("import clipx.models.towers.small_cnn  # its image tower")
+    if open_clip.get_model_config(name) == model_config:
+        print(f"open_clip.create_model({name!r}, pretrained={str(out)!r})")
+    print(f"open_clip.add_model_config({str(config_file)!r})  # once, then:")
+    print(f"open_clip.create_model({config_file.stem!r}, pretrained={str(out)!r})")
 
 
 def _model_name(config: RunConfig) -> str:
-    """Return the name of the open_clip model whose towers both are; raise UserError if there is none."""
+    """Return the name of the open_clip model that has both towers; raise UserError if there is none."""
     image, text, kernel = config.model.image, config.model.text, config.model.points.kernel
     if kernel != "none":
         raise UserError(f"model.points.kernel={kernel} cannot be exported: open_clip has no point sets")
@@ -79,7 +84,7 @@ def _model_name(config: RunConfig) -> str:
 
 
 def _quick_gelu(name: str, pretrained: str | None) -> bool:
-    """Return True if a published tag uses QuickGELU, which the model configuration does not say."""
+    """Return True if a published tag uses QuickGELU; the model configuration does not record it."""
     tag = open_clip.get_pretrained_cfg(name.partition(":")[2], pretrained) if pretrained else {}
     return bool(tag.get("quick_gelu", False))
 
@@ -89,12 +94,9 @@ def _model_config(config: RunConfig, name: str, model: clip.ClipModel) -> dict[s
     model_config: dict[str, Any] = open_clip.get_model_config(name)
     if _quick_gelu(config.model.image.name, config.model.image.pretrained):
         model_config["quick_gelu"] = True
-    for part, key, value, default in (
-        ("vision_cfg", "image_size", model.inputs.image_size, 224),
-        ("text_cfg", "context_length", model.inputs.context_length, 77),
-    ):
-        if model_config[part].get(key, default) != value:
-            model_config[part][key] = value
+    model_config["vision_cfg"]["image_size"] = model.inputs.image_size
+    if model_config["text_cfg"].get("context_length", 77) != model.inputs.context_length:
+        model_config["text_cfg"]["context_length"] = model.inputs.context_length
     if "bias" in model.state_dict():
         model_config["init_logit_bias"] = float(model.state_dict()["bias"])
     return model_config
@@ -110,9 +112,9 @@ def _open_clip_model(model_config: dict[str, Any], name: str) -> Any:
 
 
 def _last_step(config: RunConfig, steps: int) -> Progress:
-    """Return the progress of the last step before the checkpoint. Zeros without a temperature schedule, which needs it.
+    """Return the progress at the checkpoint's last step, for the temperature schedule; zeros without a schedule.
 
-    Reads the training data to count their pairs.
+    Opens the training data to count their pairs.
     """
     if config.temperature.kind not in temperature.PATHS:
         return Progress(step=0, total_steps=0, epoch=0, total_epochs=0)
@@ -136,14 +138,9 @@ def _weights(model: clip.ClipModel, last: Progress, text_prefix: str) -> dict[st
 def _check_transform(model: clip.ClipModel, target: Any, name: str) -> None:
     """Raise UserError if open_clip would preprocess images differently, which it would do without a warning."""
     loaded = open_clip.get_model_preprocess_cfg(target)
-    for key, value in (
-        ("mean", model.inputs.mean),
-        ("std", model.inputs.std),
-        ("interpolation", model.inputs.interpolation),
-        ("resize_mode", model.inputs.resize_mode),
-    ):
-        expected = tuple(loaded[key]) if isinstance(value, tuple) else loaded[key]
-        if expected != value:
+    for key in ("mean", "std", "interpolation", "resize_mode"):
+        value, expected = getattr(model.inputs, key), loaded[key]
+        if value != (tuple(expected) if isinstance(value, tuple) else expected):
             raise UserError(
                 f"{name} cannot be exported: the run's images have {key} {value}, open_clip would load the file "
                 f"with {expected}"
@@ -151,7 +148,7 @@ def _check_transform(model: clip.ClipModel, target: Any, name: str) -> None:
 
 
 @torch.no_grad()
-def _check_embeddings(model: clip.ClipModel, target: Any, path: Path) -> None:
+def _check_embeddings(model: clip.ClipModel, target: Any, place: str) -> None:
     """Raise UserError if open_clip's embeddings differ, for example because the run does not normalise."""
     inputs, generator = model.inputs, torch.Generator().manual_seed(0)
     image = torch.randn(2, 3, inputs.image_size, inputs.image_size, generator=generator)
@@ -163,16 +160,6 @@ def _check_embeddings(model: clip.ClipModel, target: Any, path: Path) -> None:
         difference = float((ours - theirs).abs().max())
         if difference > CLOSE:
             raise UserError(
-                f"{path} cannot be exported: open_clip's {side} embeddings, which have unit length, "
+                f"{place} cannot be exported: open_clip's {side} embeddings, which have unit length, "
                 f"would differ from the run's by up to {difference:.2g}"
             )
-
-
-def _print_usage(out: Path, config_file: Path, known_name: str | None, model_config: dict[str, Any]) -> None:
-    print(f"{out}\n{config_file}")
-    if str(model_config["vision_cfg"].get("timm_model_name", "")).startswith("clipx_"):
-        print("import clipx.models.towers.small_cnn  # its image tower")
-    if known_name:
-        print(f"open_clip.create_model({known_name!r}, pretrained={str(out)!r})")
-    print(f"open_clip.add_model_config({str(config_file)!r})  # once, then:")
-    print(f"open_clip.create_model({config_file.stem!r}, pretrained={str(out)!r})")

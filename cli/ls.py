@@ -3,8 +3,6 @@
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field
-from typing import Any
 
 from omegaconf import MISSING
 from rich.console import Console
@@ -12,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from clipx.config.schema import EvalConfig, RunConfig
-from clipx.config.setting import Setting, default_of, settings_of
+from clipx.config.setting import settings_of
 from clipx.errors import UserError
 from clipx.utils.registry import did_you_mean, one_of
 
@@ -47,19 +45,12 @@ def _print_settings(prefixes: list[str]) -> None:
             top = ", ".join(sorted(name for name in allowed if "." not in name))
             near = did_you_mean(prefix, allowed).strip() or f"allowed: {top}"
             raise UserError(f"clipx ls settings {prefix} is not known; {near}")
-    chosen = {
-        key: f
-        for key, f in known.items()
-        if not prefixes or any(key == prefix or key.startswith(f"{prefix}.") for prefix in prefixes)
-    }
+    below = tuple(f"{prefix}." for prefix in prefixes)
+    chosen = {key: s for key, s in known.items() if not prefixes or f"{key}.".startswith(below)}
     title = "settings (* may change when a run is resumed; eval.KEY is the setting KEY of clipx eval)"
     table = Table(Column("key", no_wrap=True), "default", "unit, allowed", "meaning", title=title)
-    _print(table, (_settings_row(key, f) for key, f in chosen.items()))
-
-
-def _settings_row(key: str, f: Field[Any]) -> tuple[str, str, str, str]:
-    declared: Setting = f.metadata["setting"]
-    return key + " *" * declared.resumable, _plain(default_of(f)), declared.allowed(), declared.meaning
+    rows = ((f"{key}{' *' * s.resumable}", _plain(s.default), s.allowed(), s.meaning) for key, s in chosen.items())
+    _print(table, rows)
 
 
 def _plain(default: object) -> str:

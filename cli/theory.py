@@ -14,7 +14,7 @@ from clipx.config.presets import OBJECTIVES
 from clipx.errors import UserError
 from clipx.theory import THEORY, free_embeddings, free_embeddings_figure
 from clipx.theory.claims import CheckedClaim
-from clipx.theory.experiment import Experiment, TableRow, parse
+from clipx.theory.experiment import Experiment, parse
 from clipx.utils.registry import lookup
 
 Problem = Experiment[Any, Any]
@@ -27,26 +27,20 @@ def theory(arguments: list[str]) -> None:
     if len(names) > 1:
         raise UserError(f"give one name, not {' '.join(names)}: clipx theory NAME [key=value ...] [out=DIR]")
     known, out = experiments(), given.pop("out", None)
-    if names == ["all"]:
-        if given:
-            raise UserError(f"{next(iter(given))}= belongs to one problem: clipx theory NAME {next(iter(given))}=...")
-        for name, experiment in known.items():
-            _run(name, experiment, {}, Path(out or "runs/theory") / name)
+    if names != ["all"]:
+        _run(names[0], lookup(known, names[0], "clipx theory"), given, Path(out or f"runs/theory/{names[0]}"))
         return
-    experiment = lookup(known, names[0], "clipx theory")
-    _run(names[0], experiment, given, Path(out or Path("runs/theory") / names[0]))
+    if given:
+        raise UserError(f"{next(iter(given))}= belongs to one problem: clipx theory NAME {next(iter(given))}=...")
+    for name, experiment in known.items():
+        _run(name, experiment, {}, Path(out or "runs/theory") / name)
 
 
 def experiments() -> dict[str, Problem]:
     """Return THEORY, and the problem `objectives`, which imports the objectives."""
-    free = Experiment(
-        free_embeddings.FreeEmbeddingSettings,
-        partial(free_embeddings.solve, known=known_objectives()),
-        free_embeddings.claims,
-        free_embeddings_figure.draw,
-        free_embeddings.table,
-    )
-    return {**THEORY, "objectives": free}
+    solve = partial(free_embeddings.solve, known=known_objectives())
+    claims, draw, table = free_embeddings.claims, free_embeddings_figure.draw, free_embeddings.table
+    return THEORY | {"objectives": Experiment(free_embeddings.FreeEmbeddingSettings, solve, claims, draw, table)}
 
 
 def known_objectives() -> dict[str, free_embeddings.LossFactory]:
@@ -61,11 +55,14 @@ def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> No
     claims, rows = experiment.claims(result), experiment.table(result)
     console = Console(highlight=False)
     if rows:
-        Console(width=max(110, console.width)).print(_table(name, rows))
+        table = Table(*rows[0], title=name, title_justify="left", box=None, pad_edge=False)
+        for row in rows:
+            table.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else cell for cell in row.values()))
+        Console(width=max(110, console.width)).print(table)
     for claim in claims:
         _print_claim(console, claim)
     out.mkdir(parents=True, exist_ok=True)
-    # with the settings, because the report decides a claim by a run with default settings only
+    # the report decides a claim only by a run with default settings
     stated = [claim.row() | {"settings": given} for claim in claims]
     (out / "claims.json").write_text(json.dumps(stated, indent=1) + "\n")
     written = [out / "claims.json"]
@@ -76,8 +73,7 @@ def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> No
             writer.writeheader()
             writer.writerows(rows)
     written += experiment.write_figures(result, out)
-    for path in written:
-        print(path)
+    print(*written, sep="\n")
 
 
 def _print_claim(console: Console, claim: CheckedClaim) -> None:
@@ -88,10 +84,3 @@ def _print_claim(console: Console, claim: CheckedClaim) -> None:
         error = f" ± {check.error:.2g}" if check.error else ""
         table.add_row(check.name, f"{check.measured:.6g}{error}", check.expected, check.verdict)
     console.print(table)
-
-
-def _table(name: str, rows: list[TableRow]) -> Table:
-    table = Table(*rows[0], title=name, title_justify="left", box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else cell for cell in row.values()))
-    return table

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from cli.exit_codes import exit_code_of
-from cli.settings.arguments import split
 from clipx.errors import UserError
 
 ALLOWED = {"root": "data", "out": "runs/validation"}
@@ -30,8 +29,8 @@ def validate(arguments: list[str]) -> None:
     from evaluation.runner import evaluate
     from evaluation.types import Result
 
-    places, chosen = split(arguments, ALLOWED, "validate")
-    if places or not all(chosen.values()):
+    chosen = ALLOWED | {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
+    if set(chosen) != set(ALLOWED) or not all(chosen.values()):
         raise UserError(f"{' '.join(arguments)} must be root=DIR, out=DIR or both")
     device = choose_device("auto")
 

@@ -3,10 +3,11 @@
 import random
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 from cli.data.download import make, pull
-from cli.data.verify import text_column, verify
-from cli.settings.arguments import flag, one_folder, split
+from cli.data.verify import PRINTED, text_column, verify
+from cli.settings.arguments import flag, split
 from clipx.data.preprocess.images import BadSample
 from clipx.data.preprocess.keywords import Keywords
 from clipx.data.shards import index as indices
@@ -15,8 +16,6 @@ from clipx.data.shards.reader import Shards, shard_paths
 from clipx.data.sources.base import ShardPairs
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
-
-PRINTED = 20  # number of problems printed; the report has all
 
 
 def data(arguments: list[str]) -> None:
@@ -28,8 +27,7 @@ def data(arguments: list[str]) -> None:
 
 def index(arguments: list[str]) -> None:
     """Run `clipx data index FOLDER`: write FOLDER/clipx_index, with a report.txt in it."""
-    places, _ = split(arguments, {}, "data index")
-    folder = one_folder(places, "data index")
+    folder = Path(split(arguments, {}, "data index", "FOLDER")[0][0])
     found = indices.open_index(folder, shard_paths(folder))
     index_folder = indices.publish(found, folder)
     problems = [*Shards(folder, found, ("image", text_column(found))).problems]
@@ -48,10 +46,10 @@ def index(arguments: list[str]) -> None:
 def keywords(arguments: list[str]) -> None:
     """Run `clipx data keywords FOLDER [keywords=...] [captions=...] [digits=...]`: count the captions per label."""
     known = {"keywords": "numbers", "captions": "first", "digits": "false"}
-    places, settings = split(arguments, known, "data keywords")
+    (folder,), settings = split(arguments, known, "data keywords", "FOLDER")
     digits = flag(settings["digits"], "digits")
     label = Keywords(settings["keywords"].split(","), digits)
-    pairs = ShardPairs(one_folder(places, "data keywords"), settings["captions"], block=0)
+    pairs = ShardPairs(Path(folder), settings["captions"], block=0)
     counts: Counter[int] = Counter()
     for i in range(len(pairs)):
         try:

@@ -25,7 +25,6 @@ DATACOMP = (
     "--resize_mode", "keep_ratio_largest", "--resize_only_if_bigger", "True",
     "--bbox_col", "face_bboxes", "--save_additional_columns", '["uid"]',
 )  # fmt: skip
-TRIED = 10  # number of hosts asked for a sign of a network
 
 
 @dataclass(frozen=True)
@@ -33,31 +32,25 @@ class Published:
     """A data set published as a list of URLs and captions."""
 
     get: str  # where to get the list
-    split: str  # folder of the shards, data.split
-    size: int  # pixels
-    options: tuple[str, ...]  # of img2dataset
     columns: tuple[str, ...] = ()  # of a TSV file without header; (): Parquet files
     caption: str = "caption"  # name of the caption column
+    split: str = "train"  # folder of the shards, data.split
+    size: int = 256  # pixels
+    options: tuple[str, ...] = CAPTIONS  # of img2dataset
 
 
 PUBLISHED: dict[str, Published] = {
     "cc3m": Published(
-        "Train_GCC-training.tsv from ai.google.com/research/ConceptualCaptions/download",
-        "train",
-        256,
-        CAPTIONS,
-        ("caption", "url"),
+        "Train_GCC-training.tsv from ai.google.com/research/ConceptualCaptions/download", ("caption", "url")
     ),
-    "cc12m": Published(
-        "cc12m.tsv from storage.googleapis.com/conceptual_12m/cc12m.tsv", "train", 256, CAPTIONS, ("url", "caption")
-    ),
+    "cc12m": Published("cc12m.tsv from storage.googleapis.com/conceptual_12m/cc12m.tsv", ("url", "caption")),
     "datacomp_small": Published(
         "`hf download mlfoundations/datacomp_pools --repo-type dataset --include 'small/*.parquet' --local-dir DIR`, "
         "then urls=DIR/small",
-        "shards",
-        512,
-        DATACOMP,
         caption="text",
+        split="shards",
+        size=512,
+        options=DATACOMP,
     ),
 }
 SETTINGS = {"urls": "", "root": "", "size": "", "processes": "", "threads": "64", "dry": "false"}
@@ -65,10 +58,7 @@ SETTINGS = {"urls": "", "root": "", "size": "", "processes": "", "threads": "64"
 
 def make(arguments: list[str]) -> None:
     """Run `clipx data make NAME urls=LIST root=DIR`: download shards with img2dataset."""
-    names, settings = split(arguments, SETTINGS, "data make")
-    if len(names) != 1:
-        raise UserError(f"`clipx data make` needs a name; allowed: {', '.join(PUBLISHED)}")
-    (name,) = names
+    (name,), settings = split(arguments, SETTINGS, "data make", f"one of {', '.join(PUBLISHED)}")
     published = lookup(PUBLISHED, name, "clipx data make")
     if not settings["urls"] or not settings["root"]:
         raise UserError(f"clipx data make {name} needs root=DIR for the shards and urls=LIST: {published.get}")
@@ -141,11 +131,11 @@ def add_header(published: Path, copy: Path, columns: tuple[str, ...], name: str)
 
 
 def require_network(urls: Path, published: Published) -> None:
-    """Raise UserError if none of the first hosts answers; img2dataset would try all of them for hours."""
+    """Raise UserError if none of the first 10 hosts answers; img2dataset would try all of them for hours."""
     if getproxies():  # hosts cannot be asked directly
         return
     places = [urlsplit(url) for url in islice(_urls(urls, published), 1000)]
-    hosts = list(dict.fromkeys((p.hostname, p.port or (443 if p.scheme == "https" else 80)) for p in places))[:TRIED]
+    hosts = list(dict.fromkeys((p.hostname, p.port or (443 if p.scheme == "https" else 80)) for p in places))[:10]
     if not any(answers(str(host), port) for host, port in hosts):
         raise UserError(f"no network: none of {', '.join(str(host) for host, _ in hosts)} answers")
 
@@ -188,11 +178,11 @@ def pull(arguments: list[str]) -> None:
     from evaluation.datasets import named
     from evaluation.datasets.layouts.vision import DOWNLOADS
 
-    names, settings = split(arguments, {"root": ""}, "data pull")
-    if len(names) != 1 or not settings["root"]:
-        raise UserError(f"`clipx data pull` needs a name and root=DIR; allowed: {', '.join(DOWNLOADS)}")
+    (name,), settings = split(arguments, {"root": ""}, "data pull", f"one of {', '.join(DOWNLOADS)}")
+    if not settings["root"]:
+        raise UserError(f"clipx data pull {name} needs root=DIR")
     try:
-        named.pull(names[0], Path(settings["root"]))
+        named.pull(name, Path(settings["root"]))
     except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum, or a missing package
-        raise UserError(f"{names[0]} was not downloaded: {error}") from error
-    print(f"clipx eval checkpoint=RUN datasets=[{names[0]}] root={settings['root']}")
+        raise UserError(f"{name} was not downloaded: {error}") from error
+    print(f"clipx eval checkpoint=RUN datasets=[{name}] root={settings['root']}")

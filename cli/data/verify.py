@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from cli.settings.arguments import number, one_folder, split
+from cli.settings.arguments import number, split
 from clipx.data.loading.bad_samples import check_bad_rate
 from clipx.data.shards.index import ABSENT, Index, open_index
 from clipx.data.shards.reader import Shards, shard_paths
@@ -22,8 +22,8 @@ SETTINGS = {"captions": "auto", "max_bad_rate": "0.05", "workers": "0", "out": "
 
 def verify(arguments: list[str]) -> None:
     """Run `clipx data verify FOLDER`: write verify.json and verify.txt."""
-    places, settings = split(arguments, SETTINGS, "data verify")
-    folder = one_folder(places, "data verify")
+    places, settings = split(arguments, SETTINGS, "data verify", "FOLDER")
+    folder = Path(places[0])
     limit = number(settings["max_bad_rate"], "max_bad_rate", 0, 1)
     workers = int(number(settings["workers"], "workers", 0, 1024)) or len(os.sched_getaffinity(0))
     index = open_index(folder, shard_paths(folder))
@@ -54,9 +54,8 @@ def verify(arguments: list[str]) -> None:
     out = Path(settings["out"] or folder)
     write_text(out / "verify.txt", "".join(f"{line}\n" for line in lines))
     write_text(out / "verify.json", json.dumps(content, indent=1) + "\n")
-    speed = f"{samples / seconds:,.0f} images/s, {size / seconds / 1e6:,.0f} MB/s"
-    read = f"{samples:,} samples of {len(index.shards):,} shards read"
-    print(f"{read} with {workers} processes in {seconds:.1f} s: {speed}")
+    print(f"{samples:,} samples of {len(index.shards):,} shards read with {workers} processes in {seconds:.1f} s")
+    print(f"{samples / seconds:,.0f} images/s, {size / seconds / 1e6:,.0f} MB/s")
     print(f"{len(damage):,} corrupt, {len(shards.problems):,} problems found by the index")
     for line in lines[:PRINTED]:
         print(f"  {line}")

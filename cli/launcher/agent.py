@@ -78,14 +78,14 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def run_worker(job: Callable[[], int]) -> NoReturn:
-    """Run a worker and exit with the code that `job` returns. Rank 0 reports errors common to all ranks.
+def run_worker(job: Callable[[], int | None]) -> NoReturn:
+    """Run a worker and exit with the code that `job` returns, None for 0. Rank 0 reports errors common to all ranks.
 
     After a failure the process exits at once, without closing the process group: NCCL would wait for ranks that wait
     for this one. The launcher ends the other workers.
     """
     end_with_parent()
-    codes: list[int] = []
+    codes: list[int | None] = []
     try:
         failed = exit_code_of(lambda: codes.append(_rank0_fails_first(job)))
     except Exception:
@@ -98,8 +98,8 @@ def run_worker(job: Callable[[], int]) -> NoReturn:
     sys.exit(codes[0])
 
 
-def _rank0_fails_first(job: Callable[[], int]) -> int:
-    """Call `job`; delay an error that repeats or follows from another worker's, so that the other is printed first."""
+def _rank0_fails_first(job: Callable[[], int | None]) -> int | None:
+    """Call `job`. Delay bugs and the errors of ranks above 0, so that rank 0 prints its UserError or Fault first."""
     try:
         return job()
     except Exception as error:

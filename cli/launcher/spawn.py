@@ -33,14 +33,13 @@ def run_workers(
         Fault: a worker failed.
     """
     options = [f"--nproc-per-node={processes}", f"--max-restarts={launch.max_restarts}"]
-    options += rendezvous_options(launch, name)
+    options += _rendezvous_options(launch, name)
     process = subprocess.Popen([sys.executable, "-m", "cli.launcher.agent", *options, "-m", module, *arguments])
-    stopped, interrupts = False, 0
+    received: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        nonlocal stopped, interrupts
-        stopped, interrupts = True, interrupts + (number == signal.SIGINT)
-        if interrupts > 1:
+        received.append(number)
+        if received.count(signal.SIGINT) > 1:
             process.kill()  # the workers end with their parent, without saving
         else:
             process.send_signal(number)
@@ -51,19 +50,15 @@ def run_workers(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if code == REQUEUE or (stopped and code not in (0, 2)):
+    if code == REQUEUE or (received and code not in (0, 2)):
         sys.exit(REQUEUE)
     if code:
         kind = UserError if code == 2 else Fault
         raise kind(f"{name}: one of the processes failed; its message is above")
 
 
-def rendezvous_options(launch: LaunchConfig, name: str) -> list[str]:
-    """Return torchrun's options for how processes connect: a free port on one machine, else launch.rendezvous.
-
-    Raises:
-        UserError: several machines, and launch.rendezvous is not HOST:PORT.
-    """
+def _rendezvous_options(launch: LaunchConfig, name: str) -> list[str]:
+    """Return torchrun's options for how processes connect: a free port on one machine, else launch.rendezvous."""
     if launch.nodes == 1:
         return ["--standalone"]
     host, _, port = (launch.rendezvous or "").rpartition(":")

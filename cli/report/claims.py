@@ -18,10 +18,8 @@ COLOURS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not
 
 def claims(arguments: list[str]) -> None:
     """Run `clipx report claims RUN_OR_DIR...`."""
-    paths = [Path(place) for place in split(arguments, {}, "report claims")[0]]
-    if not paths:
-        raise UserError("give run directories or a folder of runs: clipx report claims RUN_OR_DIR...")
-    print_verdicts(paths, [claim.id for claim in CLAIMS])
+    places, _ = split(arguments, {}, "report claims", "RUN_OR_DIR...")
+    print_verdicts([Path(place) for place in places], [claim.id for claim in CLAIMS])
 
 
 def print_verdicts(paths: list[Path], ids: list[str]) -> None:

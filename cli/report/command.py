@@ -6,7 +6,6 @@ from pathlib import Path
 from cli.report.claims import claims
 from cli.report.compare import compare
 from cli.settings.arguments import split
-from clipx.errors import UserError
 from evaluation.analyses import missing_objects
 from evaluation.report.writer import write_report
 
@@ -16,24 +15,17 @@ def report(arguments: list[str]) -> None:
     if arguments and arguments[0] in KINDS:
         KINDS[arguments[0]](arguments[1:])
         return
-    places, given = split(arguments, {"out": ""}, "report")
-    paths = [Path(place) for place in places]
-    if not paths:
-        raise UserError("give run directories or a folder of runs: clipx report RUN_OR_DIR... [out=DIR]")
-    written = write_report(paths, Path(given["out"] or paths[0]))
-    for path in (written.html, written.markdown, written.csv):
-        print(path)
+    places, given = split(arguments, {"out": ""}, "report", "RUN_OR_DIR...")
+    written = write_report([Path(place) for place in places], Path(given["out"] or places[0]))
+    print(written.html, written.markdown, written.csv, sep="\n")
 
 
 def _missing_objects(arguments: list[str]) -> None:
     """Run `CAPTIONS.json INSTANCES.json | FOLDER of both [out=DIR]`: print the shares and write claims.json."""
-    places, given = split(arguments, {"out": "runs/missing_objects"}, "report missing-objects")
-    if not places:
-        raise UserError("give COCO annotations: clipx report missing-objects ANNOTATIONS_FOLDER [out=DIR]")
+    known = {"out": "runs/missing_objects"}
+    places, given = split(arguments, known, "report missing-objects", "COCO_ANNOTATIONS...")
     counted = missing_objects.count(missing_objects.find([Path(place) for place in places]))
-    for file in missing_objects.write(counted, Path(given["out"])):
-        print(file)
-    print(missing_objects.sentence(counted))
+    print(*missing_objects.write(counted, Path(given["out"])), missing_objects.sentence(counted), sep="\n")
 
 
 KINDS: dict[str, Callable[[list[str]], None]] = {

@@ -8,7 +8,6 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.settings.arguments import split
-from clipx.errors import UserError
 from clipx.utils.registry import one_of
 from evaluation.analyses import comparison
 from evaluation.analyses.comparison import MethodComparison, estimate
@@ -17,27 +16,22 @@ from evaluation.report.sections import comparison as sections
 from evaluation.runs import reader
 from evaluation.runs.groups import group_runs
 
-USAGE = "clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [out=DIR]"
 GEOMETRY = "gap"  # the measure printed with the score; the page has the others
 
 
 def compare(arguments: list[str]) -> None:
     """Run `clipx report compare`: print the ranking, write compare.html, compare.md and compare.csv."""
-    folders, given = split(arguments, {"by": comparison.MEAN, "out": ""}, "report compare")
-    if not folders:
-        raise UserError(f"give runs of two or more methods: {USAGE}")
-    by = given["by"]
-    one_of(by, (comparison.MEAN, *comparison.TASKS), "by")
-    paths = [Path(folder) for folder in folders]
+    places, given = split(arguments, {"by": comparison.MEAN, "out": ""}, "report compare", "RUN_OR_DIR...")
+    by = one_of(given["by"], (comparison.MEAN, *comparison.TASKS), "by")
+    paths = [Path(place) for place in places]
     found, left_out = comparison.compare(group_runs(reader.find(paths)), by)
     console = Console(highlight=False)
     for one in found:
         _print(console, one)
     for line in left_out:
         console.print(line, markup=False, soft_wrap=True)
-    written = writer.write_comparison(found, left_out, Path(given["out"]) if given["out"] else paths[0])
-    for path in (written.html, written.markdown, written.csv):
-        print(path)
+    written = writer.write_comparison(found, left_out, Path(given["out"] or paths[0]))
+    print(written.html, written.markdown, written.csv, sep="\n")
 
 
 def _print(console: Console, one: MethodComparison) -> None:

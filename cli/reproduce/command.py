@@ -7,7 +7,6 @@ import time
 import traceback
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -33,9 +32,9 @@ def reproduce(arguments: list[str]) -> None:
     if len({directory.directory(config) for config in configs}) < len(configs):
         raise UserError("several runs would share a directory: leave name= out")
     if plan.dry:
-        from cli.reproduce import dry_run
+        from cli.reproduce.cost import print_costs
 
-        dry_run.print_costs(configs, plan.chip, plan.share, plan.jobs, plan.out)
+        print_costs(configs, plan.chip, plan.share, plan.jobs, plan.out)
         return
     _check_evaluations(configs)
     gpus = _gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
@@ -65,11 +64,7 @@ def _check_evaluations(configs: list[RunConfig]) -> None:
 def _gpu_of_each_job(jobs: int, processes: int) -> list[str]:
     """Return CUDA_VISIBLE_DEVICES of each job; "" (unchanged) for at most one GPU, or one job that has all of them.
 
-    Args:
-        processes: largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
-
-    Raises:
-        UserError: several jobs of several processes on GPUs.
+    `processes` is the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
     """
     gpus = torch.cuda.device_count()
     if gpus <= 1 or jobs == 1 or not processes:
@@ -97,14 +92,6 @@ def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
     print_verdicts(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
 
 
-@dataclass(frozen=True)
-class Ended:
-    """The end of a run without an error."""
-
-    message: str
-    seconds: float | None  # wall-clock time; None if the run was already trained
-
-
 def _run_all(plan: Plan, configs: list[RunConfig], gpus: list[str]) -> dict[Path, Exception]:
     """Train and evaluate all runs, and return the errors of those that failed."""
     cores = len(os.sched_getaffinity(0))
@@ -121,21 +108,18 @@ def _run_all(plan: Plan, configs: list[RunConfig], gpus: list[str]) -> dict[Path
         for done, future in enumerate(as_completed(futures), start=1):
             run = futures[future]
             try:
-                ended = future.result()  # SystemExit, which ends all runs, if the run was stopped early and saved
-            except Exception as error:
-                failures[run] = _killed(run) if isinstance(error, BrokenProcessPool) else error
+                message, took = future.result()  # SystemExit, which ends all runs, if the run stopped early and saved
+                seconds += [took] if took else []
+            except BrokenProcessPool:  # killed, for example by the system for lack of memory
+                progress = f"{run}/output.log shows its progress, the same command resumes it"
+                failures[run] = Fault(f"its process was killed; {progress}")
                 message = _failure(failures[run])
-            else:
-                seconds += [] if ended.seconds is None else [ended.seconds]
-                message = ended.message
+            except Exception as error:
+                failures[run] = error
+                message = _failure(error)
             left = _time_left(seconds, len(configs) - done, len(gpus))
             print(f"{done}/{len(configs)} {run} {message}{left}", file=sys.stderr, flush=True)
     return failures
-
-
-def _killed(run: Path) -> Fault:
-    """Return the error of a process that was killed, for example by the system for lack of memory."""
-    return Fault(f"its process was killed; {run}/output.log shows its progress, the same command resumes it")
 
 
 def _failure(error: Exception) -> str:
@@ -147,8 +131,12 @@ def _time_left(seconds: list[float], runs_left: int, jobs: int) -> str:
     return f", about {sum(seconds) / len(seconds) * runs_left / jobs / 60:.0f} min left" if seconds else ""
 
 
-def run_one(overrides: list[str]) -> Ended:
-    """Train and evaluate one run in this process of the pool; its output goes to RUN/output.log."""
+def run_one(overrides: list[str]) -> tuple[str, float]:
+    """Train and evaluate one run in this process of the pool; its output goes to RUN/output.log.
+
+    Returns:
+        A message, and the wall-clock seconds; 0 if the run was already trained.
+    """
     from cli.eval import evaluate
     from cli.train import train
 
@@ -173,7 +161,7 @@ def run_one(overrides: list[str]) -> Ended:
             raise
         raise Fault(one_line(error)) from None  # not every exception can be pickled and sent to the parent
     end = time.monotonic()
-    seconds = None if checkpoint.checkpoints(run)[-1:] == before else end - start
+    seconds = 0.0 if checkpoint.checkpoints(run)[-1:] == before else end - start
     if (ended := directory.read_divergence(run)) is not None:
-        return Ended(f"diverged at step {ended.step}, after {trained - start:.0f} s", seconds)
-    return Ended(f"trained {trained - start:.0f} s, evaluated {end - trained:.0f} s", seconds)
+        return f"diverged at step {ended.step}, after {trained - start:.0f} s", seconds
+    return f"trained {trained - start:.0f} s, evaluated {end - trained:.0f} s", seconds

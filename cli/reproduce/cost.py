@@ -1,6 +1,13 @@
-"""Estimated cost of a run: steps, FLOPs, GPU-hours and disk space, calculated from its config."""
+"""`clipx reproduce dry=true`: list the runs with their progress and estimated cost.
 
+The cost (steps, FLOPs, GPU-hours, disk space) is calculated from a run's config.
+"""
+
+import json
+from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
 
 import torch
 
@@ -8,8 +15,14 @@ from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
 from clipx.models import clip
+from clipx.run import directory
+from clipx.run.checkpoint import MANIFEST, checkpoints, step_of
 from clipx.training.flops import step_flops
 from clipx.utils.registry import lookup
+from evaluation.runs.description import duration, training_seconds
+from evaluation.runs.reader import read
+
+TRAINED = ("trained", "finished")  # states of a run that needs no more training
 
 
 @dataclass(frozen=True)
@@ -58,8 +71,7 @@ class Estimator:
 
     def __init__(self, chip: str, share: float) -> None:
         self.chip, self.share = lookup(CHIPS, chip, "chip"), share
-        self._flops: dict[str, int] = {}
-        self._bytes: dict[str, int] = {}
+        self._known: dict[str, tuple[int, int]] = {}  # FLOPs of a step and bytes of a checkpoint
 
     def cost(self, config: RunConfig) -> Cost | None:
         """Return the cost, or None if the number of steps is unknown before the data are read.
@@ -73,14 +85,15 @@ class Estimator:
             return None
         train = config.train
         key = f"{config.model} {config.temperature} {train.batch_size} {train.ema} {train.grad_checkpointing}"
-        if key not in self._flops:
-            self._flops[key], self._bytes[key] = step_flops(config), checkpoint_bytes(config)
+        if key not in self._known:
+            self._known[key] = step_flops(config), checkpoint_bytes(config)
+        flops, size = self._known[key]
         peak = {"fp32": self.chip.fp32, "tf32": self.chip.bf16 / 2}.get(config.train.precision, self.chip.bf16)
         columns = objectives.build(config.objective, pairs or 2).columns
         kept = min(train.keep, max(1, -(-steps // train.save_every)))
         kept += (steps // train.keep_every if train.keep_every else 0) + (train.keep_best is not None)
-        disk = kept * (self._bytes[key] + 4 * len(columns) * (pairs or 0))
-        return Cost(steps, self._flops[key] * steps / (self.share * peak) / 3600, disk)
+        disk = kept * (size + 4 * len(columns) * (pairs or 0))
+        return Cost(steps, flops * steps / (self.share * peak) / 3600, disk)
 
 
 def total_steps(config: RunConfig, pairs: int | None) -> int | None:
@@ -91,7 +104,7 @@ def total_steps(config: RunConfig, pairs: int | None) -> int | None:
 
 
 def num_pairs(config: RunConfig) -> int | None:
-    """Return the pairs of an epoch, or None if only the data tell."""
+    """Return the pairs of an epoch, or None if they are unknown before the data are read."""
     if config.data.source == "scenes":
         return config.data.scenes.num_train
     published = CAPTIONS if config.data.captions == "each" else PAIRS
@@ -105,3 +118,91 @@ def checkpoint_bytes(config: RunConfig) -> int:
     weights: int = sum(tensor.numel() for tensor in model.state_dict().values())
     trained: int = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return 4 * (weights * (1 if config.train.ema is None else 2) + 2 * trained)
+
+
+def print_costs(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path) -> None:
+    """Print a line per run name, with its seeds, then totals and the assumptions behind them.
+
+    Raises:
+        UserError: an unknown chip, or unknown towers.
+    """
+    estimator = Estimator(chip, share)
+    by_name: dict[Path, list[RunConfig]] = {}
+    for config in configs:
+        by_name.setdefault(directory.directory(config).parent, []).append(config)
+    costs: list[tuple[RunConfig, Cost]] = []
+    unknown: list[RunConfig] = []
+    width = max(len(str(name)) for name in by_name)
+    for name, seeds in by_name.items():
+        cost = estimator.cost(seeds[0])
+        if cost is None:
+            unknown += seeds
+            numbers = "steps unknown"
+        else:
+            costs += [(config, cost) for config in seeds]
+            numbers = f"{cost.steps:>9,} steps, each {_hours(cost.gpu_hours):>8} GPU-h {cost.disk / 1e9:6.2f} GB"
+        states = ", ".join(f"{count} {state}" for state, count in Counter(map(_state, seeds)).items())
+        span = "..".join(dict.fromkeys(f"s{config.seed}" for config in (seeds[0], seeds[-1])))  # they are consecutive
+        print(f"{name!s:{width}} {span:>8} {seeds[0].train.batch_size:>6} pairs/step {numbers}  {states}")
+    left = [(config, cost) for config, cost in costs if _state(config) not in TRAINED]
+    print(f"{len(configs)} runs, {jobs} at a time; the report goes to {out}")
+    totals = [_total(costs)] if costs else []
+    totals += [f"unknown for {len(unknown)} runs, because their number of pairs is unknown"] if unknown else []
+    print(f"all: {', '.join(totals)}" + (f"; left: {_total(left)}" if len(left) < len(costs) else ""))
+    _print_time_left(configs, jobs)
+    if names := ", ".join(dict.fromkeys(config.data.name for config in unknown)):
+        print(f"pairs of {names}: unknown; train.samples=N train.epochs=null sets the length of a run")
+    pairs = {c.data.name: num_pairs(c) for c in configs if c.data.source != "scenes"}
+    sizes = "".join(f", {name} taken as {count:,} pairs" for name, count in pairs.items() if count)
+    peak = estimator.chip
+    print(
+        f"GPU-hours: FLOPs of both towers{sizes}, at share={share:g} of one {chip}'s peak "
+        f"({peak.bf16 / 1e12:.0f} TFLOP/s in bf16, {peak.fp32 / 1e12:.0f} in fp32); chip= and share= change that. "
+        "Not included: evaluation, slow disks, and small towers that do not keep a GPU busy."
+    )
+
+
+def _hours(hours: float) -> str:
+    return "<0.1" if hours < 0.1 else f"{hours:,.1f}"
+
+
+def _total(costs: list[tuple[RunConfig, Cost]]) -> str:
+    hours, disk = sum(cost.gpu_hours for _, cost in costs), sum(cost.disk for _, cost in costs)
+    return f"{_hours(hours)} GPU-hours of training, {disk / 1e9:,.1f} GB of checkpoints"
+
+
+def _state(config: RunConfig) -> str:
+    """Return `new`, `at step_X`, `trained`, or `finished`: trained, and evaluated if there are evaluation sets."""
+    run = directory.directory(config)
+    saved = checkpoints(run)
+    if directory.read_divergence(run) is None:
+        if not saved:
+            return "new"
+        if step_of(saved[-1]) != _last_step(config, saved[-1]):
+            return f"at {saved[-1].name}"
+    return "trained" if config.data.evaluation and not (run / "results.jsonl").exists() else "finished"
+
+
+def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
+    """Return the last step of a run, from the number of pairs in its checkpoint's `PAIRS:DIGEST`; streams have none."""
+    try:
+        pairs = str(json.loads((checkpoint / MANIFEST).read_text())["data"]).partition(":")[0]
+    except (OSError, ValueError, KeyError):
+        pairs = ""
+    return total_steps(config, int(pairs) if pairs.isdigit() else num_pairs(config))
+
+
+def _print_time_left(configs: list[RunConfig], jobs: int) -> None:
+    """Print the estimated training time left on this machine, if it has finished a run of each recipe."""
+    seconds: dict[str, list[float]] = {}
+    left: Counter[str] = Counter()
+    for config in configs:
+        if _state(config) not in TRAINED:
+            left[config.recipe] += 1
+        elif (took := training_seconds(read(directory.directory(config)))) is not None:
+            seconds.setdefault(config.recipe, []).append(took)
+    if not left or not set(left) <= set(seconds):
+        return
+    total = sum(count * fmean(seconds[recipe]) for recipe, count in left.items()) / jobs
+    finished = sum(map(len, seconds.values()))
+    print(f"here: about {duration(total)} of training left, by {finished} finished runs; without evaluation")

@@ -50,11 +50,10 @@ def make_plan(arguments: list[str]) -> Plan:
         raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")
     dry, names = flag(options["dry"], "dry"), options["recipe"].split(",")
     data_roots = _data_roots(names, roots)
-    overrides = [
-        of_run
-        for name in names
-        for of_run in _runs_of_recipe(name, options["arms"], options["seeds"], [*data_roots.get(name, []), *settings])
-    ]
+    overrides = []
+    for name in names:
+        of_all = [*data_roots.get(name, []), *settings]
+        overrides += _runs_of_recipe(name, options["arms"], options["seeds"], of_all)
     folder = next((s.removeprefix("runs=") for s in settings if s.startswith("runs=")), "runs")
     return Plan(
         overrides=overrides,
@@ -92,11 +91,7 @@ def _data_roots(names: list[str], roots: dict[str, str]) -> dict[str, list[str]]
 
 
 def _runs_of_recipe(name: str, chosen: str, seeds: str, settings: list[str]) -> list[list[str]]:
-    """Return the overrides of each run of a recipe.
-
-    Raises:
-        UserError: a setting for all runs that an arm sets as well.
-    """
+    """Return the overrides of each run of a recipe."""
     found = recipe(name)
     arms = chosen.split(",") if chosen else list(found.arms)
     for arm in arms:

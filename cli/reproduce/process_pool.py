@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from multiprocessing import active_children, get_context, set_start_method
 from queue import SimpleQueue
 from threading import Lock
-from types import TracebackType
 from typing import TypeVar
 
 from clipx.errors import REQUEUE
@@ -33,7 +32,7 @@ class WorkerSlot:
         if self.process is not None:
             try:
                 return self.process.submit(call, argument)
-            except BrokenProcessPool:  # killed while idle
+            except BrokenProcessPool:  # it was killed
                 self.process.shutdown()
         self.process = ProcessPoolExecutor(1, get_context("spawn"), initializer=_prepare, initargs=(self.gpu,))
         return self.process.submit(call, argument)
@@ -70,26 +69,19 @@ class Pool:
                     raise SystemExit(REQUEUE)
                 future = slot.submit(call, argument)
             return future.result()
-        except BrokenProcessPool:
-            assert slot.process is not None
-            slot.process.shutdown()
-            slot.process = None
-            raise
         finally:
             self._free.put(slot)
 
     def __enter__(self) -> "Pool":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type is not None:
             with self._starting:
                 self._closed = True
             for child in active_children():
                 child.terminate()
-        self._threads.shutdown(cancel_futures=kind is not None)
+        self._threads.shutdown(cancel_futures=error_type is not None)
         for slot in self._slots:
             if slot.process is not None:
                 slot.process.shutdown()

@@ -1,31 +1,34 @@
 """`key=value` arguments of the commands that Hydra does not compose."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
 
 
-def split(arguments: list[str], known: Mapping[str, str], command: str) -> tuple[list[str], dict[str, str]]:
-    """Split arguments into paths or names, and settings.
+def split(arguments: list[str], known: dict[str, str], command: str, needs: str) -> tuple[list[str], dict[str, str]]:
+    """Split arguments into places (paths or names) and settings.
 
     An argument is a setting if it has a "=" with no "/" before it, so that paths may contain "=".
 
     Args:
         known: setting -> default.
+        needs: the place that the command needs; with "..." at the end it takes several.
 
     Returns:
-        The paths or names, and `known` updated with the given settings.
+        The places, and `known` updated with the given settings.
 
     Raises:
-        UserError: an unknown setting.
+        UserError: an unknown setting, or not the number of places that the command needs.
     """
     settings = [a for a in arguments if "=" in a and "/" not in a.partition("=")[0]]
     given = dict(a.split("=", 1) for a in settings)
     for key in given:
         lookup(known, key, f"clipx {command}:")
-    return [a for a in arguments if a not in settings], {**known, **given}
+    places = [a for a in arguments if a not in settings]
+    if not places or (len(places) > 1 and not needs.endswith("...")):
+        raise UserError(f"`clipx {command}` needs {needs}; clipx {command.split()[0]} --help shows all arguments")
+    return places, known | given
 
 
 def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
@@ -40,13 +43,6 @@ def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
         else:
             others.append(argument)
     return folders, others
-
-
-def one_folder(places: list[str], command: str) -> Path:
-    """Return the only folder given; raise UserError if there is not exactly one."""
-    if len(places) != 1:
-        raise UserError(f"clipx {command} needs the folder of the shards")
-    return Path(places[0])
 
 
 def flag(text: str, key: str) -> bool:

@@ -24,12 +24,12 @@ from cli.settings.arguments import split_config_dir
 from cli.settings.recipes import Recipe, expand_arm, load_recipe
 from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import EvalConfig, RunConfig
-from clipx.config.setting import check, check_key, is_resumable, settings_of, suggest_key
+from clipx.config.setting import check, check_key, settings_of, suggest_key
 from clipx.errors import Fault, UserError
 from clipx.utils.registry import lookup
 
 UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # already in the run's path, or no setting of the run
-CHOICES = ("arm", "data", "objective")  # enter a run's name by their value alone
+CHOICES = ("arm", "data", "objective")  # a run's name contains only their values, not their keys
 
 
 def recipes() -> dict[str, Path]:
@@ -95,8 +95,7 @@ def compose_run(overrides: list[str]) -> RunConfig:
     _register()
     _check_overrides(overrides)
     with hydra.initialize_config_module("recipes", version_base="1.3"):
-        config = _translate_errors(lambda: hydra.compose("base", overrides))
-        return _to_run_config(config, overrides, from_arm)
+        return _to_run_config(_translate_errors(lambda: hydra.compose("base", overrides)), overrides, from_arm)
 
 
 def compose_eval(overrides: list[str]) -> EvalConfig:
@@ -120,7 +119,7 @@ def _register() -> None:
     store.store(name="schema", node=RunConfig)
     store.store(name="eval", node=EvalConfig)
     for name, data in DATA.items():
-        store.store(group="data", name=name, node=data)
+        store.store(group="data", name=name, node={"name": name, **data})
     for name, objective in OBJECTIVES.items():
         store.store(group="objective", name=name, node=objective)
     for name, path in recipes().items():
@@ -215,7 +214,7 @@ def _name_parts(overrides: list[str]) -> list[str]:
         key, _, value = override.lstrip("+~").partition("=")
         if key in CHOICES:
             choices[key] = value
-        elif not UNNAMED.match(key) and not (key in known and is_resumable(known[key])):
+        elif not UNNAMED.match(key) and not (key in known and known[key].resumable):
             settings[key] = f"{key}_{value}"
     parts = [choices[key] for key in CHOICES if key in choices] + [settings[key] for key in sorted(settings)]
     return [re.sub(r"[^\w.+-]+", "_", part).strip("_") for part in parts]

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-DATA: dict[str, dict[str, Any]] = {
+DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
     "scenes": {
-        "name": "scenes",
         "source": "scenes",
         "crop_scale": [1.0, 1.0],  # no crop: a cut-off object would make the count wrong
         "evaluation": [
@@ -17,7 +16,6 @@ DATA: dict[str, dict[str, Any]] = {
     },
     # the official split as shards: data.root contains train/, dev/ and test/, with five captions per image
     "flickr8k": {
-        "name": "flickr8k",
         "source": "shards",
         "captions": "random",
         "crop_scale": [0.5, 1.0],
@@ -25,28 +23,27 @@ DATA: dict[str, dict[str, Any]] = {
         "evaluation": ["captions:test"],
     },
     # any img2dataset shards: data.root=FOLDER data.name=NAME
-    "shards": {"name": "shards", "source": "shards", "crop_scale": [0.5, 1.0], "split": "."},
+    "shards": {"source": "shards", "crop_scale": [0.5, 1.0], "split": "."},
     # the papers' training data; recipes set the image preprocessing, evaluation sets are in data.root/evaluation.
     # img2dataset writes the shards of the first two, DataComp's script those of the third
-    "cc3m": {"name": "cc3m", "source": "shards", "split": "train"},
-    "cc12m": {"name": "cc12m", "source": "shards", "split": "train"},
-    "datacomp_small": {"name": "datacomp_small", "source": "shards", "split": "shards"},
+    "cc3m": {"source": "shards", "split": "train"},
+    "cc12m": {"source": "shards", "split": "train"},
+    "datacomp_small": {"source": "shards", "split": "shards"},
     # as published: data.root contains train2014/ and annotations/
     "mscoco": {
-        "name": "mscoco",
         "source": "coco",
         "split": "train2014",
         "annotations": "annotations/captions_train2014.json",
         "captions": "random",
     },
     # a table of paths and captions: data.root=FOLDER data.annotations=FILE
-    "csv": {"name": "csv", "source": "csv", "captions": "each", "crop_scale": [0.5, 1.0], "split": "."},
-    "tsv": {"name": "tsv", "source": "tsv", "captions": "each", "crop_scale": [0.5, 1.0], "split": "."},
+    "csv": {"source": "csv", "captions": "each", "crop_scale": [0.5, 1.0], "split": "."},
+    "tsv": {"source": "tsv", "captions": "each", "crop_scale": [0.5, 1.0], "split": "."},
     # read with `datasets`: data.root=FOLDER or a name on the hub; hf_stream also needs data.num_samples
-    "hf": {"name": "hf", "source": "hf", "crop_scale": [0.5, 1.0]},
-    "hf_stream": {"name": "hf_stream", "source": "hf_stream", "crop_scale": [0.5, 1.0]},
+    "hf": {"source": "hf", "crop_scale": [0.5, 1.0]},
+    "hf_stream": {"source": "hf_stream", "crop_scale": [0.5, 1.0]},
     # remote or endless shards, resampled: data.urls=[...] data.num_samples=N
-    "webdataset": {"name": "webdataset", "source": "webdataset", "crop_scale": [0.5, 1.0]},
+    "webdataset": {"source": "webdataset", "crop_scale": [0.5, 1.0]},
 }
 
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {

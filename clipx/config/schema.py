@@ -125,9 +125,7 @@ class ImageTowerConfig(TowerConfig):
 class TextTowerConfig(TowerConfig):
     """The text tower."""
 
-    context_length: int | None = setting(
-        None, "L; null: the tower's own, 77 for hf: towers", CONTEXT_LENGTH, unit="tokens"
-    )
+    context_length: int | None = setting(None, "L; null: the tower's own; hf: 77", CONTEXT_LENGTH, unit="tokens")
 
 
 @dataclass(kw_only=True)
@@ -211,9 +209,7 @@ class ScheduleConfig:
     )
     cooldown: float = setting(0.2, "cooldown: share of the steps after the warm-up in which the rate decays", FACTOR)
     warmup_steps: int = setting(100, "length of the warm-up", AT_LEAST_0, unit="steps")
-    warmup_epochs: float | None = setting(
-        None, "length of the warm-up; replaces warmup_steps if set", AT_LEAST_0, unit="epochs"
-    )
+    warmup_epochs: float | None = setting(None, "replaces warmup_steps if set", AT_LEAST_0, unit="epochs")
     warmup_lr: float = setting(0.0, "learning rate at the start of the warm-up", AT_LEAST_0)
     min_lr: float = setting(0.0, "cosine, cooldown: learning rate at the end", AT_LEAST_0)
 

@@ -7,8 +7,8 @@ the settings of a schema by dotted key.
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import MISSING as NO_DEFAULT
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
+from operator import attrgetter
 from typing import Any, get_type_hints
 
 from clipx.errors import UserError
@@ -42,6 +42,7 @@ RAND_AUGMENT: Rule = (lambda v: len(v) == 2 and v[0] >= 1 and 0 <= v[1] <= 10, "
 class Setting:
     """The metadata of a field."""
 
+    default: Any
     meaning: str
     unit: str
     rule: Rule | None
@@ -72,29 +73,20 @@ def setting(
         resumable: the setting may differ when a run is resumed, because it does not change what the run computes,
             apart from batch statistics, dropout draws and rounding.
     """
-    metadata = {"setting": Setting(meaning, unit, rule, choices, resumable)}
+    metadata = {"setting": Setting(default, meaning, unit, rule, choices, resumable)}
     if isinstance(default, list | dict):
         return field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def is_resumable(f: "Field[Any]") -> bool:
-    """Return True if a field may differ when a run is resumed; a group of settings is not a setting."""
-    return "setting" in f.metadata and bool(f.metadata["setting"].resumable)
-
-
-def check(config: Any, prefix: str = "") -> None:
+def check(config: Any) -> None:
     """Check every value of a config; unset values (None) are skipped.
 
     Raises:
         UserError: the first key whose value is not allowed, the value, and what is allowed.
     """
-    for f in fields(config):
-        key, value = f"{prefix}{f.name}", getattr(config, f.name)
-        if is_dataclass(value):
-            check(value, f"{key}.")
-            continue
-        declared: Setting = f.metadata["setting"]
+    for key, declared in settings_of(type(config)).items():
+        value = attrgetter(key)(config)
         if value is None:
             continue
         if declared.choices:
@@ -103,19 +95,15 @@ def check(config: Any, prefix: str = "") -> None:
             raise UserError(f"{key}={value} is out of range; allowed: {declared.rule[1]}")
 
 
-def settings_of(schema: type, prefix: str = "") -> dict[str, "Field[Any]"]:
-    """Return dotted key -> field for all settings of a schema, in its order."""
-    found: dict[str, Field[Any]] = {}
+def settings_of(schema: type, prefix: str = "") -> dict[str, Setting]:
+    """Return all settings of a schema by dotted key, in its order."""
+    found: dict[str, Setting] = {}
     types = get_type_hints(schema)
     for f in fields(schema):
         key = f"{prefix}{f.name}"
-        found |= settings_of(types[f.name], f"{key}.") if is_dataclass(types[f.name]) else {key: f}
+        is_group = is_dataclass(types[f.name])
+        found |= settings_of(types[f.name], f"{key}.") if is_group else {key: f.metadata["setting"]}
     return found
-
-
-def default_of(f: "Field[Any]") -> Any:
-    """Return the default of a setting."""
-    return f.default if f.default_factory is NO_DEFAULT else f.default_factory()
 
 
 def check_key(schema: type, key: str) -> None:

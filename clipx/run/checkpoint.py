@@ -69,7 +69,8 @@ class TrainState:
                 with new_folder(path) as temporary:
                     self._write(temporary, columns, metrics)
             except Exception as error:
-                if not _is_disk_error(error):
+                # torch.save has no error type for a failed write, only this word in the message
+                if not (isinstance(error, OSError | SafetensorError) or "inline_container" in str(error)):
                     raise
                 raise UserError(_write_error(path, error)) from error
         distributed.barrier()
@@ -97,7 +98,7 @@ class TrainState:
         Raises:
             UserError: no checkpoint, or one of another model, objective or data set.
         """
-        manifest, _ = _manifest(path)
+        manifest = _manifest(path)
         if manifest["data"] != self.data_fingerprint:
             raise UserError(
                 f"{path} was trained on other data (samples {manifest['data']}, now {self.data_fingerprint}): resume "
@@ -217,23 +218,21 @@ def verify(path: Path) -> dict[str, Any]:
     Raises:
         UserError: a file is missing or corrupt; the message names it.
     """
-    manifest, digests = _manifest(path)
-    for name, digest in digests.items():
+    manifest = _manifest(path)
+    for name, digest in manifest["sha256"].items():
         if not (path / name).is_file() or file_sha256(path / name) != digest:
             raise UserError(f"{path / name} is corrupt or was changed: its SHA-256 is not the one of {MANIFEST}")
     return manifest
 
 
-def _manifest(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the manifest, and file -> SHA-256."""
+def _manifest(path: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
-        names = (WEIGHTS, TRAINING, *(name for name in (TABLE, AVERAGED) if name in manifest["sha256"]))
-        digests = {name: str(manifest["sha256"][name]) for name in names}
-        int(manifest["step"]), str(manifest["data"])
+        digests = manifest["sha256"]
+        int(manifest["step"]), str(manifest["data"]), str(digests[WEIGHTS]), str(digests[TRAINING])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path / MANIFEST} cannot be read: {one_line(error)}") from error
-    return manifest, digests
+    return manifest
 
 
 def chosen_weights(path: Path, averaged: bool) -> str:
@@ -273,11 +272,6 @@ def file_sha256(path: Path) -> str:
 
 def _save_weights(model: nn.Module, path: Path) -> None:
     save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, path)
-
-
-def _is_disk_error(error: Exception) -> bool:
-    """Return True for a failed write; torch.save has no error type for it, only this word in the message."""
-    return isinstance(error, (OSError, SafetensorError)) or "inline_container" in str(error)
 
 
 def _write_error(path: Path, error: Exception) -> str:

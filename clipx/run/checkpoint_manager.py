@@ -6,9 +6,10 @@ from pathlib import Path
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
-from clipx.run import checkpoint, retention
+from clipx.run import checkpoint
 from clipx.run.checkpoint import TrainState, checkpoints, step_of
 from clipx.run.remote import RemoteCheckpointStore
+from clipx.run.retention import RetentionPolicy
 from clipx.run.uploader import CheckpointUploader
 
 BEST = "best"  # link in checkpoints/ to the best one
@@ -27,7 +28,7 @@ class CheckpointManager:
             UserError: train.keep_best cannot be used.
         """
         self.run = run
-        self.policy = retention.build_policy(config)
+        self.policy = RetentionPolicy(config)
         self.measure_every = config.log.geometry_every
         self.uploader = CheckpointUploader(store, info) if store else None
         self.newest = checkpoint.folder(run, step)
@@ -55,7 +56,7 @@ class CheckpointManager:
         """Return True if this step is to be saved; the same on all ranks, though only rank 0 has `metrics`."""
         if self.policy.due(step):
             return True
-        if self.policy.best_metric is None or step % self.measure_every:
+        if not self.policy.best_metric or step % self.measure_every:
             return False
         best = distributed.rank() == 0 and self.policy.best_step({**self._metrics(), step: metrics}) == step
         return bool(distributed.all_reduce_max(float(best)))

@@ -1,10 +1,9 @@
 """The run directory `<runs>/<name>/s<seed>/`. Resume, eval and report read only its config.yaml, not the recipe."""
 
 import json
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -12,7 +11,7 @@ from yaml import YAMLError
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
-from clipx.config.setting import is_resumable
+from clipx.config.setting import settings_of
 from clipx.errors import UserError
 from clipx.run.checkpoint import checkpoints
 from clipx.utils.files import write_text
@@ -58,7 +57,7 @@ def claim(config: RunConfig) -> Path:
 
 def refuse_changes(old: RunConfig, config: RunConfig, where: str) -> None:
     """Raise UserError if settings that determine the results differ; the message lists them, old -> new."""
-    values = ((key, attrgetter(key)(old), attrgetter(key)(config)) for key in identity_keys(config))
+    values = ((key, attrgetter(key)(old), attrgetter(key)(config)) for key in identity_keys())
     changed = [f"{key}: {before} -> {now}" for key, before, now in values if before != now]
     if changed:
         raise UserError(
@@ -108,12 +107,6 @@ def read_divergence(run: Path) -> Diverged | None:
         raise UserError(f"{run / OUTCOME} is corrupt: remove it, then run the same command to resume") from error
 
 
-def identity_keys(node: Any, prefix: str = "") -> list[str]:
-    """Return the dotted names of all settings that determine the results of a run."""
-    keys = []
-    for f in fields(node):
-        if is_resumable(f):
-            continue
-        value = getattr(node, f.name)
-        keys += identity_keys(value, f"{prefix}{f.name}.") if is_dataclass(value) else [f"{prefix}{f.name}"]
-    return keys
+def identity_keys() -> list[str]:
+    """Return the dotted keys of all settings that determine the results of a run."""
+    return [key for key, declared in settings_of(RunConfig).items() if not declared.resumable]

@@ -1,7 +1,6 @@
 """Run logging: progress bar, log.jsonl, W&B."""
 
 import json
-import math
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -35,7 +34,7 @@ class RunLog:
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        self.bar.__exit__(None, None, None)
+        self.bar.__exit__()
         if self.wandb:
             self.wandb.finish(exit_code=0 if error_type is None else 1)
 
@@ -44,15 +43,13 @@ class RunLog:
         self.bar.print(text)
 
     def record(self, step: int, row: Mapping[str, Any]) -> None:
-        """Append a line to log.jsonl and W&B, unless the row is empty; `step` is the number of steps done.
-
-        Numbers that are not finite become null in log.jsonl, because JSON has none.
-        """
+        """Append a line to log.jsonl and W&B, unless the row is empty; `step` is the number of steps done."""
         if not self.active or not row:
             return
+        line = json.dumps({"step": step, **row, "time": datetime.now(UTC).isoformat(timespec="seconds")})
+        line = json.dumps(json.loads(line, parse_constant=lambda _: None))  # JSON has no NaN and no infinity: null
         with self.path.open("a") as file:  # closed after each line, so that a kill loses none
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            file.write(json.dumps(_finite({"step": step, **row, "time": now}), allow_nan=False) + "\n")
+            file.write(f"{line}\n")
         if self.wandb:
             # without step=, because W&B drops steps below the last one, which a resumed run repeats
             self.wandb.log({"step": step, **row})
@@ -95,15 +92,6 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(row, dict) and isinstance(row.get("step"), int):
             yield row
-
-
-def _finite(value: Any) -> Any:
-    """Replace numbers that are not finite by None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    return [_finite(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _start_wandb(config: RunConfig, run: Path) -> Any:

@@ -12,9 +12,10 @@ from typing import Any
 from clipx import distributed
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError, one_line
-from clipx.run import checkpoint, directory, retention
+from clipx.run import checkpoint, directory
 from clipx.run.checkpoint import MANIFEST, NAME, checkpoints, step_of
 from clipx.run.log import WANDB_ID
+from clipx.run.retention import RetentionPolicy
 from clipx.utils.files import new_folder, write_text
 
 HISTORY = ("log.jsonl", WANDB_ID, "environment.json", directory.OUTCOME)  # restored with a checkpoint
@@ -27,7 +28,7 @@ class RemoteCheckpointStore:
     def __init__(self, config: RunConfig, run: Path, fs: Any, root: str) -> None:
         self.config, self.run = config, run
         self.fs, self.root = fs, root
-        self.policy = retention.build_policy(config)
+        self.policy = RetentionPolicy(config)
 
     def upload(self, path: Path) -> None:
         """Upload a checkpoint folder, if it is not there yet, and the current FILES.

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import torch
 
@@ -33,21 +33,9 @@ def choose_device(name: str, key: str = "train.device") -> torch.device:
     return device
 
 
-def autocast(precision: str, device: torch.device, key: str = "train.precision") -> AbstractContextManager[None]:
-    """Return the context for the forward pass of the towers. Their backward pass only needs `tf32`.
-
-    Args:
-        key: the setting whose value `precision` is.
-
-    Raises:
-        UserError: an unknown precision.
-    """
-    one_of(precision, PRECISIONS, key)
-    return _autocast(precision, device)
-
-
 @contextmanager
-def _autocast(precision: str, device: torch.device) -> Iterator[None]:
+def autocast(precision: str, device: torch.device) -> Iterator[None]:
+    """Run the forward pass of the towers in one of PRECISIONS. Their backward pass only needs `tf32`."""
     dtype = PRECISIONS[precision]
     with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None), tf32(precision == "tf32"):
         yield

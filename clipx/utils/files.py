@@ -61,8 +61,7 @@ def _sync(path: Path) -> None:
 
 def cache_home() -> Path:
     """Return the folder of indices, rendered data and features: `$CLIPX_CACHE`, else `~/.cache/clipx`."""
-    chosen = os.environ.get("CLIPX_CACHE")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "clipx"
+    return Path(os.environ.get("CLIPX_CACHE") or Path.home() / ".cache" / "clipx")
 
 
 def content_hash(content: object) -> str:

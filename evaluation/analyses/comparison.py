@@ -134,7 +134,7 @@ def estimate(values: BySeed) -> Estimate | None:
 
 def _conditions(run: Run) -> dict[str, str]:
     settings = _all_settings(run)
-    return {key: settings[key] for key in identity_keys(RunConfig()) if _is_condition(key, settings)}
+    return {key: settings[key] for key in identity_keys() if _is_condition(key, settings)}
 
 
 def _all_settings(run: Run) -> dict[str, str]:
@@ -197,7 +197,7 @@ def _method_settings(groups: list[RunGroup]) -> list[str]:
     by_group = []
     for group in groups:
         settings = _all_settings(group.runs[0])
-        keys = [key for key in identity_keys(RunConfig()) if key not in NAMES and not key.startswith("data.scenes.")]
+        keys = [key for key in identity_keys() if key not in NAMES and not key.startswith("data.scenes.")]
         by_group.append({key: settings[key] for key in keys if not _is_condition(key, settings)})
     all_keys = {key: None for settings in by_group for key in settings}
     usual = {key: Counter(settings.get(key) for settings in by_group).most_common(1)[0][0] for key in all_keys}

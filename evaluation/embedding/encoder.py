@@ -157,7 +157,7 @@ def _prepared(encode: Encode, device: torch.device, precision: str) -> Encode:
 
     @torch.no_grad()  # not inference_mode: training may use tensors that a tower caches during the call
     def prepared(batch: Tensor) -> Tensor:
-        with autocast(precision, device, "precision"):
+        with autocast(precision, device):
             return encode(batch.to(device)).float().cpu()
 
     return prepared

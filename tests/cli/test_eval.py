@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.eval import _best_of_run, evaluate
+from cli.eval import _best_or_last, evaluate
 from clipx.config.schema import EvalConfig
 from clipx.errors import UserError
 from clipx.run import checkpoint, directory
@@ -47,7 +47,6 @@ def test_the_best_checkpoint_of_a_run_is_evaluated_if_it_keeps_one(
         folder.mkdir(parents=True)
         (folder / checkpoint.MANIFEST).write_text("{}")
     (first.parent / "best").symlink_to(first.name)
-    assert _best_of_run(EvalConfig(checkpoint=str(run))) == EvalConfig(checkpoint=str(first))
+    assert _best_or_last(run) == first
     assert f"evaluating {first}, because train.keep_best=min:loss" in capsys.readouterr().err
-    named = EvalConfig(checkpoint=str(last))
-    assert _best_of_run(named) == named
+    assert _best_or_last(last) == last

@@ -174,5 +174,5 @@ def test_a_model_of_point_sets_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["run"], ["run", "out=x.bin"], ["a", "b", "out=x.pt"]])
 def test_an_incomplete_command_shows_the_usage(arguments: list[str]) -> None:
-    with pytest.raises(UserError, match=r"clipx export RUN_OR_CHECKPOINT out=FILE\.safetensors"):
+    with pytest.raises(UserError, match=r"`clipx export` needs RUN_OR_CHECKPOINT out=FILE\.safetensors"):
         export(arguments)

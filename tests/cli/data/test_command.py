@@ -44,7 +44,7 @@ def test_captions_are_counted_per_keyword(tmp_path: Path, capsys: pytest.Capture
     [
         ("", "`clipx data` needs a command; allowed: index, keywords"),
         ("indx x", "did you mean 'index'"),
-        ("index", "needs the folder of the shards"),
+        ("index", "`clipx data index` needs FOLDER"),
         ("index nowhere", "no folder nowhere"),
         ("keywords x digits=maybe", "digits=maybe is not known"),
         ("keywords x digit=true", "did you mean 'digits'"),

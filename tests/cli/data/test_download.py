@@ -119,12 +119,13 @@ def _no_network(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("make", "`clipx data make` needs a name; allowed: cc3m, cc12m, datacomp_small"),
+        ("make", "`clipx data make` needs one of cc3m, cc12m, datacomp_small"),
         ("make cc13m", "did you mean 'cc3m'"),
         ("make cc3m", "Train_GCC-training.tsv from ai.google.com"),
         ("make cc3m urls=x root=y size=big", "size=big must be a number from 16 to 4096"),
         ("make cc3m urls=nowhere root=y", "urls=nowhere is missing; it comes from"),
-        ("pull cifar10", "`clipx data pull` needs a name and root=DIR; allowed: cifar10, cifar100"),
+        ("pull", "`clipx data pull` needs one of cifar10, cifar100"),
+        ("pull cifar10", "clipx data pull cifar10 needs root=DIR"),
         ("pull cifra10 root=x", "did you mean 'cifar10'"),
         ("pull mmvp root=x", "mmvp cannot be pulled: `hf download"),
     ],

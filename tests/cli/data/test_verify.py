@@ -59,7 +59,7 @@ def test_all_captions_and_classes_are_checked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("verify", "needs the folder of the shards"),
+        ("verify", "`clipx data verify` needs FOLDER"),
         ("verify nowhere", "no folder nowhere"),
         ("verify x max_bad_rate=5", "max_bad_rate=5 must be a number from 0 to 1"),
         ("verify x worker=2", "did you mean 'workers'"),

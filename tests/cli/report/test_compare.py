@@ -29,7 +29,7 @@ def test_the_ranking_fits_eighty_columns_and_three_files_are_written(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give runs of two or more methods"),
+        ([], "`clipx report compare` needs RUN_OR_DIR"),
         (["x", "by=accuracy"], "by=accuracy"),
         (["missing"], "no run folder at missing"),
         (["x", "seeds=3"], "seeds"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.reproduce.command import Ended, _gpu_of_each_job, _has_results, _time_left, reproduce
+from cli.reproduce.command import _gpu_of_each_job, _has_results, _time_left, reproduce
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.compose import compose_run
 from clipx.errors import Fault, UserError
@@ -107,13 +107,13 @@ def test_runs_that_would_share_a_directory_are_refused() -> None:
         reproduce(["recipe=gap_mini", "arms=base,slrt", "seeds=1", "name=mine", "dry=true"])
 
 
-def broken(overrides: list[str]) -> Ended:
+def broken(overrides: list[str]) -> tuple[str, float]:
     """Fail for arm=base, be killed for arm=softplus."""
     if "arm=base" in overrides:
         raise RuntimeError("a bug")
     if "arm=softplus" in overrides:
         os.kill(os.getpid(), signal.SIGKILL)
-    return Ended("trained", 60.0)
+    return "trained", 60.0
 
 
 def test_an_exception_or_a_killed_process_ends_its_run_only(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.reproduce import cost, dry_run
-from cli.reproduce.cost import Estimator, checkpoint_bytes, num_pairs
+from cli.reproduce import cost
+from cli.reproduce.cost import Estimator, checkpoint_bytes, num_pairs, print_costs
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.compose import compose_run
 from clipx.config.schema import RunConfig
@@ -85,13 +85,13 @@ def test_a_run_is_finished_after_its_last_step_and_its_evaluation(tmp_path: Path
     config = compose_run(["recipe=nuclr_mini", "arm=clip", f"runs={tmp_path}"])
     without = replace(config, data=replace(config.data, evaluation=[]))
     run = directory.directory(config)
-    assert dry_run._state(config) == "new"
+    assert cost._state(config) == "new"
     checkpoint(run, 100)
-    assert dry_run._state(config) == dry_run._state(without) == "at step_00000100"
+    assert cost._state(config) == cost._state(without) == "at step_00000100"
     checkpoint(run, 8 * (3000 // 32), "3000:abc")  # half of the pairs were found
-    assert (dry_run._state(config), dry_run._state(without)) == ("trained", "finished")
+    assert (cost._state(config), cost._state(without)) == ("trained", "finished")
     (run / "results.jsonl").touch()
-    assert dry_run._state(config) == "finished"
+    assert cost._state(config) == "finished"
 
 
 def test_a_run_that_diverged_is_trained(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_run_that_diverged_is_trained(tmp_path: Path) -> None:
     run = directory.directory(config)
     checkpoint(run, 100)
     directory.record_divergence(run, 110, 10)
-    assert dry_run._state(config) == "trained"
+    assert cost._state(config) == "trained"
 
 
 def test_seeds_of_an_arm_share_a_line_and_totals_and_assumptions_follow(
@@ -108,7 +108,7 @@ def test_seeds_of_an_arm_share_a_line_and_totals_and_assumptions_follow(
     log = [{"step": 312, "samples": 19968, "images_per_s": 19968 / 90}]  # 90 seconds
     done = synthetic.run("gap_mini", "base", 0, {}, log)
     checkpoint(synthetic.write(tmp_path, done), 312)
-    dry_run.print_costs(configs(tmp_path), "H100", 0.35, 2, tmp_path / "report")
+    print_costs(configs(tmp_path), "H100", 0.35, 2, tmp_path / "report")
     lines = capsys.readouterr().out.splitlines()
     numbers = "s0..s2 64 pairs/step 312 steps, each <0.1 GPU-h 1.00 GB 1 finished, 2 new"
     assert lines[0].split()[1:] == numbers.split()
@@ -123,7 +123,7 @@ def test_runs_on_data_of_unknown_size_are_not_in_the_total(
 ) -> None:
     def printed(*settings: str) -> str:
         words = ["recipe=wpse_cc3m", "arms=clip,imq", "seeds=2", f"runs={tmp_path}", *settings]
-        dry_run.print_costs(composed(make_plan(words).overrides), "H100", 0.35, 1, tmp_path / "report")
+        print_costs(composed(make_plan(words).overrides), "H100", 0.35, 1, tmp_path / "report")
         return capsys.readouterr().out.replace(str(tmp_path), "")
 
     own = printed("data=shards", "data.name=mine")
@@ -136,7 +136,7 @@ def test_known_and_unknown_costs_are_printed_together(
     counted: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = compose_run(["recipe=wpse_cc3m", "arm=imq", "data=shards", "data.name=mine", f"runs={tmp_path}"])
-    dry_run.print_costs([*configs(tmp_path), own], "H100", 0.35, 1, tmp_path / "report")
+    print_costs([*configs(tmp_path), own], "H100", 0.35, 1, tmp_path / "report")
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("all:")]
     assert line.startswith("all: <0.1 GPU-hours") and line.endswith(
         "GB of checkpoints, unknown for 1 runs, because their number of pairs is unknown"
@@ -145,4 +145,4 @@ def test_known_and_unknown_costs_are_printed_together(
 
 def test_an_unknown_chip_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"chip=H10.*did you mean 'H100'"):
-        dry_run.print_costs(configs(tmp_path), "H10", 0.35, 1, tmp_path)
+        print_costs(configs(tmp_path), "H10", 0.35, 1, tmp_path)

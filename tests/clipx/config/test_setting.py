@@ -80,20 +80,20 @@ def test_the_defaults_are_allowed() -> None:
 
 @pytest.mark.parametrize("schema", [RunConfig, EvalConfig])
 def test_every_setting_has_a_meaning(schema: type) -> None:
-    for key, f in settings_of(schema).items():
-        assert len(f.metadata["setting"].meaning) > 5, key
+    for key, declared in settings_of(schema).items():
+        assert len(declared.meaning) > 5, key
 
 
 @pytest.mark.parametrize("key", TABLES)
 def test_the_choices_of_a_setting_are_the_names_in_its_table(key: str) -> None:
-    assert set(settings_of(RunConfig)[key].metadata["setting"].choices) == set(TABLES[key])
+    assert set(settings_of(RunConfig)[key].choices) == set(TABLES[key])
 
 
 def test_eval_has_the_choices_of_training_and_of_its_tables() -> None:
     run, evaluation = settings_of(RunConfig), settings_of(EvalConfig)
     for ours, theirs in (("precision", "train.precision"), ("device", "train.device"), ("wandb", "log.wandb")):
-        assert evaluation[ours].metadata["setting"].choices == run[theirs].metadata["setting"].choices
-    assert set(evaluation["protocol"].metadata["setting"].choices) == set(PROTOCOLS)
+        assert evaluation[ours].choices == run[theirs].choices
+    assert set(evaluation["protocol"].choices) == set(PROTOCOLS)
 
 
 def test_configs_do_not_share_lists() -> None:

@@ -9,7 +9,7 @@ from clipx import train
 from clipx.errors import UserError
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints, resolve, step_of
-from clipx.run.retention import build_policy
+from clipx.run.retention import RetentionPolicy
 from clipx.train import Outcome
 from tests.helpers.folder import settings, write_shards
 
@@ -18,15 +18,15 @@ def test_the_last_every_nth_and_the_best_are_kept() -> None:
     config = settings(Path())
     config.train.save_every, config.train.keep, config.train.keep_every = 10, 2, 40
     config.train.keep_best, config.log.geometry_every = "min:loss", 5
-    policy = build_policy(config)
+    policy = RetentionPolicy(config)
     assert [step for step in range(1, 45) if policy.due(step)] == [10, 20, 30, 40]
     losses = {15: 2.0, 35: 1.5, 45: float("nan"), 95: 1.5}
     found = {step: {"loss": losses[step]} if step in losses else {} for step in (*range(10, 100, 10), *losses)}
     assert policy.retained(found) == {35, 40, 80, 90, 95}  # 35: the first of equal values
     config.train.keep_best = "max:loss"
-    assert build_policy(config).retained(found) == {15, 40, 80, 90, 95}
+    assert RetentionPolicy(config).retained(found) == {15, 40, 80, 90, 95}
     config.train.keep, config.train.keep_best, config.train.keep_every = 1, None, None
-    assert build_policy(config).retained(found) == {95}
+    assert RetentionPolicy(config).retained(found) == {95}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_an_unknown_or_unmeasured_metric_is_refused(value: str, every: int, mess
     config = settings(Path())
     config.train.keep_best, config.log.geometry_every = value, every
     with pytest.raises(UserError, match=message):
-        build_policy(config)
+        RetentionPolicy(config)
 
 
 def test_the_best_checkpoint_is_saved_and_kept_though_no_other_rule_applies(
