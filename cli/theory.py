@@ -4,7 +4,6 @@ import csv
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -16,8 +15,6 @@ from clipx.theory import THEORY, free_embeddings, free_embeddings_figure
 from clipx.theory.claims import CheckedClaim
 from clipx.theory.experiment import Experiment, TableRow, parse
 from clipx.utils.registry import lookup
-
-Problem = Experiment[Any, Any]
 
 
 def theory(arguments: list[str]) -> None:
@@ -37,7 +34,7 @@ def theory(arguments: list[str]) -> None:
     _run(names[0], experiment, given, Path(out or Path("runs/theory") / names[0]))
 
 
-def experiments() -> dict[str, Problem]:
+def experiments() -> dict[str, Experiment]:
     """Return THEORY, and the problem `objectives`, which imports the objectives."""
     free = Experiment(
         free_embeddings.FreeEmbeddingSettings,
@@ -56,7 +53,7 @@ def known_objectives() -> dict[str, free_embeddings.LossFactory]:
     return {name: partial(objectives.build, given) for name, given in terms.items()}
 
 
-def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> None:
+def _run(name: str, experiment: Experiment, given: dict[str, str], out: Path) -> None:
     result = experiment.solve(parse(experiment.settings, given))
     claims, rows = experiment.claims(result), experiment.table(result)
     console = Console(highlight=False)

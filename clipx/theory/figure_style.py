@@ -1,13 +1,11 @@
 """The common style of the theory figures: colour-blind safe colours (Okabe and Ito), thin axes, SVG."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Figure
 else:
-    Figure = Any  # matplotlib is optional and loads slowly
+    Figure = Any  # matplotlib loads slowly
 
 Figures = dict[str, Figure]  # file name without suffix -> figure
 
@@ -15,31 +13,23 @@ BLUE, RED, GREEN, PINK, SKY, ORANGE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 GREY = "#6b6b6b"
 COLOURS = (BLUE, RED, GREEN, PINK, SKY, ORANGE, "#000000", GREY)
 
-
-@contextmanager
-def styled() -> Iterator[None]:
-    """Apply the style inside the block; figures must be drawn and saved inside it."""
-    from matplotlib import rc_context
-
-    settings: Any = {
-        "font.size": 10,
-        "axes.titlesize": 10.5,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.linewidth": 0.7,
-        "axes.grid": True,
-        "grid.alpha": 0.25,
-        "grid.linewidth": 0.5,
-        "axes.axisbelow": True,
-        "lines.linewidth": 1.6,
-        "lines.markersize": 5,
-        "legend.frameon": False,
-        "legend.fontsize": 8.5,
-        "svg.fonttype": "none",
-        "svg.hashsalt": "clipx",  # makes element ids, and so the files, reproducible
-    }
-    with rc_context(settings):
-        yield
+STYLE: dict[Any, Any] = {  # matplotlib's settings, while figures are drawn and saved
+    "font.size": 10,
+    "axes.titlesize": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "clipx",  # makes element ids, and so the files, reproducible
+}
 
 
 def panels(columns: int, rows: int = 1, width: float = 4.3, height: float = 3.3) -> tuple[Figure, Any]:

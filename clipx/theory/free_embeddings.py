@@ -18,9 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clipx import geometry
+from clipx.config.setting import POSITIVE, Rule, at_least
 from clipx.sample_table import SampleTable
 from clipx.theory.claims import Check, CheckedClaim
-from clipx.theory.experiment import OPEN_SHARE, POSITIVE, Rule, Settings, TableRow, at_least, out_of_range
+from clipx.theory.experiment import OPEN_SHARE, Settings, TableRow, out_of_range
 from clipx.theory.paper5.pmi import mutual_information, nce
 from clipx.types import Embeddings, Loss, Progress
 from clipx.utils.registry import lookup

@@ -13,8 +13,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from clipx.config.setting import POSITIVE, at_least
 from clipx.theory.claims import Check, CheckedClaim, near
-from clipx.theory.experiment import OPEN_SHARE, POSITIVE, Array, Settings, at_least
+from clipx.theory.experiment import OPEN_SHARE, Array, Settings
 
 X = np.array([[1.01, 1, 1], [0.01, 0, 1], [0, 10, 1], [1, 1, 1], [0, 0, 1]])  # (x1, x2, 1)
 SIGN = np.array([1.0, 1.0, 1.0, -1.0, -1.0])  # of z

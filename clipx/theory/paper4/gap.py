@@ -8,8 +8,9 @@ from typing import Annotated
 
 import numpy as np
 
+from clipx.config.setting import POSITIVE, Rule, at_least
 from clipx.theory.claims import Check, CheckedClaim, half_width, near
-from clipx.theory.experiment import OPEN_SHARE, POSITIVE, Array, Rule, Settings, at_least
+from clipx.theory.experiment import OPEN_SHARE, Array, Settings
 from clipx.theory.paper4 import gap_growth, gap_schemes
 from clipx.theory.paper4.gap_flow import Flow, beta_of_gamma, full_flow, slope_ratio
 
@@ -37,15 +38,6 @@ class GapSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Growth:
-    """Theorem 3.3 at one (d, beta0): rates of change at t = 0."""
-
-    limit: float  # dgamma/dt for n -> infinity
-    gamma_rates: Array  # [draws], dgamma/dt at finite n
-    gap_rates: Array  # [draws], dDelta/dt at finite n
-
-
-@dataclass(frozen=True)
 class GapResult:
     settings: GapSettings
     flow: Flow
@@ -54,7 +46,7 @@ class GapResult:
     schemes: dict[str, Array]  # name -> gamma(t)
     closed_forms: list[Check]  # deviations of the schemes from their closed forms
     betas: Array  # values of beta0 for `growth`
-    growth: dict[int, list[Growth]]  # d -> one entry for each of `betas`
+    growth: dict[int, list[gap_growth.Growth]]  # d -> one entry for each of `betas`
 
 
 def solve(settings: GapSettings) -> GapResult:
@@ -63,6 +55,9 @@ def solve(settings: GapSettings) -> GapResult:
     flow = full_flow(settings.n, settings.d, settings.gamma0, settings.beta0, settings.t_end, settings.mismatch, rng)
     t = np.concatenate([[0.0], np.logspace(-1, 6, 211)])
     betas = np.sort([2.0, 5.0, 10.0, settings.beta0, 30.0])
+    sample = partial(
+        gap_growth.sample_growth, gamma0=settings.gamma0, n=settings.growth_n, draws=settings.draws, rng=rng
+    )
     return GapResult(
         settings=settings,
         flow=flow,
@@ -71,7 +66,9 @@ def solve(settings: GapSettings) -> GapResult:
         schemes=_schemes(settings, t),
         closed_forms=_closed_forms(settings, t),
         betas=betas,
-        growth={d: [_growth(settings, d, float(beta), rng) for beta in betas] for d in settings.growth_d},
+        growth={
+            d: [gap_growth.sample_growth(float(b), gamma0, n, d, draws, rng) for b in betas] for d in settings.growth_d
+        },
     )
 
 
@@ -105,11 +102,6 @@ def _closed_forms(settings: GapSettings, t: Array) -> list[Check]:
         Check("constant beta: relative deviation of t(gamma)", float(times), high=1e-6),
         near("linear beta: rate / (2 c)", rate / (2 * gap_schemes.linear_rate(beta0, beta1)), 1, 1e-4),
     ]
-
-
-def _growth(settings: GapSettings, d: int, beta0: float, rng: np.random.Generator) -> Growth:
-    rates = gap_growth.sample_growth_rates(beta0, settings.gamma0, settings.growth_n, d, settings.draws, rng)
-    return Growth(gap_growth.growth_rate(beta0, settings.gamma0, d), *rates)
 
 
 def log_squared_fit(t: Array, gap: Array) -> float:

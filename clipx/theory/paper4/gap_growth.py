@@ -9,11 +9,22 @@ For n -> infinity
 which is 2 beta0 gamma0 (coth a - 1/a) for d = 3. The paper's bound on dDelta/dt is twice that (Delta >= 2 gamma).
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.special import ive
 
 from clipx.theory.experiment import Array
 from clipx.theory.paper4.gap_flow import centres_distance, normalise, velocity
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Rates of change at t = 0 for one (d, beta0)."""
+
+    limit: float  # dgamma/dt for n -> infinity
+    gamma_rates: Array  # [draws], dgamma/dt at finite n
+    gap_rates: Array  # [draws], dDelta/dt at finite n
 
 
 def growth_rate(beta0: float, gamma0: float, d: int) -> float:
@@ -28,10 +39,8 @@ def growth_rate_3d(beta0: float, gamma0: float) -> float:
     return float(2 * beta0 * gamma0 * (1 / np.tanh(a) - 1 / a))
 
 
-def sample_growth_rates(
-    beta0: float, gamma0: float, n: int, d: int, draws: int, rng: np.random.Generator
-) -> tuple[Array, Array]:
-    """dgamma/dt and dDelta/dt at t = 0 for `draws` draws of n random features, each [draws].
+def sample_growth(beta0: float, gamma0: float, n: int, d: int, draws: int, rng: np.random.Generator) -> Growth:
+    """Draw n random features `draws` times.
 
     dDelta/dt is a difference quotient along the flow, in which the features move too.
     """
@@ -42,5 +51,4 @@ def sample_growth_rates(
         x_next, y_next = normalise(x + step * by_theta), normalise(y + step * by_phi)
         increase = centres_distance(x_next, y_next, gamma0 + step * by_gamma) - centres_distance(x, y, gamma0)
         rates.append((by_gamma, increase / step))
-    gamma_rates, gap_rates = np.array(rates).T
-    return gamma_rates, gap_rates
+    return Growth(growth_rate(beta0, gamma0, d), *np.array(rates).T)

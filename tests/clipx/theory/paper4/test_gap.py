@@ -91,7 +91,8 @@ def test_growth_rate_in_three_dimensions_equals_the_closed_form_and_the_mean_of_
     beta0, gamma0 = 1 / 0.07, 0.5
     limit = gap_growth.growth_rate_3d(beta0, gamma0)
     assert gap_growth.growth_rate(beta0, gamma0, 3) == pytest.approx(limit, rel=1e-12)
-    gamma_rates, gap_rates = gap_growth.sample_growth_rates(beta0, gamma0, 400, 3, 60, np.random.default_rng(2))
-    error = 3 * gamma_rates.std(ddof=1) / np.sqrt(60) + 5 / 400 * limit  # three standard errors and the bias in 1/n
-    assert gamma_rates.mean() == pytest.approx(limit, abs=error)
-    assert (gap_rates > 0).all()
+    growth = gap_growth.sample_growth(beta0, gamma0, 400, 3, 60, np.random.default_rng(2))
+    rates = growth.gamma_rates
+    error = 3 * rates.std(ddof=1) / np.sqrt(60) + 5 / 400 * limit  # three standard errors and the bias in 1/n
+    assert rates.mean() == pytest.approx(limit, abs=error)
+    assert (growth.gap_rates > 0).all()
