@@ -55,9 +55,10 @@ def solve(settings: GapSettings) -> GapResult:
     flow = full_flow(settings.n, settings.d, settings.gamma0, settings.beta0, settings.t_end, settings.mismatch, rng)
     t = np.concatenate([[0.0], np.logspace(-1, 6, 211)])
     betas = np.sort([2.0, 5.0, 10.0, settings.beta0, 30.0])
-    sample = partial(
-        gap_growth.sample_growth, gamma0=settings.gamma0, n=settings.growth_n, draws=settings.draws, rng=rng
-    )
+
+    def growth(d: int, beta0: float) -> gap_growth.Growth:
+        return gap_growth.sample_growth(beta0, settings.gamma0, settings.growth_n, d, settings.draws, rng)
+
     return GapResult(
         settings=settings,
         flow=flow,
@@ -66,9 +67,7 @@ def solve(settings: GapSettings) -> GapResult:
         schemes=_schemes(settings, t),
         closed_forms=_closed_forms(settings, t),
         betas=betas,
-        growth={
-            d: [gap_growth.sample_growth(float(b), gamma0, n, d, draws, rng) for b in betas] for d in settings.growth_d
-        },
+        growth={d: [growth(d, float(beta0)) for beta0 in betas] for d in settings.growth_d},
     )
 
 
