@@ -58,9 +58,7 @@ def _chunks_of_samples(num_samples: int, generator: np.random.Generator) -> Chun
     This is much faster than one shuffle of all ids, because a chunk fits into the CPU cache (Rao 1961, Sandelius 1962).
     """
     count = -(-num_samples // CHUNK_SAMPLES)
-    chunk_of = (
-        generator.integers(count, size=num_samples, dtype=np.uint16) if count > 1 else np.zeros(num_samples, np.uint16)
-    )
+    chunk_of = generator.integers(count, size=num_samples, dtype=np.uint16)
     ids = np.argsort(chunk_of, kind="stable").astype(np.int32)  # numpy uses a radix sort for 16 bits
     starts = np.concatenate([[0], np.cumsum(np.bincount(chunk_of, minlength=count))])
     return starts[:-1], lambda chunk: ids[starts[chunk] : starts[chunk + 1]].copy()

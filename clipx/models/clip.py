@@ -14,7 +14,6 @@ from clipx.models.heads import Head, KernelHead, SinglePointHead
 from clipx.models.towers import build as towers
 from clipx.models.towers.base import ImageTower, TextTower
 from clipx.types import Inputs, Progress
-from clipx.utils.registry import lookup
 
 
 class ClipModel(nn.Module):
@@ -57,11 +56,7 @@ class ClipModel(nn.Module):
         return self.head.evaluation(draw=0)(self.text(text))
 
     def penultimate_features(self, image: Tensor) -> Tensor:
-        """[b, 3, H, W] -> [b, width] before the projection, float32.
-
-        Raises:
-            UserError: the image tower has no features before a projection.
-        """
+        """[b, 3, H, W] -> [b, width] before the projection, float32. Raises UserError if the tower has none."""
         return penultimate.penultimate_features(self.image, image).float()
 
     def forward(self, image: Tensor, text: Tensor, progress: Progress) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -77,8 +72,7 @@ class ClipModel(nn.Module):
 def build_model(config: RunConfig, pretrained: bool = True) -> ClipModel:
     """Build the model of a run. `pretrained=False` skips published weights, when a checkpoint is loaded afterwards.
 
-    Raises:
-        UserError: as `build_towers`; point sets or gradient checkpointing with towers that do not support them.
+    Raises UserError as `build_towers`, and for point sets or gradient checkpointing that a tower does not support.
     """
     image, text = towers.build_towers(config.model, load=pretrained)
     if config.train.grad_checkpointing:
@@ -104,8 +98,7 @@ def _build_head(config: RunConfig, embed_dim: int) -> Head:
 def _to_point_towers(config: RunConfig, image: ImageTower, text: TextTower) -> None:
     """Convert both towers, in place, to towers that output weighted point sets."""
     points = config.model.points
-    bound = lookup(point_sets.BOUNDS, points.weights, "model.points.weights")
     image_tokens = token_outputs.to_token_tower(image.module, f"model.image.name={config.model.image.name}")
     text_tokens = token_outputs.to_token_tower(text.module, f"model.text.name={config.model.text.name}")
     for tower, tokens in ((image, image_tokens), (text, text_tokens)):
-        tower.module, tower.body = point_sets.PointTower(tokens, bound, points.reduce), tokens.body
+        tower.module, tower.body = point_sets.PointTower(tokens, points), tokens.body

@@ -12,11 +12,7 @@ from clipx.models.towers.base import Projected
 
 
 def penultimate_features(tower: nn.Module, image: Tensor) -> Tensor:
-    """[b, 3, H, W] -> [b, width].
-
-    Raises:
-        UserError: the tower pools and projects in one step.
-    """
+    """[b, 3, H, W] -> [b, width]. Raises UserError if the tower pools and projects in one step."""
     if type(tower) not in FEATURES:
         raise UserError(
             f"data.before_projection=true: {type(tower).__name__} has no features before a projection; vision "

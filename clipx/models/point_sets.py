@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from clipx.config.schema import PointsConfig
 from clipx.models.kernels import REDUCTIONS
 from clipx.models.token_outputs import TokenTower
 from clipx.types import PointSet
@@ -20,7 +21,7 @@ BOUNDS: dict[str, Callable[[Tensor], Tensor]] = {
 class PointTower(nn.Module):
     """Projects each token to d dimensions; a linear head without bias gives its weight, not normalised over the set."""
 
-    def __init__(self, tokens: TokenTower, bound: Callable[[Tensor], Tensor], reduce: str) -> None:
+    def __init__(self, tokens: TokenTower, config: PointsConfig) -> None:
         super().__init__()
         width, d = tokens.projection.shape
         self.body = tokens.body
@@ -28,8 +29,8 @@ class PointTower(nn.Module):
         self.projection.weight.data = tokens.projection.T.contiguous()
         self.weight_head = nn.Linear(width, 1, bias=False)
         nn.init.normal_(self.weight_head.weight, std=width**-0.5)
-        self.bound = bound
-        self.reduction = REDUCTIONS[reduce]
+        self.bound = BOUNDS[config.weights]
+        self.reduction = REDUCTIONS[config.reduce]
 
     def forward(self, x: Tensor) -> PointSet:
         """Images [b, 3, H, W] or token ids [b, L] -> points [b, K, d], not normalised, and weights [b, K]."""

@@ -28,12 +28,7 @@ def to_token_tower(tower: nn.Module, setting: str) -> TokenTower:
     """Convert a tower, in place.
 
     K is the context length of a text tower. Vision transformers include the class token: K = 197 for ViT-B/16.
-
-    Args:
-        setting: names the tower in errors, e.g. model.image.name=timm:resnet50.
-
-    Raises:
-        UserError: unsupported tower, or a text tower that does not pool at the end of the text.
+    `setting` names the tower in errors, e.g. model.image.name=timm:resnet50. Raises UserError for an unsupported tower.
     """
     tokens = CONVERTERS[type(tower)](tower) if type(tower) in CONVERTERS else None
     if tokens is None:

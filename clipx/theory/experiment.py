@@ -26,10 +26,8 @@ OPEN_SHARE: Rule = (lambda v: 0 < v < 1, "between 0 and 1")
 class Settings:
     """Base class of an experiment's parameters.
 
-    A field declares its range as `Annotated[int, rule]`; the rule of a tuple applies to each of its numbers.
-
-    Raises:
-        UserError: a number out of its range, or an empty tuple that has a rule.
+    A field declares its range as `Annotated[int, rule]`; the rule of a tuple applies to each of its numbers. Raises
+    UserError for a number out of its range, or an empty tuple that has a rule.
     """
 
     def __post_init__(self) -> None:
@@ -80,8 +78,7 @@ class Experiment:
 def parse(schema: type[S], given: Mapping[str, str]) -> S:
     """Return the settings for `key=value` arguments; tuples are written `a,b,c`.
 
-    Raises:
-        UserError: an unknown key, a value of the wrong type, or a value out of its range.
+    Raises UserError for an unknown key, a value of the wrong type, or a value out of its range.
     """
     hints = get_type_hints(schema)
     types = {field.name: hints[field.name] for field in fields(schema)}

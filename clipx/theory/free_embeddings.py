@@ -111,8 +111,7 @@ def build_joint(settings: FreeEmbeddingSettings, generator: torch.Generator) -> 
 def solve(settings: FreeEmbeddingSettings, known: Mapping[str, LossFactory]) -> FreeEmbeddingResult:
     """Train every objective at every temperature from the same start on the same batches.
 
-    Raises:
-        UserError: an objective that is not in `known`.
+    Raises UserError for an objective that is not in `known`.
     """
     factories = {name: lookup(known, name, "objectives") for name in settings.objectives or known}
     joint = build_joint(settings, torch.Generator().manual_seed(settings.seed))

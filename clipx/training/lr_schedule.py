@@ -7,32 +7,19 @@ from clipx.config.schema import ScheduleConfig
 from clipx.types import Progress
 from clipx.utils.registry import lookup
 
-
-def cosine(progress: float, cooldown: float) -> float:
-    """Return a half cosine: 1 at progress 0, 0 at progress 1."""
-    return 0.5 * (1 + math.cos(math.pi * progress))
-
-
-def constant(progress: float, cooldown: float) -> float:
-    """Return 1."""
-    return 1.0
-
-
-def linear_cooldown(progress: float, cooldown: float) -> float:
-    """Return 1, falling linearly to 0 over the last share `cooldown` of the run."""
-    return min(1.0, (1 - progress) / cooldown)
-
-
-SCHEDULES = {"cosine": cosine, "constant": constant, "cooldown": linear_cooldown}
+# progress in 0..1 and schedule.cooldown -> factor on the learning rate
+SCHEDULES: dict[str, Callable[[float, float], float]] = {
+    "cosine": lambda progress, cooldown: 0.5 * (1 + math.cos(math.pi * progress)),
+    "constant": lambda progress, cooldown: 1.0,
+    "cooldown": lambda progress, cooldown: min(1.0, (1 - progress) / cooldown),  # linear to 0 over the last share
+}
 
 
 def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -> Callable[[Progress], float]:
     """Return the learning rate as a function of progress: linear warm-up to lr, then the schedule down to min_lr.
 
-    The warm-up starts at warmup_lr, but the first step already takes the next value on the line.
-
-    Raises:
-        UserError: unknown schedule.kind.
+    The warm-up starts at warmup_lr, but the first step already takes the next value on the line. Raises UserError for
+    an unknown schedule.kind.
     """
     shape = lookup(SCHEDULES, config.kind, "schedule.kind")
     warmup = config.warmup_steps if config.warmup_epochs is None else round(config.warmup_epochs * steps_per_epoch)

@@ -39,8 +39,7 @@ MASKS: dict[str, Mask | None] = {
 def build_mixing(config: MixingConfig, seed: int) -> Mixing:
     """Build the mixing function; kind=none returns embeddings unchanged.
 
-    Raises:
-        UserError: unknown mixing.kind, or a kind with mixing.probability=0.
+    Raises UserError for an unknown mixing.kind, or a kind with mixing.probability=0.
     """
     mask = lookup(MASKS, config.kind, "mixing.kind")
     if mask is None:

@@ -25,9 +25,7 @@ def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimize
     biases and other one-dimensional parameters are not decayed. Each group has a `name` and an `lr_factor`, which
     `set_lr` multiplies by the scheduled learning rate.
 
-    Raises:
-        UserError: everything is frozen, optimizer.kind is unknown, or layer_decay is set for a tower without numbered
-            layers.
+    Raises UserError if everything is frozen, or layer_decay is set for a tower without numbered layers.
     """
     settings, layers = _component_settings(config), _layer_factors(model, config)
     groups: dict[str, dict[str, Any]] = {}

@@ -5,9 +5,10 @@
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
@@ -75,25 +76,11 @@ class BatchLoader(ABC):
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         """Yield the batches in CPU memory; bad samples are not counted yet."""
 
-    def _data_loader(
-        self,
-        dataset: Dataset[DecodedSample],
-        pin_memory: bool,
-        workers: int,
-        batch_size: int = 1,
-        batch_sampler: Iterable[list[SampleKey]] | None = None,
-    ) -> Iterator[HostBatch]:
-        loader = DataLoader(
-            dataset,
-            batch_size,
-            batch_sampler=batch_sampler,
-            num_workers=workers,
-            collate_fn=collate,
-            pin_memory=pin_memory,
-            worker_init_fn=start_process_group,
-            generator=torch.Generator(),  # the default draws from torch's global state
-        )
-        return iter(loader)
+    def _read(self, dataset: Dataset[DecodedSample], **options: Any) -> Iterator[HostBatch]:
+        """Decode in loader processes; `options` of DataLoader."""
+        generator = torch.Generator()  # the default draws from torch's global state
+        options |= {"collate_fn": collate, "worker_init_fn": start_process_group, "generator": generator}
+        return iter(DataLoader(dataset, **options))
 
 
 @dataclass(eq=False)
@@ -126,7 +113,8 @@ class Loader(BatchLoader):
 
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         dataset = SampleDataset(self.source, self.preprocess, self.sampler.seed, self.activity)
-        batches = self._data_loader(dataset, pin_memory, self.workers, batch_sampler=self.sampler.batches(start))
+        order = self.sampler.batches(start)
+        batches = self._read(dataset, batch_sampler=order, num_workers=self.workers, pin_memory=pin_memory)
         for step, batch in enumerate(batches, start):
             yield batch if len(batch.sample_id) else self._replace_batch(dataset, step, batch)
 
@@ -171,7 +159,7 @@ class StreamLoader(BatchLoader):
         local = self.sampler.train.batch_size // self.sampler.world_size
         dataset = StreamDataset(self.source, self.preprocess, self.sampler, start, self.activity)
         workers = min(self.workers, self.source.max_workers)
-        endless = _drop_empty(self._data_loader(dataset, pin_memory, workers, batch_size=local))
+        endless = _drop_empty(self._read(dataset, batch_size=local, num_workers=workers, pin_memory=pin_memory))
         for step, batch in enumerate(islice(endless, self.sampler.total_steps - start), start):
             first = step * self.sampler.train.batch_size + self.sampler.rank * local
             batch.sample_id = first + torch.arange(len(batch.sample_id))

@@ -32,11 +32,8 @@ class Keywords:
     def __init__(self, keywords: list[str], digits: bool) -> None:
         """
         Args:
-            keywords: words or phrases, or names of PRESETS.
+            keywords: words or phrases, or names of PRESETS; UserError for an empty one, or the same one twice.
             digits: let a number in digits match the word for it, "2" as "two".
-
-        Raises:
-            UserError: an empty keyword, or the same keyword twice.
         """
         expanded = [word for name in keywords for word in PRESETS.get(name, (name,))]
         self.words = [" ".join(word.casefold().split()) for word in expanded]

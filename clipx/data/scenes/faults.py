@@ -19,12 +19,7 @@ UNRELATED = (
     "download this wallpaper for your desktop",
     "what a lovely day it was",
 )
-WITH_NUMBERS = (
-    "{caption}, photo {m} of {k}",
-    "{caption}, page {m}",
-    "picture {m}: {caption}",
-    "day {m}, {caption}",
-)
+WITH_NUMBERS = ("{caption}, photo {m} of {k}", "{caption}, page {m}", "picture {m}: {caption}", "day {m}, {caption}")
 
 
 def fault_rates(config: ScenesConfig) -> dict[str, float]:

@@ -46,8 +46,8 @@ class ShardPairs(PairSource):
             block: data.block, the number of neighbouring samples to prefetch together; 0 for no prefetch.
         """
         self.block = block
-        self.read_caption = lookup({"first": self._first, "random": self._random}, captions, "data.captions")
-        self.shards = Shards.open(folder, ("image", "txt" if captions == "first" else "json"))
+        self.column = lookup(texts.MEMBERS, captions, "data.captions")
+        self.shards = Shards.open(folder, ("image", self.column))
         self.problems = self.shards.problems
         self.fingerprint = f"{len(self.shards)}:{self.shards.content_hash()}"
 
@@ -65,10 +65,4 @@ class ShardPairs(PairSource):
 
     def caption(self, sample_id: int, generator: random.Random) -> str:
         """Return one caption without reading the image. Raises BadSample."""
-        return self.read_caption(sample_id, generator)
-
-    def _first(self, sample_id: int, generator: random.Random) -> str:
-        return texts.from_txt(self.shards.read(sample_id, "txt"))
-
-    def _random(self, sample_id: int, generator: random.Random) -> str:
-        return texts.from_json(self.shards.read(sample_id, "json"), generator)
+        return texts.from_member(self.column, self.shards.read(sample_id, self.column), generator)

@@ -98,8 +98,7 @@ class FilePairs(PairSource):
 def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
     """Return the pairs of a captions_*.json in MSCOCO's format, with the images in `folder`.
 
-    Raises:
-        UserError: no such file, or no caption annotations in it.
+    Raises UserError if there is no such file, or no caption annotations in it.
     """
     try:
         content = json.loads(annotations.read_text(encoding="utf-8"))
@@ -127,8 +126,7 @@ def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
 def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FilePairs:
     """Return the pairs of a text table with a header line and columns data.image_column and data.caption_column.
 
-    Raises:
-        UserError: no such file, not UTF-8, or a missing column.
+    Raises UserError for a missing file or column, and for a file that is not UTF-8.
     """
     problems: list[str] = []
     try:

@@ -26,8 +26,7 @@ TEXT: dict[str, Callable[[TextTowerConfig, int | None, bool], TextTower]] = {
 def build_towers(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]:
     """Build both towers of a run; `load=False` skips published weights, when a checkpoint is loaded afterwards.
 
-    Raises:
-        UserError: unknown towers, missing weights, settings that a tower does not support, or different widths.
+    Raises UserError for unknown towers, missing weights, unsupported settings or different widths.
     """
     image_kind, _ = split_kind(model.image.name, IMAGE, "model.image.name")
     text_kind, _ = split_kind(model.text.name, TEXT, "model.text.name")

@@ -40,8 +40,7 @@ class ClassToken(nn.Module):
 def build_hf_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -> TextTower:
     """Build the tower; `load=False` skips the weights.
 
-    Raises:
-        UserError: no configuration or weights, no encoder with a class token, no E, or a context that is too long.
+    Raises UserError for a missing configuration, weights or E, an encoder without class token, or too long a context.
     """
     from transformers import AutoModel
 

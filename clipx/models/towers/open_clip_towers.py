@@ -33,11 +33,7 @@ def describe(name: str) -> str:
 
 
 def parse_name(name: str, key: str) -> str:
-    """Return NAME of `open_clip:NAME`.
-
-    Raises:
-        UserError: unknown name; the message contains `key` and the nearest names.
-    """
+    """Return NAME of `open_clip:NAME`. Raises UserError with `key` and the nearest names for an unknown name."""
     _, model = split_kind(name, ["open_clip"], key)
     if name not in tower_names():
         near = did_you_mean(name, tower_names())
@@ -72,8 +68,7 @@ def create_model(
         load: False skips the weights, when a checkpoint is loaded afterwards; the activation still follows the tag.
         image_size, context_length: None for the configured ones; others resample or cut position embeddings.
 
-    Raises:
-        UserError: weights that are neither published nor a file, cannot be downloaded, or do not fit.
+    Raises UserError for weights that are neither published nor a file, cannot be downloaded, or do not fit.
     """
     tag = _tag_config(model, pretrained)
     if load:

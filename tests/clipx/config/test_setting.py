@@ -23,6 +23,8 @@ BAD = {
     "data.workers": -1,
     "data.max_bad_rate": 1.5,
     "data.scenes.image_size": 16,
+    "data.crop_scale": [0.9],
+    "model.points.alpha": [0.0, 0.0],
     "temperature.tau": float("nan"),
     "temperature.max_scale": 0.0,
     "optimizer.lr": -1.0,

@@ -230,7 +230,7 @@ def test_penultimate_features_are_the_projections_input_for_every_pooling(poolin
     [
         ({"kernel": "rbf"}, r"model\.points\.kernel=rbf"),
         ({"weights": "relu"}, r"model\.points\.weights=relu"),
-        ({"alpha": [0.5]}, r"model\.points\.alpha=\[0\.5\] must be two numbers"),
+        ({"alpha": [0.5]}, r"model\.points\.alpha=\[0\.5\] is out of range; allowed: two numbers"),
         ({"alpha": [0.0, 0.0]}, r"one above 0"),
         ({"reduce": "max"}, r"model\.points\.reduce=max"),
     ],
