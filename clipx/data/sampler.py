@@ -179,7 +179,7 @@ class Sampler:
         for step in range(start, self.total_steps):
             epoch, position = divmod(step, self.steps_per_epoch)
             if position == 0 or step == start:
-                order = self._order(epoch)
+                order = EpochOrder(self.num_train, self.seed, epoch, self.block)
             yield self._rank_part(order, epoch, position)
 
     def replacement_samples(self, step: int) -> Iterator[SampleKey]:
@@ -189,12 +189,9 @@ class Sampler:
         neither as its own nor as a replacement.
         """
         epoch, position = divmod(step, self.steps_per_epoch)
-        order = self._order(epoch)
+        order = EpochOrder(self.num_train, self.seed, epoch, self.block)
         for offset in range(1, self.steps_per_epoch):
             yield from self._rank_part(order, epoch, (position + offset) % self.steps_per_epoch)
-
-    def _order(self, epoch: int) -> EpochOrder:
-        return EpochOrder(self.num_train, self.seed, epoch, self.block)
 
     def _rank_part(self, order: EpochOrder, epoch: int, position: int) -> list[SampleKey]:
         """Return this rank's samples of the global batch at a position of the epoch."""

@@ -6,7 +6,7 @@
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -125,7 +125,7 @@ class Loader(BatchLoader):
         """
         tried = map(dataset.__getitem__, islice(self.sampler.replacement_samples(step), MAX_REPLACEMENTS))
         good = islice((sample for sample in tried if not sample.error), len(batch.bad))
-        return replace(collate(list(good)), bad=batch.bad)  # bad replacements are counted at their own step
+        return collate(list(good))._replace(bad=batch.bad)  # bad replacements are counted at their own step
 
 
 @dataclass(eq=False)
@@ -162,8 +162,7 @@ class StreamLoader(BatchLoader):
         endless = _drop_empty(self._read(dataset, batch_size=local, num_workers=workers, pin_memory=pin_memory))
         for step, batch in enumerate(islice(endless, self.sampler.total_steps - start), start):
             first = step * self.sampler.train.batch_size + self.sampler.rank * local
-            batch.sample_id = first + torch.arange(len(batch.sample_id))
-            yield batch
+            yield batch._replace(sample_id=first + torch.arange(len(batch.sample_id)))
 
 
 def _drop_empty(batches: Iterator[HostBatch]) -> Iterator[HostBatch]:
@@ -172,8 +171,8 @@ def _drop_empty(batches: Iterator[HostBatch]) -> Iterator[HostBatch]:
     for batch in batches:
         bad += batch.bad
         if len(batch.sample_id) or len(bad) >= MAX_REPLACEMENTS:
-            batch.bad, bad = bad, []
-            yield batch
+            yield batch._replace(bad=bad)
+            bad = []
 
 
 def open_loader(

@@ -5,7 +5,7 @@ import random
 
 from clipx.data.preprocess.images import BadSample
 
-MEMBERS = {"first": "txt", "random": "json"}  # value of data.captions -> the member of a sample that is read
+MEMBERS = {"first": "txt", "random": "json"}  # data.captions -> member with the text, or the list of texts, of a sample
 
 
 def from_member(column: str, data: bytes, generator: random.Random) -> str:

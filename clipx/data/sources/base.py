@@ -36,15 +36,9 @@ class PairSource(Protocol):
 
 
 class ShardPairs(PairSource):
-    """Pairs from webdataset shards."""
+    """Pairs from a folder of webdataset shards; `block` neighbouring samples are prefetched together, 0 for none."""
 
     def __init__(self, folder: Path, captions: str, block: int) -> None:
-        """
-        Args:
-            folder: the folder of the .tar files.
-            captions: "first", the .txt member, or "random", one of the "captions" in the .json member.
-            block: data.block, the number of neighbouring samples to prefetch together; 0 for no prefetch.
-        """
         self.block = block
         self.column = lookup(texts.MEMBERS, captions, "data.captions")
         self.shards = Shards.open(folder, ("image", self.column))

@@ -25,7 +25,10 @@ def _images(config: DataConfig) -> Path:
 def _annotations(config: DataConfig) -> Path:
     if config.annotations is None:
         raise UserError(f"data.annotations is needed for data={config.name}: the file of captions, below data.root")
-    return _root(config) / config.annotations
+    path = _root(config) / config.annotations
+    if not path.is_file():
+        raise UserError(f"data.annotations: no file {path}")
+    return path
 
 
 def _rendered(config: DataConfig) -> Path:

@@ -23,7 +23,6 @@ F_STAR = np.array([0.1, -0.1, -0.0005])  # (a, b, c) of the paper's f*
 # Positions on the line from the minimum of log1p (0) to f* (1); dense near 0, where the loss changes fast.
 LINE = np.concatenate([np.linspace(-0.2, 0.2, 401) ** 3 * 25, np.linspace(0.201, 1.25, 200)])
 
-
 # At x = exp(u): g1(x) = log(1 + x) and g2(x) = x / (1 + x).
 G: dict[str, Callable[[Array], Array]] = {"log1p": lambda u: np.logaddexp(0, u), "ratio": expit}
 
