@@ -11,7 +11,7 @@ from rich.table import Table
 from clipx import objectives
 from clipx.config.presets import OBJECTIVES
 from clipx.errors import UserError
-from clipx.theory import THEORY, free_embeddings, free_embeddings_figure
+from clipx.theory import THEORY, free_embeddings
 from clipx.theory.claims import CheckedClaim
 from clipx.theory.experiment import Experiment, TableRow, parse
 from clipx.utils.registry import lookup
@@ -40,7 +40,7 @@ def experiments() -> dict[str, Experiment]:
         free_embeddings.FreeEmbeddingSettings,
         partial(free_embeddings.solve, known=known_objectives()),
         free_embeddings.claims,
-        free_embeddings_figure.draw,
+        free_embeddings.draw,
         free_embeddings.table,
     )
     return {**THEORY, "objectives": free}

@@ -86,12 +86,9 @@ def split_held_out(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the ids to train on, ascending, and the held-out ids, in random order. The run's seed has no influence.
 
-    Args:
-        num_samples: samples of the source.
-        held_out: share of the samples to hold out.
-        image_of: int32 [num_samples], the image of each sample, numbered from 0; None if no two samples share an
-            image. The two parts then share no image: if an image would be in both, its samples beyond `num_train`
-            are dropped. The held-out ids start with one caption of each image, then a second one of each, and so on.
+    `image_of` is the image of each sample, numbered from 0; None if no two samples share an image. With it, the two
+    parts share no image: if an image would be in both, its samples beyond `num_train` are dropped. The held-out ids
+    start with one caption of each image, then a second one of each, and so on.
     """
     generator = np.random.Generator(np.random.PCG64(0))
     order = generator.permutation(num_samples)

@@ -1,12 +1,8 @@
 """The common style of the theory figures: colour-blind safe colours (Okabe and Ito), thin axes, SVG."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Figure
-else:
-    Figure = Any  # matplotlib loads slowly
-
+Figure = Any  # matplotlib.figure.Figure, which loads slowly
 Figures = dict[str, Figure]  # file name without suffix -> figure
 
 BLUE, RED, GREEN, PINK, SKY, ORANGE = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
@@ -34,9 +30,9 @@ STYLE: dict[Any, Any] = {  # matplotlib's settings, while figures are drawn and 
 
 def panels(columns: int, rows: int = 1, width: float = 4.3, height: float = 3.3) -> tuple[Figure, Any]:
     """Return a figure and its axes, [columns] or [rows, columns]; width and height of a panel in inches."""
-    from matplotlib.figure import Figure  # not pyplot, which needs a window system and keeps global state
+    from matplotlib.figure import Figure as Canvas  # not pyplot, which needs a window system and keeps global state
 
-    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+    figure = Canvas(figsize=(columns * width, rows * height), layout="constrained")
     return figure, figure.subplots(rows, columns)
 
 

@@ -19,7 +19,7 @@ from clipx.models import clip, sync_batchnorm
 from clipx.run import checkpoint
 from clipx.run.checkpoint import TrainState
 from clipx.sample_table import SampleTable
-from clipx.training import lr_schedule, modality_mixing, optimizer
+from clipx.training import modality_mixing, optimizer
 from clipx.training.timing import StepTimer
 from clipx.types import Progress
 from clipx.utils.device import grad_scaler
@@ -84,7 +84,7 @@ def build_components(
     objective = objectives.build(config.objective, num_samples)
     mix = modality_mixing.build_mixing(config.mixing, config.seed)
     steps_per_epoch = num_train(num_samples, config.data.held_out) // config.train.batch_size
-    learning_rate = lr_schedule.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
+    learning_rate = optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
     model = build_model(config).to(device).to(memory_format=torch.channels_last)
     ema = None if config.train.ema is None else ModelEmaV3(model, config.train.ema)  # copies the model, so before DDP
     parallel = _parallelise(model, config, device)

@@ -179,9 +179,8 @@ def open_loader(
     config: DataConfig, source: PairSource | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
 ) -> BatchLoader:
     """Return the loader for the kind of source."""
-    if source.streaming:
-        return StreamLoader(config, source, sampler, inputs, tokenizer)
-    return Loader(config, source, sampler, inputs, tokenizer)
+    kind = StreamLoader if source.streaming else Loader
+    return kind(config, source, sampler, inputs, tokenizer)
 
 
 def source_notes(source: PairSource | Stream, columns: Mapping[str, float]) -> list[str]:

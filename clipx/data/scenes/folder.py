@@ -48,7 +48,9 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
     with _lock(root):  # all ranks of a run call this: one renders, the others wait
         if _is_finished(root, config):
             return
-        _remove_leftovers(root)
+        if root.parent == cache_home() / "scenes":  # where every name is ours, also the folders of killed processes
+            for leftover in root.parent.glob(f".{root.name}.*"):
+                shutil.rmtree(leftover, ignore_errors=True)
         print(f"rendering {config.num_train} scenes into {root}, once", file=sys.stderr)
         if root.is_dir():
             root.rmdir()  # it is empty; new_folder needs a free name
@@ -91,13 +93,6 @@ def _lock(root: Path) -> Iterator[None]:
     with (locks / content_hash(str(root.resolve()))).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _remove_leftovers(root: Path) -> None:
-    """Remove the temporary folders of killed processes next to `root`; only in the cache, where every name is ours."""
-    if root.parent == cache_home() / "scenes":
-        for leftover in root.parent.glob(f".{root.name}.*"):
-            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _plan(config: ScenesConfig) -> dict[str, tuple[str, int, int]]:

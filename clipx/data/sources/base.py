@@ -24,11 +24,9 @@ class PairSource(Protocol):
 
     def where(self, sample_id: int) -> str:
         """Return the location of a sample, for messages."""
-        ...
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         """Return the encoded image and one caption. Raises BadSample."""
-        ...
 
     def image_of(self) -> NDArray[np.int32] | None:
         """Return the image of each sample, numbered from 0; None if no two samples share an image."""

@@ -44,7 +44,6 @@ class Stream(Protocol):
 
     def pairs(self, generator: random.Random) -> Iterator[StreamedPair]:
         """Yield pairs without end, in an order that depends only on the generator."""
-        ...
 
 
 class ShardStream(Stream):

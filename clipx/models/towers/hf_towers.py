@@ -53,7 +53,7 @@ def build_hf_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -
     if length > longest:
         raise UserError(f"{KEY}.context_length={length} is more than the {longest} tokens of {config.name}")
     if config.pretrained is None or not load:
-        encoder: Any = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
+        encoder = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
     else:
         encoder = _load_pretrained(config.pretrained, source, shape)
     if getattr(encoder, "pooler", None) is not None:
@@ -90,7 +90,7 @@ def _load_config(source: str) -> Any:
     return shape
 
 
-def _load_pretrained(weights: str, source: str, shape: Any) -> nn.Module:
+def _load_pretrained(weights: str, source: str, shape: Any) -> Any:
     """Load the encoder's weights from a file, a folder or the hub; missing weights are an error."""
     from transformers import AutoModel
     from transformers.utils import logging
@@ -117,8 +117,7 @@ def _load_pretrained(weights: str, source: str, shape: Any) -> nn.Module:
         raise UserError(
             f"{setting} does not hold weights of hf:{source}: {len(missing)} are missing, such as {missing[0]}"
         )
-    model: nn.Module = encoder
-    return model
+    return encoder
 
 
 def _load_file(path: Path, shape: Any) -> tuple[Any, list[str]]:

@@ -58,15 +58,11 @@ def create_model(
     image_size: int | None = None,
     context_length: int | None = None,
 ) -> nn.Module:
-    """Create an open_clip model.
+    """Create the open_clip model of a name without `open_clip:`, with a separate text tower if `custom_text`.
 
-    Args:
-        model: name without `open_clip:`.
-        pretrained: published tag or local file; None for random weights.
-        key: setting that holds `pretrained`, for error messages.
-        custom_text: True for a separate text tower.
-        load: False skips the weights, when a checkpoint is loaded afterwards; the activation still follows the tag.
-        image_size, context_length: None for the configured ones; others resample or cut position embeddings.
+    `pretrained` is a published tag, a local file or None; `key` is the setting that holds it. `load=False` skips the
+    weights, when a checkpoint is loaded afterwards; the activation still follows the tag. An `image_size` or
+    `context_length` other than the configured one resamples or cuts position embeddings.
 
     Raises UserError for weights that are neither published nor a file, cannot be downloaded, or do not fit.
     """

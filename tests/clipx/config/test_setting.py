@@ -12,9 +12,8 @@ from clipx.errors import UserError
 from clipx.models import temperature
 from clipx.models.kernels import FREQUENCIES, REDUCTIONS
 from clipx.models.point_sets import BOUNDS
-from clipx.training.lr_schedule import SCHEDULES
 from clipx.training.modality_mixing import MASKS
-from clipx.training.optimizer import KINDS
+from clipx.training.optimizer import KINDS, SCHEDULES
 from clipx.utils.device import PRECISIONS
 from evaluation.datasets.opening import PROTOCOLS
 
