@@ -46,7 +46,6 @@ class Temperature(nn.Module):
     """Base class: `forward(progress)` returns the scale 1/tau, a tensor []."""
 
     def forward(self, progress: Progress) -> Tensor:
-        """Return the scale 1/tau."""
         raise NotImplementedError
 
     def clamp_(self) -> None:

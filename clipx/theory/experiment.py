@@ -5,7 +5,7 @@ module `<problem>_figure` next to it defines `draw`. `clipx.theory.THEORY` lists
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -80,8 +80,7 @@ def parse(schema: type[S], given: Mapping[str, str]) -> S:
 
     Raises UserError for an unknown key, a value of the wrong type, or a value out of its range.
     """
-    hints = get_type_hints(schema)
-    types = {field.name: hints[field.name] for field in fields(schema)}
+    types = get_type_hints(schema)
     return schema(**{key: _convert(key, text, lookup(types, key, "clipx theory:")) for key, text in given.items()})
 
 

@@ -27,8 +27,7 @@ def step_flops(config: RunConfig) -> int:
     """Return the FLOPs of both towers, forward and backward, for a global batch; a multiply-add counts as 2.
 
     Counted on fake tensors: matrix products, convolutions and attention. Not counted: the objective (each process
-    computes it for the whole batch), the optimizer and the second forward pass of accumulation. Raises UserError for
-    unknown towers.
+    computes it for the whole batch), the optimizer and accumulation's second forward pass. Raises as `build_model`.
     """
     with torch.device("meta"):  # allocates nothing, however large the towers
         model = clip.build_model(config, pretrained=False).train()

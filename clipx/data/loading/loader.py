@@ -40,12 +40,11 @@ class BatchLoader(ABC):
     def __init__(
         self, config: DataConfig, source: PairSource | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
     ) -> None:
+        self.config = config
         self.source = source
         self.sampler = sampler
         self.inputs = inputs
-        self.workers = config.workers
         self.preprocess = SamplePreprocessor(config, inputs, tokenizer)
-        self.stall_seconds = config.stall_seconds
         self.activity = WorkerActivity(config.workers)
         self.bad = BadSampleCounter(config.max_bad_rate, min_seen=min(1000, len(source)))
         problems = source.problems
@@ -54,13 +53,12 @@ class BatchLoader(ABC):
     def batches(self, start: int, device: torch.device) -> Iterator[tuple[Batch, list[str]]]:
         """Yield the batches of steps start, start + 1, ..., each with the errors of its bad samples.
 
-        Raises:
-            UserError: more bad samples than data.max_bad_rate, or no good sample for a batch.
-            Fault: no batch came for data.stall_seconds.
+        Raises UserError for more bad samples than data.max_bad_rate, or a batch without a good one, and Fault if no
+        batch came for data.stall_seconds.
         """
         normalise = Normalise(self.inputs, device)
         host_batches = self.host_batches(start, pin_memory=device.type == "cuda")
-        for host in with_timeout(host_batches, self.stall_seconds, self.activity):
+        for host in with_timeout(host_batches, self.config.stall_seconds, self.activity):
             if not len(host.sample_id):
                 raise UserError(f"all samples of a batch and of the next ones are bad: {'; '.join(host.bad[:5])}")
             self.bad.count(len(host.sample_id) + len(host.bad), host.bad)
@@ -114,7 +112,7 @@ class Loader(BatchLoader):
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         dataset = SampleDataset(self.source, self.preprocess, self.sampler.seed, self.activity)
         order = self.sampler.batches(start)
-        batches = self._read(dataset, batch_sampler=order, num_workers=self.workers, pin_memory=pin_memory)
+        batches = self._read(dataset, batch_sampler=order, num_workers=self.config.workers, pin_memory=pin_memory)
         for step, batch in enumerate(batches, start):
             yield batch if len(batch.sample_id) else self._replace_batch(dataset, step, batch)
 
@@ -158,7 +156,7 @@ class StreamLoader(BatchLoader):
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         local = self.sampler.train.batch_size // self.sampler.world_size
         dataset = StreamDataset(self.source, self.preprocess, self.sampler, start, self.activity)
-        workers = min(self.workers, self.source.max_workers)
+        workers = min(self.config.workers, self.source.max_workers)
         endless = _drop_empty(self._read(dataset, batch_size=local, num_workers=workers, pin_memory=pin_memory))
         for step, batch in enumerate(islice(endless, self.sampler.total_steps - start), start):
             first = step * self.sampler.train.batch_size + self.sampler.rank * local

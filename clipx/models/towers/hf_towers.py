@@ -101,7 +101,11 @@ def _load_pretrained(weights: str, source: str, shape: Any) -> Any:
     is_local = path.exists()
     try:
         if path.is_file():
-            encoder, missing = _load_file(path, shape)
+            encoder = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
+            prefix = f"{encoder.base_model_prefix}."  # of weights that were published with a head
+            saved = load_state_dict(str(path), weights_only=True)
+            found = encoder.load_state_dict({k.removeprefix(prefix): v for k, v in saved.items()}, strict=False)
+            missing = list(found.missing_keys)
         else:
             with quiet_hub(fetching=not is_local):
                 encoder, report = AutoModel.from_pretrained(
@@ -118,14 +122,3 @@ def _load_pretrained(weights: str, source: str, shape: Any) -> Any:
             f"{setting} does not hold weights of hf:{source}: {len(missing)} are missing, such as {missing[0]}"
         )
     return encoder
-
-
-def _load_file(path: Path, shape: Any) -> tuple[Any, list[str]]:
-    """Return the encoder with the weights of a file, and the names of weights missing in the file."""
-    from transformers import AutoModel
-
-    encoder = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
-    weights = load_state_dict(str(path), weights_only=True)
-    prefix = f"{encoder.base_model_prefix}."  # of weights that were published with a head
-    found = encoder.load_state_dict({k.removeprefix(prefix): v for k, v in weights.items()}, strict=False)
-    return encoder, list(found.missing_keys)
