@@ -4,7 +4,6 @@ import csv
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,12 +11,10 @@ from rich.table import Table
 from clipx import objectives
 from clipx.config.presets import OBJECTIVES
 from clipx.errors import UserError
-from clipx.theory import THEORY, free_embeddings, free_embeddings_figure
+from clipx.theory import THEORY, free_embeddings
 from clipx.theory.claims import CheckedClaim
 from clipx.theory.experiment import Experiment, parse
 from clipx.utils.registry import lookup
-
-Problem = Experiment[Any, Any]
 
 
 def theory(arguments: list[str]) -> None:
@@ -36,10 +33,10 @@ def theory(arguments: list[str]) -> None:
         _run(name, experiment, {}, Path(out or "runs/theory") / name)
 
 
-def experiments() -> dict[str, Problem]:
+def experiments() -> dict[str, Experiment]:
     """Return THEORY, and the problem `objectives`, which imports the objectives."""
     solve = partial(free_embeddings.solve, known=known_objectives())
-    claims, draw, table = free_embeddings.claims, free_embeddings_figure.draw, free_embeddings.table
+    claims, draw, table = free_embeddings.claims, free_embeddings.draw, free_embeddings.table
     return THEORY | {"objectives": Experiment(free_embeddings.FreeEmbeddingSettings, solve, claims, draw, table)}
 
 
@@ -50,7 +47,7 @@ def known_objectives() -> dict[str, free_embeddings.LossFactory]:
     return {name: partial(objectives.build, given) for name, given in terms.items()}
 
 
-def _run(name: str, experiment: Problem, given: dict[str, str], out: Path) -> None:
+def _run(name: str, experiment: Experiment, given: dict[str, str], out: Path) -> None:
     result = experiment.solve(parse(experiment.settings, given))
     claims, rows = experiment.claims(result), experiment.table(result)
     console = Console(highlight=False)

@@ -34,6 +34,8 @@ SHARE = between(0, 1)
 FACTOR: Rule = (lambda v: 0 < v <= 1, "0..1, 0 excluded")
 DECAY: Rule = (lambda v: 0 <= v < 1, "0..1, 1 excluded")
 BETAS: Rule = (lambda v: len(v) == 2 and all(0 <= b < 1 for b in v), "two numbers in 0..1, 1 excluded")
+ALPHA: Rule = (lambda v: len(v) == 2 and min(v) >= 0 and any(v), "two numbers of 0 or more, one above 0")
+CROP_SCALE: Rule = (lambda v: len(v) == 2 and 0 < v[0] <= v[1] <= 1, "[low, high] with 0 < low <= high <= 1")
 CONTEXT_LENGTH: Rule = (lambda v: v >= 3, "3 or more: start, end and one token between")
 RAND_AUGMENT: Rule = (lambda v: len(v) == 2 and v[0] >= 1 and 0 <= v[1] <= 10, "[n, m] with n >= 1 and m in 0..10")
 

@@ -58,9 +58,7 @@ def _chunks_of_samples(num_samples: int, generator: np.random.Generator) -> Chun
     This is much faster than one shuffle of all ids, because a chunk fits into the CPU cache (Rao 1961, Sandelius 1962).
     """
     count = -(-num_samples // CHUNK_SAMPLES)
-    chunk_of = (
-        generator.integers(count, size=num_samples, dtype=np.uint16) if count > 1 else np.zeros(num_samples, np.uint16)
-    )
+    chunk_of = generator.integers(count, size=num_samples, dtype=np.uint16)
     ids = np.argsort(chunk_of, kind="stable").astype(np.int32)  # numpy uses a radix sort for 16 bits
     starts = np.concatenate([[0], np.cumsum(np.bincount(chunk_of, minlength=count))])
     return starts[:-1], lambda chunk: ids[starts[chunk] : starts[chunk + 1]].copy()
@@ -88,12 +86,9 @@ def split_held_out(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the ids to train on, ascending, and the held-out ids, in random order. The run's seed has no influence.
 
-    Args:
-        num_samples: samples of the source.
-        held_out: share of the samples to hold out.
-        image_of: int32 [num_samples], the image of each sample, numbered from 0; None if no two samples share an
-            image. The two parts then share no image: if an image would be in both, its samples beyond `num_train`
-            are dropped. The held-out ids start with one caption of each image, then a second one of each, and so on.
+    `image_of` is the image of each sample, numbered from 0; None if no two samples share an image. With it, the two
+    parts share no image: if an image would be in both, its samples beyond `num_train` are dropped. The held-out ids
+    start with one caption of each image, then a second one of each, and so on.
     """
     generator = np.random.Generator(np.random.PCG64(0))
     order = generator.permutation(num_samples)
@@ -181,7 +176,7 @@ class Sampler:
         for step in range(start, self.total_steps):
             epoch, position = divmod(step, self.steps_per_epoch)
             if position == 0 or step == start:
-                order = self._order(epoch)
+                order = EpochOrder(self.num_train, self.seed, epoch, self.block)
             yield self._rank_part(order, epoch, position)
 
     def replacement_samples(self, step: int) -> Iterator[SampleKey]:
@@ -191,12 +186,9 @@ class Sampler:
         neither as its own nor as a replacement.
         """
         epoch, position = divmod(step, self.steps_per_epoch)
-        order = self._order(epoch)
+        order = EpochOrder(self.num_train, self.seed, epoch, self.block)
         for offset in range(1, self.steps_per_epoch):
             yield from self._rank_part(order, epoch, (position + offset) % self.steps_per_epoch)
-
-    def _order(self, epoch: int) -> EpochOrder:
-        return EpochOrder(self.num_train, self.seed, epoch, self.block)
 
     def _rank_part(self, order: EpochOrder, epoch: int, position: int) -> list[SampleKey]:
         """Return this rank's samples of the global batch at a position of the epoch."""

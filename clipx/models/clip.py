@@ -1,20 +1,20 @@
 """The CLIP model: two towers, a head that embeds their outputs, and a temperature."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 import torch
+from open_clip.transformer import VisionTransformer
 from torch import Tensor, nn
 
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.models import grad_checkpointing, penultimate, point_sets, temperature, token_outputs
+from clipx.models import grad_checkpointing, point_sets, temperature
 from clipx.models.heads import Head, KernelHead, SinglePointHead
 from clipx.models.towers import build as towers
-from clipx.models.towers.base import ImageTower, TextTower
+from clipx.models.towers.base import ImageTower, Projected, TextTower
 from clipx.types import Inputs, Progress
-from clipx.utils.registry import lookup
 
 
 class ClipModel(nn.Module):
@@ -57,12 +57,8 @@ class ClipModel(nn.Module):
         return self.head.evaluation(draw=0)(self.text(text))
 
     def penultimate_features(self, image: Tensor) -> Tensor:
-        """[b, 3, H, W] -> [b, width] before the projection, float32.
-
-        Raises:
-            UserError: the image tower has no features before a projection.
-        """
-        return penultimate.penultimate_features(self.image, image).float()
+        """[b, 3, H, W] -> [b, width] before the projection, float32. Raises UserError if the tower has none."""
+        return penultimate_features(self.image, image).float()
 
     def forward(self, image: Tensor, text: Tensor, progress: Progress) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Return image [b, E], text [b, E], the scale 1/tau [] and the logit bias [].
@@ -77,8 +73,7 @@ class ClipModel(nn.Module):
 def build_model(config: RunConfig, pretrained: bool = True) -> ClipModel:
     """Build the model of a run. `pretrained=False` skips published weights, when a checkpoint is loaded afterwards.
 
-    Raises:
-        UserError: as `build_towers`; point sets or gradient checkpointing with towers that do not support them.
+    Raises UserError as `build_towers`, and for point sets or gradient checkpointing that a tower does not support.
     """
     image, text = towers.build_towers(config.model, load=pretrained)
     if config.train.grad_checkpointing:
@@ -88,7 +83,7 @@ def build_model(config: RunConfig, pretrained: bool = True) -> ClipModel:
     if config.model.points.kernel != "none":
         _to_point_towers(config, image, text)
     frozen = [t.body for t, c in ((image, config.model.image), (text, config.model.text)) if c.frozen]
-    inputs = Inputs(**vars(image.pixels), **vars(replace(text.tokens, clean=config.data.clean)))
+    inputs = Inputs(**vars(image.inputs), **vars(replace(text.inputs, clean=config.data.clean)))
     tau = temperature.build_temperature(config.temperature)
     return ClipModel(image.module, text.module, tau, config.temperature.bias, inputs, head, frozen)
 
@@ -104,8 +99,37 @@ def _build_head(config: RunConfig, embed_dim: int) -> Head:
 def _to_point_towers(config: RunConfig, image: ImageTower, text: TextTower) -> None:
     """Convert both towers, in place, to towers that output weighted point sets."""
     points = config.model.points
-    bound = lookup(point_sets.BOUNDS, points.weights, "model.points.weights")
-    image_tokens = token_outputs.to_token_tower(image.module, f"model.image.name={config.model.image.name}")
-    text_tokens = token_outputs.to_token_tower(text.module, f"model.text.name={config.model.text.name}")
+    image_tokens = point_sets.to_token_tower(image.module, f"model.image.name={config.model.image.name}")
+    text_tokens = point_sets.to_token_tower(text.module, f"model.text.name={config.model.text.name}")
     for tower, tokens in ((image, image_tokens), (text, text_tokens)):
-        tower.module, tower.body = point_sets.PointTower(tokens, bound, points.reduce), tokens.body
+        tower.module, tower.body = point_sets.PointTower(tokens, points), tokens.body
+
+
+def penultimate_features(tower: nn.Module, image: Tensor) -> Tensor:
+    """[b, 3, H, W] -> [b, width] before the projection, for linear probes (paper 5, table 2, "bef").
+
+    Raises UserError if the tower pools and projects in one step.
+    """
+    if type(tower) not in FEATURES:
+        raise UserError(
+            f"data.before_projection=true: {type(tower).__name__} has no features before a projection; vision "
+            "transformers of open_clip, timm: towers and point sets have them"
+        )
+    return FEATURES[type(tower)](tower, image)
+
+
+def _without_projection(tower: VisionTransformer, image: Tensor) -> Tensor:
+    """Run `forward` without the projection; works for pooling by class token, mean or attention."""
+    projection, tower.proj = tower.proj, None
+    try:
+        pooled: Tensor = tower(image)
+    finally:
+        tower.proj = projection
+    return pooled
+
+
+FEATURES: dict[type, Callable[[Any, Tensor], Tensor]] = {
+    VisionTransformer: _without_projection,
+    Projected: lambda tower, image: tower.body(image),
+    point_sets.PointTower: lambda tower, image: tower.penultimate_features(image),
+}

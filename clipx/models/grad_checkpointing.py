@@ -18,10 +18,9 @@ from clipx.models.towers.hf_towers import ClassToken
 
 
 def enable_grad_checkpointing(tower: nn.Module, setting: str) -> None:
-    """Enable it in place, before a tower is wrapped. `setting` names the tower, e.g. model.image.name=timm:resnet50.
+    """Enable it in place, before a tower is wrapped. Raises UserError if the tower does not support it.
 
-    Raises:
-        UserError: the tower does not support it.
+    `setting` names the tower, e.g. model.image.name=timm:resnet50.
     """
     try:
         SWITCHES[type(tower)](tower)

@@ -9,11 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clipx.config.schema import PointsConfig
-from clipx.errors import UserError
-from clipx.models.kernels import REDUCTIONS, embed, sample_frequencies
+from clipx.config.setting import check
+from clipx.models.kernels import embed, sample_frequencies
 from clipx.types import PointSet, Progress
 from clipx.utils import rng
-from clipx.utils.registry import lookup
 
 STREAM = 0x575053  # separates the frequencies from other random draws with the same (seed, step)
 DRAWS = 5  # draws of the random features that an evaluation compares (paper 5, table 5)
@@ -48,25 +47,17 @@ class KernelHead:
     """Weighted point sets under a kernel, approximated by random Fourier features.
 
     Training draws new frequencies in each step from (seed, step). They are equal on all ranks without communication,
-    and after a resume. Evaluation uses fixed frequencies, the same for all runs.
-
-    Raises:
-        UserError: invalid alpha, or an unknown kernel or reduction.
+    and after a resume. Evaluation uses fixed frequencies, the same for all runs. Raises UserError for invalid settings.
     """
 
     cosine = False
 
     def __init__(self, config: PointsConfig, d: int, seed: int) -> None:
+        check(config, "model.points.")
         self.config, self.d, self.seed = config, d, seed
         self.linear = config.kernel == "linear"
         self.alpha = (1.0, 0.0) if self.linear else tuple(config.alpha)
         self.draws = 1 if self.linear else DRAWS
-        if len(self.alpha) != 2 or min(self.alpha) < 0 or not sum(self.alpha):
-            raise UserError(
-                f"model.points.alpha={config.alpha} must be two numbers [alpha1, alpha2] of 0 or more, one above 0"
-            )
-        lookup(REDUCTIONS, config.reduce, "model.points.reduce")
-        self.evaluation(0)  # raises for an unknown kernel
 
     def training(self, progress: Progress) -> Embed:
         return self._embed((self.seed, progress.step, STREAM), self.config.features_train)

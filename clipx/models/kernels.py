@@ -25,46 +25,27 @@ from clipx.utils.registry import lookup
 CHUNK = 1 << 22  # largest number of elements of a [b', K, D] block: 16 MiB in float32
 
 
-def gaussian_frequencies(width: float, dim: int, count: int, generator: Generator) -> Tensor:
-    """Draw omega ~ N(0, I / sigma^2), [count, dim]."""
-    return torch.randn(count, dim, generator=generator) / width
-
-
-def imq_frequencies(width: float, dim: int, count: int, generator: Generator) -> Tensor:
-    """Draw omega = (t / c) q with t ~ N(0, 1) and q ~ N(0, I), [count, dim].
-
-    For fixed t this gives the Gaussian kernel exp(-t^2 r^2 / 2 c^2). Its mean over t is c / sqrt(c^2 + r^2).
-    """
-    t = torch.randn(count, 1, generator=generator)
-    return t / width * torch.randn(count, dim, generator=generator)
-
-
+# width, d, D and a generator -> omega [D, d]
 FREQUENCIES: dict[str, Callable[[float, int, int, Generator], Tensor]] = {
-    "gaussian": gaussian_frequencies,
-    "imq": imq_frequencies,
+    # omega ~ N(0, I / sigma^2)
+    "gaussian": lambda sigma, d, D, generator: torch.randn(D, d, generator=generator) / sigma,
+    # omega = (t / c) q with t ~ N(0, 1) and q ~ N(0, I). For fixed t this gives the Gaussian kernel
+    # exp(-t^2 r^2 / 2 c^2), whose mean over t is c / sqrt(c^2 + r^2).
+    "imq": lambda c, d, D, generator: (
+        torch.randn(D, 1, generator=generator) / c * torch.randn(D, d, generator=generator)
+    ),
 }
 # number of points K -> factor on the weights of a set
 REDUCTIONS: dict[str, Callable[[int], float]] = {"mean": lambda K: 1 / K, "sum": lambda K: 1.0}
 
 
-def sample_frequencies(kernel: str, width: float, dim: int, count: int, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Draw the frequencies and phases of random Fourier features.
+def sample_frequencies(kernel: str, width: float, d: int, D: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Draw omega [D, d] and the phases beta ~ U[0, 2 pi) [D] of random Fourier features, on the CPU.
 
-    Args:
-        kernel: gaussian | imq.
-        width: sigma of gaussian, c of imq.
-        dim: d, dimension of the points.
-        count: D, number of features.
-        generator: on the CPU.
-
-    Returns:
-        omega [D, d] and beta ~ U[0, 2 pi) [D], on the CPU.
-
-    Raises:
-        UserError: unknown kernel.
+    `width` is sigma of the kernel gaussian, c of imq. Raises UserError for an unknown kernel.
     """
-    omega = lookup(FREQUENCIES, kernel, "model.points.kernel")(width, dim, count, generator)
-    return omega, 2 * math.pi * torch.rand(count, generator=generator)
+    omega = lookup(FREQUENCIES, kernel, "model.points.kernel")(width, d, D, generator)
+    return omega, 2 * math.pi * torch.rand(D, generator=generator)
 
 
 def embed(point_set: PointSet, alpha: Sequence[float], omega: Tensor, beta: Tensor, reduce: str = "mean") -> Tensor:
@@ -75,13 +56,10 @@ def embed(point_set: PointSet, alpha: Sequence[float], omega: Tensor, beta: Tens
         alpha: alpha1 of the linear and alpha2 of the nonlinear kernel.
         omega: [D, d]; with D = 0 only the linear part.
         beta: [D].
-        reduce: mean (a factor 1/K) or sum over the points.
+        reduce: mean (a factor 1/K) or sum over the points; UserError for another name.
 
     Returns:
         [b, d + D], in the dtype of the points, with gradients for points and weights (not for omega and beta).
-
-    Raises:
-        UserError: unknown reduction.
     """
     points = F.normalize(point_set.points, dim=-1)
     weights = point_set.weights * lookup(REDUCTIONS, reduce, "model.points.reduce")(points.shape[1])

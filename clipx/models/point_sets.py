@@ -1,12 +1,21 @@
-"""Towers that output a weighted point set: every token is a point with a learned weight (paper 5, section 5.3)."""
+"""Towers that output a weighted point set: every token is a point with a learned weight (paper 5, section 5.3).
+
+open_clip's towers compute the tokens anyway. Its `output_tokens` option drops the class token; `pool_type = "none"`
+keeps it.
+"""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+from open_clip.timm_model import TimmModel
+from open_clip.transformer import TextTransformer, VisionTransformer
 from torch import Tensor, nn
 
+from clipx.config.schema import PointsConfig
+from clipx.errors import UserError
 from clipx.models.kernels import REDUCTIONS
-from clipx.models.token_outputs import TokenTower
 from clipx.types import PointSet
 
 BOUND = 100.0  # largest |weight|; without a bound the paper's runs diverged (appendix E)
@@ -17,10 +26,18 @@ BOUNDS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@dataclass
+class TokenTower:
+    """A tower that returns its tokens, and the projection removed from it."""
+
+    body: nn.Module  # -> [b, K, width]
+    projection: Tensor  # [width, d], open_clip's initialisation or weights
+
+
 class PointTower(nn.Module):
     """Projects each token to d dimensions; a linear head without bias gives its weight, not normalised over the set."""
 
-    def __init__(self, tokens: TokenTower, bound: Callable[[Tensor], Tensor], reduce: str) -> None:
+    def __init__(self, tokens: TokenTower, config: PointsConfig) -> None:
         super().__init__()
         width, d = tokens.projection.shape
         self.body = tokens.body
@@ -28,8 +45,8 @@ class PointTower(nn.Module):
         self.projection.weight.data = tokens.projection.T.contiguous()
         self.weight_head = nn.Linear(width, 1, bias=False)
         nn.init.normal_(self.weight_head.weight, std=width**-0.5)
-        self.bound = bound
-        self.reduction = REDUCTIONS[reduce]
+        self.bound = BOUNDS[config.weights]
+        self.reduction = REDUCTIONS[config.reduce]
 
     def forward(self, x: Tensor) -> PointSet:
         """Images [b, 3, H, W] or token ids [b, L] -> points [b, K, d], not normalised, and weights [b, K]."""
@@ -43,3 +60,92 @@ class PointTower(nn.Module):
 
     def _weights(self, tokens: Tensor) -> Tensor:
         return self.bound(self.weight_head(tokens)[..., 0].float())
+
+
+def to_token_tower(tower: nn.Module, setting: str) -> TokenTower:
+    """Convert a tower, in place.
+
+    K is the context length of a text tower. Vision transformers include the class token: K = 197 for ViT-B/16.
+    `setting` names the tower in errors, e.g. model.image.name=timm:resnet50. Raises UserError for an unsupported tower.
+    """
+    tokens = CONVERTERS[type(tower)](tower) if type(tower) in CONVERTERS else None
+    if tokens is None:
+        raise UserError(
+            f"{setting} gives no tokens for a point set (model.points.kernel): use a small tower, or a transformer of "
+            "open_clip (for text one that pools at the end of the text)"
+        )
+    return tokens
+
+
+def _vision_transformer(tower: VisionTransformer) -> TokenTower | None:
+    projection = tower.proj
+    if tower.attn_pool is not None or projection is None:
+        return None
+    tower.proj, tower.pool_type = None, "none"
+    return TokenTower(tower, projection.detach())
+
+
+def _feature_map(tower: TimmModel) -> TokenTower | None:
+    """Supports convolutional trunks that open_clip pools with attention."""
+    pool: Any = dict(tower.head.named_children()).get("pool")
+    if pool is None:
+        return None
+    width, d = tower.trunk.num_features, pool.proj.out_features
+    return TokenTower(FeatureMapTokens(tower.trunk, width), torch.randn(width, d) * width**-0.5)
+
+
+class FeatureMapTokens(nn.Module):
+    """The cells of the last feature map as tokens, with a layer norm as after a transformer."""
+
+    def __init__(self, trunk: nn.Module, width: int) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """[b, 3, H, W] -> [b, cells, width]."""
+        tokens: Tensor = self.norm(self.trunk(image).flatten(2).transpose(1, 2))
+        return tokens
+
+
+def _text_transformer(tower: TextTransformer) -> TokenTower | None:
+    projection = tower.text_projection
+    if tower.pool_type != "argmax" or tower.cls_emb is not None or type(projection) is not nn.Parameter:
+        return None
+    tower.text_projection, tower.pool_type = None, "none"
+    return TokenTower(PaddedText(tower), projection.detach())
+
+
+class PaddedText(nn.Module):
+    """A text transformer with learned tokens [PAD1], [PAD2], ... after the end of the text (paper 5, section 5.3).
+
+    Their ids follow the vocabulary, so that no padding token shares the embedding of a word.
+    """
+
+    def __init__(self, tower: TextTransformer) -> None:
+        super().__init__()
+        self.tower = tower
+        self.vocabulary = tower.vocab_size
+        words = tower.token_embedding.weight
+        table = nn.Embedding(self.vocabulary + tower.context_length - 1, tower.width)
+        nn.init.normal_(table.weight, std=0.02)  # as open_clip initialises words
+        table.weight.data[: self.vocabulary] = words.data
+        tower.token_embedding = table
+
+    def forward(self, text: Tensor) -> Tensor:
+        """int64 [b, L] -> [b, L, width]."""
+        tokens: Tensor = self.tower(self.padded(text))
+        return tokens
+
+    def padded(self, text: Tensor) -> Tensor:
+        """Put [PADk] k places after the end-of-text token, which has the largest id."""
+        end = text.argmax(dim=1, keepdim=True)
+        distance = torch.arange(text.shape[1], device=text.device) - end
+        return torch.where(distance > 0, self.vocabulary + distance - 1, text)
+
+
+CONVERTERS: dict[type, Callable[[Any], TokenTower | None]] = {
+    VisionTransformer: _vision_transformer,
+    TimmModel: _feature_map,
+    TextTransformer: _text_transformer,
+}

@@ -46,7 +46,6 @@ class Temperature(nn.Module):
     """Base class: `forward(progress)` returns the scale 1/tau, a tensor []."""
 
     def forward(self, progress: Progress) -> Tensor:
-        """Return the scale 1/tau."""
         raise NotImplementedError
 
     def clamp_(self) -> None:
@@ -121,8 +120,7 @@ TEMPERATURES: dict[str, Callable[[TemperatureConfig], Temperature]] = {
 def build_temperature(config: TemperatureConfig) -> Temperature:
     """Build the temperature of a run.
 
-    Raises:
-        UserError: unknown kind or parameterisation, a learned 1/tau that starts outside its bounds, or no tau_end.
+    Raises UserError for an unknown name, a learned 1/tau that starts outside its bounds, or a missing tau_end.
     """
     return lookup(TEMPERATURES, config.kind, "temperature.kind")(config)
 
@@ -130,8 +128,7 @@ def build_temperature(config: TemperatureConfig) -> Temperature:
 def notes(config: TemperatureConfig, total_epochs: int, is_trained: bool) -> list[str]:
     """Return a log line if tau stays constant although the settings suggest otherwise.
 
-    Args:
-        is_trained: True if the objective has a gradient for the temperature.
+    `is_trained` is True if the objective has a gradient for the temperature.
     """
     if config.kind == "learned" and not is_trained:
         return [f"temperature.kind=learned, but the objective has no gradient for it: tau stays at {config.tau:g}"]

@@ -1,7 +1,5 @@
 """The papers' toy problems, solved exactly in float64, in at most a minute each."""
 
-from typing import Any
-
 from clipx.theory.experiment import Experiment
 from clipx.theory.paper1 import margin, margin_figure
 from clipx.theory.paper2 import robust_g, robust_g_figure, true_negatives, true_negatives_figure
@@ -9,7 +7,7 @@ from clipx.theory.paper3 import popularity, popularity_figure
 from clipx.theory.paper4 import gap, gap_figure
 from clipx.theory.paper5 import pmi, pmi_figure
 
-THEORY: dict[str, Experiment[Any, Any]] = {
+THEORY: dict[str, Experiment] = {
     "margin": Experiment(margin.MarginSettings, margin.solve, margin.claims, margin_figure.draw),
     "robust_g": Experiment(robust_g.RobustGSettings, robust_g.solve, robust_g.claims, robust_g_figure.draw),
     "true_negatives": Experiment(

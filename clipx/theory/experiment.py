@@ -4,40 +4,30 @@ Each problem module defines a `Settings` subclass, a result dataclass and the fu
 module `<problem>_figure` next to it defines `draw`. `clipx.theory.THEORY` lists the experiments.
 """
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clipx.config.setting import Rule
 from clipx.errors import UserError
 from clipx.theory.claims import CheckedClaim
-from clipx.theory.figure_style import Figures, styled
+from clipx.theory.figure_style import STYLE, Figures
 from clipx.utils.registry import lookup
 
 Array = NDArray[np.float64]
-Rule = tuple[Callable[[Any], bool], str]  # returns True for allowed numbers; the allowed range as text
-
-POSITIVE: Rule = (lambda v: 0 < v < math.inf, "more than 0")
 OPEN_SHARE: Rule = (lambda v: 0 < v < 1, "between 0 and 1")
-
-
-def at_least(low: float) -> Rule:
-    """Rule for finite numbers >= low."""
-    return lambda v: low <= v < math.inf, f"{low:g} or more"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Base class of an experiment's parameters.
 
-    A field declares its range as `Annotated[int, rule]`; the rule of a tuple applies to each of its numbers.
-
-    Raises:
-        UserError: a number out of its range, or an empty tuple that has a rule.
+    A field declares its range as `Annotated[int, rule]`; the rule of a tuple applies to each of its numbers. Raises
+    UserError for a number out of its range, or an empty tuple that has a rule.
     """
 
     def __post_init__(self) -> None:
@@ -50,39 +40,35 @@ class Settings:
 
 
 def out_of_range(key: str, value: float | tuple[float, ...], allowed: str) -> UserError:
-    """Return the error for a setting out of its range."""
     text = ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else f"{value:g}"
     return UserError(f"{key}={text} is out of range; allowed: {allowed}")
 
 
 def require_two_values(key: str, values: tuple[int, ...]) -> None:
-    """Check a setting whose smallest and largest values a claim compares.
-
-    Raises:
-        UserError: fewer than two different values.
-    """
+    """Raise UserError unless a setting, whose extremes a claim compares, has two different values."""
     if len(set(values)) < 2:
         raise out_of_range(key, values, "two or more different numbers (the claim compares the extremes)")
 
 
 TableRow = dict[str, str | float]  # column -> cell
 S = TypeVar("S", bound=Settings)
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Experiment(Generic[S, R]):
-    """A toy problem. `solve` does all the computing; the other functions only read its result."""
+class Experiment:
+    """A toy problem. `solve` turns settings into a result, and does all the computing; the others read the result."""
 
-    settings: type[S]
-    solve: Callable[[S], R]
-    claims: Callable[[R], list[CheckedClaim]]
-    draw: Callable[[R], Figures]
-    table: Callable[[R], list[TableRow]] = lambda _: []  # printed above the claims and written to table.csv
+    settings: type[Settings]
+    solve: Callable[[Any], Any]
+    claims: Callable[[Any], list[CheckedClaim]]
+    draw: Callable[[Any], Figures]
+    table: Callable[[Any], list[TableRow]] = lambda _: []  # printed above the claims and written to table.csv
 
-    def write_figures(self, result: R, folder: Path) -> list[Path]:
+    def write_figures(self, result: Any, folder: Path) -> list[Path]:
         """Draw the figures, write each as SVG into `folder` and return the files."""
-        with styled():
+        from matplotlib import rc_context
+
+        with rc_context(STYLE):
             figures = {folder / f"{name}.svg": figure for name, figure in self.draw(result).items()}
             for path, figure in figures.items():
                 figure.savefig(path, metadata={"Date": None})  # without a date equal figures give equal files
@@ -92,11 +78,9 @@ class Experiment(Generic[S, R]):
 def parse(schema: type[S], given: Mapping[str, str]) -> S:
     """Return the settings for `key=value` arguments; tuples are written `a,b,c`.
 
-    Raises:
-        UserError: an unknown key, a value of the wrong type, or a value out of its range.
+    Raises UserError for an unknown key, a value of the wrong type, or a value out of its range.
     """
-    hints = get_type_hints(schema)
-    types = {field.name: hints[field.name] for field in fields(schema)}
+    types = get_type_hints(schema)
     return schema(**{key: _convert(key, text, lookup(types, key, "clipx theory:")) for key, text in given.items()})
 
 

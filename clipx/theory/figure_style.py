@@ -1,52 +1,38 @@
 """The common style of the theory figures: colour-blind safe colours (Okabe and Ito), thin axes, SVG."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Figure
-else:
-    Figure = Any  # matplotlib is optional and loads slowly
-
+Figure = Any  # matplotlib.figure.Figure, which loads slowly
 Figures = dict[str, Figure]  # file name without suffix -> figure
 
 BLUE, RED, GREEN, PINK, SKY, ORANGE = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
 GREY = "#6b6b6b"
 COLOURS = (BLUE, RED, GREEN, PINK, SKY, ORANGE, "#000000", GREY)
 
-
-@contextmanager
-def styled() -> Iterator[None]:
-    """Apply the style inside the block; figures must be drawn and saved inside it."""
-    from matplotlib import rc_context
-
-    settings: Any = {
-        "font.size": 10,
-        "axes.titlesize": 10.5,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.linewidth": 0.7,
-        "axes.grid": True,
-        "grid.alpha": 0.25,
-        "grid.linewidth": 0.5,
-        "axes.axisbelow": True,
-        "lines.linewidth": 1.6,
-        "lines.markersize": 5,
-        "legend.frameon": False,
-        "legend.fontsize": 8.5,
-        "svg.fonttype": "none",
-        "svg.hashsalt": "clipx",  # makes element ids, and so the files, reproducible
-    }
-    with rc_context(settings):
-        yield
+STYLE: dict[Any, Any] = {  # matplotlib's settings, while figures are drawn and saved
+    "font.size": 10,
+    "axes.titlesize": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "clipx",  # makes element ids, and so the files, reproducible
+}
 
 
 def panels(columns: int, rows: int = 1, width: float = 4.3, height: float = 3.3) -> tuple[Figure, Any]:
     """Return a figure and its axes, [columns] or [rows, columns]; width and height of a panel in inches."""
-    from matplotlib.figure import Figure  # not pyplot, which needs a window system and keeps global state
+    from matplotlib.figure import Figure as Canvas  # not pyplot, which needs a window system and keeps global state
 
-    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+    figure = Canvas(figsize=(columns * width, rows * height), layout="constrained")
     return figure, figure.subplots(rows, columns)
 
 

@@ -18,14 +18,24 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clipx import geometry
+from clipx.config.setting import POSITIVE, Rule, at_least
 from clipx.sample_table import SampleTable
 from clipx.theory.claims import Check, CheckedClaim
-from clipx.theory.experiment import OPEN_SHARE, POSITIVE, Rule, Settings, TableRow, at_least, out_of_range
+from clipx.theory.experiment import OPEN_SHARE, Settings, TableRow, out_of_range
+from clipx.theory.figure_style import GREY, Figures, ordered_colours, panels
 from clipx.theory.paper5.pmi import mutual_information, nce
 from clipx.types import Embeddings, Loss, Progress
 from clipx.utils.registry import lookup
 
 TAU: Rule = at_least(0.01)
+PANELS = {  # metric -> title in the figure
+    "gap": "modality gap\n(distance)",
+    "uniformity": "uniformity\n(-W2, 0 is best)",
+    "margin": "mean margin\n(similarity)",
+    "retrieval": "concept retrieval\n(accuracy)",
+    "rare half": "concept retrieval,\nrarer half (accuracy)",
+    "best tau": "loss above -I\n(nats, best tau)",
+}
 
 
 class LossFunction(Protocol):
@@ -110,8 +120,7 @@ def build_joint(settings: FreeEmbeddingSettings, generator: torch.Generator) -> 
 def solve(settings: FreeEmbeddingSettings, known: Mapping[str, LossFactory]) -> FreeEmbeddingResult:
     """Train every objective at every temperature from the same start on the same batches.
 
-    Raises:
-        UserError: an objective that is not in `known`.
+    Raises UserError for an objective that is not in `known`.
     """
     factories = {name: lookup(known, name, "objectives") for name in settings.objectives or known}
     joint = build_joint(settings, torch.Generator().manual_seed(settings.seed))
@@ -194,3 +203,27 @@ def claims(result: FreeEmbeddingResult) -> list[CheckedClaim]:
 def table(result: FreeEmbeddingResult) -> list[TableRow]:
     """Return one row for each objective and temperature."""
     return [{"objective": trial.objective, "tau": trial.temperature, **trial.metrics} for trial in result.trials]
+
+
+def draw(result: FreeEmbeddingResult) -> Figures:
+    """Draw one row per objective, one panel per metric and one marker per temperature."""
+    names = list(dict.fromkeys(trial.objective for trial in result.trials))
+    temperatures = list(dict.fromkeys(trial.temperature for trial in result.trials))
+    chance = 1 / result.settings.K
+    lines = {"retrieval": (chance, "chance", ":"), "rare half": (chance, "chance", ":"), "best tau": (0, "bound", "--")}
+    figure, grid = panels(len(PANELS), width=1.75, height=1.3 + 0.27 * len(names))
+    for axes, (key, title) in zip(grid, PANELS.items(), strict=True):
+        for label, colour, marker in zip(temperatures, ordered_colours(len(temperatures)), "os^Dv*Px", strict=False):
+            trials = [trial for trial in result.trials if trial.temperature == label]
+            rows = [names.index(trial.objective) for trial in trials]
+            values = [trial.metrics[key] for trial in trials]
+            axes.plot(values, rows, marker, color=colour, label=f"tau {label}", alpha=0.85)
+        axes.set(xlabel=title, ylim=(len(names) - 0.5, -0.5))
+        axes.set_yticks(range(len(names)), names if axes is grid[0] else [""] * len(names))
+        axes.margins(x=0.12)
+        if key in lines:
+            x, name, style = lines[key]
+            axes.axvline(x, color=GREY, linestyle=style, linewidth=1)
+            axes.annotate(name, (x, 0), rotation=90, va="top", color=GREY, fontsize=8)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(temperatures))
+    return {"objectives": figure}

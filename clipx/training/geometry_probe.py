@@ -19,6 +19,7 @@ from clipx.errors import UserError
 from clipx.models.clip import ClipModel
 from clipx.types import Progress
 from clipx.utils.device import autocast
+from clipx.utils.registry import one_of
 
 MARGIN_BATCH = 64  # paper 1 computes margins within batches of 64
 Probe = Callable[[int, Progress], dict[str, dict[str, float]]]  # (steps done, progress) -> {"geometry": values} or {}
@@ -27,8 +28,7 @@ Probe = Callable[[int, Progress], dict[str, dict[str, float]]]  # (steps done, p
 def build_probe(config: RunConfig, tokenizer: Tokenizer, model: ClipModel) -> Probe:
     """Build the probe to call after each step. It measures on rank 0, every log.geometry_every steps, else returns {}.
 
-    Raises:
-        UserError: there are no pairs to measure.
+    Raises UserError if there are no pairs to measure.
     """
     every = config.log.geometry_every
     if not every or distributed.rank() > 0:
@@ -91,9 +91,9 @@ class GeometryProbe:
 def probe_ids(config: RunConfig, pairs: PairSource) -> list[int]:
     """Return the sample ids of the pairs to measure: held-out or training pairs, by log.geometry_on.
 
-    Raises:
-        UserError: unknown log.geometry_on, or no held-out pairs.
+    Raises UserError for an unknown log.geometry_on, or if no pairs are held out.
     """
+    one_of(config.log.geometry_on, ("held_out", "train"), "log.geometry_on")
     train, held_out = split_held_out(len(pairs), config.data.held_out, pairs.image_of())
     if config.log.geometry_on == "held_out":
         if not len(held_out):
@@ -102,8 +102,6 @@ def probe_ids(config: RunConfig, pairs: PairSource) -> list[int]:
                 "set data.held_out to their share, or log.geometry_on=train"
             )
         return [int(i) for i in held_out[: config.log.geometry_pairs]]
-    if config.log.geometry_on != "train":
-        raise UserError(f"log.geometry_on={config.log.geometry_on} is not known; allowed: held_out, train")
     return random.Random("geometry").sample([int(i) for i in train], min(len(train), config.log.geometry_pairs))
 
 

@@ -26,8 +26,6 @@ STREAM = 0x4D4958  # separates these random draws from other draws seeded by (se
 
 Mask = Callable[[int, int, Generator], Tensor]  # B, E -> l, the share of each entry that is kept, [B, E] or [B, 1]
 Mixing = Callable[[Embeddings, int], Embeddings]  # (embeddings, step) -> mixed embeddings
-
-
 MASKS: dict[str, Mask | None] = {
     "none": None,
     "hard": lambda B, E, generator: torch.randint(0, 2, (B, E), generator=generator),
@@ -39,8 +37,7 @@ MASKS: dict[str, Mask | None] = {
 def build_mixing(config: MixingConfig, seed: int) -> Mixing:
     """Build the mixing function; kind=none returns embeddings unchanged.
 
-    Raises:
-        UserError: unknown mixing.kind, or a kind with mixing.probability=0.
+    Raises UserError for an unknown mixing.kind, or a kind with mixing.probability=0.
     """
     mask = lookup(MASKS, config.kind, "mixing.kind")
     if mask is None:

@@ -1,5 +1,6 @@
-"""Optimizers and their parameter groups, with layer-wise learning-rate decay (Bao et al. 2022, BEiT)."""
+"""Optimizers with layer-wise learning-rate decay (Bao et al. 2022, BEiT), and learning-rate schedules."""
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from clipx.config.schema import OptimizerConfig, RunConfig
+from clipx.config.schema import OptimizerConfig, RunConfig, ScheduleConfig
 from clipx.errors import UserError
+from clipx.types import Progress
 from clipx.utils.registry import lookup
 
 Groups = list[dict[str, Any]]
@@ -16,6 +18,12 @@ Groups = list[dict[str, Any]]
 # block numbers as open_clip, timm and Hugging Face write them; of nested ones (stages.2.blocks.5) the outer counts
 BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks?|stages|layers?|h)\.?(\d+)\.")
 INPUT = re.compile(r"embed|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
+# progress in 0..1 and schedule.cooldown -> factor on the learning rate
+SCHEDULES: dict[str, Callable[[float, float], float]] = {
+    "cosine": lambda progress, cooldown: 0.5 * (1 + math.cos(math.pi * progress)),
+    "constant": lambda progress, cooldown: 1.0,
+    "cooldown": lambda progress, cooldown: min(1.0, (1 - progress) / cooldown),  # linear to 0 over the last share
+}
 
 
 def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimizer:
@@ -25,9 +33,7 @@ def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimize
     biases and other one-dimensional parameters are not decayed. Each group has a `name` and an `lr_factor`, which
     `set_lr` multiplies by the scheduled learning rate.
 
-    Raises:
-        UserError: everything is frozen, optimizer.kind is unknown, or layer_decay is set for a tower without numbered
-            layers.
+    Raises UserError if everything is frozen, or layer_decay is set for a tower without numbered layers.
     """
     settings, layers = _component_settings(config), _layer_factors(model, config)
     groups: dict[str, dict[str, Any]] = {}
@@ -43,6 +49,24 @@ def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimize
     if not groups:
         raise UserError("nothing is left to train: model.image.frozen, model.text.frozen and a fixed temperature")
     return lookup(KINDS, config.optimizer.kind, "optimizer.kind")(list(groups.values()), config.optimizer)
+
+
+def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -> Callable[[Progress], float]:
+    """Return the learning rate as a function of progress: linear warm-up to lr, then the schedule down to min_lr.
+
+    The warm-up starts at warmup_lr, but the first step already takes the next value on the line. Raises UserError for
+    an unknown schedule.kind.
+    """
+    shape = lookup(SCHEDULES, config.kind, "schedule.kind")
+    warmup = config.warmup_steps if config.warmup_epochs is None else round(config.warmup_epochs * steps_per_epoch)
+
+    def learning_rate(progress: Progress) -> float:
+        if progress.step < warmup:
+            return config.warmup_lr + (lr - config.warmup_lr) * (progress.step + 1) / warmup
+        remaining = max(1, progress.total_steps - warmup)
+        return config.min_lr + (lr - config.min_lr) * shape((progress.step - warmup) / remaining, config.cooldown)
+
+    return learning_rate
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:

@@ -12,17 +12,17 @@ from torch.nn.parallel import DistributedDataParallel
 
 from clipx import distributed, objectives
 from clipx.config.schema import RunConfig
+from clipx.config.setting import check
 from clipx.data.sampler import num_train
 from clipx.errors import UserError
 from clipx.models import clip, sync_batchnorm
 from clipx.run import checkpoint
 from clipx.run.checkpoint import TrainState
 from clipx.sample_table import SampleTable
-from clipx.training import lr_schedule, modality_mixing, optimizer
+from clipx.training import modality_mixing, optimizer
 from clipx.training.timing import StepTimer
 from clipx.types import Progress
-from clipx.utils.device import PRECISIONS, grad_scaler
-from clipx.utils.registry import lookup, one_of
+from clipx.utils.device import grad_scaler
 
 INIT_KEY = "model.init"
 
@@ -44,10 +44,8 @@ class TrainComponents:
 def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipModel:
     """Build the model with random, published or (model.init) another run's weights.
 
-    A resuming run loads none of these, because its checkpoint has the weights.
-
-    Raises:
-        UserError: as `clip.build_model`, or model.init is no good checkpoint or one of another model.
+    A resuming run loads none of these, because its checkpoint has the weights. Raises UserError as `clip.build_model`,
+    and if model.init is no good checkpoint, or one of another model.
     """
     if resuming or config.model.init is None:
         return clip.build_model(config, pretrained=not resuming)
@@ -78,21 +76,19 @@ def build_components(
 ) -> TrainComponents:
     """Build model, objective, optimizer and sample table on the device.
 
-    Raises:
-        UserError: a setting is unknown or out of range, or weights are missing.
+    Raises UserError if a setting is unknown or out of range, or weights are missing.
     """
+    check(config)
     torch.manual_seed(config.seed)
-    one_of(config.train.precision, PRECISIONS, "train.precision")  # fail before weights are read
     check_batch_size(config, distributed.world_size())
     objective = objectives.build(config.objective, num_samples)
     mix = modality_mixing.build_mixing(config.mixing, config.seed)
     steps_per_epoch = num_train(num_samples, config.data.held_out) // config.train.batch_size
-    learning_rate = lr_schedule.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
+    learning_rate = optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
     model = build_model(config).to(device).to(memory_format=torch.channels_last)
     ema = None if config.train.ema is None else ModelEmaV3(model, config.train.ema)  # copies the model, so before DDP
     parallel = _parallelise(model, config, device)
-    devices = {"auto": device, "cpu": torch.device("cpu")}
-    table_device = lookup(devices, config.train.table_device, "train.table_device")
+    table_device = torch.device("cpu") if config.train.table_device == "cpu" else device
     state = TrainState(
         model,
         optimizer.build_optimizer(model, config),

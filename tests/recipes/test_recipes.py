@@ -11,7 +11,7 @@ from cli.settings.compose import compose_eval, compose_run, recipe
 from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.models import clip, temperature
-from clipx.training import lr_schedule, modality_mixing
+from clipx.training import modality_mixing, optimizer
 from clipx.training import optimizer as optim
 from clipx.types import Progress
 from evaluation.claims.measures import CombinedReader, MetricReader
@@ -61,7 +61,7 @@ def test_every_arm_composes_and_its_parts_can_be_built(name: str, arm: str) -> N
     objectives.build(config.objective, num_samples=1000)
     temperature.build_temperature(config.temperature)
     modality_mixing.build_mixing(config.mixing, seed=0)
-    lr_schedule.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch=10)
+    optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch=10)
 
 
 @pytest.mark.parametrize("name", ARMS)
@@ -219,7 +219,7 @@ def test_counting_labels_are_the_numbers_from_two_to_twenty() -> None:
 
 def test_warm_up_of_paper_4_is_a_fifth_of_the_run() -> None:
     config = composed("gap_mscoco", "base")
-    rate = lr_schedule.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch=80)
+    rate = optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch=80)
     rates = [rate(Progress(step, 8000, step // 80, 100)) for step in (0, 799, 1599, 1600, 7999)]
     assert rates == pytest.approx([5e-4 / 1600, 2.5e-4, 5e-4, 5e-4, 0.0], abs=1e-9)
 

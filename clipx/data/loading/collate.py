@@ -1,7 +1,8 @@
 """Preprocessing of one sample in a loader process, and collation of samples into a batch."""
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,20 +26,14 @@ class DecodedSample:
     error: str = ""  # location and reason; empty for a good sample
 
 
-@dataclass
-class HostBatch:
-    """The good samples of a batch in CPU memory, not yet normalised."""
+class HostBatch(NamedTuple):
+    """The good samples of a batch in CPU memory, not yet normalised. DataLoader can pin the tensors of a NamedTuple."""
 
     sample_id: Tensor  # int64 [b]
     pixels: Tensor  # uint8 [b, 3, H, W]
     text: Tensor  # int64 [b, L]
     label: Tensor  # int64 [b]
     bad: list[str]  # errors of the bad samples
-
-    def pin_memory(self) -> "HostBatch":
-        """Return the batch in pinned memory; DataLoader calls this if its pin_memory is set."""
-        sample_id, pixels, text, label = (t.pin_memory() for t in (self.sample_id, self.pixels, self.text, self.label))
-        return replace(self, sample_id=sample_id, pixels=pixels, text=text, label=label)
 
 
 class SamplePreprocessor:

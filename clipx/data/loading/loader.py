@@ -5,9 +5,10 @@
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
@@ -39,12 +40,11 @@ class BatchLoader(ABC):
     def __init__(
         self, config: DataConfig, source: PairSource | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
     ) -> None:
+        self.config = config
         self.source = source
         self.sampler = sampler
         self.inputs = inputs
-        self.workers = config.workers
         self.preprocess = SamplePreprocessor(config, inputs, tokenizer)
-        self.stall_seconds = config.stall_seconds
         self.activity = WorkerActivity(config.workers)
         self.bad = BadSampleCounter(config.max_bad_rate, min_seen=min(1000, len(source)))
         problems = source.problems
@@ -53,13 +53,12 @@ class BatchLoader(ABC):
     def batches(self, start: int, device: torch.device) -> Iterator[tuple[Batch, list[str]]]:
         """Yield the batches of steps start, start + 1, ..., each with the errors of its bad samples.
 
-        Raises:
-            UserError: more bad samples than data.max_bad_rate, or no good sample for a batch.
-            Fault: no batch came for data.stall_seconds.
+        Raises UserError for more bad samples than data.max_bad_rate, or a batch without a good one, and Fault if no
+        batch came for data.stall_seconds.
         """
         normalise = Normalise(self.inputs, device)
         host_batches = self.host_batches(start, pin_memory=device.type == "cuda")
-        for host in with_timeout(host_batches, self.stall_seconds, self.activity):
+        for host in with_timeout(host_batches, self.config.stall_seconds, self.activity):
             if not len(host.sample_id):
                 raise UserError(f"all samples of a batch and of the next ones are bad: {'; '.join(host.bad[:5])}")
             self.bad.count(len(host.sample_id) + len(host.bad), host.bad)
@@ -75,25 +74,11 @@ class BatchLoader(ABC):
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         """Yield the batches in CPU memory; bad samples are not counted yet."""
 
-    def _data_loader(
-        self,
-        dataset: Dataset[DecodedSample],
-        pin_memory: bool,
-        workers: int,
-        batch_size: int = 1,
-        batch_sampler: Iterable[list[SampleKey]] | None = None,
-    ) -> Iterator[HostBatch]:
-        loader = DataLoader(
-            dataset,
-            batch_size,
-            batch_sampler=batch_sampler,
-            num_workers=workers,
-            collate_fn=collate,
-            pin_memory=pin_memory,
-            worker_init_fn=start_process_group,
-            generator=torch.Generator(),  # the default draws from torch's global state
-        )
-        return iter(loader)
+    def _read(self, dataset: Dataset[DecodedSample], **options: Any) -> Iterator[HostBatch]:
+        """Decode in loader processes; `options` of DataLoader."""
+        generator = torch.Generator()  # the default draws from torch's global state
+        options |= {"collate_fn": collate, "worker_init_fn": start_process_group, "generator": generator}
+        return iter(DataLoader(dataset, **options))
 
 
 @dataclass(eq=False)
@@ -126,7 +111,8 @@ class Loader(BatchLoader):
 
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         dataset = SampleDataset(self.source, self.preprocess, self.sampler.seed, self.activity)
-        batches = self._data_loader(dataset, pin_memory, self.workers, batch_sampler=self.sampler.batches(start))
+        order = self.sampler.batches(start)
+        batches = self._read(dataset, batch_sampler=order, num_workers=self.config.workers, pin_memory=pin_memory)
         for step, batch in enumerate(batches, start):
             yield batch if len(batch.sample_id) else self._replace_batch(dataset, step, batch)
 
@@ -137,7 +123,7 @@ class Loader(BatchLoader):
         """
         tried = map(dataset.__getitem__, islice(self.sampler.replacement_samples(step), MAX_REPLACEMENTS))
         good = islice((sample for sample in tried if not sample.error), len(batch.bad))
-        return replace(collate(list(good)), bad=batch.bad)  # bad replacements are counted at their own step
+        return collate(list(good))._replace(bad=batch.bad)  # bad replacements are counted at their own step
 
 
 @dataclass(eq=False)
@@ -170,12 +156,11 @@ class StreamLoader(BatchLoader):
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         local = self.sampler.train.batch_size // self.sampler.world_size
         dataset = StreamDataset(self.source, self.preprocess, self.sampler, start, self.activity)
-        workers = min(self.workers, self.source.max_workers)
-        endless = _drop_empty(self._data_loader(dataset, pin_memory, workers, batch_size=local))
+        workers = min(self.config.workers, self.source.max_workers)
+        endless = _drop_empty(self._read(dataset, batch_size=local, num_workers=workers, pin_memory=pin_memory))
         for step, batch in enumerate(islice(endless, self.sampler.total_steps - start), start):
             first = step * self.sampler.train.batch_size + self.sampler.rank * local
-            batch.sample_id = first + torch.arange(len(batch.sample_id))
-            yield batch
+            yield batch._replace(sample_id=first + torch.arange(len(batch.sample_id)))
 
 
 def _drop_empty(batches: Iterator[HostBatch]) -> Iterator[HostBatch]:
@@ -184,17 +169,16 @@ def _drop_empty(batches: Iterator[HostBatch]) -> Iterator[HostBatch]:
     for batch in batches:
         bad += batch.bad
         if len(batch.sample_id) or len(bad) >= MAX_REPLACEMENTS:
-            batch.bad, bad = bad, []
-            yield batch
+            yield batch._replace(bad=bad)
+            bad = []
 
 
 def open_loader(
     config: DataConfig, source: PairSource | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
 ) -> BatchLoader:
     """Return the loader for the kind of source."""
-    if source.streaming:
-        return StreamLoader(config, source, sampler, inputs, tokenizer)
-    return Loader(config, source, sampler, inputs, tokenizer)
+    kind = StreamLoader if source.streaming else Loader
+    return kind(config, source, sampler, inputs, tokenizer)
 
 
 def source_notes(source: PairSource | Stream, columns: Mapping[str, float]) -> list[str]:

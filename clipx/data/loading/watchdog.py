@@ -44,13 +44,10 @@ def with_timeout(batches: Iterable[T], seconds: float, activity: WorkerActivity)
     """Yield the batches. Raises Fault if one takes longer than `seconds`."""
     iterator = iter(batches)
     while True:
-        try:
-            with _alarm(seconds, activity):
-                batch = next(iterator)
-        except StopIteration:
+        with _alarm(seconds, activity):
+            batch = next(iterator, None)
+        if batch is None:
             return
-        except _Stalled as stalled:
-            raise Fault(str(stalled)) from None
         yield batch
 
 
@@ -60,7 +57,7 @@ class _Stalled(BaseException):
 
 @contextmanager
 def _alarm(seconds: float, activity: WorkerActivity) -> Iterator[None]:
-    """Raise _Stalled after `seconds`, by a signal because it also interrupts a hanging read (main thread only)."""
+    """Raise Fault after `seconds`, by a signal because it also interrupts a hanging read (main thread only)."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         names = "; ".join(activity.current()) or "nothing: its processes have not started"
@@ -73,6 +70,8 @@ def _alarm(seconds: float, activity: WorkerActivity) -> Iterator[None]:
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
+    except _Stalled as stalled:
+        raise Fault(str(stalled)) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

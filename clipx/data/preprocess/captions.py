@@ -5,6 +5,13 @@ import random
 
 from clipx.data.preprocess.images import BadSample
 
+MEMBERS = {"first": "txt", "random": "json"}  # data.captions -> member with the text, or the list of texts, of a sample
+
+
+def from_member(column: str, data: bytes, generator: random.Random) -> str:
+    """Return the caption of a .txt member, or a random one of a .json member. Raises BadSample."""
+    return from_txt(data) if column == "txt" else stripped(generator.choice(all_from_json(data)))
+
 
 def from_txt(data: bytes) -> str:
     """Return the caption of a .txt member. Raises BadSample if it is empty or not UTF-8."""
@@ -12,11 +19,6 @@ def from_txt(data: bytes) -> str:
         return stripped(data.decode())
     except UnicodeDecodeError as error:
         raise BadSample(f"caption is not UTF-8 ({error})") from error
-
-
-def from_json(data: bytes, generator: random.Random) -> str:
-    """Return a random one of the "captions" in a .json member. Raises BadSample if it is empty or missing."""
-    return stripped(generator.choice(all_from_json(data)))
 
 
 def all_from_json(data: bytes) -> list[str]:

@@ -30,13 +30,9 @@ class Keywords:
     """Labels captions with the 1-based index of their keyword."""
 
     def __init__(self, keywords: list[str], digits: bool) -> None:
-        """
-        Args:
-            keywords: words or phrases, or names of PRESETS.
-            digits: let a number in digits match the word for it, "2" as "two".
+        """Take words, phrases or names of PRESETS; with `digits`, "2" matches like "two".
 
-        Raises:
-            UserError: an empty keyword, or the same keyword twice.
+        Raises UserError for an empty keyword, or the same one twice.
         """
         expanded = [word for name in keywords for word in PRESETS.get(name, (name,))]
         self.words = [" ".join(word.casefold().split()) for word in expanded]

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from clipx.errors import UserError
+from clipx.errors import UserError, one_line
 from clipx.types import Inputs
 from clipx.utils.hub import quiet_hub
 from clipx.utils.registry import lookup
@@ -64,8 +64,7 @@ class HfTokenizer:
 def build_tokenizer(inputs: Inputs) -> Tokenizer:
     """Return the tokenizer of a text tower with cleaning by `data.clean`; it cuts and pads to the context length.
 
-    Raises:
-        UserError: the tokenizer is neither local nor downloadable, or data.clean is unknown.
+    Raises UserError if the tokenizer is neither local nor downloadable, or data.clean is unknown.
     """
     kind, _, source = inputs.tokenizer.partition(":")
     tokenizer = _hugging_face(source, inputs.context_length) if kind == "hf" and source else _open_clip(inputs)
@@ -80,8 +79,7 @@ def _open_clip(inputs: Inputs) -> Tokenizer:
         with quiet_hub(fetching="hf_tokenizer_name" in text):
             tokenizer: Tokenizer = open_clip.get_tokenizer(inputs.tokenizer, context_length=inputs.context_length)
     except Exception as error:  # the hub's client raises many kinds
-        reason = " ".join(str(error).split()[:30])
-        raise UserError(f"the tokenizer of {inputs.tokenizer} could not be loaded: {reason}") from error
+        raise UserError(f"the tokenizer of {inputs.tokenizer} could not be loaded: {one_line(error)}") from error
     return tokenizer
 
 
@@ -99,10 +97,9 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
         with quiet_hub(fetching=not folder.is_dir()):
             tokenizer = AutoTokenizer.from_pretrained(source)
     except Exception as error:  # the hub's client raises many kinds
-        reason = " ".join(str(error).split()[:30])
         raise UserError(
             f"the tokenizer of model.text.name=hf:{source} is not on this machine and could not be fetched; run "
-            f"`hf download {source}` on a machine with a network, or give a local folder, hf:FOLDER ({reason})"
+            f"`hf download {source}` on a machine with a network, or give a local folder, hf:FOLDER ({one_line(error)})"
         ) from error
     if tokenizer.cls_token_id is None or tokenizer.pad_token_id is None:
         raise UserError(

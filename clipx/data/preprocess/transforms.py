@@ -17,7 +17,6 @@ from torchvision.transforms import RandAugment
 
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import to_rgb
-from clipx.errors import UserError
 from clipx.types import Inputs
 from clipx.utils.registry import lookup
 
@@ -29,10 +28,7 @@ class TrainTransform:
     """Random resized crop, flip and RandAugment; returns uint8."""
 
     def __init__(self, config: DataConfig, inputs: Inputs) -> None:
-        low, high = config.crop_scale if len(config.crop_scale) == 2 else (0.0, 0.0)
-        if not 0 < low <= high <= 1:
-            raise UserError(f"data.crop_scale={config.crop_scale} must be [low, high] with 0 < low <= high <= 1")
-        self.scale = (low, high)
+        self.scale = (config.crop_scale[0], config.crop_scale[1])
         self.flip = config.flip
         self.size = inputs.image_size
         # RandAugment (Cubuk et al. 2020) with magnitudes in 0..10, as in the paper

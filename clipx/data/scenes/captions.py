@@ -37,20 +37,13 @@ class Description:
 
 
 Style = Callable[[Description, random.Random], str]  # returns the text for one group
-
-
-@dataclass(frozen=True)
-class Detail:
-    """Probabilities that a caption names the optional attributes."""
-
-    size: float = 0.35
-    position: float = 0.35
-    orientation: float = 0.5
+Detail = tuple[float, float, float]  # probabilities that a caption names size, position and orientation
+DETAIL: Detail = (0.35, 0.35, 0.5)  # of training captions
 
 
 def describe(content: Content, detail: Detail, rng: random.Random) -> list[Description]:
     """Describe every group: count, colour and shape always, the other attributes at random."""
-    size, position, orientation = (rng.random() < p for p in (detail.size, detail.position, detail.orientation))
+    size, position, orientation = (rng.random() < p for p in detail)
     return [
         Description(
             count=group.count,
@@ -77,7 +70,7 @@ def detailed_captions(content: Content, rng: random.Random) -> list[str]:
     """Return CAPTIONS different true captions that name all attributes."""
     captions: list[str] = []
     while len(captions) < CAPTIONS:
-        caption = phrase(describe(content, Detail(1, 1, 1), rng), rng)
+        caption = phrase(describe(content, (1, 1, 1), rng), rng)
         if caption not in captions:
             captions.append(caption)
     return captions

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from clipx.config.schema import ScenesConfig
 from clipx.data.preprocess.keywords import CARDINALS
-from clipx.data.scenes.captions import CAPTIONS, Description, Detail, describe, phrase
+from clipx.data.scenes.captions import CAPTIONS, DETAIL, Description, describe, phrase
 from clipx.data.scenes.content import COLOURS, ORIENTED, SHAPES, Content
 
 UNRELATED = (
@@ -19,12 +19,7 @@ UNRELATED = (
     "download this wallpaper for your desktop",
     "what a lovely day it was",
 )
-WITH_NUMBERS = (
-    "{caption}, photo {m} of {k}",
-    "{caption}, page {m}",
-    "picture {m}: {caption}",
-    "day {m}, {caption}",
-)
+WITH_NUMBERS = ("{caption}, photo {m} of {k}", "{caption}, page {m}", "picture {m}: {caption}", "day {m}, {caption}")
 
 
 def fault_rates(config: ScenesConfig) -> dict[str, float]:
@@ -50,7 +45,7 @@ def faulty_captions(content: Content, config: ScenesConfig, rng: random.Random) 
 
 
 def _caption(content: Content, fault: str | None, config: ScenesConfig, rng: random.Random) -> str:
-    descriptions = describe(content, Detail(), rng)
+    descriptions = describe(content, DETAIL, rng)
     return phrase(descriptions, rng) if fault is None else FAULTS[fault](descriptions, config, rng)
 
 

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,51 +30,37 @@ RETRIEVAL_IMAGES = 1_000
 FINISHED = "scenes.json"  # file in the root, written last: the rendered config
 
 
-@dataclass(frozen=True)
-class ShardJob:
-    """A tar file to write, with samples start..stop-1 of a split."""
-
-    split: str  # folder below the root
-    file: str
-    start: int
-    stop: int
-
-
 def ensure_rendered(config: ScenesConfig, root: Path | None) -> Path:
     """Return the folder of the data set, and render it first if it is missing.
 
-    The folder is `root`, by default one in the cache, named by the config's hash.
-
-    Raises:
-        UserError: a setting is out of range, or `root` holds something else.
+    The folder is `root`, by default one in the cache, named by the config's hash. Raises UserError if a setting is out
+    of range, or if `root` holds something else.
     """
-    if root is None:
-        root = cache_home() / "scenes" / content_hash(_identity(config))
-    render_folder(root, config)
+    root = root or cache_home() / "scenes" / content_hash(_identity(config))
+    validate(config)
+    if not _is_finished(root, config):
+        render_folder(root, config)
     return root
 
 
 def render_folder(root: Path, config: ScenesConfig) -> None:
-    """Render the data set into `root` on all cores, unless `root` already holds it. Raises UserError."""
-    validate(config)
-    if _is_finished(root, config):
-        return
+    """Render the data set into `root` on all cores, unless another process has just done so. Raises UserError."""
     with _lock(root):  # all ranks of a run call this: one renders, the others wait
         if _is_finished(root, config):
             return
-        _remove_leftovers(root)
+        if root.parent == cache_home() / "scenes":  # where every name is ours, also the folders of killed processes
+            for leftover in root.parent.glob(f".{root.name}.*"):
+                shutil.rmtree(leftover, ignore_errors=True)
         print(f"rendering {config.num_train} scenes into {root}, once", file=sys.stderr)
         if root.is_dir():
             root.rmdir()  # it is empty; new_folder needs a free name
         with new_folder(root) as temporary:
             _write_class_files(temporary, config)
             shards = _plan(config)
-            for shard in shards:
-                (temporary / shard.split).mkdir(parents=True, exist_ok=True)
             workers = min(os.cpu_count() or 1, len(shards))
             spawn = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(workers, spawn, _end_with_parent) as pool:
-                for done in [pool.submit(_write_shard, temporary, shard, config) for shard in shards]:
+                for done in [pool.submit(_write_shard, temporary / file, *ids, config) for file, ids in shards.items()]:
                     done.result()
             (temporary / FINISHED).write_text(json.dumps(_identity(config)))
 
@@ -110,33 +95,26 @@ def _lock(root: Path) -> Iterator[None]:
         yield
 
 
-def _remove_leftovers(root: Path) -> None:
-    """Remove the temporary folders of killed processes next to `root`; only in the cache, where every name is ours."""
-    if root.parent == cache_home() / "scenes":
-        for leftover in root.parent.glob(f".{root.name}.*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _plan(config: ScenesConfig) -> list[ShardJob]:
-    """Return every shard of the data set, the longest first."""
+def _plan(config: ScenesConfig) -> dict[str, tuple[str, int, int]]:
+    """Return file -> split and the numbers start and stop of its samples, for every shard, the longest first."""
     n = config.num_train
-    jobs = [ShardJob("train", f"{k:05d}.tar", k * SHARD, min((k + 1) * SHARD, n)) for k in range(-(-n // SHARD))]
-    for split, size in CLASS_SET_SIZES.items():
-        jobs += [ShardJob(f"{name}/{split}", "0.tar", 0, size) for name in CLASS_SETS]
-    jobs.append(ShardJob("scenes_captions", "00000.tar", 0, RETRIEVAL_IMAGES))
-    jobs.append(ShardJob("scenes_pairs", "00000.tar", 0, 0))
-    return jobs
+    plan = {f"train/{k // SHARD:05d}.tar": ("train", k, min(k + SHARD, n)) for k in range(0, n, SHARD)}
+    for size_of, size in CLASS_SET_SIZES.items():
+        plan |= {f"{name}/{size_of}/0.tar": (f"{name}/{size_of}", 0, size) for name in CLASS_SETS}
+    plan["scenes_captions/00000.tar"] = "scenes_captions", 0, RETRIEVAL_IMAGES
+    plan["scenes_pairs/00000.tar"] = "scenes_pairs", 0, 0
+    return plan
 
 
-def _samples(shard: ShardJob, config: ScenesConfig) -> Iterator[Sample]:
-    if shard.split == "train":
-        return (training_sample(config, i) for i in range(shard.start, shard.stop))
-    if shard.split == "scenes_captions":
-        return retrieval_samples(config, shard.stop)
-    if shard.split == "scenes_pairs":
+def _samples(split: str, start: int, stop: int, config: ScenesConfig) -> Iterator[Sample]:
+    if split == "train":
+        return (training_sample(config, i) for i in range(start, stop))
+    if split == "scenes_captions":
+        return retrieval_samples(config, stop)
+    if split == "scenes_pairs":
         return pair_samples(config)
-    class_set = CLASS_SETS[shard.split.split("/")[0]]
-    return (class_set.sample(shard.split, config, i) for i in range(shard.start, shard.stop))
+    class_set = CLASS_SETS[split.split("/")[0]]
+    return (class_set.sample(split, config, i) for i in range(start, stop))
 
 
 def _end_with_parent() -> None:
@@ -151,10 +129,11 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _write_shard(root: Path, shard: ShardJob, config: ScenesConfig) -> None:
+def _write_shard(path: Path, split: str, start: int, stop: int, config: ScenesConfig) -> None:
     """Write a tar file; equal arguments give equal bytes, because it holds no times and no owners."""
-    with tarfile.open(root / shard.split / shard.file, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for index, sample in enumerate(_samples(shard, config), shard.start):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for index, sample in enumerate(_samples(split, start, stop, config), start):
             for extension, data in sample.members().items():
                 info = tarfile.TarInfo(f"s{index:07d}.{extension}")
                 info.size = len(data)

@@ -38,15 +38,13 @@ def _star(x: Grid, y: Grid) -> Inside:
     inner, half = 0.36, np.pi / 5
     # the straight edge between the tip (1, 0) and the notch (inner, half) in polar form
     edge = inner * np.sin(half) / (np.sin(half - from_tip) * inner + np.sin(from_tip))
-    inside: Inside = np.hypot(x, y + 0.08) <= edge * 1.08
-    return inside
+    return np.asarray(np.hypot(x, y + 0.08) <= edge * 1.08)
 
 
 def _heart(x: Grid, y: Grid) -> Inside:
     """Two discs side by side above a point; nothing but the discs covers the height of the notch between them."""
     discs = (abs(x) - 0.5) ** 2 + (y - 0.45) ** 2 <= 0.5**2
-    inside: Inside = discs | ((y <= 0.42) & (abs(x) <= 0.74 * (y + 0.96)) & (abs(x) <= 1))
-    return inside
+    return np.asarray(discs | ((y <= 0.42) & (abs(x) <= 0.74 * (y + 0.96)) & (abs(x) <= 1)))
 
 
 INSIDE: dict[str, Callable[[Grid, Grid], Inside]] = {

@@ -26,7 +26,7 @@ def pair_samples(config: ScenesConfig) -> Iterator[Sample]:
             wording = rng.random()
             for scene in rng.sample(scenes, 2):  # in random order, so that the changed one is not always second
                 same = random.Random(wording)  # so that the captions differ only by their descriptions
-                descriptions = describe(scene.content, DETAILS.get(category, Detail(0, 0, 0)), same)
+                descriptions = describe(scene.content, DETAILS.get(category, (0, 0, 0)), same)
                 facts = {"pair": pair, "category": category}
                 yield Sample(scene, [phrase(descriptions, same, plain)], facts)
             pair += 1
@@ -134,4 +134,4 @@ EDITS: dict[str, Edit] = {
     "presence": _presence,
     "orientation": _orientation,
 }
-DETAILS = {"size": Detail(1, 0, 0), "position": Detail(0, 1, 0), "orientation": Detail(0, 0, 1)}
+DETAILS: dict[str, Detail] = {"size": (1, 0, 0), "position": (0, 1, 0), "orientation": (0, 0, 1)}

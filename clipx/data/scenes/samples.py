@@ -1,4 +1,4 @@
-"""Training samples, the range checks of their settings, and the members of a sample in a shard."""
+"""Training samples, the checks of their settings, and the members of a sample in a shard."""
 
 import io
 import json
@@ -9,7 +9,8 @@ from typing import Any
 from PIL import Image
 
 from clipx.config.schema import ScenesConfig
-from clipx.data.scenes.content import NUM_CELLS, ContentDraw, popularity
+from clipx.config.setting import check
+from clipx.data.scenes.content import ContentDraw, popularity
 from clipx.data.scenes.faults import fault_rates, faulty_captions
 from clipx.data.scenes.render import Scene, render, stage
 from clipx.errors import UserError
@@ -70,18 +71,10 @@ def training_sample(config: ScenesConfig, index: int) -> Sample:
 
 def validate(config: ScenesConfig) -> None:
     """Raise UserError naming the first setting that is out of range."""
-    _require("seed", config.seed, config.seed >= 0, "0 or more")
-    _require("num_train", config.num_train, config.num_train >= 1, "1 or more")
-    _require("image_size", config.image_size, 32 <= config.image_size <= 128, "32..128")
-    _require("max_count", config.max_count, 2 <= config.max_count <= NUM_CELLS, f"2..{NUM_CELLS}")
+    check(config, "data.scenes.")
     rates = fault_rates(config)
-    for name, rate in {**rates, "false_negatives": config.false_negatives}.items():
-        _require(name, rate, 0 <= rate <= 1, "0..1")
-    _require("popularity_skew", config.popularity_skew, 0 <= config.popularity_skew <= 3, "0..3")
-    total = sum(rates.values())
-    _require(" + data.scenes.".join(rates), total, total <= 1, "at most 1, as a caption has at most one fault")
-
-
-def _require(name: str, value: float, allowed: bool, range_: str) -> None:
-    if not allowed:
-        raise UserError(f"data.scenes.{name}={value:g} is out of range; allowed: {range_}")
+    if sum(rates.values()) > 1:
+        raise UserError(
+            f"data.scenes.{' + data.scenes.'.join(rates)}={sum(rates.values()):g} is out of range; "
+            "allowed: at most 1, as a caption has at most one fault"
+        )

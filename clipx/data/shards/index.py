@@ -115,9 +115,7 @@ def open_index(folder: Path, paths: list[Path]) -> Index:
     for _ in range(2):  # another process may write the same index meanwhile, or remove ours as corrupt
         if (loaded := load(place)) is not None:
             return loaded
-        shutil.rmtree(place, ignore_errors=True)
-        with new_folder(place) as temporary:
-            save(build_index(folder, shards, saved[0] if saved else None), temporary)
+        save(build_index(folder, shards, saved[0] if saved else None), place)
     loaded = load(place)
     assert loaded is not None, place
     return loaded
@@ -125,11 +123,8 @@ def open_index(folder: Path, paths: list[Path]) -> Index:
 
 def publish(index: Index, folder: Path) -> Path:
     """Write the index into the folder of the shards; replaces an older one. Return its folder."""
-    place = folder / PUBLISHED
-    shutil.rmtree(place, ignore_errors=True)
-    with new_folder(place) as temporary:
-        save(index, temporary)
-    return place
+    save(index, folder / PUBLISHED)
+    return folder / PUBLISHED
 
 
 def build_index(folder: Path, shards: list[Shard], base: Index | None) -> Index:
@@ -154,11 +149,13 @@ def build_index(folder: Path, shards: list[Shard], base: Index | None) -> Index:
 
 
 def save(index: Index, folder: Path) -> None:
-    """Write an index into an empty folder."""
-    for name, array in index.arrays.items():
-        np.save(folder / f"{name}.npy", array)
+    """Write an index into a folder; replaces an older one."""
+    shutil.rmtree(folder, ignore_errors=True)
     content = {"format": FORMAT, "digest": index.digest, "shards": [asdict(s) for s in index.shards]}
-    (folder / "shards.json").write_text(json.dumps(content))
+    with new_folder(folder) as temporary:
+        for name, array in index.arrays.items():
+            np.save(temporary / f"{name}.npy", array)
+        (temporary / "shards.json").write_text(json.dumps(content))
 
 
 def load(folder: Path) -> Index | None:

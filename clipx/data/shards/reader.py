@@ -74,8 +74,7 @@ class Shards:
     def open(cls, folder: Path, extensions: tuple[str, ...]) -> "Shards":
         """Return the samples of `folder` that have all of `extensions` (of image, txt, json, cls).
 
-        Raises:
-            UserError: no folder, no shards in it, or no sample with all extensions.
+        Raises UserError if there is no folder, no shard in it, or no sample with all extensions.
         """
         index = open_index(folder, shard_paths(folder))
         shards = cls(folder, index, extensions)
@@ -115,9 +114,7 @@ class Shards:
     def read(self, index: int, column: str) -> bytes:
         """Return the member's bytes. Processes may share the open file, because the read does not move its position.
 
-        Raises:
-            BadSample: the disk reports a read error.
-            OSError: the shard cannot be opened or read for another reason, which is not the sample's fault.
+        Raises BadSample for a read error of the disk, OSError for other errors, which are not the sample's fault.
         """
         row = self._row(index)
         size = int(self.index.arrays[f"{column}_size"][row])

@@ -21,24 +21,17 @@ class ShardReport:
 
 def verify(shards: Shards, workers: int) -> Iterator[ShardReport]:
     """Yield a report per shard, in order; `workers` processes check them."""
-    numbers = range(len(shards.index.shards))
-    if workers == 1:
-        yield from (_check(shards, number) for number in numbers)
-        return
     # The initializer gives the shards to each process once. As an argument, the index would be sent for every shard.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_pool_shards.append, initargs=(shards,)) as pool:
-        yield from pool.map(_check_in_pool, numbers)
+        yield from pool.map(_check, range(len(shards.index.shards)))
 
 
 _pool_shards: list[Shards] = []  # one element, in a process of the pool
 
 
-def _check_in_pool(number: int) -> ShardReport:
-    return _check(_pool_shards[-1], number)
-
-
-def _check(shards: Shards, number: int) -> ShardReport:
+def _check(number: int) -> ShardReport:
+    (shards,) = _pool_shards
     image, text = shards.extensions
     report = ShardReport()
     for i in shards.of_shard(number):

@@ -24,11 +24,9 @@ class PairSource(Protocol):
 
     def where(self, sample_id: int) -> str:
         """Return the location of a sample, for messages."""
-        ...
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         """Return the encoded image and one caption. Raises BadSample."""
-        ...
 
     def image_of(self) -> NDArray[np.int32] | None:
         """Return the image of each sample, numbered from 0; None if no two samples share an image."""
@@ -36,18 +34,12 @@ class PairSource(Protocol):
 
 
 class ShardPairs(PairSource):
-    """Pairs from webdataset shards."""
+    """Pairs from a folder of webdataset shards; `block` neighbouring samples are prefetched together, 0 for none."""
 
     def __init__(self, folder: Path, captions: str, block: int) -> None:
-        """
-        Args:
-            folder: the folder of the .tar files.
-            captions: "first", the .txt member, or "random", one of the "captions" in the .json member.
-            block: data.block, the number of neighbouring samples to prefetch together; 0 for no prefetch.
-        """
         self.block = block
-        self.read_caption = lookup({"first": self._first, "random": self._random}, captions, "data.captions")
-        self.shards = Shards.open(folder, ("image", "txt" if captions == "first" else "json"))
+        self.column = lookup(texts.MEMBERS, captions, "data.captions")
+        self.shards = Shards.open(folder, ("image", self.column))
         self.problems = self.shards.problems
         self.fingerprint = f"{len(self.shards)}:{self.shards.content_hash()}"
 
@@ -65,10 +57,4 @@ class ShardPairs(PairSource):
 
     def caption(self, sample_id: int, generator: random.Random) -> str:
         """Return one caption without reading the image. Raises BadSample."""
-        return self.read_caption(sample_id, generator)
-
-    def _first(self, sample_id: int, generator: random.Random) -> str:
-        return texts.from_txt(self.shards.read(sample_id, "txt"))
-
-    def _random(self, sample_id: int, generator: random.Random) -> str:
-        return texts.from_json(self.shards.read(sample_id, "json"), generator)
+        return texts.from_member(self.column, self.shards.read(sample_id, self.column), generator)

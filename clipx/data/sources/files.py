@@ -49,15 +49,14 @@ class PackedTexts:
 class FilePairs(PairSource):
     """Pairs from rows of (image file, caption)."""
 
-    def __init__(self, folder: Path, rows: list[Row], captions: str, problems: list[str]) -> None:
+    def __init__(self, folder: Path, table: Path, rows: list[Row], captions: str, problems: list[str]) -> None:
+        """Take the rows of a file `table`, with image paths relative to `folder`; `problems` names rows left out.
+
+        captions="each" gives a sample per row; "first" and "random" give a sample per image, with its first caption, or
+        with a random one each epoch. Raises UserError if there are no rows.
         """
-        Args:
-            folder: the folder that the image paths are relative to.
-            rows: (image path, caption).
-            captions: "each", a sample per row; "first" or "random", a sample per image with its first caption, or
-                with a random one each epoch.
-            problems: one line per row that was left out.
-        """
+        if not rows:
+            raise UserError("; ".join([f"{table} holds no pairs", *problems[:3]]))
         self.folder = folder
         self.problems = problems
         captions_kept = lookup({"each": 1, "random": None, "first": 1}, captions, "data.captions")  # None: all
@@ -98,13 +97,10 @@ class FilePairs(PairSource):
 def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
     """Return the pairs of a captions_*.json in MSCOCO's format, with the images in `folder`.
 
-    Raises:
-        UserError: no such file, or no caption annotations in it.
+    Raises UserError if it holds no caption annotations.
     """
     try:
         content = json.loads(annotations.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"data.annotations: no file {annotations}") from None
     except ValueError as error:
         raise UserError(f"{annotations} is not valid JSON in UTF-8 ({error})") from error
     try:
@@ -121,24 +117,21 @@ def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
     unknown = Counter(i for i, _ in captions if i not in names)
     problems = [f"{annotations.name}: no image {i}, which has {n} captions" for i, n in unknown.items()]
     problems += [f"{annotations.name}: {names[i]} is outside {folder}, not read" for i in sorted(outside)]
-    return _file_pairs(folder, annotations, rows, config.captions, problems)
+    return FilePairs(folder, annotations, rows, config.captions, problems)
 
 
 def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FilePairs:
     """Return the pairs of a text table with a header line and columns data.image_column and data.caption_column.
 
-    Raises:
-        UserError: no such file, not UTF-8, or a missing column.
+    Raises UserError for a missing column, and for a file that is not UTF-8.
     """
     problems: list[str] = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(_rows(csv.reader(file, delimiter=delimiter), path.name, config, problems))
-    except FileNotFoundError:
-        raise UserError(f"data.annotations: no file {path}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} is not a UTF-8 text table ({error})") from error
-    return _file_pairs(folder, path, rows, config.captions, problems)
+    return FilePairs(folder, path, rows, config.captions, problems)
 
 
 def _rows(lines: Iterator[list[str]], name: str, config: DataConfig, problems: list[str]) -> Iterator[Row]:
@@ -153,9 +146,3 @@ def _rows(lines: Iterator[list[str]], name: str, config: DataConfig, problems: l
             yield line[image], line[caption]
         elif line:
             problems.append(f"{name}: row {number} has {len(line)} fields, not {len(header)}")
-
-
-def _file_pairs(folder: Path, path: Path, rows: list[Row], captions: str, problems: list[str]) -> FilePairs:
-    if not rows:
-        raise UserError("; ".join([f"{path} holds no pairs", *problems[:3]]))
-    return FilePairs(folder, rows, captions, problems)

@@ -9,23 +9,21 @@ from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample
 from clipx.data.sources.base import PairSource
-from clipx.errors import UserError
+from clipx.errors import UserError, one_line
 from clipx.utils.hub import quiet_hub
 from clipx.utils.registry import one_of, suggest
 
 HASHED_ROWS = 64  # rows whose content enters the fingerprint
-CAPTIONS = ("first", "random")  # values of data.captions
 
 
 class HFPairs(PairSource):
     """Rows of a data set in memory-mapped Arrow files; a cell of captions holds one text or a list of texts."""
 
-    def __init__(self, config: DataConfig) -> None:
-        self.captions = one_of(config.captions, CAPTIONS, "data.captions")
-        self.image, self.caption = config.image_column, config.caption_column
-        self.rows = load(config, streaming=False)
+    def __init__(self, config: DataConfig, root: Path) -> None:
+        self.image, self.caption, self.captions = config.image_column, config.caption_column, config.captions
+        self.rows = load(config, root, streaming=False)
         if not len(self.rows):
-            raise UserError(f"data.root={config.root} has no rows in split {config.split}")
+            raise UserError(f"data.root={root} has no rows in split {config.split}")
         self.fingerprint = f"{len(self)}:{self._digest()}"
 
     def __len__(self) -> int:
@@ -50,32 +48,29 @@ class HFPairs(PairSource):
         return digest.hexdigest()[:16]
 
 
-def load(config: DataConfig, streaming: bool) -> Any:
+def load(config: DataConfig, root: Path, streaming: bool) -> Any:
     """Return the split of the data set, with images as encoded bytes.
 
-    Raises:
-        UserError: the data set is neither local nor downloadable, or a column is missing.
+    Raises UserError if the data set is neither local nor downloadable, a column is missing, or data.captions is "each".
     """
     import datasets
 
-    assert config.root is not None
-    folder = Path(config.root)
+    one_of(config.captions, ("first", "random"), "data.captions")
     try:
-        if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
-            saved = datasets.load_from_disk(config.root)
-            split = saved[config.split] if (folder / "dataset_dict.json").is_file() else saved
+        if (root / "dataset_dict.json").is_file() or (root / "state.json").is_file():
+            saved = datasets.load_from_disk(str(config.root))
+            split = saved[config.split] if (root / "dataset_dict.json").is_file() else saved
             rows = split.to_iterable_dataset() if streaming else split
         else:
-            with quiet_hub(fetching=not folder.is_dir()):
-                rows = datasets.load_dataset(config.root, split=config.split, streaming=streaming)
+            with quiet_hub(fetching=not root.is_dir()):
+                rows = datasets.load_dataset(str(config.root), split=config.split, streaming=streaming)
     except Exception as error:  # dataset builders and the hub's client raise many kinds
-        reason = " ".join(str(error).split()[:30])
-        raise UserError(f"data.root={config.root}: split {config.split} could not be loaded: {reason}") from error
+        raise UserError(f"data.root={root}: split {config.split} could not be loaded: {one_line(error)}") from error
     features = rows.features or {}
     for key in ("image_column", "caption_column"):
         column = getattr(config, key)
         if features and column not in features:
-            raise UserError(f"data.{key}={column} is not a column of {config.root}; {suggest(column, features)}")
+            raise UserError(f"data.{key}={column} is not a column of {root}; {suggest(column, features)}")
     return rows.cast_column(config.image_column, datasets.Image(decode=False))
 
 

@@ -25,21 +25,14 @@ def _images(config: DataConfig) -> Path:
 def _annotations(config: DataConfig) -> Path:
     if config.annotations is None:
         raise UserError(f"data.annotations is needed for data={config.name}: the file of captions, below data.root")
-    return _root(config) / config.annotations
+    path = _root(config) / config.annotations
+    if not path.is_file():
+        raise UserError(f"data.annotations: no file {path}")
+    return path
 
 
 def _rendered(config: DataConfig) -> Path:
     return ensure_rendered(config.scenes, Path(config.root) if config.root else None)
-
-
-def _hf(config: DataConfig) -> PairSource:
-    _root(config)
-    return hf.HFPairs(config)
-
-
-def _hf_stream(config: DataConfig) -> Stream:
-    _root(config)
-    return streams.HFStream(config)
 
 
 RANDOM_ACCESS: dict[str, Callable[[DataConfig], PairSource]] = {
@@ -48,9 +41,12 @@ RANDOM_ACCESS: dict[str, Callable[[DataConfig], PairSource]] = {
     "coco": lambda config: files.coco(_images(config), _annotations(config), config),
     "csv": lambda config: files.table(_images(config), _annotations(config), config, ","),
     "tsv": lambda config: files.table(_images(config), _annotations(config), config, "\t"),
-    "hf": _hf,
+    "hf": lambda config: hf.HFPairs(config, _root(config)),
 }
-STREAMS: dict[str, Callable[[DataConfig], Stream]] = {"webdataset": streams.ShardStream, "hf_stream": _hf_stream}
+STREAMS: dict[str, Callable[[DataConfig], Stream]] = {
+    "webdataset": streams.ShardStream,
+    "hf_stream": lambda config: streams.HFStream(config, _root(config)),
+}
 SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {**RANDOM_ACCESS, **STREAMS}
 # the meaning of data.root for each source; {} stands for data.split
 ROOTS = {
@@ -68,19 +64,14 @@ ROOTS = {
 def ensure_root_folder(config: DataConfig) -> Path:
     """Return data.root, the folder of the evaluation sets that belong to the training data; render missing scenes.
 
-    Raises:
-        UserError: unknown data.source, or a missing data.root.
+    Raises UserError for an unknown data.source, or a missing data.root.
     """
     lookup(SOURCES, config.source, "data.source")
     return _rendered(config) if config.source == "scenes" else _root(config)
 
 
 def open_source(config: DataConfig) -> PairSource | Stream:
-    """Return the training pairs of a run.
-
-    Raises:
-        UserError: unknown data.source, a missing setting, or no usable data.
-    """
+    """Return the training pairs of a run. Raises UserError for a wrong or missing setting, or no usable data."""
     return lookup(SOURCES, config.source, "data.source")(config)
 
 

@@ -17,7 +17,7 @@ from clipx.data.shards.index import COLUMN_OF
 from clipx.data.sources import hf
 from clipx.errors import UserError
 from clipx.utils.files import content_hash
-from clipx.utils.registry import one_of
+from clipx.utils.registry import lookup
 
 
 @dataclass
@@ -44,7 +44,6 @@ class Stream(Protocol):
 
     def pairs(self, generator: random.Random) -> Iterator[StreamedPair]:
         """Yield pairs without end, in an order that depends only on the generator."""
-        ...
 
 
 class ShardStream(Stream):
@@ -61,7 +60,7 @@ class ShardStream(Stream):
             raise UserError("data.urls is needed for data.source=webdataset: shards, as FOLDER/{00000..00099}.tar")
         if len(weights) != len(urls) or min(weights) <= 0:
             raise UserError(f"data.url_weights={weights} must be one number above 0 for each of the {len(urls)} urls")
-        self.captions = one_of(config.captions, ("first", "random"), "data.captions")
+        self.column = lookup(texts.MEMBERS, config.captions, "data.captions")
         self.shards = [expand_urls(url) for url in urls]
         self.weights = weights
         self.buffer = config.shuffle_buffer
@@ -94,12 +93,11 @@ class ShardStream(Stream):
 
     def _pair(self, where: str, sample: dict[str, bytes], generator: random.Random) -> StreamedPair:
         columns = {COLUMN_OF[k.lower()]: v for k, v in sample.items() if k.lower() in COLUMN_OF}
-        first = self.captions == "first"
-        missing = [column for column in ("image", "txt" if first else "json") if column not in columns]
+        missing = [column for column in ("image", self.column) if column not in columns]
         if missing:
             return StreamedPair(where, error=f"lacks {', '.join(missing)}")
         try:
-            caption = texts.from_txt(columns["txt"]) if first else texts.from_json(columns["json"], generator)
+            caption = texts.from_member(self.column, columns[self.column], generator)
         except BadSample as error:
             return StreamedPair(where, error=str(error))
         return StreamedPair(where, columns["image"], caption)
@@ -110,12 +108,11 @@ class HFStream(Stream):
 
     max_workers = 1  # `datasets` divides its files among workers, and there may be only one file
 
-    def __init__(self, config: DataConfig) -> None:
-        one_of(config.captions, hf.CAPTIONS, "data.captions")
-        self.config = config
-        self.rows = hf.load(config, streaming=True)
+    def __init__(self, config: DataConfig, root: Path) -> None:
+        self.config, self.root = config, root
+        self.rows = hf.load(config, root, streaming=True)
         self.num_samples = samples_per_epoch(config)
-        self.fingerprint = f"stream:{content_hash([Path(str(config.root)).name, config.split])}"
+        self.fingerprint = f"stream:{content_hash([root.name, config.split])}"
 
     def pairs(self, generator: random.Random) -> Iterator[StreamedPair]:
         while True:
@@ -130,7 +127,7 @@ class HFStream(Stream):
                 except BadSample as error:
                     yield StreamedPair(where, error=str(error))
             if number < 0:
-                yield StreamedPair(str(self.config.root), error="holds no samples")
+                yield StreamedPair(str(self.root), error="holds no samples")
 
 
 def samples_per_epoch(config: DataConfig) -> int:

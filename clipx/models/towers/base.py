@@ -2,31 +2,27 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from torch import Tensor, nn
 
 from clipx.errors import UserError, one_line
 from clipx.types import Pixels, Tokens
 
+InputsT = TypeVar("InputsT", Pixels, Tokens)
+
 
 @dataclass
-class ImageTower:
-    """An image tower and the images it expects."""
+class Tower(Generic[InputsT]):
+    """A tower and the images or token ids it expects."""
 
-    module: nn.Module  # [b, 3, H, W] -> [b, E]
+    module: nn.Module  # [b, 3, H, W] or [b, L] -> [b, E]
     body: nn.Module  # the part that `frozen` freezes: all except a projection added here
     embed_dim: int  # E
-    pixels: Pixels
+    inputs: InputsT
 
 
-@dataclass
-class TextTower:
-    """A text tower and the token ids it expects."""
-
-    module: nn.Module  # [b, L] -> [b, E]
-    body: nn.Module
-    embed_dim: int
-    tokens: Tokens
+ImageTower, TextTower = Tower[Pixels], Tower[Tokens]
 
 
 LOCAL_OR_RANDOM = "a local file or folder, or null for random weights"  # alternative to a download

@@ -26,8 +26,7 @@ TEXT: dict[str, Callable[[TextTowerConfig, int | None, bool], TextTower]] = {
 def build_towers(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]:
     """Build both towers of a run; `load=False` skips published weights, when a checkpoint is loaded afterwards.
 
-    Raises:
-        UserError: unknown towers, missing weights, settings that a tower does not support, or different widths.
+    Raises UserError for unknown towers, missing weights, unsupported settings or different widths.
     """
     image_kind, _ = split_kind(model.image.name, IMAGE, "model.image.name")
     text_kind, _ = split_kind(model.text.name, TEXT, "model.text.name")
@@ -50,19 +49,17 @@ def build_towers(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]
 
 
 def _check_widths(model: ModelConfig, image: ImageTower, text: TextTower) -> None:
-    for key, name, width in (
-        ("model.image.name", model.image.name, image.embed_dim),
-        ("model.text.name", model.text.name, text.embed_dim),
-    ):
+    names = f"model.image.name={model.image.name}", f"model.text.name={model.text.name}"
+    for name, width in zip(names, (image.embed_dim, text.embed_dim), strict=True):
         if model.embed_dim is not None and width != model.embed_dim:
             raise UserError(
-                f"model.embed_dim={model.embed_dim} does not fit {key}={name}, which has width {width}: "
+                f"model.embed_dim={model.embed_dim} does not fit {name}, which has width {width}: "
                 "omit it, or use timm: and hf: towers, which are projected to any width"
             )
     if image.embed_dim != text.embed_dim:
         raise UserError(
-            f"model.image.name={model.image.name} embeds in {image.embed_dim} dimensions, "
-            f"model.text.name={model.text.name} in {text.embed_dim}: use towers of the same width"
+            f"{names[0]} embeds in {image.embed_dim} dimensions, {names[1]} in {text.embed_dim}: "
+            "use towers of the same width"
         )
 
 

@@ -40,8 +40,7 @@ class ClassToken(nn.Module):
 def build_hf_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -> TextTower:
     """Build the tower; `load=False` skips the weights.
 
-    Raises:
-        UserError: no configuration or weights, no encoder with a class token, no E, or a context that is too long.
+    Raises UserError for a missing configuration, weights or E, an encoder without class token, or too long a context.
     """
     from transformers import AutoModel
 
@@ -54,7 +53,7 @@ def build_hf_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -
     if length > longest:
         raise UserError(f"{KEY}.context_length={length} is more than the {longest} tokens of {config.name}")
     if config.pretrained is None or not load:
-        encoder: Any = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
+        encoder = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
     else:
         encoder = _load_pretrained(config.pretrained, source, shape)
     if getattr(encoder, "pooler", None) is not None:
@@ -91,7 +90,7 @@ def _load_config(source: str) -> Any:
     return shape
 
 
-def _load_pretrained(weights: str, source: str, shape: Any) -> nn.Module:
+def _load_pretrained(weights: str, source: str, shape: Any) -> Any:
     """Load the encoder's weights from a file, a folder or the hub; missing weights are an error."""
     from transformers import AutoModel
     from transformers.utils import logging
@@ -102,7 +101,11 @@ def _load_pretrained(weights: str, source: str, shape: Any) -> nn.Module:
     is_local = path.exists()
     try:
         if path.is_file():
-            encoder, missing = _load_file(path, shape)
+            encoder = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
+            prefix = f"{encoder.base_model_prefix}."  # of weights that were published with a head
+            saved = load_state_dict(str(path), weights_only=True)
+            found = encoder.load_state_dict({k.removeprefix(prefix): v for k, v in saved.items()}, strict=False)
+            missing = list(found.missing_keys)
         else:
             with quiet_hub(fetching=not is_local):
                 encoder, report = AutoModel.from_pretrained(
@@ -118,16 +121,4 @@ def _load_pretrained(weights: str, source: str, shape: Any) -> nn.Module:
         raise UserError(
             f"{setting} does not hold weights of hf:{source}: {len(missing)} are missing, such as {missing[0]}"
         )
-    model: nn.Module = encoder
-    return model
-
-
-def _load_file(path: Path, shape: Any) -> tuple[Any, list[str]]:
-    """Return the encoder with the weights of a file, and the names of weights missing in the file."""
-    from transformers import AutoModel
-
-    encoder = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
-    weights = load_state_dict(str(path), weights_only=True)
-    prefix = f"{encoder.base_model_prefix}."  # of weights that were published with a head
-    found = encoder.load_state_dict({k.removeprefix(prefix): v for k, v in weights.items()}, strict=False)
-    return encoder, list(found.missing_keys)
+    return encoder

@@ -33,11 +33,7 @@ def describe(name: str) -> str:
 
 
 def parse_name(name: str, key: str) -> str:
-    """Return NAME of `open_clip:NAME`.
-
-    Raises:
-        UserError: unknown name; the message contains `key` and the nearest names.
-    """
+    """Return NAME of `open_clip:NAME`. Raises UserError with `key` and the nearest names for an unknown name."""
     _, model = split_kind(name, ["open_clip"], key)
     if name not in tower_names():
         near = did_you_mean(name, tower_names())
@@ -62,19 +58,13 @@ def create_model(
     image_size: int | None = None,
     context_length: int | None = None,
 ) -> nn.Module:
-    """Create an open_clip model.
+    """Create the open_clip model of a name without `open_clip:`, with a separate text tower if `custom_text`.
 
-    Args:
-        model: name without `open_clip:`.
-        pretrained: published tag or local file; None for random weights.
-        key: setting that holds `pretrained`, for error messages.
-        custom_text: True for a separate text tower.
-        load: False skips the weights, when a checkpoint is loaded afterwards; the activation still follows the tag.
-        image_size: None for the configured one; another one resamples the position embeddings.
-        context_length: None for the configured one; a shorter one cuts the position embeddings.
+    `pretrained` is a published tag, a local file or None; `key` is the setting that holds it. `load=False` skips the
+    weights, when a checkpoint is loaded afterwards; the activation still follows the tag. An `image_size` or
+    `context_length` other than the configured one resamples or cuts position embeddings.
 
-    Raises:
-        UserError: weights that are neither published nor a file, cannot be downloaded, or do not fit.
+    Raises UserError for weights that are neither published nor a file, cannot be downloaded, or do not fit.
     """
     tag = _tag_config(model, pretrained)
     if load:

@@ -38,8 +38,7 @@ def pretrained_tags(name: str) -> tuple[str, ...]:
 def build_timm_tower(config: ImageTowerConfig, embed_dim: int | None, load: bool) -> ImageTower:
     """Build the tower; `load=False` skips the weights, but still uses their image size and normalisation.
 
-    Raises:
-        UserError: unknown name, no E, or weights that are unknown, cannot be downloaded or do not fit.
+    Raises UserError for an unknown name, a missing E, or weights that are unknown, not downloadable or do not fit.
     """
     name, named_tag = _parse_name(config.name)
     if embed_dim is None:

@@ -84,11 +84,9 @@ def gradient(W: Array, pairs: SyntheticPairs, tau: Array, lam: Array) -> Array:
 
 
 def descend(pairs: SyntheticPairs, tau: Array, lam: Array, sizes: Array, record: Sequence[int] = ()) -> Descent:
-    """Full-batch gradient descent from W = 0.
+    """Full-batch gradient descent from W = 0 with step sizes [steps, R].
 
-    Args:
-        sizes: step sizes [steps, R].
-        record: numbers of steps after which to record time and margin; the last step is always recorded.
+    `record` holds the numbers of steps after which time and margin are recorded; the last step always is.
     """
     W = np.zeros((len(tau), pairs.y.shape[1], pairs.x.shape[1]))
     wanted, recorded, time = set(record), [], np.zeros(len(tau))

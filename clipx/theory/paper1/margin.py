@@ -9,8 +9,9 @@ from typing import Annotated
 
 import numpy as np
 
+from clipx.config.setting import POSITIVE, at_least
 from clipx.theory.claims import Check, CheckedClaim
-from clipx.theory.experiment import POSITIVE, Array, Settings, at_least, out_of_range
+from clipx.theory.experiment import Array, Settings, out_of_range
 from clipx.theory.paper1 import case_study
 from clipx.theory.paper1.case_study import Descent, SyntheticPairs, descend
 from clipx.theory.paper1.square_loss import SCORES, bayes_optimum, clip_embedding, top1_error

@@ -16,8 +16,6 @@ from clipx.theory.paper1.case_study import SyntheticPairs, descend
 
 P_ZETA = np.array([1 / 3, 2 / 3])
 Score = Callable[[Array, Array], Array]  # g [K, D], prompts y [P, D] -> [K, P], higher is closer
-
-
 SCORES: dict[str, Score] = {
     "inner product": lambda g, y: g @ y.T,
     "cosine": lambda g, y: -cdist(g, y, "cosine"),

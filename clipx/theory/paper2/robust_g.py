@@ -13,15 +13,15 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from clipx.config.setting import POSITIVE, at_least
 from clipx.theory.claims import Check, CheckedClaim, near
-from clipx.theory.experiment import OPEN_SHARE, POSITIVE, Array, Settings, at_least
+from clipx.theory.experiment import OPEN_SHARE, Array, Settings
 
 X = np.array([[1.01, 1, 1], [0.01, 0, 1], [0, 10, 1], [1, 1, 1], [0, 0, 1]])  # (x1, x2, 1)
 SIGN = np.array([1.0, 1.0, 1.0, -1.0, -1.0])  # of z
 F_STAR = np.array([0.1, -0.1, -0.0005])  # (a, b, c) of the paper's f*
 # Positions on the line from the minimum of log1p (0) to f* (1); dense near 0, where the loss changes fast.
 LINE = np.concatenate([np.linspace(-0.2, 0.2, 401) ** 3 * 25, np.linspace(0.201, 1.25, 200)])
-
 
 # At x = exp(u): g1(x) = log(1 + x) and g2(x) = x / (1 + x).
 G: dict[str, Callable[[Array], Array]] = {"log1p": lambda u: np.logaddexp(0, u), "ratio": expit}

@@ -10,8 +10,9 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from clipx.config.setting import POSITIVE, at_least
 from clipx.theory.claims import Check, CheckedClaim
-from clipx.theory.experiment import POSITIVE, Array, Settings, at_least
+from clipx.theory.experiment import Array, Settings
 
 X = np.array([1.0, 1.0, 1.0, -1.0])  # images of the four pairs; the sign is the label
 THETA = np.linspace(-np.pi, np.pi, 2881)  # in steps of 1/8 degree

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import numpy as np
 
+from clipx.config.setting import Rule, at_least
 from clipx.theory.claims import Check, CheckedClaim, half_width
-from clipx.theory.experiment import Array, Rule, Settings, at_least, require_two_values
+from clipx.theory.experiment import Array, Settings, require_two_values
 
 TAU: Rule = (lambda v: 0.02 <= v < np.inf, "0.02 or more (exp(e / tau) must not overflow)")
 N: Rule = (lambda v: 2 <= v <= 20000, "2..20000 (the similarities are an n x n matrix)")

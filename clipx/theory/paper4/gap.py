@@ -1,6 +1,6 @@
 """Paper 4, Lemma 3.1, Theorems 3.2 and 3.3, appendix C (claim 4.8): why the modality gap persists.
 
-Combines `gap_flow` (Lemma 3.1, Theorem 3.2), `gap_schemes` (appendix C) and `gap_growth` (Theorem 3.3).
+Combines `gap_flow` (Lemma 3.1, Theorems 3.2 and 3.3) and `gap_schemes` (appendix C).
 """
 
 from dataclasses import dataclass
@@ -8,9 +8,10 @@ from typing import Annotated
 
 import numpy as np
 
+from clipx.config.setting import POSITIVE, Rule, at_least
 from clipx.theory.claims import Check, CheckedClaim, half_width, near
-from clipx.theory.experiment import OPEN_SHARE, POSITIVE, Array, Rule, Settings, at_least
-from clipx.theory.paper4 import gap_growth, gap_schemes
+from clipx.theory.experiment import OPEN_SHARE, Array, Settings
+from clipx.theory.paper4 import gap_flow, gap_schemes
 from clipx.theory.paper4.gap_flow import Flow, beta_of_gamma, full_flow, slope_ratio
 
 BETA: Rule = (lambda v: 0 < v <= 20, "more than 0, at most 20")
@@ -37,15 +38,6 @@ class GapSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Growth:
-    """Theorem 3.3 at one (d, beta0): rates of change at t = 0."""
-
-    limit: float  # dgamma/dt for n -> infinity
-    gamma_rates: Array  # [draws], dgamma/dt at finite n
-    gap_rates: Array  # [draws], dDelta/dt at finite n
-
-
-@dataclass(frozen=True)
 class GapResult:
     settings: GapSettings
     flow: Flow
@@ -54,7 +46,7 @@ class GapResult:
     schemes: dict[str, Array]  # name -> gamma(t)
     closed_forms: list[Check]  # deviations of the schemes from their closed forms
     betas: Array  # values of beta0 for `growth`
-    growth: dict[int, list[Growth]]  # d -> one entry for each of `betas`
+    growth: dict[int, list[gap_flow.Growth]]  # d -> one entry for each of `betas`
 
 
 def solve(settings: GapSettings) -> GapResult:
@@ -63,6 +55,10 @@ def solve(settings: GapSettings) -> GapResult:
     flow = full_flow(settings.n, settings.d, settings.gamma0, settings.beta0, settings.t_end, settings.mismatch, rng)
     t = np.concatenate([[0.0], np.logspace(-1, 6, 211)])
     betas = np.sort([2.0, 5.0, 10.0, settings.beta0, 30.0])
+
+    def growth(d: int, beta0: float) -> gap_flow.Growth:
+        return gap_flow.sample_growth(beta0, settings.gamma0, settings.growth_n, d, settings.draws, rng)
+
     return GapResult(
         settings=settings,
         flow=flow,
@@ -71,7 +67,7 @@ def solve(settings: GapSettings) -> GapResult:
         schemes=_schemes(settings, t),
         closed_forms=_closed_forms(settings, t),
         betas=betas,
-        growth={d: [_growth(settings, d, float(beta), rng) for beta in betas] for d in settings.growth_d},
+        growth={d: [growth(d, float(beta0)) for beta0 in betas] for d in settings.growth_d},
     )
 
 
@@ -105,11 +101,6 @@ def _closed_forms(settings: GapSettings, t: Array) -> list[Check]:
         Check("constant beta: relative deviation of t(gamma)", float(times), high=1e-6),
         near("linear beta: rate / (2 c)", rate / (2 * gap_schemes.linear_rate(beta0, beta1)), 1, 1e-4),
     ]
-
-
-def _growth(settings: GapSettings, d: int, beta0: float, rng: np.random.Generator) -> Growth:
-    rates = gap_growth.sample_growth_rates(beta0, settings.gamma0, settings.growth_n, d, settings.draws, rng)
-    return Growth(gap_growth.growth_rate(beta0, settings.gamma0, d), *rates)
 
 
 def log_squared_fit(t: Array, gap: Array) -> float:
@@ -157,7 +148,7 @@ def _growth_checks(result: GapResult) -> list[Check]:
             checks.append(Check(name, float(relative.mean()), low, high, float(half_width(relative))))
     growing = np.mean([(g.gap_rates > 0).mean() for row in result.growth.values() for g in row])
     beta0, gamma0 = result.settings.beta0, result.settings.gamma0
-    ratio = gap_growth.growth_rate_3d(beta0, gamma0) / gap_growth.growth_rate(beta0, gamma0, 3)
+    ratio = gap_flow.growth_rate_3d(beta0, gamma0) / gap_flow.growth_rate(beta0, gamma0, 3)
     return [
         *checks,
         near("d=3: coth a - 1/a divided by the Bessel form", ratio, 1, 1e-10),

@@ -7,8 +7,7 @@ import numpy as np
 from clipx.theory.claims import half_width
 from clipx.theory.figure_style import BLUE, COLOURS, GREY, RED, Figures, ordered_colours, panels, plain_ticks
 from clipx.theory.paper4.gap import GapResult, log_squared_fit
-from clipx.theory.paper4.gap_flow import beta_of_gamma
-from clipx.theory.paper4.gap_growth import growth_rate
+from clipx.theory.paper4.gap_flow import beta_of_gamma, growth_rate
 
 
 def draw(result: GapResult) -> Figures:

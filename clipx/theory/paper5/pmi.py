@@ -19,8 +19,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
+from clipx.config.setting import POSITIVE, at_least
 from clipx.theory.claims import Check, CheckedClaim
-from clipx.theory.experiment import POSITIVE, Array, Settings, at_least, out_of_range, require_two_values
+from clipx.theory.experiment import Array, Settings, out_of_range, require_two_values
 
 Similarity = Callable[[Array], tuple[Array, Callable[[Array], Array]]]  # parameters -> (g, dL/dg -> dL/dparameters)
 

@@ -12,9 +12,8 @@ from clipx.errors import UserError
 from clipx.models import temperature
 from clipx.models.kernels import FREQUENCIES, REDUCTIONS
 from clipx.models.point_sets import BOUNDS
-from clipx.training.lr_schedule import SCHEDULES
 from clipx.training.modality_mixing import MASKS
-from clipx.training.optimizer import KINDS
+from clipx.training.optimizer import KINDS, SCHEDULES
 from clipx.utils.device import PRECISIONS
 from evaluation.datasets.opening import PROTOCOLS
 
@@ -23,6 +22,8 @@ BAD = {
     "data.workers": -1,
     "data.max_bad_rate": 1.5,
     "data.scenes.image_size": 16,
+    "data.crop_scale": [0.9],
+    "model.points.alpha": [0.0, 0.0],
     "temperature.tau": float("nan"),
     "temperature.max_scale": 0.0,
     "optimizer.lr": -1.0,

@@ -18,11 +18,10 @@ from clipx.config.schema import (
     TextTowerConfig,
 )
 from clipx.errors import UserError
-from clipx.models import clip, penultimate
+from clipx.models import clip
 from clipx.models.heads import KernelHead
 from clipx.models.kernels import embed
-from clipx.models.point_sets import BOUNDS
-from clipx.models.token_outputs import PaddedText, to_token_tower
+from clipx.models.point_sets import BOUNDS, PaddedText, to_token_tower
 from clipx.models.towers.open_clip_towers import create_model, tower_names
 from clipx.types import PointSet, Progress
 
@@ -221,7 +220,7 @@ def test_penultimate_features_are_the_projections_input_for_every_pooling(poolin
         "attn_pooler_heads": 2,
     }
     tower, image = VisionTransformer(16, 8, **size, **pooling), torch.randn(2, 3, 16, 16)
-    found = penultimate.penultimate_features(tower, image)
+    found = clip.penultimate_features(tower, image)
     torch.testing.assert_close(found @ tower.get_parameter("proj"), tower(image))
 
 
@@ -230,7 +229,7 @@ def test_penultimate_features_are_the_projections_input_for_every_pooling(poolin
     [
         ({"kernel": "rbf"}, r"model\.points\.kernel=rbf"),
         ({"weights": "relu"}, r"model\.points\.weights=relu"),
-        ({"alpha": [0.5]}, r"model\.points\.alpha=\[0\.5\] must be two numbers"),
+        ({"alpha": [0.5]}, r"model\.points\.alpha=\[0\.5\] is out of range; allowed: two numbers"),
         ({"alpha": [0.0, 0.0]}, r"one above 0"),
         ({"reduce": "max"}, r"model\.points\.reduce=max"),
     ],

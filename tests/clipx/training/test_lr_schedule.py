@@ -4,7 +4,7 @@ import pytest
 
 from clipx.config.schema import ScheduleConfig
 from clipx.errors import UserError
-from clipx.training.lr_schedule import build_lr_schedule
+from clipx.training.optimizer import build_lr_schedule
 from clipx.types import Progress
 
 

@@ -173,7 +173,7 @@ def test_a_run_of_a_number_of_samples_may_end_within_an_epoch() -> None:
 
 
 def test_a_batch_for_a_gpu_is_in_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DataLoader leaves a class unpinned unless it has a method pin_memory."""
+    """DataLoader pins the tensors of a named tuple, and leaves other classes unpinned."""
     from torch.utils.data._utils.pin_memory import pin_memory
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 1)  # pinning needs a GPU

@@ -123,7 +123,6 @@ def test_rendering_again_gives_the_same_bytes(folder: Path, tmp_path: Path, monk
 
 def test_a_finished_folder_is_not_rendered_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenes_folder, "_plan", lambda config: pytest.fail("renders again"))
-    scenes_folder.render_folder(folder, CONFIG)
     assert scenes_folder.ensure_rendered(CONFIG, folder) == folder
 
 

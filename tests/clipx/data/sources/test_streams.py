@@ -150,8 +150,9 @@ def test_a_hugging_face_stream_repeats_after_a_pass(tmp_path: Path) -> None:
 
 
 def test_parquet_files_can_be_streamed(tmp_path: Path) -> None:
-    made = DataConfig(name="h", source="hf_stream", root=str(write(tmp_path / "d", saved=False)), num_samples=16)
+    root = write(tmp_path / "d", saved=False)
+    made = DataConfig(name="h", source="hf_stream", root=str(root), num_samples=16)
     made.shuffle_buffer = 2
     # stop before the end of a pass, where `datasets` sleeps for 5 s
-    found = list(islice(HFStream(made).pairs(random.Random(0)), 3))
+    found = list(islice(HFStream(made, root).pairs(random.Random(0)), 3))
     assert len({f.image for f in found}) == 3 and all(f.caption.endswith(" 0") for f in found)

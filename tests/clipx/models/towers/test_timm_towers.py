@@ -30,9 +30,9 @@ def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [None, 64])
 def test_pooled_features_are_projected_at_any_image_size(name: str, size: int | None) -> None:
     tower = build(name, size=size)
-    assert tower.pixels.image_size == (size or 160)
+    assert tower.inputs.image_size == (size or 160)
     module = tower.module.eval()
-    image = torch.randn(2, 3, tower.pixels.image_size, tower.pixels.image_size)
+    image = torch.randn(2, 3, tower.inputs.image_size, tower.inputs.image_size)
     with torch.no_grad():
         features = module.body(image)
         assert features.ndim == 2
@@ -42,10 +42,10 @@ def test_pooled_features_are_projected_at_any_image_size(name: str, size: int | 
 
 def test_normalisation_follows_the_weights_even_if_they_are_not_loaded() -> None:
     imagenet, inception = (0.485, 0.456, 0.406), (0.5, 0.5, 0.5)
-    assert build("resnet18").pixels.mean == imagenet
-    assert build("vit_tiny_patch16_224").pixels.mean == inception
-    assert build("vit_base_patch32_224", pretrained="sam_in1k", load=False).pixels.mean == inception
-    assert build("vit_base_patch32_clip_224.openai").pixels.mean == pytest.approx((0.481, 0.458, 0.408), abs=1e-3)
+    assert build("resnet18").inputs.mean == imagenet
+    assert build("vit_tiny_patch16_224").inputs.mean == inception
+    assert build("vit_base_patch32_224", pretrained="sam_in1k", load=False).inputs.mean == inception
+    assert build("vit_base_patch32_clip_224.openai").inputs.mean == pytest.approx((0.481, 0.458, 0.408), abs=1e-3)
 
 
 @pytest.mark.parametrize("classes", [0, 7])

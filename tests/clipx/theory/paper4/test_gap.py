@@ -5,7 +5,7 @@ import pytest
 
 from clipx.theory.claims import HOLDS
 from clipx.theory.experiment import Array
-from clipx.theory.paper4 import gap_growth, gap_schemes
+from clipx.theory.paper4 import gap_flow, gap_schemes
 from clipx.theory.paper4.gap import GapResult, GapSettings, claims, solve
 from clipx.theory.paper4.gap_flow import beta_of_gamma, full_flow, slope_ratio, velocity
 
@@ -89,9 +89,10 @@ def test_linear_schedule_has_the_rate_of_appendix_c(beta0: float, beta1: float) 
 
 def test_growth_rate_in_three_dimensions_equals_the_closed_form_and_the_mean_of_draws() -> None:
     beta0, gamma0 = 1 / 0.07, 0.5
-    limit = gap_growth.growth_rate_3d(beta0, gamma0)
-    assert gap_growth.growth_rate(beta0, gamma0, 3) == pytest.approx(limit, rel=1e-12)
-    gamma_rates, gap_rates = gap_growth.sample_growth_rates(beta0, gamma0, 400, 3, 60, np.random.default_rng(2))
-    error = 3 * gamma_rates.std(ddof=1) / np.sqrt(60) + 5 / 400 * limit  # three standard errors and the bias in 1/n
-    assert gamma_rates.mean() == pytest.approx(limit, abs=error)
-    assert (gap_rates > 0).all()
+    limit = gap_flow.growth_rate_3d(beta0, gamma0)
+    assert gap_flow.growth_rate(beta0, gamma0, 3) == pytest.approx(limit, rel=1e-12)
+    growth = gap_flow.sample_growth(beta0, gamma0, 400, 3, 60, np.random.default_rng(2))
+    rates = growth.gamma_rates
+    error = 3 * rates.std(ddof=1) / np.sqrt(60) + 5 / 400 * limit  # three standard errors and the bias in 1/n
+    assert rates.mean() == pytest.approx(limit, abs=error)
+    assert (growth.gap_rates > 0).all()
