@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from PIL.Image import Image
 
 from clipx import distributed
@@ -20,7 +19,7 @@ from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.embedding.features import Loading, extract, fill_cache
 from evaluation.runs import results
 from evaluation.tasks import TASKS
-from evaluation.types import DEFAULTS, Encoder, FeatureRequest, Features, Result, Settings, Task
+from evaluation.types import DEFAULTS, Device, Encoder, FeatureRequest, Features, Result, Settings, Task
 
 THUMBNAIL = 112  # pixels, the longer side
 
@@ -33,7 +32,7 @@ def evaluate(
     cache_dir: Path,
     batch_size: int,
     workers: int,
-    device: torch.device | str,
+    device: Device,
     force: bool = False,
     settings: Settings = DEFAULTS,
 ) -> list[Result]:
@@ -54,18 +53,18 @@ def evaluate(
         UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data.
     """
     plan = _plan(open_sets(specs, settings), tasks, encoder)
-    path = out / "results.jsonl"
+    path, loading = out / "results.jsonl", Loading(batch_size, workers, device)
     by_name = {dataset.name: dataset for dataset, _ in plan}
     jobs = [[_job(encoder, dataset, task, out, force) for task in fitting] for dataset, fitting in plan]
     if distributed.world_size() > 1:
         # Rank 0 alone writes, so it decides: the other ranks may see its results at different times.
         requests = distributed.broadcast_object([r for group in jobs for r in _requests(group)])
-        fill_cache(encoder, by_name, requests, cache_dir, Loading(batch_size, workers, device))
+        fill_cache(encoder, by_name, requests, cache_dir, loading)
         if distributed.rank() > 0:
             return []
     rows: list[Result] = []
     for group in jobs:
-        features = extract(encoder, by_name, _requests(group), cache_dir, batch_size, workers, device)
+        features = extract(encoder, by_name, _requests(group), cache_dir, loading)
         for job in group:
             if not job.rows:
                 job.rows = _score(encoder, job, features, out, device)
@@ -96,7 +95,7 @@ def _requests(jobs: list[_Job]) -> list[FeatureRequest]:
     return [request for job in jobs if not job.rows for request in job.task.requests(job.dataset)]
 
 
-def _score(encoder: Encoder, job: _Job, features: Features, out: Path, device: torch.device | str) -> list[Result]:
+def _score(encoder: Encoder, job: _Job, features: Features, out: Path, device: Device) -> list[Result]:
     score = job.task.score(job.dataset, features, device, encoder.cosine)
     if score.artifact is not None:
         _save_artifact(out, job, score.artifact)

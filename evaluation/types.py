@@ -10,6 +10,7 @@ from torch import Tensor
 
 Kind = Literal["labelled", "captioned", "pairs"]
 View = Literal["images", "prompts", "captions"]
+Device = torch.device | str
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Task(Protocol):
         """Return the extra hashes of each set of rows that `score` writes; by default one set without any."""
         return [{}]
 
-    def score(self, dataset: Any, features: Features, device: torch.device | str = "cpu", cosine: bool = True) -> Score:
+    def score(self, dataset: Any, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
         """Score the requested features on `device`; `cosine` as in Encoder."""
         ...
 

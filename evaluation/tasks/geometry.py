@@ -11,7 +11,7 @@ from evaluation.datasets.kinds import Captioned
 from evaluation.geometry import alignment, margins, modality_gap, uniformity
 from evaluation.statistics import t_interval
 from evaluation.tasks.rows import images_and_captions
-from evaluation.types import FeatureRequest, Features, Result, Score, Task
+from evaluation.types import Device, FeatureRequest, Features, Result, Score, Task
 
 PAIRS = 512  # for gap, uniformity and alignment (paper 4, appendix E.2)
 BATCH = 64  # for margins (paper 1, figures 3 and 6)
@@ -39,9 +39,7 @@ class Geometry(Task):
     def requests(self, dataset: Captioned) -> list[FeatureRequest]:
         return images_and_captions(dataset)
 
-    def score(
-        self, dataset: Captioned, features: Features, device: torch.device | str = "cpu", cosine: bool = True
-    ) -> Score:
+    def score(self, dataset: Captioned, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
         """Return the rows, a histogram of the margins, and pairs in their first two principal components."""
         image, text = (F.normalize(features[request], dim=1) for request in self.requests(dataset))
         image, text = paired(image, text, dataset.image_of_caption(dataset.splits[0]))

@@ -10,7 +10,7 @@ from torch import Tensor
 from evaluation.datasets.kinds import Captioned
 from evaluation.metrics import Ranks, hits, retrieval_ranks, similarity
 from evaluation.tasks.rows import images_and_captions, row
-from evaluation.types import FeatureRequest, Features, Result, Score, Task
+from evaluation.types import Device, FeatureRequest, Features, Result, Score, Task
 
 KS = (1, 5, 10)
 EXAMPLES = 8  # queries shown in each direction
@@ -39,9 +39,7 @@ class Retrieval(Task):
         protocol = {f"protocol/{dataset.splits[0]}": dataset.protocol}
         return [protocol, *(protocol | {"pool": str(size)} for size in sorted(set(dataset.pools)))]
 
-    def score(
-        self, dataset: Captioned, features: Features, device: torch.device | str = "cpu", cosine: bool = True
-    ) -> Score:
+    def score(self, dataset: Captioned, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
         """Return rows for all images and for each smaller pool, and examples that give images by their number."""
         image, text = (features[request] for request in self.requests(dataset))
         image_of_text = dataset.image_of_caption(dataset.splits[0])
