@@ -186,7 +186,7 @@ def _same(stored: dict[str, str], wanted: dict[str, str]) -> bool:
 
 
 def _artifact_path(out: Path, dataset: AnyDataset, task: Task) -> Path:
-    """The name holds task and data set, and like the rows the prompts, if they are used and not the ensemble."""
+    """Return the path, named after task, data set and, as in the rows, prompts other than the ensemble."""
     uses_prompts = any(request.view == "prompts" for request in task.requests(dataset))
     chosen = dataset.prompts if isinstance(dataset, Labelled) and uses_prompts else ENSEMBLE
     choice = "" if chosen == ENSEMBLE else f", prompts {chosen[:100]}"
@@ -203,7 +203,7 @@ def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
 
 
 def _save_artifact(out: Path, job: _Job, artifact: dict[str, Any]) -> None:
-    """Write the artifact with its hashes. It precedes the rows, so that a finished task always has one."""
+    """Write the artifact with its hashes. Call it before the rows are stored: a finished task then has its artifact."""
     if artifact["kind"] == "retrieval":  # show the images themselves instead of their numbers
         images = job.dataset.images(job.dataset.splits[0])
         found = [image for query in artifact["text_to_image"] for image in query["images"]]

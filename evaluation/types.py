@@ -25,7 +25,7 @@ class FeatureRequest:
 
 @dataclass(frozen=True)
 class Settings:
-    """Choices in scoring; every result row names the one that was made."""
+    """Choices in scoring; every result row records them."""
 
     prompts: str = "ensemble"  # ensemble | simple | a template with {c}
     protocol: str = "corrected"  # of retrieval: corrected | paper (evaluation/tasks/retrieval.py)

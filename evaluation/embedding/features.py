@@ -1,4 +1,4 @@
-"""Embeddings of data sets: each image or text is decoded and embedded once, in a content-addressed cache.
+"""Embeddings of data sets. Each image or text is embedded once; a content-addressed cache keeps the result.
 
 The name of a cached file is a hash of the model (checkpoint, transform, tokenizer, precision), the content of the
 data, the view and its variant. A change in any of them gives another file.

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from evaluation.datasets.kinds import Captioned
 from evaluation.metrics import Ranks, hits, retrieval_ranks, similarity
-from evaluation.tasks.rows import images_and_captions, row
-from evaluation.types import Device, FeatureRequest, Features, Result, Score, Task
+from evaluation.tasks.rows import CaptionTask, row
+from evaluation.types import Device, Features, Result, Score
 
 KS = (1, 5, 10)
 EXAMPLES = 8  # queries shown in each direction
@@ -18,7 +18,7 @@ SHOWN = 5  # answers shown per query
 POOL_SEED = 0  # seed for the choice of images
 
 
-class Retrieval(Task):
+class Retrieval(CaptionTask):
     """R@1, R@5, R@10 in both directions; intervals over images, as the captions of one image are not independent.
 
     `protocol=paper` reproduces the evaluator behind paper 1's tables. In text retrieval it scores one caption per image
@@ -30,9 +30,6 @@ class Retrieval(Task):
     name = "retrieval"
     kind = "captioned"
     version = 2
-
-    def requests(self, dataset: Captioned) -> list[FeatureRequest]:
-        return images_and_captions(dataset)
 
     def groups(self, dataset: Captioned) -> list[dict[str, str]]:
         """All images, then each smaller pool. The examples for the report depend on neither protocol nor pool."""

@@ -34,7 +34,7 @@ def confusion(predicted: Tensor, label: Tensor, classes: int) -> list[list[int]]
 
 
 def split_name(dataset: Labelled) -> str:
-    """Return the split; other prompts than the ensemble are added, as they make it another measurement."""
+    """Return the split, followed by the prompts unless they are the ensemble: they change the measurement."""
     return SPLIT if dataset.prompts == ENSEMBLE else f"{SPLIT}, prompts {dataset.prompts}"
 
 
