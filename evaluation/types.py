@@ -84,7 +84,7 @@ class Result:
     high: float
     chance: float | None  # expected value for random embeddings; None if it has no closed form
     higher_is_better: bool
-    # filled in by the runner, as tasks do not see the model
+    # set by the runner: tasks do not see the model
     seed: int = 0
     model: str = ""  # Encoder.name
     hashes: dict[str, str] = field(default_factory=dict)  # checkpoint, transform, templates, classnames, ...
@@ -104,7 +104,7 @@ class Task(Protocol):
     name: str
     kind: Kind  # kind of data set that it can score
     version: int  # increase it when the scoring changes: stored rows are then recomputed
-    needs: tuple[str, ...] = ()  # splits that the data set must have
+    needs: tuple[str, ...] = ()  # splits that it needs
     variants: tuple[str, ...] = ()  # keys that Encoder.image_variants must have
 
     def requests(self, dataset: Any) -> list[FeatureRequest]:
@@ -112,7 +112,7 @@ class Task(Protocol):
         ...
 
     def groups(self, dataset: Any) -> list[dict[str, str]]:
-        """Return the extra hashes of each set of rows that `score` writes; by default one set without any."""
+        """Return one dictionary of extra hashes per group of rows that `score` returns; by default one empty one."""
         return [{}]
 
     def score(self, dataset: Any, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
@@ -121,5 +121,5 @@ class Task(Protocol):
 
 
 def printable_line(text: str) -> str:
-    """Return user text without line breaks and control characters, which tables, SVG and Markdown cannot hold."""
+    """Return text without line breaks and control characters, which tables, SVG and Markdown cannot hold."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

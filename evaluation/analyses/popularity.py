@@ -92,7 +92,7 @@ def true_popularity(config: RunConfig) -> Tensor | None:
 def spearman_interval(x: Tensor, y: Tensor) -> tuple[float, float, float]:
     """Return Spearman's correlation of x [n] and y [n] with its 95% interval; 0 if one of them is constant.
 
-    The interval is a bootstrap over samples, which keep the ranks that they have among all.
+    The interval is a bootstrap over samples; each sample keeps its rank among all samples.
     """
     from scipy.stats import rankdata  # slow import
 

@@ -127,7 +127,7 @@ def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
             continue
         by_recipe = [assess(claim, recipe, evidence) for recipe in claim.recipes]
         run = [outcome for outcome in by_recipe if outcome.verdict != "not run"]
-        found += run or by_recipe[-1:]  # the last recipe is the smallest, to start with
+        found += run or by_recipe[-1:]  # the last recipe is the smallest, so the first to run
     return found
 
 

@@ -61,7 +61,7 @@ class FileImages(Images):
     """Image files of any format that PIL reads: some .jpg files of Oxford-IIIT Pet are GIFs."""
 
     def __init__(self, spec: str, root: Path, paths: Sequence[Path]) -> None:
-        """The fingerprint holds each file's name below `root`, size and time: a replaced file may have the same size.
+        """Fingerprint: each file's name below `root`, size and modification time (a new file may have the old size).
 
         Raises:
             UserError: a file is missing.

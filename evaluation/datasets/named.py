@@ -163,7 +163,7 @@ NAMED: dict[str, Classes | Placed] = {
 
 
 def require(spec: str, name: str, root: Path, marker: str, get: str) -> None:
-    """Raise UserError with how to get the set if `root/marker` is missing."""
+    """Raise UserError if `root/marker` is missing; the message says how to get the set."""
     if not (root / marker).exists():
         source = get.replace("ROOT", str(root))
         how = f"it comes from {source}" if source else f"get it with `clipx data pull {name} root={root}`"

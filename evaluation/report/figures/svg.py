@@ -59,9 +59,9 @@ class Drawing:
 
 @contextmanager
 def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) -> Iterator[tuple[Drawing, Any]]:
-    """Yield an empty drawing and its axes. The size in px grows by the legend of the labels, if there are several.
+    """Yield an empty drawing and its axes; restore matplotlib's options afterwards.
 
-    matplotlib's options are restored afterwards.
+    `width`, `height`: px. A legend, drawn for two labels or more, increases the height.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas  # pyplot would keep global state

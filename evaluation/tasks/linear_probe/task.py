@@ -58,7 +58,7 @@ class LinearProbe(Task):
 
 
 def _split(labels: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Rows to fit on and to choose C on: the official validation split, else a seeded 90/10 split of train."""
+    """Return the rows to fit on and the rows to choose C on: train and val, else a seeded 90/10 split of train."""
     total = sum(len(label) for label in labels)
     if len(labels) == 2:
         return torch.arange(len(labels[0])), torch.arange(len(labels[0]), total)
