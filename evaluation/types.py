@@ -104,7 +104,7 @@ class Task(Protocol):
     name: str
     kind: Kind  # kind of data set that it can score
     version: int  # increase it when the scoring changes: stored rows are then recomputed
-    needs: tuple[str, ...] = ()  # splits that it needs
+    needs: tuple[str, ...] = ()  # splits that the data set must have
     variants: tuple[str, ...] = ()  # keys that Encoder.image_variants must have
 
     def requests(self, dataset: Any) -> list[FeatureRequest]:
@@ -112,7 +112,7 @@ class Task(Protocol):
         ...
 
     def groups(self, dataset: Any) -> list[dict[str, str]]:
-        """Return one dictionary of extra hashes per group of rows that `score` returns; by default one empty one."""
+        """Return the extra hashes of each group of rows that `score` returns; by default one group without any."""
         return [{}]
 
     def score(self, dataset: Any, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:

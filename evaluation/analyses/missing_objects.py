@@ -34,7 +34,7 @@ class MissingObjects:
     share: float  # of pairs in which at least one is missing
     low: float  # 95% interval, bootstrap over images
     high: float
-    share_without_persons: float  # of pairs in which one other than "person" is missing
+    share_without_persons: float  # of pairs in which a category other than "person" is missing
 
 
 def find(paths: list[Path]) -> tuple[Path, Path]:

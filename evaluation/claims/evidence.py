@@ -39,7 +39,7 @@ def collect_evidence(runs: list[Run], paths: list[Path]) -> Evidence:
     Raises:
         UserError: a claims.json is corrupt.
     """
-    experiments: dict[str, dict[str, list[Run]]] = {}  # recipe -> overrides in the name -> runs
+    experiments: dict[str, dict[str, list[Run]]] = {}  # recipe -> overrides in the run's name -> runs
     for run in runs:
         experiments.setdefault(_setting(run, "recipe"), {}).setdefault(_overrides(run), []).append(run)
     found: dict[str, dict[str, Seeds]] = {}

@@ -26,7 +26,7 @@ FOOTER = (
 
 
 def build_report(runs: list[Run], evidence: Evidence) -> Document:
-    """Return the report on at least one run, and on what the evidence shows about the papers' claims."""
+    """Return the report on the runs (at least one) and on the papers' claims."""
     groups = group_runs(runs)
     metrics = summarise_metrics(groups)
     headline = headline_metrics(metrics)

@@ -25,7 +25,7 @@ class MetricSummary:
     """A metric of one group."""
 
     group: RunGroup
-    row: Result  # of the first seed; with several seeds, their mean and Student's t interval replace its own
+    row: Result  # of the first seed; for several seeds, with their mean and its Student's t interval
     own_low: float  # mean of the seeds' bootstrap intervals
     own_high: float
     seeds: int

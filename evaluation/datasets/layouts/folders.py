@@ -40,7 +40,7 @@ def imagenetv2(spec: str, root: Path, part: str, classes: int) -> Split:
 def caltech101(spec: str, root: Path, part: str, classes: int) -> Split:
     """Open `root/caltech101/101_ObjectCategories`: 102 folders; the background is a class (as in VTAB and paper 5).
 
-    There is no official split: 30 images per class, drawn with a fixed seed, train; the others test.
+    There is no official split: training takes 30 images per class, drawn with a fixed seed, and the test the others.
 
     Raises:
         UserError: the number of folders differs from the number of classes, or a class has no test image.

@@ -81,8 +81,7 @@ def open_pairs(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
         raise UserError(f"datasets={spec}: {len(shards)} samples; pairs need an even number")
     captions = [read_text(spec, shards, i, "txt") for i in range(len(shards))]
     categories = [_category(spec, shards, p) for p in range(len(shards) // 2)]
-    images = ShardImages(spec, shards)
-    return MinimalPairs(spec, short_name(folder), _split_of(folder), images, captions, categories)
+    return MinimalPairs(spec, short_name(folder), _split_of(folder), ShardImages(spec, shards), captions, categories)
 
 
 def open_hub(spec: str, repository: Path, settings: Settings) -> Labelled | Captioned:

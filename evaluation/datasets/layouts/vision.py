@@ -129,6 +129,6 @@ DOWNLOADS: dict[str, Callable[[str], Any]] = {
 def _read(spec: str, root: Path, name: str, part: str) -> Any:
     try:
         return READERS[name](str(root), part)
-    except Exception as error:  # RuntimeError, OSError, KeyError, UnpicklingError, ..., by reader and damage
+    except Exception as error:  # RuntimeError, OSError, KeyError, UnpicklingError, ...: it depends on reader and damage
         problem = " ".join(str(error).split()).partition(" You can use")[0] or type(error).__name__
         raise UserError(f"datasets={spec}: {root} does not hold {name} as published ({problem})") from error

@@ -10,7 +10,7 @@ from evaluation.runs.groups import MetricSummary, RunGroup
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 
-MAX_CONFUSED_PAIRS = 10  # rows of the table that replaces labels of many classes
+MAX_CONFUSED_PAIRS = 10  # rows of the table that replaces the labels if there are many classes
 
 Artifact = dict[str, Any]  # JSON in which a task keeps what the report draws
 
