@@ -119,7 +119,7 @@ def class_weights(label: Tensor) -> Tensor:
 
 
 def mean_per_class(scores: Tensor, label: Tensor) -> float:
-    """Return the mean over the classes that occur of their top-1 accuracy; a fraction."""
+    """Return the mean top-1 accuracy of the classes that occur; a fraction."""
     return weighted_mean(hits(label_ranks(scores, label), 1), class_weights(label))
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from PIL.Image import Image
 
 from clipx import distributed
@@ -20,7 +19,7 @@ from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.embedding.features import Loading, extract, fill_cache
 from evaluation.runs import results
 from evaluation.tasks import TASKS
-from evaluation.types import DEFAULTS, Encoder, FeatureRequest, Features, Result, Settings, Task
+from evaluation.types import DEFAULTS, Device, Encoder, FeatureRequest, Features, Result, Settings, Task
 
 THUMBNAIL = 112  # pixels, the longer side
 
@@ -33,7 +32,7 @@ def evaluate(
     cache_dir: Path,
     batch_size: int,
     workers: int,
-    device: torch.device | str,
+    device: Device,
     force: bool = False,
     settings: Settings = DEFAULTS,
 ) -> list[Result]:
@@ -56,18 +55,18 @@ def evaluate(
         UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data.
     """
     plan = _plan(open_sets(specs, settings), tasks, encoder)
-    path = out / "results.jsonl"
+    path, loading = out / "results.jsonl", Loading(batch_size, workers, device)
     by_name = {dataset.name: dataset for dataset, _ in plan}
     jobs = [[_job(encoder, dataset, task, out, force) for task in fitting] for dataset, fitting in plan]
     if distributed.world_size() > 1:
         # Rank 0 alone writes, so it decides: the other ranks may see its results at different times.
         requests = distributed.broadcast_object([r for group in jobs for r in _requests(group)])
-        fill_cache(encoder, by_name, requests, cache_dir, Loading(batch_size, workers, device))
+        fill_cache(encoder, by_name, requests, cache_dir, loading)
         if distributed.rank() > 0:
             return []
     rows: list[Result] = []
     for group in jobs:
-        features = extract(encoder, by_name, _requests(group), cache_dir, batch_size, workers, device)
+        features = extract(encoder, by_name, _requests(group), cache_dir, loading)
         for job in group:
             if not job.rows:
                 job.rows = _score(encoder, job, features, out, device)
@@ -98,7 +97,7 @@ def _requests(jobs: list[_Job]) -> list[FeatureRequest]:
     return [request for job in jobs if not job.rows for request in job.task.requests(job.dataset)]
 
 
-def _score(encoder: Encoder, job: _Job, features: Features, out: Path, device: torch.device | str) -> list[Result]:
+def _score(encoder: Encoder, job: _Job, features: Features, out: Path, device: Device) -> list[Result]:
     score = job.task.score(job.dataset, features, device, encoder.cosine)
     if score.artifact is not None:
         _save_artifact(out, job, score.artifact)
@@ -189,7 +188,7 @@ def _same(stored: dict[str, str], wanted: dict[str, str]) -> bool:
 
 
 def _artifact_path(out: Path, dataset: AnyDataset, task: Task) -> Path:
-    """The name holds task and data set, and like the rows the prompts, if they are used and not the ensemble."""
+    """Return the path, named after task, data set and, as in the rows, prompts other than the ensemble."""
     uses_prompts = any(request.view == "prompts" for request in task.requests(dataset))
     chosen = dataset.prompts if isinstance(dataset, Labelled) and uses_prompts else ENSEMBLE
     choice = "" if chosen == ENSEMBLE else f", prompts {chosen[:100]}"
@@ -206,7 +205,7 @@ def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
 
 
 def _save_artifact(out: Path, job: _Job, artifact: dict[str, Any]) -> None:
-    """Write the artifact with its hashes. It precedes the rows, so that a finished task always has one."""
+    """Write the artifact with its hashes. Call it before the rows are stored: a finished task then has its artifact."""
     if artifact["kind"] == "retrieval":  # show the images themselves instead of their numbers
         images = job.dataset.images(job.dataset.splits[0])
         found = [image for query in artifact["text_to_image"] for image in query["images"]]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 Kind = Literal["labelled", "captioned", "pairs"]
 View = Literal["images", "prompts", "captions"]
+Device = torch.device | str
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class FeatureRequest:
 
 @dataclass(frozen=True)
 class Settings:
-    """Choices in scoring; every result row names the one that was made."""
+    """Choices in scoring; every result row records them."""
 
     prompts: str = "ensemble"  # ensemble | simple | a template with {c}
     protocol: str = "corrected"  # of retrieval: corrected | paper (evaluation/tasks/retrieval.py)
@@ -83,7 +84,7 @@ class Result:
     high: float
     chance: float | None  # expected value for random embeddings; None if it has no closed form
     higher_is_better: bool
-    # filled in by the runner, as tasks do not see the model
+    # set by the runner: tasks do not see the model
     seed: int = 0
     model: str = ""  # Encoder.name
     hashes: dict[str, str] = field(default_factory=dict)  # checkpoint, transform, templates, classnames, ...
@@ -111,14 +112,14 @@ class Task(Protocol):
         ...
 
     def groups(self, dataset: Any) -> list[dict[str, str]]:
-        """Return the extra hashes of each set of rows that `score` writes; by default one set without any."""
+        """Return the extra hashes of each group of rows that `score` returns; by default one group without any."""
         return [{}]
 
-    def score(self, dataset: Any, features: Features, device: torch.device | str = "cpu", cosine: bool = True) -> Score:
+    def score(self, dataset: Any, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
         """Score the requested features on `device`; `cosine` as in Encoder."""
         ...
 
 
 def printable_line(text: str) -> str:
-    """Return user text without line breaks and control characters, which tables, SVG and Markdown cannot hold."""
+    """Return text without line breaks and control characters, which tables, SVG and Markdown cannot hold."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -73,7 +73,7 @@ class Method:
 
     label: str
     settings: str  # objective, then the settings that differ from most other methods
-    values: dict[str, BySeed]  # by name in TASKS, GEOMETRY or MEAN; without those that no run has
+    values: dict[str, BySeed]  # by name in TASKS, GEOMETRY or MEAN; names without values are left out
     diverged: int  # number of seeds
 
 
@@ -193,7 +193,7 @@ def _values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:
 
 
 def _method_settings(groups: list[RunGroup]) -> list[str]:
-    """Return each group's objective, and those of its settings for which most groups have another value."""
+    """Return each group's objective, and its settings that differ from the most common value."""
     by_group = []
     for group in groups:
         settings = _all_settings(group.runs[0])

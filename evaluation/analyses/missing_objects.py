@@ -34,7 +34,7 @@ class MissingObjects:
     share: float  # of pairs in which at least one is missing
     low: float  # 95% interval, bootstrap over images
     high: float
-    share_without_persons: float  # of pairs in which one other than "person" is missing
+    share_without_persons: float  # of pairs in which a category other than "person" is missing
 
 
 def find(paths: list[Path]) -> tuple[Path, Path]:
@@ -54,7 +54,7 @@ def find(paths: list[Path]) -> tuple[Path, Path]:
 
 
 def count(files: tuple[Path, Path]) -> MissingObjects:
-    """Count over all pairs of the captions and the instances file. Without annotated objects, none are missing.
+    """Count over all pairs of the captions and the instances file. An image without annotated objects misses none.
 
     Raises:
         UserError: a file is not a COCO annotation file, or no image has both captions and objects.

@@ -62,12 +62,16 @@ def evaluate(checkpoint: Path, out: Path) -> list[Result]:
         return []
     rows = []
     if truth is not None and len(truth) == len(columns["nuclr_seen"]):
+        model = f"{config.name}/s{config.seed} step {manifest['step']}"
         hashes = {
             "checkpoint": sha[checkpoints.WEIGHTS][:16],
             "table": sha[checkpoints.TABLE][:16],
             "data": manifest["data"],
         }
-        rows = _rows(config, zeta, truth[seen], f"{config.name}/s{config.seed} step {manifest['step']}", hashes)
+        for side in SIDES:
+            value, low, high = spearman_interval(zeta[side], truth[seen])
+            names = TASK, config.data.name, config.data.split, f"zeta_{side}_spearman"
+            rows.append(Result(*names, value, len(seen), low, high, 0.0, True, config.seed, model, hashes))
         results.add(out / "results.jsonl", rows)
         results.write_tables(out, results.read(out / "results.jsonl"))
         results.show(rows)
@@ -85,35 +89,10 @@ def true_popularity(config: RunConfig) -> Tensor | None:
     return torch.tensor(popularity, dtype=torch.float64)
 
 
-def _rows(
-    config: RunConfig, zeta: dict[str, Tensor], truth: Tensor, model: str, hashes: dict[str, str]
-) -> list[Result]:
-    rows = []
-    for side in SIDES:
-        value, low, high = spearman_interval(zeta[side], truth)
-        row = Result(
-            task=TASK,
-            dataset=config.data.name,
-            split=config.data.split,
-            metric=f"zeta_{side}_spearman",
-            value=value,
-            n=len(truth),
-            low=low,
-            high=high,
-            chance=0.0,
-            higher_is_better=True,
-            seed=config.seed,
-            model=model,
-            hashes=hashes,
-        )
-        rows.append(row)
-    return rows
-
-
 def spearman_interval(x: Tensor, y: Tensor) -> tuple[float, float, float]:
     """Return Spearman's correlation of x [n] and y [n] with its 95% interval; 0 if one of them is constant.
 
-    The interval is a bootstrap over samples, which keep the ranks that they have among all.
+    The interval is a bootstrap over samples; each sample keeps its rank among all samples.
     """
     from scipy.stats import rankdata  # slow import
 

@@ -48,8 +48,8 @@ PUBLISHED = (
 VALUES = {(name, metric): values for name, _, metric, values in PUBLISHED}
 COPIES = {name: copy for name, copy, _, _ in PUBLISHED}
 
-# Without a test split in the original layout. Ours is another draw, so the published value may lie anywhere in our
-# 95% interval.
+# Sets whose original layout has no test split. Our split is another draw than the published one, so the published value
+# may lie anywhere in our 95% interval.
 OTHER_SPLIT = ("caltech101", "eurosat", "sun397")
 
 Numbers = Mapping[tuple[str, str], float]  # (data set, metric) -> value

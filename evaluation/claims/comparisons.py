@@ -65,11 +65,9 @@ def rises(
 ) -> Comparison:
     """Rank correlation of `sign` * x with y over arms, at least four of them."""
     label = f"rank correlation of {label}"
-
-    def effect(v: Values) -> float:
-        return sign * _rank_correlation(v)
-
-    return Comparison(label, arms, (x, y), effect, least, interval="rank", min_arms=4, only_recipe=only_recipe)
+    return Comparison(
+        label, arms, (x, y), lambda v: sign * _rank_correlation(v), least, "rank", min_arms=4, only_recipe=only_recipe
+    )
 
 
 def unrelated(
@@ -77,11 +75,9 @@ def unrelated(
 ) -> Comparison:
     """Minus the absolute rank correlation of x and y over arms, which must exceed -`most`."""
     label = f"−|rank correlation| of {label}"
-
-    def effect(v: Values) -> float:
-        return -abs(_rank_correlation(v))
-
-    return Comparison(label, arms, (x, y), effect, -most, interval="rank", min_arms=min_arms, only_recipe=only_recipe)
+    return Comparison(
+        label, arms, (x, y), lambda v: -abs(_rank_correlation(v)), -most, "rank", min_arms, only_recipe=only_recipe
+    )
 
 
 def _rank_correlation(values: Values) -> float:

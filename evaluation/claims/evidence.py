@@ -39,7 +39,7 @@ def collect_evidence(runs: list[Run], paths: list[Path]) -> Evidence:
     Raises:
         UserError: a claims.json is corrupt.
     """
-    experiments: dict[str, dict[str, list[Run]]] = {}  # recipe -> overrides in the name -> runs
+    experiments: dict[str, dict[str, list[Run]]] = {}  # recipe -> overrides in the run's name -> runs
     for run in runs:
         experiments.setdefault(_setting(run, "recipe"), {}).setdefault(_overrides(run), []).append(run)
     found: dict[str, dict[str, Seeds]] = {}
@@ -127,7 +127,7 @@ def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
             continue
         by_recipe = [assess(claim, recipe, evidence) for recipe in claim.recipes]
         run = [outcome for outcome in by_recipe if outcome.verdict != "not run"]
-        found += run or by_recipe[-1:]  # the last recipe is the smallest, to start with
+        found += run or by_recipe[-1:]  # the last recipe is the smallest, so the first to run
     return found
 
 

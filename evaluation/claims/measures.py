@@ -5,6 +5,7 @@ import re
 import statistics
 from dataclasses import dataclass
 
+from evaluation.runs.description import setting
 from evaluation.runs.reader import Run
 from evaluation.types import Result
 
@@ -76,9 +77,7 @@ class ConfigNumber:
 
     def read(self, run: Run) -> dict[str, float]:
         """Return {key: value}; {} if it is not a number."""
-        value: object = run.config
-        for name in self.key.split("."):
-            value = value.get(name) if isinstance(value, dict) else None
+        value = setting(run, *self.key.split("."))
         return {self.key: float(value)} if isinstance(value, int | float) else {}
 
 

@@ -1,7 +1,7 @@
 """Read evaluation sets on disk: one `Shards` per split, images and texts in the order of the shards.
 
-No sample is ever skipped: one that cannot be used stops the evaluation and is named, because a score over fewer
-examples than the set has is a different score.
+No sample is ever skipped. An unusable sample stops the evaluation with an error that names it, because a score over
+fewer examples is a different score.
 """
 
 import json

@@ -1,5 +1,6 @@
 """Images of an evaluation set, decoded on access. A corrupt image stops the evaluation and is named."""
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +14,14 @@ from PIL.Image import Image
 from clipx.data.preprocess.images import MAX_PIXELS, BadSample, decode
 from clipx.data.shards.reader import Shards
 from clipx.errors import UserError
+from clipx.utils.files import content_hash
 from evaluation.datasets.folder import refuse
 
 
 class Images(Sequence[Image]):
     """RGB images by index; picklable."""
+
+    fingerprint: str  # changes with the content
 
     @abstractmethod
     def at(self, index: int) -> Image:
@@ -41,6 +45,7 @@ class ShardImages(Images):
     def __init__(self, spec: str, shards: Shards) -> None:
         self.spec = spec
         self.shards = shards
+        self.fingerprint = shards.content_hash()
 
     def __len__(self) -> int:
         return len(self.shards)
@@ -55,9 +60,20 @@ class ShardImages(Images):
 class FileImages(Images):
     """Image files of any format that PIL reads: some .jpg files of Oxford-IIIT Pet are GIFs."""
 
-    def __init__(self, spec: str, paths: Sequence[Path]) -> None:
+    def __init__(self, spec: str, root: Path, paths: Sequence[Path]) -> None:
+        """Fingerprint: each file's name below `root`, size and modification time (a new file may have the old size).
+
+        Raises:
+            UserError: a file is missing.
+        """
         self.spec = spec
         self.paths = paths
+        try:
+            stats = [path.stat() for path in paths]
+        except OSError as error:
+            raise UserError(f"datasets={spec}: {error.filename} is missing") from None
+        names = [path.relative_to(root).as_posix() for path in paths]
+        self.fingerprint = content_hash([(n, s.st_size, s.st_mtime_ns) for n, s in zip(names, stats, strict=True)])
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -80,6 +96,7 @@ class ArrayImages(Images):
     def __init__(self, pixels: NDArray[np.uint8]) -> None:
         """`pixels`: uint8 [n, H, W, 3]."""
         self.pixels = pixels
+        self.fingerprint = content_hash(hashlib.sha256(pixels.data).hexdigest())
 
     def __len__(self) -> int:
         return len(self.pixels)

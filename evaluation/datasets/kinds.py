@@ -11,6 +11,7 @@ from clipx.errors import UserError
 from clipx.utils.files import content_hash
 from clipx.utils.registry import lookup
 from evaluation.datasets import prompts
+from evaluation.datasets.images import Images
 from evaluation.types import Kind, Settings, View
 
 
@@ -18,9 +19,8 @@ from evaluation.types import Kind, Settings, View
 class Split:
     """The images of one split, with one class each."""
 
-    images: Sequence[Image]
+    images: Images
     label: Tensor  # int64 [n]
-    fingerprint: str  # changes with the images
 
 
 class Labelled:
@@ -71,7 +71,9 @@ class Labelled:
 
     def fingerprint(self, split: str, view: View) -> str:
         """Return a hash of the images or of the prompts."""
-        return self._split(split).fingerprint if view == "images" else content_hash(self.texts(split, view))
+        if view == "images":
+            return self._split(split).images.fingerprint
+        return content_hash(self.texts(split, view))
 
     def hashes(self, split: str, view: View) -> dict[str, str]:
         """Return hashes of what a score of this view depends on, besides the features."""
@@ -82,36 +84,56 @@ class Labelled:
     def _split(self, split: str) -> Split:
         if split not in self._opened:
             opened = lookup(self._readers, split, f"datasets={self.name} split")()
-            self._check(split, opened.label)
+            if len(opened.label) == 0:
+                raise UserError(f"datasets={self.name}: its {split} split holds no images")
+            low, high, names = int(opened.label.min()), int(opened.label.max()), len(self.classnames)
+            if low < 0 or high >= names:
+                found = f"{split} labels are {low}..{high}"
+                raise UserError(f"datasets={self.name}: {found}, but there are {names} class names")
             self._opened[split] = opened
         return self._opened[split]
 
-    def _check(self, split: str, label: Tensor) -> None:
-        if len(label) == 0:
-            raise UserError(f"datasets={self.name}: its {split} split holds no images")
-        low, high, names = int(label.min()), int(label.max()), len(self.classnames)
-        if low < 0 or high >= names:
-            raise UserError(
-                f"datasets={self.name}: {split} labels are {low}..{high}, but there are {names} class names"
-            )
+
+class _WithCaptions:
+    """Images and captions of one split."""
+
+    def __init__(
+        self, spec: str, short: str, split: str, images: Images, captions: list[str], hashes: dict[str, str]
+    ) -> None:
+        self.name = spec
+        self.short = short
+        self.splits: tuple[str, ...] = (split,)
+        self._images = images
+        self._captions = captions
+        self._hashes = hashes
+
+    def images(self, split: str) -> Sequence[Image]:
+        """Return images that are decoded on access; a corrupt one raises UserError with its name."""
+        return self._images
+
+    def texts(self, split: str, view: View) -> list[str]:
+        """Return all captions, image by image."""
+        assert view == "captions", view
+        return self._captions
+
+    def fingerprint(self, split: str, view: View) -> str:
+        """Return a hash of the images or of the captions."""
+        return self._images.fingerprint if view == "images" else self._hashes["captions"]
+
+    def hashes(self, split: str, view: View) -> dict[str, str]:
+        """Return hashes of what a score depends on, besides the features."""
+        return self._hashes
 
 
-class Captioned:
+class Captioned(_WithCaptions):
     """Images with any number of captions each."""
 
     kind: Kind = "captioned"
 
     def __init__(
-        self,
-        spec: str,
-        short: str,
-        split: str,
-        images: Sequence[Image],
-        captions: list[list[str]],
-        fingerprint: str,
-        settings: Settings,
+        self, spec: str, short: str, split: str, images: Images, captions: list[list[str]], settings: Settings
     ) -> None:
-        """`captions`: those of each image. `fingerprint`: changes with the images.
+        """`captions`: the captions of each image.
 
         Raises:
             UserError: no image has a caption, or a pool is larger than the set.
@@ -121,83 +143,34 @@ class Captioned:
         for pool in settings.pools:
             if pool > len(images):
                 raise UserError(f"pools={pool} is too large for datasets={spec}: it has {len(images)} images")
-        self.name = spec
-        self.short = short
-        self.splits: tuple[str, ...] = (split,)
+        all_captions = [caption for of_image in captions for caption in of_image]
+        super().__init__(spec, short, split, images, all_captions, {"captions": content_hash(captions)})
         self.protocol = settings.protocol
         self.pools = tuple(pool for pool in settings.pools if pool < len(images))  # a pool of all images is the set
-        self._images = images
-        self._captions = captions
-        self._fingerprint = fingerprint
-
-    def images(self, split: str) -> Sequence[Image]:
-        """Return images that are decoded on access; a corrupt one raises UserError with its name."""
-        return self._images
-
-    def texts(self, split: str, view: View) -> list[str]:
-        """Return all captions, image by image."""
-        assert view == "captions", view
-        return [caption for captions in self._captions for caption in captions]
+        self._counts = torch.tensor([len(of_image) for of_image in captions])
 
     def image_of_caption(self, split: str) -> Tensor:
         """Return the image index of each caption, int64 [captions]."""
-        counts = torch.tensor([len(captions) for captions in self._captions])
-        return torch.arange(len(counts)).repeat_interleave(counts)
-
-    def fingerprint(self, split: str, view: View) -> str:
-        """Return a hash of the images or of the captions."""
-        return self._fingerprint if view == "images" else content_hash(self._captions)
-
-    def hashes(self, split: str, view: View) -> dict[str, str]:
-        """Return hashes of what a score depends on, besides the features."""
-        return {"captions": content_hash(self._captions)}
+        return torch.arange(len(self._counts)).repeat_interleave(self._counts)
 
 
-class MinimalPairs:
+class MinimalPairs(_WithCaptions):
     """Minimal pairs: two images and two captions that differ in one visual pattern, the category."""
 
     kind: Kind = "pairs"
 
     def __init__(
-        self,
-        spec: str,
-        short: str,
-        split: str,
-        images: Sequence[Image],
-        captions: list[str],
-        categories: list[str],
-        fingerprint: str,
+        self, spec: str, short: str, split: str, images: Images, captions: list[str], categories: list[str]
     ) -> None:
         """Images and captions 2p and 2p+1 form pair p, of category `categories[p]`."""
         assert len(images) == len(captions) == 2 * len(categories)
-        self.name = spec
-        self.short = short
-        self.splits: tuple[str, ...] = (split,)
-        self._images = images
-        self._captions = captions
+        hashes = {"captions": content_hash(captions), "categories": content_hash(categories)}
+        super().__init__(spec, short, split, images, captions, hashes)
         self._categories = categories
-        self._fingerprint = fingerprint
-
-    def images(self, split: str) -> Sequence[Image]:
-        """Return images that are decoded on access; 2p and 2p+1 form pair p."""
-        return self._images
-
-    def texts(self, split: str, view: View) -> list[str]:
-        """Return the captions; 2p and 2p+1 form pair p."""
-        assert view == "captions", view
-        return self._captions
 
     def categories(self, split: str) -> list[str]:
         """Return the visual pattern of each pair, [P]."""
         return self._categories
-
-    def fingerprint(self, split: str, view: View) -> str:
-        """Return a hash of the images or of the captions."""
-        return self._fingerprint if view == "images" else content_hash(self._captions)
-
-    def hashes(self, split: str, view: View) -> dict[str, str]:
-        """Return hashes of what a score depends on, besides the features."""
-        return {"captions": content_hash(self._captions), "categories": content_hash(self._categories)}
 
 
 AnyDataset = Labelled | Captioned | MinimalPairs

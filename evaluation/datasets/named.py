@@ -73,14 +73,7 @@ def _torchvision(
     names: str = "",
     get: str = "",
 ) -> Classes:
-    def reader(spec: str, root: Path, part: str, classes: int) -> Split:
-        return read(spec, root, name, part, classes)
-
-    return Classes(what, parts, reader, key or name, names, get=get)
-
-
-def _imagenetv2(spec: str, root: Path, part: str, classes: int) -> Split:
-    return folders.imagenetv2(spec, root / V2, classes)
+    return Classes(what, parts, partial(read, name), key or name, names, get=get)
 
 
 def _splits(path: str, names: str = "train test") -> dict[str, str]:
@@ -88,7 +81,6 @@ def _splits(path: str, names: str = "train test") -> dict[str, str]:
     return {split: path.format(split) for split in names.split()}
 
 
-V2 = "imagenetv2-matched-frequency-format-val"
 AIRCRAFT = "fgvc-aircraft-2013b/data/images_variant_{}.txt"
 KARPATHY = "the splits from cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip"
 CARS = "`hf download clip-benchmark/wds_cars --repo-type dataset --local-dir DIR`, then datasets=[wds:DIR]"
@@ -106,8 +98,8 @@ NAMED: dict[str, Classes | Placed] = {
     ),
     "imagenetv2": Classes(
         "10,000 matched-frequency images",
-        {"test": V2},
-        _imagenetv2,
+        {"test": folders.IMAGENETV2},
+        folders.imagenetv2,
         "imagenet1k",
         "imagenet1k",
         get="`hf download vaishaal/ImageNetV2 imagenetv2-matched-frequency.tar.gz --repo-type dataset`, unpacked",
@@ -171,24 +163,16 @@ NAMED: dict[str, Classes | Placed] = {
 
 
 def require(spec: str, name: str, root: Path, marker: str, get: str) -> None:
-    """Raise UserError with how to get the set if `root/marker` is missing."""
+    """Raise UserError if `root/marker` is missing; the message says how to get the set."""
     if not (root / marker).exists():
-        how = (
-            f"it comes from {get.replace('ROOT', str(root))}"
-            if get
-            else f"get it with `clipx data pull {name} root={root}`"
-        )
+        source = get.replace("ROOT", str(root))
+        how = f"it comes from {source}" if source else f"get it with `clipx data pull {name} root={root}`"
         raise UserError(f"datasets={spec}: no {root / marker}; {how}")
 
 
 def present(name: str, root: Path) -> bool:
     """Return True if the set exists below root."""
     return (root / NAMED[name].place).exists()
-
-
-def opener(name: str) -> Callable[[str, Path, Settings], AnyDataset]:
-    """Return the function that opens the set `name` below a root."""
-    return partial(NAMED[name].open, name)
 
 
 def pull(name: str, root: Path) -> None:

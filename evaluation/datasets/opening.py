@@ -1,6 +1,7 @@
 """Open an evaluation set from its specification, `NAME:ROOT` or `KIND:PLACE`."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from clipx.errors import UserError
@@ -11,7 +12,7 @@ from evaluation.datasets.layouts.clevr import open_clevr
 from evaluation.datasets.layouts.coco import open_coco
 from evaluation.datasets.layouts.karpathy import open_karpathy
 from evaluation.datasets.layouts.shards import open_captions, open_hub, open_pairs, open_wds
-from evaluation.datasets.named import NAMED, opener
+from evaluation.datasets.named import NAMED
 from evaluation.types import DEFAULTS, Settings
 
 LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
@@ -24,7 +25,7 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
     "clevr": open_clevr,
 }
 PROTOCOLS = {"corrected": "counts hits exactly", "paper": "adds the floor of paper 1's evaluator"}
-KINDS = LAYOUTS | {name: opener(name) for name in NAMED}
+KINDS = LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}
 
 
 def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:

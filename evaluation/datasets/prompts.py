@@ -29,10 +29,7 @@ def templates_of(key: str) -> Templates:
     if key == "imagenet1k":
         from open_clip import zero_shot_metadata as metadata
 
-        return Templates(
-            _filled(metadata.OPENAI_IMAGENET_TEMPLATES),
-            _filled(metadata.SIMPLE_IMAGENET_TEMPLATES),
-        )
+        return Templates(_filled(metadata.OPENAI_IMAGENET_TEMPLATES), _filled(metadata.SIMPLE_IMAGENET_TEMPLATES))
     # the usual counting prompt besides clip-benchmark's (paper 2)
     simple = "a photo of {c} objects." if key == "clevr_count_all" else PLAIN
     return Templates(_table("en_zeroshot_classification_templates.json")[key], [simple])

@@ -47,12 +47,9 @@ def from_checkpoint(
     encoder = of_model(model, name, digest, config.seed, device, precision)
     image, text = _LastBatch(model.image), _LastBatch(model.text)
     for draw in range(1, model.head.draws):
-        encoder.image_variants[f"draw {draw}"] = _prepared(
-            _compose(model.head.evaluation(draw), image), device, precision
-        )
-        encoder.text_variants[f"draw {draw}"] = _prepared(
-            _compose(model.head.evaluation(draw), text), device, precision
-        )
+        head = model.head.evaluation(draw)
+        encoder.image_variants[f"draw {draw}"] = _prepared(_compose(head, image), device, precision)
+        encoder.text_variants[f"draw {draw}"] = _prepared(_compose(head, text), device, precision)
     if config.data.before_projection:
         encoder.image_variants["before projection"] = _prepared(model.penultimate_features, device, precision)
     return encoder, run
@@ -99,14 +96,8 @@ def parse(name: str) -> tuple[str, str | None]:
     Raises:
         UserError: unknown name, or weights that are neither published nor a file.
     """
-    known = next(
-        (
-            n
-            for n in sorted(open_clip_towers.tower_names(), key=len, reverse=True)
-            if name == n or name.startswith(n + "/")
-        ),
-        "",
-    )
+    matching = [known for known in open_clip_towers.tower_names() if f"{name}/".startswith(f"{known}/")]
+    known = max(matching, key=len, default="")
     weights = name[len(known) + 1 :] or None
     model_name = open_clip_towers.parse_name(known or name.partition("/")[0], "model")
     open_clip_towers.check_weights(model_name, weights, "model")

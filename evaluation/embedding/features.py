@@ -1,4 +1,4 @@
-"""Embeddings of data sets: each image or text is decoded and embedded once, in a content-addressed cache.
+"""Embeddings of data sets. Each image or text is embedded once; a content-addressed cache keeps the result.
 
 The name of a cached file is a hash of the model (checkpoint, transform, tokenizer, precision), the content of the
 data, the view and its variant. A change in any of them gives another file.
@@ -22,7 +22,7 @@ from clipx.errors import UserError
 from clipx.utils.files import content_hash
 from clipx.utils.progress import ProgressBar
 from evaluation import types
-from evaluation.types import Encoder, FeatureRequest, Features
+from evaluation.types import Device, Encoder, FeatureRequest, Features
 
 FORMAT = "1"  # version of the cached files
 Pixels = tuple[Tensor | None, str]  # an image and "", or None and the problem
@@ -34,7 +34,7 @@ class Loading:
 
     batch_size: int  # images or texts; the last batch may be smaller
     workers: int  # processes that decode and preprocess images; 0: this process
-    device: torch.device | str  # of the encoder's towers
+    device: Device  # of the encoder's towers
 
 
 def extract(
@@ -42,25 +42,19 @@ def extract(
     dataset_by_name: Mapping[str, types.Dataset],
     requests: Iterable[FeatureRequest],
     cache_dir: Path,
-    batch_size: int,
-    workers: int,
-    device: torch.device | str,
+    loading: Loading,
 ) -> Features:
     """Return the requested embeddings, float32 [n, E] on the CPU, rows in the data set's order.
 
     Args:
-        encoder: its `image` and `text` take tensors on `device`.
+        encoder: its `image` and `text` take tensors on `loading.device`.
         dataset_by_name: keys are `Dataset.name`, as in the requests.
         requests: repeated ones are extracted once.
         cache_dir: one safetensors file per request.
-        batch_size: see Loading.
-        workers: see Loading.
-        device: see Loading.
 
     Raises:
         UserError: a corrupt image or an embedding that is not finite; names the data set.
     """
-    loading = Loading(batch_size, workers, device)
     features: Features = {}
     with ProgressBar() as progress:
         for group in _by_view(requests):
@@ -95,9 +89,8 @@ def fill_cache(
             dataset = dataset_by_name[group[0].dataset]
             paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
             missing = [request for request in group if rank == 0 and _read(paths[request]) is None]
-            for request, embedded in _together(
-                encoder, dataset, distributed.broadcast_object(missing), loading, progress
-            ).items():
+            missing = distributed.broadcast_object(missing)
+            for request, embedded in _together(encoder, dataset, missing, loading, progress).items():
                 _finite(embedded, encoder, request)
                 if rank == 0:
                     _write(paths[request], embedded)

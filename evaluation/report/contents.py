@@ -26,7 +26,7 @@ FOOTER = (
 
 
 def build_report(runs: list[Run], evidence: Evidence) -> Document:
-    """Return the report on at least one run, and on what the evidence shows about the papers' claims."""
+    """Return the report on the runs (at least one) and on the papers' claims."""
     groups = group_runs(runs)
     metrics = summarise_metrics(groups)
     headline = headline_metrics(metrics)
@@ -73,7 +73,7 @@ def _summary(headline: list[MetricSummary], runs: list[Run], methods: int) -> st
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}" + (f" of {methods} methods" if methods > 1 else "")
     if not headline:
         return f"{count}, not evaluated yet."
-    tones = [tone(metric) for metric in headline if metric.chance is not None]
+    tones = [tone(metric) for metric in headline if metric.row.chance is not None]
     worse = f", worse: {tones.count('bad')}" if "bad" in tones else ""
     better = f"better than chance: {tones.count('good')} of {len(tones)}"
     return f"{count}. Headline metrics whose whole 95% interval is {better}{worse}."

@@ -29,7 +29,7 @@ class ReportFiles:
 
 
 def write_report(paths: list[Path], out: Path) -> ReportFiles:
-    """Write report.html, report.md and report.csv on all runs at or below `paths` to the folder `out`.
+    """Write report.html, report.md and report.csv to the folder `out`. They cover all runs at or below `paths`.
 
     The same runs give the same bytes.
 

@@ -1,4 +1,4 @@
-"""Description of a run for the first screen of a report: its settings and what its log says."""
+"""Description of a run for the first screen of a report: settings and numbers from its log."""
 
 from typing import Any
 
@@ -9,20 +9,20 @@ MISSING = "-"
 
 def describe(run: Run) -> dict[str, str]:
     """Return label -> value of the main settings; `-` for unknown values."""
-    device = run.environment.get("device") if run.environment else _setting(run, "train", "device")
+    device = run.environment.get("device") if run.environment else setting(run, "train", "device")
     return {
-        "Recipe": _text(_setting(run, "recipe")),
-        "Data": _text(_setting(run, "data", "name")),
-        "Image tower": _text(_setting(run, "model", "image", "name")),
-        "Text tower": _text(_setting(run, "model", "text", "name")),
+        "Recipe": _text(setting(run, "recipe")),
+        "Data": _text(setting(run, "data", "name")),
+        "Image tower": _text(setting(run, "model", "image", "name")),
+        "Text tower": _text(setting(run, "model", "text", "name")),
         "Objective": objective(run),
         "Temperature": _temperature(run),
         "Steps": _count(last(run, "step")),
-        "Batch size": _text(_setting(run, "train", "batch_size")),
+        "Batch size": _text(setting(run, "train", "batch_size")),
         "Samples seen": _count(last(run, "samples")),
         "Training time": duration(training_seconds(run)),
         "Device": _text(device),
-        "Claims": _text(_setting(run, "claims")),
+        "Claims": _text(setting(run, "claims")),
     }
 
 
@@ -72,7 +72,7 @@ def flat(tree: Any, prefix: str = "") -> list[tuple[str, str]]:
 
 def objective(run: Run) -> str:
     """Describe the objective: `clip + 0.1 positive (gamma=0.9)`."""
-    terms = _setting(run, "objective")
+    terms = setting(run, "objective")
     if not isinstance(terms, dict) or not terms:
         return MISSING
     return " + ".join(_term(str(name), parameters or {}) for name, parameters in terms.items())
@@ -85,13 +85,14 @@ def _term(name: str, parameters: dict[str, Any]) -> str:
 
 
 def _temperature(run: Run) -> str:
-    kind, tau = (_text(_setting(run, "temperature", key)) for key in ("kind", "tau"))
+    kind, tau = (_text(setting(run, "temperature", key)) for key in ("kind", "tau"))
     if tau == MISSING:
         return kind
     return f"{kind}, from τ = {tau}" if kind == "learned" else f"{kind}, τ = {tau}"
 
 
-def _setting(run: Run, *keys: str) -> Any:
+def setting(run: Run, *keys: str) -> Any:
+    """Return a value of the run's config by its path of keys; None if there is none."""
     value: Any = run.config
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None

@@ -1,6 +1,6 @@
 """Groups of runs that differ in their seed only, and summaries of their metrics."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -22,22 +22,13 @@ class RunGroup:
 
 @dataclass(frozen=True)
 class MetricSummary:
-    """A metric of one group: the mean over its seeds, or the value of a single seed."""
+    """A metric of one group."""
 
     group: RunGroup
-    task: str
-    dataset: str
-    split: str
-    metric: str
-    value: float
-    low: float  # 95% interval: Student's t over the seeds, or the bootstrap of a single seed
-    high: float
+    row: Result  # of the first seed; for several seeds, with their mean and its Student's t interval
     own_low: float  # mean of the seeds' bootstrap intervals
     own_high: float
     seeds: int
-    n: int  # examples behind each seed's value
-    chance: float | None
-    higher_is_better: bool
 
     @property
     def standing(self) -> Standing:
@@ -46,11 +37,12 @@ class MetricSummary:
         The bootstrap intervals must be clear of chance as well: the seeds share their examples, so their agreement says
         nothing about other examples (three seeds with 11 of 40 right are not above 0.25).
         """
-        if self.chance is None:
+        chance = self.row.chance
+        if chance is None:
             return "no chance level"
-        if min(self.low, self.own_low) > self.chance:
+        if min(self.row.low, self.own_low) > chance:
             return "above chance"
-        return "below chance" if max(self.high, self.own_high) < self.chance else "not different"
+        return "below chance" if max(self.row.high, self.own_high) < chance else "not different"
 
     @property
     def source(self) -> str:
@@ -90,23 +82,8 @@ def summarise_metrics(groups: list[RunGroup]) -> list[MetricSummary]:
 
 
 def _summarise(group: RunGroup, rows: list[Result]) -> MetricSummary:
-    first = rows[0]
-    value, low, high = first.value, first.low, first.high
+    summary = rows[0]
     if len(rows) > 1:
         value, low, high = t_interval([row.value for row in rows])
-    return MetricSummary(
-        group=group,
-        task=first.task,
-        dataset=first.dataset,
-        split=first.split,
-        metric=first.metric,
-        value=value,
-        low=low,
-        high=high,
-        own_low=fmean(row.low for row in rows),
-        own_high=fmean(row.high for row in rows),
-        seeds=len(rows),
-        n=first.n,
-        chance=first.chance,
-        higher_is_better=first.higher_is_better,
-    )
+        summary = replace(summary, value=value, low=low, high=high)
+    return MetricSummary(group, summary, fmean(row.low for row in rows), fmean(row.high for row in rows), len(rows))

@@ -10,8 +10,8 @@ from torch import Tensor
 from evaluation.datasets.kinds import Captioned
 from evaluation.geometry import alignment, margins, modality_gap, uniformity
 from evaluation.statistics import t_interval
-from evaluation.tasks.rows import images_and_captions
-from evaluation.types import FeatureRequest, Features, Result, Score, Task
+from evaluation.tasks.rows import CaptionTask
+from evaluation.types import Device, Features, Result, Score
 
 PAIRS = 512  # for gap, uniformity and alignment (paper 4, appendix E.2)
 BATCH = 64  # for margins (paper 1, figures 3 and 6)
@@ -26,7 +26,7 @@ SHAPES: dict[str, Callable[[Tensor, Tensor], float]] = {
 }
 
 
-class Geometry(Task):
+class Geometry(CaptionTask):
     """Metrics on 512 random pairs, and margins within random batches of 64; one caption per image, seeded.
 
     Features are always normalised, as in the geometry probe during training (clipx/training/geometry_probe.py).
@@ -36,12 +36,7 @@ class Geometry(Task):
     kind = "captioned"
     version = 2
 
-    def requests(self, dataset: Captioned) -> list[FeatureRequest]:
-        return images_and_captions(dataset)
-
-    def score(
-        self, dataset: Captioned, features: Features, device: torch.device | str = "cpu", cosine: bool = True
-    ) -> Score:
+    def score(self, dataset: Captioned, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
         """Return the rows, a histogram of the margins, and pairs in their first two principal components."""
         image, text = (F.normalize(features[request], dim=1) for request in self.requests(dataset))
         image, text = paired(image, text, dataset.image_of_caption(dataset.splits[0]))

@@ -4,25 +4,20 @@ import torch
 
 from evaluation.datasets.kinds import MinimalPairs
 from evaluation.metrics import pair_hits
-from evaluation.tasks.rows import images_and_captions, row
-from evaluation.types import FeatureRequest, Features, Score, Task
+from evaluation.tasks.rows import CaptionTask, row
+from evaluation.types import Device, Features, Score
 
 CHANCE = 0.25  # each of two statements finds its image with probability 1/2
 
 
-class PairAccuracy(Task):
+class PairAccuracy(CaptionTask):
     """Pair accuracy over all pairs and by category (`pair_accuracy/colour`)."""
 
     name = "pairs"
     kind = "pairs"
     version = 1
 
-    def requests(self, dataset: MinimalPairs) -> list[FeatureRequest]:
-        return images_and_captions(dataset)
-
-    def score(
-        self, dataset: MinimalPairs, features: Features, device: torch.device | str = "cpu", cosine: bool = True
-    ) -> Score:
+    def score(self, dataset: MinimalPairs, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
         """Return the rows, and the categories for the report."""
         images, texts = (features[request].double() for request in self.requests(dataset))
         images, texts = images.view(-1, 2, images.shape[1]), texts.view(-1, 2, texts.shape[1])

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from evaluation.datasets.kinds import Captioned
 from evaluation.metrics import Ranks, hits, retrieval_ranks, similarity
-from evaluation.tasks.rows import images_and_captions, row
-from evaluation.types import FeatureRequest, Features, Result, Score, Task
+from evaluation.tasks.rows import CaptionTask, row
+from evaluation.types import Device, Features, Result, Score
 
 KS = (1, 5, 10)
 EXAMPLES = 8  # queries shown in each direction
@@ -18,7 +18,7 @@ SHOWN = 5  # answers shown per query
 POOL_SEED = 0  # seed for the choice of images
 
 
-class Retrieval(Task):
+class Retrieval(CaptionTask):
     """R@1, R@5, R@10 in both directions; intervals over images, as the captions of one image are not independent.
 
     `protocol=paper` reproduces the evaluator behind paper 1's tables. In text retrieval it scores one caption per image
@@ -31,17 +31,12 @@ class Retrieval(Task):
     kind = "captioned"
     version = 2
 
-    def requests(self, dataset: Captioned) -> list[FeatureRequest]:
-        return images_and_captions(dataset)
-
     def groups(self, dataset: Captioned) -> list[dict[str, str]]:
         """All images, then each smaller pool. The examples for the report depend on neither protocol nor pool."""
         protocol = {f"protocol/{dataset.splits[0]}": dataset.protocol}
         return [protocol, *(protocol | {"pool": str(size)} for size in sorted(set(dataset.pools)))]
 
-    def score(
-        self, dataset: Captioned, features: Features, device: torch.device | str = "cpu", cosine: bool = True
-    ) -> Score:
+    def score(self, dataset: Captioned, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
         """Return rows for all images and for each smaller pool, and examples that give images by their number."""
         image, text = (features[request] for request in self.requests(dataset))
         image_of_text = dataset.image_of_caption(dataset.splits[0])

@@ -1,9 +1,9 @@
-"""Helpers of the tasks: feature requests, result rows, and the metrics that tables show first."""
+"""Shared by the tasks: feature requests, result rows, and the metrics that tables show first."""
 
 from torch import Tensor
 
 from evaluation.metrics import bootstrap_interval, weighted_mean
-from evaluation.types import Dataset, FeatureRequest, Result
+from evaluation.types import Dataset, FeatureRequest, Result, Task
 
 # task -> its main metrics and their names in tables; for any other task, the first metric of its rows
 HEADLINE = {
@@ -20,10 +20,12 @@ HEADLINE = {
 }
 
 
-def images_and_captions(dataset: Dataset) -> list[FeatureRequest]:
-    """Return the requests for the images and the captions of the data set's first split."""
-    split = dataset.splits[0]
-    return [FeatureRequest(dataset.name, split, "images"), FeatureRequest(dataset.name, split, "captions")]
+class CaptionTask(Task):
+    """A task on the images and the captions of a data set's first split."""
+
+    def requests(self, dataset: Dataset) -> list[FeatureRequest]:
+        split = dataset.splits[0]
+        return [FeatureRequest(dataset.name, split, "images"), FeatureRequest(dataset.name, split, "captions")]
 
 
 def row(

@@ -8,7 +8,7 @@ from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.metrics import class_weights, hits, label_ranks, similarity
 from evaluation.tasks.rows import row
-from evaluation.types import FeatureRequest, Features, Score, Task
+from evaluation.types import Device, FeatureRequest, Features, Score, Task
 
 SPLIT = "test"
 
@@ -34,7 +34,7 @@ def confusion(predicted: Tensor, label: Tensor, classes: int) -> list[list[int]]
 
 
 def split_name(dataset: Labelled) -> str:
-    """Return the split; other prompts than the ensemble are added, as they make it another measurement."""
+    """Return the split, followed by the prompts unless they are the ensemble: they change the measurement."""
     return SPLIT if dataset.prompts == ENSEMBLE else f"{SPLIT}, prompts {dataset.prompts}"
 
 
@@ -49,9 +49,7 @@ class ZeroShot(Task):
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:
         return [FeatureRequest(dataset.name, SPLIT, "images"), FeatureRequest(dataset.name, SPLIT, "prompts")]
 
-    def score(
-        self, dataset: Labelled, features: Features, device: torch.device | str = "cpu", cosine: bool = True
-    ) -> Score:
+    def score(self, dataset: Labelled, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
         """Return the rows and the confusion matrix."""
         images, prompts = (features[request] for request in self.requests(dataset))
         label, classes = dataset.labels(SPLIT), len(dataset.classnames)

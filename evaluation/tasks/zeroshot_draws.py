@@ -8,7 +8,7 @@ from evaluation.datasets.kinds import Labelled
 from evaluation.metrics import RESAMPLES, class_weights, hits, label_ranks, percentile_interval, similarity
 from evaluation.tasks.rows import row
 from evaluation.tasks.zeroshot import SPLIT, classifier, split_name
-from evaluation.types import FeatureRequest, Features, Result, Score, Task
+from evaluation.types import Device, FeatureRequest, Features, Result, Score, Task
 
 SPREAD = "top1_spread_over_draws"
 
@@ -32,9 +32,7 @@ class ZeroShotDraws(Task):
             for view in ("images", "prompts")
         ]
 
-    def score(
-        self, dataset: Labelled, features: Features, device: torch.device | str = "cpu", cosine: bool = True
-    ) -> Score:
+    def score(self, dataset: Labelled, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
         """Return the rows; the intervals are bootstraps over examples."""
         requests, label, classes = self.requests(dataset), dataset.labels(SPLIT), len(dataset.classnames)
         correct = []

@@ -19,6 +19,7 @@ from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding import features as extraction
 from evaluation.embedding.encoder import from_checkpoint
+from evaluation.embedding.features import Loading
 from evaluation.metrics import hits, recall_at_k, retrieval_ranks
 from evaluation.tasks.retrieval import Retrieval
 from evaluation.types import Encoder, FeatureRequest, Settings
@@ -222,7 +223,7 @@ def check_cache(data: Captioned, folder: Path) -> None:
     request = FeatureRequest(data.name, "all", "images")
     for name in ("c0", "c1"):
         model = negative(fakes.encoder(checkpoint=name)) if name == "c1" else fakes.encoder(checkpoint=name)
-        found = extraction.extract(model, {data.name: data}, [request], folder, 4, 0, "cpu")[request]
+        found = extraction.extract(model, {data.name: data}, [request], folder, Loading(4, 0, "cpu"))[request]
         pixels = torch.stack([model.preprocess(image) for image in data.images("all")])
         assert torch.equal(found.sign(), model.image(pixels).sign())
 
@@ -262,7 +263,8 @@ def test_no_sample_is_dropped_or_doubled_at_the_end(tmp_path: Path) -> None:
     def ours(model: Encoder, data: Captioned, batch_size: int) -> Tensor:
         request = FeatureRequest(data.name, "all", "images")
         cache = tmp_path / f"cache{batch_size}"
-        return extraction.extract(model, {data.name: data}, [request], cache, batch_size, 0, "cpu")[request]
+        loading = Loading(batch_size, 0, "cpu")
+        return extraction.extract(model, {data.name: data}, [request], cache, loading)[request]
 
     def dropped(model: Encoder, data: Captioned, batch_size: int) -> Tensor:
         found = ours(model, data, batch_size)

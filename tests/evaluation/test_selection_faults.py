@@ -104,7 +104,7 @@ def check_reported_row(reported: Callable[[Path], float], run: Path) -> None:
 
 def reported_by_us(run: Path) -> float:
     (summary,) = groups.summarise_metrics(groups.group_runs([report_runs.read(run)]))
-    return summary.value
+    return summary.row.value
 
 
 def best_row(run: Path) -> float:

@@ -13,11 +13,8 @@ from evaluation.claims.types import Claim
 
 ARMS = ("wpse_cc3m", "wpse_cc12m", "wpse_mini")
 KERNELS = ("gaussian", "imq")
-SAME_KERNEL = {
-    "wpse_cc3m": "imq",
-    "wpse_cc12m": "gaussian",
-    "wpse_mini": "imq",
-}  # the kernel of the arm positive_weights
+# recipe -> the arm with the kernel of the arm positive_weights
+SAME_KERNEL = {"wpse_cc3m": "imq", "wpse_cc12m": "gaussian", "wpse_mini": "imq"}
 SPREAD = MetricReader("zeroshot_draws", ("top1_spread_over_draws",))
 
 CLAIMS = (

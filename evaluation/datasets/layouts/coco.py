@@ -5,7 +5,7 @@ from pathlib import Path
 from clipx.errors import UserError
 from evaluation.datasets.images import FileImages
 from evaluation.datasets.kinds import Captioned
-from evaluation.datasets.layouts.files import entries, fingerprint, read_json
+from evaluation.datasets.layouts.files import entries, read_json
 from evaluation.types import Settings
 
 
@@ -27,7 +27,5 @@ def open_coco(spec: str, path: Path, settings: Settings) -> Captioned:
     folder = path.parent.parent / split
     if not folder.is_dir():
         raise UserError(f"datasets={spec}: no image folder {folder}; the images of {path.name} belong there")
-    paths = [folder / str(image["file_name"]) for image in images]
-    digest = fingerprint(spec, folder, paths)
-    texts = list(captions.values())
-    return Captioned(spec, f"coco/{split}", split, FileImages(spec, paths), texts, digest, settings)
+    images_of_split = FileImages(spec, folder, [folder / str(image["file_name"]) for image in images])
+    return Captioned(spec, f"coco/{split}", split, images_of_split, list(captions.values()), settings)

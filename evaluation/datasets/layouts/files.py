@@ -7,26 +7,11 @@ from pathlib import Path
 import torch
 
 from clipx.errors import UserError
-from clipx.utils.files import content_hash
 from evaluation.datasets.folder import require_file
 from evaluation.datasets.images import FileImages
 from evaluation.datasets.kinds import Split
 
 SEED = 0  # of splits that we draw because the data set has none
-
-
-def fingerprint(spec: str, root: Path, paths: Sequence[Path]) -> str:
-    """Hash each file's name below `root`, size and modification time (a replaced file may have the same size).
-
-    Raises:
-        UserError: a file is missing.
-    """
-    try:
-        stats = [path.stat() for path in paths]
-    except OSError as error:
-        raise UserError(f"datasets={spec}: {error.filename} is missing") from None
-    names = [path.relative_to(root).as_posix() for path in paths]
-    return content_hash([(name, s.st_size, s.st_mtime_ns) for name, s in zip(names, stats, strict=True)])
 
 
 def split_of_files(spec: str, root: Path, paths: Sequence[Path], labels: Sequence[int]) -> Split:
@@ -35,8 +20,7 @@ def split_of_files(spec: str, root: Path, paths: Sequence[Path], labels: Sequenc
     Raises:
         UserError: a file is missing.
     """
-    label = torch.tensor(labels, dtype=torch.int64)
-    return Split(FileImages(spec, paths), label, fingerprint(spec, root, paths))
+    return Split(FileImages(spec, root, paths), torch.tensor(labels, dtype=torch.int64))
 
 
 def read_json(spec: str, path: Path, content: str) -> dict[str, object]:

@@ -8,6 +8,7 @@ from clipx.errors import UserError
 from evaluation.datasets.kinds import Split
 from evaluation.datasets.layouts.files import SEED, split_of_files
 
+IMAGENETV2 = "imagenetv2-matched-frequency-format-val"  # folder below root
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 TRAIN_PER_CLASS = 30  # the usual split of Caltech-101
 
@@ -18,70 +19,62 @@ def imagenet(spec: str, root: Path, part: str, classes: int) -> Split:
     Raises:
         UserError: the number of folders differs from the number of classes.
     """
-    folder = root / "imagenet" / part
-    paths, labels = _by_class(spec, folder, _class_folders(spec, folder, classes))
-    return split_of_files(spec, root, paths, labels)
+    folders = _class_folders(spec, root / "imagenet" / part, classes)
+    return _split(spec, root, {label: _images(spec, folder) for label, folder in enumerate(folders)})
 
 
-def imagenetv2(spec: str, folder: Path, classes: int) -> Split:
+def imagenetv2(spec: str, root: Path, part: str, classes: int) -> Split:
     """Open folders named by class index, in numeric order.
 
     Raises:
         UserError: a folder name is not a class index.
     """
-    paths, labels = [], []
+    folder = root / IMAGENETV2
     names = [path.name for path in folder.iterdir() if path.is_dir()]
     for name in names:
         if not (name.isdecimal() and int(name) < classes):
             raise UserError(f"datasets={spec}: {folder / name}: the name must be a class index in 0..{classes - 1}")
-    for name in sorted(names, key=int):
-        found, _ = _by_class(spec, folder, [folder / name])
-        paths += found
-        labels += [int(name)] * len(found)
-    return split_of_files(spec, folder, paths, labels)
+    return _split(spec, folder, {int(name): _images(spec, folder / name) for name in sorted(names, key=int)})
 
 
 def caltech101(spec: str, root: Path, part: str, classes: int) -> Split:
     """Open `root/caltech101/101_ObjectCategories`: 102 folders; the background is a class (as in VTAB and paper 5).
 
-    There is no official split: 30 images per class, drawn with a fixed seed, train; the others test.
+    There is no official split: training takes 30 images per class, drawn with a fixed seed, and the test the others.
 
     Raises:
         UserError: the number of folders differs from the number of classes, or a class has no test image.
     """
-    folder = root / "caltech101" / "101_ObjectCategories"
-    chosen: list[Path] = []
-    labels: list[int] = []
+    chosen: dict[int, list[Path]] = {}
     generator = torch.Generator().manual_seed(SEED)
-    for number, of_class in enumerate(_class_folders(spec, folder, classes)):
-        found, _ = _by_class(spec, folder, [of_class])
+    folders = _class_folders(spec, root / "caltech101" / "101_ObjectCategories", classes)
+    for label, folder in enumerate(folders):
+        found = _images(spec, folder)
         if len(found) <= TRAIN_PER_CLASS:
-            raise UserError(
-                f"datasets={spec}: {of_class} has {len(found)} images, but training alone takes {TRAIN_PER_CLASS}"
-            )
+            problem = f"has {len(found)} images, but training alone takes {TRAIN_PER_CLASS}"
+            raise UserError(f"datasets={spec}: {folder} {problem}")
         order = torch.randperm(len(found), generator=generator).tolist()
         kept = order[:TRAIN_PER_CLASS] if part == "train" else order[TRAIN_PER_CLASS:]
-        chosen += [found[i] for i in sorted(kept)]
-        labels += [number] * len(kept)
-    return split_of_files(spec, root, chosen, labels)
+        chosen[label] = [found[i] for i in sorted(kept)]
+    return _split(spec, root, chosen)
 
 
 def _class_folders(spec: str, folder: Path, classes: int) -> list[Path]:
     found = sorted(path for path in folder.iterdir() if path.is_dir())
     if len(found) != classes:
-        raise UserError(
-            f"datasets={spec}: {folder} holds {len(found)} class folders, but there are {classes} class names"
-        )
+        problem = f"holds {len(found)} class folders, but there are {classes} class names"
+        raise UserError(f"datasets={spec}: {folder} {problem}")
     return found
 
 
-def _by_class(spec: str, folder: Path, class_folders: list[Path]) -> tuple[list[Path], list[int]]:
-    paths: list[Path] = []
-    labels: list[int] = []
-    for number, of_class in enumerate(class_folders):
-        found = sorted(path for path in of_class.iterdir() if path.suffix.lower() in SUFFIXES)
-        if not found:
-            raise UserError(f"datasets={spec}: {of_class} holds no images")
-        paths += found
-        labels += [number] * len(found)
-    return paths, labels
+def _images(spec: str, folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    if not found:
+        raise UserError(f"datasets={spec}: {folder} holds no images")
+    return found
+
+
+def _split(spec: str, root: Path, by_label: dict[int, list[Path]]) -> Split:
+    paths = [path for of_class in by_label.values() for path in of_class]
+    labels = [label for label, of_class in by_label.items() for _ in of_class]
+    return split_of_files(spec, root, paths, labels)

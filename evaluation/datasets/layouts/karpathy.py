@@ -5,7 +5,7 @@ from pathlib import Path
 from clipx.errors import UserError
 from evaluation.datasets.images import FileImages
 from evaluation.datasets.kinds import Captioned
-from evaluation.datasets.layouts.files import entries, fingerprint, read_json
+from evaluation.datasets.layouts.files import entries, read_json
 from evaluation.types import Settings
 
 SPLIT = "test"
@@ -29,10 +29,9 @@ def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
     names = [Path(str(entry.get("filepath", ""))) / str(entry["filename"]) for entry in chosen]
     folder = _folder(spec, path.parent, names[0])
     captions = [_sentences(spec, path, entry) for entry in chosen]
-    paths = [folder / name for name in names]
+    images = FileImages(spec, folder, [folder / name for name in names])
     name = str(content.get("dataset", path.stem)).removeprefix("dataset_")
-    digest = fingerprint(spec, folder, paths)
-    return Captioned(spec, f"{name}/{SPLIT}", SPLIT, FileImages(spec, paths), captions, digest, settings)
+    return Captioned(spec, f"{name}/{SPLIT}", SPLIT, images, captions, settings)
 
 
 def _sentences(spec: str, path: Path, entry: dict[str, object]) -> list[str]:

@@ -11,7 +11,6 @@ from clipx.errors import UserError
 from evaluation.datasets.folder import require_file
 from evaluation.datasets.images import FileImages
 from evaluation.datasets.kinds import MinimalPairs
-from evaluation.datasets.layouts.files import fingerprint
 from evaluation.types import Settings
 
 FILE, IMAGES = "Questions.csv", "MLLM_VLM Images"
@@ -39,8 +38,7 @@ def open_mmvp(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
     paths = [folder / IMAGES / rows[number]["Type"] / f"{number}.jpg" for number in numbers]
     captions = [rows[number]["Statement"] for number in numbers]
     types = [rows[first]["Type"] for first in pairs]
-    digest = fingerprint(spec, folder, paths)
-    return MinimalPairs(spec, "mmvp", "test", FileImages(spec, paths), captions, types, digest)
+    return MinimalPairs(spec, "mmvp", "test", FileImages(spec, folder, paths), captions, types)
 
 
 def _rows(spec: str, path: Path) -> dict[int, dict[str, str]]:

@@ -66,8 +66,7 @@ def open_captions(spec: str, folder: Path, settings: Settings) -> Captioned:
     require_folder(spec, folder)
     shards = open_shards(spec, folder, ("image",))
     captions = [_captions_of(spec, shards, i) for i in range(len(shards))]
-    images = ShardImages(spec, shards)
-    return Captioned(spec, short_name(folder), _split_of(folder), images, captions, shards.content_hash(), settings)
+    return Captioned(spec, short_name(folder), _split_of(folder), ShardImages(spec, shards), captions, settings)
 
 
 def open_pairs(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
@@ -82,14 +81,11 @@ def open_pairs(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
         raise UserError(f"datasets={spec}: {len(shards)} samples; pairs need an even number")
     captions = [read_text(spec, shards, i, "txt") for i in range(len(shards))]
     categories = [_category(spec, shards, p) for p in range(len(shards) // 2)]
-    images = ShardImages(spec, shards)
-    return MinimalPairs(
-        spec, short_name(folder), _split_of(folder), images, captions, categories, shards.content_hash()
-    )
+    return MinimalPairs(spec, short_name(folder), _split_of(folder), ShardImages(spec, shards), captions, categories)
 
 
 def open_hub(spec: str, repository: Path, settings: Settings) -> Labelled | Captioned:
-    """A Hugging Face repository in CLIP-benchmark's layout; from the local cache where there is no network.
+    """Open a Hugging Face repository in CLIP-benchmark's layout; without a network, from the local cache.
 
     Raises:
         UserError: it is neither reachable nor cached; names the command that gets it.
@@ -120,7 +116,7 @@ def _split(spec: str, folder: Path, classes: int) -> Split:
             allowed = f"0..{classes - 1}, as classnames.txt has {classes} names"
             refuse(spec, shards, i, f"class {text!r}, allowed {allowed}")
         labels.append(int(text))
-    return Split(ShardImages(spec, shards), torch.tensor(labels), shards.content_hash())
+    return Split(ShardImages(spec, shards), torch.tensor(labels))
 
 
 def _retrieval(spec: str, folder: Path, splits: dict[str, Path], settings: Settings) -> Captioned:
@@ -132,25 +128,20 @@ def _retrieval(spec: str, folder: Path, splits: dict[str, Path], settings: Setti
         [line.strip() for line in read_text(spec, shards, i, "txt").splitlines() if line.strip()]
         for i in range(len(shards))
     ]
-    images = ShardImages(spec, shards)
-    return Captioned(spec, short_name(folder), "test", images, captions, shards.content_hash(), settings)
+    return Captioned(spec, short_name(folder), "test", ShardImages(spec, shards), captions, settings)
 
 
 def _captions_of(spec: str, shards: Shards, index: int) -> list[str]:
     if shards.has(index, "json"):
         captions = read_json(spec, shards, index).get("captions")
         if captions is not None:
-            return _checked(spec, shards, index, captions)
+            if not isinstance(captions, list) or not all(isinstance(c, str) and c.strip() for c in captions):
+                refuse(spec, shards, index, '"captions" in its .json is not a list of texts')
+            return captions
     if shards.has(index, "txt"):
         text = read_text(spec, shards, index, "txt")
         return [text] if text else []
     return []
-
-
-def _checked(spec: str, shards: Shards, index: int, captions: object) -> list[str]:
-    if not isinstance(captions, list) or not all(isinstance(c, str) and c.strip() for c in captions):
-        refuse(spec, shards, index, '"captions" in its .json is not a list of texts')
-    return captions
 
 
 def _category(spec: str, shards: Shards, pair: int) -> str:

@@ -3,7 +3,6 @@
 torchvision's readers get `Path` as image loader, so that they list paths and labels without decoding.
 """
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 import torchvision.datasets as tv
-from numpy.typing import NDArray
 
 from clipx.errors import UserError
-from clipx.utils.files import content_hash
 from evaluation.datasets.folder import require_file
 from evaluation.datasets.images import ArrayImages
 from evaluation.datasets.kinds import Split
@@ -28,7 +25,7 @@ SHARES = {
 }
 
 
-def arrays(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
+def arrays(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
     """Read CIFAR-10, CIFAR-100 or STL-10 into memory."""
     reader = _read(spec, root, name, part)
     if name == "stl10":
@@ -37,17 +34,17 @@ def arrays(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
         pixels, labels = reader.data, reader.targets
     pixels = np.ascontiguousarray(pixels)
     label = torch.as_tensor(np.asarray(labels), dtype=torch.int64)
-    return Split(ArrayImages(pixels), label, content_hash(_sha(pixels)))
+    return Split(ArrayImages(pixels), label)
 
 
-def files(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
+def files(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
     """List a set of image files with official splits."""
     reader = _read(spec, root, name, part)
     listed = [reader[i] for i in range(len(reader))]
     return split_of_files(spec, root, [Path(path) for path, _ in listed], [int(label) for _, label in listed])
 
 
-def drawn(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
+def drawn(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
     """List a set of image files whose splits we draw, see SHARES."""
     reader = _read(spec, root, name, part)
     # sorted, as torchvision lists SUN397 in the file system's order
@@ -68,7 +65,7 @@ def share(n: int, part: str, sizes: dict[str, int], total: int) -> list[int]:
     raise AssertionError(part)
 
 
-def pets(spec: str, root: Path, name: str, part: str, classes: int) -> Split:
+def pets(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
     """List Oxford-IIIT Pet ourselves: torchvision's reader takes no loader and would decode every image."""
     folder = root / "oxford-iiit-pet"
     path = folder / "annotations" / ("trainval.txt" if part == "train" else "test.txt")
@@ -84,10 +81,8 @@ def classnames(spec: str, root: Path, name: str) -> list[str]:
     if name == "stl10":
         found = require_file(spec, root / "stl10_binary" / "class_names.txt", "the class names").splitlines()
     elif name == "sun397":  # "/a/airport_terminal", "/b/bakery/shop"; the reader would first list all images
-        path = root / "SUN397" / "ClassName.txt"
-        found = [
-            line.strip()[3:].replace("/", " ") for line in require_file(spec, path, "the class names").splitlines()
-        ]
+        lines = require_file(spec, root / "SUN397" / "ClassName.txt", "the class names").splitlines()
+        found = [line.strip()[3:].replace("/", " ") for line in lines]
     else:
         found = _read(spec, root, name, "test").classes
     return [line.replace("_", " ") for line in found]
@@ -134,10 +129,6 @@ DOWNLOADS: dict[str, Callable[[str], Any]] = {
 def _read(spec: str, root: Path, name: str, part: str) -> Any:
     try:
         return READERS[name](str(root), part)
-    except Exception as error:  # RuntimeError, OSError, KeyError, UnpicklingError, ..., by reader and damage
+    except Exception as error:  # RuntimeError, OSError, KeyError, UnpicklingError, ...: it depends on reader and damage
         problem = " ".join(str(error).split()).partition(" You can use")[0] or type(error).__name__
         raise UserError(f"datasets={spec}: {root} does not hold {name} as published ({problem})") from error
-
-
-def _sha(pixels: NDArray[np.uint8]) -> str:
-    return hashlib.sha256(pixels.data).hexdigest()

@@ -42,7 +42,7 @@ class Drawing:
         body = re.sub(r'<g id="[^"]*">', "<g>", body)  # every drawing has the id "axes_1"
         body = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", body)  # use the page's font
         body = re.sub(r"font-family: [^;\"]*;", "", body).replace("xlink:href=", "href=")
-        body = re.sub(r' (?:d|x|y|transform)="[^"]*"', _two_decimals, body)
+        body = re.sub(r' (?:d|x|y|transform)="[^"]*"', lambda m: re.sub(r"(\d\.\d\d)\d+", r"\1", m.group()), body)
         width, height = (72 * float(inches) for inches in self.canvas.get_size_inches())
         return Figure(self.name, re.sub(r"\n\s*", "\n", body), width, height, caption)
 
@@ -59,9 +59,9 @@ class Drawing:
 
 @contextmanager
 def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) -> Iterator[tuple[Drawing, Any]]:
-    """Yield an empty drawing and its axes. The size in px grows by the legend of the labels, if there are several.
+    """Yield an empty drawing and its axes; restore matplotlib's options afterwards.
 
-    matplotlib's options are restored afterwards.
+    `width`, `height`: px. A legend, drawn for two labels or more, increases the height.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas  # pyplot would keep global state
@@ -102,7 +102,3 @@ def short(text: str, length: int = 24) -> str:
 def slug(text: str) -> str:
     """Return the text as part of a file name: letters, digits, dots, dashes and underscores only."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:60].strip("-.")
-
-
-def _two_decimals(attribute: re.Match[str]) -> str:
-    return re.sub(r"(\d\.\d\d)\d+", r"\1", attribute.group())

@@ -36,7 +36,7 @@ def _column_classes(table: Table) -> list[str | None]:
 
 
 def _column_class(name: str, cells: list[Cell]) -> str | None:
-    """Numbers are right-aligned, also where some are missing; long texts wrap."""
+    """Return the CSS class: numbers are right-aligned, even if some are missing; long texts wrap."""
     if any(cell.sort is not None for cell in cells):
         return "n value" if name == "Value" else "n"
     return "long" if any(max(len(cell.text), len(cell.note)) > MAX_UNWRAPPED for cell in cells) else None

@@ -1,4 +1,4 @@
-"""Render a report as Markdown, with figures and images as files beside it."""
+"""Render a report as Markdown, with figures and images as separate files."""
 
 import base64
 import hashlib

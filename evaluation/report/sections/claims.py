@@ -90,12 +90,9 @@ def _numbers(finding: Finding) -> list[Cell]:
 
 
 def _commands(outcomes: list[Outcome]) -> list[Block]:
-    rows = [
-        [
-            _id(outcome.claim.id),
-            *map(Cell, (outcome.claim.statement, outcome.findings[0].note, outcome.claim.published)),
-        ]
-        for outcome in outcomes
-    ]
+    rows = []
+    for outcome in outcomes:
+        claim, command = outcome.claim, outcome.findings[0].note
+        rows.append([_id(claim.id), Cell(claim.statement), Cell(command), Cell(claim.published)])
     table = Table(["Claim", "Statement", "Command", "Published"], rows)
     return [Details(f"{len(outcomes)} claims that these runs do not test", [table])]

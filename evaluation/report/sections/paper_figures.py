@@ -75,7 +75,7 @@ def _toy_problem(name: str, files: list[Path], outcomes: list[Outcome]) -> Detai
 
 
 def _margins(groups: list[RunGroup]) -> list[Figure]:
-    """Paper 1, Figs. 3 and 6: one figure per data set and set of arms. Other runs: all of them in one figure."""
+    """Paper 1, Figs. 3 and 6: one figure per data set and set of arms. Runs of other arms share one figure."""
     figures: list[Figure] = []
     for dataset, members in artifacts_by_dataset(groups, "geometry").items():
         densities = {group.label: _density([seed["margins"] for seed in seeds]) for group, seeds in members}

@@ -7,6 +7,7 @@ from evaluation.runs.description import MISSING
 from evaluation.runs.groups import MetricSummary, RunGroup, Standing
 from evaluation.runs.reader import Run
 from evaluation.tasks.rows import HEADLINE
+from evaluation.types import Result
 
 SIGNS: dict[Standing, str] = {
     "above chance": "▲ above chance",
@@ -31,11 +32,11 @@ def results(headline: list[MetricSummary], groups: list[RunGroup]) -> list[Block
 def headline_metrics(metrics: list[MetricSummary]) -> list[MetricSummary]:
     """Return the main metrics of each task and data set; of a task that names none, the first metric."""
     chosen: dict[tuple[str, str, str], set[str]] = {}
-    for metric in metrics:
-        names = chosen.setdefault((metric.task, metric.dataset, metric.split), set())
-        if metric.metric in HEADLINE[metric.task] if metric.task in HEADLINE else not names:
-            names.add(metric.metric)
-    return [metric for metric in metrics if metric.metric in chosen[metric.task, metric.dataset, metric.split]]
+    for row in (metric.row for metric in metrics):
+        names = chosen.setdefault((row.task, row.dataset, row.split), set())
+        if row.metric in HEADLINE[row.task] if row.task in HEADLINE else not names:
+            names.add(row.metric)
+    return [m for m in metrics if m.row.metric in chosen[m.row.task, m.row.dataset, m.row.split]]
 
 
 def tone(metric: MetricSummary) -> Tone:
@@ -44,7 +45,7 @@ def tone(metric: MetricSummary) -> Tone:
         return "muted"
     if metric.standing == "not different":
         return "neutral"
-    return "good" if (metric.standing == "above chance") == metric.higher_is_better else "bad"
+    return "good" if (metric.standing == "above chance") == metric.row.higher_is_better else "bad"
 
 
 def all_results(runs: list[Run]) -> list[Block]:
@@ -69,13 +70,13 @@ def _by_metric(headline: list[MetricSummary], several: bool) -> Table:
     columns = ["Metric", *(["Method"] if several else []), "Value", "Against chance", "95% interval", "Chance"]
     rows = [
         [
-            Cell(_name(metric), note=_data(metric)),
+            Cell(_name(metric.row), note=_data(metric.row)),
             *([Cell(metric.group.label)] if several else []),
-            _value(metric.value),
+            _value(metric.row.value),
             Cell(SIGNS[metric.standing], tone=tone(metric)),
-            _interval(metric),
-            _value(metric.chance),
-            Cell(f"{metric.n:,}", metric.n),
+            Cell(_interval(metric.row), metric.row.low, bar=_bar(metric.row)),
+            _value(metric.row.chance),
+            Cell(f"{metric.row.n:,}", metric.row.n),
             Cell(metric.source, tone="muted"),
         ]
         for metric in headline
@@ -88,9 +89,10 @@ def _by_method(headline: list[MetricSummary], groups: list[RunGroup]) -> Table:
     columns: dict[Key, str] = {}
     values: dict[tuple[str, Key], Cell] = {}
     for metric in headline:
-        key = (metric.task, metric.dataset, metric.split, metric.metric)
-        columns.setdefault(key, f"{_name(metric)}, {_data(metric)}")
-        values[metric.group.label, key] = _value(metric.value, note=_format_interval(metric))
+        row = metric.row
+        key = (row.task, row.dataset, row.split, row.metric)
+        columns.setdefault(key, f"{_name(row)}, {_data(row)}")
+        values[metric.group.label, key] = _value(row.value, note=_interval(row))
     rows = [
         [Cell(group.label), *(values.get((group.label, key), Cell(MISSING)) for key in columns)]
         for group in groups
@@ -99,24 +101,23 @@ def _by_method(headline: list[MetricSummary], groups: list[RunGroup]) -> Table:
     return Table(["Method", *columns.values()], rows)
 
 
-def _name(metric: MetricSummary) -> str:
-    return HEADLINE.get(metric.task, {}).get(metric.metric, f"{metric.task} {metric.metric}")
+def _name(row: Result) -> str:
+    return HEADLINE.get(row.task, {}).get(row.metric, f"{row.task} {row.metric}")
 
 
-def _data(metric: MetricSummary) -> str:
+def _data(row: Result) -> str:
     """Return the data set, with its split if that is neither test nor part of the data set's name."""
-    usual = metric.split in ("", "test") or metric.dataset.endswith(metric.split)
-    return metric.dataset if usual else f"{metric.dataset} ({metric.split})"
+    usual = row.split in ("", "test") or row.dataset.endswith(row.split)
+    return row.dataset if usual else f"{row.dataset} ({row.split})"
 
 
-def _interval(metric: MetricSummary) -> Cell:
-    is_fraction = 0 <= metric.value <= 1 and 0 <= (metric.chance or 0) <= 1
-    bar = IntervalBar(metric.low, metric.value, metric.high, metric.chance) if is_fraction else None
-    return Cell(_format_interval(metric), metric.low, bar=bar)
+def _bar(row: Result) -> IntervalBar | None:
+    is_fraction = 0 <= row.value <= 1 and 0 <= (row.chance or 0) <= 1
+    return IntervalBar(row.low, row.value, row.high, row.chance) if is_fraction else None
 
 
-def _format_interval(metric: MetricSummary) -> str:
-    return f"[{_format(metric.low)}, {_format(metric.high)}]"
+def _interval(row: Result) -> str:
+    return f"[{_format(row.low)}, {_format(row.high)}]"
 
 
 def _value(value: float | None, note: str = "") -> Cell:

@@ -1,6 +1,7 @@
 """Section "Retrieval examples": queries with their best answers."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from evaluation.report.blocks import Block, Details, RetrievalExample, RetrievalExamples, RetrievalItem, Text
@@ -20,8 +21,8 @@ def retrieval_examples(groups: list[RunGroup]) -> list[Block]:
     for group in groups:
         run = next((run for run in group.runs if artifacts(run, "retrieval")), None)
         for dataset, artifact in artifacts(run, "retrieval") if run else []:
-            from_captions = [_from_caption(example) for example in artifact["text_to_image"]]
-            from_images = [_from_image(example) for example in artifact["image_to_text"]]
+            from_captions = [_example(example, example["images"]) for example in artifact["text_to_image"]]
+            from_images = [_example(example, example["captions"]) for example in artifact["image_to_text"]]
             both: list[Block] = [
                 RetrievalExamples("Caption → images", from_captions),
                 RetrievalExamples("Image → captions", from_images),
@@ -31,20 +32,16 @@ def retrieval_examples(groups: list[RunGroup]) -> list[Block]:
     return [Text(LEGEND, "muted"), *blocks] if blocks else []
 
 
-def _from_caption(example: dict[str, Any]) -> RetrievalExample:
-    answers = [
-        RetrievalItem(image=_embedded(a["src"]), similarity=float(a["similarity"]), correct=bool(a["correct"]))
-        for a in example["images"]
-    ]
-    return RetrievalExample(RetrievalItem(printable_line(example["caption"])), answers, int(example["rank"]))
+def _example(query: dict[str, Any], answers: list[dict[str, Any]]) -> RetrievalExample:
+    shown = [replace(_item(a), similarity=float(a["similarity"]), correct=bool(a["correct"])) for a in answers]
+    return RetrievalExample(_item(query), shown, int(query["rank"]))
 
 
-def _from_image(example: dict[str, Any]) -> RetrievalExample:
-    answers = [
-        RetrievalItem(printable_line(a["text"]), similarity=float(a["similarity"]), correct=bool(a["correct"]))
-        for a in example["captions"]
-    ]
-    return RetrievalExample(RetrievalItem(image=_embedded(example["src"])), answers, int(example["rank"]))
+def _item(entry: dict[str, Any]) -> RetrievalItem:
+    """Return a caption (key `caption` of a query, `text` of an answer) or an image (key `src`)."""
+    if "src" in entry:
+        return RetrievalItem(image=_embedded(entry["src"]))
+    return RetrievalItem(printable_line(entry["caption"] if "caption" in entry else entry["text"]))
 
 
 def _embedded(src: str) -> str:

@@ -10,7 +10,7 @@ from evaluation.runs.groups import MetricSummary, RunGroup
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 
-MAX_CONFUSED_PAIRS = 10  # rows of the table that replaces labels of many classes
+MAX_CONFUSED_PAIRS = 10  # rows of the table that replaces the labels if there are many classes
 
 Artifact = dict[str, Any]  # JSON in which a task keeps what the report draws
 
@@ -59,7 +59,7 @@ def _pair_accuracies(groups: list[RunGroup], metrics: list[MetricSummary]) -> li
     for dataset, members in artifacts_by_dataset(groups, "pairs").items():
         categories = list(dict.fromkeys(name for _, seeds in members for seed in seeds for name in seed["categories"]))
         bars = [_bars(group, seeds, categories) for group, seeds in members]
-        chances = {metric.chance for metric in metrics if metric.task == "pairs" and metric.dataset == dataset}
+        chances = {m.row.chance for m in metrics if (m.row.task, m.row.dataset) == ("pairs", dataset)}
         chance = chances.pop() if len(chances) == 1 else None
         name = f"pairs-{len(figures) + 1:02d}-{slug(dataset)}"
         caption = f"{_title(dataset, members)}: pair accuracy by category, with 95% intervals"

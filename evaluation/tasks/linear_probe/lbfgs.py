@@ -60,8 +60,8 @@ def minimise(objective: Problem, start: Tensor, tolerance: float, rounds: int) -
     """Return the minimisers [B, P] found from `start` [B, P].
 
     A problem has converged if the largest entry of its gradient is at most `tolerance` and the quadratic model predicts
-    a decrease that is small compared with the value (a loss near 0 has a small gradient far from its minimum). It also
-    ends if steps vanish in single precision, or after `rounds` evaluations.
+    a decrease that is small compared with the value (a loss near 0 has a small gradient far from its minimum). A
+    problem also ends if its steps vanish in single precision, or after `rounds` evaluations.
     """
     found = start.clone()
     problem = torch.arange(len(start), device=start.device)

@@ -7,14 +7,14 @@ from evaluation.datasets.kinds import Labelled
 from evaluation.metrics import class_weights, hits, label_ranks
 from evaluation.tasks.linear_probe.regression import GRID, Regression, Search, search
 from evaluation.tasks.rows import row
-from evaluation.types import FeatureRequest, Features, Score, Task
+from evaluation.types import Device, FeatureRequest, Features, Score, Task
 
 SPLIT = "test"  # scored; never used to choose C
 VALIDATION_SHARE = 10  # without an official validation split, one training row in ten is used to choose C
 
 
 class LinearProbe(Task):
-    """Top-1 and mean per-class accuracy; C is chosen on a validation split, then fitted again on all but test.
+    """Top-1 and mean per-class accuracy; C is chosen on a validation split; the final fit uses all splits but test.
 
     `variant` selects other image features than the embeddings; its name is added to the names of task and metrics.
     """
@@ -33,9 +33,7 @@ class LinearProbe(Task):
         splits = [split for split in ("train", "val", SPLIT) if split in dataset.splits]
         return [FeatureRequest(dataset.name, split, "images", self.variant) for split in splits]
 
-    def score(
-        self, dataset: Labelled, features: Features, device: torch.device | str = "cpu", cosine: bool = True
-    ) -> Score:
+    def score(self, dataset: Labelled, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
         """Return the rows and the search for C; runs on `device`, except on mps, which lacks double precision."""
         device = torch.device("cpu") if torch.device(device).type == "mps" else torch.device(device)
         *fitting, test = self.requests(dataset)
@@ -60,7 +58,7 @@ class LinearProbe(Task):
 
 
 def _split(labels: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Rows to fit on and to choose C on: the official validation split, else a seeded 90/10 split of train."""
+    """Return the rows to fit on and the rows to choose C on: train and val, else a seeded 90/10 split of train."""
     total = sum(len(label) for label in labels)
     if len(labels) == 2:
         return torch.arange(len(labels[0])), torch.arange(len(labels[0]), total)

@@ -5,12 +5,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from clipx.errors import UserError
 from evaluation.datasets import prompts
+from evaluation.datasets.images import ArrayImages
 from evaluation.datasets.kinds import Labelled, Split
 from evaluation.datasets.opening import open_dataset
 from evaluation.runner import evaluate
@@ -178,7 +180,7 @@ def test_empty_prompt_lists_are_refused(names: list[str], templates: list[str], 
 
 
 def test_an_empty_split_is_refused() -> None:
-    empty = Split([], torch.zeros(0, dtype=torch.int64), "")
+    empty = Split(ArrayImages(np.zeros((0, 1, 1, 3), dtype=np.uint8)), torch.zeros(0, dtype=torch.int64))
     data = Labelled("made:up", "up", ["a"], prompts.Templates(["{c}"], ["{c}"]), {"test": lambda: empty}, Settings())
     with pytest.raises(UserError, match="its test split holds no images"):
         data.labels("test")

@@ -63,9 +63,8 @@ def test_a_pool_holds_whole_images_and_is_the_same_every_time() -> None:
 def test_smaller_pools_have_rows_of_their_own(tmp_path: Path) -> None:
     replicas.karpathy(tmp_path, "mscoco", "", [5] * 12, "val2014")
     data = open_dataset(f"mscoco:{tmp_path}", Settings(pools=(4, 12)))
-    features = dict(
-        zip(Retrieval().requests(data), (fakes.embeddings(12, 0), fakes.embeddings(60, 1)), strict=True)  # type: ignore[arg-type]
-    )
+    embeddings = (fakes.embeddings(12, 0), fakes.embeddings(60, 1))
+    features = dict(zip(Retrieval().requests(data), embeddings, strict=True))
     rows = Retrieval().score(data, features).results  # type: ignore[arg-type]
     assert [row.split for row in rows] == ["test"] * 6 + ["test, 4 of 12 images (seed 0)"] * 6
     assert [row.n for row in rows if row.metric.startswith("text")] == [60] * 3 + [20] * 3

@@ -11,7 +11,7 @@ from torch import Tensor
 from clipx.errors import UserError
 from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.opening import open_dataset
-from evaluation.embedding.features import cache_key, extract
+from evaluation.embedding.features import Loading, cache_key, extract
 from evaluation.types import Encoder, FeatureRequest, Features
 from tests.helpers import fakes
 
@@ -21,7 +21,7 @@ def run(
 ) -> Features:
     split = dataset.splits[0]
     requests = [FeatureRequest(dataset.name, split, view) for view in views]  # type: ignore[arg-type]
-    return extract(encoder, {dataset.name: dataset}, requests, cache, batch_size, workers, "cpu")
+    return extract(encoder, {dataset.name: dataset}, requests, cache, Loading(batch_size, workers, "cpu"))
 
 
 def counting(encoder: Encoder) -> tuple[Encoder, list[int]]:
@@ -68,8 +68,10 @@ def test_variants_of_a_view_share_one_pass_over_the_images(tmp_path: Path) -> No
     encoder = replace(plain, preprocess=preprocess, image_variants=variants)
     whole, twice, half = (FeatureRequest(dataset.name, "all", "images", variant) for variant in ("", "twice", "half"))
 
+    loading = Loading(3, 0, "cpu")
+
     def found(*requests: FeatureRequest) -> Features:
-        return extract(encoder, {dataset.name: dataset}, requests, tmp_path / "features", 3, 0, "cpu")
+        return extract(encoder, {dataset.name: dataset}, requests, tmp_path / "features", loading)
 
     first = found(whole, twice)
     assert len(decoded) == 4

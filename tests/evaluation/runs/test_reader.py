@@ -99,7 +99,7 @@ def test_a_second_evaluation_replaces_the_first(tmp_path: Path) -> None:
     results = [row("zeroshot", "scenes_shape", "top1", value, 0) for value in (0.5, 0.75)]
     write_run(tmp_path, results=results)
     (metric,) = summarise_metrics(group_runs(find([tmp_path])))
-    assert (metric.value, metric.low, metric.seeds) == (0.75, 0.73, 1)
+    assert (metric.row.value, metric.row.low, metric.seeds) == (0.75, 0.73, 1)
 
 
 def test_seeds_with_equal_scores_on_few_examples_are_not_above_chance(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_seeds_with_equal_scores_on_few_examples_are_not_above_chance(tmp_path: 
         results = [row("pairs", "p", "pair_accuracy", 11 / 40, seed, n=40, low=0.15, high=0.4)]
         write_run(tmp_path, seed=seed, results=results, with_artifacts=False)
     (metric,) = summarise_metrics(group_runs(find([tmp_path])))
-    assert metric.low == metric.high == pytest.approx(0.275)
+    assert metric.row.low == metric.row.high == pytest.approx(0.275)
     assert metric.standing == "not different"
 
 
