@@ -33,20 +33,20 @@ def _print(table: Table, rows: Iterable[tuple[str, ...]]) -> None:
     table.title_justify, table.box, table.pad_edge = "left", None, False
     for row in rows:
         table.add_row(*map(Text, row))  # not markup, in which [NAME] is a style
-    Console().print(table)
+    console = Console()
+    Console(width=console.width if console.is_terminal else 160).print(table)  # one line per row, for grep
 
 
 def _print_settings(prefixes: list[str]) -> None:
-    """Print all settings, or those at or below the prefixes: key, default, unit and range, meaning."""
+    """Print all settings, or those whose key starts with a prefix: key, default, unit and range, meaning."""
     known = settings_of(RunConfig) | settings_of(EvalConfig, f"{EVAL}.")
     allowed = {".".join(key.split(".")[:depth]) for key in known for depth in range(1, key.count(".") + 2)}
     for prefix in prefixes:
-        if prefix not in allowed:
+        if not any(key.startswith(prefix) for key in known):
             top = ", ".join(sorted(name for name in allowed if "." not in name))
             near = did_you_mean(prefix, allowed).strip() or f"allowed: {top}"
             raise UserError(f"clipx ls settings {prefix} is not known; {near}")
-    below = tuple(f"{prefix}." for prefix in prefixes)
-    chosen = {key: s for key, s in known.items() if not prefixes or f"{key}.".startswith(below)}
+    chosen = {key: s for key, s in known.items() if not prefixes or key.startswith(tuple(prefixes))}
     title = "settings (* may change when a run is resumed; eval.KEY is the setting KEY of clipx eval)"
     table = Table(Column("key", no_wrap=True), "default", "unit, allowed", "meaning", title=title)
     rows = ((f"{key}{' *' * s.resumable}", _plain(s.default), s.allowed(), s.meaning) for key, s in chosen.items())

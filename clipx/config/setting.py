@@ -81,8 +81,8 @@ def setting(
     return field(default=default, metadata=metadata)
 
 
-def check(config: Any) -> None:
-    """Check every value of a config; unset values (None) are skipped.
+def check(config: Any, prefix: str = "") -> None:
+    """Check every value of a config, or of the group of settings `prefix`; unset values (None) are skipped.
 
     Raises:
         UserError: the first key whose value is not allowed, the value, and what is allowed.
@@ -92,9 +92,9 @@ def check(config: Any) -> None:
         if value is None:
             continue
         if declared.choices:
-            one_of(value, declared.choices, key)
+            one_of(value, declared.choices, prefix + key)
         if declared.rule and not declared.rule[0](value):
-            raise UserError(f"{key}={value} is out of range; allowed: {declared.rule[1]}")
+            raise UserError(f"{prefix}{key}={value} is out of range; allowed: {declared.rule[1]}")
 
 
 def settings_of(schema: type, prefix: str = "") -> dict[str, Setting]:

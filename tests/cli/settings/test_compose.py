@@ -54,7 +54,7 @@ MISTAKES = {
     "report missing-objects .": ". holds no captions_NAME.json",
     "ls recipe": "clipx ls recipe is not known; did you mean 'recipes'",
     "ls setings": "clipx ls setings is not known; did you mean 'settings'",
-    "ls settings temperatur": "clipx ls settings temperatur is not known; did you mean 'temperature'",
+    "ls settings tempratur": "clipx ls settings tempratur is not known; did you mean 'temperature'",
     "check recipe=demo data=flickr8k": "data.root is needed",
 }
 
