@@ -1,5 +1,7 @@
 """FLOPs of a training step, counted on fake tensors (shapes without values)."""
 
+from typing import Any
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
@@ -14,11 +16,11 @@ BATCH = 8  # pairs counted; the FLOPs of the towers are proportional to the batc
 def flop_counter() -> FlopCounterMode:
     """Return torch's FLOP counter with its attention formulas also for the CPU kernel, which torch 2.14 lacks."""
     aten = torch.ops.aten
+    forward: Any = sdpa_flop_count
+    backward: Any = sdpa_backward_flop_count
     formulas = {
-        aten._scaled_dot_product_flash_attention_for_cpu: lambda *shapes, **_: sdpa_flop_count(*shapes[:3]),
-        aten._scaled_dot_product_flash_attention_for_cpu_backward: (
-            lambda *shapes, **_: sdpa_backward_flop_count(*shapes[:4])
-        ),
+        aten._scaled_dot_product_flash_attention_for_cpu: lambda *shapes, **_: forward(*shapes[:3]),
+        aten._scaled_dot_product_flash_attention_for_cpu_backward: lambda *shapes, **_: backward(*shapes[:4]),
     }
     return FlopCounterMode(display=False, custom_mapping=formulas)
 
