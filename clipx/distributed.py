@@ -1,6 +1,6 @@
-"""Process group: rank and world size, collectives on control data, and the gather of embeddings with its gradient.
+"""Process group: rank, world size, collectives on small values and Python objects, differentiable gather.
 
-Why not torch.distributed.nn.all_gather: its backward communicates, though here every rank already has the gradient of
+torch.distributed.nn.all_gather is not used: its backward communicates, although every rank already has the gradient of
 its own rows, and it needs the same number of rows on every rank.
 """
 
@@ -68,7 +68,7 @@ def all_reduce_max(value: float) -> float:
 
 
 def gather_to_rank0(local: Tensor) -> list[Tensor]:
-    """Return the tensors of all ranks, equal in shape, on rank 0, and [] on the others."""
+    """Gather tensors of one shape: return the tensors of all ranks on rank 0, [] on the other ranks."""
     if world_size() == 1:
         return [local]
     gathered = [torch.empty_like(local) for _ in range(world_size())] if rank() == 0 else None
@@ -104,11 +104,13 @@ def all_gather_sizes(local: int) -> list[int]:
 
 
 def gather(local: Tensor, rows: list[int] | None = None) -> Tensor:
-    """Concatenate [b_r, ...] of all ranks r to [B, ...], with gradient; `rows` are the b_r, exchanged if not given.
+    """Concatenate [b_r, ...] of all ranks r to [B, ...], with gradient.
+
+    `rows` lists b_r of every rank; if None, the ranks exchange them.
 
     Every rank computes the same loss from the same global batch, so the gradient with respect to a rank's own rows is
-    complete on that rank. Backward therefore takes the own slice, without communication. It multiplies the slice by the
-    world size, because DDP averages over ranks what should be summed.
+    complete on that rank. Backward therefore takes this rank's slice without communication. It multiplies it by the
+    world size, because DDP averages gradients over ranks, and here they must be summed.
     """
     if world_size() == 1:
         return local

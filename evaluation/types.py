@@ -28,8 +28,8 @@ class Settings:
     """Choices in scoring; every result row records them."""
 
     prompts: str = "ensemble"  # ensemble | simple | a template with {c}
-    protocol: str = "corrected"  # of retrieval: corrected | paper (evaluation/tasks/retrieval.py)
-    pools: tuple[int, ...] = ()  # retrieval is also scored among this many images
+    protocol: str = "corrected"  # retrieval protocol: corrected | paper (evaluation/tasks/retrieval.py)
+    pools: tuple[int, ...] = ()  # also score retrieval on image subsets of these sizes
 
 
 DEFAULTS = Settings()
@@ -47,7 +47,7 @@ class Encoder:
     text: Callable[[Tensor], Tensor]  # [b, L] -> [b, E]
     provenance: dict[str, str]  # hashes of checkpoint, transform and tokenizer; precision
     seed: int  # the run's seed; 0 for published weights
-    cosine: bool = True  # embeddings are L2-normalised; if not, the similarity is their plain dot product
+    cosine: bool = True  # False: embeddings are not L2-normalised, and the similarity is their dot product
     # other features by name: "draw 1", ... of random features, "before projection"
     image_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     text_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Result:
 
 @dataclass
 class Score:
-    """Output of a task: rows, and a JSON-able artifact for the report's figures."""
+    """Output of a task: rows, and a JSON-serialisable artifact for the report's figures."""
 
     results: list[Result]
     artifact: dict[str, Any] | None = None
