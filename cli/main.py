@@ -6,11 +6,10 @@ Every subcommand raises UserError for wrong input and Fault for an external fail
 import os
 import sys
 from collections.abc import Callable
-from pkgutil import resolve_name
-from typing import Any, NamedTuple
 
 from cli.exit_codes import exit_code_of
 from cli.settings.arguments import split_config_dir
+from clipx.config.schema import RunConfig
 from clipx.utils.registry import lookup
 
 HELP = """\
@@ -40,49 +39,26 @@ Start with:  clipx train recipe=demo
 """
 
 
-class Command(NamedTuple):
-    """A subcommand."""
-
-    start: Callable[[list[str]], None]
-    help: str
-
-
-def _later(function: str) -> Callable[[Any], None]:
-    """Return a function given as MODULE:NAME. Its module is imported when it is called."""
-    return lambda argument: resolve_name(function)(argument)
-
-
-def _train(arguments: list[str]) -> None:
-    from cli.settings.compose import run_command
-
-    run_command(_later("cli.train:train"), arguments)
-
-
-def _evaluate(arguments: list[str]) -> None:
-    from cli.settings.compose import compose_eval
-
-    _later("cli.eval:evaluate")(compose_eval(arguments))
-
-
-def _check(arguments: list[str]) -> None:
-    from cli.settings.compose import compose_run
-
-    _later("cli.check:check")(compose_run(arguments))
-
-
-COMMANDS = {
-    "train": Command(
-        _train,
-        """clipx train recipe=NAME [key=value ...] [-m] [--cfg job] [--config-dir DIR]
+def train(arguments: list[str]) -> None:
+    """clipx train recipe=NAME [key=value ...] [-m] [--cfg job] [--config-dir DIR]
 
     Trains in runs/<name>/s<seed>/. Run the same command again to resume. The default name of a run is its recipe and
     its overrides; name=NAME sets it. arm=NAME selects an arm of the recipe.
     clipx ls settings lists all settings; --cfg job prints those of this run; -m key=a,b,c sweeps over values.
-    --config-dir DIR adds the recipes (YAML files) in DIR.""",
-    ),
-    "eval": Command(
-        _evaluate,
-        """clipx eval checkpoint=RUN_OR_STEP | model=open_clip:NAME[/TAG_OR_FILE] [tasks=[...]] [datasets=[...]]
+    --config-dir DIR adds the recipes (YAML files) in DIR.
+    """
+    from cli.settings import compose
+
+    def launch(config: RunConfig) -> None:
+        from cli.train import train as start  # imports torch, so only after the settings were checked
+
+        start(config)
+
+    compose.run_command(launch, arguments)
+
+
+def evaluate(arguments: list[str]) -> None:
+    """clipx eval checkpoint=RUN_OR_STEP | model=open_clip:NAME[/TAG_OR_FILE] [tasks=[...]] [datasets=[...]]
 
     datasets= takes names of sets in root=DIR (cifar10, mscoco, ...), or a layout and a place (wds:DIR, captions:DIR,
     hf:REPOSITORY, ...); clipx ls data lists them. The default is data.evaluation of the run's config.
@@ -90,60 +66,90 @@ COMMANDS = {
     ema=true evaluates the averaged weights of train.ema and writes to RUN/ema/.
     The result rows record prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper and pools=[1000].
     Rows are written to RUN/results.jsonl, or into out=DIR. Finished evaluations are skipped unless force=true.
-    clipx ls settings eval lists all settings.""",
-    ),
-    "report": Command(
-        _later("cli.report.command:report"),
-        """clipx report RUN_OR_DIR... [out=DIR]
+    clipx ls settings eval lists all settings.
+    """
+    from cli.eval import evaluate as start
+    from cli.settings.compose import compose_eval
+
+    start(compose_eval(arguments))
+
+
+def report(arguments: list[str]) -> None:
+    """clipx report RUN_OR_DIR... [out=DIR]
 
     Writes report.md, report.html (one self-contained file) and report.csv, by default into the first folder.
     clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [out=DIR]: compares methods with
     the same towers, data, length and batch size over paired seeds; writes compare.md, compare.html and compare.csv.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
-    clipx report missing-objects FOLDER [out=DIR]: tests claim 1.12 on COCO's annotations.""",
-    ),
-    "reproduce": Command(
-        _later("cli.reproduce.command:reproduce"),
-        """clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [jobs=N] [dry=true] [out=DIR] [key=value ...]
+    clipx report missing-objects FOLDER [out=DIR]: tests claim 1.12 on COCO's annotations.
+    """
+    from cli.report.command import report as start
+
+    start(arguments)
+
+
+def reproduce(arguments: list[str]) -> None:
+    """clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [jobs=N] [dry=true] [out=DIR] [key=value ...]
 
     Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time, and writes a report. Run the
     same command again to resume; finished runs are skipped. Recipes on several data sets take one folder per data
     set: cc3m=DIR mscoco=DIR.
     dry=true only lists the runs with estimated GPU-hours and disk space, for chip=H100 (or A100, H200, L40S, RTX4090)
-    at share=0.35 of its peak FLOP/s.""",
-    ),
-    "ls": Command(
-        _later("cli.ls:ls"),
-        """clipx ls [recipes|terms|towers|data|tasks|claims|theory]
+    at share=0.35 of its peak FLOP/s.
+    """
+    from cli.reproduce.command import reproduce as start
+
+    start(arguments)
+
+
+def ls(arguments: list[str]) -> None:
+    """clipx ls [recipes|terms|towers|data|tasks|claims|theory]
 
     Prints names, each with a short description.
     clipx ls settings [PREFIX]: prints settings with default, unit, allowed values and meaning; for example
-    clipx ls settings train, clipx ls settings temperature.tau, clipx ls settings eval.""",
-    ),
-    "theory": Command(
-        _later("cli.theory:theory"),
-        """clipx theory [NAME | all] [key=value ...] [out=DIR]
+    clipx ls settings train, clipx ls settings temperature.tau, clipx ls settings eval.
+    """
+    from cli.ls import ls as start
+
+    start(arguments)
+
+
+def theory(arguments: list[str]) -> None:
+    """clipx theory [NAME | all] [key=value ...] [out=DIR]
 
     Solves a toy problem of the papers, prints measured and expected numbers and the verdicts on its claims, and writes
     claims.json and figures into DIR (default runs/theory/NAME). Without a name it solves all of them. The problem
-    `objectives` tries every objective on free embeddings, without data and towers. clipx ls theory lists the names.""",
-    ),
-    "check": Command(
-        _check,
-        """clipx check recipe=NAME [key=value ...]
+    `objectives` tries every objective on free embeddings, without data and towers. clipx ls theory lists the names.
+    """
+    from cli.theory import theory as start
 
-    Builds the run and does a trial step on generated pairs. Prints parameters, memory, time and missing data.""",
-    ),
-    "export": Command(
-        _later("cli.export:export"),
-        """clipx export RUN_OR_CHECKPOINT out=FILE.safetensors|FILE.pt [ema=true]
+    start(arguments)
+
+
+def check(arguments: list[str]) -> None:
+    """clipx check recipe=NAME [key=value ...]
+
+    Builds the run and does a trial step on generated pairs. Prints parameters, memory, time and missing data.
+    """
+    from cli.check import check as start
+    from cli.settings.compose import compose_run
+
+    start(compose_run(arguments))
+
+
+def export(arguments: list[str]) -> None:
+    """clipx export RUN_OR_CHECKPOINT out=FILE.safetensors|FILE.pt [ema=true]
 
     Writes the weights for open_clip.create_model(..., pretrained=FILE), and FILE.json, the model configuration for
-    open_clip.add_model_config. ema=true exports the averaged weights of train.ema.""",
-    ),
-    "data": Command(
-        _later("cli.data.command:data"),
-        """clipx data index FOLDER | verify FOLDER | keywords FOLDER | make NAME | pull NAME
+    open_clip.add_model_config. ema=true exports the averaged weights of train.ema.
+    """
+    from cli.export import export as start
+
+    start(arguments)
+
+
+def data(arguments: list[str]) -> None:
+    """clipx data index FOLDER | verify FOLDER | keywords FOLDER | make NAME | pull NAME
 
     index FOLDER: writes FOLDER/clipx_index, which training uses. Run it again after adding shards; known samples keep
     their ids.
@@ -152,8 +158,23 @@ COMMANDS = {
     keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]: counts the captions per label.
     make cc3m|cc12m|datacomp_small urls=LIST root=DIR [size=PIXELS] [processes=N] [threads=64] [dry=true]: downloads
     shards with img2dataset from the published list; dry=true only prints its command line.
-    pull NAME root=DIR: downloads an evaluation set to the place where clipx eval looks for it.""",
-    ),
+    pull NAME root=DIR: downloads an evaluation set to the place where clipx eval looks for it.
+    """
+    from cli.data.command import data as start
+
+    start(arguments)
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "train": train,
+    "eval": evaluate,
+    "report": report,
+    "reproduce": reproduce,
+    "ls": ls,
+    "check": check,
+    "export": export,
+    "theory": theory,
+    "data": data,
 }
 
 
@@ -177,10 +198,10 @@ def _run(name: str, arguments: list[str]) -> None:
         return
     command = lookup(COMMANDS, name, "clipx")
     if {"-h", "--help"} & set(arguments):
-        print("\n".join(line.strip() for line in command.help.splitlines()))
+        print("\n".join(line.strip() for line in (command.__doc__ or "").splitlines()).rstrip())
     else:
         # only Hydra parses --config-dir; for other commands, cli.settings.compose reads it from sys.argv
-        command.start(arguments if name == "train" else split_config_dir(arguments)[1])
+        command(arguments if command is train else split_config_dir(arguments)[1])
 
 
 if __name__ == "__main__":

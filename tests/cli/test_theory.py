@@ -76,7 +76,7 @@ def test_every_claim_that_theory_decides_names_a_command_that_exists() -> None:
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code_of(lambda: COMMANDS["theory"].start(arguments)) == 2
+    assert exit_code_of(lambda: COMMANDS["theory"](arguments)) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
