@@ -77,9 +77,7 @@ class DataConfig:
     decode: str = setting(
         "exact", "exact: PIL as in open_clip; fast: JPEG at reduced size, integer resize", choices=("exact", "fast")
     )
-    crop_scale: list[float] = setting(
-        [0.9, 1.0], "share of the area kept by random crops; [1, 1]: central square", CROP_SCALE
-    )
+    crop_scale: list[float] = setting([0.9, 1.0], "area share of random crops; [1, 1]: central square", CROP_SCALE)
     flip: bool = setting(False, "random horizontal flip; keep it off if captions say left and right")
     held_out: float = setting(0.0, "share of pairs held out of training, by image, the same in all seeds", SHARE)
     keywords: list[str] = setting([], "words that label captions (paper 2), or lists: numbers, colours, directions")
@@ -142,9 +140,7 @@ class PointsConfig:
         choices=("none", "linear", "gaussian", "imq"),
     )
     width: float = setting(0.75, "gaussian: sigma; imq: c", POSITIVE)
-    alpha: list[float] = setting(
-        [0.5, 0.5], "alpha1 of the linear kernel, alpha2 of the other; kernel=linear: (1, 0)", ALPHA
-    )
+    alpha: list[float] = setting([0.5, 0.5], "alpha1 of the linear, alpha2 of the other kernel; linear: (1, 0)", ALPHA)
     weights: str = setting(
         "tanh", "bounded weight of a point, 100 tanh(x/100) or 100 sigmoid(x/100)", choices=("tanh", "sigmoid")
     )

@@ -49,14 +49,12 @@ class PackedTexts:
 class FilePairs(PairSource):
     """Pairs from rows of (image file, caption)."""
 
-    def __init__(self, folder: Path, table: Path, rows: list[Row], captions: str, problems: list[str]) -> None:
-        """Take the rows of a file `table`, with image paths relative to `folder`; `problems` names rows left out.
+    def __init__(self, folder: Path, rows: list[Row], captions: str, problems: list[str]) -> None:
+        """Take rows with image paths relative to `folder`; `problems` has a line per row that was left out.
 
         captions="each" gives a sample per row; "first" and "random" give a sample per image, with its first caption, or
-        with a random one each epoch. Raises UserError if there are no rows.
+        with a random one each epoch.
         """
-        if not rows:
-            raise UserError("; ".join([f"{table} holds no pairs", *problems[:3]]))
         self.folder = folder
         self.problems = problems
         captions_kept = lookup({"each": 1, "random": None, "first": 1}, captions, "data.captions")  # None: all
@@ -117,7 +115,7 @@ def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
     unknown = Counter(i for i, _ in captions if i not in names)
     problems = [f"{annotations.name}: no image {i}, which has {n} captions" for i, n in unknown.items()]
     problems += [f"{annotations.name}: {names[i]} is outside {folder}, not read" for i in sorted(outside)]
-    return FilePairs(folder, annotations, rows, config.captions, problems)
+    return _file_pairs(folder, annotations, rows, config.captions, problems)
 
 
 def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FilePairs:
@@ -131,7 +129,7 @@ def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FileP
             rows = list(_rows(csv.reader(file, delimiter=delimiter), path.name, config, problems))
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} is not a UTF-8 text table ({error})") from error
-    return FilePairs(folder, path, rows, config.captions, problems)
+    return _file_pairs(folder, path, rows, config.captions, problems)
 
 
 def _rows(lines: Iterator[list[str]], name: str, config: DataConfig, problems: list[str]) -> Iterator[Row]:
@@ -146,3 +144,9 @@ def _rows(lines: Iterator[list[str]], name: str, config: DataConfig, problems: l
             yield line[image], line[caption]
         elif line:
             problems.append(f"{name}: row {number} has {len(line)} fields, not {len(header)}")
+
+
+def _file_pairs(folder: Path, path: Path, rows: list[Row], captions: str, problems: list[str]) -> FilePairs:
+    if not rows:
+        raise UserError("; ".join([f"{path} holds no pairs", *problems[:3]]))
+    return FilePairs(folder, rows, captions, problems)
