@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from cli.launcher.spawn import LESS_MEMORY, enough_memory
+from cli.launcher.spawn import TRAIN_MEMORY_HINT, explain_out_of_memory
 from clipx.config.schema import EvalConfig, RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.data.sources.opening import open_source
@@ -34,7 +34,9 @@ def check(config: RunConfig) -> None:
     for tower, module in (("image", components.state.model.image), ("text", components.state.model.text)):
         count = sum(p.numel() for p in module.parameters())
         print(f"{tower} tower   {count / 1e6:.2f} M parameters, {getattr(config.model, tower).name}")
-    with enough_memory(f"train.batch_size={config.train.batch_size}, {pairs} pairs a GPU,", LESS_MEMORY):
+    with explain_out_of_memory(
+        f"train.batch_size={config.train.batch_size}, {pairs} pairs per GPU,", TRAIN_MEMORY_HINT
+    ):
         loss, seconds = _trial_step(components)
     which = f", the share of one of {processes} processes" if processes > 1 else ""
     print(f"step          loss {loss:.4f} on {pairs} generated pairs{which}, {seconds:.2f} s on {device}")

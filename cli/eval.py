@@ -5,7 +5,7 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from cli.launcher.spawn import check_gpus, enough_memory, run_workers
+from cli.launcher.spawn import check_gpus, explain_out_of_memory, run_workers
 from clipx import distributed
 from clipx.config.schema import EvalConfig
 from clipx.errors import UserError
@@ -74,7 +74,7 @@ def _check(config: EvalConfig) -> None:
 def _run(config: EvalConfig) -> None:
     """Evaluate in this process."""
     device = choose_device(config.device, "device")
-    memory = enough_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16")
+    memory = explain_out_of_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16")
     with memory, distributed.group(device):
         if config.checkpoint is not None:
             model, run = encoder.from_checkpoint(Path(config.checkpoint), device, config.precision, config.ema)

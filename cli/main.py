@@ -24,7 +24,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip
   clipx theory [NAME] [key=value ...]        solve the papers' toy problems: claims, verdicts, figures
-  clipx data index|verify|keywords FOLDER    index shards; read all samples; count caption labels
+  clipx data index|verify|keywords FOLDER    index shards; check every sample; count captions per keyword
   clipx data make|pull NAME                  download training data with img2dataset; download evaluation sets
   clipx ls recipes|terms|towers|data|tasks|claims|theory   list what is available
   clipx ls settings [PREFIX]                 list settings: default, unit, range, meaning
@@ -180,7 +180,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
 
 def main() -> None:
     """Console script."""
-    # OpenMP threads that spin while they wait take the cores from the loader's workers: with as many workers
+    # Waiting OpenMP threads must sleep: spinning ones take the cores from the loader's workers. With as many workers
     # as cores a step took up to ten times as long. torch reads this variable when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     name, *arguments = sys.argv[1:] or ["--help"]

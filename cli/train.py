@@ -4,7 +4,7 @@ import sys
 import time
 from pathlib import Path
 
-from cli.launcher.spawn import LESS_MEMORY, check_gpus, enough_memory, run_workers
+from cli.launcher.spawn import TRAIN_MEMORY_HINT, check_gpus, explain_out_of_memory, run_workers
 from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import REQUEUE
@@ -39,7 +39,9 @@ def train(config: RunConfig) -> None:
 def _fit(config: RunConfig, run: Path, started: float) -> int:
     """Train in this process and return the exit code."""
     per_gpu = config.train.batch_size // (config.train.processes * config.launch.nodes)
-    with enough_memory(f"train.batch_size={config.train.batch_size}, {per_gpu} pairs a GPU,", LESS_MEMORY):
+    with explain_out_of_memory(
+        f"train.batch_size={config.train.batch_size}, {per_gpu} pairs per GPU,", TRAIN_MEMORY_HINT
+    ):
         return REQUEUE if fit(config, run, started, build_periodic_evaluator(config)) is Outcome.STOPPED else 0
 
 

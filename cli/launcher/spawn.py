@@ -1,4 +1,4 @@
-"""Start the worker processes of a command, and check that the GPUs suffice for them."""
+"""Start the worker processes of a command, and check that there are enough GPUs for them."""
 
 import signal
 import subprocess
@@ -14,7 +14,7 @@ from clipx.errors import REQUEUE, Fault, UserError
 from clipx.training.stop_signals import handled_signals
 
 ONE_MACHINE = LaunchConfig(max_restarts=0)
-LESS_MEMORY = "train.grad_checkpointing=true, train.precision=bf16 or train.accumulation=2"  # for a training step
+TRAIN_MEMORY_HINT = "train.grad_checkpointing=true, train.precision=bf16 or train.accumulation=2"  # for a training step
 
 
 def run_workers(
@@ -75,11 +75,13 @@ def check_gpus(key: str, processes: int, device: str) -> None:
     """Raise UserError if the processes of this machine outnumber its GPUs."""
     gpus = torch.cuda.device_count()
     if device != "cpu" and 0 < gpus < processes:
-        raise UserError(f"{key}={processes}, but this machine has {gpus} GPUs; allowed: 1..{gpus}, or device cpu")
+        raise UserError(
+            f"{key}={processes}, but this machine has {gpus} GPUs; allowed: 1..{gpus}, or set the device to cpu"
+        )
 
 
 @contextmanager
-def enough_memory(setting: str, less: str) -> Iterator[None]:
+def explain_out_of_memory(setting: str, less: str) -> Iterator[None]:
     """Turn an out-of-memory error of the GPU into a UserError.
 
     Args:

@@ -21,7 +21,7 @@ from clipx.training.stop_signals import handled_signals
 
 
 def reproduce(arguments: list[str]) -> None:
-    """Run `clipx reproduce`. Runs continue after the failure of another run.
+    """Run `clipx reproduce`. If a run fails, the others continue.
 
     Raises:
         UserError: wrong arguments, before any run; or all failed runs had a user error, after all runs.
@@ -111,7 +111,7 @@ def _run_all(plan: Plan, configs: list[RunConfig], gpus: list[str]) -> dict[Path
                 message, took = future.result()  # SystemExit, which ends all runs, if the run stopped early and saved
                 seconds += [took] if took else []
             except BrokenProcessPool:  # killed, for example by the system for lack of memory
-                progress = f"{run}/output.log shows its progress, the same command resumes it"
+                progress = f"{run}/output.log shows its progress; run the same command to resume"
                 failures[run] = Fault(f"its process was killed; {progress}")
                 message = _failure(failures[run])
             except Exception as error:

@@ -1,7 +1,7 @@
 """Compose a typed config from recipe and overrides. The only file that imports Hydra.
 
 Recipes are flat YAML files. `data=` and `objective=` take names of clipx.config.presets; all other settings are fields
-of clipx.config.schema. Hydra's switches (--cfg, -m, --config-dir, completion) work.
+of clipx.config.schema. Hydra's options (--cfg, -m, --config-dir, completion) work.
 """
 
 import os
@@ -61,7 +61,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     parent = os.getpid()
 
     def job(config: DictConfig) -> None:
-        # collected, because Hydra would print its own lines around the exception and end the sweep
+        # collect the exceptions: if one were raised here, Hydra would print extra lines and end the sweep
         try:
             task(_to_run_config(config, HydraConfig.get().overrides.task, from_arm))
         except (UserError, Fault) as error:

@@ -1,7 +1,7 @@
 """Sample order: each epoch is an exact permutation, cut into global batches, and each batch into one part per rank.
 
 The order depends only on (seed, epoch, step). It is the same for any number of workers, and a resumed run
-continues with the exact next sample.
+continues with exactly the next sample.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,8 +26,8 @@ Chunks = tuple[NDArray[np.int64], Callable[[int], Ids]]  # first position of eac
 class EpochOrder:
     """An exact permutation of the samples of an epoch, in chunks that are shuffled when they are needed.
 
-    block > 0: a chunk holds CHUNK_BLOCKS random blocks of `block` neighbouring ids, so that the disk reads only that
-    many contiguous regions at a time. block = 0: each sample is in a random chunk.
+    block > 0: a chunk holds CHUNK_BLOCKS random blocks of `block` neighbouring ids, so that only
+    CHUNK_BLOCKS contiguous regions are read from disk at a time. block = 0: each sample is in a random chunk.
     """
 
     def __init__(self, num_samples: int, seed: int, epoch: int, block: int) -> None:
@@ -84,10 +84,11 @@ def num_train(num_samples: int, held_out: float) -> int:
 def split_held_out(
     num_samples: int, held_out: float, image_of: Ids | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the ids to train on, ascending, and the held-out ids, in random order. The run's seed has no influence.
+    """Return the ids to train on, ascending, and the held-out ids, in random order.
 
-    `image_of` is the image of each sample, numbered from 0; None if no two samples share an image. With it, the two
-    parts share no image: if an image would be in both, its samples beyond `num_train` are dropped. The held-out ids
+    The split does not depend on the run's seed. `image_of` is the image of each sample, numbered from 0; None if no two
+    samples share an image. With it, the two parts share no image: if an image would be in both parts, its held-out
+    samples are dropped. The held-out ids
     start with one caption of each image, then a second one of each, and so on.
     """
     generator = np.random.Generator(np.random.PCG64(0))

@@ -1,4 +1,4 @@
-"""Bad samples met in training: listed in RUN/damage.txt, and an error above data.max_bad_rate."""
+"""List bad samples found in training in RUN/damage.txt; raise an error if their share exceeds data.max_bad_rate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ LOGGED = 20  # bad samples that a run logs by name
 
 
 class BadSampleFile:
-    """RUN/damage.txt: one line per bad sample, even if several epochs or resumed runs meet it."""
+    """RUN/damage.txt: one line per bad sample, even if it occurs in several epochs or resumed runs."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / "damage.txt"

@@ -26,7 +26,7 @@ from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.types import Batch, Inputs
 
-MAX_REPLACEMENTS = 1000  # samples that are tried to replace a part without a good sample
+MAX_REPLACEMENTS = 1000  # maximum number of samples tried as replacements for a rank's batch without good samples
 STREAM_NOTE = (
     "streaming: shards are drawn with replacement, and sample ids only number the samples drawn; "
     "a resumed run sees other samples"
@@ -60,7 +60,10 @@ class BatchLoader(ABC):
         host_batches = self.host_batches(start, pin_memory=device.type == "cuda")
         for host in with_timeout(host_batches, self.config.stall_seconds, self.activity):
             if not len(host.sample_id):
-                raise UserError(f"all samples of a batch and of the next ones are bad: {'; '.join(host.bad[:5])}")
+                names = "; ".join(host.bad[:5])
+                raise UserError(
+                    f"all samples of a batch are bad, and so are all samples tried as replacements: {names}"
+                )
             self.bad.count(len(host.sample_id) + len(host.bad), host.bad)
             batch = Batch(
                 sample_id=host.sample_id.to(device, non_blocking=True),
@@ -117,7 +120,7 @@ class Loader(BatchLoader):
             yield batch if len(batch.sample_id) else self._replace_batch(dataset, step, batch)
 
     def _replace_batch(self, dataset: SampleDataset, step: int, batch: HostBatch) -> HostBatch:
-        """Return good samples from the rank's next steps for a batch without any.
+        """Replace a batch without good samples by good samples of this rank's next steps.
 
         The step cannot be skipped: other ranks may have good samples, and a resumed run would meet the same batch.
         """

@@ -5,7 +5,7 @@ import warnings
 
 from PIL import Image, UnidentifiedImageError
 
-# A decompression bomb: 20,000 x 20,000 pixels in a file of some kB would fill 1.2 GB of memory.
+# Limit against decompression bombs: a file of a few kB can hold 20,000 x 20,000 pixels, which take 1.2 GB when decoded.
 MAX_PIXELS = 89_478_485
 # PIL warns above this size; we raise an error instead, so its warning is redundant.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -25,7 +25,7 @@ def open_image(data: bytes) -> Image.Image:
     try:
         image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP"))
     except UnidentifiedImageError as error:
-        raise BadSample("corrupt image (no JPEG, PNG or WebP)") from error
+        raise BadSample("corrupt image (not a JPEG, PNG or WebP file)") from error
     except Exception as error:  # PIL's readers raise OSError, SyntaxError, struct.error, ... for a corrupt file
         raise BadSample(f"corrupt image ({type(error).__name__}: {error})") from error
     if image.width * image.height > MAX_PIXELS:

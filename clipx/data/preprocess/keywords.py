@@ -1,8 +1,8 @@
 """Keyword labels of captions (paper 2): the keyword from a list that a caption contains.
 
 Keywords match whole words in any case. A hyphen joins words, so "twenty-one" and "two-storey" do not match. A caption
-with two different keywords gets label 0, as one without any, because it is unclear which of the two describes the
-image. Words are not interpreted: "two hundred" contains "two".
+with two different keywords gets label 0, like a caption without keywords, because it is unclear which of the two
+describes the image. Words are not interpreted: "two hundred" contains "two".
 """
 
 import re
@@ -21,7 +21,7 @@ PRESETS = {  # name of a list -> its words
 SPELLINGS = {"gray": "grey"}  # spelling -> keyword
 HYPHENS = "-\u2010\u2011"
 LETTER = r"[\w\u0300-\u036f]"  # with combining accents
-# A match may not continue as a word, directly or after a hyphen, nor as a decimal, a time or a fraction.
+# A match must not be part of a longer word, a hyphenated word, a decimal, a time or a fraction.
 BEFORE = rf"(?<!{LETTER})(?<!{LETTER}[{HYPHENS}])(?<!\d[.,:/])"
 AFTER = rf"(?!{LETTER})(?![{HYPHENS}]{LETTER})(?![.,:/]\d)"
 

@@ -1,7 +1,7 @@
 """Image transforms for training and evaluation: PIL images to tensors.
 
 torchvision's transforms draw from torch's global generator, but a sample's randomness must come from its own generator.
-Hence a separate random crop here.
+This module therefore implements its own random crop.
 """
 
 import math

@@ -14,7 +14,7 @@ from clipx.data.scenes.content import COLOURS, SHAPES, Content, ContentDraw, arr
 from clipx.data.scenes.render import stage
 from clipx.data.scenes.samples import Sample
 
-TWO_GROUPS = 0.6  # share of retrieval images with two groups, whose captions nearly always fit one image only
+TWO_GROUPS = 0.6  # share of retrieval images with two groups; contents with two groups rarely repeat
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def faulty_captions(content: Content, config: ScenesConfig, rng: random.Random) 
         u = rng.random()
         fault = next((name for name, bound in bounds.items() if u < bound), None)
         caption = _caption(content, fault, config, rng)
-        while caption in captions:  # the fault stays the same, so that its share does
+        while caption in captions:  # redraw the caption but not the fault, so that each fault keeps its share
             caption = _caption(content, fault, config, rng)
         captions.append(caption)
         faults.append(fault)
@@ -50,9 +50,9 @@ def _caption(content: Content, fault: str | None, config: ScenesConfig, rng: ran
 
 
 def _omit(descriptions: list[Description], config: ScenesConfig, rng: random.Random) -> str:
-    """Leave one or two of count, colour and shape out of the whole caption.
+    """Omit one or two of count, colour and shape, for all groups of the caption.
 
-    "a circle" still states a count, so only colour or shape is left out if a group has one object.
+    The count is kept if a group has one object, because "a circle" still states it.
     """
     features = ["colour", "shape"] if any(d.count == 1 for d in descriptions) else ["count", "colour", "shape"]
     for feature in rng.sample(features, rng.choice((1, 2))):
@@ -72,7 +72,7 @@ def _mislabel(descriptions: list[Description], config: ScenesConfig, rng: random
 
 
 def _add_number(descriptions: list[Description], config: ScenesConfig, rng: random.Random) -> str:
-    """Add a number, two..twenty, that is not the count of objects."""
+    """Add one or two numbers (two..twenty) that do not count objects, as in "photo two of ten"."""
     m, k = sorted(rng.sample(range(2, len(CARDINALS)), 2))
     return rng.choice(WITH_NUMBERS).format(caption=phrase(descriptions, rng), m=CARDINALS[m], k=CARDINALS[k])
 
@@ -90,7 +90,7 @@ def _noise(descriptions: list[Description], config: ScenesConfig, rng: random.Ra
     return phrase(descriptions, rng)
 
 
-# each is a setting of ScenesConfig
+# each key is a field of ScenesConfig: the share of that fault
 FAULTS: dict[str, Callable[[list[Description], ScenesConfig, random.Random], str]] = {
     "omit": _omit,
     "mislabelled": _mislabel,

@@ -34,7 +34,7 @@ ARRAYS = (*(f"{c}_{part}" for c in COLUMNS for part in ("block", "size")), "key_
 ABSENT = 0  # block of a missing member; no member's data start at block 0, which is a header
 PUBLISHED = "clipx_index"  # folder of the index in the folder of the shards
 FORMAT = 2
-MIN_POOL_BYTES = 256 * 2**20  # total size of shards from which they are scanned in several processes
+MIN_POOL_BYTES = 256 * 2**20  # scan in several processes if the shards have at least this total size
 
 Arrays = dict[str, NDArray[np.generic]]
 
@@ -91,7 +91,7 @@ class Index:
         return [line for shard in self.shards for line in shard.damage]
 
     def duplicates(self) -> NDArray[np.int64]:
-        """Return the samples whose key an earlier sample has."""
+        """Return the samples that have the same key as an earlier sample."""
         _, first = np.unique(self.arrays["key_hash"], return_index=True)
         return np.setdiff1d(np.arange(len(self)), first)
 
@@ -112,7 +112,9 @@ def open_index(folder: Path, paths: list[Path]) -> Index:
         if {_version(s) for s in index.shards} == wanted:
             return index
     place = cache / content_hash([FORMAT, sorted(wanted)])
-    for _ in range(2):  # another process may write the same index meanwhile, or remove ours as corrupt
+    for _ in range(
+        2
+    ):  # try twice: another process may write the same index at the same time, or remove this one as corrupt
         if (loaded := load(place)) is not None:
             return loaded
         save(build_index(folder, shards, saved[0] if saved else None), place)
@@ -128,7 +130,10 @@ def publish(index: Index, folder: Path) -> Path:
 
 
 def build_index(folder: Path, shards: list[Shard], base: Index | None) -> Index:
-    """Scan the new and changed shards, and take the others from `base`. Shards of `base` come first, then by name."""
+    """Scan the new and changed shards, and take the others from `base`.
+
+    Order: first the shards of `base`, in their order, then the new shards by name.
+    """
     known = {s.name: i for i, s in enumerate(base.shards)} if base else {}
     ordered = sorted(shards, key=lambda s: (known.get(s.name, len(known)), s.name))
     unchanged = {_version(s) for s in base.shards} if base else set()
@@ -143,7 +148,7 @@ def build_index(folder: Path, shards: list[Shard], base: Index | None) -> Index:
             complete, arrays = base.shards[known[shard.name]], base.arrays_of(known[shard.name])
         indexed.append(complete)
         parts.append(arrays)
-    # pop frees each part after use, so that the peak is one copy of the index
+    # pop frees each part after use, so that peak memory is about one copy of the index
     arrays = {name: np.concatenate([part.pop(name) for part in parts]) for name in ARRAYS}
     return Index(indexed, arrays, _digest(indexed, arrays))
 
@@ -216,7 +221,7 @@ def _key_of(member: Member) -> str:
 
 
 def _by_column(members: list[Member], shard: str, others: Counter[str], damage: list[str]) -> dict[str, Member]:
-    """Return a sample's members by column. Of several in one column, the first is used and the others are reported."""
+    """Return a sample's members by column. If a column has several members, use the first and report the others."""
     by_column: dict[str, Member] = {}
     for member in members:
         extension = member.name.rpartition("/")[2].partition(".")[2].lower()

@@ -109,7 +109,7 @@ def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
             f"{annotations} holds no caption annotations in MSCOCO's format ({type(error).__name__}: {error}): "
             "data.annotations is a captions_*.json"
         ) from error
-    # A downloaded file must not read files outside the folder. A user's own table may name any path.
+    # Paths in downloaded annotations must stay inside the folder. A user's own table may name any path.
     outside = {i for i, name in names.items() if Path(name).is_absolute() or ".." in Path(name).parts}
     rows = [(names[i], caption) for i, caption in captions if i in names and i not in outside]
     unknown = Counter(i for i, _ in captions if i not in names)

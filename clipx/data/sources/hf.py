@@ -37,7 +37,7 @@ class HFPairs(PairSource):
         return image_bytes(row[self.image]), texts.from_cell(row[self.caption], self.captions, generator)
 
     def _digest(self) -> str:
-        """Hash some rows: the fingerprint of `datasets` depends on paths and on its version, so a copy would differ."""
+        """Hash some rows. The fingerprint of `datasets` is not used, because it depends on paths and its version."""
         digest = hashlib.sha256()
         for k in range(HASHED_ROWS):
             row = self.rows[k * (len(self) - 1) // (HASHED_ROWS - 1)]

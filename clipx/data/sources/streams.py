@@ -1,7 +1,7 @@
 """Sources without random access: remote or endless shards (webdataset), and `datasets` in streaming mode.
 
-A stream has no stable sample ids, so an epoch is data.num_samples samples. Shards are drawn with replacement. A resumed
-run therefore sees other samples than an uninterrupted one.
+A stream has no stable sample ids and no length: data.num_samples defines an epoch. Shards are drawn with replacement.
+A resumed run therefore sees other samples than an uninterrupted one.
 """
 
 import random

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from cli.launcher.spawn import check_gpus, enough_memory, run_workers
+from cli.launcher.spawn import check_gpus, explain_out_of_memory, run_workers
 from clipx.config.schema import LaunchConfig
 from clipx.errors import UserError
 
@@ -21,12 +21,12 @@ def test_more_processes_than_gpus_are_refused(
     device: str, processes: int, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    message = r"train.processes=3, but this machine has 2 GPUs; allowed: 1..2, or device cpu"
+    message = r"train.processes=3, but this machine has 2 GPUs; allowed: 1..2, or set the device to cpu"
     with pytest.raises(UserError, match=message) if refused else nullcontext():
         check_gpus("train.processes", processes, device)
 
 
-def test_a_gpu_without_enough_memory_is_a_user_error_that_names_smaller_settings() -> None:
+def test_a_gpu_without_explain_out_of_memory_is_a_user_error_that_names_smaller_settings() -> None:
     message = "batch_size=8 does not fit into the memory of the GPU; try bf16"
-    with pytest.raises(UserError, match=message), enough_memory("batch_size=8", "bf16"):
+    with pytest.raises(UserError, match=message), explain_out_of_memory("batch_size=8", "bf16"):
         raise torch.OutOfMemoryError("out of memory")
