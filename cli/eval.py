@@ -26,8 +26,7 @@ from evaluation.types import Settings
 def evaluate(config: EvalConfig) -> None:
     """Evaluate a model. A diverged run is recorded as such; its checkpoints can be evaluated by their folders.
 
-    Raises:
-        UserError: not exactly one of checkpoint and model, no data sets, or unusable weights or data.
+    Raises UserError: not exactly one of checkpoint and model, no data sets, or unusable weights or data.
     """
     if (config.checkpoint is None) == (config.model is None):
         raise UserError("give one of checkpoint=RUN_DIRECTORY and model=open_clip:NAME[/TAG_OR_FILE]")

@@ -45,8 +45,7 @@ class SampleTable:
     def read(self, ids: Tensor) -> dict[str, Tensor]:
         """Return column -> [B] for the global batch's `ids` (int64 [B], the same on every rank), on the ids' device.
 
-        Raises:
-            UserError: an id is out of range, or twice in the batch, where its two new values would conflict.
+        Raises UserError: an id is out of range, or twice in the batch, where its two new values would conflict.
         """
         if not self.columns:
             return {}
@@ -101,8 +100,7 @@ class SampleTable:
     def load(self, path: Path) -> None:
         """Load this rank's rows from a file written by `save`, on any number of ranks.
 
-        Raises:
-            UserError: the file is missing, has other columns, or is of a data set of another size.
+        Raises UserError: the file is missing, has other columns, or is of a data set of another size.
         """
         try:
             with safe_open(path, "pt") as file:

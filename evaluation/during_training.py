@@ -32,8 +32,7 @@ def own_datasets(config: RunConfig) -> list[str]:
 def check_evaluation(config: RunConfig, settings: EvalConfig) -> None:
     """Check that the run's evaluation sets exist and that each task of `settings` fits one of them.
 
-    Raises:
-        UserError: names the missing sets, or the task.
+    Raises UserError: names the missing sets, or the task.
     """
     chosen = Settings(settings.prompts, settings.protocol, tuple(settings.pools))
     runner.check(own_datasets(config), settings.tasks, chosen)
@@ -42,8 +41,7 @@ def check_evaluation(config: RunConfig, settings: EvalConfig) -> None:
 def build_periodic_evaluator(config: RunConfig) -> "PeriodicEvaluator | None":
     """Return the evaluator to call every log.evaluate_every steps; None if that is 0.
 
-    Raises:
-        UserError: an evaluation set does not exist, or no set can be scored.
+    Raises UserError: an evaluation set does not exist, or no set can be scored.
     """
     every = config.log.evaluate_every
     if not every:
@@ -62,8 +60,7 @@ class PeriodicEvaluator:
     def __init__(self, config: RunConfig, datasets: Sequence[AnyDataset], batch_size: int) -> None:
         """`batch_size`: images or texts per batch, on each rank.
 
-        Raises:
-            UserError: no data set fits one of the tasks.
+        Raises UserError: no data set fits one of the tasks.
         """
         self.config = config
         self.batch_size = batch_size

@@ -114,8 +114,7 @@ def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS) -> 
 def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDataset]:
     """Open the data sets `kind:FOLDER`.
 
-    Raises:
-        UserError: names all data sets that cannot be opened or have the same short name.
+    Raises UserError: names all data sets that cannot be opened or have the same short name.
     """
     datasets: dict[str, AnyDataset] = {}
     problems = []

@@ -25,8 +25,7 @@ def claims(arguments: list[str]) -> None:
 def print_verdicts(paths: list[Path], ids: list[str]) -> None:
     """Print the verdicts on the claims with these ids, and the commands that test claims without runs.
 
-    Raises:
-        UserError: a folder with neither runs nor a claims.json.
+    Raises UserError: a folder with neither runs nor a claims.json.
     """
     evidence = collect_evidence(reader.find(paths, needed=False), paths)
     if not evidence.runs and not evidence.stated:

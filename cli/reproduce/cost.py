@@ -76,8 +76,7 @@ class Estimator:
     def cost(self, config: RunConfig) -> Cost | None:
         """Return the cost, or None if the number of steps is unknown before the data are read.
 
-        Raises:
-            UserError: unknown towers or objectives.
+        Raises UserError: unknown towers or objectives.
         """
         pairs = num_pairs(config)
         steps = total_steps(config, pairs)
@@ -123,8 +122,7 @@ def checkpoint_bytes(config: RunConfig) -> int:
 def print_costs(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path) -> None:
     """Print a line per run name, with its seeds, then totals and the assumptions behind them.
 
-    Raises:
-        UserError: an unknown chip, or unknown towers.
+    Raises UserError: an unknown chip, or unknown towers.
     """
     estimator = Estimator(chip, share)
     by_name: dict[Path, list[RunConfig]] = {}

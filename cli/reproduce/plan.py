@@ -29,8 +29,7 @@ class Plan:
 def make_plan(arguments: list[str]) -> Plan:
     """Parse the arguments of `clipx reproduce`; unknown ones are settings of every run.
 
-    Raises:
-        UserError: an invalid argument.
+    Raises UserError: an invalid argument.
     """
     options = {"recipe": "", "arms": "", "seeds": "", "jobs": "1", "dry": "false", "out": "", **COSTS}
     roots: dict[str, str] = {}

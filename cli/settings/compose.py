@@ -35,8 +35,7 @@ CHOICES = ("arm", "data", "objective")  # a run's name contains only their value
 def recipes() -> dict[str, Path]:
     """Return name -> file of the installed recipes and the recipes of --config-dir.
 
-    Raises:
-        UserError: --config-dir is not a folder.
+    Raises UserError: --config-dir is not a folder.
     """
     folders = [Path(str(files("recipes"))), *split_config_dir(sys.argv)[0]]
     if missing := [str(folder) for folder in folders if not folder.is_dir()]:
@@ -47,9 +46,7 @@ def recipes() -> dict[str, Path]:
 def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None:
     """Compose the config and call `task` once, or once per job of a sweep (-m).
 
-    Raises:
-        UserError: invalid arguments.
-        UserError, Fault: jobs that failed, after all jobs of the sweep.
+    Raises UserError: invalid arguments. UserError, Fault: jobs that failed, after all jobs of the sweep.
     """
     arguments, from_arm = _expand(arguments)
     sys.argv = ["clipx train", *arguments]
@@ -86,11 +83,7 @@ def complete(arguments: list[str]) -> None:
 
 
 def compose_run(overrides: list[str]) -> RunConfig:
-    """Compose the config of one run.
-
-    Raises:
-        UserError: invalid overrides.
-    """
+    """Compose the config of one run. Raises UserError: invalid overrides."""
     overrides, from_arm = _expand(overrides)
     _register()
     _check_overrides(overrides)
@@ -99,11 +92,7 @@ def compose_run(overrides: list[str]) -> RunConfig:
 
 
 def compose_eval(overrides: list[str]) -> EvalConfig:
-    """Compose the config of `clipx eval`.
-
-    Raises:
-        UserError: invalid overrides.
-    """
+    """Compose the config of `clipx eval`. Raises UserError: invalid overrides."""
     _register()
     for override in _parse(overrides):
         check_key(EvalConfig, str(override.key_or_group))
@@ -127,11 +116,7 @@ def _register() -> None:
 
 
 def recipe(name: str) -> Recipe:
-    """Read a recipe by name.
-
-    Raises:
-        UserError: an unknown recipe, or an invalid file.
-    """
+    """Read a recipe by name. Raises UserError: an unknown recipe, or an invalid file."""
     return load_recipe(lookup(recipes(), name, "recipe"))
 
 

@@ -27,11 +27,7 @@ class Recipe:
 
 
 def load_recipe(path: Path) -> Recipe:
-    """Read a recipe file.
-
-    Raises:
-        UserError: invalid YAML, or malformed arms, seeds or evaluations.
-    """
+    """Read a recipe file. Raises UserError: invalid YAML, or malformed arms, seeds or evaluations."""
     try:
         settings = OmegaConf.load(path)
     except Exception as error:  # of yaml or OmegaConf

@@ -29,8 +29,7 @@ DENOMINATORS = {"own": False, "same_label": True}  # True: D_i sums over all tex
 class KeywordTerm(Term):
     """Sum over labelled images, divided by B; an image without a true negative adds 0.
 
-    Raises:
-        UserError: unknown g or denominator.
+    Raises UserError: unknown g or denominator.
     """
 
     def __init__(self, g: str = "log1p", denominator: str = "own") -> None:

@@ -95,8 +95,7 @@ class TrainState:
     def load(self, path: Path) -> None:
         """Load a checkpoint folder that `verify` has accepted.
 
-        Raises:
-            UserError: no checkpoint, or one of another model, objective or data set.
+        Raises UserError: no checkpoint, or one of another model, objective or data set.
         """
         manifest = _manifest(path)
         if manifest["data"] != self.data_fingerprint:
@@ -215,8 +214,7 @@ def resolve(path: Path, key: str = "checkpoint") -> Path:
 def verify(path: Path) -> dict[str, Any]:
     """Compare the files of a checkpoint with their SHA-256 and return its manifest.
 
-    Raises:
-        UserError: a file is missing or corrupt; the message names it.
+    Raises UserError: a file is missing or corrupt; the message names it.
     """
     manifest = _manifest(path)
     for name, digest in manifest["sha256"].items():
@@ -238,8 +236,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 def chosen_weights(path: Path, averaged: bool) -> str:
     """Return the name of the file in a checkpoint folder with the last step's or the averaged weights.
 
-    Raises:
-        UserError: the checkpoint has no averaged weights.
+    Raises UserError: the checkpoint has no averaged weights.
     """
     if averaged and not (path / AVERAGED).is_file():
         raise UserError(f"ema=true: {path} holds no averaged weights; a run keeps them with train.ema=DECAY")
@@ -249,8 +246,7 @@ def chosen_weights(path: Path, averaged: bool) -> str:
 def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS) -> None:
     """Load weights of a checkpoint folder into a model: `WEIGHTS` of the last step, or `AVERAGED`.
 
-    Raises:
-        UserError: no safetensors file, or one of another model.
+    Raises UserError: no safetensors file, or one of another model.
     """
     try:
         weights = load_file(path / name)

@@ -24,8 +24,7 @@ class CheckpointManager:
     ) -> None:
         """Args: `step` is the step the run resumes from; its checkpoint, if there is one, is good.
 
-        Raises:
-            UserError: train.keep_best cannot be used.
+        Raises UserError: train.keep_best cannot be used.
         """
         self.run = run
         self.policy = RetentionPolicy(config)
@@ -64,8 +63,7 @@ class CheckpointManager:
     def save(self, state: TrainState, metrics: Mapping[str, float]) -> None:
         """Write a checkpoint, delete those no longer kept, and queue the new one for upload.
 
-        Raises:
-            UserError: the checkpoint could not be written.
+        Raises UserError: the checkpoint could not be written.
         """
         self.newest = state.save(self.run, metrics)
         if distributed.rank() == 0:

@@ -45,8 +45,7 @@ def directory(config: RunConfig) -> Path:
 def claim(config: RunConfig) -> Path:
     """Write the config into its run directory and return that; a directory with another config is refused.
 
-    Raises:
-        UserError: settings differ; the message lists them, old -> new.
+    Raises UserError: settings differ; the message lists them, old -> new.
     """
     run = directory(config)
     if (run / "log.jsonl").exists() or (run / "checkpoints").exists():  # else it never reached its first step
@@ -67,11 +66,7 @@ def refuse_changes(old: RunConfig, config: RunConfig, where: str) -> None:
 
 
 def load_config(run: Path) -> RunConfig:
-    """Read the config of a run directory.
-
-    Raises:
-        UserError: config.yaml is missing or unreadable.
-    """
+    """Read the config of a run directory. Raises UserError: config.yaml is missing or unreadable."""
     path = run / "config.yaml"
     if not path.is_file():
         raise UserError(f"{run} is not a run directory (it has no config.yaml)")
@@ -94,11 +89,7 @@ def record_divergence(run: Path, step: int, bad_steps: int) -> Diverged:
 
 
 def read_divergence(run: Path) -> Diverged | None:
-    """Read outcome.json; None if the run has not diverged.
-
-    Raises:
-        UserError: the file is corrupt.
-    """
+    """Read outcome.json; None if the run has not diverged. Raises UserError: the file is corrupt."""
     if not (run / OUTCOME).is_file():
         return None
     try:

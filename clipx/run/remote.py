@@ -67,8 +67,7 @@ class RemoteCheckpointStore:
     def restore(self) -> list[str]:
         """Download the newest good copy if the run directory has no checkpoint; return lines for the log.
 
-        Raises:
-            UserError: the copies belong to a run with other settings, or the storage cannot be read.
+        Raises UserError: the copies belong to a run with other settings, or the storage cannot be read.
         """
         if checkpoints(self.run):
             return []
@@ -131,8 +130,7 @@ class RemoteCheckpointStore:
 def open_remote_store(config: RunConfig, run: Path) -> RemoteCheckpointStore | None:
     """Open the store of train.copy_to; None without that setting, and on all ranks but 0.
 
-    Raises:
-        UserError: a URL that cannot be used.
+    Raises UserError: a URL that cannot be used.
     """
     url = config.train.copy_to
     if url is None or distributed.rank() > 0:

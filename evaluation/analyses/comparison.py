@@ -102,8 +102,7 @@ class MethodComparison:
 def compare(groups: list[RunGroup], by: str = MEAN) -> tuple[list[MethodComparison], list[str]]:
     """Return the comparisons that the runs allow, and one line for each group that cannot be compared.
 
-    Raises:
-        UserError: no two methods share their conditions; names what differs.
+    Raises UserError: no two methods share their conditions; names what differs.
     """
     by_conditions: dict[tuple[tuple[str, str], ...], list[RunGroup]] = {}
     left_out = []

@@ -40,8 +40,7 @@ class MissingObjects:
 def find(paths: list[Path]) -> tuple[Path, Path]:
     """Return the captions file and the instances file: the two given, or the first such pair in the folders.
 
-    Raises:
-        UserError: there is no such pair.
+    Raises UserError: there is no such pair.
     """
     if len(paths) == 2 and all(path.is_file() for path in paths):
         first, second = paths
@@ -56,8 +55,7 @@ def find(paths: list[Path]) -> tuple[Path, Path]:
 def count(files: tuple[Path, Path]) -> MissingObjects:
     """Count over all pairs of the captions and the instances file. An image without annotated objects misses none.
 
-    Raises:
-        UserError: a file is not a COCO annotation file, or no image has both captions and objects.
+    Raises UserError: a file is not a COCO annotation file, or no image has both captions and objects.
     """
     try:
         captions, instances = (json.loads(file.read_text(encoding="utf-8")) for file in files)

@@ -29,8 +29,7 @@ SIDE = 56  # px of an image in the artifact
 def evaluate(checkpoint: Path, out: Path) -> None:
     """Write out/artifacts/weights-DATA.json. Models with a single point and runs without captions are skipped.
 
-    Raises:
-        UserError: the checkpoint is missing or corrupt, or the evaluation data are missing.
+    Raises UserError: the checkpoint is missing or corrupt, or the evaluation data are missing.
     """
     folder = checkpoints.resolve(checkpoint)
     config = directory.load_config(folder.parent.parent)

@@ -36,8 +36,7 @@ class Evidence:
 def collect_evidence(runs: list[Run], paths: list[Path]) -> Evidence:
     """Group runs by recipe, arm and seed, and read every claims.json at or below `paths`.
 
-    Raises:
-        UserError: a claims.json is corrupt.
+    Raises UserError: a claims.json is corrupt.
     """
     experiments: dict[str, dict[str, list[Run]]] = {}  # recipe -> overrides in the run's name -> runs
     for run in runs:

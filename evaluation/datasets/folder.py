@@ -37,8 +37,7 @@ def require_folder(spec: str, folder: Path) -> None:
 def require_file(spec: str, path: Path, content: str) -> str:
     """Return the text of a file.
 
-    Raises:
-        UserError: the file is missing or not UTF-8; the message says what it should hold.
+    Raises UserError: the file is missing or not UTF-8; the message says what it should hold.
     """
     if not path.is_file():
         raise UserError(f"datasets={spec}: {path} is missing; it should hold {content}")
@@ -51,8 +50,7 @@ def require_file(spec: str, path: Path, content: str) -> str:
 def open_shards(spec: str, folder: Path, columns: tuple[str, ...]) -> Shards:
     """Open the shards of one split.
 
-    Raises:
-        UserError: no samples, a corrupt shard, or a sample without one of `columns`.
+    Raises UserError: no samples, a corrupt shard, or a sample without one of `columns`.
     """
     shards = Shards.open(folder, columns)
     if shards.problems:
@@ -67,11 +65,7 @@ def refuse(spec: str, shards: Shards, index: int, problem: str) -> NoReturn:
 
 
 def read_text(spec: str, shards: Shards, index: int, column: str) -> str:
-    """Return the stripped text of a member.
-
-    Raises:
-        UserError: it cannot be read or is not UTF-8.
-    """
+    """Return the stripped text of a member. Raises UserError: it cannot be read or is not UTF-8."""
     try:
         return shards.read(index, column).decode("utf-8").strip()
     except BadSample as error:
@@ -81,11 +75,7 @@ def read_text(spec: str, shards: Shards, index: int, column: str) -> str:
 
 
 def read_json(spec: str, shards: Shards, index: int) -> dict[str, object]:
-    """Return the object in the sample's .json.
-
-    Raises:
-        UserError: it cannot be read or is not a JSON object.
-    """
+    """Return the object in the sample's .json. Raises UserError: it cannot be read or is not a JSON object."""
     try:
         value = json.loads(shards.read(index, "json"))
     except BadSample as error:

@@ -63,8 +63,7 @@ class FileImages(Images):
     def __init__(self, spec: str, root: Path, paths: Sequence[Path]) -> None:
         """Fingerprint: each file's name below `root`, size and modification time (a new file may have the old size).
 
-        Raises:
-            UserError: a file is missing.
+        Raises UserError: a file is missing.
         """
         self.spec = spec
         self.paths = paths

@@ -39,8 +39,7 @@ class Labelled:
     ) -> None:
         """`readers`: split -> function that opens it, called on first use.
 
-        Raises:
-            UserError: no class names, no prompt, or a prompt without {c}.
+        Raises UserError: no class names, no prompt, or a prompt without {c}.
         """
         self.name = spec
         self.short = short
@@ -55,8 +54,7 @@ class Labelled:
     def labels(self, split: str) -> Tensor:
         """Return the class of each image, int64 [n], in 0..len(classnames)-1.
 
-        Raises:
-            UserError: a label has no class name.
+        Raises UserError: a label has no class name.
         """
         return self._split(split).label
 
@@ -135,8 +133,7 @@ class Captioned(_WithCaptions):
     ) -> None:
         """`captions`: the captions of each image.
 
-        Raises:
-            UserError: no image has a caption, or a pool is larger than the set.
+        Raises UserError: no image has a caption, or a pool is larger than the set.
         """
         if not any(captions):
             raise UserError(f'datasets={spec}: no sample has a caption, neither .json with "captions" nor .txt')

@@ -178,8 +178,7 @@ def present(name: str, root: Path) -> bool:
 def pull(name: str, root: Path) -> None:
     """Download a set with torchvision to where `clipx eval` looks for it.
 
-    Raises:
-        UserError: torchvision cannot download it; the message says where it comes from.
+    Raises UserError: torchvision cannot download it; the message says where it comes from.
     """
     known = lookup(NAMED, name, "clipx data pull")
     if name not in vision.DOWNLOADS:

@@ -31,8 +31,7 @@ KINDS = LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.item
 def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
     """Open `KIND:PLACE`. For a named set, PLACE is the folder that holds all named sets.
 
-    Raises:
-        UserError: unknown kind, place, protocol or prompts; or a missing file, split, caption or class name.
+    Raises UserError: unknown kind, place, protocol or prompts; or a missing file, split, caption or class name.
     """
     lookup(PROTOCOLS, settings.protocol, "protocol")
     prompts.check_choice(settings.prompts)

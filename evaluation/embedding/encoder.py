@@ -70,8 +70,7 @@ def of_model(model: clip.ClipModel, name: str, digest: str, seed: int, device: t
 def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> Encoder:
     """Return the encoder of `open_clip:NAME` (random weights, seed 0), `open_clip:NAME/TAG` or `open_clip:NAME/FILE`.
 
-    Raises:
-        UserError: unknown name or precision, or missing weights; the message says how to get them.
+    Raises UserError: unknown name or precision, or missing weights; the message says how to get them.
     """
     model_name, weights = parse(name)
     torch.manual_seed(0)
@@ -93,8 +92,7 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
 def parse(name: str) -> tuple[str, str | None]:
     """Split `open_clip:NAME/TAG_OR_FILE` into open_clip's model name and the tag or file.
 
-    Raises:
-        UserError: unknown name, or weights that are neither published nor a file.
+    Raises UserError: unknown name, or weights that are neither published nor a file.
     """
     matching = [known for known in open_clip_towers.tower_names() if f"{name}/".startswith(f"{known}/")]
     known = max(matching, key=len, default="")

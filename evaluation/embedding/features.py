@@ -101,8 +101,7 @@ def embed(
 ) -> Features:
     """Return embeddings without a cache and without a check that they are finite. All ranks share the work.
 
-    Raises:
-        UserError: a corrupt image; on all ranks.
+    Raises UserError: a corrupt image; on all ranks.
     """
     features: Features = {}
     with ProgressBar(active=False) as progress:

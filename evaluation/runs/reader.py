@@ -61,11 +61,7 @@ def find(paths: list[Path], needed: bool = True) -> list[Run]:
 
 
 def read(folder: Path) -> Run:
-    """Return the run in `folder`.
-
-    Raises:
-        UserError: a file of the run is corrupt; names the file.
-    """
+    """Return the run in `folder`. Raises UserError: a file of the run is corrupt; names the file."""
     config = _config(folder / "config.yaml")
     is_seed_folder = folder.name[:1] == "s" and folder.name[1:].isdigit()
     return Run(

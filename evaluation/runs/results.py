@@ -27,8 +27,7 @@ DIVERGED = "train"  # task of the row that a diverged run has
 def read(path: Path) -> list[Result]:
     """Return the rows of a results file, [] if it does not exist.
 
-    Raises:
-        UserError: a line is not a result; names the line.
+    Raises UserError: a line is not a result; names the line.
     """
     if not path.is_file():
         return []

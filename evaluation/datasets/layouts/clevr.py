@@ -17,8 +17,7 @@ PARTS = {"train": "train", "test": "val"}  # split -> CLEVR's split; CLEVR's tes
 def open_clevr(spec: str, folder: Path, settings: Settings) -> Labelled:
     """Open CLEVR for counting; `folder` is CLEVR_v1.0.
 
-    Raises:
-        UserError: the validation scenes are missing or do not match the images.
+    Raises UserError: the validation scenes are missing or do not match the images.
     """
     if not _scenes(folder, "val").is_file():
         raise UserError(f"datasets={spec}: no {_scenes(folder, 'val')}; expected the folder CLEVR_v1.0 as published")
@@ -38,8 +37,7 @@ def _scenes(folder: Path, part: str) -> Path:
 def count(spec: str, folder: Path, part: str, classes: int) -> Split:
     """Return the images of `folder/images/<part>`, sorted by name as in torchvision's CLEVRClassification.
 
-    Raises:
-        UserError: an image has no scene, or a number of objects without a class.
+    Raises UserError: an image has no scene, or a number of objects without a class.
     """
     path = _scenes(folder, part)
     content = read_json(spec, path, "a scene for every image, as CLEVR_v1.0 has it")

@@ -12,8 +12,7 @@ from evaluation.types import Settings
 def open_coco(spec: str, path: Path, settings: Settings) -> Captioned:
     """Open COCO's caption JSON at `path`; the images are in the folder ../<split> next to its folder.
 
-    Raises:
-        UserError: the JSON is missing or corrupt, a caption has no image, or an image file is missing.
+    Raises UserError: the JSON is missing or corrupt, a caption has no image, or an image file is missing.
     """
     content = read_json(spec, path, "COCO's caption annotations")
     images = entries(spec, path, content, "images", {"id": int, "file_name": str})

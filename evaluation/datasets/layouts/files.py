@@ -15,20 +15,12 @@ SEED = 0  # of splits that we draw because the data set has none
 
 
 def split_of_files(spec: str, root: Path, paths: Sequence[Path], labels: Sequence[int]) -> Split:
-    """Return a split of image files with these classes.
-
-    Raises:
-        UserError: a file is missing.
-    """
+    """Return a split of image files with these classes. Raises UserError: a file is missing."""
     return Split(FileImages(spec, root, paths), torch.tensor(labels, dtype=torch.int64))
 
 
 def read_json(spec: str, path: Path, content: str) -> dict[str, object]:
-    """Return the object in a JSON file.
-
-    Raises:
-        UserError: the file is missing, corrupt or not an object.
-    """
+    """Return the object in a JSON file. Raises UserError: the file is missing, corrupt or not an object."""
     text = require_file(spec, path, content)
     try:
         value = json.loads(text)
@@ -44,8 +36,7 @@ def entries(
 ) -> list[dict[str, object]]:
     """Return the list `key` of a JSON object after checking the type of the needed fields of each entry.
 
-    Raises:
-        UserError: the list or a field is missing or of the wrong type; names the file and the field.
+    Raises UserError: the list or a field is missing or of the wrong type; names the file and the field.
     """
     found = content.get(key)
     if not isinstance(found, list):

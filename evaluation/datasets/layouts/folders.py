@@ -16,19 +16,14 @@ TRAIN_PER_CLASS = 30  # the usual split of Caltech-101
 def imagenet(spec: str, root: Path, part: str, classes: int) -> Split:
     """Open `root/imagenet/train` or `val`: one folder per WordNet id; labels follow the order of the ids.
 
-    Raises:
-        UserError: the number of folders differs from the number of classes.
+    Raises UserError: the number of folders differs from the number of classes.
     """
     folders = _class_folders(spec, root / "imagenet" / part, classes)
     return _split(spec, root, {label: _images(spec, folder) for label, folder in enumerate(folders)})
 
 
 def imagenetv2(spec: str, root: Path, part: str, classes: int) -> Split:
-    """Open folders named by class index, in numeric order.
-
-    Raises:
-        UserError: a folder name is not a class index.
-    """
+    """Open folders named by class index, in numeric order. Raises UserError: a folder name is not a class index."""
     folder = root / IMAGENETV2
     names = [path.name for path in folder.iterdir() if path.is_dir()]
     for name in names:

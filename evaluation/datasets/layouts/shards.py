@@ -37,8 +37,7 @@ TEMPLATES = "zeroshot_classification_templates.txt"
 def open_wds(spec: str, folder: Path, settings: Settings) -> Labelled | Captioned:
     """Open a folder in CLIP-benchmark's webdataset layout.
 
-    Raises:
-        UserError: a file of the layout is missing, empty or contradicts another one.
+    Raises UserError: a file of the layout is missing, empty or contradicts another one.
     """
     require_folder(spec, folder)
     splits = {path.parent.name: path.parent for path in sorted(folder.glob("*/nshards.txt"))}
@@ -72,8 +71,7 @@ def open_captions(spec: str, folder: Path, settings: Settings) -> Captioned:
 def open_pairs(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
     """Open a folder of webdataset shards of minimal pairs.
 
-    Raises:
-        UserError: no folder, an odd number of samples, or two consecutive samples that are not a pair.
+    Raises UserError: no folder, an odd number of samples, or two consecutive samples that are not a pair.
     """
     require_folder(spec, folder)
     shards = open_shards(spec, folder, ("image", "txt", "json"))
@@ -87,8 +85,7 @@ def open_pairs(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
 def open_hub(spec: str, repository: Path, settings: Settings) -> Labelled | Captioned:
     """Open a Hugging Face repository in CLIP-benchmark's layout; without a network, from the local cache.
 
-    Raises:
-        UserError: it is neither reachable nor cached; names the command that gets it.
+    Raises UserError: it is neither reachable nor cached; names the command that gets it.
     """
     from huggingface_hub import snapshot_download
 
