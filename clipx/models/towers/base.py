@@ -22,7 +22,8 @@ class Tower(Generic[InputsT]):
     inputs: InputsT
 
 
-ImageTower, TextTower = Tower[Pixels], Tower[Tokens]
+ImageTower = Tower[Pixels]
+TextTower = Tower[Tokens]
 
 
 LOCAL_OR_RANDOM = "a local file or folder, or null for random weights"  # alternative to a download
