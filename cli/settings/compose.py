@@ -46,7 +46,7 @@ def recipes() -> dict[str, Path]:
 def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None:
     """Compose the config and call `task` once, or once per job of a sweep (-m).
 
-    Raises UserError: invalid arguments. UserError, Fault: jobs that failed, after all jobs of the sweep.
+    Raises UserError: invalid arguments. After all jobs of a sweep, raises UserError or Fault if any of them failed.
     """
     arguments, from_arm = _expand(arguments)
     sys.argv = ["clipx train", *arguments]

@@ -48,7 +48,7 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
     with _lock(root):  # all ranks of a run call this: one renders, the others wait
         if _is_finished(root, config):
             return
-        if root.parent == cache_home() / "scenes":  # where every name is ours, also the folders of killed processes
+        if root.parent == cache_home() / "scenes":  # every name there is ours: remove what killed processes left
             for leftover in root.parent.glob(f".{root.name}.*"):
                 shutil.rmtree(leftover, ignore_errors=True)
         print(f"rendering {config.num_train} scenes into {root}, once", file=sys.stderr)
@@ -99,8 +99,8 @@ def _plan(config: ScenesConfig) -> dict[str, tuple[str, int, int]]:
     """Return file -> split and the numbers start and stop of its samples, for every shard, the longest first."""
     n = config.num_train
     plan = {f"train/{k // SHARD:05d}.tar": ("train", k, min(k + SHARD, n)) for k in range(0, n, SHARD)}
-    for size_of, size in CLASS_SET_SIZES.items():
-        plan |= {f"{name}/{size_of}/0.tar": (f"{name}/{size_of}", 0, size) for name in CLASS_SETS}
+    for part, size in CLASS_SET_SIZES.items():
+        plan |= {f"{name}/{part}/0.tar": (f"{name}/{part}", 0, size) for name in CLASS_SETS}
     plan["scenes_captions/00000.tar"] = "scenes_captions", 0, RETRIEVAL_IMAGES
     plan["scenes_pairs/00000.tar"] = "scenes_pairs", 0, 0
     return plan
