@@ -18,8 +18,7 @@ def train(config: RunConfig) -> None:
 
     Exits with code 75 if the run stopped early and was saved.
 
-    Raises:
-        UserError: invalid settings, data or checkpoints.
+    Raises UserError: invalid settings, data or checkpoints.
     """
     started = time.monotonic()
     run = directory.claim(config)

@@ -103,8 +103,7 @@ def add_header(published: Path, copy: Path, columns: tuple[str, ...], name: str)
 
     img2dataset reads CSV's quotes. The published lists have none, so fields that contain a quote are quoted here.
 
-    Raises:
-        UserError: a row without the columns.
+    Raises UserError: a row without the columns.
     """
     error = f"{published} is not the list of {name}"
     rows, url = 0, columns.index("url")

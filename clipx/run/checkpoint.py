@@ -57,8 +57,7 @@ class TrainState:
 
         A corrupt checkpoint of the same step is replaced. `metrics` of this step go into the manifest.
 
-        Raises:
-            UserError: the checkpoint could not be written, usually because the disk is full; earlier ones are kept.
+        Raises UserError: the checkpoint could not be written, usually because the disk is full; earlier ones are kept.
         """
         path = folder(run, self.step)
         columns = self.table.whole()  # collective
@@ -124,8 +123,7 @@ def resume(state: TrainState, run: Path) -> list[str]:
 
     Corrupt checkpoints are skipped. Rank 0 chooses for all ranks.
 
-    Raises:
-        UserError: all checkpoints are corrupt, the data set has changed, or a rank cannot see rank 0's checkpoint.
+    Raises UserError: all checkpoints are corrupt, the data set has changed, or a rank cannot see rank 0's checkpoint.
     """
     path, notes = distributed.broadcast_object(_last_good(run) if distributed.rank() == 0 else (None, []))
     if path is None:
@@ -199,8 +197,7 @@ def resolve(path: Path, key: str = "checkpoint") -> Path:
 
     `key` is the setting that holds the path. A link (checkpoints/best) is followed.
 
-    Raises:
-        UserError: the path is neither.
+    Raises UserError: the path is neither.
     """
     if (path / MANIFEST).is_file():
         return path.parent / path.readlink() if path.is_symlink() else path

@@ -31,8 +31,7 @@ def from_checkpoint(
 
     `averaged` takes the averaged weights of train.ema.
 
-    Raises:
-        UserError: no checkpoint, a corrupt one, one without averaged weights, or an unknown precision.
+    Raises UserError: no checkpoint, a corrupt one, one without averaged weights, or an unknown precision.
     """
     checkpoint = checkpoints.resolve(path)
     run = checkpoint.parent.parent

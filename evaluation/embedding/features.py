@@ -80,8 +80,7 @@ def fill_cache(
 
     Ranks take whole batches, the same batches as one process would, so that the embeddings are equal.
 
-    Raises:
-        UserError: as `extract`, on all ranks.
+    Raises UserError: as `extract`, on all ranks.
     """
     rank = distributed.rank()
     with ProgressBar(active=rank == 0) as progress:

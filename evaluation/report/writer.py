@@ -33,8 +33,7 @@ def write_report(paths: list[Path], out: Path) -> ReportFiles:
 
     The same runs give the same bytes.
 
-    Raises:
-        UserError: a path holds no run, or a file of a run is corrupt.
+    Raises UserError: a path holds no run, or a file of a run is corrupt.
     """
     runs = reader.find(paths)
     return _write(build_report(runs, collect_evidence(runs, paths)), results_table(runs), out, "report")

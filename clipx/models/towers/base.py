@@ -25,7 +25,6 @@ class Tower(Generic[InputsT]):
 ImageTower = Tower[Pixels]
 TextTower = Tower[Tokens]
 
-
 LOCAL_OR_RANDOM = "a local file or folder, or null for random weights"  # alternative to a download
 
 

@@ -37,8 +37,7 @@ def caltech101(spec: str, root: Path, part: str, classes: int) -> Split:
 
     There is no official split: training takes 30 images per class, drawn with a fixed seed, and the test the others.
 
-    Raises:
-        UserError: the number of folders differs from the number of classes, or a class has no test image.
+    Raises UserError: the number of folders differs from the number of classes, or a class has no test image.
     """
     chosen: dict[int, list[Path]] = {}
     generator = torch.Generator().manual_seed(SEED)

@@ -17,8 +17,7 @@ def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
 
     Images are in the folder of the JSON or in one of FOLDERS below it, below their `filepath`.
 
-    Raises:
-        UserError: the JSON is missing or corrupt, has no test split, or an image is missing.
+    Raises UserError: the JSON is missing or corrupt, has no test split, or an image is missing.
     """
     content = read_json(spec, path, "Karpathy's splits")
     listed = entries(spec, path, content, "images", {"split": str, "filename": str, "sentences": list})
