@@ -6,13 +6,8 @@ DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
     "scenes": {
         "source": "scenes",
         "crop_scale": [1.0, 1.0],  # no crop: a cut-off object would make the count wrong
-        "evaluation": [
-            "wds:scenes_colour",
-            "wds:scenes_count",
-            "wds:scenes_shape",
-            "captions:scenes_captions",
-            "pairs:scenes_pairs",
-        ],
+        "evaluation": [f"wds:scenes_{feature}" for feature in ("colour", "count", "shape")]
+        + ["captions:scenes_captions", "pairs:scenes_pairs"],
     },
     # the official split as shards: data.root contains train/, dev/ and test/, with five captions per image
     "flickr8k": {
@@ -46,19 +41,15 @@ DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
     "webdataset": {"source": "webdataset", "crop_scale": [0.5, 1.0]},
 }
 
+CYCLIC = {"cyclic_inmodal": {"weight": 0.25}, "cyclic_crossmodal": {"weight": 0.25}}
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip": {"clip": {}},
     # paper 1: lambda = 0.1 (section 7); CyCLIP's weights 0.25; Table 5: 0.1/(B^2-B) times the sum over all other pairs
     "clip_reg": {"clip": {}, "positive": {"weight": 0.1}},
     "reg_only": {"positive": {"weight": 0.1}},
     "clip_neg": {"clip": {}, "negative": {"weight": 0.1}},
-    "cyclip": {"clip": {}, "cyclic_inmodal": {"weight": 0.25}, "cyclic_crossmodal": {"weight": 0.25}},
-    "cyclip_reg": {
-        "clip": {},
-        "cyclic_inmodal": {"weight": 0.25},
-        "cyclic_crossmodal": {"weight": 0.25},
-        "positive": {"weight": 0.1},
-    },
+    "cyclip": {"clip": {}, **CYCLIC},
+    "cyclip_reg": {"clip": {}, **CYCLIC, "positive": {"weight": 0.1}},
     # paper 2: its best arm has eta = 1000 with log1p
     "counting": {"clip": {}, "keyword": {"weight": 1000.0, "g": "log1p", "denominator": "own"}},
     # baselines of paper 3

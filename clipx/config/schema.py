@@ -231,10 +231,7 @@ class TrainConfig:
         choices=PRECISIONS,
     )
     accumulation: int = setting(
-        1,
-        "micro-batches per step; loss over all negatives, only batch statistics differ",
-        AT_LEAST_1,
-        resumable=True,
+        1, "micro-batches per step; loss over all negatives, only batch statistics differ", AT_LEAST_1, resumable=True
     )
     grad_checkpointing: bool = setting(False, "recompute activations in backward, to save memory", resumable=True)
     compile: bool = setting(False, "compile the towers with torch.compile", resumable=True)

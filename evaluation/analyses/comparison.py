@@ -22,12 +22,7 @@ from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 
-TASKS: dict[str, Measure] = {
-    "zeroshot": ZEROSHOT,
-    "linear_probe": PROBE,
-    "retrieval": RECALL_1,
-    "pairs": PAIR_ACCURACY,
-}
+TASKS: dict[str, Measure] = {"zeroshot": ZEROSHOT, "linear_probe": PROBE, "retrieval": RECALL_1, "pairs": PAIR_ACCURACY}
 GEOMETRY: dict[str, Measure] = {
     "gap": GAP,
     "uniformity": UNIFORMITY,

@@ -3,26 +3,18 @@
 from evaluation.claims.measures import CombinedReader, MetricReader
 
 # a data set's name in the papers -> the canonical names (measures.canonical_name) that its folder may have
-ALIASES = {
+ALIASES: dict[str, tuple[str, ...]] = {
     "ImageNet": ("imagenet", "imagenet1k"),
-    "ImageNetV2": ("imagenetv2",),
     "Aircraft": ("aircraft", "fgvcaircraft"),
-    "Caltech-101": ("caltech101",),
-    "CIFAR-10": ("cifar10",),
-    "CIFAR-100": ("cifar100",),
-    "STL-10": ("stl10",),
-    "Food-101": ("food101",),
     "Flowers": ("flowers", "flowers102"),
     "Pets": ("pets", "oxfordiiitpet"),
     "Cars": ("cars", "stanfordcars"),
-    "EuroSAT": ("eurosat",),
-    "DTD": ("dtd",),
-    "SUN397": ("sun397",),
     "MSCOCO": ("mscoco", "mscococaptions", "coco"),
-    "Flickr30k": ("flickr30k",),
     "CLEVR-Count": ("clevr", "clevrv10", "clevrcount", "clevrcounts", "clevrcountall"),
     "MMVP": ("mmvp", "mmvpvlm"),
 }
+ONE_NAME = "ImageNetV2 Caltech-101 CIFAR-10 CIFAR-100 STL-10 Food-101 EuroSAT DTD SUN397 Flickr30k"
+ALIASES |= {name: (name.lower().replace("-", ""),) for name in ONE_NAME.split()}
 
 
 def aliases(*names: str) -> tuple[str, ...]:

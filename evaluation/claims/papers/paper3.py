@@ -26,12 +26,7 @@ CLAIMS = (
         ARMS,
         (more("nuclr", "sogclr", RECALL_1_AND_ZEROSHOT, 0.0025, "R@1 and zero-shot"),),
     ),
-    Claim(
-        "3.3",
-        "The popularity q is recovered up to a constant",
-        "Figure 2",
-        program="clipx theory popularity",
-    ),
+    Claim("3.3", "The popularity q is recovered up to a constant", "Figure 2", program="clipx theory popularity"),
     Claim(
         "3.4",
         "The global contrastive loss keeps an error; NUCLR nearly matches maximum likelihood",
