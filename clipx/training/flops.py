@@ -13,12 +13,11 @@ BATCH = 8  # pairs counted; the FLOPs of the towers are proportional to the batc
 
 def flop_counter() -> FlopCounterMode:
     """Return torch's FLOP counter with its attention formulas also for the CPU kernel, which torch 2.14 lacks."""
-    aten = torch.ops.aten
+    forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
     formulas = {
-        aten._scaled_dot_product_flash_attention_for_cpu: lambda *shapes, **_: sdpa_flop_count(*shapes[:3]),
-        aten._scaled_dot_product_flash_attention_for_cpu_backward: (
-            lambda *shapes, **_: sdpa_backward_flop_count(*shapes[:4])
-        ),
+        forward: lambda *shapes, **_: sdpa_flop_count(*shapes[:3]),  # type: ignore[no-untyped-call]
+        backward: lambda *shapes, **_: sdpa_backward_flop_count(*shapes[:4]),  # type: ignore[no-untyped-call]
     }
     return FlopCounterMode(display=False, custom_mapping=formulas)
 
