@@ -29,7 +29,7 @@ INIT_KEY = "model.init"
 
 @dataclass
 class TrainComponents:
-    """The state of a run, and what a step needs besides."""
+    """The state of a run and the other objects that a step needs."""
 
     config: RunConfig
     device: torch.device

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -58,7 +59,7 @@ def count(files: tuple[Path, Path]) -> MissingObjects:
     Raises UserError: a file is not a COCO annotation file, or no image has both captions and objects.
     """
     try:
-        captions, instances = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+        captions, instances = (_read(file) for file in files)
         names = {int(category["id"]): str(category["name"]) for category in instances["categories"]}
         objects: dict[int, set[str]] = defaultdict(set)  # image -> annotated categories
         for annotation in instances["annotations"]:
@@ -123,3 +124,10 @@ def _pattern(name: str) -> re.Pattern[str]:
     plural = IRREGULAR_PLURALS.get(name, "")
     regular = re.escape(name) + "(?:e?s)?"
     return re.compile(rf"\b(?:{regular}{'|' + plural if plural else ''})\b", re.IGNORECASE)
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{file} is not JSON: {error}") from error
