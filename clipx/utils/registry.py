@@ -22,13 +22,9 @@ def suggest(name: str, allowed: Iterable[str]) -> str:
 
 
 def lookup(table: Mapping[str, V], name: str, key: str) -> V:
-    """Return the entry `name` of `table`.
+    """Return the entry `name` of `table`; `key` is the setting or the command (`clipx ...`) that the user gave it for.
 
-    Args:
-        key: the setting or command (`clipx ...`) for which the user gave the name.
-
-    Raises:
-        UserError: an unknown name; the message has the key, the value, the nearest and all allowed names.
+    Raises UserError with the key, the name, the nearest names and all allowed names.
     """
     if name not in table:
         typed = f"{key} {name}" if key.startswith("clipx") else f"{key}={name}"
