@@ -122,7 +122,7 @@ def test_an_exception_or_a_killed_process_ends_its_run_only(
     monkeypatch.setattr("cli.reproduce.command.run_one", broken)
     monkeypatch.setattr("cli.reproduce.command._check_evaluations", list)
     monkeypatch.setattr("cli.reproduce.command._has_results", lambda run: False)
-    message = "its process was killed; runs/gap_mini-softplus/s0/output.log shows its progress, the same command"
+    message = "its process was killed; runs/gap_mini-softplus/s0/output.log shows its progress; run the same command"
     with pytest.raises(Fault, match="2 of 3 runs failed: runs/gap_mini-base/s0 failed: a bug; ") as raised:
         reproduce(["recipe=gap_mini", "arms=base,softplus,slrt", "seeds=1"])
     assert f"runs/gap_mini-softplus/s0 failed: {message} resumes it" in str(raised.value)

@@ -89,7 +89,7 @@ def test_the_rest_of_a_corrupt_shard_is_skipped_and_a_stream_without_good_sample
     bad = [line for _, lines in loaded(made) for line in lines]
     assert bad and all("00000.tar: the rest cannot be read" in line for line in bad)
     made.urls = [f"{tmp_path}/c/00000.tar"]
-    with pytest.raises(UserError, match=r"of the next ones are bad: 00000.tar: the rest cannot be read"):
+    with pytest.raises(UserError, match=r"as replacements: 00000.tar: the rest cannot be read"):
         loaded(made)
 
 
