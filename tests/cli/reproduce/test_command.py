@@ -125,7 +125,7 @@ def test_an_exception_or_a_killed_process_ends_its_run_only(
     message = "its process was killed; runs/gap_mini-softplus/s0/output.log shows its progress; run the same command"
     with pytest.raises(Fault, match="2 of 3 runs failed: runs/gap_mini-base/s0 failed: a bug; ") as raised:
         reproduce(["recipe=gap_mini", "arms=base,softplus,slrt", "seeds=1"])
-    assert f"runs/gap_mini-softplus/s0 failed: {message} resumes it" in str(raised.value)
+    assert f"runs/gap_mini-softplus/s0 failed: {message} to resume" in str(raised.value)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "1/3 runs/gap_mini-base/s0 failed: a bug"
     assert lines[1].startswith("2/3 runs/gap_mini-softplus/s0 failed: its process was killed")
