@@ -70,9 +70,7 @@ def _gpu_of_each_job(jobs: int, processes: int) -> list[str]:
     if gpus <= 1 or jobs == 1 or not processes:
         return [""] * jobs
     if processes > 1:
-        raise UserError(
-            f"jobs={jobs} gives each run one GPU of {gpus}, but train.processes={processes}: set one of them to 1"
-        )
+        raise UserError(f"jobs={jobs} gives each run one GPU of {gpus}, but train.processes={processes}: set one to 1")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
     return [visible[job % gpus] for job in range(jobs)]
 

@@ -1,7 +1,7 @@
 """Batch norm with statistics over all ranks (train.sync_batchnorm).
 
 On GPUs, timm converts batch norms to PyTorch's SyncBatchNorm. On the CPU, SyncBatchNorm raises an error, and so does
-DDP for a model that contains it (PyTorch 2.15). The CPU version below replaces it for training on several CPU processes.
+DDP for a model that contains it (PyTorch 2.15). The CPU version below replaces it in CPU training on several processes.
 The tests also use it to show that 1, 2 and 4 processes give the same weights.
 """
 

@@ -1,4 +1,4 @@
-"""Tokenizers: cleaning of texts (data.clean), then the tokenizer that belongs to the text tower."""
+"""Tokenizers: text cleaning (data.clean), followed by the tokenizer of the text tower."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from clipx.utils.registry import lookup
 
 Tokenizer = Callable[[list[str]], Tensor]  # -> int64 [n, L]
 Cleaner = Callable[[str], str]
-# The folder of a Hugging Face tokenizer has one of these. Without any, transformers would create an empty tokenizer.
+# A Hugging Face tokenizer folder has one of these files. Without one, transformers would create an empty tokenizer.
 VOCAB_FILES = (
     "tokenizer.json",
     "vocab.txt",
@@ -103,6 +103,6 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
         ) from error
     if tokenizer.cls_token_id is None or tokenizer.pad_token_id is None:
         raise UserError(
-            f"model.text.name=hf:{source}: its tokenizer has no class token or no padding token; BERT's has"
+            f"model.text.name=hf:{source}: its tokenizer has no class token or no padding token; BERT's has both"
         )
     return HfTokenizer(tokenizer, context_length)
