@@ -20,7 +20,7 @@ from clipx import distributed
 from clipx.errors import UserError, one_line
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-QUANTILE_ROWS = 4096  # most rows for computing quantiles: enough for a figure, without sorting millions
+QUANTILE_ROWS = 4096  # maximum number of rows for quantiles: enough for a figure, without sorting millions
 
 
 class SampleTable:
@@ -45,7 +45,7 @@ class SampleTable:
     def read(self, ids: Tensor) -> dict[str, Tensor]:
         """Return column -> [B] for the global batch's `ids` (int64 [B], the same on every rank), on the ids' device.
 
-        Raises UserError: an id is out of range, or occurs twice in the batch, because its new values would conflict.
+        Raises UserError: an id is out of range, or occurs twice in the batch and would get two conflicting new values.
         """
         if not self.columns:
             return {}

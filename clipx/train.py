@@ -1,4 +1,4 @@
-"""The training loop: `fit` runs a training from start or resume to end."""
+"""The training loop: `fit` trains a run from its first step, or its last checkpoint, to the end."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -37,7 +37,7 @@ class CheckpointManager:
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if error_type is None:
-            self.upload_newest()  # even if it was uploaded before: the run's other files have changed
+            self.upload_newest()  # even if it was uploaded before: the run's other files may have changed
         if self.uploader:
             self.uploader.close()
         if error_type is None:  # after an error the run ends at once; pending uploads restart on resume

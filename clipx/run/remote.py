@@ -58,7 +58,7 @@ class RemoteCheckpointStore:
         self.fs.invalidate_cache()
         self.fs.makedirs(target, exist_ok=True)
         if self.fs.exists(manifest):
-            if self.fs.cat_file(manifest) == (path / MANIFEST).read_bytes():  # contains the digests of the other files
+            if self.fs.cat_file(manifest) == (path / MANIFEST).read_bytes():  # so all files are equal
                 return
             self.fs.rm_file(manifest)
         for file in sorted(path.iterdir(), key=lambda file: file.name == MANIFEST):

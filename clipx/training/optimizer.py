@@ -15,7 +15,7 @@ from clipx.utils.registry import lookup
 
 Groups = list[dict[str, Any]]
 
-# block numbers in names of open_clip, timm and Hugging Face; the outer one of nested numbers (stages.2.blocks.5)
+# block numbers in names of open_clip, timm and Hugging Face; in nested names (stages.2.blocks.5) the outer number
 BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks?|stages|layers?|h)\.?(\d+)\.")
 INPUT = re.compile(r"embed|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
 # progress in 0..1 and schedule.cooldown -> factor on the learning rate

@@ -113,7 +113,7 @@ def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
     outside = {i for i, name in names.items() if Path(name).is_absolute() or ".." in Path(name).parts}
     rows = [(names[i], caption) for i, caption in captions if i in names and i not in outside]
     unknown = Counter(i for i, _ in captions if i not in names)
-    problems = [f"{annotations.name}: no image {i}, which has {n} captions" for i, n in unknown.items()]
+    problems = [f"{annotations.name}: no image {i} for {n} captions" for i, n in unknown.items()]
     problems += [f"{annotations.name}: {names[i]} is outside {folder}, not read" for i in sorted(outside)]
     return _file_pairs(folder, annotations, rows, config.captions, problems)
 
