@@ -78,7 +78,7 @@ def _open_clip(inputs: Inputs) -> Tokenizer:
     try:
         with quiet_hub(fetching="hf_tokenizer_name" in text):
             tokenizer: Tokenizer = open_clip.get_tokenizer(inputs.tokenizer, context_length=inputs.context_length)
-    except Exception as error:  # the hub's client raises many kinds
+    except Exception as error:  # the hub's client raises many types
         raise UserError(f"the tokenizer of {inputs.tokenizer} could not be loaded: {one_line(error)}") from error
     return tokenizer
 
@@ -96,7 +96,7 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
     try:
         with quiet_hub(fetching=not folder.is_dir()):
             tokenizer = AutoTokenizer.from_pretrained(source)
-    except Exception as error:  # the hub's client raises many kinds
+    except Exception as error:  # the hub's client raises many types
         raise UserError(
             f"the tokenizer of model.text.name=hf:{source} is not on this machine and could not be fetched; run "
             f"`hf download {source}` on a machine with a network, or give a local folder, hf:FOLDER ({one_line(error)})"
