@@ -4,8 +4,8 @@ A step reads the rows of its global batch with one all-reduce, and each rank wri
 holds whole columns, so a run resumes on any number of ranks. 8 columns of 12 M samples take 384 MB over all ranks
 (paper 3, appendix G).
 
-Why not a library: sharded embedding tables (torchrec) are trained by gradients, while the objective writes these values
-itself, and their checkpoints depend on the number of ranks.
+No library fits: the sharded embedding tables of torchrec are trained by gradients, and their checkpoints depend on the
+number of ranks. Here, the objective computes and writes the values.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from clipx import distributed
 from clipx.errors import UserError, one_line
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-QUANTILE_ROWS = 4096  # rows that quantiles are computed from: enough for a figure, without sorting millions
+QUANTILE_ROWS = 4096  # maximum number of rows for quantiles: enough for a figure, without sorting millions
 
 
 class SampleTable:
@@ -40,12 +40,12 @@ class SampleTable:
         own = len(range(self.rank, num_samples, self.world))
         initial = torch.tensor(list(columns.values()), dtype=dtype, device=device)
         self.values = initial[:, None].repeat(1, own)  # [C, own]; sample i is at index i // world of rank i % world
-        self._largest: dict[int, float] = {}  # column index -> maximum of own rows, for columns asked for
+        self._largest: dict[int, float] = {}  # column index -> maximum of own rows, once `max` was called
 
     def read(self, ids: Tensor) -> dict[str, Tensor]:
         """Return column -> [B] for the global batch's `ids` (int64 [B], the same on every rank), on the ids' device.
 
-        Raises UserError: an id is out of range, or twice in the batch, where its two new values would conflict.
+        Raises UserError: an id is out of range, or occurs twice in the batch and would get two conflicting new values.
         """
         if not self.columns:
             return {}
@@ -115,7 +115,7 @@ class SampleTable:
             if whole[column].shape != (self.num_samples,):
                 raise UserError(
                     f"{path} has {whole[column].numel()} rows, the data set has {self.num_samples} samples: "
-                    "resume needs the same data; give the new run another name="
+                    "resuming needs the same data; give the new run another name="
                 )
             self.values[k] = whole[column][self.rank :: self.world].to(self.values)
         self._largest.clear()

@@ -1,4 +1,4 @@
-"""Training: `fit` is the whole story of a run."""
+"""The training loop: `fit` trains a run from its first step, or its last checkpoint, to the end."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ from clipx.training.timing import ThroughputMeter
 from clipx.types import Progress
 from clipx.utils.device import choose_device
 
-Evaluate = Callable[[ClipModel], dict[str, float]]  # its result on rank 0 is logged
+Evaluate = Callable[[ClipModel], dict[str, float]]  # rank 0's result is logged
 
 
 class Outcome(Enum):
@@ -48,11 +48,11 @@ class Outcome(Enum):
 
 
 def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Evaluate | None = None) -> Outcome:
-    """Train, from the last good checkpoint if there is one, until the run is finished, stopped or diverged.
+    """Train until the run is finished, stopped or diverged. Starts from the last good checkpoint if there is one.
 
-    A step without a finite loss and gradient is skipped. Ctrl-C, SIGTERM, SIGUSR1 and train.max_minutes, counted from
-    `started` (time.monotonic(), now by default), stop the run after the current step. All ranks call `evaluate` every
-    log.evaluate_every steps, after saving.
+    A step without a finite loss and gradient is skipped. Ctrl-C, SIGTERM, SIGUSR1 and train.max_minutes stop the
+    run after the current step. The minutes count from `started`, a time.monotonic() value (default: now). All ranks
+    call `evaluate` every log.evaluate_every steps, after saving.
 
     Raises:
         UserError: unusable settings, data or checkpoints, too many bad samples, no room for a checkpoint.
@@ -78,7 +78,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             manager.save(state, {})
 
         for batch, bad_samples in session.meter.timed(session.loader.batches(first_step, device)):
-            if state.step == first_step:  # uploading starts a thread, so only now that the loader has forked
+            if state.step == first_step:  # uploading starts a thread, which is safe once the loader has forked
                 manager.upload_newest()
 
             # Train
@@ -160,7 +160,7 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
 def _check_config(config: RunConfig, evaluate: Evaluate | None) -> None:
     log, source = config.log, config.data.source
     if log.evaluate_every and evaluate is None:
-        raise UserError(f"log.evaluate_every={log.evaluate_every} needs fit(..., evaluate=...); `clipx train` gives it")
+        raise UserError(f"log.evaluate_every={log.evaluate_every} needs fit(..., evaluate=...); `clipx train` sets it")
     if log.geometry_every and source in STREAMS:
         raise UserError(
             f"log.geometry_every={log.geometry_every} needs random access to the data, which data.source={source} does "
@@ -175,7 +175,7 @@ def _build_sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
 
 
 def _earlier_outcome(session: _Session, run: Path) -> Outcome | None:
-    """Return the outcome, and log it, if an earlier call has trained this run to its end."""
+    """Return the outcome, and log it, if an earlier call has finished this run or the run has diverged."""
     diverged = distributed.broadcast_object(directory.read_divergence(run))  # rank 0 may have just restored it
     if diverged:
         session.log.info(diverged.message(run))
@@ -223,7 +223,7 @@ def _log_bad_samples(session: _Session) -> int:
 
 
 def _evaluate_if_due(session: _Session, evaluate: Evaluate | None) -> None:
-    """Evaluate and log, if log.evaluate_every asks for this step and the log does not have it yet."""
+    """Evaluate and log if log.evaluate_every includes this step and the log has no evaluation of it yet."""
     every, state, log = session.config.log.evaluate_every, session.components.state, session.log
     due = bool(every and state.step) and (state.step == session.sampler.total_steps or state.step % every == 0)
     if evaluate and due and not log.has_evaluation(state.step):

@@ -71,7 +71,7 @@ def make(arguments: list[str]) -> None:
     if not urls.exists():
         raise UserError(f"urls={urls} is missing; it comes from {published.get}")
     program = shutil.which(line[0])
-    if program is None:  # no dependency, because version 1.47 needs webdataset < 0.3 and pandas < 3
+    if program is None:  # not a dependency, because version 1.47 needs webdataset < 0.3 and pandas < 3
         raise UserError("img2dataset is not installed; it needs a separate environment: pipx install img2dataset")
     if published.columns:
         rows = add_header(urls, img2dataset_list, published.columns, name)
@@ -101,7 +101,7 @@ def command(published: Published, urls: Path, root: Path, settings: dict[str, st
 def add_header(published: Path, copy: Path, columns: tuple[str, ...], name: str) -> int:
     """Copy a list with the header and the quoting that img2dataset expects; return the number of rows.
 
-    img2dataset reads CSV's quotes. The published lists have none, so fields that contain a quote are quoted here.
+    img2dataset parses CSV quoting. The published lists are not quoted, so this quotes fields with a quote character.
 
     Raises UserError: a row without the columns.
     """
@@ -130,8 +130,8 @@ def add_header(published: Path, copy: Path, columns: tuple[str, ...], name: str)
 
 
 def require_network(urls: Path, published: Published) -> None:
-    """Raise UserError if none of the first 10 hosts answers; img2dataset would try all of them for hours."""
-    if getproxies():  # hosts cannot be asked directly
+    """Raise UserError if none of the first 10 hosts answers; img2dataset would try every URL for hours."""
+    if getproxies():  # hosts cannot be reached directly
         return
     places = [urlsplit(url) for url in islice(_urls(urls, published), 1000)]
     hosts = list(dict.fromkeys((p.hostname, p.port or (443 if p.scheme == "https" else 80)) for p in places))[:10]

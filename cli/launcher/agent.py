@@ -33,13 +33,13 @@ from clipx.training.stop_signals import SIGNALS, handled_signals
 
 FINAL = (2, REQUEUE)  # exit codes after which a restart would end in the same way
 HEARD = handled_signals()  # read before torch installs its signal handlers
-GRACE = 3.0  # seconds that rank 0 has to print an error that all ranks meet
+GRACE = 3.0  # seconds that other ranks wait, so that rank 0 prints a common error first
 
 
 class Agent(LocalElasticAgent):
-    """Parent of a machine's workers."""
+    """The parent process of a machine's workers."""
 
-    stopped = False  # by a signal; a class attribute, because torch creates the only instance
+    stopped = False  # True after a signal; a class attribute, because torch creates the only instance
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         started = super()._start_workers(worker_group)  # installs handlers that kill the workers
@@ -67,7 +67,7 @@ class Agent(LocalElasticAgent):
 
 
 def end_with_parent() -> None:
-    """End this process soon after its parent, even a killed one: two runs must not share a directory."""
+    """End this process soon after its parent ends or is killed; otherwise two runs could share a directory."""
     parent = os.getppid()
 
     def watch() -> None:
@@ -111,7 +111,7 @@ def _rank0_fails_first(job: Callable[[], int | None]) -> int | None:
 def main() -> int:
     """Run the launcher and return its exit code: 2 or 75 if a worker ended with it, 75 after a signal, else 0 or 1."""
     end_with_parent()
-    logging.disable(logging.ERROR)  # in this process only; its report has the same content
+    logging.disable(logging.ERROR)  # in this process only; the error printed below has the same content
     vars(api)["LocalElasticAgent"] = Agent  # the launcher has no argument for it
     # otherwise restarted groups find the addresses of dead workers in the launcher's store, and wait for them
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"

@@ -21,7 +21,7 @@ def report(arguments: list[str]) -> None:
 
 
 def _missing_objects(arguments: list[str]) -> None:
-    """Run `CAPTIONS.json INSTANCES.json | FOLDER of both [out=DIR]`: print the shares and write claims.json."""
+    """Print shares, write claims.json. Arguments: CAPTIONS.json INSTANCES.json, or a FOLDER of both; [out=DIR]."""
     known = {"out": "runs/missing_objects"}
     places, given = split(arguments, known, "report missing-objects", "COCO_ANNOTATIONS...")
     counted = missing_objects.count(missing_objects.find([Path(place) for place in places]))

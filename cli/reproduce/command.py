@@ -62,7 +62,7 @@ def _check_evaluations(configs: list[RunConfig]) -> None:
 
 
 def _gpu_of_each_job(jobs: int, processes: int) -> list[str]:
-    """Return CUDA_VISIBLE_DEVICES of each job; "" (unchanged) for at most one GPU, or one job that has all of them.
+    """Return CUDA_VISIBLE_DEVICES of each job; "" (unchanged) with at most one GPU, or if one job uses all GPUs.
 
     `processes` is the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
     """
@@ -81,7 +81,7 @@ def _has_results(run: Path) -> bool:
 
 
 def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
-    """Write the report, and print the verdicts on the recipes' claims and the same papers' claims of `clipx theory`."""
+    """Write the report. Print verdicts on the recipes' claims, and on `clipx theory`'s claims of the same papers."""
     from cli.report.claims import print_verdicts
     from cli.report.command import report
     from evaluation.claims.table import CLAIMS
@@ -93,7 +93,7 @@ def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
 
 
 def _run_all(plan: Plan, configs: list[RunConfig], gpus: list[str]) -> dict[Path, Exception]:
-    """Train and evaluate all runs, and return the errors of those that failed."""
+    """Train and evaluate all runs; return the error of each failed run."""
     cores = len(os.sched_getaffinity(0))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // plan.jobs)))  # inherited by the pool's processes
     for number in handled_signals():  # the exception makes the pool send SIGTERM to its processes, which save
@@ -108,9 +108,9 @@ def _run_all(plan: Plan, configs: list[RunConfig], gpus: list[str]) -> dict[Path
         for done, future in enumerate(as_completed(futures), start=1):
             run = futures[future]
             try:
-                message, took = future.result()  # SystemExit, which ends all runs, if the run stopped early and saved
+                message, took = future.result()  # SystemExit if the run stopped early and saved; ends all runs
                 seconds += [took] if took else []
-            except BrokenProcessPool:  # killed, for example by the system for lack of memory
+            except BrokenProcessPool:  # killed, for example when the system ran out of memory
                 progress = f"{run}/output.log shows its progress; run the same command to resume"
                 failures[run] = Fault(f"its process was killed; {progress}")
                 message = _failure(failures[run])

@@ -1,7 +1,7 @@
-"""A process pool that survives the kill of one of its processes.
+"""A process pool that continues if one of its processes is killed.
 
-Each slot has a ProcessPoolExecutor of one process. An executor of several processes breaks when one of them dies, and
-ends the others.
+Each slot has a ProcessPoolExecutor of one process. If one process of a larger executor dies, the executor breaks and
+ends all its processes.
 """
 
 import os
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class WorkerSlot:
-    """Runs one call after another in the same process; starts a new process if it was killed."""
+    """Runs one call after another in the same process; starts a new process if the old one was killed."""
 
     gpu: str  # CUDA_VISIBLE_DEVICES; "": unchanged
     process: ProcessPoolExecutor | None = None  # of one process, started by the first call
@@ -41,8 +41,8 @@ class WorkerSlot:
 class Pool:
     """Runs one call per slot at a time.
 
-    If the `with` block ends by an exception (a signal, for example), no further call starts and the processes get
-    SIGTERM, on which a run saves. In any case the pool waits for them.
+    If the `with` block ends with an exception (for example after a signal), no further call starts and the processes
+    get SIGTERM, on which a run saves and stops. The pool always waits for its processes.
 
     Args:
         gpus: CUDA_VISIBLE_DEVICES of each slot.
@@ -64,7 +64,7 @@ class Pool:
     def _call(self, call: Callable[[Argument], Result], argument: Argument) -> Result:
         slot = self._free.get()
         try:
-            with self._starting:  # so that no process starts after all others got SIGTERM
+            with self._starting:  # prevents a process from starting after the others got SIGTERM
                 if self._closed:
                     raise SystemExit(REQUEUE)
                 future = slot.submit(call, argument)
@@ -88,7 +88,7 @@ class Pool:
 
 
 def _prepare(gpu: str) -> None:
-    """Prepare a new process."""
+    """Set the GPU, the start method and the signal handling of a new process."""
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # read by CUDA at its first use, inside a call
     set_start_method("fork", force=True)  # spawned loader processes would each import torch again

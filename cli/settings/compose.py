@@ -28,7 +28,7 @@ from clipx.config.setting import check, check_key, settings_of, suggest_key
 from clipx.errors import Fault, UserError
 from clipx.utils.registry import lookup
 
-UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # already in the run's path, or no setting of the run
+UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys already in the run's path, or not settings of the run
 CHOICES = ("arm", "data", "objective")  # a run's name contains only their values, not their keys
 
 
@@ -76,7 +76,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
 def complete(arguments: list[str]) -> None:
     """Run Hydra's shell completion of `clipx train`: `-sc install=bash`, or a query of the installed script."""
     sys.argv = ["clipx", *arguments]
-    if line := os.environ.get("COMP_LINE"):  # Hydra has no subcommands
+    if line := os.environ.get("COMP_LINE"):  # remove `train`, because Hydra has no subcommands
         os.environ["COMP_LINE"] = re.sub(r"^(\S+)\s+train\s", r"\1 ", line)
     _register()
     hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(lambda config: None)()
@@ -121,10 +121,10 @@ def recipe(name: str) -> Recipe:
 
 
 def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
-    """Return the arguments as Hydra takes them, and those that come from arm=NAME."""
+    """Return all arguments in Hydra's form, and the subset that comes from arm=NAME."""
     chosen = next((a.removeprefix("recipe=") for a in arguments if a.startswith("recipe=")), "")
     given, from_arm = expand_arm(arguments, recipe(chosen).arms if chosen in recipes() else {})
-    # ++: parameters of a term can be set whether or not the recipe sets them; without it Hydra asks the user for a +
+    # ++ sets a term's parameter even if the recipe does not contain it; without ++ Hydra asks the user for a +
     prefixed = {a: f"++{a}" if a.startswith("objective.") else a for a in given}
     return [prefixed[a] for a in given], {prefixed[a] for a in from_arm}
 
@@ -136,7 +136,7 @@ def _parse(overrides: list[str]) -> list[Any]:
             parsed += OverridesParser.create().parse_overrides([override])
         except HydraException as error:
             raise UserError(
-                f"{override} is not of the form key=value; a value with = , : {{ }} or [ ] in it is quoted twice, "
+                f"{override} is not of the form key=value; quote a value that contains = , : {{ }} or [ ] twice: "
                 f"\"key='value'\" ({_line(error).partition(' See ')[0]})"
             ) from error
     return parsed
@@ -160,7 +160,7 @@ def _check_overrides(overrides: list[str]) -> None:
 
 
 def _to_run_config(composed: DictConfig, overrides: list[str], from_arm: set[str]) -> RunConfig:
-    """Return the typed config with recipe and name filled in, after checking its values."""
+    """Fill in recipe and name, check the values, and return the typed config."""
     with_names = composed.copy()
     choices = dict(o.split("=", 1) for o in overrides if "=" in o)
     with_names.recipe = choices["recipe"]
@@ -190,8 +190,8 @@ def _check_combinations(config: RunConfig) -> None:
 def _name_parts(overrides: list[str]) -> list[str]:
     """Return the parts of a run's name: `flickr8k` for data=flickr8k, `key_value` for other settings.
 
-    Sorted, so that the order of overrides does not matter. Only characters that are safe in folder names and need no
-    quotes in an override. Settings that do not change the result are left out.
+    The parts are sorted, so the order of overrides does not matter. They contain only characters that are safe in
+    folder names and need no quotes in an override. Settings that do not change the result are left out.
     """
     known = settings_of(RunConfig)
     choices, settings = {}, {}
@@ -206,7 +206,7 @@ def _name_parts(overrides: list[str]) -> list[str]:
 
 
 def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
-    """Call, and turn errors of Hydra and OmegaConf into a UserError of one line."""
+    """Call `call`, and convert errors of Hydra and OmegaConf into a one-line UserError."""
     try:
         return call()
     except (HydraException, OmegaConfBaseException) as error:

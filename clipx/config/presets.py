@@ -20,7 +20,7 @@ DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
     # any img2dataset shards: data.root=FOLDER data.name=NAME
     "shards": {"source": "shards", "crop_scale": [0.5, 1.0], "split": "."},
     # the papers' training data; recipes set the image preprocessing, evaluation sets are in data.root/evaluation.
-    # img2dataset writes the shards of the first two, DataComp's script those of the third
+    # img2dataset writes the shards of cc3m and cc12m, DataComp's script the shards of datacomp_small
     "cc3m": {"source": "shards", "split": "train"},
     "cc12m": {"source": "shards", "split": "train"},
     "datacomp_small": {"source": "shards", "split": "shards"},
@@ -50,7 +50,7 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip_neg": {"clip": {}, "negative": {"weight": 0.1}},
     "cyclip": {"clip": {}, **CYCLIC},
     "cyclip_reg": {"clip": {}, **CYCLIC, "positive": {"weight": 0.1}},
-    # paper 2: its best arm has eta = 1000 with log1p
+    # best arm of paper 2: eta = 1000 (the weight) with log1p
     "counting": {"clip": {}, "keyword": {"weight": 1000.0, "g": "log1p", "denominator": "own"}},
     # baselines of paper 3
     "siglip": {"siglip": {}},  # initial t = 10, b = -10: set temperature.tau=0.1 temperature.bias=-10

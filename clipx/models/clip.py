@@ -42,28 +42,28 @@ class ClipModel(nn.Module):
             module.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
-        """As in torch, but frozen modules stay in evaluation mode: no dropout, no update of batch statistics."""
+        """Set the mode as in torch, but keep frozen modules in evaluation mode: no dropout, fixed batch statistics."""
         super().train(mode)
         for module in self.frozen:
             module.eval()
         return self
 
     def encode_image(self, image: Tensor) -> Tensor:
-        """[b, 3, H, W] -> [b, E] for evaluation, always float32."""
+        """Embed images for evaluation: [b, 3, H, W] -> [b, E], always float32."""
         return self.head.evaluation(draw=0)(self.image(image))
 
     def encode_text(self, text: Tensor) -> Tensor:
-        """[b, L] -> [b, E] for evaluation, always float32."""
+        """Embed texts for evaluation: int64 [b, L] -> [b, E], always float32."""
         return self.head.evaluation(draw=0)(self.text(text))
 
     def penultimate_features(self, image: Tensor) -> Tensor:
-        """[b, 3, H, W] -> [b, width] before the projection, float32. Raises UserError if the tower has none."""
+        """Return the features before the projection, float32 [b, width]. Raises UserError if the tower has none."""
         return penultimate_features(self.image, image).float()
 
     def forward(self, image: Tensor, text: Tensor, progress: Progress) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Return image [b, E], text [b, E], the scale 1/tau [] and the logit bias [].
 
-        One call for all of them, so that DDP sees every parameter.
+        One call returns all four, because DDP must see every parameter in its forward pass.
         """
         scale = self.temperature(progress).to(image.device)
         embed = self.head.training(progress)
@@ -71,9 +71,9 @@ class ClipModel(nn.Module):
 
 
 def build_model(config: RunConfig, pretrained: bool = True) -> ClipModel:
-    """Build the model of a run. `pretrained=False` skips published weights, when a checkpoint is loaded afterwards.
+    """Build the model of a run. `pretrained=False` skips published weights, for loading a checkpoint afterwards.
 
-    Raises UserError as `build_towers`, and for point sets or gradient checkpointing that a tower does not support.
+    Raises UserError like `build_towers`, and for point sets or gradient checkpointing that a tower does not support.
     """
     image, text = towers.build_towers(config.model, load=pretrained)
     if config.train.grad_checkpointing:
@@ -106,7 +106,7 @@ def _to_point_towers(config: RunConfig, image: ImageTower, text: TextTower) -> N
 
 
 def penultimate_features(tower: nn.Module, image: Tensor) -> Tensor:
-    """[b, 3, H, W] -> [b, width] before the projection, for linear probes (paper 5, table 2, "bef").
+    """Return features before the projection, [b, 3, H, W] -> [b, width], for linear probes (paper 5, table 2, "bef").
 
     Raises UserError if the tower pools and projects in one step.
     """

@@ -1,6 +1,6 @@
 """Gradient checkpointing: activations are recomputed in the backward pass instead of stored.
 
-Each library has its own switch, which some of its towers ignore. Here it either works or raises an error.
+Each library has its own switch, and some of its towers ignore it. `enable_grad_checkpointing` raises an error for them.
 """
 
 import warnings
@@ -18,13 +18,13 @@ from clipx.models.towers.hf_towers import ClassToken
 
 
 def enable_grad_checkpointing(tower: nn.Module, setting: str) -> None:
-    """Enable it in place, before a tower is wrapped. Raises UserError if the tower does not support it.
+    """Enable it in place; call this before wrapping the tower. Raises UserError if the tower does not support it.
 
     `setting` names the tower, e.g. model.image.name=timm:resnet50.
     """
     try:
         SWITCHES[type(tower)](tower)
-    except (KeyError, AttributeError, AssertionError, NotImplementedError, ValueError) as error:  # libraries' refusals
+    except (KeyError, AttributeError, AssertionError, NotImplementedError, ValueError) as error:  # not supported
         raise UserError(
             f"train.grad_checkpointing=true: {setting} does not support gradient checkpointing; transformers of "
             "open_clip and most timm: and hf: towers do"
@@ -33,7 +33,7 @@ def enable_grad_checkpointing(tower: nn.Module, setting: str) -> None:
 
 def _transformers(encoder: Any) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # renamed in version 5; version 4 has only this name
+        warnings.simplefilter("ignore", FutureWarning)  # version 5 renames the method; version 4 has only this name
         encoder.gradient_checkpointing_enable({"use_reentrant": False})  # reentrant checkpointing breaks DDP
 
 

@@ -6,9 +6,9 @@ The similarity of the sets {(v_i, w_i)} and {(u_j, w_j)}, with v and u of unit l
 
     gaussian   k~ = exp(-r^2 / 2 sigma^2)        imq   k~ = c / sqrt(c^2 + r^2)        r = |u - v|
 
-Random Fourier features z(v) = sqrt(2/D) cos(omega v + beta) satisfy E[z(u).z(v)] = k~(u, v) (eq. 9). One vector per
-set, [sqrt(alpha1) sum_i w_i v_i, sqrt(alpha2) sum_i w_i z(v_i)], therefore has this similarity as its dot product
-(eq. 8).
+Random Fourier features z(v) = sqrt(2/D) cos(omega v + beta) satisfy E[z(u).z(v)] = k~(u, v) (eq. 9). The similarity is
+therefore estimated by the dot product of one vector per set (eq. 8):
+[sqrt(alpha1) sum_i w_i v_i, sqrt(alpha2) sum_i w_i z(v_i)].
 """
 
 import math
@@ -42,7 +42,7 @@ REDUCTIONS: dict[str, Callable[[int], float]] = {"mean": lambda K: 1 / K, "sum":
 def sample_frequencies(kernel: str, width: float, d: int, D: int, generator: Generator) -> tuple[Tensor, Tensor]:
     """Draw omega [D, d] and the phases beta ~ U[0, 2 pi) [D] of random Fourier features, on the CPU.
 
-    `width` is sigma of the kernel gaussian, c of imq. Raises UserError for an unknown kernel.
+    `width` is sigma for the kernel gaussian and c for imq. Raises UserError for an unknown kernel.
     """
     omega = lookup(FREQUENCIES, kernel, "model.points.kernel")(width, d, D, generator)
     return omega, 2 * math.pi * torch.rand(D, generator=generator)

@@ -1,6 +1,6 @@
 """Towers that output a weighted point set: every token is a point with a learned weight (paper 5, section 5.3).
 
-open_clip's towers compute the tokens anyway. Its `output_tokens` option drops the class token; `pool_type = "none"`
+open_clip's towers compute the tokens anyway. The option `output_tokens` would drop the class token; `pool_type="none"`
 keeps it.
 """
 
@@ -31,11 +31,11 @@ class TokenTower:
     """A tower that returns its tokens, and the projection removed from it."""
 
     body: nn.Module  # -> [b, K, width]
-    projection: Tensor  # [width, d], open_clip's initialisation or weights
+    projection: Tensor  # [width, d], initialised or loaded by open_clip
 
 
 class PointTower(nn.Module):
-    """Projects each token to d dimensions; a linear head without bias gives its weight, not normalised over the set."""
+    """Projects each token to d dimensions. A linear head without bias gives its weight, not normalised per set."""
 
     def __init__(self, tokens: TokenTower, config: PointsConfig) -> None:
         super().__init__()
@@ -49,12 +49,12 @@ class PointTower(nn.Module):
         self.reduction = REDUCTIONS[config.reduce]
 
     def forward(self, x: Tensor) -> PointSet:
-        """Images [b, 3, H, W] or token ids [b, L] -> points [b, K, d], not normalised, and weights [b, K]."""
+        """Map images [b, 3, H, W] or token ids [b, L] to points [b, K, d], not normalised, and weights [b, K]."""
         tokens = self.body(x)
         return PointSet(self.projection(tokens), self._weights(tokens))
 
     def penultimate_features(self, x: Tensor) -> Tensor:
-        """Weighted mean (or sum) of the tokens before the projection, [b, width] (paper 5, table 2, "bef")."""
+        """Return the weighted mean or sum of the tokens before the projection, [b, width] (paper 5, table 2, "bef")."""
         tokens: Tensor = self.body(x)
         return (self._weights(tokens)[:, None, :] @ tokens.float())[:, 0] * self.reduction(tokens.shape[1])
 
@@ -63,9 +63,9 @@ class PointTower(nn.Module):
 
 
 def to_token_tower(tower: nn.Module, setting: str) -> TokenTower:
-    """Convert a tower, in place.
+    """Convert a tower, in place, so that it returns its K tokens.
 
-    K is the context length of a text tower. Vision transformers include the class token: K = 197 for ViT-B/16.
+    K is the context length of a text tower. In vision transformers it includes the class token: 197 for ViT-B/16.
     `setting` names the tower in errors, e.g. model.image.name=timm:resnet50. Raises UserError for an unsupported tower.
     """
     tokens = CONVERTERS[type(tower)](tower) if type(tower) in CONVERTERS else None
@@ -86,7 +86,7 @@ def _vision_transformer(tower: VisionTransformer) -> TokenTower | None:
 
 
 def _feature_map(tower: TimmModel) -> TokenTower | None:
-    """Supports convolutional trunks that open_clip pools with attention."""
+    """Convert a convolutional trunk that open_clip pools with attention; None for other towers."""
     pool: Any = dict(tower.head.named_children()).get("pool")
     if pool is None:
         return None
@@ -119,7 +119,7 @@ def _text_transformer(tower: TextTransformer) -> TokenTower | None:
 class PaddedText(nn.Module):
     """A text transformer with learned tokens [PAD1], [PAD2], ... after the end of the text (paper 5, section 5.3).
 
-    Their ids follow the vocabulary, so that no padding token shares the embedding of a word.
+    The padding ids come after the vocabulary, so that no padding token shares the embedding of a word.
     """
 
     def __init__(self, tower: TextTransformer) -> None:

@@ -1,8 +1,8 @@
 """Batch norm with statistics over all ranks (train.sync_batchnorm).
 
-On GPUs this is timm's conversion to PyTorch's SyncBatchNorm. SyncBatchNorm refuses tensors on the CPU, and there DDP
-refuses the class itself (PyTorch 2.15). The CPU version below replaces it for CPU training on several processes; the
-tests also use it to show that 1, 2 and 4 processes give the same weights.
+On GPUs, timm converts batch norms to PyTorch's SyncBatchNorm. On the CPU, SyncBatchNorm raises an error, and so does
+DDP for a model that contains it (PyTorch 2.15). The CPU version below replaces it in CPU training on several processes.
+The tests also use it to show that 1, 2 and 4 processes give the same weights.
 """
 
 from typing import Any
@@ -27,10 +27,10 @@ def enable_sync_batchnorm(model: nn.Module, device: torch.device) -> None:
 
 
 class CpuSyncBatchNorm(nn.modules.batchnorm._BatchNorm):
-    """Sums over all ranks, forward and backward, in float64: the variance cancels in float32."""
+    """Batch norm with sums over all ranks, forward and backward, in float64: E[x^2] - E[x]^2 cancels in float32."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """[b, C, ...] -> the same shape and dtype; b may differ between ranks."""
+        """Normalise x [b, C, ...]; returns the same shape and dtype; b may differ between ranks."""
         if not self.training:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
         axes = [0, *range(2, x.ndim)]
@@ -56,7 +56,7 @@ class CpuSyncBatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 class CpuSyncBatchNormAct(CpuSyncBatchNorm):
-    """With the dropout and activation of timm's norms."""
+    """CpuSyncBatchNorm followed by the dropout and activation of timm's norms."""
 
     drop: nn.Module
     act: nn.Module

@@ -7,7 +7,7 @@ A learned 1/tau is a function of the parameter nu; every parameterisation starts
     softplus     1/tau = log(1 + exp(nu))    paper 4, section 4.1 "TR"
     identity     1/tau = nu                  paper 4, appendix C
 
-Bounds on 1/tau are kept by clamping nu after each step, so that nu at a bound still gets gradients.
+nu is clamped after each step to keep 1/tau within its bounds. Clamping 1/tau itself would give no gradient at a bound.
 """
 
 import math
@@ -33,7 +33,7 @@ PARAMETERISATIONS: dict[str, tuple[Callable[[Tensor, float], Tensor], Callable[[
 # schedules: (fraction of the run, periods) -> position between tau (0) and tau_end (1)
 PATHS: dict[str, Callable[[float, float], float]] = {
     "linear": lambda fraction, periods: fraction,  # paper 4, "TS"
-    # paper 4, "A0" and "A1": the text only says that the alternation follows a cosine
+    # paper 4, "A0" and "A1": the paper only says that the alternation follows a cosine
     "cosine": lambda fraction, periods: (1 - math.cos(2 * math.pi * periods * fraction)) / 2,
 }
 FRACTIONS: dict[str, Callable[[Progress], float]] = {
@@ -93,7 +93,7 @@ class Fixed(Temperature):
 
 
 class Scheduled(Temperature):
-    """tau moves from tau to tau_end: once (`linear`), or back and forth (`cosine`)."""
+    """Moves tau from `tau` to `tau_end`: once (`linear`), or back and forth (`cosine`)."""
 
     def __init__(self, config: TemperatureConfig) -> None:
         super().__init__()

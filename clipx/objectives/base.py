@@ -10,7 +10,7 @@ from torch import Tensor
 from clipx.types import Embeddings, Loss, Progress
 
 Rows = Mapping[str, Tensor]  # column -> [B] per-sample values of the batch
-TermOutput = tuple[Tensor, dict[str, Tensor]]  # the term [] before its weight, and column -> [B] new values
+TermOutput = tuple[Tensor, dict[str, Tensor]]  # unweighted value [] of the term, and column -> [B] new values
 
 
 class Columns(Protocol):
@@ -35,7 +35,7 @@ class Term:
     learns_temperature = True
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
-        """Return the value before its weight, and new per-sample values. Must not modify its inputs."""
+        """Return the unweighted value and the new per-sample values. Must not modify its inputs."""
         raise NotImplementedError
 
     def end_step(self, table: Columns) -> None:
@@ -72,7 +72,7 @@ class Objective:
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> Loss:
         """Return the loss over the global batch, the value of each term and the new per-sample values."""
         embeddings = at_least_float32(embeddings)
-        total = 0 * embeddings.scale  # DDP needs a gradient for every parameter, also if no term uses it
+        total = 0 * embeddings.scale  # DDP needs a gradient for every parameter, even if no term uses it
         if embeddings.bias is not None:
             total = total + 0 * embeddings.bias
         values: dict[str, Tensor] = {}

@@ -46,8 +46,8 @@ def build_objective(
 def _check_type(key: str, value: object, annotation: Any) -> None:
     """Raise UserError if a value does not have the annotated type.
 
-    A whole number counts as a number. Nothing else is converted: `average="off"` must not be read as true. Terms check
-    parameters of other types, such as lists, themselves.
+    A whole number counts as a number. Nothing else is converted: `average="off"` must not be read as true. Parameters
+    of other types, such as lists, are checked by their term.
     """
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     if not all(kind in ACCEPTED for kind in kinds):

@@ -11,8 +11,8 @@ For B > E the B x B matrices are not formed. With X^T X, X^T Y, Y^T Y [E, E] and
     inmodal      |X^T X|^2 - 2 |X^T Y|^2 + |Y^T Y|^2
     crossmodal   2 <X^T X, Y^T Y> - 2 sum_ab D_ab D_ba
 
-(Frobenius norm and product). The differences cancel when the term is small and are therefore computed in float64; the
-E x E matrices are small enough for that.
+(Frobenius norm and product). When the term is small, these differences cancel. They are therefore computed in float64,
+which is cheap for E x E matrices.
 """
 
 from clipx.objectives.base import Rows, Term, TermOutput
@@ -20,7 +20,7 @@ from clipx.types import Embeddings, Progress
 
 
 class CyclicInmodalTerm(Term):
-    """Similarities among images against those among texts; sum over pairs, divided by B."""
+    """Squared differences between image-image and text-text similarities; sum over pairs, divided by B."""
 
     learns_temperature = False
 
@@ -34,7 +34,7 @@ class CyclicInmodalTerm(Term):
 
 
 class CyclicCrossmodalTerm(Term):
-    """Image i with text j against image j with text i; sum over pairs, divided by B."""
+    """Squared differences between <image i, text j> and <image j, text i>; sum over pairs, divided by B."""
 
     learns_temperature = False
 

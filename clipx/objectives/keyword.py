@@ -1,9 +1,9 @@
-"""True negatives from keyword labels (paper 2, definition 4.1): a text with another keyword is surely a negative.
+"""True negatives from keyword labels (paper 2, definition 4.1): a text with a different keyword is a true negative.
 
     L_g = 1/B sum_{i: l_i != 0} g( sum_{j: l_j != 0, l_j != l_i} e^{s_ij/tau} / D_i )
 
-with s = image @ text.T [B, B] and labels l = Embeddings.label [B], 0 for no keyword. Only image -> text, because the
-labels come from the texts. B counts the whole batch, including pairs without a label.
+with s = image @ text.T [B, B] and labels l = Embeddings.label [B], 0 for no keyword. The loss is image -> text only,
+because the labels come from the texts. B counts the whole batch, including pairs without a label.
 
     g            log1p       log(1 + x)                            ratio       x / (1 + x)
     denominator  own         D_i = e^{s_ii/tau}                    same_label  D_i = sum_{j: l_j = l_i} e^{s_ij/tau}

@@ -1,7 +1,7 @@
-"""Shared by SogCLR and NUCLR: moving averages u in log space, and the gradient estimator that they weight.
+"""Shared by SogCLR and NUCLR: moving averages u in log space, and the gradient estimator whose weights contain u.
 
-exp((D_ij - zeta_j)/tau) overflows float32 from D = 0.89 on at tau = 0.01. Therefore log u is stored and never
-exponentiated. Shifting by a running maximum would work too, but then u must be rescaled exactly.
+At tau = 0.01, exp((D_ij - zeta_j)/tau) overflows float32 from D_ij - zeta_j = 0.89 on. Therefore log u is stored and
+never exponentiated. Subtracting a running maximum would also work, but u would then need exact rescaling.
 """
 
 import math
@@ -54,7 +54,7 @@ def pair_weights(logits: Tensor, log_denominator: Tensor) -> Tensor:
 
 
 def surrogate_loss(similarity: Tensor, weights: Sequence[Tensor], value: Tensor, scale: Tensor) -> Tensor:
-    """Return a number [] with the given value, whose gradient is Algorithm 1's estimator of both directions.
+    """Return a scalar [] with the given value; its gradient is the estimator of Algorithm 1 for both directions.
 
     The gradient is (1/B) sum_ij W^image_ij grad D_ij + (1/B) sum_ij W^text_ij grad D'_ij, where `weights` holds
     W^image [B, B] of image anchors and W^text [B, B] of text anchors (anchors in the rows of both) as constants.
@@ -70,7 +70,7 @@ def surrogate_loss(similarity: Tensor, weights: Sequence[Tensor], value: Tensor,
 
 
 def diagonal_mask(square: Tensor) -> Tensor:
-    """True on the diagonal, [B, B]."""
+    """Return a mask [B, B] that is True on the diagonal."""
     return torch.eye(len(square), dtype=torch.bool, device=square.device)
 
 
@@ -87,5 +87,5 @@ def single_epoch_note(term: str, total_epochs: int) -> list[str]:
     if total_epochs > 1:
         return []
     return [
-        f"objective.{term} averages over epochs: with train.epochs=1 every sample is new, and u_i is its batch's g_i"
+        f"objective.{term} averages over epochs: with train.epochs=1 every sample is new, and u_i is g_i of its batch"
     ]

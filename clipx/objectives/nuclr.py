@@ -1,7 +1,7 @@
 """NUCLR: a global contrastive loss with learned popularities zeta (paper 3, Algorithm 1).
 
 Image anchors contrast with texts and use the texts' zeta and xi. Text anchors likewise use the images' zeta and xi,
-with their own u. n training pairs, B the global batch, D_ij = s_ij - s_ii. For one direction:
+with their own u. n is the number of training pairs, B the global batch size, D_ij = s_ij - s_ii. For one direction:
 
     g_i = 1/(B-1) sum_{j != i} exp((D_ij - zeta_j)/tau)
     u_i <- g_i on the first visit of sample i, else (1 - gamma) u_i + gamma g_i
@@ -10,20 +10,20 @@ with their own u. n training pairs, B the global batch, D_ij = s_ij - s_ii. For 
     zeta_j <- zeta_j - eta G_j         after the freeze period
     xi = max(xi0, max_j zeta_j)        over all n
 
-The positive pair i = j has weight 1/B in G_j, because j is always in its own batch; in the full objective, eq. (5),
-it has 1/n. Once the pairs are well separated, this term outweighs the others. Then zeta_j follows the probability of
-pair j, which is highest where few other pairs resemble it, and not the popularity of j.
+The positive pair i = j has weight 1/B in G_j, because j is always in its own batch. Its weight in the full objective,
+eq. (5), is 1/n. Once the pairs are well separated, this term dominates. zeta_j then follows the probability of pair j,
+which is highest where few other pairs resemble it, instead of the popularity of j.
 
 `variant: unbiased` is Algorithm 1 with the correct expectation of G_j:
 
     G_j = 1/n - 1/n sum_{i != j} [1/(u_i + exp(-zeta_i/tau)/(n-1))] exp((D_ij - zeta_j)/tau) / (B-1)
               - 1/n [1/(u_j + exp(-zeta_j/tau)/(n-1))] exp(-zeta_j/tau) / (n-1)
 
-`variant: code` follows the authors' script: xi is updated at the end of each epoch. zeta_j moves against a moving
-average of n G_j with weight 0.9 on the new value. Its step size eta (x 0.1 for images) decays with a cosine per epoch
-and drops to 1/10 after half and to 1/100 after three quarters of the run. The script sums u where Algorithm 1
-averages, which is equal after scaling. Its gradient with several processes is 1/world of the correct one; that is not
-reproduced.
+`variant: code` follows the authors' script. It updates xi at the end of each epoch, and moves zeta_j against a moving
+average of n G_j with weight 0.9 on the new value. The step size eta (x 0.1 for images) decays with a cosine per epoch;
+it is also divided by 10 after half and by 100 after three quarters of the run. The script sums u where Algorithm 1
+averages, which is equal after scaling. With several processes, the script's gradient is 1/world of the correct one;
+clipx does not reproduce this error.
 """
 
 import math
@@ -49,7 +49,7 @@ def batch_mean(ratios: Tensor, n: int) -> Tensor:
 
 
 def unbiased_mean(ratios: Tensor, n: int) -> Tensor:
-    """Estimate the mean over all n anchors without bias, [B, B] -> [B]: one positive, the negatives a sample."""
+    """Estimate the mean over all n anchors without bias, [B, B] -> [B], from one positive and B - 1 negatives."""
     positives = ratios.diagonal()
     negatives = ratios.masked_fill(ma.diagonal_mask(ratios), 0.0)
     return ((n - 1) * negatives.sum(dim=0) / (len(ratios) - 1) + positives) / n
@@ -69,10 +69,10 @@ class NuclrTerm(Term):
         gamma: weight of the new value in the moving average u (paper: 0.8).
         zeta0: initial value of every zeta (paper: -0.05 on CC3M, 0 on CC12M).
         xi0: lower bound of xi; the paper requires xi0 > zeta0.
-        eta: step size of zeta, on G_j; with variant code on n G_j. None: the authors' 5e-6 on n G_j, which is 5e-6 n on
-            G_j (13.6 on CC3M).
-        freeze_steps: number of first steps in which zeta is not updated.
-        freeze_epochs: number of first epochs in which zeta is not updated (paper: 5).
+        eta: step size of zeta, a factor on G_j, or on n G_j with variant code. None: the authors' 5e-6 on n G_j, which
+            equals 5e-6 n on G_j (13.6 on CC3M).
+        freeze_steps: number of initial steps without updates of zeta.
+        freeze_epochs: number of initial epochs without updates of zeta (paper: 5).
         variant: paper | code | unbiased.
 
     Raises:

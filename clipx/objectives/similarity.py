@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# bytes of one tile: few tiles, so that threads seldom wait for each other, and little memory compared with B x B
+# bytes per tile: large enough that threads seldom wait for each other, but small compared with B x B logits
 TILE_BYTES = {"cpu": 24 << 20, "cuda": 256 << 20}
 
 # (tile, index of its first row): adds constants to the logits in place; -inf excludes a pair
@@ -42,7 +42,7 @@ def positive_logits(image: Tensor, text: Tensor, scale: Tensor) -> Tensor:
 
 
 def softplus(x: Tensor) -> Tensor:
-    """Compute log(1 + e^x) to the last digit of float64. torch's default returns x from 20 on, an error of 2e-9."""
+    """Compute log(1 + e^x) to float64 precision. torch's default threshold returns x above 20, an error of 2e-9."""
     return F.softplus(x, threshold=50)
 
 

@@ -1,6 +1,6 @@
 """SogCLR: a global contrastive loss with moving averages (Yuan et al. 2022; a baseline of paper 3).
 
-    D_ij = s_ij - s_ii                                            anchors: images; texts likewise, with their own u
+    D_ij = s_ij - s_ii                                            for image anchors; text anchors have their own u
     g_i = 1/(B-1) sum_{j != i} exp(D_ij / tau)
     u_i <- g_i on the first visit of sample i, else (1 - gamma) u_i + gamma g_i
     gradient = (1/B) sum_i 1/u_i 1/(B-1) sum_{j != i} exp(D_ij / tau) grad D_ij      both directions added
@@ -14,7 +14,7 @@ from clipx.types import Embeddings, Progress
 
 
 class SogclrTerm(Term):
-    """The value is (tau/B) sum_i log u_i of both directions, the gradient the estimator above.
+    """The value is (tau/B) sum_i log u_i, added over both directions. The gradient is the estimator above.
 
     Args:
         num_samples: n, number of training pairs.

@@ -8,7 +8,7 @@ checkpoints/step_00000100/ holds
     ema.safetensors     averaged weights, with train.ema
     checkpoint.json     step, data fingerprint, metrics, and the SHA-256 of the other files
 
-A folder appears by one rename, so it is always complete.
+A folder is written under a temporary name and then renamed, so it is always complete.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from clipx.utils.files import new_folder
 
 WEIGHTS, TRAINING, MANIFEST = "model.safetensors", "training.pt", "checkpoint.json"
 TABLE, AVERAGED = "table.safetensors", "ema.safetensors"
-NAME = re.compile(r"step_([0-9]{8,})")  # name of a checkpoint folder; other files in checkpoints/ are left alone
+NAME = re.compile(r"step_([0-9]{8,})")  # name of a checkpoint folder; other files in checkpoints/ are ignored
 UNFINISHED = re.compile(rf"\.{NAME.pattern}\..+")  # temporary folder left behind by a killed run
 
 
@@ -45,9 +45,9 @@ class TrainState:
 
     model: ClipModel
     optimizer: torch.optim.Optimizer
-    data_fingerprint: str  # of the data set; a resumed run must see the same
+    data_fingerprint: str  # of the data set; must be the same when a run resumes
     step: int = 0  # steps done
-    objective: Objective = field(default_factory=lambda: Objective({}, {}))  # with its numbers, e.g. NUCLR's xi
+    objective: Objective = field(default_factory=lambda: Objective({}, {}))  # includes its state, e.g. NUCLR's xi
     table: SampleTable = field(default_factory=lambda: SampleTable({}, 0))  # per-sample columns
     scaler: torch.amp.GradScaler = field(default_factory=lambda: torch.amp.GradScaler(enabled=False))
     ema: ModelEmaV3 | None = None  # averages of weights and running statistics: e <- decay e + (1 - decay) w
@@ -99,8 +99,8 @@ class TrainState:
         manifest = _manifest(path)
         if manifest["data"] != self.data_fingerprint:
             raise UserError(
-                f"{path} was trained on other data (samples {manifest['data']}, now {self.data_fingerprint}): resume "
-                "needs the same; give the new run another name="
+                f"{path} was trained on other data (samples {manifest['data']}, now {self.data_fingerprint}): "
+                "resuming needs the same data; give the new run another name="
             )
         load_weights(self.model, path)
         if self.table.columns:
@@ -152,12 +152,12 @@ def _last_good(run: Path) -> tuple[Path | None, list[str]]:
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """Return the checkpoint folders of a run, by step, oldest first; file times do not count."""
+    """Return the checkpoint folders of a run in ascending order of step; file times are ignored."""
     return sorted(_folders(run, NAME), key=step_of)
 
 
 def remove_leftovers(run: Path, step: int) -> None:
-    """Delete checkpoints later than `step`, the one just saved, and unfinished folders of killed runs.
+    """Delete checkpoints later than the one just saved (`step`), and unfinished folders of killed runs.
 
     Later checkpoints are corrupt, because the run resumed from an earlier one.
     """
@@ -193,7 +193,7 @@ def read_metrics(checkpoint: Path) -> dict[str, float]:
 
 
 def resolve(path: Path, key: str = "checkpoint") -> Path:
-    """Return a checkpoint folder for a path to one, or the last one for a run directory.
+    """Return the checkpoint folder at `path`, or the last one if `path` is a run directory.
 
     `key` is the setting that holds the path. A link (checkpoints/best) is followed.
 
@@ -216,7 +216,7 @@ def verify(path: Path) -> dict[str, Any]:
     manifest = _manifest(path)
     for name, digest in manifest["sha256"].items():
         if not (path / name).is_file() or file_sha256(path / name) != digest:
-            raise UserError(f"{path / name} is corrupt or was changed: its SHA-256 is not the one of {MANIFEST}")
+            raise UserError(f"{path / name} is corrupt or was changed: its SHA-256 differs from {MANIFEST}")
     return manifest
 
 
@@ -231,7 +231,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def chosen_weights(path: Path, averaged: bool) -> str:
-    """Return the name of the file in a checkpoint folder with the last step's or the averaged weights.
+    """Return the file name of a checkpoint's weights: averaged, or of the last step.
 
     Raises UserError: the checkpoint has no averaged weights.
     """

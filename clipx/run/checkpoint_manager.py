@@ -12,12 +12,12 @@ from clipx.run.remote import RemoteCheckpointStore
 from clipx.run.retention import RetentionPolicy
 from clipx.run.uploader import CheckpointUploader
 
-BEST = "best"  # link in checkpoints/ to the best one
+BEST = "best"  # link in checkpoints/ to the best checkpoint
 POLL_SECONDS = 30.0
 
 
 class CheckpointManager:
-    """Applies train.save_every, keep, keep_every, keep_best and copy_to; on leaving, waits for uploads."""
+    """Applies train.save_every, keep, keep_every, keep_best and copy_to; on exit, waits for uploads."""
 
     def __init__(
         self, config: RunConfig, run: Path, store: RemoteCheckpointStore | None, info: Callable[[str], None], step: int
@@ -37,7 +37,7 @@ class CheckpointManager:
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if error_type is None:
-            self.upload_newest()  # with the last files of the run directory, even if it was uploaded before
+            self.upload_newest()  # even if it was uploaded before: the run's other files may have changed
         if self.uploader:
             self.uploader.close()
         if error_type is None:  # after an error the run ends at once; pending uploads restart on resume
@@ -52,7 +52,7 @@ class CheckpointManager:
             self.uploader.add(self.newest)
 
     def due(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Return True if this step is to be saved; the same on all ranks, though only rank 0 has `metrics`."""
+        """Return True if this step must be saved. All ranks get the same answer; only rank 0 needs `metrics`."""
         if self.policy.due(step):
             return True
         if not self.policy.best_metric or step % self.measure_every:
@@ -61,7 +61,7 @@ class CheckpointManager:
         return bool(distributed.all_reduce_max(float(best)))
 
     def save(self, state: TrainState, metrics: Mapping[str, float]) -> None:
-        """Write a checkpoint, delete those no longer kept, and queue the new one for upload.
+        """Write a checkpoint, delete checkpoints that are no longer kept, and queue the new one for upload.
 
         Raises UserError: the checkpoint could not be written.
         """

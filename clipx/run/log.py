@@ -48,10 +48,10 @@ class RunLog:
             return
         line = json.dumps({"step": step, **row, "time": datetime.now(UTC).isoformat(timespec="seconds")})
         line = json.dumps(json.loads(line, parse_constant=lambda _: None))  # JSON has no NaN and no infinity: null
-        with self.path.open("a") as file:  # closed after each line, so that a kill loses none
+        with self.path.open("a") as file:  # closed after each line, so that a killed run loses no line
             file.write(f"{line}\n")
         if self.wandb:
-            # without step=, because W&B drops steps below the last one, which a resumed run repeats
+            # without step=: W&B would drop steps before its last one, and a resumed run repeats such steps
             self.wandb.log({"step": step, **row})
 
     def step(self, step: int, row: Mapping[str, Any]) -> None:

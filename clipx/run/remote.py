@@ -23,7 +23,7 @@ FILES = ("config.yaml", *HISTORY)
 
 
 class RemoteCheckpointStore:
-    """The remote copy of a run directory, on any file system that fsspec knows."""
+    """The remote copy of a run directory, on any file system that fsspec supports."""
 
     def __init__(self, config: RunConfig, run: Path, fs: Any, root: str) -> None:
         self.config, self.run = config, run
@@ -46,7 +46,7 @@ class RemoteCheckpointStore:
         """Delete remote checkpoints that are not kept, given the newest checkpoint of the run.
 
         These are later steps (from before the run fell back to an earlier checkpoint), incomplete copies of a killed
-        run, and what the retention policy drops. Raises whatever the file system raises.
+        run, and checkpoints that the retention policy drops. Raises whatever the file system raises.
         """
         metrics = {step: found for step, found in self._metrics().items() if step <= step_of(newest)}
         for step in self._steps() - self.policy.retained(metrics):
@@ -58,7 +58,7 @@ class RemoteCheckpointStore:
         self.fs.invalidate_cache()
         self.fs.makedirs(target, exist_ok=True)
         if self.fs.exists(manifest):
-            if self.fs.cat_file(manifest) == (path / MANIFEST).read_bytes():  # equal digests of the other files
+            if self.fs.cat_file(manifest) == (path / MANIFEST).read_bytes():  # so all files are equal
                 return
             self.fs.rm_file(manifest)
         for file in sorted(path.iterdir(), key=lambda file: file.name == MANIFEST):

@@ -28,11 +28,11 @@ class RetentionPolicy:
             raise UserError(f"train.keep_best={config.train.keep_best} must be measured: set log.geometry_every")
 
     def due(self, step: int) -> bool:
-        """Return True if this step is saved whatever its metrics."""
+        """Return True if this step is saved regardless of its metrics."""
         return step % self.train.save_every == 0 or self._is_multiple(step)
 
     def best_step(self, found: MetricsByStep) -> int | None:
-        """Return the step with the best finite value, the first of equals; None without one."""
+        """Return the step with the best finite metric, the earliest if several are equal; None if there is none."""
         values = {step: self.best_sign * m.get(self.best_metric, math.nan) for step, m in found.items()}
         finite = [step for step, value in values.items() if math.isfinite(value)]
         return min(finite, key=lambda step: (values[step], step), default=None)

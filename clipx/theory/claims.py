@@ -32,7 +32,7 @@ class Check:
 
     @property
     def expected(self) -> str:
-        """The predicted interval as text."""
+        """Return the predicted interval as text."""
         if math.isinf(self.high):
             return f">= {self.low:.6g}"
         return f"<= {self.high:.6g}" if math.isinf(self.low) else f"{self.low:.6g} .. {self.high:.6g}"

@@ -45,7 +45,7 @@ def out_of_range(key: str, value: float | tuple[float, ...], allowed: str) -> Us
 
 
 def require_two_values(key: str, values: tuple[int, ...]) -> None:
-    """Raise UserError unless a setting, whose extremes a claim compares, has two different values."""
+    """Raise UserError unless a setting has two different values; a claim compares its extremes."""
     if len(set(values)) < 2:
         raise out_of_range(key, values, "two or more different numbers (the claim compares the extremes)")
 
@@ -56,7 +56,7 @@ S = TypeVar("S", bound=Settings)
 
 @dataclass(frozen=True)
 class Experiment:
-    """A toy problem. `solve` turns settings into a result, and does all the computing; the others read the result."""
+    """A toy problem. `solve` computes the result from the settings; the other functions only read the result."""
 
     settings: type[Settings]
     solve: Callable[[Any], Any]

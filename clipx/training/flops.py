@@ -14,7 +14,7 @@ BATCH = 8  # pairs counted; the FLOPs of the towers are proportional to the batc
 
 
 def flop_counter() -> FlopCounterMode:
-    """Return torch's FLOP counter with its attention formulas also for the CPU kernel, which torch 2.14 lacks."""
+    """Return torch's FLOP counter, with attention formulas for the CPU kernel, which torch 2.14 does not count."""
     aten = torch.ops.aten
     forward: Any = sdpa_flop_count
     backward: Any = sdpa_backward_flop_count
@@ -29,7 +29,7 @@ def step_flops(config: RunConfig) -> int:
     """Return the FLOPs of both towers, forward and backward, for a global batch; a multiply-add counts as 2.
 
     Counted on fake tensors: matrix products, convolutions and attention. Not counted: the objective (each process
-    computes it for the whole batch), the optimizer and accumulation's second forward pass. Raises as `build_model`.
+    computes it for the whole batch), the optimizer and accumulation's second forward pass. Raises like `build_model`.
     """
     with torch.device("meta"):  # allocates nothing, however large the towers
         model = clip.build_model(config, pretrained=False).train()

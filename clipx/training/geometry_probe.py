@@ -59,7 +59,7 @@ class GeometryProbe:
     def measure(self, progress: Progress) -> dict[str, float]:
         """Return the geometry of normalised features and, as `loss`, the InfoNCE of the pairs.
 
-        InfoNCE uses the run's own similarity (which may not normalise) and temperature, whatever its objective.
+        InfoNCE uses the run's own similarity (which may not normalise) and temperature, regardless of its objective.
         """
         was_training = self.model.training
         self.model.eval()
@@ -89,7 +89,7 @@ class GeometryProbe:
 
 
 def probe_ids(config: RunConfig, pairs: PairSource) -> list[int]:
-    """Return the sample ids of the pairs to measure: held-out or training pairs, by log.geometry_on.
+    """Return the sample ids of the pairs to measure: held-out or training pairs, depending on log.geometry_on.
 
     Raises UserError for an unknown log.geometry_on, or if no pairs are held out.
     """

@@ -6,8 +6,8 @@ With probability p a step mixes the gathered image features X and text features 
     hard_rows  the same with one m_i for a whole row                                  ("Hard Swap Feature")
     soft       X' = l X + (1 - l) Y,  Y' = l Y + (1 - l) X,  l_ij ~ U[0, 1] for each entry          ("SS")
 
-Features are not normalised afterwards. Masks are drawn on the CPU, seeded by (seed, step), so every rank and device
-mixes alike and a resumed run draws the same masks.
+Features are not normalised afterwards. Masks are drawn on the CPU, seeded by (seed, step), so all ranks and devices
+mix identically, and a resumed run draws the same masks.
 """
 
 from collections.abc import Callable

@@ -15,7 +15,7 @@ from clipx.utils.registry import lookup
 
 Groups = list[dict[str, Any]]
 
-# block numbers as open_clip, timm and Hugging Face write them; of nested ones (stages.2.blocks.5) the outer counts
+# block numbers in names of open_clip, timm and Hugging Face; in nested names (stages.2.blocks.5) the outer number
 BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks?|stages|layers?|h)\.?(\d+)\.")
 INPUT = re.compile(r"embed|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
 # progress in 0..1 and schedule.cooldown -> factor on the learning rate
@@ -54,8 +54,8 @@ def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimize
 def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -> Callable[[Progress], float]:
     """Return the learning rate as a function of progress: linear warm-up to lr, then the schedule down to min_lr.
 
-    The warm-up starts at warmup_lr, but the first step already takes the next value on the line. Raises UserError for
-    an unknown schedule.kind.
+    The warm-up line starts at warmup_lr, but the first step already uses the second point of the line. Raises UserError
+    for an unknown schedule.kind.
     """
     shape = lookup(SCHEDULES, config.kind, "schedule.kind")
     warmup = config.warmup_steps if config.warmup_epochs is None else round(config.warmup_epochs * steps_per_epoch)
@@ -110,7 +110,7 @@ def _component_settings(config: RunConfig) -> dict[str, tuple[float, float]]:
 
 
 def _layer_factors(model: nn.Module, config: RunConfig) -> dict[str, tuple[str, float]]:
-    """Return parameter name -> (layer label, lr factor), for towers with layer_decay, without new projections."""
+    """Return parameter name -> (layer label, lr factor). Covers towers with layer_decay, except new projections."""
     found: dict[str, tuple[str, float]] = {}
     for prefix, tower in (("image.", config.model.image), ("text.", config.model.text)):
         if tower.layer_decay == 1:

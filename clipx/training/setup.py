@@ -38,14 +38,14 @@ class TrainComponents:
     mix: modality_mixing.Mixing
     learning_rate: Callable[[Progress], float]
     timer: StepTimer
-    bad_steps: int = 0  # latest steps in a row that were skipped because loss or gradient was not finite
+    bad_steps: int = 0  # number of consecutive steps skipped up to now (loss or gradient not finite)
 
 
 def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipModel:
-    """Build the model with random, published or (model.init) another run's weights.
+    """Build the model with random weights, published weights, or the weights of another run (model.init).
 
-    A resuming run loads none of these, because its checkpoint has the weights. Raises UserError as `clip.build_model`,
-    and if model.init is no good checkpoint, or one of another model.
+    A resuming run loads none of these, because its checkpoint has the weights. Raises UserError like
+    `clip.build_model`, and if model.init is not a good checkpoint or is of another model.
     """
     if resuming or config.model.init is None:
         return clip.build_model(config, pretrained=not resuming)
@@ -60,7 +60,7 @@ def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipM
 
 
 def initial_weights_source(config: RunConfig) -> dict[str, Any]:
-    """Return the checkpoint of model.init and the SHA-256 of its weights, for environment.json; {} without one."""
+    """Return the checkpoint of model.init and the SHA-256 of its weights, for environment.json; {} if it is not set."""
     if config.model.init is None:
         return {}
     path = checkpoint.resolve(Path(config.model.init), INIT_KEY)

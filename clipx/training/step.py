@@ -67,9 +67,9 @@ def _update(components: TrainComponents, loss: Loss, sample_id: Tensor, restore_
 
 
 def log_row(components: TrainComponents, numbers: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Return the fields of a log.jsonl line for the numbers of a step; with quantiles of per-sample columns.
+    """Return the log.jsonl fields for the numbers of a step, including quantiles of the per-sample columns.
 
-    `memory_gb` is the peak memory of tensors on a GPU, 1e9 bytes.
+    `memory_gb` is the peak memory of tensors on a GPU, in units of 1e9 bytes.
     """
     state, device, scale = components.state, components.device, float(numbers["scale"])
     on_gpu = device.type == "cuda"
@@ -90,6 +90,6 @@ def log_row(components: TrainComponents, numbers: dict[str, Any], progress: Prog
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Restart the count behind `memory_gb`: a process may do several runs in turn."""
+    """Reset the peak that `memory_gb` reports, because a process may train several runs in turn."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

@@ -31,7 +31,7 @@ STREAM_NOTE = (
     "streaming: shards are drawn with replacement, and sample ids only number the samples drawn; "
     "a resumed run sees other samples"
 )
-LOGGED = 100  # problems of a source that the log names
+LOGGED = 100  # maximum number of a source's problems in the log
 
 
 class BatchLoader(ABC):
@@ -53,8 +53,8 @@ class BatchLoader(ABC):
     def batches(self, start: int, device: torch.device) -> Iterator[tuple[Batch, list[str]]]:
         """Yield the batches of steps start, start + 1, ..., each with the errors of its bad samples.
 
-        Raises UserError for more bad samples than data.max_bad_rate, or a batch without a good one, and Fault if no
-        batch came for data.stall_seconds.
+        Raises UserError if the share of bad samples exceeds data.max_bad_rate, or if a batch has no good sample. Raises
+        Fault if no batch arrives for data.stall_seconds.
         """
         normalise = Normalise(self.inputs, device)
         host_batches = self.host_batches(start, pin_memory=device.type == "cuda")
@@ -78,7 +78,7 @@ class BatchLoader(ABC):
         """Yield the batches in CPU memory; bad samples are not counted yet."""
 
     def _read(self, dataset: Dataset[DecodedSample], **options: Any) -> Iterator[HostBatch]:
-        """Decode in loader processes; `options` of DataLoader."""
+        """Decode in loader processes; `options` are passed to DataLoader."""
         generator = torch.Generator()  # the default draws from torch's global state
         options |= {"collate_fn": collate, "worker_init_fn": start_process_group, "generator": generator}
         return iter(DataLoader(dataset, **options))

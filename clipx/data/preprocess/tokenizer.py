@@ -1,4 +1,4 @@
-"""Tokenizers: cleaning of texts (data.clean), then the tokenizer that belongs to the text tower."""
+"""Tokenizers: text cleaning (data.clean), followed by the tokenizer of the text tower."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from clipx.utils.registry import lookup
 
 Tokenizer = Callable[[list[str]], Tensor]  # -> int64 [n, L]
 Cleaner = Callable[[str], str]
-# The folder of a Hugging Face tokenizer has one of these. Without any, transformers would create an empty tokenizer.
+# A Hugging Face tokenizer folder has one of these files. Without one, transformers would create an empty tokenizer.
 VOCAB_FILES = (
     "tokenizer.json",
     "vocab.txt",
@@ -78,7 +78,7 @@ def _open_clip(inputs: Inputs) -> Tokenizer:
     try:
         with quiet_hub(fetching="hf_tokenizer_name" in text):
             tokenizer: Tokenizer = open_clip.get_tokenizer(inputs.tokenizer, context_length=inputs.context_length)
-    except Exception as error:  # the hub's client raises many kinds
+    except Exception as error:  # the hub's client raises many types
         raise UserError(f"the tokenizer of {inputs.tokenizer} could not be loaded: {one_line(error)}") from error
     return tokenizer
 
@@ -96,13 +96,13 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
     try:
         with quiet_hub(fetching=not folder.is_dir()):
             tokenizer = AutoTokenizer.from_pretrained(source)
-    except Exception as error:  # the hub's client raises many kinds
+    except Exception as error:  # the hub's client raises many types
         raise UserError(
             f"the tokenizer of model.text.name=hf:{source} is not on this machine and could not be fetched; run "
             f"`hf download {source}` on a machine with a network, or give a local folder, hf:FOLDER ({one_line(error)})"
         ) from error
     if tokenizer.cls_token_id is None or tokenizer.pad_token_id is None:
         raise UserError(
-            f"model.text.name=hf:{source}: its tokenizer has no class token or no padding token; BERT's has"
+            f"model.text.name=hf:{source}: its tokenizer has no class token or no padding token; BERT's has both"
         )
     return HfTokenizer(tokenizer, context_length)

@@ -1,6 +1,6 @@
 """Evaluation samples: class sets by shape, colour and count, and images with five captions for retrieval.
 
-Of the config, only seed, image_size and max_count apply here. The generators' seeds differ from those of training.
+Only seed, image_size and max_count of the config apply here. The random seeds differ from those of the training data.
 """
 
 import random
@@ -45,7 +45,7 @@ CLASS_SETS = {
         lambda k, config, rng: arrange([(rng.choice(SHAPES), COLOURS[k])], [rng.randint(1, config.max_count)], rng),
     ),
     "scenes_count": ClassSet(
-        # with the noun, whose plural depends on the count
+        # the class name includes the noun, because its plural depends on the count
         lambda config: ["one object", *(f"{CARDINALS[n]} objects" for n in range(2, config.max_count + 1))],
         ("{c}", "a picture of {c}", "an image of {c}", "a picture with {c}"),
         lambda k, config, rng: arrange([(rng.choice(SHAPES), rng.choice(COLOURS))], [k + 1], rng),

@@ -26,8 +26,8 @@ GREYS = (92, 160)  # range of the brightness at both ends of the gradient
 TINT = 16  # largest difference of the background's colour from grey, per channel
 NOISE = 4  # standard deviation of the background's noise, grey levels
 NOISE_LIMIT = 16  # largest absolute noise, grey levels
-DIRECTIONS = 32  # of the gradient
-NOISE_SHIFTS = 64  # offsets per axis at which the noise may be cut from its tile
+DIRECTIONS = 32  # number of directions of the gradient
+NOISE_SHIFTS = 64  # number of offsets per axis at which the noise can be cropped from its tile
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Background:
 
 @dataclass
 class Scene:
-    """A content with all random details; it determines the pixels."""
+    """A content with all random details, which determine the pixels."""
 
     content: Content
     objects: list[Object]  # group by group
@@ -66,7 +66,7 @@ class Scene:
 
 
 def stage(content: Content, image_size: int, rng: random.Random) -> Scene:
-    """Draw the background, and the objects' colour shades, diameters and offsets in their cells."""
+    """Sample the background, and the objects' colour shades, diameters and offsets within their cells."""
     objects = []
     cell = image_size // 3
     for group, cells in zip(content.groups, content.cells, strict=True):

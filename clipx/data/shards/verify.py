@@ -27,7 +27,7 @@ def verify(shards: Shards, workers: int) -> Iterator[ShardReport]:
         yield from pool.map(_check, range(len(shards.index.shards)))
 
 
-_pool_shards: list[Shards] = []  # one element, in a process of the pool
+_pool_shards: list[Shards] = []  # holds one element in each process of the pool
 
 
 def _check(number: int) -> ShardReport:

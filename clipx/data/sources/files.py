@@ -50,10 +50,10 @@ class FilePairs(PairSource):
     """Pairs from rows of (image file, caption)."""
 
     def __init__(self, folder: Path, rows: list[Row], captions: str, problems: list[str]) -> None:
-        """Take rows with image paths relative to `folder`; `problems` has a line per row that was left out.
+        """Build samples from rows with image paths relative to `folder`; `problems` has one message per skipped row.
 
-        captions="each" gives a sample per row; "first" and "random" give a sample per image, with its first caption, or
-        with a random one each epoch.
+        captions="each" gives one sample per row. "first" and "random" give one sample per image: with its first
+        caption, or with a random one in each epoch.
         """
         self.folder = folder
         self.problems = problems
@@ -67,7 +67,7 @@ class FilePairs(PairSource):
             samples = [list(group)[:captions_kept] for _, group in groupby(ordered, key=lambda row: row[0])]
         self._names = PackedTexts(sample[0][0] for sample in samples)
         self._captions = PackedTexts(caption for sample in samples for _, caption in sample)
-        self._starts: NDArray[np.int64] = np.cumsum([0, *map(len, samples)])  # of each sample's captions
+        self._starts: NDArray[np.int64] = np.cumsum([0, *map(len, samples)])  # index of each sample's first caption
         digest = hashlib.sha256(self._names.tobytes() + self._captions.tobytes() + self._starts.tobytes())
         self.fingerprint = f"{len(self)}:{digest.hexdigest()[:16]}"
 
@@ -82,7 +82,7 @@ class FilePairs(PairSource):
         caption = texts.stripped(self._captions[generator.randrange(begin, end)])
         try:
             return (self.folder / self._names[sample_id]).read_bytes(), caption
-        except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
             raise BadSample(f"cannot be read ({error})") from error
 
     def image_of(self) -> NDArray[np.int32] | None:
@@ -107,13 +107,13 @@ def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             f"{annotations} holds no caption annotations in MSCOCO's format ({type(error).__name__}: {error}): "
-            "data.annotations is a captions_*.json"
+            "data.annotations must be a captions_*.json"
         ) from error
     # Paths in downloaded annotations must stay inside the folder. A user's own table may name any path.
     outside = {i for i, name in names.items() if Path(name).is_absolute() or ".." in Path(name).parts}
     rows = [(names[i], caption) for i, caption in captions if i in names and i not in outside]
     unknown = Counter(i for i, _ in captions if i not in names)
-    problems = [f"{annotations.name}: no image {i}, which has {n} captions" for i, n in unknown.items()]
+    problems = [f"{annotations.name}: no image {i} for {n} captions" for i, n in unknown.items()]
     problems += [f"{annotations.name}: {names[i]} is outside {folder}, not read" for i in sorted(outside)]
     return _file_pairs(folder, annotations, rows, config.captions, problems)
 

@@ -17,7 +17,7 @@ HASHED_ROWS = 64  # rows whose content enters the fingerprint
 
 
 class HFPairs(PairSource):
-    """Rows of a data set in memory-mapped Arrow files; a cell of captions holds one text or a list of texts."""
+    """Rows of a data set in memory-mapped Arrow files; a caption cell holds one text or a list of texts."""
 
     def __init__(self, config: DataConfig, root: Path) -> None:
         self.image, self.caption, self.captions = config.image_column, config.caption_column, config.captions
@@ -37,7 +37,7 @@ class HFPairs(PairSource):
         return image_bytes(row[self.image]), texts.from_cell(row[self.caption], self.captions, generator)
 
     def _digest(self) -> str:
-        """Hash some rows. The fingerprint of `datasets` is not used, because it depends on paths and its version."""
+        """Hash some rows. The fingerprint of `datasets` is unsuitable: it depends on paths and its version."""
         digest = hashlib.sha256()
         for k in range(HASHED_ROWS):
             row = self.rows[k * (len(self) - 1) // (HASHED_ROWS - 1)]
@@ -64,7 +64,7 @@ def load(config: DataConfig, root: Path, streaming: bool) -> Any:
         else:
             with quiet_hub(fetching=not root.is_dir()):
                 rows = datasets.load_dataset(str(config.root), split=config.split, streaming=streaming)
-    except Exception as error:  # dataset builders and the hub's client raise many kinds
+    except Exception as error:  # dataset builders and the hub's client raise many types
         raise UserError(f"data.root={root}: split {config.split} could not be loaded: {one_line(error)}") from error
     features = rows.features or {}
     for key in ("image_column", "caption_column"):

@@ -1,4 +1,4 @@
-"""The tables of data sources: what data.source may be, and how each is opened."""
+"""Tables of data sources: the values of data.source, and the function that opens each."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -76,5 +76,5 @@ def open_source(config: DataConfig) -> PairSource | Stream:
 
 
 def open_pair_source(config: DataConfig) -> PairSource:
-    """Return the training pairs with random access. Raises as `open_source`, also UserError for a stream."""
+    """Return the training pairs with random access. Raises UserError like `open_source`, and for a stream."""
     return lookup(RANDOM_ACCESS, config.source, "data.source")(config)

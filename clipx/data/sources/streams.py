@@ -36,7 +36,7 @@ class Stream(Protocol):
     streaming: Literal[True] = True
     problems: Sequence[str] = ()
     fingerprint: str
-    num_samples: int  # in an epoch
+    num_samples: int  # per epoch
     max_workers: int  # loader processes that can share the stream
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class Stream(Protocol):
 
 
 class ShardStream(Stream):
-    """Pairs from the shards of one or several URLs; data.url_weights are the shares of the samples."""
+    """Pairs from the shards of one or several URLs; data.url_weights sets the share of samples from each URL."""
 
     max_workers = 1_000_000
 
@@ -85,7 +85,7 @@ class ShardStream(Stream):
             for sample in tarfile_samples([{"url": url}]):
                 found += 1
                 yield self._pair(f"{name}:{sample['__key__']}", sample, generator)
-        except Exception as error:  # OSError, tarfile's errors, and what the opener of the URL raises
+        except Exception as error:  # OSError, tarfile's errors, and errors of the URL's opener
             yield StreamedPair(name, error=f"the rest cannot be read ({type(error).__name__}: {error})")
         else:
             if not found:
@@ -104,7 +104,7 @@ class ShardStream(Stream):
 
 
 class HFStream(Stream):
-    """Rows of `datasets` in streaming mode through a shuffle buffer, pass after pass."""
+    """Rows of `datasets` in streaming mode, repeated endlessly and shuffled in a buffer."""
 
     max_workers = 1  # `datasets` divides its files among workers, and there may be only one file
 
@@ -131,14 +131,14 @@ class HFStream(Stream):
 
 
 def samples_per_epoch(config: DataConfig) -> int:
-    """Return data.num_samples. Raises UserError if it is missing, or if data.held_out is set, which needs ids."""
+    """Return data.num_samples. Raises UserError if it is missing, or for data.held_out, which needs sample ids."""
     if config.held_out:
         raise UserError(
             f"data.held_out={config.held_out} holds out samples by id, but data.source={config.source} has no ids; "
             "allowed: 0, or a source with random access"
         )
     if config.num_samples is None:
-        raise UserError(f"data.num_samples is needed for data.source={config.source}: the samples of an epoch")
+        raise UserError(f"data.num_samples is needed for data.source={config.source}: the number of samples per epoch")
     return config.num_samples
 
 

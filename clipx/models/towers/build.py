@@ -1,4 +1,4 @@
-"""Builds towers by name, `KIND:NAME`. Each kind is a library; none of its models is re-implemented."""
+"""Builds towers by name, `KIND:NAME`. Each kind is a library, and clipx re-implements none of its models."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from clipx.models.towers import hf_towers, open_clip_towers, timm_towers
 from clipx.models.towers.base import ImageTower, TextTower, split_kind
 from clipx.models.towers.open_clip_towers import build_open_clip_towers
 
-# kind -> function of the settings, E (None if not set) and True to load published weights
+# kind -> function of (settings, E or None if not set, True to load published weights)
 IMAGE: dict[str, Callable[[ImageTowerConfig, int | None, bool], ImageTower]] = {
     "open_clip": lambda config, E, load: build_open_clip_towers(config, "model.image", load, config.size)[0],
     "timm": timm_towers.build_timm_tower,
@@ -24,7 +24,7 @@ TEXT: dict[str, Callable[[TextTowerConfig, int | None, bool], TextTower]] = {
 
 
 def build_towers(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]:
-    """Build both towers of a run; `load=False` skips published weights, when a checkpoint is loaded afterwards.
+    """Build both towers of a run; `load=False` skips published weights, for loading a checkpoint afterwards.
 
     Raises UserError for unknown towers, missing weights, unsupported settings or different widths.
     """
@@ -77,7 +77,7 @@ def _check_image_size(config: ImageTowerConfig, tower: ImageTower) -> None:
 
 
 def describe_towers() -> dict[str, str]:
-    """Return name -> description for `clipx ls towers`: each open_clip name, and the form of the others."""
+    """Return name -> description for `clipx ls towers`: each open_clip name, and the name patterns of timm and hf."""
     return {
         "timm:NAME": f"{len(timm_towers.model_names())} image towers of timm, e.g. timm:resnet50; set model.embed_dim",
         "hf:NAME_OR_FOLDER": "text towers of Hugging Face, e.g. hf:distilbert-base-uncased; set model.embed_dim",

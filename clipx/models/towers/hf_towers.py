@@ -1,7 +1,7 @@
 """Text towers of Hugging Face, `hf:NAME_OR_FOLDER`: the output of the class token and a projection to E.
 
-open_clip's own adapter does not support DistilBERT (papers 1 and 3). The name gives configuration and tokenizer,
-`pretrained` the weights. Models in configs/hf need no hub for their configuration.
+open_clip's own adapter does not support DistilBERT (papers 1 and 3). The name selects configuration and tokenizer,
+`pretrained` selects the weights. Configurations in configs/hf are read without the hub.
 """
 
 from pathlib import Path
@@ -102,7 +102,7 @@ def _load_pretrained(weights: str, source: str, shape: Any) -> Any:
     try:
         if path.is_file():
             encoder = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
-            prefix = f"{encoder.base_model_prefix}."  # of weights that were published with a head
+            prefix = f"{encoder.base_model_prefix}."  # of the keys, in weights published with a head
             saved = load_state_dict(str(path), weights_only=True)
             found = encoder.load_state_dict({k.removeprefix(prefix): v for k, v in saved.items()}, strict=False)
             missing = list(found.missing_keys)

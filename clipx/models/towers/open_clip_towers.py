@@ -58,11 +58,11 @@ def create_model(
     image_size: int | None = None,
     context_length: int | None = None,
 ) -> nn.Module:
-    """Create the open_clip model of a name without `open_clip:`, with a separate text tower if `custom_text`.
+    """Create the open_clip model `model` (a name without `open_clip:`), with a separate text tower if `custom_text`.
 
     `pretrained` is a published tag, a local file or None; `key` is the setting that holds it. `load=False` skips the
-    weights, when a checkpoint is loaded afterwards; the activation still follows the tag. An `image_size` or
-    `context_length` other than the configured one resamples or cuts position embeddings.
+    weights, for loading a checkpoint afterwards; the activation still follows the tag. If `image_size` or
+    `context_length` differs from the configured one, position embeddings are resampled or cut.
 
     Raises UserError for weights that are neither published nor a file, cannot be downloaded, or do not fit.
     """
@@ -118,7 +118,7 @@ def build_open_clip_towers(
 
 
 def model_inputs(model: Any, name: str, pretrained: str | None) -> Inputs:
-    """Return the inputs that an open_clip model expects, or those its published weights were trained with."""
+    """Return the inputs of an open_clip model: as configured, or as its published weights were trained."""
     return Inputs(**vars(_pixels(model, name, pretrained)), tokenizer=name, context_length=model.context_length)
 
 
@@ -136,5 +136,5 @@ def _pixels(model: Any, name: str, pretrained: str | None) -> Pixels:
 
 
 def _tag_config(model: str, pretrained: str | None) -> dict[str, Any]:
-    """open_clip's description of a published tag; empty for a file or for random weights."""
+    """Return open_clip's configuration of a published tag; {} for a file or for random weights."""
     return dict(open_clip.get_pretrained_cfg(model, pretrained)) if pretrained else {}

@@ -1,8 +1,8 @@
 """Small convolutional image towers for CPUs, in timm's registry so that open_clip's configurations find them.
 
-Four 3 x 3 stages, a stem and three of RepVGG blocks, reduce the image by 8 instead of the usual 16 or 32: at 48 px a
-shape of 10 px still covers more than one cell of the last map. The pooling (open_clip's `abs_attn`) uses the positions
-of the cells.
+A 3 x 3 stem and three 3 x 3 stages of RepVGG blocks reduce the image by 8 instead of the usual 16 or 32. In an
+image of 48 px, a shape of 10 px then covers more than one cell of the last feature map. The pooling (open_clip's
+`abs_attn`) uses the positions of the cells.
 """
 
 from timm.models import register_model
@@ -21,7 +21,7 @@ TOWERS = {
 
 
 def _register(name: str, image_size: int, channels: tuple[int, int, int]) -> None:
-    # timm calls an entry with these four arguments, which describe published weights; these towers have none
+    # timm passes these four arguments, which describe published weights; these towers have no published weights
     def create(
         pretrained: bool, pretrained_cfg: object, pretrained_cfg_overlay: object, cache_dir: object
     ) -> nn.Module:

@@ -71,7 +71,7 @@ def margin(W: Array, pairs: SyntheticPairs) -> Array:
 
 
 def gradient(W: Array, pairs: SyntheticPairs, tau: Array, lam: Array) -> Array:
-    """Gradient by W [R, d2, d1] of L + lambda E||W x - y||^2 (Theorem G.1); tau, lam [R].
+    """Gradient with respect to W [R, d2, d1] of L + lambda E||W x - y||^2 (Theorem G.1); tau, lam [R].
 
     L is the CLIP loss (3.1), the sum of both directions.
     """
@@ -86,7 +86,7 @@ def gradient(W: Array, pairs: SyntheticPairs, tau: Array, lam: Array) -> Array:
 def descend(pairs: SyntheticPairs, tau: Array, lam: Array, sizes: Array, record: Sequence[int] = ()) -> Descent:
     """Full-batch gradient descent from W = 0 with step sizes [steps, R].
 
-    `record` holds the numbers of steps after which time and margin are recorded; the last step always is.
+    Time and margin are recorded after the step numbers in `record`, and always after the last step.
     """
     W = np.zeros((len(tau), pairs.y.shape[1], pairs.x.shape[1]))
     wanted, recorded, time = set(record), [], np.zeros(len(tau))

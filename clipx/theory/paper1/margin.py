@@ -29,8 +29,8 @@ class MarginSettings(Settings):
     taus: Annotated[tuple[float, ...], POSITIVE] = (0.1, 0.05, 0.02, 0.01)
     lambdas: Annotated[tuple[float, ...], POSITIVE] = (0.1, 1.0)  # weights of the positive term, square form
     equal_steps: Annotated[int, at_least(200)] = 3000  # of size 0.2 tau^2
-    first_steps: Annotated[int, at_least(1)] = 1000  # of size 0.2 tau^2, ...
-    more_steps: Annotated[int, at_least(1)] = 6000  # ... then growing by 2% per step up to 0.05
+    first_steps: Annotated[int, at_least(1)] = 1000  # first steps, of size 0.2 tau^2
+    more_steps: Annotated[int, at_least(1)] = 6000  # later steps: size grows by 2% per step up to 0.05
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,7 +81,7 @@ def _train(settings: MarginSettings, pairs: SyntheticPairs, tau: Array) -> dict[
 
 
 def _final_margin(settings: MarginSettings, pairs: SyntheticPairs, lam: float, descent: Descent) -> Array:
-    """Margins after training, or at the minimum where small steps would need too long to reach it."""
+    """Return the margins after training, or at the minimum if small steps would take too long to reach it."""
     if lam > 0 and settings.has_unique_features:
         minima = [case_study.minimiser(pairs, tau, lam) for tau in settings.taus]
         return case_study.margin(np.array(minima), pairs)

@@ -1,7 +1,7 @@
 """Paper 1, Theorem 5.6 and Corollary 5.7: the exact zero-shot error of the square loss.
 
 H = [I; 0], zeta = e_1 with probability 1/3, e_2 with 2/3. The Bayes optimum of E||g(x) - y||^2 is
-g(x) = [z; E zeta] = [z; 1/3; 2/3]. It is scored against K prompts y_k ~ D(y | v_k) by inner product,
+g(x) = [z; E zeta] = [z; 1/3; 2/3]. g(x) is scored against K prompts y_k ~ D(y | v_k) by inner product,
 cosine and L2 distance; the error is summed over all 2^K draws of the prompts' zeta.
 """
 

@@ -1,4 +1,4 @@
-"""Paper 2, Example 2 (Definition 5.2, Theorem 5.3): false negatives move the minimum of CLIP away from the task.
+"""Paper 2, Example 2 (Definition 5.2, Theorem 5.3): false negatives move the minimum of CLIP away from error 0.
 
 z = 1 with probability p1, -1 with p2 = 1 - p1; x = z; given z = 1, y is -theta0 or theta0, each with
 (p1 - p2)/(2 p1), or -5 theta0 with p2/p1; given z = -1, y = 3 theta0. The score is
@@ -20,7 +20,7 @@ THETA = np.linspace(-np.pi, np.pi, 2881)  # in steps of 1/8 degree
 
 @dataclass(frozen=True, kw_only=True)
 class TrueNegativesSettings(Settings):
-    """Defaults: a point (p2, theta0) with the effect, and a grid for its boundary."""
+    """Defaults: a point (p2, theta0) where the effect occurs, and a grid to find its boundary."""
 
     p2: Annotated[float, (lambda v: 0 < v < 0.25, "more than 0, less than 1/4")] = 0.01  # probability of the rare class
     theta0: Annotated[float, (lambda v: 0 < v < np.pi / 10, "more than 0, less than pi/10 = 0.314")] = np.pi / 12

@@ -28,8 +28,8 @@ class PopularitySettings(Settings):
     tau: Annotated[float, TAU] = 0.2
     n: Annotated[tuple[int, ...], N] = (100, 200, 400, 800, 1600)  # numbers of pairs
     seeds: Annotated[int, SEEDS] = 8  # independent draws of the pairs for each n
-    sweeps: Annotated[int, at_least(1)] = 40  # maximum of the fixed-point iteration, which stops at 1e-14
-    seed: Annotated[int, at_least(0)] = 0  # of the first draw
+    sweeps: Annotated[int, at_least(1)] = 40  # maximum of the fixed-point iteration; it stops at a change of 1e-14
+    seed: Annotated[int, at_least(0)] = 0  # random seed of the first draw
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -143,7 +143,7 @@ def _growth_checks(result: GapResult) -> list[Check]:
         for beta, growth in zip(result.betas, row, strict=True):
             name = f"d={d}, beta0={beta:.4g}: mean dgamma/dt of the draws / limit"
             relative = growth.gamma_rates / growth.limit
-            # In high dimensions the softmax over n features is biased, which changes the size but not the sign.
+            # In high dimensions the softmax over n features is biased, which changes the rate's size but not its sign.
             low, high = (0.9, 1.1) if d == 3 else (0.0, np.inf)
             checks.append(Check(name, float(relative.mean()), low, high, float(half_width(relative))))
     growing = np.mean([(g.gap_rates > 0).mean() for row in result.growth.values() for g in row])

@@ -2,8 +2,8 @@
 
 Parallel modalities: H~_X = [sqrt(1 - gamma^2) H_X, gamma 1], H~_Y = [sqrt(1 - gamma^2) H_Y, -gamma 1]; the rows of
 H_X, H_Y are the normalised rows of theta, phi. The loss l(M) of M = beta(nu) (1 - gamma^2) H_X H_Y^T (eq. 3) is the
-mean of both directions' cross entropies. Gradient flow (4) on (theta, phi, nu, gamma) with beta = exp(nu),
-integrated over s = log(1 + t) to reach large t.
+mean of both directions' cross entropies. The gradient flow (4) on (theta, phi, nu, gamma) with beta = exp(nu)
+is integrated over s = log(1 + t) to reach large t.
 
 Theorem 3.3: from uniform random features the gap grows at t = 0. The rows of H_X, H_Y are independent and uniform on
 the sphere S^(d-1); a = beta0 (1 - gamma0^2), rho = (d - 2)/2. For n -> infinity
@@ -11,7 +11,7 @@ the sphere S^(d-1); a = beta0 (1 - gamma0^2), rho = (d - 2)/2. For n -> infinity
     dgamma/dt at t = 0  =  2 beta0 gamma0 (I_(rho-1)(a) / I_rho(a) - 2 rho / a)
                         =  2 beta0 gamma0 I_(rho+1)(a) / I_rho(a)
 
-which is 2 beta0 gamma0 (coth a - 1/a) for d = 3. The paper's bound on dDelta/dt is twice that (Delta >= 2 gamma).
+which is 2 beta0 gamma0 (coth a - 1/a) for d = 3. The paper's bound on dDelta/dt is twice this rate (Delta >= 2 gamma).
 """
 
 from dataclasses import dataclass
@@ -134,9 +134,9 @@ def growth_rate_3d(beta0: float, gamma0: float) -> float:
 
 
 def sample_growth(beta0: float, gamma0: float, n: int, d: int, draws: int, rng: np.random.Generator) -> Growth:
-    """Draw n random features `draws` times.
+    """Draw n random features `draws` times and compute their rates of change.
 
-    dDelta/dt is a difference quotient along the flow, in which the features move too.
+    dDelta/dt is a difference quotient along the flow, which also moves the features.
     """
     step, rates = 1e-7, []
     for _ in range(draws):

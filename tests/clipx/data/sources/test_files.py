@@ -74,7 +74,7 @@ def test_a_coco_caption_is_drawn_from_all_captions_of_its_image(tmp_path: Path) 
     data, _ = source.pair(2, random.Random(0))
     assert decode(data).getpixel((20, 20)) == decode(jpeg("blue")).getpixel((20, 20))
     assert source.problems == [
-        "captions_train2014.json: no image 7, which has 1 captions",
+        "captions_train2014.json: no image 7 for 1 captions",
         f"captions_train2014.json: ../../secret.jpg is outside {tmp_path / 'train2014'}, not read",
     ]
 
