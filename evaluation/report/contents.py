@@ -60,7 +60,7 @@ def build_report(runs: list[Run], evidence: Evidence) -> Document:
 
 
 def title(groups: list[RunGroup]) -> str:
-    """Return the methods' names, or the recipes', or counts if there are too many names."""
+    """Return the names of the methods, else of the recipes; with more than MAX_NAMES of both, their counts."""
     if len(groups) <= MAX_NAMES:
         return ", ".join(group.label for group in groups)
     recipes = list(dict.fromkeys(str(group.runs[0].config.get("recipe") or group.label) for group in groups))
