@@ -203,6 +203,4 @@ def _print_time_left(configs: list[RunConfig], jobs: int) -> None:
         return
     total = sum(count * fmean(seconds[recipe]) for recipe, count in left.items()) / jobs
     finished = sum(map(len, seconds.values()))
-    print(
-        f"here: about {duration(total)} of training left, estimated from {finished} finished runs; without evaluation"
-    )
+    print(f"here: about {duration(total)} of training left, based on {finished} finished runs; without evaluation")

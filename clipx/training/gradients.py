@@ -9,7 +9,7 @@ Batch Size under Memory Limited Setup"):
 
 The sum is the gradient of the large batch, because an embedding depends on its own sample only. Batch statistics are
 the exception: they cover one micro-batch, on one rank or (train.sync_batchnorm) on all ranks. Random draws in the
-towers (dropout) are seeded by (seed, step, rank, micro-batch), so both passes draw the same, and so does a resumed run.
+towers (dropout) are seeded by (seed, step, rank, micro-batch), so both passes and a resumed run draw equal numbers.
 """
 
 from collections.abc import Callable

@@ -76,7 +76,7 @@ class ValidatedNumber:
 def validate(
     published: Mapping[str, Numbers], root: Path, fetch_weights: Callable[[str], str], evaluate: Evaluate
 ) -> list[ValidatedNumber]:
-    """Evaluate all models and data sets that are present; print the comparison, then the missing ones.
+    """Evaluate all models and data sets that are present; print the comparison, then which are missing.
 
     Args:
         published: model -> numbers to compare with.

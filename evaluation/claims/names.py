@@ -25,7 +25,7 @@ def aliases(*names: str) -> tuple[str, ...]:
 BOTH_R1 = ("image_to_text_recall@1", "text_to_image_recall@1")
 BOTH_WAYS = tuple(f"{way}_recall@{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10))
 COUNTING = ("scenescount", *aliases("CLEVR-Count"))
-PER_CLASS = aliases("Caltech-101", "Aircraft", "Flowers", "Pets")  # paper 5: mean per class; others: top-1
+PER_CLASS = aliases("Caltech-101", "Aircraft", "Flowers", "Pets")  # paper 5: mean per class; top-1 elsewhere
 
 # A reader without `datasets` averages over all data sets that the compared runs share.
 ZEROSHOT = MetricReader("zeroshot", ("top1",))

@@ -74,7 +74,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("uniformity", UNIFORMITY, 1.0),
         Column("zero-shot CIFAR-10", MetricReader("zeroshot", ("top1",), ALIASES["CIFAR-10"])),
         Column("probe CIFAR-10", MetricReader("linear_probe", ("top1",), ALIASES["CIFAR-10"])),
-        # 1,000 is our guess: the paper gives no number of images, and its values are too high for all 5,000.
+        # 1,000 is our assumption: the paper gives no number of images, and its values are too high for all 5,000.
         *(
             Column(f"{way} R@1 of 1,000", MetricReader("retrieval", (metric,), ALIASES["MSCOCO"], pool=1000))
             for way, metric in (("image", "text_to_image_recall@1"), ("text", "image_to_text_recall@1"))

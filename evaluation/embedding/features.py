@@ -78,7 +78,7 @@ def fill_cache(
 ) -> None:
     """Fill the cache with embeddings. All ranks call this with the same requests and share the work.
 
-    The ranks use the same batches as a single process, so that the embeddings are equal.
+    Each rank takes whole batches, the same as in a single process, so that the embeddings are equal.
 
     Raises UserError: as `extract`, on all ranks.
     """

@@ -29,7 +29,7 @@ class PairSource(Protocol):
         """Return the encoded image and one caption. Raises BadSample."""
 
     def image_of(self) -> NDArray[np.int32] | None:
-        """Return the image index of each sample, int32 [n]; None if no two samples share an image."""
+        """Return the image index (from 0) of each sample, int32 [n]; None if no two samples share an image."""
         return None
 
 

@@ -54,7 +54,7 @@ def drawn(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
 
 
 def share(n: int, part: str, sizes: dict[str, int], total: int) -> list[int]:
-    """Return the indices of a split among n sorted images; splits are disjoint parts of a seeded permutation."""
+    """Return a split's indices among n sorted images: splits cut a seeded permutation in the ratio of `sizes`."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(SEED)).tolist()
     start = 0
     for name, size in sizes.items():

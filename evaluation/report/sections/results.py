@@ -15,7 +15,7 @@ SIGNS: dict[Standing, str] = {
     "below chance": "▼ below chance",
     "no chance level": MISSING,
 }
-MAX_METHODS = 4  # for more, the report has a table with one row per method
+MAX_METHODS = 4  # with more methods, the report starts with a table of one row per method
 Key = tuple[str, str, str, str]  # task, data set, split, metric
 
 
