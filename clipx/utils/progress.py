@@ -13,7 +13,7 @@ class ProgressBar:
     """Progress of one task after another.
 
     Args:
-        active: if False, print nothing; for all ranks except one.
+        active: if False, print nothing. Only one rank should be active.
         transient: remove the bar at the end.
     """
 

@@ -169,7 +169,7 @@ def _diverged(arms: dict[str, Seeds]) -> dict[str, int]:
 def _seeds_of_expected_divergence(
     comparison: Comparison, arms: dict[str, Seeds], diverged: dict[str, int]
 ) -> list[int]:
-    """Return seeds with numbers of all other arms; [] unless `diverging_arm` diverged in all seeds and no other arm."""
+    """Return seeds with numbers of all other arms; [] unless `diverging_arm` always diverged and the others never."""
     loser = comparison.diverging_arm
     if not loser or diverged != {loser: len(arms[loser])}:
         return []

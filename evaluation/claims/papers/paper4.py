@@ -21,7 +21,7 @@ MIXED = ("hs_1", "hs_1e-1", "hs_1e-2", "hs_1e-3", "hs_rows", "ss_1e-2", "ss_5e-2
 ALL = (*OTHERS, *FIXED, *SCHEDULES, *MIXED, "no_norm")
 CLOSING = ("flt_4e-2", "ts_s3", "softplus", "slrt", "ss_5e-2")  # arms of Table 2, without HS
 SWAPPED = {"gap_mscoco": "hs_1e-3", "gap_mini": "hs_1e-1"}  # the small runs are too short for 1e-3
-# One arm per method, as in Table 2. Arms of one method differ in tau, which changes all scores at once. Over all arms of
+# One arm per method, as in Table 2. Arms of one method differ in tau, which changes all scores. Over all arms of
 # Tables 2 to 5, the paper's own probe correlates more with the gap (0.75) than with uniformity (0.69).
 METHODS = {recipe: ("base", *CLOSING, arm) for recipe, arm in SWAPPED.items()}
 TAU = ConfigNumber("temperature.tau")
