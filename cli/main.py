@@ -179,9 +179,9 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
 
 
 def main() -> None:
-    """Console script."""
-    # Waiting OpenMP threads must sleep: spinning ones take the cores from the loader's workers. With as many workers
-    # as cores a step took up to ten times as long. torch reads this variable when it is imported.
+    """Run the console script `clipx`."""
+    # Waiting OpenMP threads must sleep: if they spin, they take the cores from the loader's workers. With as many
+    # workers as cores, a step took up to ten times as long. torch reads this variable when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("-sc", "--shell-completion"):
@@ -200,7 +200,7 @@ def _run(name: str, arguments: list[str]) -> None:
     if {"-h", "--help"} & set(arguments):
         print("\n".join(line.strip() for line in (command.__doc__ or "").splitlines()).rstrip())
     else:
-        # only Hydra parses --config-dir; for other commands, cli.settings.compose reads it from sys.argv
+        # for `train`, Hydra parses --config-dir; for other commands, cli.settings.compose reads it from sys.argv
         command(arguments if command is train else split_config_dir(arguments)[1])
 
 

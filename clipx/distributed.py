@@ -109,8 +109,8 @@ def gather(local: Tensor, rows: list[int] | None = None) -> Tensor:
     `rows` lists b_r of every rank; if None, the ranks exchange them.
 
     Every rank computes the same loss from the same global batch, so the gradient with respect to a rank's own rows is
-    complete on that rank. Backward therefore takes this rank's slice without communication. It multiplies it by the
-    world size, because DDP averages gradients over ranks, and here they must be summed.
+    complete on that rank. Backward therefore takes this rank's slice, without communication, and multiplies it by
+    the world size, because DDP averages gradients over ranks, and here they must be summed.
     """
     if world_size() == 1:
         return local

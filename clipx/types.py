@@ -51,12 +51,12 @@ class Loss:
 
     total: Tensor  # [] float32 or float64
     terms: dict[str, Tensor]  # each term without its weight, detached, for the log
-    rows: dict[str, Tensor]  # column -> [B] new per-sample values
+    rows: dict[str, Tensor]  # sample-table column -> new per-sample values [B]
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """Input of an image tower."""
+    """Input format of an image tower."""
 
     image_size: int  # H = W, pixels
     mean: tuple[float, float, float]  # for normalisation, RGB in 0..1
@@ -67,13 +67,13 @@ class Pixels:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Input of a text tower."""
+    """Input format of a text tower."""
 
-    tokenizer: str  # name of open_clip's model whose tokenizer is used, or hf:NAME_OR_FOLDER
+    tokenizer: str  # open_clip model whose tokenizer is used, or hf:NAME_OR_FOLDER
     context_length: int  # L
     clean: str = "none"  # text cleaning before the tokenizer (data.clean)
 
 
 @dataclass(frozen=True)
 class Inputs(Tokens, Pixels):
-    """Input of both towers; data and evaluation preprocess images and texts for it."""
+    """Input format of both towers; training and evaluation preprocess images and texts accordingly."""

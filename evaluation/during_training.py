@@ -17,7 +17,7 @@ from evaluation.tasks import TASKS
 from evaluation.tasks.rows import HEADLINE
 from evaluation.types import Encoder, Settings
 
-CHEAP = ("zeroshot", "retrieval", "pairs")  # tasks that are fast, because they train nothing
+CHEAP = ("zeroshot", "retrieval", "pairs")  # tasks that are fast because they train nothing
 
 
 def own_datasets(config: RunConfig) -> list[str]:
@@ -32,7 +32,7 @@ def own_datasets(config: RunConfig) -> list[str]:
 def check_evaluation(config: RunConfig, settings: EvalConfig) -> None:
     """Check that the run's evaluation sets exist and that each task of `settings` fits one of them.
 
-    Raises UserError: names the missing sets, or the task.
+    Raises UserError: a set is missing, or no set fits a task; the message names it.
     """
     chosen = Settings(settings.prompts, settings.protocol, tuple(settings.pools))
     runner.check(own_datasets(config), settings.tasks, chosen)
@@ -50,7 +50,7 @@ def build_periodic_evaluator(config: RunConfig) -> "PeriodicEvaluator | None":
         datasets = runner.open_sets(own_datasets(config))
     except UserError as error:
         raise UserError(f"log.evaluate_every={every}: {error}") from error
-    per_rank = config.train.batch_size // (config.train.processes * config.launch.nodes)  # fits in memory
+    per_rank = config.train.batch_size // (config.train.processes * config.launch.nodes)  # training fits in memory
     return PeriodicEvaluator(config, datasets, min(per_rank, EvalConfig().batch_size))
 
 
@@ -104,7 +104,7 @@ class PeriodicEvaluator:
 
 @torch.no_grad()
 def _take_buffers_of_rank0(model: ClipModel) -> None:
-    """Copy the running statistics of rank 0, which a checkpoint holds. DDP does the same before its next forward."""
+    """Copy rank 0's running statistics, which checkpoints store. DDP does the same before its next forward pass."""
     of_first = distributed.broadcast_object([buffer.cpu() for buffer in model.buffers()])
     for buffer, first in zip(model.buffers(), of_first, strict=True):
         buffer.copy_(first)

@@ -20,9 +20,9 @@ TRAIN_MEMORY_HINT = "train.grad_checkpointing=true, train.precision=bf16 or trai
 def run_workers(
     processes: int, module: str, arguments: list[str], name: str, launch: LaunchConfig = ONE_MACHINE
 ) -> None:
-    """Run `python -m module arguments` in `processes` processes of one group on each machine, and wait for them.
+    """Run `python -m module arguments` in one group of `processes` processes per machine, and wait for them.
 
-    SIGINT, SIGTERM and SIGUSR1 are passed on; a second SIGINT kills the workers. Exits with code 75 if the workers
+    Forwards SIGINT, SIGTERM and SIGUSR1 to the workers; a second SIGINT kills them. Exits with code 75 if the workers
     stopped early.
 
     Args:
@@ -40,7 +40,7 @@ def run_workers(
     def pass_on(number: int, frame: FrameType | None) -> None:
         received.append(number)
         if received.count(signal.SIGINT) > 1:
-            process.kill()  # the workers end with their parent, without saving
+            process.kill()  # the workers end when their parent does, without saving
         else:
             process.send_signal(number)
 

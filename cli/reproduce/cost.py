@@ -71,7 +71,7 @@ class Estimator:
 
     def __init__(self, chip: str, share: float) -> None:
         self.chip, self.share = lookup(CHIPS, chip, "chip"), share
-        self._known: dict[str, tuple[int, int]] = {}  # FLOPs of a step and bytes of a checkpoint
+        self._known: dict[str, tuple[int, int]] = {}  # settings -> (FLOPs of a step, bytes of a checkpoint)
 
     def cost(self, config: RunConfig) -> Cost | None:
         """Return the cost, or None if the number of steps is unknown before the data are read.
@@ -96,14 +96,14 @@ class Estimator:
 
 
 def total_steps(config: RunConfig, pairs: int | None) -> int | None:
-    """Return the steps of a run, or None if they depend on an unknown number of pairs."""
+    """Return the number of steps of a run, or None if it depends on an unknown number of pairs."""
     if pairs is None and config.train.samples is None:
         return None
     return Sampler(pairs or config.train.batch_size, config.train, 0, 0, 1, config.data.held_out).total_steps
 
 
 def num_pairs(config: RunConfig) -> int | None:
-    """Return the pairs of an epoch, or None if they are unknown before the data are read."""
+    """Return the number of pairs of an epoch, or None if it is unknown before the data are read."""
     if config.data.source == "scenes":
         return config.data.scenes.num_train
     published = CAPTIONS if config.data.captions == "each" else PAIRS
@@ -120,7 +120,7 @@ def checkpoint_bytes(config: RunConfig) -> int:
 
 
 def print_costs(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path) -> None:
-    """Print a line per run name, with its seeds, then totals and the assumptions behind them.
+    """Print a line per run name, with its seeds, then totals and the assumptions of the estimate.
 
     Raises UserError: an unknown chip, or unknown towers.
     """
@@ -140,7 +140,7 @@ def print_costs(configs: list[RunConfig], chip: str, share: float, jobs: int, ou
             costs += [(config, cost) for config in seeds]
             numbers = f"{cost.steps:>9,} steps, each {_hours(cost.gpu_hours):>8} GPU-h {cost.disk / 1e9:6.2f} GB"
         states = ", ".join(f"{count} {state}" for state, count in Counter(map(_state, seeds)).items())
-        span = "..".join(dict.fromkeys(f"s{config.seed}" for config in (seeds[0], seeds[-1])))  # they are consecutive
+        span = "..".join(dict.fromkeys(f"s{config.seed}" for config in (seeds[0], seeds[-1])))  # consecutive
         print(f"{name!s:{width}} {span:>8} {seeds[0].train.batch_size:>6} pairs/step {numbers}  {states}")
     left = [(config, cost) for config, cost in costs if _state(config) not in TRAINED]
     print(f"{len(configs)} runs, {jobs} at a time; the report goes to {out}")
@@ -170,7 +170,7 @@ def _total(costs: list[tuple[RunConfig, Cost]]) -> str:
 
 
 def _state(config: RunConfig) -> str:
-    """Return `new`, `at step_X`, `trained`, or `finished`: trained, and evaluated if there are evaluation sets."""
+    """Return `new`, `at step_X`, `trained`, or `finished` (trained, and evaluated if it has evaluation sets)."""
     run = directory.directory(config)
     saved = checkpoints(run)
     if directory.read_divergence(run) is None:
@@ -182,7 +182,7 @@ def _state(config: RunConfig) -> str:
 
 
 def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
-    """Return the last step of a run, from the number of pairs in its checkpoint's `PAIRS:DIGEST`; streams have none."""
+    """Return the last step of a run. Its checkpoint stores the pairs as `PAIRS:DIGEST`, except for streams."""
     try:
         pairs = str(json.loads((checkpoint / MANIFEST).read_text())["data"]).partition(":")[0]
     except (OSError, ValueError, KeyError):
@@ -203,4 +203,4 @@ def _print_time_left(configs: list[RunConfig], jobs: int) -> None:
         return
     total = sum(count * fmean(seconds[recipe]) for recipe, count in left.items()) / jobs
     finished = sum(map(len, seconds.values()))
-    print(f"here: about {duration(total)} of training left, by {finished} finished runs; without evaluation")
+    print(f"here: about {duration(total)} of training left, based on {finished} finished runs; without evaluation")

@@ -30,7 +30,7 @@ def load_recipe(path: Path) -> Recipe:
     """Read a recipe file. Raises UserError: invalid YAML, or malformed arms, seeds or evaluations."""
     try:
         settings = OmegaConf.load(path)
-    except Exception as error:  # of yaml or OmegaConf
+    except Exception as error:  # from yaml or OmegaConf
         raise UserError(f"recipe {path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(settings, DictConfig):
         raise UserError(f"recipe {path} holds no settings (key: value lines)")

@@ -19,7 +19,7 @@ from clipx.types import Embeddings, Progress
 
 
 class SiglipTerm(Term):
-    """Sum over all pairs, divided by B."""
+    """Loss summed over all B^2 pairs, divided by B."""
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         if embeddings.bias is None:
@@ -31,7 +31,7 @@ class SiglipTerm(Term):
 class _SigmoidSum(torch.autograd.Function):
     """-sum_ij log sigmoid(y_ij z_ij) with z = t s + b.
 
-    The forward pass also computes the gradients: no pair depends on another tile.
+    The forward pass also computes the gradients, because a pair's gradient does not depend on other tiles.
     """
 
     @staticmethod

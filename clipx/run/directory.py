@@ -43,12 +43,12 @@ def directory(config: RunConfig) -> Path:
 
 
 def claim(config: RunConfig) -> Path:
-    """Write the config into its run directory and return that; a directory with another config is refused.
+    """Write the config into its run directory and return the directory.
 
-    Raises UserError: settings differ; the message lists them, old -> new.
+    Raises UserError: the directory holds a run with other settings; the message lists them, old -> new.
     """
     run = directory(config)
-    if (run / "log.jsonl").exists() or (run / "checkpoints").exists():  # else it never reached its first step
+    if (run / "log.jsonl").exists() or (run / "checkpoints").exists():  # else no step was done yet
         refuse_changes(load_config(run), config, str(run))
     write_text(run / "config.yaml", OmegaConf.to_yaml(OmegaConf.structured(config)))
     return run

@@ -4,7 +4,7 @@ K concepts with popularity pi_k proportional to 1/k^skew have m images and m tex
 
     p(x, y) = (1 - noise) sum_k pi_k p(x | k) p(y | k) + noise p(x) p(y),   p(. | k) uniform over the m instances.
 
-Pairs of the same concept in a batch are false negatives; a share `noise` of the pairs is mismatched. Each image and
+In a batch, pairs of the same concept are false negatives; a share `noise` of the pairs is mismatched. Each image and
 each text has a free, normalised embedding. Batches come from a training set drawn from p; the metrics use p itself.
 """
 
@@ -53,16 +53,16 @@ LossFactory = Callable[[int], LossFunction]  # number of training pairs -> a new
 
 @dataclass(frozen=True, kw_only=True)
 class FreeEmbeddingSettings(Settings):
-    """By default 48 concepts in 8 dimensions, hard enough to separate the objectives; 0.3 s per trial."""
+    """The defaults, 48 concepts in 8 dimensions, are hard enough to separate the objectives; 0.3 s per trial."""
 
     objectives: tuple[str, ...] = ()  # names; all if empty
     K: Annotated[int, at_least(2)] = 48  # concepts
     m: Annotated[int, at_least(1)] = 4  # images, and texts, per concept
     skew: Annotated[float, at_least(0)] = 1.0  # exponent of the popularity
-    noise: Annotated[float, OPEN_SHARE] = 0.2  # share of mismatched pairs; above 0 all probabilities are positive
+    noise: Annotated[float, OPEN_SHARE] = 0.2  # share of mismatched pairs; above 0, so that p(x, y) > 0
     n: Annotated[int, at_least(2)] = 2048  # training pairs
     E: Annotated[int, at_least(2)] = 8  # embedding dimension
-    taus: Annotated[tuple[float, ...], TAU] = (0.05, 0.2)  # fixed temperatures; a learned one is always added
+    taus: Annotated[tuple[float, ...], TAU] = (0.05, 0.2)  # fixed temperatures; solve adds a learned one
     tau0: Annotated[float, TAU] = 0.07  # initial value of the learned temperature
     batch_size: Annotated[int, at_least(2)] = 128
     epochs: Annotated[int, at_least(1)] = 15
@@ -84,7 +84,7 @@ class JointDistribution:
     popularity: Tensor  # [K]
     image: Tensor  # int64 [n], index of each training pair's image
     text: Tensor  # int64 [n]
-    label: Tensor  # int64 [n], concept + 1 for texts that name their concept (every other one), else 0
+    label: Tensor  # int64 [n], concept + 1 for every other text, which names its concept; else 0
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def solve(settings: FreeEmbeddingSettings, known: Mapping[str, LossFactory]) -> 
 def train(
     settings: FreeEmbeddingSettings, joint: JointDistribution, loss_function: LossFunction, tau: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return normalised images [N, E], texts [N, E] and 1/tau; tau is learned if None."""
+    """Train the embeddings; return normalised images [N, E], texts [N, E] and 1/tau. tau=None learns tau."""
     generator = torch.Generator().manual_seed(settings.seed)
     raw = torch.randn(2, len(joint.p), settings.E, generator=generator, dtype=torch.float64).requires_grad_()
     nu = torch.tensor(settings.tau0 if tau is None else tau, dtype=torch.float64).log().neg()  # log(1/tau)
@@ -194,7 +194,7 @@ def evaluate(image: Tensor, text: Tensor, scale: Tensor, joint: JointDistributio
 
 
 def claims(result: FreeEmbeddingResult) -> list[CheckedClaim]:
-    """Check the bound of paper 5, Proposition 4.1, which only a bug could violate."""
+    """Check the bound of paper 5, Proposition 4.1. A violation would be a bug."""
     lowest = min(trial.metrics["best tau"] for trial in result.trials)
     statement = "No objective brings the symmetric InfoNCE below -I(X; Y) (paper 5, Proposition 4.1)"
     return [CheckedClaim("", statement, [Check("smallest loss + I(X; Y)", lowest, low=-1e-9)])]

@@ -7,9 +7,9 @@ Batch Size under Memory Limited Setup"):
     2. Compute the objective of the global batch and its gradient with respect to embeddings, scale and bias.
     3. Embed each micro-batch again and backpropagate its share of that gradient through the towers.
 
-The sum is the gradient of the large batch, because an embedding depends on its own sample alone. Batch statistics are
+The sum is the gradient of the large batch, because an embedding depends on its own sample only. Batch statistics are
 the exception: they cover one micro-batch, on one rank or (train.sync_batchnorm) on all ranks. Random draws in the
-towers (dropout) are seeded by (seed, step, rank, micro-batch), so both passes and a resumed run draw the same.
+towers (dropout) are seeded by (seed, step, rank, micro-batch), so both passes and a resumed run draw equal numbers.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ LossFn = Callable[[Tensor, Tensor, Tensor, Tensor | None], Loss]  # local output
 
 
 def backward(components: TrainComponents, batch: Batch, progress: Progress, loss_fn: LossFn) -> tuple[Loss, Tensor]:
-    """Add the gradient of the global batch's loss to the parameters; in fp16 multiplied by the scaler's factor.
+    """Add the gradient of the global batch's loss to the parameters; in fp16 it is multiplied by the scaler's factor.
 
     Returns:
         The loss, and the scale 1/tau [] that it was computed with.
@@ -90,7 +90,7 @@ def _two_passes(components: TrainComponents, batch: Batch, progress: Progress, l
     for k, (pair, d_pair) in enumerate(zip(micro_batches, d_pairs, strict=True)):
         last = k == count - 1
         with nullcontext() if last else _no_sync(parallel):
-            # scale and bias take their gradient once, in the micro-batch that DDP synchronises
+            # scale and bias get their gradient only once, in the micro-batch that DDP synchronises
             _backward_towers(components, _embed(components, *pair, progress, k), (*d_pair, *(d_others if last else ())))
     restore_buffers()  # the first pass has already updated the batch statistics
     components.timer.end_phase("backward")
@@ -106,9 +106,9 @@ def _embed(components: TrainComponents, image: Tensor, text: Tensor, progress: P
 
 
 def _loss_and_gradients(components: TrainComponents, outputs: Outputs, loss_fn: LossFn) -> tuple[Loss, Gradients]:
-    """Return the loss and its gradient with respect to the outputs; in fp16 multiplied by the scaler's factor.
+    """Return the loss and its gradient with respect to the outputs; in fp16 it is multiplied by the scaler's factor.
 
-    Separate from the towers' backward, because the objective is true float32 whatever precision the towers use.
+    Separate from the towers' backward pass, because the objective always runs in true float32, without TF32.
     """
     image, text, scale, bias = (None if output is None else output.detach().requires_grad_() for output in outputs)
     assert image is not None and text is not None and scale is not None

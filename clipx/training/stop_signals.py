@@ -18,10 +18,10 @@ def handled_signals() -> list[signal.Signals]:
 
 
 class StopMonitor:
-    """Context that records signals instead of dying from them, so that a run can save before it ends."""
+    """Context manager that records stop signals, so that a run can save before it ends."""
 
     def __init__(self, max_minutes: float | None, started: float) -> None:
-        """Args: `started` is the time.monotonic() from which `max_minutes` counts."""
+        """`started`: value of time.monotonic() from which `max_minutes` counts."""
         self.max_minutes = max_minutes
         self.started = started
         self.received: signal.Signals | None = None
@@ -39,7 +39,7 @@ class StopMonitor:
     def reason(self) -> str:
         """Return why all ranks must stop now, or "" to continue.
 
-        A signal may reach only one rank, and clocks differ, so the ranks agree by a reduction of one number.
+        A signal may reach only one rank, and clocks differ, so the ranks agree by an all-reduce of one number.
         """
         late = self.max_minutes is not None and time.monotonic() - self.started >= 60 * self.max_minutes
         code = distributed.all_reduce_max(float(self.received or late))  # a signal's number, or 1 for the time limit

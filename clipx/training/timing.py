@@ -16,13 +16,14 @@ MAX_STEPS = 1000  # StepTimer keeps the times of at most this many steps between
 class StepTimer:
     """Seconds of a step's phases: forward (towers), loss (gather, objective and its gradient), backward, optimizer.
 
-    With train.accumulation, forward is the first pass and backward the second. On CUDA, phases end with stream events,
-    which do not delay the step, and `read` synchronises: times are device times on CUDA, host times on a CPU.
+    With train.accumulation > 1, forward is the first pass and backward the second. On CUDA, each phase ends with a
+    stream event, which does not delay the step; only `read` synchronises. Times are device times on CUDA, host times
+    on the CPU.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.cuda = device.type == "cuda"
-        self.steps: deque[list[tuple[str, Any]]] = deque(maxlen=MAX_STEPS)  # per step: (phase, its end)
+        self.steps: deque[list[tuple[str, Any]]] = deque(maxlen=MAX_STEPS)  # per step: (phase, end of the phase)
 
     def start(self) -> None:
         """Start a step."""
@@ -55,8 +56,7 @@ class StepTimer:
 class ThroughputMeter:
     """Images per second, share of the time spent waiting for data, and seconds per step.
 
-    All count from the first batch on. The time until the first batch is the loader's start-up, once in a run; the
-    first `read` reports it separately.
+    They exclude the loader's start-up until a run's first batch, which the first `read` reports separately.
     """
 
     def __init__(self, timer: StepTimer) -> None:
@@ -89,7 +89,7 @@ class ThroughputMeter:
     def read(self) -> dict[str, float | dict[str, float]]:
         """Return rates since the last call: `images_per_s`, `data_wait` (share of the time), `step_s`.
 
-        `step_s` has mean seconds per step: `data` (waiting for it) and the phases of `StepTimer`. The first call also
+        `step_s` has mean seconds per step: `data` (waiting for data) and the phases of `StepTimer`. The first call also
         returns `first_batch_s`.
         """
         elapsed = time.perf_counter() - self.start

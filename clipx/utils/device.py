@@ -9,7 +9,7 @@ import torch
 from clipx.errors import UserError
 from clipx.utils.registry import one_of
 
-# dtype of autocast; None: float32, which tf32 rounds in matrix products and convolutions
+# dtype of autocast; None: float32. tf32 rounds the inputs of matrix products and convolutions
 PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -17,7 +17,7 @@ def choose_device(name: str, key: str = "train.device") -> torch.device:
     """Return the device for `auto`, `cpu` or `cuda`; `auto` is CUDA if present. Each rank gets the GPU LOCAL_RANK.
 
     Args:
-        key: the setting whose value `name` is.
+        key: name of the setting, for the error message.
 
     Raises:
         UserError: an unknown name, or cuda on a machine without a GPU.
@@ -35,7 +35,7 @@ def choose_device(name: str, key: str = "train.device") -> torch.device:
 
 @contextmanager
 def autocast(precision: str, device: torch.device) -> Iterator[None]:
-    """Run the forward pass of the towers in one of PRECISIONS. Their backward pass only needs `tf32`."""
+    """Run the towers' forward pass in one of PRECISIONS. For the backward pass, `tf32` is enough."""
     dtype = PRECISIONS[precision]
     with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None), tf32(precision == "tf32"):
         yield
@@ -43,9 +43,9 @@ def autocast(precision: str, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """Allow or forbid TF32 in the block: GPUs round inputs of float32 matrix products and convolutions to 10 bits.
+    """Allow or forbid TF32 in the block: GPUs round inputs of float32 products and convolutions to 10 mantissa bits.
 
-    Set in both cases, because PyTorch's defaults differ: off for matrix products, on for convolutions.
+    Both flags are always set, because PyTorch's defaults differ: off for matrix products, on for convolutions.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32

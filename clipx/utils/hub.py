@@ -18,7 +18,7 @@ def reachable() -> bool:
     try:
         urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=5).close()
     except urllib.error.HTTPError:
-        return True  # an error status is an answer, too
+        return True  # the hub has answered, with an error status
     except (OSError, ValueError):
         return False
     return True
@@ -26,7 +26,7 @@ def reachable() -> bool:
 
 @contextmanager
 def quiet_hub(fetching: bool) -> Iterator[None]:
-    """Log nothing in the block; hub clients use only the local cache if the hub cannot be reached.
+    """Suppress logging in the block; hub clients use only the local cache if the hub cannot be reached.
 
     Args:
         fetching: a download may be needed; otherwise the hub is not contacted.

@@ -6,14 +6,14 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-EVERY = 30.0  # seconds between lines if stderr is no terminal
+EVERY = 30.0  # seconds between lines if stderr is not a terminal
 
 
 class ProgressBar:
-    """Counts the items of one task after another.
+    """Progress of one task after another.
 
     Args:
-        active: False prints nothing, as on all ranks but one.
+        active: if False, print nothing. Only one rank should be active.
         transient: remove the bar at the end.
     """
 
@@ -39,13 +39,13 @@ class ProgressBar:
         self._bar.stop()
 
     def start(self, description: str, total: int, done: int = 0) -> None:
-        """Begin a task of `total` items, `done` of them finished before."""
+        """Begin a task of `total` items; `done` items are already finished."""
         self.task = self._bar.add_task(description, total=total, completed=done, status="")
         self._first, self._started = done, time.monotonic()
         self._printed = self._started
 
     def advance(self, n: int) -> None:
-        """Count `n` more items; print a line every 30 s if stderr is no terminal."""
+        """Count `n` more items; print a line every 30 s if stderr is not a terminal."""
         self._bar.advance(self.task, n)
         now = time.monotonic()
         if not self.is_bar and now - self._printed >= EVERY:

@@ -22,7 +22,7 @@ def suggest(name: str, allowed: Iterable[str]) -> str:
 
 
 def lookup(table: Mapping[str, V], name: str, key: str) -> V:
-    """Return the entry `name` of `table`; `key` is the setting or the command (`clipx ...`) that the user gave it for.
+    """Return the entry `name` of `table`; `key` is the setting, or the command (`clipx ...`), that `name` is for.
 
     Raises UserError with the key, the name, the nearest names and all allowed names.
     """

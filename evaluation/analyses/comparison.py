@@ -1,8 +1,8 @@
-"""Comparison of methods trained under the same conditions, by paired seeds.
+"""Comparison of methods trained under the same conditions, with differences paired by seed.
 
-Runs are comparable if towers, training data, length and batch size are the same: runs with the same seed then saw the
+Runs are comparable if towers, training data, length and batch size are the same. Runs with the same seed then see the
 same samples in the same order. The method may differ: objective, temperature, mixing, point sets, optimizer, schedule.
-Scores are those of the claims, averaged over the data sets that all compared runs share.
+Scores are the claims' measures, averaged over the data sets that all compared runs share.
 """
 
 import math
@@ -31,7 +31,7 @@ GEOMETRY: dict[str, Measure] = {
 }
 MEAN = "mean"  # over the tasks that all methods have
 
-CONDITIONS = {  # besides the data
+CONDITIONS = {  # must be equal, besides the data settings
     "model.embed_dim",
     *(f"model.{side}.{key}" for side in ("image", "text") for key in ("name", "pretrained", "frozen")),
     "model.init",
@@ -39,8 +39,8 @@ CONDITIONS = {  # besides the data
     "model.text.context_length",
     *(f"train.{key}" for key in ("epochs", "samples", "batch_size")),
 }
-KEYWORDS = ("data.keywords", "data.keyword_digits")  # the objective's labels; they do not change the pairs
-NAMES = ("name", "recipe", "arm", "seed", "objective")  # neither conditions nor further settings of a method
+KEYWORDS = ("data.keywords", "data.keyword_digits")  # no condition: they label pairs and do not change them
+NAMES = ("name", "recipe", "arm", "seed", "objective")  # neither conditions nor listed as settings of a method
 
 BySeed = dict[int, float]
 
@@ -68,8 +68,8 @@ class Method:
 
     label: str
     settings: str  # objective, then the settings that differ from most other methods
-    values: dict[str, BySeed]  # by name in TASKS, GEOMETRY or MEAN; names without values are left out
-    diverged: int  # number of seeds
+    values: dict[str, BySeed]  # name (TASKS, GEOMETRY, MEAN) -> values; names without values are left out
+    diverged: int  # number of diverged seeds
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ class MethodComparison:
 
     conditions: dict[str, str]  # setting -> value
     by: str  # ranking score: MEAN or a name in TASKS
-    tasks: list[str]  # averaged by MEAN: those that all scored methods have
+    tasks: list[str]  # tasks that MEAN averages: all scored methods have them
     ranked: list[Method]  # best first
     unranked: list[Method]  # without a value of `by`
 
     def difference(self, a: Method, b: Method) -> Estimate | None:
-        """Return a minus b in the ranking score, over the seeds that both have."""
+        """Return the mean difference a - b in the ranking score over common seeds; None without common seeds."""
         of_a, of_b = a.values[self.by], b.values[self.by]
         return estimate({seed: of_a[seed] - of_b[seed] for seed in of_a if seed in of_b})
 
@@ -97,7 +97,7 @@ class MethodComparison:
 def compare(groups: list[RunGroup], by: str = MEAN) -> tuple[list[MethodComparison], list[str]]:
     """Return the comparisons that the runs allow, and one line for each group that cannot be compared.
 
-    Raises UserError: no two methods share their conditions; names what differs.
+    Raises UserError: no two methods share their conditions; the message lists the settings that differ.
     """
     by_conditions: dict[tuple[tuple[str, str], ...], list[RunGroup]] = {}
     left_out = []
@@ -132,7 +132,7 @@ def _conditions(run: Run) -> dict[str, str]:
 
 
 def _all_settings(run: Run) -> dict[str, str]:
-    """Return settings by dotted name; those that an older run does not have get the default."""
+    """Return settings by dotted name. A setting that an older run lacks has its default value."""
     return dict(flat(asdict(RunConfig()))) | dict(flat(run.config))
 
 
@@ -174,7 +174,7 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str) -> 
 
 
 def _values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:
-    """Return the values of each group, averaged over the data sets that all runs have; {} for a group without any."""
+    """Return the values of each group, averaged over the data sets that all runs have; {} if it has none."""
     scores = [{run.seed: by_dataset for run in group.runs if (by_dataset := measure.read(run))} for group in groups]
     datasets = [set(by_dataset) for by_seed in scores for by_dataset in by_seed.values()]
     shared = set.intersection(*datasets) if datasets else set()

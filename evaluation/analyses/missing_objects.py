@@ -1,7 +1,7 @@
 """Objects that captions do not name, counted on COCO annotations (paper 1, Fig. 4; claim 1.12).
 
-For each pair of an image and one of its captions: how many of the object categories annotated in the image (COCO has
-80) are missing from the caption. A category is present if its name occurs as a whole word, singular or plural.
+For each image-caption pair, counts the object categories that are annotated in the image (COCO has 80) but missing
+from the caption. A category is present if its name occurs as a whole word, singular or plural.
 Synonyms ("man" for person) do not count, so the share without persons is reported as well.
 """
 
@@ -39,7 +39,7 @@ class MissingObjects:
 
 
 def find(paths: list[Path]) -> tuple[Path, Path]:
-    """Return the captions file and the instances file: the two given, or the first such pair in the folders.
+    """Return the captions file and the instances file: the two given, or the first pair of such files in the folders.
 
     Raises UserError: there is no such pair.
     """
@@ -54,7 +54,7 @@ def find(paths: list[Path]) -> tuple[Path, Path]:
 
 
 def count(files: tuple[Path, Path]) -> MissingObjects:
-    """Count over all pairs of the captions and the instances file. An image without annotated objects misses none.
+    """Count over all pairs of the captions and the instances file. Images without annotated objects have none missing.
 
     Raises UserError: a file is not a COCO annotation file, or no image has both captions and objects.
     """
@@ -80,7 +80,7 @@ def count(files: tuple[Path, Path]) -> MissingObjects:
 
 
 def _summarise(missing: list[list[set[str]]]) -> MissingObjects:
-    """Summarise the missing categories of each image, for each of its captions."""
+    """Summarise `missing`: for each image, the missing categories of each of its captions."""
     counts = [len(names) for captions in missing for names in captions]
     shares = torch.tensor([sum(map(bool, captions)) / len(captions) for captions in missing], dtype=torch.float64)
     weights = torch.tensor([float(len(captions)) for captions in missing], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Weights that a point-set model gives to image patches and caption words (paper 5)."""
+"""Weights that a point-set model assigns to image patches and caption words (paper 5)."""
 
 import json
 import math
@@ -21,7 +21,7 @@ from clipx.types import PointSet
 from clipx.utils.files import write_text
 from evaluation.datasets.opening import open_dataset
 
-KIND = "captions"  # kind of evaluation data set; the run's first one is used
+KIND = "captions"  # the run's first evaluation set of this kind is used
 MAX_PAIRS = 4
 SIDE = 56  # px of an image in the artifact
 

@@ -1,7 +1,7 @@
-"""Learned popularity (paper 3, claim 3.5): does NUCLR's zeta rise with how often a concept occurs?
+"""Learned popularity (paper 3, claim 3.5): does NUCLR's zeta rise with the frequency of a concept?
 
-Reads zeta from the sample table of a checkpoint. The true popularity of a training sample is known on `scenes`: there,
-computes Spearman's rank correlation. On any data, lists the captions with the largest and the smallest zeta.
+Reads zeta from the sample table of a checkpoint and lists the captions with the largest and the smallest zeta. On
+`scenes`, where the true popularity of each training sample is known, also computes Spearman's rank correlation.
 """
 
 import json
@@ -28,8 +28,8 @@ from evaluation.types import Result
 
 TASK = "popularity"
 SIDES = ("text", "image")
-MAX_CAPTIONS = 12  # at either end
-RESAMPLES = 500
+MAX_CAPTIONS = 12  # with the largest zeta, and with the smallest
+RESAMPLES = 500  # of the bootstrap
 MAX_DRAWS = 4_000_000  # bootstrap indices in memory at once
 
 
@@ -115,7 +115,7 @@ def _pearson(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _artifact(pairs: PairSource, zeta: dict[str, Tensor], seen: Tensor, truth: Tensor | None) -> dict[str, Any]:
-    """Return what the report shows: captions at both ends, and mean zeta by true popularity."""
+    """Return the report's data: captions with the largest and smallest zeta, mean zeta by true popularity."""
     order = zeta["text"].argsort(descending=True, stable=True)
     count = min(MAX_CAPTIONS, len(order) // 2)
     ends = {"most": order[:count], "least": order[len(order) - count :].flip(0)}
@@ -142,5 +142,5 @@ def _curve(zeta: dict[str, Tensor], truth: Tensor) -> dict[str, list[float]]:
 def _caption(pairs: PairSource, sample_id: int) -> str:
     try:
         return pairs.pair(sample_id, random.Random(0))[1]
-    except BadSample as error:  # corrupt since training
+    except BadSample as error:  # damaged after training
         return f"({pairs.where(sample_id)}: {error})"

@@ -1,7 +1,7 @@
 """Validation of the evaluation: zero-shot results of published weights against the published numbers.
 
-Published values: result tables of CLIP-benchmark and open_clip, as fractions. Where those tables average per class,
-mean per-class accuracy is compared.
+Published values: result tables of CLIP-benchmark and open_clip, as fractions. Where the tables report mean
+per-class accuracy, our mean per-class accuracy is compared.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,8 +16,8 @@ from evaluation.datasets.folder import short_name
 from evaluation.datasets.named import present
 from evaluation.types import Result
 
-TOLERANCE = 0.003
-ROUNDING = 5e-5  # of the published values, which have four digits
+TOLERANCE = 0.003  # largest absolute difference that agrees
+ROUNDING = 5e-5  # rounding error of the published values, which have four digits
 
 MODELS = (
     "open_clip:ViT-B-32/openai",
@@ -26,7 +26,7 @@ MODELS = (
     "open_clip:ViT-B-32/laion2b_s34b_b79k",
 )
 
-# data set, the copy behind the published value (clip-benchmark/NAME on the Hugging Face hub), metric, value per model
+# data set, copy used for the published value (clip-benchmark/NAME on the Hugging Face hub), metric, value per model
 PUBLISHED = (
     ("imagenet", "wds_imagenet1k", "top1", (0.6332, 0.6834, 0.5982, 0.6656)),
     ("cifar10", "wds_vtab-cifar10", "top1", (0.8983, 0.9077, 0.7157, 0.9358)),
@@ -48,8 +48,8 @@ PUBLISHED = (
 VALUES = {(name, metric): values for name, _, metric, values in PUBLISHED}
 COPIES = {name: copy for name, copy, _, _ in PUBLISHED}
 
-# Sets whose original layout has no test split. Our split is another draw than the published one, so the published value
-# may lie anywhere in our 95% interval.
+# Sets whose original layout has no test split. Our random split differs from the published one, so a published value
+# anywhere in our 95% interval agrees.
 OTHER_SPLIT = ("caltech101", "eurosat", "sun397")
 
 Numbers = Mapping[tuple[str, str], float]  # (data set, metric) -> value
@@ -76,7 +76,7 @@ class ValidatedNumber:
 def validate(
     published: Mapping[str, Numbers], root: Path, fetch_weights: Callable[[str], str], evaluate: Evaluate
 ) -> list[ValidatedNumber]:
-    """Evaluate all models and data sets that are present; print the comparison, then what is missing.
+    """Evaluate all models and data sets that are present; print the comparison, then which are missing.
 
     Args:
         published: model -> numbers to compare with.

@@ -16,7 +16,7 @@ from evaluation.claims.verdict import FEWEST_SEEDS, judge, overall
 from evaluation.runs.reader import STATED, Run
 
 Seeds = dict[int, Run]
-Readings = list[list[dict[str, float]]]  # of one seed: for each arm, for each measure, its values by name
+Readings = list[list[dict[str, float]]]  # of one seed: [arm][measure] -> values by name (data set)
 VERDICTS = get_args(Verdict)
 RECIPES = {recipe for claim in CLAIMS for recipe in claim.recipes}
 HISTOGRAM = "missing_objects.json"  # written by `clipx report missing-objects`
@@ -27,9 +27,9 @@ class Evidence:
     """The basis of all verdicts."""
 
     runs: dict[str, dict[str, Seeds]]  # recipe -> arm -> seed -> run
-    stated: dict[str, list[Finding]]  # claim id -> findings of programs
+    stated: dict[str, list[Finding]]  # claim id -> findings that programs wrote to claims.json
     left_out: list[str]  # messages about runs that were not used
-    missing_objects: list[int] | None = None  # number of pairs by missing kinds of object (paper 1, figure 4)
+    missing_objects: list[int] | None = None  # [k]: pairs with k missing object kinds (paper 1, figure 4)
     drawn: list[Path] = field(default_factory=list)  # SVG files next to a claims.json
 
 
@@ -44,7 +44,7 @@ def collect_evidence(runs: list[Run], paths: list[Path]) -> Evidence:
     found: dict[str, dict[str, Seeds]] = {}
     left_out = []
     for recipe, by_overrides in experiments.items():
-        # Overridden runs do not follow the recipe. They are used only if all runs of it have the same overrides.
+        # Runs with overrides do not follow the recipe. They count only if all its runs have the same overrides.
         chosen = "" if "" in by_overrides or len(by_overrides) > 1 else next(iter(by_overrides))
         for overrides, same in by_overrides.items():
             for run in same if overrides == chosen else ():
@@ -116,7 +116,7 @@ def _short(value: object) -> str:
 
 
 def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
-    """Return one outcome per claim and recipe with runs; a claim without runs has one outcome, `not run`."""
+    """Return one outcome for each claim and recipe that was run; a claim without runs has one outcome, `not run`."""
     found = []
     for claim in claims:
         if claim.program:
@@ -126,12 +126,12 @@ def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
             continue
         by_recipe = [assess(claim, recipe, evidence) for recipe in claim.recipes]
         run = [outcome for outcome in by_recipe if outcome.verdict != "not run"]
-        found += run or by_recipe[-1:]  # the last recipe is the smallest, so the first to run
+        found += run or by_recipe[-1:]  # suggest the last recipe, because it is the smallest
     return found
 
 
 def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
-    """Return the outcome of the claim at one scale."""
+    """Return the outcome of the claim from the runs of one recipe."""
     arms = evidence.runs.get(recipe, {})
     applicable = [comparison for comparison in claim.comparisons if comparison.only_recipe in ("", recipe)]
     findings = [_assess_comparison(comparison, recipe, arms) for comparison in applicable]
@@ -161,7 +161,7 @@ def _assess_comparison(comparison: Comparison, recipe: str, arms: dict[str, Seed
 
 
 def _diverged(arms: dict[str, Seeds]) -> dict[str, int]:
-    """Arm -> number of its seeds that diverged, for arms with at least one."""
+    """Return arm -> number of diverged seeds, for arms with at least one."""
     counts = {arm: sum(run.diverged for run in seeds.values()) for arm, seeds in arms.items()}
     return {arm: count for arm, count in counts.items() if count}
 
@@ -169,7 +169,7 @@ def _diverged(arms: dict[str, Seeds]) -> dict[str, int]:
 def _seeds_of_expected_divergence(
     comparison: Comparison, arms: dict[str, Seeds], diverged: dict[str, int]
 ) -> list[int]:
-    """Seeds in which the other arms have numbers, if `comparison.diverging_arm` alone diverged, in all its seeds."""
+    """Return seeds with numbers of all other arms; [] unless `diverging_arm` always diverged and the others never."""
     loser = comparison.diverging_arm
     if not loser or diverged != {loser: len(arms[loser])}:
         return []
@@ -195,7 +195,7 @@ def _missing_numbers(comparison: Comparison, recipe: str, arms: dict[str, Seeds]
 
 
 def _readings(comparison: Comparison, arms: list[Seeds]) -> list[Readings]:
-    """Read the measures in each seed that all arms have; seeds that lack a number are left out."""
+    """Read the measures for each seed that all arms share; skip seeds in which a number is missing."""
     common = sorted(set.intersection(*(set(seeds) for seeds in arms)))
     readings = [[[measure.read(seeds[s]) for measure in comparison.measures] for seeds in arms] for s in common]
     return [of_seed for of_seed in readings if all(all(of_arm) for of_arm in of_seed)]

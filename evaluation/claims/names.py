@@ -25,9 +25,9 @@ def aliases(*names: str) -> tuple[str, ...]:
 BOTH_R1 = ("image_to_text_recall@1", "text_to_image_recall@1")
 BOTH_WAYS = tuple(f"{way}_recall@{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10))
 COUNTING = ("scenescount", *aliases("CLEVR-Count"))
-PER_CLASS = aliases("Caltech-101", "Aircraft", "Flowers", "Pets")  # paper 5: mean per class here, top-1 elsewhere
+PER_CLASS = aliases("Caltech-101", "Aircraft", "Flowers", "Pets")  # paper 5: mean per class; top-1 elsewhere
 
-# Without `datasets`: the mean over all data sets that the compared runs share.
+# A reader without `datasets` averages over all data sets that the compared runs share.
 ZEROSHOT = MetricReader("zeroshot", ("top1",))
 PROBE = MetricReader("linear_probe", ("top1",))
 RECALL_1 = MetricReader("retrieval", BOTH_R1)
@@ -43,4 +43,4 @@ GAP = MetricReader("geometry", ("gap",))
 UNIFORMITY = MetricReader("geometry", ("uniformity",))
 MARGIN = MetricReader("geometry", ("margin_mean",))
 MARGINS_ABOVE_0 = MetricReader("geometry", ("margin_positive",))
-ZETA_POPULARITY = MetricReader("popularity", ("zeta_text_spearman", "zeta_image_spearman"))  # scenes with a skew
+ZETA_POPULARITY = MetricReader("popularity", ("zeta_text_spearman", "zeta_image_spearman"))  # with popularity_skew

@@ -1,4 +1,4 @@
-"""The tables of the papers (published.toml), and the metric of ours that each column is compared with."""
+"""The papers' tables (published.toml), and our metric for each column."""
 
 import tomllib
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class PaperTable:
     title: str
     recipe: str  # its arms are the rows
     columns: tuple[Column, ...]
-    rows: dict[str, str]  # arm -> its numbers, in the order of the columns
+    rows: dict[str, str]  # arm -> published numbers, in the order of the columns
 
 
 def metric_columns(task: str, names: str, metric: str = "top1", per_class: tuple[str, ...] = ()) -> tuple[Column, ...]:
@@ -42,7 +42,7 @@ def recall_columns(dataset: str) -> tuple[Column, ...]:
     return tuple(
         Column(
             f"{way} R@{k}",
-            # The two protocols differ in text R@k only.
+            # The paper's protocol and the corrected one differ in text R@k only.
             MetricReader("retrieval", (f"{ways[way]}_recall@{k}",), ALIASES[dataset], paper_protocol=way == "text"),
         )
         for way in ways
@@ -74,7 +74,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("uniformity", UNIFORMITY, 1.0),
         Column("zero-shot CIFAR-10", MetricReader("zeroshot", ("top1",), ALIASES["CIFAR-10"])),
         Column("probe CIFAR-10", MetricReader("linear_probe", ("top1",), ALIASES["CIFAR-10"])),
-        # The printed values are too high for all 5,000 images. The paper does not give the number of images.
+        # 1,000 is our assumption: the paper gives no number of images, and its values are too high for all 5,000.
         *(
             Column(f"{way} R@1 of 1,000", MetricReader("retrieval", (metric,), ALIASES["MSCOCO"], pool=1000))
             for way, metric in (("image", "text_to_image_recall@1"), ("text", "image_to_text_recall@1"))

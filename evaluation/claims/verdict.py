@@ -9,13 +9,13 @@ with the smallest effect of interest s, which is fixed with the claim before any
     undecided       the interval contains s, or there are fewer than three seeds
     not run         there is nothing to measure
 
-s = 0 asks for any gain. A negative s asks that the loss is smaller than |s|.
+s = 0 requires any gain. A negative s requires a loss smaller than |s|.
 
-Error rate: if the true effect is at most s, `holds` comes up in at most 2.5% of experiments. If it is at least s,
-`does not hold` comes up in at most 2.5%. This holds for each comparison. A claim with several comparisons holds if all
+Error rate: if the true effect is at most s, `holds` occurs in at most 2.5% of experiments. If it is at least s,
+`does not hold` occurs in at most 2.5%. These rates are per comparison. A claim with several comparisons holds if all
 hold, does not hold if one does not, and is undecided otherwise.
 
-Three seeds often give equal rank correlations, and the t interval then has no width. A lower bound on the standard
+Three seeds often give equal rank correlations, and then the t interval has zero width. A lower bound on the standard
 deviation prevents this. In simulation it cut false `holds` from 9% to under 2%.
 
 One kind of comparison can hold without an interval (`Comparison.diverging_arm`): if the arm that is expected to lose
@@ -32,7 +32,7 @@ FEWEST_SEEDS = 3
 
 
 def judge(comparison: Comparison, effects: list[float], note: str = "", arms: int = 2) -> Finding:
-    """Return the finding on one effect per seed; each effect compares `arms` arms."""
+    """Return the finding from `effects`, one per seed; each effect compares `arms` arms."""
     label, least, seeds = comparison.label, comparison.least, len(effects)
     if not effects:
         return Finding(label, "not run", least=least, note=note)
@@ -55,7 +55,7 @@ def judge(comparison: Comparison, effects: list[float], note: str = "", arms: in
 def least_deviation(comparison: Comparison, arms: int) -> float:
     """Return a lower bound on the standard deviation of rank correlations over `arms` arms.
 
-    The larger of the smallest step between two rank correlations and 0.4 standard errors at |rho| = `least`.
+    It is the larger of the smallest step between rank correlations and 0.4 standard errors at |rho| = `least`.
     """
     return max(12 / (arms * (arms**2 - 1)), 0.4 * (1 - comparison.least**2) / math.sqrt(arms - 1))
 

@@ -74,7 +74,7 @@ class Labelled:
         return content_hash(self.texts(split, view))
 
     def hashes(self, split: str, view: View) -> dict[str, str]:
-        """Return hashes of what a score of this view depends on, besides the features."""
+        """Return hashes of all inputs of a score from this view, except the features."""
         if view == "prompts":
             return {"templates": content_hash(self.templates)}
         return {"classnames": content_hash(self.classnames), "labels": content_hash(self.labels(split).tolist())}
@@ -119,7 +119,7 @@ class _WithCaptions:
         return self._images.fingerprint if view == "images" else self._hashes["captions"]
 
     def hashes(self, split: str, view: View) -> dict[str, str]:
-        """Return hashes of what a score depends on, besides the features."""
+        """Return hashes of all inputs of a score, except the features."""
         return self._hashes
 
 
@@ -143,7 +143,7 @@ class Captioned(_WithCaptions):
         all_captions = [caption for of_image in captions for caption in of_image]
         super().__init__(spec, short, split, images, all_captions, {"captions": content_hash(captions)})
         self.protocol = settings.protocol
-        self.pools = tuple(pool for pool in settings.pools if pool < len(images))  # a pool of all images is the set
+        self.pools = tuple(pool for pool in settings.pools if pool < len(images))  # a full pool is the whole set
         self._counts = torch.tensor([len(of_image) for of_image in captions])
 
     def image_of_caption(self, split: str) -> Tensor:
@@ -152,7 +152,7 @@ class Captioned(_WithCaptions):
 
 
 class MinimalPairs(_WithCaptions):
-    """Minimal pairs: two images and two captions that differ in one visual pattern, the category."""
+    """Minimal pairs: two images and two captions each, which differ in one visual pattern, the category."""
 
     kind: Kind = "pairs"
 

@@ -27,12 +27,12 @@ class Classes:
     read: Reader
     prompts: str  # key in the prompt tables
     names: str = ""  # key in the class-name table; "" if the data set names its classes
-    part_of: dict[str, str] = field(default_factory=dict)  # split -> its name in the data set, if that differs
-    get: str = ""  # how to get it, if `clipx data pull` cannot
+    part_of: dict[str, str] = field(default_factory=dict)  # split -> the data set's own name of it, if different
+    get: str = ""  # where to get it if `clipx data pull` cannot download it
 
     @property
     def place(self) -> str:
-        """A file or folder below root that must exist."""
+        """Return the file or folder below root that must exist."""
         return self.parts["test"]
 
     def open(self, name: str, spec: str, root: Path, settings: Settings) -> Labelled:
@@ -69,7 +69,7 @@ def _torchvision(
     name: str,
     parts: dict[str, str],
     read: Callable[..., Split],
-    key: str = "",  # in the prompt tables; "": the name
+    key: str = "",  # in the prompt tables; "": same as `name`
     names: str = "",
     get: str = "",
 ) -> Classes:
@@ -77,7 +77,7 @@ def _torchvision(
 
 
 def _splits(path: str, names: str = "train test") -> dict[str, str]:
-    """Split -> its file or folder; {} in the path stands for the split."""
+    """Return split -> file or folder; {} in `path` is replaced by the split."""
     return {split: path.format(split) for split in names.split()}
 
 
@@ -176,9 +176,9 @@ def present(name: str, root: Path) -> bool:
 
 
 def pull(name: str, root: Path) -> None:
-    """Download a set with torchvision to where `clipx eval` looks for it.
+    """Download a set with torchvision into the folder where `clipx eval` looks for it.
 
-    Raises UserError: torchvision cannot download it; the message says where it comes from.
+    Raises UserError: torchvision cannot download it; the message names the source.
     """
     known = lookup(NAMED, name, "clipx data pull")
     if name not in vision.DOWNLOADS:

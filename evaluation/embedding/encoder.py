@@ -29,7 +29,7 @@ def from_checkpoint(
 ) -> tuple[Encoder, Path]:
     """Return the encoder of a run directory or checkpoint folder, and its run directory.
 
-    `averaged` takes the averaged weights of train.ema.
+    `averaged`: use the averaged weights of train.ema.
 
     Raises UserError: no checkpoint, a corrupt one, one without averaged weights, or an unknown precision.
     """
@@ -126,7 +126,7 @@ def _encoder(
         text=text,
         provenance={
             "checkpoint": digest[:16],
-            "architecture": _hash(repr(model)),  # equal weights with another activation function are a different model
+            "architecture": _hash(repr(model)),  # the same weights with another activation function are another model
             "transform": _hash(repr(transform)),
             "tokenizer": _hash(f"{inputs.tokenizer} {inputs.context_length} {inputs.clean}"),
             "precision": f"{precision} {device.type}",
@@ -140,7 +140,7 @@ def _to_device(model: nn.Module, device: torch.device) -> None:
 
 
 def _prepared(encode: Encode, device: torch.device, precision: str) -> Encode:
-    """Wrap `encode`: no gradients, towers on the device in that precision, float32 output on the CPU."""
+    """Wrap `encode`: no gradients, towers on `device` in `precision`, float32 output on the CPU."""
     one_of(precision, PRECISIONS, "precision")
 
     @torch.no_grad()  # not inference_mode: training may use tensors that a tower caches during the call

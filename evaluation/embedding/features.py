@@ -1,7 +1,7 @@
 """Embeddings of data sets. Each image or text is embedded once; a content-addressed cache keeps the result.
 
 The name of a cached file is a hash of the model (checkpoint, transform, tokenizer, precision), the content of the
-data, the view and its variant. A change in any of them gives another file.
+data, the view and its variant. If any of them changes, another file is used.
 """
 
 import os
@@ -25,7 +25,7 @@ from evaluation import types
 from evaluation.types import Device, Encoder, FeatureRequest, Features
 
 FORMAT = "1"  # version of the cached files
-Pixels = tuple[Tensor | None, str]  # an image and "", or None and the problem
+Pixels = tuple[Tensor | None, str]  # (image, ""), or (None, error message)
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ def fill_cache(
     cache_dir: Path,
     loading: Loading,
 ) -> None:
-    """Fill the cache with embeddings. All ranks call it with the same requests and share the work.
+    """Fill the cache with embeddings. All ranks call this with the same requests and share the work.
 
-    Ranks take whole batches, the same batches as one process would, so that the embeddings are equal.
+    Each rank takes whole batches, the same as in a single process, so that the embeddings are equal.
 
     Raises UserError: as `extract`, on all ranks.
     """
@@ -98,7 +98,7 @@ def fill_cache(
 def embed(
     encoder: Encoder, dataset_by_name: Mapping[str, types.Dataset], requests: Iterable[FeatureRequest], loading: Loading
 ) -> Features:
-    """Return embeddings without a cache and without a check that they are finite. All ranks share the work.
+    """Return embeddings; do not cache them or check that they are finite. All ranks share the work.
 
     Raises UserError: a corrupt image; on all ranks.
     """
@@ -120,7 +120,7 @@ def _by_view(requests: Iterable[FeatureRequest]) -> list[list[FeatureRequest]]:
 def _together(
     encoder: Encoder, dataset: types.Dataset, group: list[FeatureRequest], loading: Loading, progress: ProgressBar
 ) -> Features:
-    """Embed one share per rank and gather: [n, E] of each request on the CPU of every rank."""
+    """Embed each rank's share of the rows; return the gathered [n, E] of each request, on the CPU of every rank."""
     if not group:
         return {}
     rows = share(_length(dataset, group[0]), loading.batch_size, distributed.rank(), distributed.world_size())
@@ -149,7 +149,7 @@ def share(count: int, batch_size: int, rank: int, world: int) -> range:
 
 
 def cache_key(encoder: Encoder, dataset: types.Dataset, request: FeatureRequest) -> str:
-    """Return a hash of the model's provenance, the data's content, the split and the view, but not of paths."""
+    """Return a hash of the model's provenance, the data's content, the split and the view; paths do not count."""
     fingerprint = dataset.fingerprint(request.split, request.view)
     variant = [request.variant] if request.variant else []
     return content_hash(
@@ -210,7 +210,7 @@ def _finite(embedded: Tensor, encoder: Encoder, request: FeatureRequest) -> Tens
 
 
 class _Preprocessed(Dataset[Pixels]):
-    """Decoding and preprocessing in the loader's processes."""
+    """Decodes and preprocesses images in the loader's processes."""
 
     def __init__(self, images: Sequence[Image], rows: range, preprocess: Callable[[Image], Tensor]) -> None:
         self.images = images
@@ -236,7 +236,7 @@ def _collate(samples: list[Pixels]) -> Pixels:
 def _image_batches(
     images: Sequence[Image], rows: range, preprocess: Callable[[Image], Tensor], loading: Loading
 ) -> Iterable[Tensor]:
-    """Yield batches without using the global random state or the run's signals: training may be under way."""
+    """Yield batches; do not use the global random state or the run's signals, because training may be running."""
     loader = DataLoader(
         _Preprocessed(images, rows, preprocess),
         loading.batch_size,

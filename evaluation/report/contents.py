@@ -60,7 +60,7 @@ def build_report(runs: list[Run], evidence: Evidence) -> Document:
 
 
 def title(groups: list[RunGroup]) -> str:
-    """Return the methods' names, or the recipes', or counts if there are too many names."""
+    """Return the method names; if more than MAX_NAMES, the recipe names; if these are also too many, counts."""
     if len(groups) <= MAX_NAMES:
         return ", ".join(group.label for group in groups)
     recipes = list(dict.fromkeys(str(group.runs[0].config.get("recipe") or group.label) for group in groups))

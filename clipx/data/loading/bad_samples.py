@@ -1,4 +1,4 @@
-"""List bad samples found in training in RUN/damage.txt; raise an error if their share exceeds data.max_bad_rate."""
+"""List the bad samples of a training run in RUN/damage.txt; raise an error if their share exceeds data.max_bad_rate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,18 +6,18 @@ from pathlib import Path
 
 from clipx.errors import UserError
 
-LOGGED = 20  # bad samples that a run logs by name
+LOGGED = 20  # bad samples that a run logs by name; it only counts the others
 
 
 class BadSampleFile:
-    """RUN/damage.txt: one line per bad sample, even if it occurs in several epochs or resumed runs."""
+    """RUN/damage.txt: one line per bad sample, with no repeats over epochs or resumed runs."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / "damage.txt"
         self.known = set(self.path.read_text(errors="replace").splitlines()) if self.path.is_file() else set()
 
     def add(self, bad: list[str]) -> list[str]:
-        """Append the new lines and return log messages: the first LOGGED names of a run, then only counts."""
+        """Append the new bad samples; return log messages with the first LOGGED names of a run, then only counts."""
         new = [line for line in dict.fromkeys(" ".join(b.split()) for b in bad) if line not in self.known]
         messages = [f"left out: {line}" for line in new[: max(0, LOGGED - len(self.known))]]
         self.known.update(new)
@@ -38,7 +38,7 @@ class BadSampleCounter:
     min_seen: int  # samples to see before the rate is checked
     seen: int = 0
     bad: int = 0
-    names: dict[str, None] = field(default_factory=dict)  # each bad sample once, in the order met
+    names: dict[str, None] = field(default_factory=dict)  # bad samples in order of occurrence, without repeats
 
     def count(self, total: int, bad: list[str]) -> None:
         """Add `total` samples, of which `bad` are bad. Raises UserError if the rate is above `limit`."""

@@ -21,7 +21,7 @@ def decode(data: bytes) -> Image.Image:
 
 
 def open_image(data: bytes) -> Image.Image:
-    """Read the header of an image; `to_rgb` decodes its pixels. Raises BadSample as `decode`."""
+    """Read the header of an image; `to_rgb` decodes its pixels. Raises BadSample like `decode`."""
     try:
         image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP"))
     except UnidentifiedImageError as error:

@@ -37,7 +37,7 @@ class TrainTransform:
         self.resize = lookup({"exact": self._exact, "fast": self._fast}, config.decode, "data.decode")
 
     def __call__(self, image: Image.Image, generator: random.Random) -> Tensor:
-        """Return uint8 [3, H, W]; the image's pixels may not be decoded yet. Raises BadSample."""
+        """Return uint8 [3, H, W]; `image` need not be decoded yet. Raises BadSample."""
         box = crop_box(image.width, image.height, self.scale, generator)
         pixels = self.resize(image, box)
         if self.flip and generator.random() < 0.5:
@@ -54,7 +54,7 @@ class TrainTransform:
         return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
 
     def _fast(self, image: Image.Image, box: Box) -> Tensor:
-        """Decode a JPEG at 1/2, 1/4 or 1/8 of its size if the box keeps `size` pixels; resize with integers."""
+        """Decode a JPEG at 1/2, 1/4 or 1/8 of its size if the box keeps `size` pixels per side; resize in uint8."""
         width, height = image.size
         min_size = (width * self.size / (box[2] - box[0]), height * self.size / (box[3] - box[1]))
         image.draft("RGB", (math.ceil(min_size[0]), math.ceil(min_size[1])))  # no effect on other formats
@@ -68,10 +68,10 @@ class TrainTransform:
 
 
 def crop_box(width: int, height: int, scale: tuple[float, float], generator: random.Random) -> Box:
-    """Return a random box as torchvision's RandomResizedCrop: share of the area in `scale`, aspect ratio in 3/4..4/3.
+    """Return a random box like torchvision's RandomResizedCrop: share of the area in `scale`, aspect ratio in 3/4..4/3.
 
-    If ten draws do not fit, the result is the largest central box with such a ratio, which is the whole image if its
-    ratio is in the range. `scale` (1, 1) means no random crop: the central square.
+    If none of ten draws fits, return the largest central box with a ratio in this range: the whole image if its own
+    ratio is in the range. `scale` (1, 1) means no random crop but the central square.
     """
     for _ in range(10):
         area = width * height * generator.uniform(*scale)

@@ -25,12 +25,12 @@ CAPTIONS = 5  # per image
 
 @dataclass
 class Description:
-    """The attributes of a group that a caption names; None for those it does not name."""
+    """The attributes of a group that a caption names; None for attributes that it omits."""
 
     count: int | None
     colour: str | None
     shape: str | None
-    plural: bool  # of the noun; agrees with the count if that is named
+    plural: bool  # the noun is plural; agrees with `count` if a count is named
     size: str | None = None
     position: str | None = None
     orientation: str | None = None
@@ -42,7 +42,7 @@ DETAIL: Detail = (0.35, 0.35, 0.5)  # of training captions
 
 
 def describe(content: Content, detail: Detail, rng: random.Random) -> list[Description]:
-    """Describe every group: count, colour and shape always, the other attributes at random."""
+    """Describe every group. Count, colour and shape are always named, the other attributes at random."""
     size, position, orientation = (rng.random() < p for p in detail)
     return [
         Description(
@@ -77,19 +77,19 @@ def detailed_captions(content: Content, rng: random.Random) -> list[str]:
 
 
 def plain(d: Description, rng: random.Random) -> str:
-    """Return a text as "three small red triangles pointing up on the left"."""
+    """Return a text like "three small red triangles pointing up on the left"."""
     return _join(_count(d, rng), d.size, d.colour, _noun(d, rng), _pointing(d), _place(d))
 
 
 def _with_clause(d: Description, rng: random.Random) -> str:
-    """Return a text as "three small triangles pointing up that are red on the left"."""
+    """Return a text like "three small triangles pointing up that are red on the left"."""
     verb = "are" if d.plural else "is"
     colour = f"that {verb} {d.colour}" if d.colour else None
     return _join(_count(d, rng), d.size, _noun(d, rng), _pointing(d), colour, _place(d))
 
 
 def _colour_first(d: Description, rng: random.Random) -> str:
-    """Return a text as "three red objects on the left, all small triangles pointing up"."""
+    """Return a text like "three red objects on the left, all small triangles pointing up"."""
     if d.shape is None:
         return plain(d, rng)
     objects = _join(_count(d, rng), d.colour, "objects" if d.plural else "object", _place(d))
@@ -97,12 +97,12 @@ def _colour_first(d: Description, rng: random.Random) -> str:
 
 
 def _count_first(d: Description, rng: random.Random) -> str:
-    """Return a text as "three objects on the left, all small red triangles pointing up"."""
+    """Return a text like "three objects on the left, all small red triangles pointing up"."""
     objects = _join(_count(d, rng), "objects" if d.plural else "object", _place(d))
     return f"{objects}, {_join('all' if d.plural else 'a', d.size, d.colour, _noun(d, rng), _pointing(d))}"
 
 
-# styles for two groups and for one
+# styles for captions of two groups, and of one group
 TOGETHER: tuple[Style, ...] = (plain, plain, plain, _with_clause)
 ALONE: tuple[Style, ...] = (*TOGETHER, _colour_first, _count_first)
 

@@ -27,7 +27,7 @@ OPPOSITE = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 
 IN_LINE = 0.5  # share of groups of two or three objects that are placed at one side
 OPPOSITE_SIDES = 0.6  # share of two-group scenes with the groups at opposite sides
-MAX_COUNT_OF_TWO = 3  # objects per group in a two-group scene: the cells at one side
+MAX_COUNT_OF_TWO = 3  # objects per group in a two-group scene: one side has three cells
 
 
 @dataclass
@@ -38,7 +38,7 @@ class ObjectGroup:
     colour: str
     shape: str
     size: str
-    position: str | None  # the cell's name for one object, a side for several at one side, else None
+    position: str | None  # cell of a single object, or the side that holds all objects, else None
     orientation: str | None  # None for shapes without an orientation
 
 
@@ -50,13 +50,13 @@ class Content:
     cells: list[list[int]]
 
     def key(self) -> frozenset[tuple[object, ...]]:
-        """Return a key that is equal for two contents if their captions with all details are equal."""
+        """Return a key. Two contents have the same key if their fully detailed captions are equal."""
         return frozenset(tuple(vars(group).values()) for group in self.groups)
 
 
 @lru_cache(maxsize=8)
 def popularity(seed: int, skew: float) -> dict[tuple[str, str], float]:
-    """Return the probability of each (shape, colour): Zipf with exponent `skew`, the ranks shuffled by `seed`."""
+    """Return the probability of each (shape, colour): Zipf with exponent `skew`; `seed` shuffles the ranks."""
     concepts = list(CONCEPTS)
     random.Random(f"{seed}/popularity").shuffle(concepts)
     weights = [(rank + 1) ** -skew for rank in range(len(concepts))]
@@ -69,7 +69,7 @@ class ContentDraw:
 
     max_count: int
     two_groups: float  # share of scenes with a second group
-    seed: int = 0  # for the ranks of the concepts
+    seed: int = 0  # shuffles the ranks of the concepts
     skew: float = 0.0  # Zipf exponent of the concepts; 0 for equal probabilities
 
     def draw(self, rng: random.Random) -> Content:

@@ -42,7 +42,7 @@ def _star(x: Grid, y: Grid) -> Inside:
 
 
 def _heart(x: Grid, y: Grid) -> Inside:
-    """Two discs side by side above a point; nothing but the discs covers the height of the notch between them."""
+    """Two discs side by side above a point; the point ends below the notch between the discs."""
     discs = (abs(x) - 0.5) ** 2 + (y - 0.45) ** 2 <= 0.5**2
     return np.asarray(discs | ((y <= 0.42) & (abs(x) <= 0.74 * (y + 0.96)) & (abs(x) <= 1)))
 

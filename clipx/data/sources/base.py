@@ -17,7 +17,7 @@ class PairSource(Protocol):
     """Image-text pairs by sample id."""
 
     streaming: Literal[False] = False
-    problems: Sequence[str] = ()  # one line per sample left out, found without decoding
+    problems: Sequence[str] = ()  # one line per sample that is left out; found without decoding
     fingerprint: str  # changes with the samples or their order
 
     def __len__(self) -> int: ...
@@ -29,12 +29,12 @@ class PairSource(Protocol):
         """Return the encoded image and one caption. Raises BadSample."""
 
     def image_of(self) -> NDArray[np.int32] | None:
-        """Return the image of each sample, numbered from 0; None if no two samples share an image."""
+        """Return the image index (from 0) of each sample, int32 [n]; None if no two samples share an image."""
         return None
 
 
 class ShardPairs(PairSource):
-    """Pairs from a folder of webdataset shards; `block` neighbouring samples are prefetched together, 0 for none."""
+    """Pairs from a folder of webdataset shards; prefetches `block` neighbouring samples together, 0: no prefetching."""
 
     def __init__(self, folder: Path, captions: str, block: int) -> None:
         self.block = block

@@ -1,7 +1,7 @@
 """Paper 3: NUCLR.
 
-Smallest effects of interest: about a quarter of the published effect. The paper gives no number for its negligible
-overhead. Our bound is three per cent of a step.
+Smallest effects of interest: about a quarter of the published effect. The paper calls its overhead negligible, without
+a number; our bound is 3% of a step.
 """
 
 from evaluation.claims.comparisons import level, more, no_slower

@@ -1,8 +1,8 @@
 """Paper 4: the modality gap.
 
-The smallest effect of interest is 0 for geometry: the size of the gap depends on towers and data. Bounds on rank
-correlations over arms: at least 0.7 for "falls as ... rises", above 0 for "goes with" and "follow". The absolute value
-is below 0.7 for "not the gap" (seven arms) and below 0.5 for "neither" (more arms).
+For geometry the smallest effect of interest is 0, because the size of the gap depends on towers and data. The words of
+a claim set the bound on its rank correlation over arms: "falls as ... rises" at least 0.7; "goes with" and "follow"
+above 0; "not the gap" below 0.7 in absolute value (seven arms); "neither" below 0.5 in absolute value (more arms).
 """
 
 from evaluation.claims.comparisons import level, more, often, rises, unrelated
@@ -13,7 +13,7 @@ from evaluation.claims.types import ANY, Claim, Comparison
 ARMS = ("gap_mscoco", "gap_mini")
 DYNAMICS = ("gap_dynamics_mscoco", "gap_dynamics_mini")
 INITIAL = ("gap_init_mscoco", "gap_init_mini")
-USEFUL = ("flt_1e-2", "flt_2e-2", "flt_4e-2", "flt_7e-2")  # at a higher tau retrieval falls (Table 3)
+USEFUL = ("flt_1e-2", "flt_2e-2", "flt_4e-2", "flt_7e-2")  # retrieval falls at higher tau (Table 3)
 FIXED = (*USEFUL, "flt_1e-1", "flt_2e-1", "flt_3e-1", "flt_4e-1")
 SCHEDULES = ("ts_s0", "ts_s1", "ts_s2", "ts_s3", "ts_a0", "ts_a1")
 OTHERS = ("base", "softplus", "scale_2", "scale_10", "slrt")
@@ -21,14 +21,14 @@ MIXED = ("hs_1", "hs_1e-1", "hs_1e-2", "hs_1e-3", "hs_rows", "ss_1e-2", "ss_5e-2
 ALL = (*OTHERS, *FIXED, *SCHEDULES, *MIXED, "no_norm")
 CLOSING = ("flt_4e-2", "ts_s3", "softplus", "slrt", "ss_5e-2")  # arms of Table 2, without HS
 SWAPPED = {"gap_mscoco": "hs_1e-3", "gap_mini": "hs_1e-1"}  # the small runs are too short for 1e-3
-# One arm per method, as in Table 2. Between arms of one method, tau changes everything at once. Over all arms of
+# One arm per method, as in Table 2. Arms of one method differ in tau, which changes all scores. Over all arms of
 # Tables 2 to 5, the paper's own probe correlates more with the gap (0.75) than with uniformity (0.69).
 METHODS = {recipe: ("base", *CLOSING, arm) for recipe, arm in SWAPPED.items()}
 TAU = ConfigNumber("temperature.tau")
 
 
 def _follow(recipe: str, arms: tuple[str, ...]) -> list[Comparison]:
-    """Zero-shot and linear probe rise with uniformity and have no strong rank correlation with the gap."""
+    """Return comparisons: zero-shot and linear probe rise with uniformity; no strong rank correlation with the gap."""
     readers = {"zero-shot": ZEROSHOT, "linear probe": PROBE}
     return [
         comparison
@@ -63,7 +63,7 @@ CLAIMS = (
         "The gap falls as a fixed tau rises",
         ".669 at 0.01, .334, .122, .033, .019, .008, .007, .009 at 0.4 (Table 3)",
         ARMS,
-        # Table 3 gives 0.93: the gap rises again at 0.4. Three such seeds over eight arms give an interval from 0.74.
+        # Table 3's correlation is 0.93: the gap rises at 0.4. Three such seeds (8 arms) give an interval from 0.74.
         (rises(FIXED, TAU, GAP, 0.7, "−gap and tau", sign=-1),),
     ),
     Claim(

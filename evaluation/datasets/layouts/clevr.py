@@ -37,7 +37,7 @@ def _scenes(folder: Path, part: str) -> Path:
 def count(spec: str, folder: Path, part: str, classes: int) -> Split:
     """Return the images of `folder/images/<part>`, sorted by name as in torchvision's CLEVRClassification.
 
-    Raises UserError: an image has no scene, or a number of objects without a class.
+    Raises UserError: an image has no scene, or its number of objects has no class.
     """
     path = _scenes(folder, part)
     content = read_json(spec, path, "a scene for every image, as CLEVR_v1.0 has it")

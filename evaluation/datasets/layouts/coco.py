@@ -10,7 +10,7 @@ from evaluation.types import Settings
 
 
 def open_coco(spec: str, path: Path, settings: Settings) -> Captioned:
-    """Open COCO's caption JSON at `path`; the images are in the folder ../<split> next to its folder.
+    """Open COCO's caption JSON at `path`; the image folder <split> is next to the folder of the JSON.
 
     Raises UserError: the JSON is missing or corrupt, a caption has no image, or an image file is missing.
     """

@@ -34,9 +34,9 @@ def read_json(spec: str, path: Path, content: str) -> dict[str, object]:
 def entries(
     spec: str, path: Path, content: dict[str, object], key: str, fields: dict[str, type]
 ) -> list[dict[str, object]]:
-    """Return the list `key` of a JSON object after checking the type of the needed fields of each entry.
+    """Return the list `key` of a JSON object; each entry must have `fields` (name -> type).
 
-    Raises UserError: the list or a field is missing or of the wrong type; names the file and the field.
+    Raises UserError: the list or a field is missing or of the wrong type; the message names the file and the field.
     """
     found = content.get(key)
     if not isinstance(found, list):

@@ -18,7 +18,7 @@ COLUMNS = ("Question ID", "Type", "Statement")
 
 
 def open_mmvp(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
-    """Open MMVP-VLM. An odd id and the next even id form a pair, whatever the order of the rows.
+    """Open MMVP-VLM. An odd id and the next even id form a pair, in any order of the rows.
 
     Raises UserError: a column or an image is missing, an id has no partner, or the partner has another type.
     """

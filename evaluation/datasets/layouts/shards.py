@@ -83,9 +83,9 @@ def open_pairs(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
 
 
 def open_hub(spec: str, repository: Path, settings: Settings) -> Labelled | Captioned:
-    """Open a Hugging Face repository in CLIP-benchmark's layout; without a network, from the local cache.
+    """Open a Hugging Face repository in CLIP-benchmark's layout; without a network, use the local cache.
 
-    Raises UserError: it is neither reachable nor cached; names the command that gets it.
+    Raises UserError: it is neither reachable nor cached; the message names the download command.
     """
     from huggingface_hub import snapshot_download
 
@@ -93,7 +93,7 @@ def open_hub(spec: str, repository: Path, settings: Settings) -> Labelled | Capt
     try:
         with quiet_hub(fetching=True):
             folder = snapshot_download(name, repo_type="dataset")
-    except Exception as error:  # the hub's client raises a dozen kinds
+    except Exception as error:  # the hub's client raises a dozen types
         raise UserError(
             f"datasets={spec}: the hub cannot be reached or has no such data set, and it is not cached here; run "
             f"`hf download {name} --repo-type dataset` where there is a network, or give wds:FOLDER"
@@ -142,7 +142,7 @@ def _captions_of(spec: str, shards: Shards, index: int) -> list[str]:
 
 
 def _category(spec: str, shards: Shards, pair: int) -> str:
-    """Return the category of a pair, read from its .json and not derived from its position."""
+    """Return the category of a pair from its .json; the position of the pair does not determine it."""
     first, second = (read_json(spec, shards, i) for i in (2 * pair, 2 * pair + 1))
     if first.get("pair") != second.get("pair") or first.get("category") != second.get("category"):
         refuse(spec, shards, 2 * pair, 'its .json and the next one differ in "pair" or "category"')
@@ -158,7 +158,7 @@ def _split_of(folder: Path) -> str:
 
 
 def _lines(spec: str, path: Path, content: str) -> list[str]:
-    """Return the lines of a file. A blank line is an error: it would shift every line after it."""
+    """Return the lines of a file. A blank line is an error: it would shift the labels of all later lines."""
     lines = [line.strip() for line in require_file(spec, path, content).rstrip().splitlines()]
     if not all(lines) or not lines:
         where = f"line {lines.index('') + 1} of {path}" if lines else str(path)
@@ -167,7 +167,7 @@ def _lines(spec: str, path: Path, content: str) -> list[str]:
 
 
 def _check_shard_names(spec: str, folder: Path) -> None:
-    """Raise UserError unless the folder holds exactly the shards that nshards.txt announces."""
+    """Raise UserError unless the folder holds exactly 0.tar .. (n-1).tar, with n from nshards.txt."""
     text = require_file(spec, folder / "nshards.txt", "the number of shards").strip()
     if not text.isdecimal():
         raise UserError(f"datasets={spec}: {folder / 'nshards.txt'} holds {text!r}, expected a number")

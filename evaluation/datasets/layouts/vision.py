@@ -1,4 +1,4 @@
-"""Sets that torchvision reads in their original layouts. Only DOWNLOADS fetches anything.
+"""Sets that torchvision reads in their original layouts. Only DOWNLOADS uses the network.
 
 torchvision's readers get `Path` as image loader, so that they list paths and labels without decoding.
 """
@@ -17,8 +17,8 @@ from evaluation.datasets.images import ArrayImages
 from evaluation.datasets.kinds import Split
 from evaluation.datasets.layouts.files import SEED, split_of_files
 
-# Sets without an official split: images of each split, and of the whole set. Splits are drawn with a fixed seed
-# (sizes: paper 5, appendix).
+# Sets without an official split: number of images in each split, and in the whole set. Splits are drawn with a fixed
+# seed (sizes: paper 5, appendix).
 SHARES = {
     "eurosat": ({"train": 10_000, "test": 5_000}, 27_000),
     "sun397": ({"train": 76_129, "val": 10_867, "test": 21_758}, 108_754),
@@ -47,14 +47,14 @@ def files(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
 def drawn(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
     """List a set of image files whose splits we draw, see SHARES."""
     reader = _read(spec, root, name, part)
-    # sorted, as torchvision lists SUN397 in the file system's order
+    # sorted, because torchvision lists SUN397 in the file system's order
     listed = sorted((str(path), int(label)) for path, label in (reader[i] for i in range(len(reader))))
     chosen = share(len(listed), part, *SHARES[name])
     return split_of_files(spec, root, [Path(listed[i][0]) for i in chosen], [listed[i][1] for i in chosen])
 
 
 def share(n: int, part: str, sizes: dict[str, int], total: int) -> list[int]:
-    """Return which of n sorted images belong to a split: disjoint parts of a seeded order, in the ratio of `sizes`."""
+    """Return a split's indices among n sorted images: splits cut a seeded permutation in the ratio of `sizes`."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(SEED)).tolist()
     start = 0
     for name, size in sizes.items():
@@ -93,7 +93,7 @@ class LabelledSTL10(tv.STL10):  # type: ignore[misc]
 
     @property
     def train_list(self) -> list[list[str]]:
-        """The files of the labelled images."""
+        """Return the files of the labelled images."""
         return list(tv.STL10.train_list[:2])
 
 
@@ -129,6 +129,6 @@ DOWNLOADS: dict[str, Callable[[str], Any]] = {
 def _read(spec: str, root: Path, name: str, part: str) -> Any:
     try:
         return READERS[name](str(root), part)
-    except Exception as error:  # RuntimeError, OSError, KeyError, UnpicklingError, ...: it depends on reader and damage
+    except Exception as error:  # RuntimeError, OSError, KeyError, UnpicklingError, ..., depending on reader and damage
         problem = " ".join(str(error).split()).partition(" You can use")[0] or type(error).__name__
         raise UserError(f"datasets={spec}: {root} does not hold {name} as published ({problem})") from error

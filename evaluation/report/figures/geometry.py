@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from evaluation.report.blocks import Figure
 from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, MAX_X_TICKS, drawing, short
 
-MAX_POINT_LABELS = 30  # of a scatter plot
+MAX_POINT_LABELS = 30  # scatter plots with more points have no point labels
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Density:
 
 
 def density_plot(name: str, caption: str, densities: dict[str, Density]) -> Figure:
-    """Draw one stepped curve per label without its empty ends, and a dashed line at 0."""
+    """Draw one stepped curve per label, without empty bins at its ends, and a dashed line at 0."""
     with drawing(name, 340, 230, densities) as (plot, axes):
         for label, density in densities.items():
             filled = [at for at, value in enumerate(density.values) if value > 0] or [0]
@@ -52,7 +52,7 @@ def histogram(name: str, caption: str, values: list[float], x: str) -> Figure:
 
 
 def column_chart(name: str, caption: str, values: list[float], x: str, y: str) -> Figure:
-    """Draw one column for each of 0, 1, 2, ..."""
+    """Draw one column per value, at x = 0, 1, 2, ..."""
     with drawing(name, 340, 230) as (plot, axes):
         axes.bar(range(len(values)), values, color=COLOURS[0], alpha=0.75)
         return plot.to_figure(caption, x, y)

@@ -9,8 +9,8 @@ from typing import Any
 from evaluation.report.blocks import Figure
 from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, MAX_X_TICKS, drawing, short
 
-MAX_POINTS = 300  # of a line; neighbours are averaged above this
-MAX_CLASS_LABELS = 20  # of a confusion matrix
+MAX_POINTS = 300  # per line; in longer lines, neighbours are averaged
+MAX_CLASS_LABELS = 20  # larger confusion matrices have no class labels
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Line:
 
     @classmethod
     def of_finite(cls, label: str, points: Iterable[tuple[float | None, float | None]]) -> "Line":
-        """Return the line through those points whose coordinates are known and finite."""
+        """Return the line through the points with a known x and a finite y."""
         known = [(x, y) for x, y in points if x is not None and y is not None and math.isfinite(y)]
         return cls(label, [x for x, _ in known], [y for _, y in known])
 
@@ -78,7 +78,7 @@ def confusion_matrix(name: str, caption: str, classnames: list[str], matrix: lis
         axes.imshow(pixels, interpolation="none", aspect="equal")
         if labelled:
             names = [short(classname) for classname in classnames]
-            fits = max(map(len, names), default=0) * size <= 28  # longer names would overlap: rotate them
+            fits = max(map(len, names), default=0) * size <= 28  # longer names would overlap, so they are rotated
             axes.set_xticks(range(size), names, rotation=0 if fits else 90)
             axes.set_yticks(range(size), names)
             _add_percentages(axes, shares)
@@ -108,13 +108,13 @@ def bar_chart(name: str, caption: str, categories: list[str], groups: list[Bars]
 
 
 def _downsample(values: list[float]) -> list[float]:
-    """Return at most MAX_POINTS values: means of neighbours."""
+    """Return at most MAX_POINTS values by averaging neighbours."""
     size = -(-len(values) // MAX_POINTS)
     return values if size <= 1 else [fmean(values[at : at + size]) for at in range(0, len(values), size)]
 
 
 def _plain_ticks(axis: Any) -> None:
-    """Label logarithmic ticks with numbers instead of powers of ten: at 1, 2, 5 times those if there is room."""
+    """Label logarithmic ticks with plain numbers. Ticks: powers of ten, and 2 and 5 times these if there is room."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()

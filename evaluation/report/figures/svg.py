@@ -12,11 +12,11 @@ from typing import Any
 from evaluation.report.blocks import Figure
 from evaluation.types import printable_line
 
-INK = "#010203"  # placeholder; written as currentColor, so that ink follows the page's colour
+INK = "#010203"  # placeholder; replaced by currentColor, so that lines and text get the page's text colour
 COLOURS = ("#3d85c8", "#dd7a28", "#2a9d72", "#c2589a", "#8b72d6", "#a88a1c", "#3fa0b0", "#d3505f")
 FONT = 10.0  # px
 DASHED = (0, (4, 3))  # line style
-MAX_X_TICKS = 6  # more would make labels such as -0.0425 touch
+MAX_X_TICKS = 6  # with more, labels such as -0.0425 would touch
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Drawing:
         """Label the axes, add the legend and return the SVG, without metadata, fonts, repeated ids and extra digits."""
         self.axes.set_xlabel(x)
         self.axes.set_ylabel(y)
-        if len(self.colours) > 1:  # the caption names a single label
+        if len(self.colours) > 1:  # a single label is named in the caption
             self._add_legend()
         buffer = io.StringIO()
         no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -64,7 +64,7 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
     `width`, `height`: px. A legend, drawn for two labels or more, increases the height.
     """
     from matplotlib import rc_context
-    from matplotlib.figure import Figure as Canvas  # pyplot would keep global state
+    from matplotlib.figure import Figure as Canvas  # pyplot has global state
 
     ink = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"), INK)
     options: Any = {

@@ -1,4 +1,4 @@
-"""Section "Claims of the papers": verdicts with the numbers behind them."""
+"""Section "Claims of the papers": verdicts with their effects and intervals."""
 
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.types import Finding, Outcome, Verdict
@@ -16,7 +16,7 @@ RULE = (
     "A claim holds if the whole 95% interval lies above the smallest effect of interest. It does not hold if the whole "
     "interval lies below. Otherwise, or with fewer than three seeds, it is undecided."
 )
-MAX_NOTE = 120  # characters below a claim's statement
+MAX_NOTE = 120  # characters below a claim's statement; claims with longer notes go to the table of parts
 NUMBERS = ["Effect", "95% interval", "Smallest effect of interest", "Seeds"]
 
 

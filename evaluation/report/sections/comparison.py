@@ -28,7 +28,7 @@ NAMES = {
     "alignment": "alignment",
     "margin": "mean margin",
 }
-MAX_NAMES = 4  # in the lead
+MAX_NAMES = 4  # of tied methods in the lead
 RULE = (
     "Differences are paired by seed: runs with the same seed saw the same samples in the same order. The 95% intervals "
     "are Student's t over at least three seeds. Where they leave a rank open, it is a range: a method ranked 1–3 may "
@@ -115,7 +115,7 @@ def ranking(comparison: MethodComparison) -> Table:
 
 
 def rank(comparison: MethodComparison, method: Method, place: int) -> Cell:
-    """Return the range of the method's rank, sorted by its place in the order of means."""
+    """Return the cell with the range of the method's rank; `place`, its rank by mean, is the sort key."""
     first, last = comparison.ranks(method)
     return Cell(f"{first}–{last}" if first < last else str(first), place)
 

@@ -11,7 +11,7 @@ EMPTY = "–"
 
 
 def paper_tables(evidence: Evidence) -> list[Block]:
-    """Return each table whose recipe was run, folded, and one sentence on the others."""
+    """Return the folded tables of the recipes that were run, and one sentence on the others."""
     blocks: list[Block] = [
         Details(
             f"Paper {table.paper}: {table.title}, {table.recipe}",
@@ -55,7 +55,7 @@ def _values(column: Column, columns: tuple[Column, ...], seeds: Seeds) -> list[f
 
 
 def _cell(values: list[float], published: str) -> Cell:
-    """Return our mean; below it the paper's number, the difference and, from two seeds on, its 95% interval."""
+    """Return our mean; below it the paper's number, the difference and, for two seeds or more, its 95% interval."""
     theirs = printed(published)
     note = f"paper {published}" if theirs is not None else "not in the paper"
     if not values:

@@ -15,12 +15,12 @@ SIGNS: dict[Standing, str] = {
     "below chance": "▼ below chance",
     "no chance level": MISSING,
 }
-MAX_METHODS = 4  # more get a table with one row per method
+MAX_METHODS = 4  # with more methods, the report starts with a table of one row per method
 Key = tuple[str, str, str, str]  # task, data set, split, metric
 
 
 def results(headline: list[MetricSummary], groups: list[RunGroup]) -> list[Block]:
-    """Return a table with a row per metric and method; for many methods, folded below a table with a row per method."""
+    """Return a table with a row per metric and method; for many methods, folded below a table by method."""
     if not headline:
         return [Text(f"No results yet. To get them: clipx eval checkpoint={groups[0].runs[0].path}")]
     table = _by_metric(headline, several=len(groups) > 1)
@@ -30,7 +30,7 @@ def results(headline: list[MetricSummary], groups: list[RunGroup]) -> list[Block
 
 
 def headline_metrics(metrics: list[MetricSummary]) -> list[MetricSummary]:
-    """Return the main metrics of each task and data set; of a task that names none, the first metric."""
+    """Return the main metrics of each task and data set; the first metric if the task defines no main metric."""
     chosen: dict[tuple[str, str, str], set[str]] = {}
     for row in (metric.row for metric in metrics):
         names = chosen.setdefault((row.task, row.dataset, row.split), set())
@@ -40,7 +40,7 @@ def headline_metrics(metrics: list[MetricSummary]) -> list[MetricSummary]:
 
 
 def tone(metric: MetricSummary) -> Tone:
-    """Return "good" if the whole interval is on the better side of chance, "bad" if on the other."""
+    """Return "good" if the whole interval is on the better side of chance, "bad" if on the worse side."""
     if metric.standing == "no chance level":
         return "muted"
     if metric.standing == "not different":
@@ -85,7 +85,7 @@ def _by_metric(headline: list[MetricSummary], several: bool) -> Table:
 
 
 def _by_method(headline: list[MetricSummary], groups: list[RunGroup]) -> Table:
-    """One row per method, one column per metric, intervals below the values."""
+    """Return one row per method and one column per metric, with intervals below the values."""
     columns: dict[Key, str] = {}
     values: dict[tuple[str, Key], Cell] = {}
     for metric in headline:

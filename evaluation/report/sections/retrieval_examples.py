@@ -45,5 +45,5 @@ def _item(entry: dict[str, Any]) -> RetrievalItem:
 
 
 def _embedded(src: str) -> str:
-    """Return the image's data URI, or "" for a link: the page must not load anything from elsewhere."""
+    """Return the image's data URI, or "" for a link: the page must not load external files."""
     return src if re.fullmatch(r"data:image/(jpeg|png|webp);base64,[A-Za-z0-9+/=]+", src) else ""

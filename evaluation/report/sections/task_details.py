@@ -10,13 +10,13 @@ from evaluation.runs.groups import MetricSummary, RunGroup
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 
-MAX_CONFUSED_PAIRS = 10  # rows of the table that replaces the labels if there are many classes
+MAX_CONFUSED_PAIRS = 10  # rows of the table shown for matrices without class labels
 
-Artifact = dict[str, Any]  # JSON in which a task keeps what the report draws
+Artifact = dict[str, Any]  # JSON of a task with the data that the report draws
 
 
 def task_details(groups: list[RunGroup], metrics: list[MetricSummary]) -> list[Block]:
-    """Return the figures that the tasks' artifacts allow, then the most confused classes."""
+    """Return figures of all artifacts of the tasks, then the most confused classes."""
     matrices, tables = _confusions(groups)
     figures = [*matrices, *_pair_accuracies(groups, metrics), *_probe_curves(groups)]
     return [Figures(figures), *tables] if figures else []
@@ -68,7 +68,7 @@ def _pair_accuracies(groups: list[RunGroup], metrics: list[MetricSummary]) -> li
 
 
 def _bars(group: RunGroup, seeds: list[Artifact], categories: list[str]) -> Bars:
-    """Intervals are Student's t over the seeds, or the bootstrap interval of a single seed."""
+    """Return bars with intervals: Student's t over the seeds, or the bootstrap interval of a single seed."""
     bars = Bars(group.label, [], [], [])
     for category in categories:
         scores = [seed["categories"][category] for seed in seeds if category in seed["categories"]]

@@ -16,7 +16,7 @@ LabelledRuns = list[tuple[str, Run]]  # label of the run's group, run
 
 
 def training(groups: list[RunGroup]) -> list[Block]:
-    """Return the curves, then one table row per run; nothing without logs."""
+    """Return the curves, then one table row per run; [] without logs."""
     runs = [(group.label, run) for group in groups for run in group.runs if run.log]
     if not runs:
         return []
@@ -32,7 +32,7 @@ def training(groups: list[RunGroup]) -> list[Block]:
 
 
 def score_curves(runs: LabelledRuns) -> list[Block]:
-    """Return one figure per score logged during training; nothing with log.evaluate_every=0."""
+    """Return one figure per score logged during training; [] with log.evaluate_every=0."""
     names = dict.fromkeys(name for _, run in runs for line in run.log for name in line.get("evaluation") or {})
     figures: list[Figure] = []
     for score in names:

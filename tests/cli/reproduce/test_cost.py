@@ -114,7 +114,7 @@ def test_seeds_of_an_arm_share_a_line_and_totals_and_assumptions_follow(
     assert lines[0].split()[1:] == numbers.split()
     assert lines[1].endswith("3 new")
     assert lines[3].startswith("all: <0.1 GPU-hours of training, 6.0 GB of checkpoints; left: <0.1 GPU-hours of")
-    assert lines[4].startswith("here: about 3 min 45 s of training left, by 1 finished runs")
+    assert lines[4].startswith("here: about 3 min 45 s of training left, based on 1 finished runs")
     assert "share=0.35 of one H100's peak (989 TFLOP/s in bf16, 67 in fp32)" in lines[5]
 
 
