@@ -1,6 +1,6 @@
 """The index of a folder of shards: the place of each sample's members, in arrays that all processes share.
 
-Samples are numbered shard by shard. Samples of added shards come last, so existing numbers stay, and only new and
+Samples are numbered shard by shard. New shards are appended, so existing numbers do not change. Only new and
 changed shards are scanned. `clipx data index` writes the index into the folder of the shards; otherwise it is in the
 cache. A member takes 8 bytes (block and size). Columns that a run does not use are never read from disk.
 """
@@ -31,7 +31,7 @@ COLUMN_OF = {
 }  # fmt: skip
 COLUMNS = ("image", "txt", "json", "cls")
 ARRAYS = (*(f"{c}_{part}" for c in COLUMNS for part in ("block", "size")), "key_bytes", "key_end", "key_hash")
-ABSENT = 0  # block of a missing member; no member's data start at block 0, which is a header
+ABSENT = 0  # block of a missing member; block 0 is always a header, so no member's data start there
 PUBLISHED = "clipx_index"  # folder of the index in the folder of the shards
 FORMAT = 2
 MIN_POOL_BYTES = 256 * 2**20  # scan in several processes if the shards have at least this total size
