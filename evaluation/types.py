@@ -112,7 +112,7 @@ class Task(Protocol):
         ...
 
     def groups(self, dataset: Any) -> list[dict[str, str]]:
-        """Return the extra hashes of each group of rows that `score` returns; by default one group without extra hashes."""
+        """Return the extra hashes of each group of rows of `score`; by default one group without extra hashes."""
         return [{}]
 
     def score(self, dataset: Any, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:

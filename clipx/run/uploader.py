@@ -14,7 +14,7 @@ LAST_ATTEMPTS = 4  # attempts after the run has ended
 
 
 class CheckpointUploader:
-    """Upload queue. Failed uploads are logged and retried until a newer checkpoint is queued; they do not stop the run."""
+    """Upload queue. Failed uploads are logged and retried until a newer checkpoint is queued; the run continues."""
 
     def __init__(self, store: RemoteCheckpointStore, info: Callable[[str], None]) -> None:
         self.store, self.info = store, info

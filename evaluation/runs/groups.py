@@ -34,7 +34,7 @@ class MetricSummary:
     def standing(self) -> Standing:
         """Compare with chance: "not different" if the interval contains or touches the chance level.
 
-        The mean bootstrap interval must exclude chance too. All seeds are scored on the same examples, so their agreement
+        The mean bootstrap interval must exclude chance too. The seeds share their examples, so their agreement
         says nothing about other examples (three seeds with 11 of 40 right are not above 0.25).
         """
         chance = self.row.chance

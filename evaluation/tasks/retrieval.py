@@ -32,7 +32,7 @@ class Retrieval(CaptionTask):
     version = 2
 
     def groups(self, dataset: Captioned) -> list[dict[str, str]]:
-        """Return a group for all images and for each pool. The report's examples depend on neither protocol nor pool."""
+        """Return one group for all images and one per pool. The examples depend on neither protocol nor pool."""
         protocol = {f"protocol/{dataset.splits[0]}": dataset.protocol}
         return [protocol, *(protocol | {"pool": str(size)} for size in sorted(set(dataset.pools)))]
 

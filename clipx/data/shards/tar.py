@@ -1,6 +1,6 @@
 """The tar index: names, offsets and sizes of the members of a tar file, without unpacking it.
 
-`tarfile` is not used: it stops silently at the first corrupt header and loses the rest of a shard. This scan continues at
+`tarfile` is not used: it silently stops at the first corrupt header, so the rest is lost. This scan continues at
 the next readable header and reports what it skipped. Names are only keys, and links are never followed.
 """
 
