@@ -34,7 +34,7 @@ def theory(arguments: list[str]) -> None:
 
 
 def experiments() -> dict[str, Experiment]:
-    """Return THEORY, and the problem `objectives`, which imports the objectives."""
+    """Return THEORY and the problem `objectives`, which needs an import of the objectives."""
     solve = partial(free_embeddings.solve, known=known_objectives())
     claims, draw, table = free_embeddings.claims, free_embeddings.draw, free_embeddings.table
     return THEORY | {"objectives": Experiment(free_embeddings.FreeEmbeddingSettings, solve, claims, draw, table)}

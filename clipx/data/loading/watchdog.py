@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 from clipx.errors import Fault
 
 T = TypeVar("T")
-NAME_BYTES = 256  # longer names are cut
+NAME_BYTES = 256  # longer names are truncated
 
 
 class WorkerActivity:

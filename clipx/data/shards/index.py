@@ -102,7 +102,7 @@ class Index:
 
 
 def open_index(folder: Path, paths: list[Path]) -> Index:
-    """Return the index of these shards of a folder. If there is no current one, build it and save it in the cache."""
+    """Return the index of these shards of a folder. If none is up to date, build one and save it in the cache."""
     shards = [Shard(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in paths]
     cache = cache_home() / "index" / content_hash(str(folder.resolve()))
     newest_first = sorted(cache.glob("[!.]*"), key=lambda p: p.stat().st_mtime_ns, reverse=True)
@@ -231,7 +231,7 @@ def _by_column(members: list[Member], shard: str, others: Counter[str], damage: 
         elif member.size >= 2**32:
             damage.append(f"{shard}: {member.name} has {member.size} bytes, too many for a sample")
         elif column in by_column:
-            damage.append(f"{shard}: {member.name} follows {by_column[column].name}, left out")
+            damage.append(f"{shard}: {member.name} is ignored: the sample already has {by_column[column].name}")
         else:
             by_column[column] = member
     return by_column

@@ -28,7 +28,7 @@ CLAIMS = (
     Claim(
         "5.2",
         "WPSE beats CLIP in linear probing, after and before the projection (mean of the data sets)",
-        "69.01, 68.23 against 67.00, before 73.77, 73.81 against 72.14 (CC3M, Table 2)",
+        "after: 69.01, 68.23 against 67.00; before: 73.77, 73.81 against 72.14 (CC3M, Table 2)",
         ARMS,
         (
             *(more(arm, "clip", PROBE, 0.003, "linear probe") for arm in KERNELS),

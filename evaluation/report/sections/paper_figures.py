@@ -57,7 +57,7 @@ def paper_figures(groups: list[RunGroup], evidence: Evidence, list_missing: bool
 
 
 def toy_problems(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
-    """Return the drawings of `clipx theory`, folded by problem, with the verdicts of each problem."""
+    """Return one folded block per problem of `clipx theory`, with its verdicts and drawings."""
     by_problem: dict[str, list[Path]] = {}
     for file in evidence.drawn:
         by_problem.setdefault(file.parent.name, []).append(file)

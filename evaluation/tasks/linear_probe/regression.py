@@ -68,7 +68,7 @@ class Regression:
             weight, shrink = x.view(-1, *shape), decay[problem]
             loss, gradient, curvature = self._cross_entropy(weight, diagonal)
             value = loss + 0.5 * (shrink * weight.square()).flatten(1).sum(dim=1, dtype=torch.float64)
-            tiny = torch.finfo(x.dtype).tiny  # the bias of a class that never occurs has no curvature
+            tiny = torch.finfo(x.dtype).tiny  # lower bound: a class that never occurs has zero curvature in its bias
             hessian = None if curvature is None else (curvature + shrink).clamp(min=tiny).flatten(1)
             return value, (gradient + shrink * weight).flatten(1), hessian
 
