@@ -231,7 +231,7 @@ def _by_column(members: list[Member], shard: str, others: Counter[str], damage: 
         elif member.size >= 2**32:
             damage.append(f"{shard}: {member.name} has {member.size} bytes, too many for a sample")
         elif column in by_column:
-            damage.append(f"{shard}: {member.name} is ignored: the sample already has {by_column[column].name}")
+            damage.append(f"{shard}: {member.name} is ignored, {by_column[column].name} is used")
         else:
             by_column[column] = member
     return by_column
