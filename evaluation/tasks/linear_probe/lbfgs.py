@@ -60,7 +60,7 @@ def minimise(objective: Problem, start: Tensor, tolerance: float, rounds: int) -
     """Return the minimisers [B, P] found from `start` [B, P].
 
     A problem has converged if the largest entry of its gradient is at most `tolerance` and the quadratic model predicts
-    a decrease that is small compared with the value (near loss 0 the gradient is small even far from the minimum). A
+    a decrease that is small compared with the value (a loss near 0 has a small gradient far from its minimum). A
     problem also ends if its steps vanish in single precision, or after `rounds` evaluations.
     """
     found = start.clone()

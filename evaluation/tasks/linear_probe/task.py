@@ -14,7 +14,7 @@ VALIDATION_SHARE = 10  # without an official validation split, one training row 
 
 
 class LinearProbe(Task):
-    """Top-1 and mean per-class accuracy; C is chosen on a validation split; the final fit uses all other splits.
+    """Top-1 and mean per-class accuracy; C is chosen on a validation split; the final fit uses all splits but test.
 
     `variant` selects other image features than the embeddings; its name is added to the names of task and metrics.
     """
