@@ -21,9 +21,9 @@ from evaluation.during_training import check_evaluation
 
 
 def check(config: RunConfig) -> None:
-    """Print parameters, time and memory of a step, and whether tokenizer, data and evaluation sets are found.
+    """Print parameter counts, time and memory of a step, and whether tokenizer, data and evaluation sets are found.
 
-    With several processes, one of them is tried with its share of the batch.
+    With several processes, try a step of one process on its share of the batch.
     """
     device = choose_device(config.train.device)
     processes = config.train.processes * config.launch.nodes

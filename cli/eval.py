@@ -24,7 +24,7 @@ from evaluation.types import Settings
 
 
 def evaluate(config: EvalConfig) -> None:
-    """Evaluate a model. A diverged run is recorded as such; its checkpoints can be evaluated by their folders.
+    """Evaluate a model, or record that its run diverged; checkpoints of a diverged run are evaluated by folder.
 
     Raises UserError: not exactly one of checkpoint and model, no data sets, or unusable weights or data.
     """
@@ -77,7 +77,7 @@ def _run(config: EvalConfig) -> None:
     with memory, distributed.group(device):
         if config.checkpoint is not None:
             model, run = encoder.from_checkpoint(Path(config.checkpoint), device, config.precision, config.ema)
-            out = run / "ema" if config.ema else run  # apart, because reports show the last weights of a run
+            out = run / "ema" if config.ema else run  # separate: reports show a run's last weights
         else:
             assert config.model is not None
             model = encoder.from_open_clip(config.model, device, config.precision)
@@ -98,7 +98,7 @@ def _run(config: EvalConfig) -> None:
         if distributed.rank() > 0:
             return
         if config.checkpoint is not None and not config.ema:
-            rows += popularity.evaluate(Path(config.checkpoint), out)  # reads the checkpoint, whatever the tasks
+            rows += popularity.evaluate(Path(config.checkpoint), out)  # needs only the checkpoint, no task
             if not config.tasks:
                 point_weights.evaluate(Path(config.checkpoint), out)
         if config.wandb != "off":

@@ -22,10 +22,10 @@ def exit_code_of(call: Callable[[], None]) -> int:
     """
     try:
         call()
-        sys.stdout.flush()  # here, because Python would print a failure at its exit
+        sys.stdout.flush()  # flush here: at exit, Python would print the error itself
     except BrokenPipeError:
         if not _reader_left():
-            raise  # the pipe to a process of ours
+            raise  # not stdout but a pipe between clipx processes
         return 128 + signal.SIGPIPE
     except UserError as error:
         print(f"clipx: {' '.join(str(error).split())}", file=sys.stderr)

@@ -114,7 +114,7 @@ def _open_clip_model(model_config: dict[str, Any], name: str) -> Any:
 def _last_step(config: RunConfig, steps: int) -> Progress:
     """Return the progress at the checkpoint's last step, for the temperature schedule; zeros without a schedule.
 
-    Opens the training data to count their pairs.
+    Opens the training data to count the pairs.
     """
     if config.temperature.kind not in temperature.PATHS:
         return Progress(step=0, total_steps=0, epoch=0, total_epochs=0)
@@ -136,7 +136,7 @@ def _weights(model: clip.ClipModel, last: Progress, text_prefix: str) -> dict[st
 
 
 def _check_transform(model: clip.ClipModel, target: Any, name: str) -> None:
-    """Raise UserError if open_clip would preprocess images differently, which it would do without a warning."""
+    """Raise UserError if open_clip would preprocess images differently; open_clip would not warn."""
     loaded = open_clip.get_model_preprocess_cfg(target)
     for key in ("mean", "std", "interpolation", "resize_mode"):
         value, expected = getattr(model.inputs, key), loaded[key]

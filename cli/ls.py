@@ -18,7 +18,7 @@ EVAL = "eval"  # prefix under which the settings of `clipx eval` are listed
 
 
 def ls(arguments: list[str]) -> None:
-    """Print one or more lists; without a name, the short ones."""
+    """Print the named lists; without a name, all short lists."""
     if arguments[:1] == ["settings"]:
         _print_settings(arguments[1:])
         return
@@ -32,7 +32,7 @@ def ls(arguments: list[str]) -> None:
 def _print(table: Table, rows: Iterable[tuple[str, ...]]) -> None:
     table.title_justify, table.box, table.pad_edge = "left", None, False
     for row in rows:
-        table.add_row(*map(Text, row))  # not markup, in which [NAME] is a style
+        table.add_row(*map(Text, row))  # Text: rich would parse [NAME] in a string as a style
     console = Console()
     Console(width=console.width if console.is_terminal else 160).print(table)  # one line per row, for grep
 

@@ -34,14 +34,14 @@ def theory(arguments: list[str]) -> None:
 
 
 def experiments() -> dict[str, Experiment]:
-    """Return THEORY, and the problem `objectives`, which imports the objectives."""
+    """Return THEORY and the problem `objectives`, which needs an import of the objectives."""
     solve = partial(free_embeddings.solve, known=known_objectives())
     claims, draw, table = free_embeddings.claims, free_embeddings.draw, free_embeddings.table
     return THEORY | {"objectives": Experiment(free_embeddings.FreeEmbeddingSettings, solve, claims, draw, table)}
 
 
 def known_objectives() -> dict[str, free_embeddings.LossFactory]:
-    """Return the presets, and each term that is not a preset on its own."""
+    """Return the presets, and one objective for each term that no preset uses alone."""
     presets = [list(terms) for terms in OBJECTIVES.values()]
     terms = OBJECTIVES | {name: {name: {}} for name in objectives.TERMS if [name] not in presets}
     return {name: partial(objectives.build, given) for name, given in terms.items()}
@@ -59,7 +59,7 @@ def _run(name: str, experiment: Experiment, given: dict[str, str], out: Path) ->
     for claim in claims:
         _print_claim(console, claim)
     out.mkdir(parents=True, exist_ok=True)
-    # the report decides a claim only by a run with default settings
+    # with the settings: the report decides a claim only from a run with default settings
     stated = [claim.row() | {"settings": given} for claim in claims]
     (out / "claims.json").write_text(json.dumps(stated, indent=1) + "\n")
     written = [out / "claims.json"]

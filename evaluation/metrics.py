@@ -28,8 +28,8 @@ class Ranks:
 def similarity(a: Tensor, b: Tensor) -> Tensor:
     """Return the dot products float32 [n, m] of the rows of `a` [n, E] and `b` [m, E].
 
-    Summed in double and compared in single precision, so that equal rows tie on every machine and at every chunk size.
-    The rounding of a single-precision product does not guarantee this.
+    Sum in double precision and round to single, so that equal rows tie on every machine and at every chunk size.
+    A single-precision product does not guarantee this.
     """
     return (a.double() @ b.double().T).float()
 
@@ -49,7 +49,7 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: i
     Args:
         image: [N, E].
         text: [T, E].
-        image_of_text: int64 [T], the image that each caption belongs to, in any order and number.
+        image_of_text: int64 [T], the image of each caption, in any order, any number per image.
         chunk: texts whose similarities are held at once; does not change the result.
     """
     if image_of_text.shape != text.shape[:1]:

@@ -1,4 +1,4 @@
-"""Runner of the evaluation: embeds each view once, scores the tasks, and skips results that are already stored."""
+"""Evaluation runner: embeds each view once, scores the tasks, and skips results that are already stored."""
 
 import base64
 import io
@@ -38,7 +38,7 @@ def evaluate(
 ) -> list[Result]:
     """Score each task on each data set that it fits; print and return all rows.
 
-    With several ranks, all of them call it and share the embedding. Rank 0 scores; the others return no rows.
+    With several ranks, every rank calls this function and embeds a part. Rank 0 scores; the others return no rows.
 
     Args:
         specs: data sets, `kind:FOLDER`.
@@ -59,7 +59,7 @@ def evaluate(
     by_name = {dataset.name: dataset for dataset, _ in plan}
     jobs = [[_job(encoder, dataset, task, out, force) for task in fitting] for dataset, fitting in plan]
     if distributed.world_size() > 1:
-        # Rank 0 alone writes, so it decides: the other ranks may see its results at different times.
+        # Only rank 0 writes, so its list counts: the other ranks may see the written results later.
         requests = distributed.broadcast_object([r for group in jobs for r in _requests(group)])
         fill_cache(encoder, by_name, requests, cache_dir, loading)
         if distributed.rank() > 0:
@@ -84,7 +84,7 @@ class _Job:
     dataset: AnyDataset
     task: Task
     hashes: dict[str, str]
-    rows: list[Result]  # stored rows; empty if it has to be scored
+    rows: list[Result]  # stored rows; empty if the task has to be scored
 
 
 def _job(encoder: Encoder, dataset: AnyDataset, task: Task, out: Path, force: bool) -> _Job:
@@ -114,7 +114,7 @@ def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS) -> 
 def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDataset]:
     """Open the data sets `kind:FOLDER`.
 
-    Raises UserError: names all data sets that cannot be opened or have the same short name.
+    Raises UserError naming all data sets that cannot be opened or share a short name.
     """
     datasets: dict[str, AnyDataset] = {}
     problems = []
@@ -187,7 +187,7 @@ def _same(stored: dict[str, str], wanted: dict[str, str]) -> bool:
 
 
 def _artifact_path(out: Path, dataset: AnyDataset, task: Task) -> Path:
-    """Return the path, named after task, data set and, as in the rows, prompts other than the ensemble."""
+    """Return the path. Its name holds task, data set and, as in the rows, the prompts if not the ensemble."""
     uses_prompts = any(request.view == "prompts" for request in task.requests(dataset))
     chosen = dataset.prompts if isinstance(dataset, Labelled) and uses_prompts else ENSEMBLE
     choice = "" if chosen == ENSEMBLE else f", prompts {chosen[:100]}"
@@ -204,7 +204,7 @@ def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
 
 
 def _save_artifact(out: Path, job: _Job, artifact: dict[str, Any]) -> None:
-    """Write the artifact with its hashes. Call it before the rows are stored: a finished task then has its artifact."""
+    """Write the artifact with its hashes. Call this before storing the rows: rows then always have an artifact."""
     if artifact["kind"] == "retrieval":  # show the images themselves instead of their numbers
         images = job.dataset.images(job.dataset.splits[0])
         found = [image for query in artifact["text_to_image"] for image in query["images"]]

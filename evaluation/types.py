@@ -25,7 +25,7 @@ class FeatureRequest:
 
 @dataclass(frozen=True)
 class Settings:
-    """Choices in scoring; every result row records them."""
+    """Scoring options; every result row records them."""
 
     prompts: str = "ensemble"  # ensemble | simple | a template with {c}
     protocol: str = "corrected"  # retrieval protocol: corrected | paper (evaluation/tasks/retrieval.py)
@@ -48,7 +48,7 @@ class Encoder:
     provenance: dict[str, str]  # hashes of checkpoint, transform and tokenizer; precision
     seed: int  # the run's seed; 0 for published weights
     cosine: bool = True  # False: embeddings are not L2-normalised, and the similarity is their dot product
-    # other features by name: "draw 1", ... of random features, "before projection"
+    # other embeddings by name: "draw 1", ... (draws of the random features), "before projection"
     image_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     text_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
 
@@ -56,8 +56,8 @@ class Encoder:
 class Dataset(Protocol):
     """An evaluation data set; `kind` decides which tasks can score it.
 
-    labelled: classnames, templates and `labels(split)`; views images (per split) and prompts.
-    captioned: `image_of_caption(split)`; views images and captions.
+    labelled: has classnames, templates and `labels(split)`; its views are images (per split) and prompts.
+    captioned: has `image_of_caption(split)`; its views are images and captions.
     pairs: images 2p and 2p+1 and captions 2p and 2p+1 belong to pair p; `categories(split)` [P].
     """
 
@@ -112,7 +112,7 @@ class Task(Protocol):
         ...
 
     def groups(self, dataset: Any) -> list[dict[str, str]]:
-        """Return the extra hashes of each group of rows that `score` returns; by default one group without any."""
+        """Return the extra hashes of each group of rows of `score`; by default one group without extra hashes."""
         return [{}]
 
     def score(self, dataset: Any, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:

@@ -16,7 +16,7 @@ from clipx.utils.files import write_text
 from clipx.utils.progress import ProgressBar
 from clipx.utils.registry import lookup
 
-PRINTED = 20  # number of problems printed; the report has all
+PRINTED = 20  # number of problems printed; the report lists all
 SETTINGS = {"captions": "auto", "max_bad_rate": "0.05", "workers": "0", "out": ""}
 
 

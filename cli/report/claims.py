@@ -51,7 +51,7 @@ def _commands(found: list[Outcome]) -> list[str]:
 
 
 def _print(console: Console, outcome: Outcome) -> None:
-    """Print the verdict and the claim, and below it a line per finding; rich wraps lines to the terminal."""
+    """Print the verdict, the claim and a line per finding; rich wraps lines at the terminal's width."""
     title = Text.assemble((f"{outcome.claim.id} {outcome.verdict}", COLOURS[outcome.verdict]))
     console.print(title.append(f"  {outcome.claim.statement}" + (f" ({outcome.recipe})" if outcome.recipe else "")))
     for finding in outcome.findings:

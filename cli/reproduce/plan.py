@@ -10,14 +10,14 @@ from clipx.config.presets import DATA
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 
-COSTS = {"chip": "H100", "share": "0.35"}  # for dry=true; CLIP training without data stalls reaches about this share
+COSTS = {"chip": "H100", "share": "0.35"}  # for dry=true; CLIP reaches about this share of the peak without data stalls
 
 
 @dataclass(frozen=True)
 class Plan:
     """The parsed arguments of `clipx reproduce`."""
 
-    overrides: list[list[str]]  # of `clipx train` for each run, seed by seed, so that early results compare arms
+    overrides: list[list[str]]  # of `clipx train` by run; all arms of a seed first, so that early results compare arms
     jobs: int  # runs at the same time
     dry: bool  # only list the runs
     chip: str  # for the cost estimate
@@ -27,7 +27,7 @@ class Plan:
 
 
 def make_plan(arguments: list[str]) -> Plan:
-    """Parse the arguments of `clipx reproduce`; unknown ones are settings of every run.
+    """Parse the arguments of `clipx reproduce`; unknown ones are passed to every run as settings.
 
     Raises UserError: an invalid argument.
     """
@@ -66,7 +66,7 @@ def make_plan(arguments: list[str]) -> Plan:
 
 
 def composed(overrides: list[list[str]]) -> list[RunConfig]:
-    """Return the config of each run. Composed once per arm, because it is slow and seeds differ in nothing else."""
+    """Return the config of each run. Compose once per arm: this is slow, and only the seed differs within an arm."""
     known: dict[tuple[str, ...], RunConfig] = {}
     configs = []
     for of_run in overrides:

@@ -13,13 +13,13 @@ def split(arguments: list[str], known: dict[str, str], command: str, needs: str)
 
     Args:
         known: setting -> default.
-        needs: the place that the command needs; with "..." at the end it takes several.
+        needs: the place that the command needs; a trailing "..." allows several.
 
     Returns:
         The places, and `known` updated with the given settings.
 
     Raises:
-        UserError: an unknown setting, or not the number of places that the command needs.
+        UserError: an unknown setting, or a wrong number of places.
     """
     settings = [a for a in arguments if "=" in a and "/" not in a.partition("=")[0]]
     given = dict(a.split("=", 1) for a in settings)

@@ -36,20 +36,20 @@ WANDB_MODES = ("off", "offline", "online")
 class ScenesConfig:
     """The rendered data set: its size and the faults of its training captions. Evaluation splits have no faults.
 
-    A caption has at most one of the four faults omit, mislabelled, irrelevant_numbers and noise: their shares are met
-    exactly and sum to at most 1.
+    A caption has at most one of the four faults omit, mislabelled, irrelevant_numbers and noise. Their shares sum to at
+    most 1, and each share is met exactly.
     """
 
     seed: int = setting(0, "seed of the data set; sample i depends on (seed, i) and these settings only", AT_LEAST_0)
     num_train: int = setting(60_000, "number of training pairs", AT_LEAST_1)
     image_size: int = setting(48, "height and width", between(32, 128), unit="pixels")
     max_count: int = setting(6, "largest number of objects in a group, on a grid of 9 cells", between(2, 9))
-    # above 0 by default: a model that always reads all three together cannot answer a prompt that names one of them
+    # above 0 by default: a model trained only on captions with all three fails on prompts that name one of them
     omit: float = setting(0.3, "share of captions that leave out count, colour or shape (paper 1, figure 4)", SHARE)
     mislabelled: float = setting(0.0, "share of captions with a wrong count (paper 2)", SHARE)
     irrelevant_numbers: float = setting(0.0, 'share with an unrelated number, "photo two of ten" (paper 2)', SHARE)
-    noise: float = setting(0.0, "share with a wrong colour or shape, or about something else (paper 2)", SHARE)
-    false_negatives: float = setting(0.0, "share of samples that show one of a few recurring contents (paper 2)", SHARE)
+    noise: float = setting(0.0, "share of captions with a wrong colour or shape, or unrelated (paper 2)", SHARE)
+    false_negatives: float = setting(0.0, "share of samples that show one of 50 recurring contents (paper 2)", SHARE)
     popularity_skew: float = setting(0.0, "Zipf exponent over (shape, colour), 0: uniform (paper 3)", between(0, 3))
 
 
@@ -79,14 +79,14 @@ class DataConfig:
     )
     crop_scale: list[float] = setting([0.9, 1.0], "area share of random crops; [1, 1]: central square", CROP_SCALE)
     flip: bool = setting(False, "random horizontal flip; keep it off if captions say left and right")
-    held_out: float = setting(0.0, "share of pairs held out of training, by image, the same in all seeds", SHARE)
+    held_out: float = setting(0.0, "share of pairs held out of training, by image; the same for all seeds", SHARE)
     keywords: list[str] = setting([], "words that label captions (paper 2), or lists: numbers, colours, directions")
     keyword_digits: bool = setting(False, 'read digits as number words: "2" as "two"')
     rand_augment: list[int] | None = setting(None, "RandAugment: n operations of magnitude m; null: off", RAND_AUGMENT)
     clean: str = setting(
         "none", "text cleaning of captions and prompts before the tokenizer", choices=("none", "lower_no_punctuation")
     )
-    # 256 random blocks are mixed at a time
+    # 256 random blocks are shuffled together
     block: int = setting(
         0, "adjacent samples read together, e.g. 256 on spinning disks; 0: any order", AT_LEAST_0, unit="samples"
     )
@@ -108,7 +108,7 @@ class TowerConfig:
 
     name: str = setting(MISSING, "open_clip:NAME | timm:NAME (image) | hf:NAME_OR_FOLDER (text); see `clipx ls towers`")
     pretrained: str | None = setting(None, "published tag (hf: hub name), local file or folder; null: random weights")
-    lr_factor: float = setting(1.0, "learning rate of the tower over optimizer.lr", AT_LEAST_0)
+    lr_factor: float = setting(1.0, "learning rate of the tower / optimizer.lr", AT_LEAST_0)
     layer_decay: float = setting(1.0, "learning rate of each layer relative to the layer above it", FACTOR)
     weight_decay: float | None = setting(None, "weight decay of the tower; null: optimizer.weight_decay", AT_LEAST_0)
     frozen: bool = setting(False, "no gradients, always in evaluation mode; a new projection on top is trained")
@@ -127,7 +127,7 @@ class ImageTowerConfig(TowerConfig):
 class TextTowerConfig(TowerConfig):
     """The text tower."""
 
-    context_length: int | None = setting(None, "L; null: the tower's own; hf: 77", CONTEXT_LENGTH, unit="tokens")
+    context_length: int | None = setting(None, "L; null: the tower's own (hf: 77)", CONTEXT_LENGTH, unit="tokens")
 
 
 @dataclass(kw_only=True)
@@ -157,7 +157,7 @@ class ModelConfig:
     text: TextTowerConfig = field(default_factory=TextTowerConfig)
     init: str | None = setting(None, "run directory or checkpoint with the initial weights; null: as the towers define")
     embed_dim: int | None = setting(None, "E; needed by timm: and hf: towers, fixed for open_clip: towers", AT_LEAST_1)
-    projection_lr_factor: float = setting(1.0, "lr of timm: and hf: projections over optimizer.lr", AT_LEAST_0)
+    projection_lr_factor: float = setting(1.0, "learning rate of timm: and hf: projections / optimizer.lr", AT_LEAST_0)
     normalise: bool = setting(True, 'L2-normalise embeddings; false: paper 4\'s "Remove Normalization"')
     points: PointsConfig = field(default_factory=PointsConfig)
 
@@ -176,7 +176,7 @@ class TemperatureConfig:
     s: float = setting(2.0, "divisor of scaled_exp", POSITIVE)
     min_scale: float = setting(0.01, "learned: lower bound of 1/tau", POSITIVE)
     max_scale: float = setting(100.0, "learned: upper bound of 1/tau", POSITIVE)
-    lr_factor: float = setting(1.0, "learned: learning rate of the temperature over optimizer.lr", AT_LEAST_0)
+    lr_factor: float = setting(1.0, "learned: learning rate of the temperature / optimizer.lr", AT_LEAST_0)
     tau_end: float | None = setting(None, "linear: tau at the end; cosine: tau at the other extreme", POSITIVE)
     every: str = setting("epoch", "linear, cosine: when tau changes", choices=("epoch", "step"))
     periods: float = setting(1.0, "cosine: number of times tau goes to tau_end and back", POSITIVE)
@@ -231,7 +231,7 @@ class TrainConfig:
         choices=PRECISIONS,
     )
     accumulation: int = setting(
-        1, "micro-batches per step; loss over all negatives, only batch statistics differ", AT_LEAST_1, resumable=True
+        1, "micro-batches per step; all negatives are kept, only batch statistics differ", AT_LEAST_1, resumable=True
     )
     grad_checkpointing: bool = setting(False, "recompute activations in backward, to save memory", resumable=True)
     compile: bool = setting(False, "compile the towers with torch.compile", resumable=True)
@@ -247,7 +247,7 @@ class TrainConfig:
         None, "also keep every checkpoint whose step is a multiple of this", AT_LEAST_1, unit="steps", resumable=True
     )
     keep_best: str | None = setting(
-        None, "keep the best checkpoint by min:NAME or max:NAME of a geometry measure, e.g. min:loss", resumable=True
+        None, "keep the checkpoint with the best geometry measure, min:NAME or max:NAME, e.g. min:loss", resumable=True
     )
     copy_to: str | None = setting(None, "fsspec URL to upload checkpoints to; null: no upload", resumable=True)
     max_minutes: float | None = setting(
@@ -324,7 +324,7 @@ class EvalConfig:
     """One call of `clipx eval`; set exactly one of checkpoint and model."""
 
     checkpoint: str | None = setting(
-        None, "run directory, whose best (train.keep_best) or last checkpoint is taken; or its checkpoints/step_*"
+        None, "run directory (best checkpoint if train.keep_best is set, else the last) or its checkpoints/step_*"
     )
     model: str | None = setting(None, "open_clip:NAME/TAG, open_clip:NAME/FILE; open_clip:NAME: random weights")
     tasks: list[str] = setting([], "tasks to run; empty: all that fit the data sets (`clipx ls tasks`)")
@@ -334,7 +334,7 @@ class EvalConfig:
     protocol: str = setting(
         "corrected", "paper: retrieval with the floor of paper 1's evaluator", choices=("corrected", "paper")
     )
-    pools: list[int] = setting([], "retrieval: also among this many images", ALL_AT_LEAST_1, unit="images")
+    pools: list[int] = setting([], "retrieval: also score pools of this many images", ALL_AT_LEAST_1, unit="images")
     out: str | None = setting(None, "folder of the results; null: the run directory, or runs/<model>")
     batch_size: int = setting(256, "batch of the towers", AT_LEAST_1, unit="samples")
     workers: int = setting(2, "processes per rank that decode images", AT_LEAST_0)

@@ -84,7 +84,7 @@ def setting(
 def check(config: Any, prefix: str = "") -> None:
     """Check every value of a config, or of the group of settings `prefix`; unset values (None) are skipped.
 
-    Raises UserError: the first key whose value is not allowed, the value, and what is allowed.
+    Raises UserError naming the first key whose value is not allowed, the value and the allowed values.
     """
     for key, declared in settings_of(type(config)).items():
         value = attrgetter(key)(config)
@@ -110,7 +110,7 @@ def settings_of(schema: type, prefix: str = "") -> dict[str, Setting]:
 def check_key(schema: type, key: str) -> None:
     """Check that a dotted key names a setting or a group; below a dict (objective.*) every name is allowed.
 
-    Raises UserError: the key and the nearest names.
+    Raises UserError naming the key and the nearest names.
     """
     if hint := suggest_key(schema, key):
         raise UserError(f"{key} is not a setting; {hint}")

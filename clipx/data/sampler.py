@@ -1,4 +1,4 @@
-"""Sample order: each epoch is an exact permutation, cut into global batches, and each batch into one part per rank.
+"""Sample order: each epoch is an exact permutation, split into global batches; each rank has a part of each.
 
 The order depends only on (seed, epoch, step). It is the same for any number of workers, and a resumed run
 continues with exactly the next sample.
@@ -24,7 +24,7 @@ Chunks = tuple[NDArray[np.int64], Callable[[int], Ids]]  # first position of eac
 
 
 class EpochOrder:
-    """An exact permutation of the samples of an epoch, in chunks that are shuffled when they are needed.
+    """An exact permutation of the samples of an epoch, computed by chunk: a chunk is shuffled when it is needed.
 
     block > 0: a chunk holds CHUNK_BLOCKS random blocks of `block` neighbouring ids, so that only
     CHUNK_BLOCKS contiguous regions are read from disk at a time. block = 0: each sample is in a random chunk.
@@ -87,9 +87,8 @@ def split_held_out(
     """Return the ids to train on, ascending, and the held-out ids, in random order.
 
     The split does not depend on the run's seed. `image_of` is the image of each sample, numbered from 0; None if no two
-    samples share an image. With it, the two parts share no image: if an image would be in both parts, its held-out
-    samples are dropped. The held-out ids
-    start with one caption of each image, then a second one of each, and so on.
+    samples share an image. With `image_of`, no image is in both parts: held-out samples of an image that is also
+    trained on are dropped. The held-out ids start with one caption of each image, then a second one of each, ...
     """
     generator = np.random.Generator(np.random.PCG64(0))
     order = generator.permutation(num_samples)
@@ -112,7 +111,7 @@ def _index_in_run(values: Ids) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Sampler:
-    """The batches of one rank. The last incomplete global batch of an epoch is dropped."""
+    """The batches of one rank. An incomplete last global batch of an epoch is dropped."""
 
     num_samples: int
     train: TrainConfig
@@ -136,7 +135,7 @@ class Sampler:
             )
         if self.steps_per_epoch == 0:
             raise UserError(f"train.batch_size={batch_size} is larger than the {self.num_train} samples to train on")
-        if self.total_steps < 1 and self.train.samples != 0:  # samples=0 asks for the untrained model
+        if self.total_steps < 1 and self.train.samples != 0:  # samples=0: untrained model
             key, value = given.popitem()
             raise UserError(f"{key}={value} is less than one step of train.batch_size={batch_size}")
 
@@ -181,10 +180,10 @@ class Sampler:
             yield self._rank_part(order, epoch, position)
 
     def replacement_samples(self, step: int) -> Iterator[SampleKey]:
-        """Yield samples to use if all samples of this rank at `step` are bad: its samples of the next steps.
+        """Yield replacements if all samples of this rank at `step` are bad: the rank's samples of the next steps.
 
-        After the last step of the epoch come its first steps. No other rank has any of these samples at this step,
-        neither as its own nor as a replacement.
+        After the epoch's last step, continue with its first one. No other rank uses these samples at this step,
+        neither as regular samples nor as replacements.
         """
         epoch, position = divmod(step, self.steps_per_epoch)
         order = EpochOrder(self.num_train, self.seed, epoch, self.block)

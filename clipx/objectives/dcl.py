@@ -42,7 +42,7 @@ class DclTerm(Term):
     def direction(self, negatives: Tensor, positives: Tensor, scale: Tensor) -> Tensor:
         """Compute the mean loss of one direction from log sum_{j != i} e^{s_ij/tau} [B] and s_ii/tau [B]."""
         N = len(positives) - 1
-        log_ratio = self.log_tau_plus + math.log(N) + positives - negatives  # of the removed part to the sum
+        log_ratio = self.log_tau_plus + math.log(N) + positives - negatives  # log(removed part / sum)
         above_bound = log_ratio < 0  # otherwise nothing remains, and the lower bound of Ng applies
         log_debiased = (
             negatives + torch.log(-torch.expm1(log_ratio.where(above_bound, -1))) - math.log1p(-self.tau_plus)

@@ -14,7 +14,7 @@ LAST_ATTEMPTS = 4  # attempts after the run has ended
 
 
 class CheckpointUploader:
-    """Upload queue. Failed uploads are logged and retried until a newer checkpoint is queued; none stops the run."""
+    """Upload queue. Failed uploads are logged and retried until a newer checkpoint is queued; the run continues."""
 
     def __init__(self, store: RemoteCheckpointStore, info: Callable[[str], None]) -> None:
         self.store, self.info = store, info
@@ -36,7 +36,7 @@ class CheckpointUploader:
         self.waiting.put(None)
 
     def join(self, seconds: float) -> bool:
-        """After `close`, wait at most this long; return True if all uploads have ended, by success or giving up."""
+        """Wait at most `seconds` (after `close`); return True if every upload has succeeded or was given up."""
         if self.thread:
             self.thread.join(seconds)
         return self.thread is None or not self.thread.is_alive()

@@ -21,10 +21,10 @@ class MetricReader:
     above_chance: bool = False  # subtract each row's chance level
     paper_protocol: bool = False  # read the rows under protocol=paper instead of the others
     pool: int | None = None  # read the retrieval rows among this many images instead of all images
-    per_class: tuple[str, ...] = ()  # data sets on which mean_per_class takes the place of top1
+    per_class: tuple[str, ...] = ()  # data sets on which mean_per_class replaces top1
 
     def read(self, run: Run) -> dict[str, float]:
-        """Return data set -> value, for data sets that have every metric. Of repeated evaluations the last counts."""
+        """Return data set -> value, for data sets that have every metric. The last of repeated evaluations counts."""
         found: dict[str, dict[str, dict[str, float]]] = {}  # data set -> split -> metric -> value
         for row in run.results:
             if row.task != self.task:
@@ -53,7 +53,7 @@ class MetricReader:
 
 
 def _whole_split(by_split: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Prefer the split without a remark ("test") to those with one ("test, prompts simple")."""
+    """Return the values of the split without a suffix ("test") if any, else of the first ("test, prompts simple")."""
     return by_split[next((split for split in by_split if ", " not in split), next(iter(by_split)))]
 
 
@@ -85,7 +85,7 @@ class ConfigNumber:
 class StepTime:
     """Compute time of a step in seconds: median of the logged step_s without the first tenth of the log.
 
-    Waiting for data, saving and evaluating are not included. With them a slow disk would make all runs look equal.
+    Waiting for data, saving and evaluating are not included. Otherwise a slow disk would make all runs look equal.
     """
 
     def read(self, run: Run) -> dict[str, float]:

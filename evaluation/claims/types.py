@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 from evaluation.runs.reader import Run
 
 Verdict = Literal["holds", "does not hold", "undecided", "not run"]
-Values = list[tuple[float, ...]]  # one seed: for each arm of a comparison, one number per measure
+Values = list[tuple[float, ...]]  # values of one seed: for each arm of a comparison, one number per measure
 ANY = "*"  # as a comparison's only arm: every run of the recipe
 
 
@@ -15,7 +15,7 @@ class Measure(Protocol):
     """A quantity of a run."""
 
     def read(self, run: Run) -> dict[str, float]:
-        """Return its values by name, usually one per data set; {} if the run lacks them.
+        """Return the values by name, usually one per data set; {} if the run lacks them.
 
         The quantity is the mean of the values. Runs are compared on the names that all of them have.
         """
@@ -44,7 +44,7 @@ class Claim:
     id: str  # "paper.number"
     statement: str
     published: str  # the paper's numbers and their place in the paper
-    recipes: tuple[str, ...] = ()  # judged separately: scales are never mixed
+    recipes: tuple[str, ...] = ()  # each recipe has its own verdict: scales are never mixed
     comparisons: tuple[Comparison, ...] = ()  # empty if a program checks the claim
     program: str = ""  # command that writes a claims.json with the findings
 
@@ -73,6 +73,6 @@ class Outcome:
     """Verdict on a claim at one scale."""
 
     claim: Claim
-    recipe: str  # or the command of the program that checked it
+    recipe: str  # name of the recipe, or the program that checked the claim
     verdict: Verdict
     findings: list[Finding]

@@ -22,7 +22,7 @@ def short_name(folder: Path) -> str:
 
 
 def require_folder(spec: str, folder: Path) -> None:
-    """Raise UserError with the command that gets the data set if its folder is missing."""
+    """Raise UserError if the data set's folder is missing; the message says how to get it."""
     if folder.is_dir():
         return
     if folder.name.startswith("scenes"):

@@ -1,4 +1,4 @@
-"""Images of an evaluation set, decoded on access. A corrupt image stops the evaluation and is named."""
+"""Images of an evaluation set, decoded on access. A corrupt image stops the evaluation with an error that names it."""
 
 import hashlib
 from abc import abstractmethod
@@ -90,7 +90,7 @@ class FileImages(Images):
 
 
 class ArrayImages(Images):
-    """Images in memory, as of CIFAR and STL-10."""
+    """Images in memory, such as CIFAR and STL-10."""
 
     def __init__(self, pixels: NDArray[np.uint8]) -> None:
         """`pixels`: uint8 [n, H, W, 3]."""

@@ -25,12 +25,12 @@ class Templates:
 
 
 def templates_of(key: str) -> Templates:
-    """Return clip-benchmark's templates; for ImageNet open_clip's 80, and the 7 that SLIP and paper 5 use as simple."""
+    """Return clip-benchmark's templates; for ImageNet open_clip's 80 (ensemble) and SLIP's and paper 5's 7 (simple)."""
     if key == "imagenet1k":
         from open_clip import zero_shot_metadata as metadata
 
         return Templates(_filled(metadata.OPENAI_IMAGENET_TEMPLATES), _filled(metadata.SIMPLE_IMAGENET_TEMPLATES))
-    # the usual counting prompt besides clip-benchmark's (paper 2)
+    # the usual alternative to clip-benchmark's counting prompt (paper 2)
     simple = "a photo of {c} objects." if key == "clevr_count_all" else PLAIN
     return Templates(_table("en_zeroshot_classification_templates.json")[key], [simple])
 
@@ -52,7 +52,7 @@ def check_choice(choice: str) -> None:
 
 
 def select_templates(templates: Templates, choice: str) -> list[str]:
-    """Return the templates of the setting `prompts`. Raises UserError as `check_choice`."""
+    """Return the templates of the setting `prompts`. Raises UserError like `check_choice`."""
     check_choice(choice)
     if "{c}" in choice:
         return [choice]

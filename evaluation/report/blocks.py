@@ -81,7 +81,7 @@ class Figures:
 class RetrievalItem:
     """A caption or an image of a retrieval example."""
 
-    text: str = ""  # of a caption
+    text: str = ""  # caption text
     image: str = ""  # data URI of an image
     similarity: float | None = None  # to the query; None for the query itself
     correct: bool = False
@@ -93,11 +93,11 @@ class RetrievalExample:
 
     query: RetrievalItem
     answers: list[RetrievalItem]  # best first
-    rank: int  # of the first correct answer, from 1
+    rank: int  # rank of the first correct answer, from 1
 
     @property
     def rank_text(self) -> str:
-        """The rank in words; a correct answer whose similarity is NaN ranks beyond any data set."""
+        """Return the rank in words. A correct answer whose similarity is NaN has a rank above any data set's size."""
         return f"rank {self.rank:,}" if self.rank < 2**48 else "not found"
 
 

@@ -41,7 +41,7 @@ def training_seconds(run: Run) -> float | None:
 
 
 def last(run: Run, key: str) -> float | None:
-    """Return the last number of that name in the log; None if no line has it."""
+    """Return the last logged number with this key; None if no line has one."""
     return next((value for line in reversed(run.log) if (value := number(line, key)) is not None), None)
 
 
@@ -92,7 +92,7 @@ def _temperature(run: Run) -> str:
 
 
 def setting(run: Run, *keys: str) -> Any:
-    """Return a value of the run's config by its path of keys; None if there is none."""
+    """Return a value of the run's config by its path of keys; None if it is not set."""
     value: Any = run.config
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None

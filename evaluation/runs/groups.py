@@ -25,17 +25,17 @@ class MetricSummary:
     """A metric of one group."""
 
     group: RunGroup
-    row: Result  # of the first seed; for several seeds, with their mean and its Student's t interval
-    own_low: float  # mean of the seeds' bootstrap intervals
+    row: Result  # row of the first seed; several seeds: with their mean and its Student's t interval
+    own_low: float  # mean of the seeds' lower bootstrap bounds
     own_high: float
     seeds: int
 
     @property
     def standing(self) -> Standing:
-        """Position relative to chance; an interval that touches chance is not different from it.
+        """Compare with chance: "not different" if the interval contains or touches the chance level.
 
-        The bootstrap intervals must be clear of chance as well: the seeds share their examples, so their agreement says
-        nothing about other examples (three seeds with 11 of 40 right are not above 0.25).
+        The mean bootstrap interval must exclude chance too. The seeds share their examples, so their agreement
+        says nothing about other examples (three seeds with 11 of 40 right are not above 0.25).
         """
         chance = self.row.chance
         if chance is None:
@@ -46,7 +46,7 @@ class MetricSummary:
 
     @property
     def source(self) -> str:
-        """Method behind the interval."""
+        """Return the method that gave the interval."""
         return f"t, {self.seeds} seeds" if self.seeds > 1 else "bootstrap"
 
 
@@ -63,7 +63,7 @@ def group_runs(runs: list[Run]) -> list[RunGroup]:
 
 
 def summarise_metrics(groups: list[RunGroup]) -> list[MetricSummary]:
-    """Return every metric of every group, ordered by task, data set and metric, with the groups side by side.
+    """Return every metric of every group, ordered by task, data set and metric; the groups of a metric are adjacent.
 
     If a run was evaluated several times, the last row of a metric counts.
     """

@@ -46,7 +46,7 @@ def find(paths: list[Path], needed: bool = True) -> list[Run]:
 
     Raises:
         UserError: a path does not exist, a file of a run is corrupt, or `needed` is set and a path has no run. A path
-            with only a claims.json is accepted after one with runs.
+            with only a claims.json is accepted if an earlier path has runs.
     """
     folders: dict[Path, Path] = {}
     for path in paths:
@@ -61,7 +61,7 @@ def find(paths: list[Path], needed: bool = True) -> list[Run]:
 
 
 def read(folder: Path) -> Run:
-    """Return the run in `folder`. Raises UserError: a file of the run is corrupt; names the file."""
+    """Return the run in `folder`. Raises UserError: a file of the run is corrupt; the message names it."""
     config = _config(folder / "config.yaml")
     is_seed_folder = folder.name[:1] == "s" and folder.name[1:].isdigit()
     return Run(
@@ -106,7 +106,7 @@ def _config(file: Path) -> dict[str, Any]:
 
 
 def _log(file: Path) -> list[dict[str, Any]]:
-    """One entry per step: lines of the same step are merged; after a resume, the later line wins.
+    """Return one entry per step: lines of the same step are merged; after a resume, the later line wins.
 
     Lines that are not JSON are skipped: a killed run can leave half a line.
     """

@@ -1,4 +1,4 @@
-"""`results.jsonl`: one result per line, always replaced as a whole, so that a killed run loses nothing."""
+"""`results.jsonl`: one result per line. The file is replaced as a whole, so a killed run loses nothing."""
 
 import csv
 import io
@@ -21,13 +21,13 @@ from clipx.utils.files import write_text
 from evaluation.types import Result, printable_line
 
 NAMES = [field.name for field in fields(Result)]
-DIVERGED = "train"  # task of the row that a diverged run has
+DIVERGED = "train"  # task of the row of a diverged run
 
 
 def read(path: Path) -> list[Result]:
     """Return the rows of a results file, [] if it does not exist.
 
-    Raises UserError: a line is not a result; names the line.
+    Raises UserError: a line is not a result; the message names the line.
     """
     if not path.is_file():
         return []
@@ -108,7 +108,7 @@ def write_tables(out: Path, rows: list[Result]) -> None:
 
 
 def _formatted(row: Result) -> tuple[str, str, str, str]:
-    """Value, interval, chance and n; shares in per cent, geometry in its own unit."""
+    """Return value, interval, chance and n; shares in per cent, geometry in its own unit."""
     value, low, high = (
         f"{x:.3f}" if row.task == "geometry" else f"{100 * x:.1f}" for x in (row.value, row.low, row.high)
     )
@@ -119,7 +119,7 @@ def _formatted(row: Result) -> tuple[str, str, str, str]:
 def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path) -> None:
     """Write the rows to a W&B summary: `task/dataset[, choices]/metric` -> fraction.
 
-    The summary belongs to the W&B run of the training if `out` is its directory, otherwise to a new run.
+    If `out` is a run directory, use the W&B run of the training, otherwise a new one.
     """
     import wandb
 

@@ -17,7 +17,7 @@ PAIRS = 512  # for gap, uniformity and alignment (paper 4, appendix E.2)
 BATCH = 64  # for margins (paper 1, figures 3 and 6)
 RESAMPLES = 100
 QUANTILES = {"margin_q05": 0.05, "margin_q50": 0.5, "margin_q95": 0.95}
-BINS, FIRST, LAST = 150, -1.0, 2.0  # histogram of the margins; the end bins also count what lies outside
+BINS, FIRST, LAST = 150, -1.0, 2.0  # histogram of the margins; the end bins also count values outside
 DRAWN = 100  # pairs in the PCA figure
 SHAPES: dict[str, Callable[[Tensor, Tensor], float]] = {
     "gap": modality_gap,
@@ -27,7 +27,7 @@ SHAPES: dict[str, Callable[[Tensor, Tensor], float]] = {
 
 
 class Geometry(CaptionTask):
-    """Metrics on 512 random pairs, and margins within random batches of 64; one caption per image, seeded.
+    """Metrics on 512 random pairs, and margins in random batches of 64; one caption per image; fixed seed.
 
     Features are always normalised, as in the geometry probe during training (clipx/training/geometry_probe.py).
     """
@@ -78,9 +78,9 @@ def paired(image: Tensor, text: Tensor, image_of_text: Tensor) -> tuple[Tensor, 
 
 
 def batched_margins(image: Tensor, text: Tensor) -> Tensor | None:
-    """Return float64 [batches, 2 b (b - 1)], b = 64, of whole batches; None with fewer than two pairs.
+    """Return the margins in whole batches of b = 64, float64 [batches, 2 b (b - 1)]; None with fewer than two pairs.
 
-    Fewer than 128 pairs are split into two smaller batches, as one batch alone has no interval.
+    Fewer than 128 pairs are split into two smaller batches, because one batch alone has no interval.
     """
     if len(image) < 2:
         return None
@@ -103,7 +103,7 @@ def principal_components(image: Tensor, text: Tensor) -> dict[str, Any]:
     centred = features - features.mean(dim=0)
     variance, axes = torch.linalg.eigh(centred.T @ centred)  # ascending
     axes = axes[:, -2:].flip(1)
-    axes = axes * axes.gather(0, axes.abs().argmax(dim=0, keepdim=True)).sign()  # eigh leaves the sign free: fix it
+    axes = axes * axes.gather(0, axes.abs().argmax(dim=0, keepdim=True)).sign()  # fix the sign: eigh does not
     places = (centred @ axes).mul(1e4).round().div(1e4)
     n = len(image)
     return {
@@ -117,7 +117,7 @@ def standard_error(metric: Callable[[Tensor, Tensor], float], image: Tensor, tex
     """Return the seeded bootstrap standard error over pairs.
 
     A percentile interval would be biased: repeated pairs lower the rank of the features and make their mean noisier,
-    which shifts gap and uniformity. Their spread is not affected.
+    which shifts gap and uniformity. The spread of the resampled values is not affected.
     """
     generator = torch.Generator().manual_seed(0)
     values = []

@@ -23,8 +23,8 @@ class Retrieval(CaptionTask):
 
     `protocol=paper` reproduces the evaluator behind paper 1's tables. In text retrieval it scores one caption per image
     and counts all others as hits: with five captions per image, random embeddings score 80%. The published columns
-    show this floor and can only be compared with these rows. As a fraction of the captions that were scored, the
-    paper's values are (value - 0.8) / 0.2.
+    include this floor: compare them only with these rows. (value - 0.8) / 0.2 converts a published value to the
+    recall of the scored captions.
     """
 
     name = "retrieval"
@@ -32,12 +32,12 @@ class Retrieval(CaptionTask):
     version = 2
 
     def groups(self, dataset: Captioned) -> list[dict[str, str]]:
-        """All images, then each smaller pool. The examples for the report depend on neither protocol nor pool."""
+        """Return one group for all images and one per pool. The examples depend on neither protocol nor pool."""
         protocol = {f"protocol/{dataset.splits[0]}": dataset.protocol}
         return [protocol, *(protocol | {"pool": str(size)} for size in sorted(set(dataset.pools)))]
 
     def score(self, dataset: Captioned, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return rows for all images and for each smaller pool, and examples that give images by their number."""
+        """Return rows for all images and for each smaller pool, and examples that identify images by number."""
         image, text = (features[request] for request in self.requests(dataset))
         image_of_text = dataset.image_of_caption(dataset.splits[0])
         ranks = retrieval_ranks(image, text, image_of_text)
@@ -60,7 +60,7 @@ class Retrieval(CaptionTask):
     def _rows(
         self, dataset: Captioned, ranks: Ranks, owner: Tensor, images: int, note: str, hashes: dict[str, str]
     ) -> list[Result]:
-        """Rows of one pool of images; `owner` is the image of each text."""
+        """Return the rows of one pool of images; `owner` is the image of each text."""
         captions = torch.bincount(owner, minlength=images)
         queries = captions > 0
         counts = captions[queries].double()
@@ -97,7 +97,7 @@ def pool(image_of_text: Tensor, images: int, size: int) -> tuple[Tensor, Tensor,
 
 
 def with_floor(found: Tensor, captions: Tensor) -> Tensor:
-    """Return hits by image as paper 1's evaluator counts them: all captions but one are hits in any case.
+    """Return hits by image as paper 1's evaluator does: one caption is scored, all others count as hits.
 
     `found` [N] is 0 or 1. `captions` [N] is the number of captions per image, also its weight in the mean.
     """
@@ -117,7 +117,7 @@ def chance_image_to_text(captions: Tensor, k: int) -> float:
 
 
 def _none_drawn(total: int, marked: int, k: int) -> float:
-    """Probability that k of `total` items, drawn without replacement, include none of the `marked`."""
+    """Return the probability that k of `total` items, drawn without replacement, include no marked one."""
     others = total - marked
     if k > others:
         return 0.0
@@ -126,14 +126,14 @@ def _none_drawn(total: int, marked: int, k: int) -> float:
 
 
 def _drawn(queries: Tensor) -> list[int]:
-    """Choose queries at random: examples chosen by hand would flatter the model."""
+    """Choose queries at random, because examples chosen by hand would be biased."""
     order = torch.randperm(len(queries), generator=torch.Generator().manual_seed(0))
     chosen: list[int] = queries[order[:EXAMPLES]].sort().values.tolist()
     return chosen
 
 
 def _nearest(query: Tensor, answers: Tensor) -> list[tuple[int, float]]:
-    """Index and similarity of the answers [n, E] that are nearest to the query [1, E]."""
+    """Return index and similarity of the answers [n, E] that are nearest to the query [1, E]."""
     top = similarity(query, answers)[0].topk(min(SHOWN, len(answers)))
     return list(zip(top.indices.tolist(), top.values.tolist(), strict=True))
 

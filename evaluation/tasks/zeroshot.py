@@ -34,7 +34,7 @@ def confusion(predicted: Tensor, label: Tensor, classes: int) -> list[list[int]]
 
 
 def split_name(dataset: Labelled) -> str:
-    """Return the split, followed by the prompts unless they are the ensemble: they change the measurement."""
+    """Return the split, with the prompts if they are not the ensemble: scores with other prompts are not comparable."""
     return SPLIT if dataset.prompts == ENSEMBLE else f"{SPLIT}, prompts {dataset.prompts}"
 
 

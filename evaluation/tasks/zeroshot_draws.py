@@ -16,7 +16,7 @@ SPREAD = "top1_spread_over_draws"
 class ZeroShotDraws(Task):
     """Standard deviation and mean of top-1 accuracy over five draws; all other tasks use the first draw only.
 
-    Paper 5 reports the mean for zero-shot (section 6.2); on some data sets it is the mean of the per-class accuracy.
+    Paper 5 reports the mean over draws for zero-shot (section 6.2), on some data sets of the mean per-class accuracy.
     """
 
     name = "zeroshot_draws"
@@ -33,7 +33,7 @@ class ZeroShotDraws(Task):
         ]
 
     def score(self, dataset: Labelled, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return the rows; the intervals are bootstraps over examples."""
+        """Return the rows, with bootstrap intervals over examples."""
         requests, label, classes = self.requests(dataset), dataset.labels(SPLIT), len(dataset.classnames)
         correct = []
         for images, prompts in zip(requests[::2], requests[1::2], strict=True):
@@ -45,7 +45,7 @@ class ZeroShotDraws(Task):
         spread = Result(
             self.name, dataset.short, split, SPREAD, deviation, len(label), low, high, None, higher_is_better=False
         )
-        share = by_draw.mean(dim=0)  # of the draws that classify the example correctly
+        share = by_draw.mean(dim=0)  # [n], share of the draws that classify the example correctly
         means = [
             row(self.name, dataset.short, split, f"{metric}_mean_over_draws", share, weights, len(label), 1 / classes)
             for metric, weights in (("top1", torch.ones_like(share)), ("mean_per_class", class_weights(label)))
@@ -54,7 +54,7 @@ class ZeroShotDraws(Task):
 
 
 def _deviation_interval(by_draw: Tensor) -> tuple[float, float]:
-    """95% bootstrap interval of the standard deviation over draws; `by_draw` [draws, n]."""
+    """Return the 95% bootstrap interval of the standard deviation over draws; `by_draw` [draws, n]."""
     generator = torch.Generator().manual_seed(0)
     n = by_draw.shape[1]
     resampled = (by_draw[:, torch.randint(n, (n,), generator=generator)] for _ in range(RESAMPLES))

@@ -47,7 +47,7 @@ class SamplePreprocessor:
     def __call__(
         self, sample_id: int, where: str, image: bytes, caption: str, generator: random.Random
     ) -> DecodedSample:
-        """Preprocess a sample; `generator` gives all randomness, `where` is the sample's location in errors."""
+        """Preprocess a sample; `generator` draws all random numbers, `where` is the sample's location in errors."""
         try:
             pixels = self.transform(open_image(image), generator)
         except BadSample as error:

@@ -1,4 +1,4 @@
-"""Loader timeout: a run without a batch for data.stall_seconds ends and names the samples being read.
+"""Loader timeout: end the run if no batch comes for data.stall_seconds, and name the samples being read.
 
 Network file systems can hang for ever without an error.
 """
@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 from clipx.errors import Fault
 
 T = TypeVar("T")
-NAME_BYTES = 256  # longer names are cut
+NAME_BYTES = 256  # longer names are truncated
 
 
 class WorkerActivity:
@@ -52,12 +52,12 @@ def with_timeout(batches: Iterable[T], seconds: float, activity: WorkerActivity)
 
 
 class _Stalled(BaseException):
-    """Not an Exception: code that treats any Exception as a bad sample would catch it and continue."""
+    """Loader timeout. Not an Exception: code that treats every Exception as a bad sample would catch it."""
 
 
 @contextmanager
 def _alarm(seconds: float, activity: WorkerActivity) -> Iterator[None]:
-    """Raise Fault after `seconds`, by a signal because it also interrupts a hanging read (main thread only)."""
+    """Raise Fault after `seconds`. Use a signal, which also interrupts a hanging read (main thread only)."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         names = "; ".join(activity.current()) or "nothing: its processes have not started"

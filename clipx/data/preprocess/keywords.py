@@ -2,7 +2,7 @@
 
 Keywords match whole words in any case. A hyphen joins words, so "twenty-one" and "two-storey" do not match. A caption
 with two different keywords gets label 0, like a caption without keywords, because it is unclear which of the two
-describes the image. Words are not interpreted: "two hundred" contains "two".
+describes the image. Number words are not combined: "two hundred" matches "two".
 """
 
 import re
@@ -32,7 +32,7 @@ class Keywords:
     def __init__(self, keywords: list[str], digits: bool) -> None:
         """Take words, phrases or names of PRESETS; with `digits`, "2" matches like "two".
 
-        Raises UserError for an empty keyword, or the same one twice.
+        Raises UserError for an empty or a repeated keyword.
         """
         expanded = [word for name in keywords for word in PRESETS.get(name, (name,))]
         self.words = [" ".join(word.casefold().split()) for word in expanded]

@@ -23,7 +23,7 @@ from clipx.data.scenes.samples import Sample, training_sample, validate
 from clipx.errors import UserError
 from clipx.utils.files import cache_home, content_hash, new_folder
 
-FORMAT = 1  # increase it when the same config renders other data; cached data are then rendered again
+FORMAT = 1  # increase it when rendering changes: cached data are then rendered again
 SHARD = 5_000  # samples per shard
 CLASS_SET_SIZES = {"train": 2_000, "test": 1_000}  # train: for linear probes
 RETRIEVAL_IMAGES = 1_000
@@ -48,7 +48,7 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
     with _lock(root):  # all ranks of a run call this: one renders, the others wait
         if _is_finished(root, config):
             return
-        if root.parent == cache_home() / "scenes":  # every name there is ours: remove what killed processes left
+        if root.parent == cache_home() / "scenes":  # only clipx writes there: remove leftovers of killed processes
             for leftover in root.parent.glob(f".{root.name}.*"):
                 shutil.rmtree(leftover, ignore_errors=True)
         print(f"rendering {config.num_train} scenes into {root}, once", file=sys.stderr)
@@ -96,7 +96,7 @@ def _lock(root: Path) -> Iterator[None]:
 
 
 def _plan(config: ScenesConfig) -> dict[str, tuple[str, int, int]]:
-    """Return file -> split and the numbers start and stop of its samples, for every shard, the longest first."""
+    """Return shard file -> (split, start, stop) with samples start..stop-1; the longest shards come first."""
     n = config.num_train
     plan = {f"train/{k // SHARD:05d}.tar": ("train", k, min(k + SHARD, n)) for k in range(0, n, SHARD)}
     for part, size in CLASS_SET_SIZES.items():
@@ -130,7 +130,7 @@ def _end_with_parent() -> None:
 
 
 def _write_shard(path: Path, split: str, start: int, stop: int, config: ScenesConfig) -> None:
-    """Write a tar file; equal arguments give equal bytes, because it holds no times and no owners."""
+    """Write a tar file without times and owners, so that equal arguments give equal bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for index, sample in enumerate(_samples(split, start, stop, config), start):

@@ -11,21 +11,21 @@ from clipx.data.scenes.render import RGB, SCALES, Scene, stage
 from clipx.data.scenes.samples import Sample
 
 PER_CATEGORY = 60  # pairs
-TWO_GROUPS = 0.3  # share of drawn scenes with two groups; scenes that do not fit a category are drawn again
+TWO_GROUPS = 0.3  # share of scenes with two groups, before redrawing scenes that do not fit the category
 
-Edit = Callable[[Scene, random.Random], bool]  # changes the scene in place; False if the category does not fit it
+Edit = Callable[[Scene, random.Random], bool]  # change the scene in place; False if the scene does not fit the category
 
 
 def pair_samples(config: ScenesConfig) -> Iterator[Sample]:
-    """Yield samples 2p and 2p+1 for pair p, category by category; their facts are "pair" and "category"."""
+    """Yield the pairs by category; pair p is samples 2p and 2p+1. Their facts are "pair" and "category"."""
     pair = 0
     for category in EDITS:
         for _ in range(PER_CATEGORY):
             rng = random.Random(f"{config.seed}/scenes_pairs/{pair}")
             scenes = _draw_pair(category, config, rng)
             wording = rng.random()
-            for scene in rng.sample(scenes, 2):  # in random order, so that the changed one is not always second
-                same = random.Random(wording)  # so that the captions differ only by their descriptions
+            for scene in rng.sample(scenes, 2):  # random order: the changed scene must not always be second
+                same = random.Random(wording)  # same wording: the captions differ only in their descriptions
                 descriptions = describe(scene.content, DETAILS.get(category, (0, 0, 0)), same)
                 facts = {"pair": pair, "category": category}
                 yield Sample(scene, [phrase(descriptions, same, plain)], facts)
@@ -57,7 +57,7 @@ def _colour(scene: Scene, rng: random.Random) -> bool:
 
 
 def _shape(scene: Scene, rng: random.Random) -> bool:
-    """Change the shape, between shapes without an orientation; otherwise the orientation would differ too."""
+    """Change the shape. Exclude shapes with an orientation, because the orientation would change too."""
     present = [g.shape for g in scene.content.groups]
     if present[0] == ORIENTED:
         return False
@@ -66,7 +66,7 @@ def _shape(scene: Scene, rng: random.Random) -> bool:
 
 
 def _size(scene: Scene, rng: random.Random) -> bool:
-    """Make large objects small around the same centres; the reverse may not fit into the cells."""
+    """Shrink large objects around their centres. Enlarged small objects might not fit into the cells."""
     group = scene.content.groups[0]
     if group.size == "small":
         return False
@@ -87,7 +87,7 @@ def _orientation(scene: Scene, rng: random.Random) -> bool:
 
 
 def _position(scene: Scene, rng: random.Random) -> bool:
-    """Move the objects to the mirrored cells at the opposite side; the objects are not mirrored."""
+    """Move the objects to the mirrored cells on the opposite side. The objects themselves are not mirrored."""
     (group, *others), (cells, *_) = scene.content.groups, scene.content.cells
     if others or group.position in (None, "centre"):
         return False
@@ -105,7 +105,7 @@ def _position(scene: Scene, rng: random.Random) -> bool:
 
 
 def _count(scene: Scene, rng: random.Random) -> bool:
-    """Remove one object, if the position of the others stays the same."""
+    """Remove one object if the group's position does not change."""
     (group, *others), (cells, *_) = scene.content.groups, scene.content.cells
     if others or group.count == 1 or position_of(cells[:-1]) != group.position:
         return False

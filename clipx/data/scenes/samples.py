@@ -16,7 +16,7 @@ from clipx.data.scenes.render import Scene, render, stage
 from clipx.errors import UserError
 
 TWO_GROUPS = 0.2  # share of training scenes with two groups
-RECURRING = 50  # contents that `false_negatives` repeats: so few that a batch often holds a content twice
+RECURRING = 50  # number of contents that `false_negatives` repeats; small, so that a batch often has one twice
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Sample:
     label: int | None = None  # class index, in the class sets
 
     def members(self) -> dict[str, bytes]:
-        """Return the file content per extension. All decoders return the same pixels for a PNG."""
+        """Return extension -> file content. Images are PNG: all decoders return the same pixels for it."""
         buffer = io.BytesIO()
         Image.fromarray(render(self.scene)).save(buffer, "PNG", compress_level=1)
         members = {"png": buffer.getvalue()}
@@ -56,7 +56,7 @@ def training_sample(config: ScenesConfig, index: int) -> Sample:
     rng = random.Random(f"{config.seed}/train/{index}")
     source = int(rng.random() * RECURRING) if rng.random() < config.false_negatives and index >= RECURRING else None
     draw = ContentDraw(config.max_count, TWO_GROUPS, config.seed, config.popularity_skew)
-    # A separate generator, so that the content of an earlier sample can be drawn again from that sample's index alone.
+    # The content has a separate generator, so that an earlier content can be redrawn from the sample's index alone.
     content = draw.draw(random.Random(f"{config.seed}/content/{index if source is None else source}"))
     scene = stage(content, config.image_size, rng)
     captions, faults = faulty_captions(content, config, rng)

@@ -1,6 +1,6 @@
 """The index of a folder of shards: the place of each sample's members, in arrays that all processes share.
 
-Samples are numbered shard by shard. Samples of added shards come last, so existing numbers stay, and only new and
+Samples are numbered shard by shard. New shards are appended, so existing numbers do not change. Only new and
 changed shards are scanned. `clipx data index` writes the index into the folder of the shards; otherwise it is in the
 cache. A member takes 8 bytes (block and size). Columns that a run does not use are never read from disk.
 """
@@ -31,7 +31,7 @@ COLUMN_OF = {
 }  # fmt: skip
 COLUMNS = ("image", "txt", "json", "cls")
 ARRAYS = (*(f"{c}_{part}" for c in COLUMNS for part in ("block", "size")), "key_bytes", "key_end", "key_hash")
-ABSENT = 0  # block of a missing member; no member's data start at block 0, which is a header
+ABSENT = 0  # block of a missing member; block 0 is always a header, so no member's data start there
 PUBLISHED = "clipx_index"  # folder of the index in the folder of the shards
 FORMAT = 2
 MIN_POOL_BYTES = 256 * 2**20  # scan in several processes if the shards have at least this total size
@@ -102,7 +102,7 @@ class Index:
 
 
 def open_index(folder: Path, paths: list[Path]) -> Index:
-    """Return the index of these shards of a folder. If there is no current one, build it and save it in the cache."""
+    """Return the index of these shards of a folder. If none is up to date, build one and save it in the cache."""
     shards = [Shard(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in paths]
     cache = cache_home() / "index" / content_hash(str(folder.resolve()))
     newest_first = sorted(cache.glob("[!.]*"), key=lambda p: p.stat().st_mtime_ns, reverse=True)
@@ -231,7 +231,7 @@ def _by_column(members: list[Member], shard: str, others: Counter[str], damage: 
         elif member.size >= 2**32:
             damage.append(f"{shard}: {member.name} has {member.size} bytes, too many for a sample")
         elif column in by_column:
-            damage.append(f"{shard}: {member.name} follows {by_column[column].name}, left out")
+            damage.append(f"{shard}: {member.name} is ignored, {by_column[column].name} is used")
         else:
             by_column[column] = member
     return by_column

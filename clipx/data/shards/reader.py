@@ -22,8 +22,8 @@ from clipx.errors import UserError
 from clipx.utils.files import cache_home, write_bytes
 
 Rows = NDArray[np.int32]
-# As many files as blocks are shuffled together (sampler.CHUNK_BLOCKS), each perhaps in another shard. This is a quarter
-# of a process's usual limit, so it may read evaluation sets as well.
+# Equal to sampler.CHUNK_BLOCKS: each of the blocks shuffled together may be in another shard. This is a quarter of a
+# process's usual limit, which leaves room for evaluation sets.
 MAX_OPEN_FILES = 256
 
 
@@ -87,7 +87,7 @@ class Shards:
         return self._length
 
     def content_hash(self) -> str:
-        """Return a hash of shards, keys, offsets and sizes; other bytes of the same size do not change it."""
+        """Return a hash of shards, keys, offsets and sizes; it does not detect changed bytes of the same size."""
         return f"{self.index.digest}/{'+'.join(self.extensions)}"
 
     def key(self, index: int) -> str:
@@ -126,7 +126,7 @@ class Shards:
             raise BadSample(f"cannot be read ({error})") from error
 
     def prefetch(self, index: int, block: int) -> None:
-        """Ask the system to read ahead the block of `block` samples that contains a sample, in one disk access.
+        """Ask the system to read ahead the block of `block` samples that contains the sample, in one disk access.
 
         If the block spans two shards, only the part in the sample's shard is read.
         """

@@ -1,6 +1,6 @@
 """The tar index: names, offsets and sizes of the members of a tar file, without unpacking it.
 
-Why not `tarfile`: it stops silently at the first corrupt header and loses the rest of a shard. This scan continues at
+`tarfile` is not used: it silently stops at the first corrupt header, so the rest is lost. This scan continues at
 the next readable header and reports what it skipped. Names are only keys, and links are never followed.
 """
 
@@ -22,7 +22,7 @@ class Member:
     """A regular file in a tar file."""
 
     name: str
-    offset: int  # of its first data byte
+    offset: int  # position of the first data byte in the tar file
     size: int  # bytes
 
 
@@ -67,7 +67,7 @@ def scan(path: Path) -> tuple[list[Member], list[str]]:
 
 
 def _short_header(block: bytes) -> tarfile.TarInfo | None:
-    """Parse the header of a regular file with a short ASCII name, as nearly all headers of a shard; None for others.
+    """Parse the header of a regular file with a short ASCII name, the usual case in a shard; None for others.
 
     This is several times as fast as `TarInfo.frombuf`.
     """
@@ -76,8 +76,8 @@ def _short_header(block: bytes) -> tarfile.TarInfo | None:
     name, _, _ = block[:100].partition(b"\0")
     if not name.isascii() or not OCTAL.fullmatch(block, 148, 156):
         return None
-    # The checksum is the sum of all bytes, with spaces in its own field. The low half of Adler-32 is that sum + 1
-    # modulo 65521.
+    # The header's checksum is the sum of its bytes, with the checksum field read as spaces. The low 16 bits of
+    # Adler-32 are this sum + 1, modulo 65521.
     checksum = zlib.adler32(block[:148] + b"        " + block[156:]) & 0xFFFF
     if checksum != (int(block[148:156].strip(b" \0"), 8) + 1) % 65521:
         return None
@@ -96,7 +96,7 @@ def _any_header(block: bytes) -> tarfile.TarInfo | None:
 
 
 def _long_name(kind: bytes, record: bytes) -> str:
-    """Return the name that a GNU long-name or pax record gives to the next member; "" if it gives none."""
+    """Return the next member's name from a GNU long-name or pax record; "" if the record has none."""
     if kind == LONG_NAME:
         return record.rstrip(b"\0").decode("utf-8", "surrogateescape")
     for line in record.split(b"\n"):  # pax: b"<length> <key>=<value>"

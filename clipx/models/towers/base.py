@@ -1,4 +1,4 @@
-"""The common form of towers from different libraries."""
+"""Common interface of towers from different libraries."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Tower(Generic[InputsT]):
     """A tower and the images or token ids it expects."""
 
     module: nn.Module  # [b, 3, H, W] or [b, L] -> [b, E]
-    body: nn.Module  # the part that `frozen` freezes: all except a projection added here
+    body: nn.Module  # the part that `frozen` freezes: all except a projection that clipx adds
     embed_dim: int  # E
     inputs: InputsT
 

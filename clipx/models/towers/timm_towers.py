@@ -1,7 +1,7 @@
 """Image towers of timm, `timm:NAME` or `timm:NAME.TAG`: globally pooled features and a projection to E.
 
-Image size, mean and standard deviation come from timm's entry for the weights: for the tag in `pretrained`; without
-one, for the tag in the name; otherwise for timm's default weights of that name.
+Image size, mean and standard deviation come from timm's entry for a weights tag: the tag in `pretrained`, else the
+tag in the name, else timm's default tag of that name.
 """
 
 from functools import cache
@@ -36,7 +36,7 @@ def pretrained_tags(name: str) -> tuple[str, ...]:
 
 
 def build_timm_tower(config: ImageTowerConfig, embed_dim: int | None, load: bool) -> ImageTower:
-    """Build the tower; `load=False` skips the weights, but still uses their image size and normalisation.
+    """Build the tower; `load=False` loads no weights, but still uses their image size and normalisation.
 
     Raises UserError for an unknown name, a missing E, or weights that are unknown, not downloadable or do not fit.
     """
@@ -112,7 +112,7 @@ def _load_local(full: str, pretrained: str, size: dict[str, Any]) -> Any:
 
 
 def _num_classes(full: str, weights: dict[str, Any]) -> int:
-    """Number of classes of the saved classifier. timm checks for missing weights only if the model has as many."""
+    """Return the saved classifier's number of classes; with any other, timm does not check for missing weights."""
     classifier = get_pretrained_cfg_value(full, "classifier")
     first = classifier if isinstance(classifier, str) else (classifier or ("",))[0]
     return len(weights[f"{first}.weight"]) if f"{first}.weight" in weights else 0

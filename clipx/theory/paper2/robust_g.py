@@ -1,6 +1,6 @@
-"""Paper 2, Example 1 (Definition 5.1): one mislabelled image changes what log(1 + x) learns, not x / (1 + x).
+"""Paper 2, Example 1 (Definition 5.1): one mislabelled image changes the minimum for log(1 + x), not for x / (1 + x).
 
-z = l = y is 0.5 or -0.5; x in R^2 is (1.01, 1), (0.01, 0) or, mislabelled, (0, 10) for z = 0.5, and (1, 1)
+z = l = y is 0.5 or -0.5; x in R^2 is (1.01, 1), (0.01, 0) or (0, 10) (mislabelled) for z = 0.5, and (1, 1)
 or (0, 0) for z = -0.5. The score is f(x, y) = y (a x1 + b x2 + c) and B = 2, so the population loss is
 the exact sum L_g = 1/2 E g(exp(-sign(z) h(x) / tau)) with h = a x1 + b x2 + c.
 """
@@ -33,9 +33,9 @@ class RobustGSettings(Settings):
 
     tau: Annotated[float, POSITIVE] = 5e-5
     mislabelled: Annotated[float, OPEN_SHARE] = 0.002  # Pr[x = (0, 10) | z = 0.5]
-    starts: Annotated[int, at_least(1)] = 40  # of Nelder-Mead for the ratio, whose loss is not convex
-    seed: Annotated[int, at_least(0)] = 0  # of the starts
-    sweep: Annotated[int, at_least(2)] = 13  # values of the mislabelled share in the figure
+    starts: Annotated[int, at_least(1)] = 40  # Nelder-Mead starts for the ratio, whose loss is not convex
+    seed: Annotated[int, at_least(0)] = 0  # seed of the starts
+    sweep: Annotated[int, at_least(2)] = 13  # number of mislabelled shares in the figure
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def solve(settings: RobustGSettings) -> RobustGResult:
 
 
 def claims(result: RobustGResult) -> list[CheckedClaim]:
-    """Check claim 2.4; the paper's numbers apply only at its tau and mislabelled share."""
+    """Check claim 2.4; the paper's numbers apply only at the paper's tau and mislabelled share."""
     log, best = result.minima["log1p"], result.minima["ratio"]
     checks = [
         Check("log1p: top-1 error at the minimum", log.error, low=0.49),

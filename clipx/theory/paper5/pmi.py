@@ -7,8 +7,8 @@ is at least -I(X; Y), with equality for g = PMI + const (Proposition 4.1). Two s
   weighted point sets   g = sum_ij w_i w_j k(v_i, v_j), M points of dimension 2 (6), with
                         k(u, v) = alpha1 <u, v> + alpha2 exp(-||u - v||^2 / (2 sigma^2))
 
-Points are free in R^d as in Theorem 5.1 (the trained model normalises them). Each similarity is fitted by
-L-BFGS from several starts, of which the smallest loss counts. For N > d + 1 the inner product cannot reach the bound.
+Points are not normalised, as in Theorem 5.1 (the trained model normalises them). Each similarity is fitted by
+L-BFGS from several starts; the smallest loss counts. For N > d + 1 the inner product cannot reach the bound.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ Similarity = Callable[[Array], tuple[Array, Callable[[Array], Array]]]  # parame
 class PmiSettings(Settings):
     """Defaults: a joint distribution with I(X; Y) of about 0.8 nats."""
 
-    N: Annotated[int, at_least(2)] = 16  # images, and texts
+    N: Annotated[int, at_least(2)] = 16  # number of images and of texts
     spread: Annotated[float, POSITIVE] = 1.5  # p proportional to exp(spread * normal)
     d: Annotated[tuple[int, ...], at_least(1)] = (2, 4, 8, 15)  # dimensions of the inner product
     M: Annotated[tuple[int, ...], at_least(1)] = (1, 2, 4, 8)  # numbers of points in a set
@@ -38,7 +38,7 @@ class PmiSettings(Settings):
     alpha: Annotated[tuple[float, ...], at_least(0)] = (0.5, 0.5)  # alpha1, alpha2
     sigma: Annotated[float, POSITIVE] = 0.75
     starts: Annotated[int, at_least(1)] = 3
-    iterations: Annotated[int, at_least(1)] = 500  # of L-BFGS
+    iterations: Annotated[int, at_least(1)] = 500  # L-BFGS iterations per start
     seed: Annotated[int, at_least(0)] = 0
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ def mutual_information(p: Array) -> float:
 
 
 def nce(g: Array, p: Array) -> tuple[float, Array]:
-    """Loss (2) of the similarities g [N, N], in nats, and its gradient by g."""
+    """Loss (2) of the similarities g [N, N], in nats, and its gradient with respect to g."""
     p_x, p_y = p.sum(axis=1, keepdims=True), p.sum(axis=0, keepdims=True)
     over_x, over_y = g + np.log(p_x), g + np.log(p_y)
     log_x, log_y = logsumexp(over_x, axis=0, keepdims=True), logsumexp(over_y, axis=1, keepdims=True)

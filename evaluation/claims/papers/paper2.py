@@ -37,7 +37,7 @@ CLAIMS = (
     ),
     Claim(
         "2.4",
-        "Example 1: training with log1p ends with half of the answers wrong, training with ratio with none",
+        "Example 1: half of the answers are wrong after training with log1p, none after training with ratio",
         "errors 0.4995 and 0.001 (our check of Definition 5.1)",
         program="clipx theory robust_g",
     ),
@@ -49,8 +49,8 @@ CLAIMS = (
     ),
     Claim(
         "2.6",
-        "With mislabelled captions ratio loses less than log1p",
-        "hoped for by the authors, not shown by their experiment",
+        "With mislabelled captions, ratio loses less than log1p",
+        "expected by the authors, not shown by their experiment",
         ("counting_mini",),
         (
             extra_gain(

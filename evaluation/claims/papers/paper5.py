@@ -1,7 +1,7 @@
 """Paper 5: weighted point set embedding.
 
 Smallest effects of interest: about a quarter of the published effect. "Little" means half a point. The bound on the
-ratio of step times is this program's own specification.
+ratio of step times is our choice, not the paper's.
 """
 
 from evaluation.claims.comparisons import below, more, more_or_diverged, no_slower
@@ -13,7 +13,7 @@ from evaluation.claims.types import Claim
 
 ARMS = ("wpse_cc3m", "wpse_cc12m", "wpse_mini")
 KERNELS = ("gaussian", "imq")
-# recipe -> the arm with the kernel of the arm positive_weights
+# recipe -> the arm with the same kernel as the arm positive_weights
 SAME_KERNEL = {"wpse_cc3m": "imq", "wpse_cc12m": "gaussian", "wpse_mini": "imq"}
 SPREAD = MetricReader("zeroshot_draws", ("top1_spread_over_draws",))
 
@@ -28,7 +28,7 @@ CLAIMS = (
     Claim(
         "5.2",
         "WPSE beats CLIP in linear probing, after and before the projection (mean of the data sets)",
-        "69.01, 68.23 against 67.00, before 73.77, 73.81 against 72.14 (CC3M, Table 2)",
+        "after: 69.01, 68.23 against 67.00; before: 73.77, 73.81 against 72.14 (CC3M, Table 2)",
         ARMS,
         (
             *(more(arm, "clip", PROBE, 0.003, "linear probe") for arm in KERNELS),

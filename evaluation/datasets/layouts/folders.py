@@ -33,9 +33,9 @@ def imagenetv2(spec: str, root: Path, part: str, classes: int) -> Split:
 
 
 def caltech101(spec: str, root: Path, part: str, classes: int) -> Split:
-    """Open `root/caltech101/101_ObjectCategories`: 102 folders; the background is a class (as in VTAB and paper 5).
+    """Open `root/caltech101/101_ObjectCategories`: 102 classes with the background (as in VTAB and paper 5).
 
-    There is no official split: training takes 30 images per class, drawn with a fixed seed, and the test the others.
+    There is no official split: 30 images per class, drawn with a fixed seed, are for training, the others for the test.
 
     Raises UserError: the number of folders differs from the number of classes, or a class has no test image.
     """

@@ -9,13 +9,13 @@ from evaluation.datasets.layouts.files import entries, read_json
 from evaluation.types import Settings
 
 SPLIT = "test"
-FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # of the images
+FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # image folders
 
 
 def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
     """Open the test split of Karpathy's JSON at `path`.
 
-    Images are in the folder of the JSON or in one of FOLDERS below it, below their `filepath`.
+    An image is at FOLDER/`filepath`/`filename`; FOLDER is the JSON's folder or one of FOLDERS in it.
 
     Raises UserError: the JSON is missing or corrupt, has no test split, or an image is missing.
     """

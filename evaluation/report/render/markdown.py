@@ -16,7 +16,7 @@ SVG_STYLE = (  # a file does not inherit the page's colours
 
 
 def render_markdown(document: doc.Document, folder: str) -> tuple[str, dict[str, bytes]]:
-    """Return the text, and the content of each file by its name in `folder`, to which the text links."""
+    """Return the text, and the files it links to: name in `folder` -> content."""
     files: dict[str, bytes] = {}
     parts = [f"# {_escape(document.title)}", _escape(document.lead)]
     for section in document.sections:

@@ -39,7 +39,7 @@ COMMANDS = {  # prefix of a figure's name -> the paper's figure, and the command
 
 
 def paper_figures(groups: list[RunGroup], evidence: Evidence, list_missing: bool) -> list[Block]:
-    """Return every figure that the runs have the data for; with `list_missing`, also the commands for the others."""
+    """Return the figures that the runs have data for; with `list_missing`, also the commands for the others."""
     figures = [
         *_margins(groups),
         *_scores_against_geometry(evidence),
@@ -57,7 +57,7 @@ def paper_figures(groups: list[RunGroup], evidence: Evidence, list_missing: bool
 
 
 def toy_problems(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
-    """Return the drawings of `clipx theory`, folded by problem, with the verdicts of each problem."""
+    """Return one folded block per problem of `clipx theory`, with its verdicts and drawings."""
     by_problem: dict[str, list[Path]] = {}
     for file in evidence.drawn:
         by_problem.setdefault(file.parent.name, []).append(file)

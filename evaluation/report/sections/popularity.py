@@ -11,7 +11,7 @@ from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 
 QUANTILES = {1: "5%", 3: "median", 5: "95%"}  # position in the logged list -> name
-ENDS = {"most": "largest", "least": "smallest"}  # as in the artifact -> in words
+ENDS = {"most": "largest", "least": "smallest"}  # key in the artifact -> word in the title
 
 
 def popularity(groups: list[RunGroup]) -> list[Block]:

@@ -27,7 +27,7 @@ def settings(groups: list[RunGroup]) -> list[Block]:
 
 
 def provenance(runs: list[Run], groups: list[RunGroup]) -> list[Block]:
-    """Return, folded: each environment with its runs, the hashes of each result row, the runs' folders."""
+    """Return a folded block: environments with their runs, hashes of each result row, folders of the runs."""
     environments: dict[str, list[str]] = {}  # JSON -> runs
     for group in groups:
         for run in group.runs:

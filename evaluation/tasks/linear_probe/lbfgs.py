@@ -1,11 +1,11 @@
 """L-BFGS for several smooth convex problems at once (Nocedal and Wright 2006, algorithms 7.4 and 7.5).
 
-Why not a library: `torch.optim.LBFGS` and `scipy.optimize` solve one problem at a time. The linear probe fits many
+Not from a library: `torch.optim.LBFGS` and `scipy.optimize` solve one problem at a time. The linear probe fits many
 values of C on the same features, and one matrix product per round serves all of them. All problems advance together,
-with one evaluation of their objectives per round; a problem that has converged leaves the batch.
+with one evaluation of their objectives per round; converged problems are removed.
 
 The two-loop recursion starts from the inverse of the Hessian's diagonal at a recent point. The usual multiple of the
-identity takes several times more rounds if the diagonal is uneven.
+identity needs several times as many rounds if the diagonal entries differ much.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ REFRESH = 10  # rounds between updates of the Hessian's diagonal
 DECREASE = 1e-4  # share of the predicted decrease that a step must reach (Armijo)
 ROUNDING = 1e-7  # relative error of a value in single precision
 GAP = 1e-3  # converged if the quadratic model predicts a decrease below this share of the value
-SHORTEST = 1e-6  # converged if the step falls below this share of the proposed one: only rounding is left
+SHORTEST = 1e-6  # converged if the step falls below this share of the direction: only rounding is left
 
 
 class Problem(Protocol):
@@ -28,13 +28,13 @@ class Problem(Protocol):
     def __call__(self, x: Tensor, problem: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return values float64 [b], gradients [b, P] and, if `diagonal`, the diagonals of the Hessians [b, P] > 0.
 
-        `x` [b, P] are the points; `problem` int64 [b] are the numbers of the open problems.
+        `x` [b, P] are the points; `problem` int64 [b] are the indices of the unfinished problems.
         """
 
 
 @dataclass
 class _State:
-    """Open problems, one per row."""
+    """Unfinished problems, one per row."""
 
     problem: Tensor  # int64 [b]
     x: Tensor  # [b, P]
@@ -45,7 +45,7 @@ class _State:
     step: Tensor  # [b], share of the direction to try next
     moves: list[Tensor] = field(default_factory=list)  # s of the last rounds, [b, P] each
     changes: list[Tensor] = field(default_factory=list)  # y of the last rounds, changes of the gradient
-    rho: list[Tensor] = field(default_factory=list)  # [b], 1 / s.y; 0 if the round's step was refused
+    rho: list[Tensor] = field(default_factory=list)  # [b], 1 / s.y; 0 if the round's step was rejected
 
     def keep(self, rows: Tensor) -> "_State":
         """Keep only these rows (bool [b])."""
@@ -110,7 +110,7 @@ def _advance(state: _State, objective: Problem, refresh: bool) -> None:
 
 
 def _direction(state: _State) -> Tensor:
-    """Minus the estimated inverse Hessian times the gradient [b, P], by the two-loop recursion."""
+    """Return minus the estimated inverse Hessian times the gradient [b, P], by the two-loop recursion."""
     q = -state.gradient
     alphas = []
     history = list(zip(state.moves, state.changes, state.rho, strict=True))
@@ -124,5 +124,5 @@ def _direction(state: _State) -> Tensor:
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Row-wise dot products [b]."""
+    """Return row-wise dot products [b]."""
     return (a * b).sum(dim=1)

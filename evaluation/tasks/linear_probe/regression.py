@@ -4,8 +4,8 @@
 
 This is scikit-learn's convention for C. Features are not standardised.
 
-Why not scikit-learn: it fits one C at a time, on the CPU. Here all values of C share each product with the features, on
-the features' device.
+scikit-learn is not used: it fits one C at a time, on the CPU. Here one matrix product with the features serves all
+values of C, on the features' device.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from evaluation.tasks.linear_probe.lbfgs import minimise
 GRID: list[float] = torch.logspace(-6, 6, 97, dtype=torch.float64).tolist()  # eight values of C per decade
 STRIDES = (16, 8, 4, 2, 1)
 MAX_ITERATIONS = 1000
-TOLERANCE = 2e-6  # largest entry of the gradient of the objective / (C n); scikit-learn's default is 1e-4
-# scores (rows x values of C x classes) held at once: they fit a CPU's cache; on a GPU they hide kernel launches
+TOLERANCE = 2e-6  # bound on the largest gradient entry of objective / (C n); scikit-learn's default is 1e-4
+# scores (rows x values of C x classes) per chunk: they fit a CPU's cache; on a GPU they hide the launch overhead
 CELLS = {"cpu": 2**19, "cuda": 2**27}
 
 
@@ -37,7 +37,7 @@ class Linear:
 
 
 class Regression:
-    """The problem for one set of features; `fit_all` solves it for several C at once, on the features' device.
+    """Logistic regression on one set of features; `fit_all` solves it for several C at once, on the features' device.
 
     The minimiser works on centred features along their principal axes. This rotation and shift (absorbed by the bias)
     do not change the minimum, but they make the Hessian nearly diagonal: embeddings share a large mean and lie near
@@ -58,17 +58,17 @@ class Regression:
         return self.fit_all([C], [start])[0]
 
     def fit_all(self, Cs: Sequence[float], starts: Sequence[Linear | None]) -> list[Linear]:
-        """Return the minimiser for each C, found from its start."""
+        """Return the minimiser for each C, starting from `starts` (None: zeros)."""
         like, shape = self.inputs, (self.inputs.shape[1], self.classes)
         C = torch.tensor(Cs, dtype=torch.float64, device=like.device)
-        decay = like.new_zeros(len(Cs), *shape)  # of the objective divided by C n
+        decay = like.new_zeros(len(Cs), *shape)  # weight decay in the objective / (C n)
         decay[:, :-1] = (1 / (C * len(like))).to(like.dtype)[:, None, None]
 
         def objective(x: Tensor, problem: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
             weight, shrink = x.view(-1, *shape), decay[problem]
             loss, gradient, curvature = self._cross_entropy(weight, diagonal)
             value = loss + 0.5 * (shrink * weight.square()).flatten(1).sum(dim=1, dtype=torch.float64)
-            tiny = torch.finfo(x.dtype).tiny  # the bias of a class that never occurs has no curvature
+            tiny = torch.finfo(x.dtype).tiny  # lower bound: a class that never occurs has zero curvature in its bias
             hessian = None if curvature is None else (curvature + shrink).clamp(min=tiny).flatten(1)
             return value, (gradient + shrink * weight).flatten(1), hessian
 
@@ -77,10 +77,10 @@ class Regression:
         return [self._from_axes(weight) for weight in found.view(-1, *shape)]
 
     def _cross_entropy(self, weight: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Mean loss float64 [b], its gradient and, if `diagonal`, its Hessian's diagonal, for weights [b, E + 1, K].
+        """Return mean loss float64 [b], gradient and, if `diagonal`, Hessian diagonal at weights [b, E + 1, K].
 
-        Products and softmax have the features' precision. The losses are summed over rows in double precision: their
-        rounding would otherwise hide the progress of the last steps.
+        Products and softmax have the features' precision. The losses are summed over rows in double precision:
+        otherwise rounding errors would hide the decrease in the last steps.
         """
         problems, width, classes = weight.shape
         columns = weight.permute(1, 0, 2).reshape(width, -1)
@@ -110,7 +110,7 @@ class Regression:
         return loss / n, by_problem(gradient), None if curvature is None else by_problem(curvature)
 
     def _to_axes(self, linear: Linear | None) -> Tensor:
-        """Weights along the principal axes and bias, [E + 1, classes]."""
+        """Return weights along the principal axes, then the bias, [E + 1, classes]."""
         if linear is None:
             return self.inputs.new_zeros(self.inputs.shape[1], self.classes)
         weight = self.axes.T @ linear.weight.double()
@@ -140,7 +140,7 @@ class Search:
 def search(train: Regression, features: Tensor, label: Tensor) -> Search:
     """Search C as CLIP does: every 16th point of GRID, then the neighbours of the best one at strides 8, 4, 2, 1.
 
-    `train` is the problem on the training rows; `features` [n, E] and `label` int64 [n] are the validation rows. Among
+    `train` holds the training rows; `features` [n, E] and `label` int64 [n] are the validation rows. Among
     equally accurate values the smallest C wins, that is, the strongest regularisation.
     """
     solved: dict[int, Linear] = {}
@@ -159,6 +159,6 @@ def search(train: Regression, features: Tensor, label: Tensor) -> Search:
 
 
 def _nearest(solved: dict[int, Linear], place: int) -> Linear | None:
-    """Solution for the nearest C on the grid; None if there is none yet."""
+    """Return the solution for the nearest C on the grid; None if nothing is solved yet."""
     near = min(solved, key=lambda known: abs(known - place), default=None)
     return None if near is None else solved[near]

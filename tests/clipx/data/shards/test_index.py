@@ -157,7 +157,7 @@ def test_duplicate_keys_and_unused_members_are_reported(tmp_path: Path) -> None:
     index = opened(folder)
     assert [index.key(int(row)) for row in index.duplicates()] == ["a"]
     assert index.shards[1].others == {"mp4": 1, "parquet": 1}
-    assert index.damage() == ["1.tar: d.png follows d.jpg, left out"]
+    assert index.damage() == ["1.tar: d.png is ignored, d.jpg is used"]
     assert [index.key(i) for i in range(len(index))] == ["a", "b", "c", "a", "a/b", "d"]
 
 
