@@ -57,7 +57,7 @@ def test_ranks_partition_each_batch_also_after_a_resume() -> None:
 
 
 def test_pairs_held_out_by_earlier_runs_stay_held_out() -> None:
-    """Golden values: a resumed run must not train on samples that it was measured on."""
+    """Golden values: a resumed run must not train on held-out samples."""
     train, held_out = split_held_out(12, 0.3)
     assert held_out.tolist() == [6, 10, 8, 1] and sorted([*train, *held_out]) == list(range(12))
 
