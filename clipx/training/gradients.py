@@ -36,7 +36,7 @@ def backward(components: TrainComponents, batch: Batch, progress: Progress, loss
     """Add the gradient of the global batch's loss to the parameters; in fp16 it is multiplied by the scaler's factor.
 
     Returns:
-        Return the loss and the scale 1/tau [] used in it.
+        The loss, and the scale 1/tau [] used in it.
     """
     passes = _one_pass if components.config.train.accumulation == 1 else _two_passes
     return passes(components, batch, progress, loss_fn)
