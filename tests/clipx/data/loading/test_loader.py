@@ -176,7 +176,7 @@ def test_a_batch_for_a_gpu_is_in_pinned_memory(monkeypatch: pytest.MonkeyPatch) 
     """DataLoader pins the tensors of a named tuple, and leaves other classes unpinned."""
     from torch.utils.data._utils.pin_memory import pin_memory
 
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 1)  # pinning needs a GPU
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor, *device: tensor + 1)  # pinning needs a GPU
     zeros = torch.zeros(2, dtype=torch.int64)
     pinned = pin_memory(HostBatch(zeros, zeros, zeros, zeros, bad=["a"]))  # type: ignore[no-untyped-call]
     assert [t.tolist() for t in (pinned.sample_id, pinned.pixels, pinned.text, pinned.label)] == [[1, 1]] * 4
