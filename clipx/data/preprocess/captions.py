@@ -9,7 +9,7 @@ MEMBERS = {"first": "txt", "random": "json"}  # data.captions -> member with the
 
 
 def from_member(column: str, data: bytes, generator: random.Random) -> str:
-    """Return the caption of a .txt member, or a random one of a .json member. Raises BadSample."""
+    """Return the caption of a .txt member, or a random one of a .json member. Raises BadSample if it has none."""
     return from_txt(data) if column == "txt" else stripped(generator.choice(all_from_json(data)))
 
 
@@ -33,7 +33,7 @@ def all_from_json(data: bytes) -> list[str]:
 
 
 def from_cell(cell: str | list[str] | None, captions: str, generator: random.Random) -> str:
-    """Return the "first" or a "random" caption of a table cell with one or several. Raises BadSample."""
+    """Return the "first" or a "random" caption of a table cell with one or several. Raises BadSample if it is empty."""
     several = [cell] if isinstance(cell, str) else cell
     if not several or not all(isinstance(c, str) for c in several):
         raise BadSample("no caption")

@@ -34,7 +34,7 @@ def open_image(data: bytes) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Decode the pixels of an image and convert them to RGB. Raises BadSample."""
+    """Decode the pixels of an image and convert them to RGB. Raises BadSample if it is corrupt."""
     try:
         return image.convert("RGB")
     except Exception as error:  # as in open_image

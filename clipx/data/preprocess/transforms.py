@@ -37,7 +37,7 @@ class TrainTransform:
         self.resize = lookup({"exact": self._exact, "fast": self._fast}, config.decode, "data.decode")
 
     def __call__(self, image: Image.Image, generator: random.Random) -> Tensor:
-        """Return uint8 [3, H, W]; `image` need not be decoded yet. Raises BadSample."""
+        """Return uint8 [3, H, W]; `image` need not be decoded yet. Raises BadSample if it is corrupt."""
         box = crop_box(image.width, image.height, self.scale, generator)
         pixels = self.resize(image, box)
         if self.flip and generator.random() < 0.5:

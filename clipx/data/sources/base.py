@@ -26,7 +26,7 @@ class PairSource(Protocol):
         """Return the location of a sample, for messages."""
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
-        """Return the encoded image and one caption. Raises BadSample."""
+        """Return the encoded image and one caption. Raises BadSample if one is unusable."""
 
     def image_of(self) -> NDArray[np.int32] | None:
         """Return the image index (from 0) of each sample, int32 [n]; None if no two samples share an image."""
@@ -56,5 +56,5 @@ class ShardPairs(PairSource):
         return self.shards.read(sample_id, "image"), caption
 
     def caption(self, sample_id: int, generator: random.Random) -> str:
-        """Return one caption without reading the image. Raises BadSample."""
+        """Return one caption without reading the image. Raises BadSample if it is unusable."""
         return texts.from_member(self.column, self.shards.read(sample_id, self.column), generator)

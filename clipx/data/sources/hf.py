@@ -75,7 +75,7 @@ def load(config: DataConfig, root: Path, streaming: bool) -> Any:
 
 
 def image_bytes(cell: dict[str, Any] | None) -> bytes:
-    """Return the encoded image of a cell. Raises BadSample."""
+    """Return the encoded image of a cell. Raises BadSample if it is missing."""
     if cell is None or (cell["bytes"] is None and cell["path"] is None):
         raise BadSample("no image")
     if cell["bytes"] is not None:

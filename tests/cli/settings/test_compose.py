@@ -164,7 +164,8 @@ def test_ls_settings_prints_default_range_and_meaning_below_a_prefix(
     assert rows["eval.device"].startswith("eval.device auto auto | cpu | cuda auto: CUDA")
     assert "temperature.kind" not in rows
     kept = [line.split() for line in clipx_here("ls", "settings", "train.ke", cwd=tmp_path).stdout.splitlines()[2:]]
-    assert [(row[0], row[1]) for row in kept] == [(f"train.{k}", "*") for k in ("keep", "keep_every", "keep_best")]
+    defaults = {"train.keep": "2", "train.keep_every": "null", "train.keep_best": "null"}
+    assert [row[:3] for row in kept] == [[key, "*", default] for key, default in defaults.items()]
 
 
 def test_the_order_of_overrides_is_not_in_a_runs_name() -> None:
