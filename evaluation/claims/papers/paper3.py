@@ -4,8 +4,7 @@ Smallest effects of interest: about a quarter of the published effect. The paper
 a number; our bound is 3% of a step.
 """
 
-from evaluation.claims.comparisons import level, more, no_slower
-from evaluation.claims.measures import StepTime
+from evaluation.claims.comparisons import level, more
 from evaluation.claims.names import RECALL_1_AND_ZEROSHOT, ZETA_POPULARITY
 from evaluation.claims.types import Claim
 
@@ -44,7 +43,6 @@ CLAIMS = (
         "3.6",
         "NUCLR's overhead is negligible: its step takes at most 1.03 times CLIP's, without waiting for data",
         "stated; no number",
-        ARMS,
-        (no_slower("nuclr", "clip", StepTime(), 1.03),),
+        program="clipx bench nuclr",
     ),
 )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.claims.evidence import assess
+from evaluation.claims.assess import assess
 from evaluation.claims.measures import MetricReader, canonical_name, signed_r_squared
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome

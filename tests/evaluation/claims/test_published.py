@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from evaluation.claims.evidence import assess
+from evaluation.claims.assess import assess
 from evaluation.claims.measures import MetricReader
 from evaluation.claims.published import TABLES, THIRTEEN, Column, PaperTable, printed
 from evaluation.claims.table import CLAIMS

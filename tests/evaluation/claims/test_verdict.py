@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evaluation.claims.comparisons import unrelated
-from evaluation.claims.evidence import assess
+from evaluation.claims.assess import assess
 from evaluation.claims.names import PROBE, ZEROSHOT
 from evaluation.claims.types import Comparison, Verdict
 from evaluation.claims.verdict import judge, overall

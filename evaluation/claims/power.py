@@ -1,0 +1,47 @@
+"""Power of the rule: the number of seeds that decide a comparison, and the distance from s that some seeds can find."""
+
+import math
+
+import numpy as np
+
+from evaluation.claims.types import Estimate
+
+POWER = 0.8
+MOST_SEEDS = 10_000
+
+
+def seeds_needed(estimate: Estimate, least: float, seeds: int, error: float) -> int | None:
+    """Return the number of seeds that decide with 80% power if the effect and the spread are as observed.
+
+    None: more than 10,000 seeds, or no spread.
+    """
+    distance, spread = abs(estimate.effect - least), estimate.spread
+    if not spread or not distance:
+        return None
+    n = np.unique(np.geomspace(max(3, seeds + 1), MOST_SEEDS, 400).astype(int))
+    enough = n[_power(distance, spread, n, _df(estimate, seeds, n), error) >= POWER]
+    return int(enough[0]) if len(enough) else None
+
+
+def detectable(estimate: Estimate, seeds: int, error: float) -> float | None:
+    """Return the distance between effect and s that `seeds` seeds find with 80% power; None without a spread."""
+    if not estimate.spread:
+        return None
+    n = np.array([seeds])
+    sizes = np.geomspace(0.05, 50, 2000) * estimate.spread
+    power = _power(sizes, estimate.spread, n, _df(estimate, seeds, n), error)
+    return float(sizes[np.argmax(power >= POWER)])
+
+
+def _df(estimate: Estimate, seeds: int, n: np.ndarray) -> np.ndarray:
+    """Return the degrees of freedom at n seeds; pooled variances have several for each seed."""
+    return estimate.df / (seeds - 1) * (n - 1)
+
+
+def _power(distance: float | np.ndarray, spread: float, n: np.ndarray, df: np.ndarray, error: float) -> np.ndarray:
+    """Return the probability that Student's t exceeds its quantile (noncentral t)."""
+    from scipy import stats
+
+    result: np.ndarray = stats.nct.sf(stats.t.isf(error, df), df, distance * np.sqrt(n) / spread)
+    assert not math.isnan(float(np.min(result)))
+    return result
