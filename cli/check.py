@@ -43,7 +43,7 @@ def check(config: RunConfig) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)
-    print(f"memory        {peak / 2**20:.0f} MB at most")
+    print(f"memory        {peak / 2**20:.0f} MiB at most")
     _look_for_data(config, components)
 
 
