@@ -80,5 +80,29 @@ def unrelated(
     )
 
 
+def rises_over_arms(
+    arms: tuple[str, ...], x: Measure, y: Measure, label: str, sign: int = 1, only_recipe: str = ""
+) -> Comparison:
+    """Effect: rank correlation of `sign` * x with y over the arms' means; must exceed 0."""
+    return rises(arms, x, y, 0.0, label, sign, only_recipe)
+
+
+def unrelated_over_arms(
+    arms: tuple[str, ...], x: Measure, y: Measure, most: float, label: str, only_recipe: str = ""
+) -> Comparison:
+    """Effect: minus the absolute rank correlation of x and y over the arms' means; must exceed -`most`."""
+    return unrelated(arms, x, y, most, label, only_recipe=only_recipe)
+
+
+def steadier(steady: str, other: str, measure: Measure, least: float, quantity: str) -> Comparison:
+    """Effect: log of the ratio of the standard deviations over seeds, `other` / `steady`; must exceed `least`.
+
+    One seed has no spread, so `effect` is NaN. The values of all seeds give effect and interval:
+    `evaluation.statistics.log_spread_ratio`.
+    """
+    label = f"log(standard deviation of {other} / of {steady}), {quantity}"
+    return Comparison(label, (steady, other), (measure,), lambda _: math.nan, least)
+
+
 def _rank_correlation(values: Values) -> float:
     return spearman([x for x, _ in values], [y for _, y in values])

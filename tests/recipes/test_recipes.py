@@ -17,6 +17,7 @@ from clipx.types import Progress
 from evaluation.claims.measures import CombinedReader, MetricReader
 from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
+from evaluation.claims.types import ANY
 from tests.helpers.hub import write_distilbert
 
 FOLDER = Path(__file__).parent.parent.parent / "recipes"
@@ -72,6 +73,21 @@ def test_a_recipe_has_the_arms_of_its_tables_and_claims(name: str) -> None:
     configs = [repr(composed(name, arm)).replace(f"{name}-{arm}", "").replace(f"arm='{arm}'", "") for arm in ARMS[name]]
     assert len(set(configs)) == len(configs), "two arms are the same run"
     assert composed(name, ARMS[name][0]).claims
+
+
+@pytest.mark.parametrize("name", sorted({name for claim in CLAIMS for name in claim.recipes}))
+def test_a_recipe_lists_the_claims_that_it_tests_and_has_their_arms(name: str) -> None:
+    tested = [claim for claim in CLAIMS if name in claim.recipes]
+    assert yaml.safe_load((FOLDER / f"{name}.yaml").read_text())["claims"] == [claim.id for claim in tested]
+    arms = recipe(name).arms
+    for claim in tested:
+        for comparison in claim.comparisons:
+            if comparison.arms == (ANY,) or comparison.only_recipe not in ("", name):
+                continue
+            missing = set(comparison.arms) - set(arms)
+            enough = len(comparison.arms) - len(missing) >= (comparison.min_arms or len(comparison.arms))
+            assert enough, f"{claim.id}: {missing}"
+            assert not (missing and name.endswith(("mscoco", "cc3m", "cc12m", "datacomp"))), f"{claim.id}: {missing}"
 
 
 def tasks_of(measure: object) -> set[str]:

@@ -6,15 +6,14 @@ import torch
 
 from clipx.theory.claims import HOLDS
 from clipx.theory.experiment import Array
+from clipx.theory.paper5.information import mutual_information, pointwise_mutual_information
 from clipx.theory.paper5.pmi import (
     PmiSettings,
     claims,
     fit,
     inner_product,
-    mutual_information,
     nce,
     point_sets,
-    pointwise_mutual_information,
     solve,
 )
 
