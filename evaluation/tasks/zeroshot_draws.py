@@ -14,8 +14,8 @@ from evaluation.metrics import (
     similarity,
     weighted_mean,
 )
-from evaluation.tasks.rows import row
-from evaluation.tasks.zeroshot import SPLIT, classifier, split_name
+from evaluation.tasks.rows import row, split_name
+from evaluation.tasks.zeroshot import SPLIT, classifier
 from evaluation.types import Device, FeatureRequest, Features, Result, Score, Task
 
 SPREAD = "top1_spread_over_draws"
@@ -47,7 +47,7 @@ class ZeroShotDraws(Task):
         for images, prompts in zip(requests[::2], requests[1::2], strict=True):
             scores = similarity(features[images], classifier(features[prompts], classes, cosine))
             correct.append(hits(label_ranks(scores, label), 1))
-        by_draw, split = torch.stack(correct), split_name(dataset)  # [draws, n]
+        by_draw, split = torch.stack(correct), split_name(SPLIT, dataset.prompts)  # [draws, n]
         deviation = float(by_draw.mean(dim=1).std())
         low, high = _deviation_interval(by_draw)
         spread = Result(
