@@ -59,8 +59,8 @@ class ZeroShotDraws(Task):
             row(self.name, dataset.short, split, f"{metric}_mean_over_draws", share, weights, len(label), 1 / classes)
             for metric, weights in by_metric.items()
         ]
-        scores = {name: [weighted_mean(draw, w) for draw in correct] for name, w in by_metric.items()}
-        return Score([spread, *means], {"kind": self.name, **scores})
+        accuracies = {name: [weighted_mean(draw, w) for draw in correct] for name, w in by_metric.items()}
+        return Score([spread, *means], {"kind": self.name, **accuracies})
 
 
 def _deviation_interval(by_draw: Tensor) -> tuple[float, float]:
