@@ -13,7 +13,6 @@ largest and the smallest zeta.
 import json
 import random
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,8 +74,10 @@ def evaluate(
     if stored and not force:
         return stored
     zeta = {side: columns[f"nuclr_zeta_{side}"] for side in SIDES}
+    config = directory.load_config(folder.parent.parent)
     try:
-        rows, artifact = _measure(folder, zeta, seen, encoder, cache_dir, loading)
+        tau = zeta_optimum.final_tau(config, folder)
+        rows, artifact = _measure(config, tau, zeta, seen, encoder, cache_dir, loading)
     except UserError as error:
         print(f"popularity skipped, training data missing or damaged: {error}", file=sys.stderr)
         return []
@@ -84,27 +85,38 @@ def evaluate(
     results.add(path, rows)
     results.write_tables(out, results.read(path))
     results.show(rows)
-    write_text(out / "artifacts" / f"{TASK}-{rows[0].dataset}.json", json.dumps(artifact))
+    write_text(out / "artifacts" / f"{TASK}-{config.data.name}.json", json.dumps(artifact))
     return rows
 
 
 def _measure(
-    folder: Path, all_zeta: dict[str, Tensor], seen: Tensor, encoder: Encoder, cache_dir: Path, loading: Loading
+    config: RunConfig,
+    tau: float,
+    all_zeta: dict[str, Tensor],
+    seen: Tensor,
+    encoder: Encoder,
+    cache_dir: Path,
+    loading: Loading,
 ) -> tuple[list[Result], dict[str, Any]]:
     """Return the rows and the artifact. Raises UserError: training data are missing or damaged."""
-    config = directory.load_config(folder.parent.parent)
     pairs, truth = open_pair_source(config.data), true_popularity(config)
     zeta = {side: column[seen] for side, column in all_zeta.items()}
     popularity = truth[seen] if truth is not None and len(truth) == len(all_zeta["text"]) else None
     compared = subset(len(seen))
     features = zeta_optimum.training_features(encoder, pairs, seen[compared].tolist(), cache_dir, loading)
-    optimum = zeta_optimum.optimal_zeta(*features, zeta_optimum.final_tau(config, folder))
+    try:
+        optimum = zeta_optimum.optimal_zeta(*features, tau)
+    except UserError as error:
+        print(f"popularity: {error}", file=sys.stderr)
+        optimum = {}
     found: list[tuple[str, Tensor, Tensor]] = []
     for side in SIDES:
         if popularity is not None:
             found.append((f"zeta_{side}_spearman", zeta[side], popularity))
-            found.append((f"sinkhorn_{side}_spearman", optimum[side], popularity[compared]))
-        found.append((f"zeta_{side}_sinkhorn_spearman", zeta[side][compared], optimum[side]))
+        if side in optimum:
+            found.append((f"zeta_{side}_sinkhorn_spearman", zeta[side][compared], optimum[side]))
+            if popularity is not None:
+                found.append((f"sinkhorn_{side}_spearman", optimum[side], popularity[compared]))
     rows = []
     for metric, x, y in found:
         value, low, high = spearman_interval(x, y)
@@ -113,7 +125,7 @@ def _measure(
 
 
 def subset(n: int) -> Tensor:
-    """Return the places of the samples that are compared with the optimum: all n, or MAX_PAIRS random ones, ascending."""
+    """Return the places of the samples to compare with the optimum: all n, or MAX_PAIRS random ones, ascending."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
     return order[: zeta_optimum.MAX_PAIRS].sort().values
 

@@ -83,19 +83,18 @@ def true_risk(tau: float, order: int = 200) -> float:
     return float(density.ravel() @ per_o / density.sum())
 
 
-def fixed_point(kernel: Array, sweeps: int, tolerance: float = 1e-14) -> tuple[Array, Array]:
+def fixed_point(kernel: Array, sweeps: int) -> tuple[Array, Array]:
     """Return exp(zeta / tau) [n] that solves (6), scaled to mean 1, and the relative change of each sweep.
 
-    `kernel` [n, n] is exp(e(o_i, a_j) / tau). Rows and columns are scaled in turn, as in Sinkhorn's algorithm, until a
-    sweep changes no value by more than `tolerance`, a relative change. Computes in the kernel's dtype.
+    `kernel` [n, n] is exp(e(o_i, a_j) / tau). Rows and columns are scaled in turn, as in Sinkhorn's algorithm.
     """
-    q, residual = np.ones(len(kernel), kernel.dtype), []
+    q, residual = np.ones(len(kernel)), []
     for _ in range(sweeps):
         new = kernel.T @ (1 / (kernel @ (1 / q)))
         new /= new.mean()
         residual.append(float(np.abs(new / q - 1).max()))
         q = new
-        if residual[-1] < tolerance:
+        if residual[-1] < 1e-14:
             break
     return q, np.array(residual)
 

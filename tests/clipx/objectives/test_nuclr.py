@@ -86,7 +86,10 @@ def test_steps_match_plain_loops_of_algorithm_1() -> None:
 
 
 @pytest.mark.parametrize("tau", [0.005, 0.01])
-@pytest.mark.parametrize("terms", [{"sogclr": {}}, {"sogclr": {"own_pair": True}}, {"nuclr": {}}, {"nuclr": {"variant": "code", "eta": 5e-6}}])
+@pytest.mark.parametrize(
+    "terms",
+    [{"sogclr": {}}, {"sogclr": {"own_pair": True}}, {"nuclr": {}}, {"nuclr": {"variant": "code", "eta": 5e-6}}],
+)
 def test_float32_does_not_overflow_at_differences_of_two(tau: float, terms: dict[str, Any]) -> None:
     objective, table = fresh(terms, 12, torch.float32)
     for t in range(6):

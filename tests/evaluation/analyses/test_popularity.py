@@ -122,7 +122,7 @@ def test_zeta_at_the_optimum_correlates_fully_with_it(tmp_path: Path, sign: floa
     for side in ("text", "image"):
         assert rows[f"zeta_{side}_sinkhorn_spearman"].value == pytest.approx(sign, abs=1e-3)
         popular = rows[f"sinkhorn_{side}_spearman"].value
-        assert popular == pytest.approx(sign * rows[f"zeta_{side}_spearman"].value, abs=1e-3)
+        assert popular == pytest.approx(sign * rows[f"zeta_{side}_spearman"].value, abs=0.01)
 
 
 def test_a_large_data_set_is_compared_on_a_stated_number_of_samples(
