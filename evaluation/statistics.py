@@ -30,21 +30,6 @@ def binomial_interval(hits: int, n: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def log_spread_ratio(steady: list[float], other: list[float]) -> tuple[float, float, float]:
-    """Return log(sd(other) / sd(steady)) and its 95% interval from the F distribution; NaN if `steady` is constant.
-
-    The values are independent and normal, at least two of each. Levene's test with medians (Brown and Forsythe 1974)
-    does not need normal values, but with three seeds its p-value stays above 0.1, however large the ratio.
-    """
-    from scipy import stats
-
-    if len(set(steady)) < 2:
-        return (math.nan,) * 3
-    effect = math.log(statistics.stdev(other) / statistics.stdev(steady)) if len(set(other)) > 1 else -math.inf
-    high, low = (math.log(float(stats.f.ppf(q, len(other) - 1, len(steady) - 1))) / 2 for q in (0.025, 0.975))
-    return effect, effect - low, effect - high
-
-
 def spearman(x: list[float], y: list[float]) -> float:
     """Return the rank correlation, with mean ranks for ties; NaN if x or y is constant."""
     from scipy import stats

@@ -94,14 +94,13 @@ def unrelated_over_arms(
     return unrelated(arms, x, y, most, label, only_recipe=only_recipe)
 
 
-def steadier(steady: str, other: str, measure: Measure, least: float, quantity: str) -> Comparison:
-    """Effect: log of the ratio of the standard deviations over seeds, `other` / `steady`; must exceed `least`.
+def less_variable(stable: str, other: str, measure: Measure, label: str) -> Comparison:
+    """Effect: logarithm of `other`'s variance over seeds, divided by the variance of `stable`; must exceed 0.
 
-    One seed has no spread, so `effect` is NaN. The values of all seeds give effect and interval:
-    `evaluation.statistics.log_spread_ratio`.
+    One seed has no variance, so `effect` is NaN: the rule computes it from all seeds.
     """
-    label = f"log(standard deviation of {other} / of {steady}), {quantity}"
-    return Comparison(label, (steady, other), (measure,), lambda _: math.nan, least)
+    label = f"log variance ratio {other} / {stable}, {label}"
+    return Comparison(label, (stable, other), (measure,), lambda _: math.nan, 0.0)
 
 
 def _rank_correlation(values: Values) -> float:

@@ -109,7 +109,7 @@ CLAIMS = (
     ),
     Claim(
         "3.13",
-        "The state that NUCLR adds to SogCLR's takes less than 100 MB for 12 million pairs",
+        "The state that NUCLR adds to SogCLR's takes less than 100 MB for 12 million pairs (images and texts)",
         '"less than 100MB" (appendix G)',
         program="clipx bench nuclr",
     ),
