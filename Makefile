@@ -11,7 +11,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: help install constraints check test test-fast test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
-.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-wpse bench-train bench-leak
+.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-wpse bench-train bench-leak
 .PHONY: reproduce-mini reproduce-all
 .PHONY: docs
 
@@ -134,6 +134,9 @@ bench-data: $(READY) ## data loading against open_clip: images/s per core; needs
 
 bench-loss: $(READY) ## every pairwise term against open_clip's ClipLoss: time and memory
 	$(BIN)/python -m tests.bench.loss
+
+bench-rule: $(READY) ## error rates and power of the rule of verdicts, in simulated experiments; ten minutes
+	$(BIN)/python -m tests.bench.rule
 
 bench-train: $(READY) ## training against open_clip_train: images/s; on a GPU also the share of its bf16 peak
 	$(BIN)/python -m tests.bench.train
