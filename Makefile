@@ -96,7 +96,7 @@ reproduce-mini-wpse: $(READY) ## reproduce paper 5 on rendered scenes
 
 # longest runs first, so that all cores finish at about the same time
 MINI = wpse_mini,clip_reg_mini,margin_mini,nuclr_mini,counting_mini,gap_mini,gap_dynamics_mini,gap_init_mini
-reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, one report: 2 to 3 hours on two cores, 24 GB of disk
+reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, one report: 3 to 4 hours on two cores, 30 GB of disk
 	$(call first,all) $(mini)$(MINI) out=runs/mini-report
 
 reproduce-clip-reg: $(READY) ## reproduce paper 1 at full scale; CC3M=DIR MSCOCO=DIR
