@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from cli import ls
+from cli.bench import BENCHMARKS
 from cli.data.command import data
 from cli.main import COMMANDS
 from cli.reproduce.plan import composed, make_plan
@@ -75,6 +76,13 @@ def test_lists_exist(words: list[str]) -> None:
 @for_commands("theory")
 def test_toy_problems_exist(words: list[str]) -> None:
     assert {word for word in words[1:] if "=" not in word} <= set(experiments())
+
+
+@for_commands("bench")
+def test_benchmarks_exist(words: list[str]) -> None:
+    named = [word for word in words[1:] if "=" not in word]
+    assert set(named) <= set(BENCHMARKS)
+    assert named or compose_run([word for word in words[1:] if word.startswith("recipe=")])
 
 
 def test_commands_and_targets_exist() -> None:
