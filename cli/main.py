@@ -140,7 +140,7 @@ def bench(arguments: list[str]) -> None:
     All arms must fit in memory. On a GPU, the batch is the recipe's, or half of it until it fits. On a CPU, the
     default is train.batch_size=16 train.precision=fp32.
     """
-    from cli.bench import bench as start
+    from cli.trial.bench import bench as start
 
     start(arguments)
 
@@ -150,8 +150,8 @@ def check(arguments: list[str]) -> None:
 
     Builds the run and does a trial step on generated pairs. Prints parameters, memory, time and missing data.
     """
-    from cli.check import check as start
     from cli.settings.compose import compose_run
+    from cli.trial.check import check as start
 
     start(compose_run(arguments))
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from cli import ls
-from cli.bench import BENCHMARKS
 from cli.data.command import data
 from cli.main import COMMANDS
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.compose import compose_eval, compose_run
 from cli.theory import experiments
+from cli.trial.bench import BENCHMARKS
 from clipx.run import directory
 from clipx.train import fit
 from tests.helpers.folder import jpeg, settings, write_shards

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import torch
 
-from cli.bench import bench, benchmarks_of
 from cli.reproduce.plan import Plan, composed, make_plan
 from cli.reproduce.process_pool import Pool
 from cli.settings.compose import compose_eval, compose_run, recipe
+from cli.trial.bench import bench, benchmarks_of
 from clipx.config.schema import RunConfig
 from clipx.errors import REQUEUE, Fault, UserError, one_line
 from clipx.run import checkpoint, directory

@@ -154,10 +154,10 @@ def test_the_benchmark_of_a_claim_on_cost_runs_once(tmp_path: Path, monkeypatch:
         (folder / "claims.json").write_text("[]")
 
     monkeypatch.setattr("cli.reproduce.command.bench", bench)
-    plan = make_plan(["recipe=nuclr_mini,gap_mini", "seeds=1", f"runs={tmp_path}"])
+    plan = make_plan(["recipe=nuclr_mini,wpse_mini", "arms=clip", "seeds=1", f"runs={tmp_path}"])
     for _ in range(2):
         assert _run_benchmarks(composed(plan.overrides)) == {}
-    assert called == ["nuclr"]
+    assert called == ["nuclr", "wpse"]
     assert (tmp_path / "bench" / "nuclr" / "claims.json").exists() and tmp_path / "bench" in plan.claims_folders
 
 

@@ -68,7 +68,7 @@ def bench(arguments: list[str]) -> None:
     steps, conditions = _ready(benchmark, settings)
     print(f"{conditions}; {', '.join(steps)} take turns for at most {seconds:g} s", file=sys.stderr, flush=True)
     costs, times = time_in_turns(steps, benchmark.reference, benchmark.bound, seconds, pairs)
-    conditions += f", {len(times[benchmark.reference])} steps of each arm"
+    conditions += f", steps of each arm: {len(times[benchmark.reference])}"
     claims = [_claim(benchmark, costs, conditions, settings)] if benchmark.claim else []
     console = Console(highlight=False)
     for claim in claims:
@@ -126,8 +126,9 @@ def _ready(benchmark: Benchmark, settings: list[str]) -> tuple[Steps, str]:
         size //= 2
         gc.collect()  # frees the models that did not fit
     batch = f"batch of {size}" + (f" instead of {train.batch_size}" if size < train.batch_size else "")
-    cpu = f"cpu with {torch.get_num_threads()} threads"
-    where = cpu if device.type == "cpu" else torch.cuda.get_device_name(device)
+    where = f"cpu, threads: {torch.get_num_threads()}"
+    if device.type == "cuda":
+        where = torch.cuda.get_device_name(device)
     return steps, f"{benchmark.recipe}, {batch}, {where}, {changed.precision}"
 
 
@@ -169,11 +170,9 @@ def _claim(benchmark: Benchmark, costs: dict[str, StepCost], conditions: str, se
 def _table(benchmark: Benchmark, costs: dict[str, StepCost], times: Times) -> Table:
     """Return a row per arm, the reference first."""
     reference, bound = benchmark.reference, benchmark.bound
-    table = Table("arm", "s a step", f"ratio to {reference}", "95% interval", box=None, pad_edge=False)
+    columns = ["arm", "s a step", f"ratio to {reference}", "95% interval", *([] if bound is None else ["expected", ""])]
+    table = Table(*columns, box=None, pad_edge=False)
     table.add_row(reference, f"{median(times[reference]):.4g}")
-    if bound is not None:
-        table.add_column("expected")
-        table.add_column("")
     for arm, cost in costs.items():
         verdict = [] if bound is None else [f"<= {bound:g}", cost.verdict(bound)]
         table.add_row(arm, f"{cost.seconds:.4g}", f"{cost.ratio:.4f}", cost.interval, *verdict)
