@@ -1,4 +1,4 @@
-"""`clipx export`: write a run's weights and model configuration as open_clip loads them."""
+"""`clipx export`: write a run's weights and model configuration in files that open_clip loads."""
 
 import json
 import math
@@ -124,7 +124,7 @@ def _last_step(config: RunConfig, steps: int) -> Progress:
 
 
 def _weights(model: clip.ClipModel, last: Progress, text_prefix: str) -> dict[str, Tensor]:
-    """Return the state dict with open_clip's names; some of its models have no prefix for the text tower."""
+    """Return the state dict with open_clip's names; some models of open_clip have no prefix for the text tower."""
     weights = {f"visual.{key}": value for key, value in model.image.state_dict().items()}
     weights |= {f"{text_prefix}{key}": value for key, value in model.text.state_dict().items()}
     with torch.no_grad():

@@ -25,8 +25,9 @@ def reproduce(arguments: list[str]) -> None:
     """Run `clipx reproduce`. If a run fails, the others continue.
 
     Raises:
-        UserError: wrong arguments, before any run; or all failed runs had a user error, after all runs.
-        Fault: runs failed for other reasons or were killed, after all runs.
+        UserError: before any run, if the arguments are wrong or an evaluation set is missing; after all runs, if every
+            failed run failed with a UserError.
+        Fault: after all runs, if any run was killed or failed for another reason.
     """
     plan = make_plan(arguments)
     configs = composed(plan.overrides)
@@ -42,10 +43,10 @@ def reproduce(arguments: list[str]) -> None:
     _check_evaluations(configs)
     gpus = _gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
     failures = _run_all(plan, configs, gpus)
-    done = [run for config in configs if _has_results(run := directory.directory(config))]
-    if done:
+    reportable = [run for config in configs if _can_be_reported(run := directory.directory(config))]
+    if reportable:
         failures |= _run_benchmarks(configs)
-        _report([*done, *(path for path in plan.claims_folders if path.is_dir())], configs, plan.out)
+        _report([*reportable, *(path for path in plan.claims_folders if path.is_dir())], configs, plan.out)
     if failures:
         kind = UserError if all(isinstance(error, UserError) for error in failures.values()) else Fault
         named = "; ".join(f"{run} {_failure(error)}" for run, error in failures.items())
@@ -66,26 +67,32 @@ def _check_evaluations(configs: list[RunConfig]) -> None:
 
 
 def _gpu_of_each_job(jobs: int, processes: int) -> list[str]:
-    """Return CUDA_VISIBLE_DEVICES of each job; "" (unchanged) with at most one GPU, or if one job uses all GPUs.
+    """Return CUDA_VISIBLE_DEVICES of each job.
 
-    `processes` is the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
+    It is "" (leave it unchanged) if `jobs` is 1, if all runs are on the CPU, or with at most one GPU. `processes` is
+    the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
     """
     gpus = torch.cuda.device_count()
     if gpus <= 1 or jobs == 1 or not processes:
         return [""] * jobs
     if processes > 1:
-        raise UserError(f"jobs={jobs} gives each run one GPU of {gpus}, but train.processes={processes}: set one to 1")
+        raise UserError(
+            f"with jobs={jobs} each run gets one GPU, but train.processes={processes}: set jobs=1 or train.processes=1"
+        )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
     return [visible[job % gpus] for job in range(jobs)]
 
 
-def _has_results(run: Path) -> bool:
-    """Return True if a report can show the run; an untrained model (train.samples=0) has results but no log."""
+def _can_be_reported(run: Path) -> bool:
+    """Return True if a report can show the run, even a failed one; an untrained model (train.samples=0) has no log."""
     return (run / "log.jsonl").exists() or (run / "results.jsonl").exists()
 
 
 def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
-    """Write the report. Print verdicts on the recipes' claims, and on `clipx theory`'s claims of the same papers."""
+    """Write the report, and print verdicts on the recipes' claims.
+
+    Also print verdicts on the claims of the same papers that other commands check.
+    """
     from cli.report.claims import print_verdicts
     from cli.report.command import report
     from evaluation.claims.table import CLAIMS
@@ -118,7 +125,8 @@ def _run_all(plan: Plan, configs: list[RunConfig], gpus: list[str]) -> dict[Path
     """Train and evaluate all runs; return the error of each failed run."""
     cores = len(os.sched_getaffinity(0))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // plan.jobs)))  # inherited by the pool's processes
-    for number in handled_signals():  # the exception makes the pool send SIGTERM to its processes, which save
+    # sys.exit leaves the block of the pool, which sends SIGTERM to its processes; each run saves a checkpoint and stops
+    for number in handled_signals():
         signal.signal(number, lambda number, frame: sys.exit(REQUEUE))
     failures: dict[Path, Exception] = {}
     seconds: list[float] = []
@@ -130,7 +138,8 @@ def _run_all(plan: Plan, configs: list[RunConfig], gpus: list[str]) -> dict[Path
         for done, future in enumerate(as_completed(futures), start=1):
             run = futures[future]
             try:
-                message, took = future.result()  # SystemExit if the run stopped early and saved; ends all runs
+                # raises SystemExit if a signal or train.max_minutes stopped the run after a save; this ends all runs
+                message, took = future.result()
                 seconds += [took] if took else []
             except BrokenProcessPool:  # killed, for example when the system ran out of memory
                 progress = f"{run}/output.log shows its progress; run the same command to resume"
@@ -149,7 +158,7 @@ def _failure(error: Exception) -> str:
 
 
 def _time_left(seconds: list[float], runs_left: int, jobs: int) -> str:
-    """Estimate the time left from the runs trained in this call; "" before the first."""
+    """Return ", about N min left", estimated from the runs that this command has trained; "" if there are none yet."""
     return f", about {sum(seconds) / len(seconds) * runs_left / jobs / 60:.0f} min left" if seconds else ""
 
 
