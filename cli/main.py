@@ -95,7 +95,7 @@ def reproduce(arguments: list[str]) -> None:
     Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time, and writes a report. Run the
     same command again to resume; finished runs are skipped. Recipes on several data sets take one folder per data
     set: cc3m=DIR mscoco=DIR.
-    Recipes with claims on cost also run clipx bench once, after the runs.
+    Recipes of papers 3 and 5 also run clipx bench once, after the runs.
     dry=true only lists the runs with estimated GPU-hours and disk space, for chip=H100 (or A100, H200, L40S, RTX4090)
     at share=0.35 of its peak FLOP/s.
     """
@@ -134,8 +134,8 @@ def bench(arguments: list[str]) -> None:
 
     Times training steps of several arms in turns, on generated pairs and with random weights, and prints their ratios
     to the reference with 95% intervals. It ends after seconds=, after pairs= steps of each arm, or when decided.
-    NAME: nuclr (claim 3.6) or wpse (claim 5.7), on the papers' towers; writes the verdict to
-    DIR/claims.json (default runs/bench/NAME). The report uses it only if no settings (key=value) were given.
+    NAME: nuclr (claim 3.6) or wpse (claim 5.7), on the papers' towers; writes verdicts to DIR/claims.json (default
+    runs/bench/NAME). The report uses them only if no settings (key=value) were given.
     recipe=NAME: any recipe; the default compares all its arms with its first one.
     All arms must fit in memory. On a GPU, the batch is the recipe's, or half of it until it fits. On a CPU, the
     default is train.batch_size=16 train.precision=fp32.

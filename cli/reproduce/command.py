@@ -104,7 +104,7 @@ def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
 
 
 def _missing_benchmarks(configs: list[RunConfig]) -> list[Path]:
-    """Return the folders of `clipx bench` that the recipes' claims on cost need and that have no claims.json yet."""
+    """Return the folders of `clipx bench` for the papers of the recipes, without those that have a claims.json."""
     names = benchmarks_of({claim for config in configs for claim in config.claims})
     folders = [Path(configs[0].runs) / "bench" / name for name in names]
     return [folder for folder in folders if not (folder / "claims.json").exists()]

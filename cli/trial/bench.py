@@ -1,4 +1,4 @@
-"""`clipx bench`: time training steps of a recipe's arms in turns, and decide the papers' claims on cost."""
+"""`clipx bench`: time training steps of a recipe's arms in turns, and check the papers' claims on cost."""
 
 import csv
 import gc
@@ -17,8 +17,10 @@ from rich.table import Table
 from cli.settings.arguments import count, number
 from cli.settings.compose import compose_run, recipe
 from cli.settings.recipes import key_of
+from cli.trial.sizes import added_state, parameters
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
+from clipx.theory.claims import CheckedClaim
 from clipx.training.trial import timed_steps
 from clipx.utils.device import choose_device
 from clipx.utils.registry import lookup, one_of
@@ -26,36 +28,40 @@ from evaluation.analyses.step_cost import StepCost, Times, time_in_turns
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.verdict import overall
 
+Configs = dict[str, RunConfig]  # arm -> config, the reference first
+Steps = dict[str, Callable[[], float]]  # arm -> does a step on new generated pairs and returns its seconds
+
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Arms whose steps are timed, and the claim that their ratios to the reference decide."""
+    """Arms whose steps are timed, and the claims on their cost."""
 
     recipe: str
     reference: str
     arms: tuple[str, ...]
-    claim: str = ""  # "" for the user's own comparison
-    bound: float | None = None  # the claim holds if every ratio is at most this
+    claim: str = ""  # on the ratios of step times; "" for the user's own comparison
+    bound: float | None = None  # this claim holds if every ratio to the reference is at most this
+    size: Callable[[Configs], CheckedClaim] | None = None  # checks another claim, on size
 
 
 BENCHMARKS = {
     # bound: ours; paper 3 calls the overhead negligible, without a number
-    "nuclr": Benchmark("nuclr_cc3m", "clip", ("nuclr",), "3.6", 1.03),
+    "nuclr": Benchmark("nuclr_cc3m", "clip", ("nuclr",), "3.6", 1.03, added_state),
     # bound: ours; paper 5 states that the time does not change significantly, without a number
-    "wpse": Benchmark("wpse_cc3m", "clip", ("gaussian", "imq"), "5.7", 1.10),
+    "wpse": Benchmark("wpse_cc3m", "clip", ("gaussian", "imq"), "5.7", 1.10, parameters),
 }
 # On CPUs, unless the user sets them: the papers' batches take minutes a step, and most CPUs emulate bf16.
 ON_CPU = {"batch_size": 16, "precision": "fp32"}
 WARM_UP = 2  # steps of each arm; the first one allocates the optimizer's moments and searches for fast convolutions
 OPTIONS = {"recipe": "", "arms": "", "reference": "", "seconds": "600", "pairs": "", "out": ""}
-Steps = dict[str, Callable[[], float]]  # arm -> does a step on new generated pairs and returns its seconds
 USAGE = "clipx bench NAME, or clipx bench recipe=NAME [arms=a,b] [reference=ARM]"
 
 
 def bench(arguments: list[str]) -> None:
     """Run `clipx bench NAME`, or `clipx bench recipe=NAME [arms=a,b] [reference=ARM]`, with OPTIONS and settings."""
     options = dict(OPTIONS)
-    settings, names = [], []
+    settings: list[str] = []
+    names: list[str] = []
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if equals and key in options:
@@ -65,29 +71,34 @@ def bench(arguments: list[str]) -> None:
     name, benchmark = _choose(names, options)
     seconds = number(options["seconds"], "seconds", 1, 1e6)
     pairs = count(options["pairs"], "pairs") if options["pairs"] else sys.maxsize
-    steps, conditions = _ready(benchmark, settings)
+    arms = (benchmark.reference, *benchmark.arms)
+    configs = {arm: compose_run([f"recipe={benchmark.recipe}", f"arm={arm}", *settings]) for arm in arms}
+    steps, conditions = _ready(configs, settings)
+    conditions = f"{benchmark.recipe}, {conditions}"
     print(f"{conditions}; {', '.join(steps)} take turns for at most {seconds:g} s", file=sys.stderr, flush=True)
     costs, times = time_in_turns(steps, benchmark.reference, benchmark.bound, seconds, pairs)
     conditions += f", steps of each arm: {len(times[benchmark.reference])}"
-    claims = [_claim(benchmark, costs, conditions, settings)] if benchmark.claim else []
-    console = Console(highlight=False)
-    for claim in claims:
-        console.print(f"{claim['claim']}  {claim['verdict']}", style="bold")
-    console.print(claims[0]["statement"] if claims else conditions)
-    console.print(_table(benchmark, costs, times))
+    claims = [_claim(benchmark, costs, conditions)] if benchmark.claim else []
+    claims += [benchmark.size(configs).row()] if benchmark.size else []
+    _print(conditions, costs, benchmark.reference, times, claims)
     out = Path(options["out"] or f"runs/bench/{'-'.join([name, *settings]).replace('/', '_')}")
     out.mkdir(parents=True, exist_ok=True)
     with (out / "times.csv").open("w", newline="") as file:  # seconds; a row per block
         csv.writer(file).writerows([list(times), *zip(*times.values(), strict=True)])
     print(out / "times.csv")
     if claims:
-        (out / "claims.json").write_text(json.dumps(claims, indent=1) + "\n")
+        # With the settings: the report decides a claim only from a run without them. So no batch size and no device
+        # can be chosen because its verdict suits; the defaults depend on the machine only.
+        given = dict(setting.split("=", 1) for setting in settings)
+        stated = [claim | {"settings": given} for claim in claims]
+        (out / "claims.json").write_text(json.dumps(stated, indent=1) + "\n")
         print(out / "claims.json")
 
 
 def benchmarks_of(claims: set[str]) -> list[str]:
-    """Return the names of the benchmarks that decide any of the claims."""
-    return [name for name, benchmark in BENCHMARKS.items() if benchmark.claim in claims]
+    """Return the names of the benchmarks whose claims are of the same papers as these claims."""
+    papers = {claim.partition(".")[0] for claim in claims}
+    return [name for name, benchmark in BENCHMARKS.items() if benchmark.claim.partition(".")[0] in papers]
 
 
 def _choose(names: list[str], options: dict[str, str]) -> tuple[str, Benchmark]:
@@ -113,11 +124,9 @@ def _choose(names: list[str], options: dict[str, str]) -> tuple[str, Benchmark]:
     return own, Benchmark(own, one_of(reference, known, "reference"), arms)
 
 
-def _ready(benchmark: Benchmark, settings: list[str]) -> tuple[Steps, str]:
+def _ready(configs: Configs, settings: list[str]) -> tuple[Steps, str]:
     """Build and warm up all arms, halving the batch until they fit on the GPU; also return the conditions in words."""
-    arms = (benchmark.reference, *benchmark.arms)
-    configs = {arm: compose_run([f"recipe={benchmark.recipe}", f"arm={arm}", *settings]) for arm in arms}
-    train = configs[benchmark.reference].train
+    train = next(iter(configs.values())).train
     device, given = choose_device(train.device), {key_of(setting) for setting in settings}
     changes = {key: value for key, value in ON_CPU.items() if device.type == "cpu" and f"train.{key}" not in given}
     changed = replace(train, **changes)  # type: ignore[arg-type]
@@ -129,10 +138,10 @@ def _ready(benchmark: Benchmark, settings: list[str]) -> tuple[Steps, str]:
     where = f"cpu, threads: {torch.get_num_threads()}"
     if device.type == "cuda":
         where = torch.cuda.get_device_name(device)
-    return steps, f"{benchmark.recipe}, {batch}, {where}, {changed.precision}"
+    return steps, f"{batch}, {where}, {changed.precision}"
 
 
-def _warm_steps(configs: dict[str, RunConfig], changes: dict[str, Any], device: torch.device) -> Steps | None:
+def _warm_steps(configs: Configs, changes: dict[str, Any], device: torch.device) -> Steps | None:
     """Build the arms with changes of train.* and do their first, slower steps; None if the GPU's memory is too small.
 
     Raises UserError if not even one pair fits.
@@ -149,11 +158,8 @@ def _warm_steps(configs: dict[str, RunConfig], changes: dict[str, Any], device: 
     return steps
 
 
-def _claim(benchmark: Benchmark, costs: dict[str, StepCost], conditions: str, settings: list[str]) -> dict[str, Any]:
-    """Return the row of claims.json. The report decides a claim only from a row without settings.
-
-    So no batch size and no device can be chosen because its verdict suits; the defaults depend on the machine only.
-    """
+def _claim(benchmark: Benchmark, costs: dict[str, StepCost], conditions: str) -> dict[str, Any]:
+    """Return the row of claims.json on the ratios of step times."""
     assert benchmark.bound is not None
     (claim,) = (claim for claim in CLAIMS if claim.id == benchmark.claim)
     names = {arm: f"ratio of step times {arm} / {benchmark.reference}" for arm in costs}
@@ -163,17 +169,25 @@ def _claim(benchmark: Benchmark, costs: dict[str, StepCost], conditions: str, se
         "measured": {names[arm]: f"{cost.ratio:.4f} {cost.interval}".strip() for arm, cost in costs.items()},
         "expected": dict.fromkeys(names.values(), f"<= {benchmark.bound:g}"),
         "verdict": overall([cost.verdict(benchmark.bound) for cost in costs.values()]),
-        "settings": dict(setting.split("=", 1) for setting in settings),
     }
 
 
-def _table(benchmark: Benchmark, costs: dict[str, StepCost], times: Times) -> Table:
-    """Return a row per arm, the reference first."""
-    reference, bound = benchmark.reference, benchmark.bound
-    columns = ["arm", "s a step", f"ratio to {reference}", "95% interval", *([] if bound is None else ["expected", ""])]
-    table = Table(*columns, box=None, pad_edge=False)
+def _print(
+    conditions: str, costs: dict[str, StepCost], reference: str, times: Times, claims: list[dict[str, Any]]
+) -> None:
+    """Print the times with a row per arm, then the claims with a row per number."""
+    console = Console(highlight=False)
+    console.print(conditions)
+    table = Table("arm", "s a step", f"ratio to {reference}", "95% interval", box=None, pad_edge=False)
     table.add_row(reference, f"{median(times[reference]):.4g}")
     for arm, cost in costs.items():
-        verdict = [] if bound is None else [f"<= {bound:g}", cost.verdict(bound)]
-        table.add_row(arm, f"{cost.seconds:.4g}", f"{cost.ratio:.4f}", cost.interval, *verdict)
-    return table
+        table.add_row(arm, f"{cost.seconds:.4g}", f"{cost.ratio:.4f}", cost.interval)
+    console.print(table)
+    for claim in claims:
+        console.print(f"\n{claim['claim']}  {claim['verdict']}", style="bold")
+        console.print(claim["statement"])
+        table = Table("number", "measured", "expected", box=None, pad_edge=False)
+        for name, measured in claim["measured"].items():
+            number = measured if isinstance(measured, str) else f"{measured:.6g}"
+            table.add_row(name, number, claim["expected"][name])
+        console.print(table)

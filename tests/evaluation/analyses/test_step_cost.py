@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 import pytest
@@ -20,6 +21,12 @@ def noisy(seed: int, ratio: float, disturbed: float = 0.0) -> Steps:
         return seconds * draw.lognormvariate(0, 0.05) * (3 if draw.random() < disturbed else 1)
 
     return {"clip": lambda: step(1.0), "arm": lambda: step(ratio)}
+
+
+def slowing(ratio: float) -> Steps:
+    """Steps of a machine on which each step, of whatever arm, takes 1% longer than the one before."""
+    elapsed = count()
+    return {"clip": lambda: 1.01 ** next(elapsed), "arm": lambda: ratio * 1.01 ** next(elapsed)}
 
 
 def measure(steps: Steps, bound: float | None, blocks: int) -> tuple[StepCost, int]:
@@ -62,14 +69,8 @@ def test_stopping_at_a_look_does_not_raise_the_error_rate() -> None:
 
 
 def test_drift_of_the_machine_does_not_bias_the_ratio() -> None:
-    """Every step is 1% slower than the one before, so that the machine is three times as slow after 110 steps."""
     for ratio in (1.0, 1.3):
-        elapsed = count()
-        steps = {
-            "clip": lambda elapsed=elapsed: 1.01 ** next(elapsed),
-            "arm": lambda elapsed=elapsed, ratio=ratio: ratio * 1.01 ** next(elapsed),
-        }
-        found, _ = measure(steps, None, 100)
+        found, _ = measure(slowing(ratio), None, 100)
         assert found.low <= ratio <= found.high
         assert found.ratio == pytest.approx(ratio, rel=0.0101)
 
@@ -77,11 +78,12 @@ def test_drift_of_the_machine_does_not_bias_the_ratio() -> None:
 def test_every_block_times_every_arm_once_in_changing_order() -> None:
     called: list[str] = []
 
-    def step(arm: str) -> Callable[[], float]:
-        return lambda: called.append(arm) or float(len(called))
+    def step(arm: str) -> float:
+        called.append(arm)
+        return float(len(called))
 
     arms = ("clip", "a", "b")
-    costs, times = time_in_turns({arm: step(arm) for arm in arms}, "clip", None, 1, 30, lambda: 0.0)
+    costs, times = time_in_turns({arm: partial(step, arm) for arm in arms}, "clip", None, 1, 30, lambda: 0.0)
     blocks = [called[i : i + 3] for i in range(0, 90, 3)]
     assert all(sorted(block) == sorted(arms) for block in blocks)
     assert {block[0] for block in blocks} == set(arms)
