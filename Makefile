@@ -11,7 +11,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: help install constraints check test test-fast test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
-.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-wpse bench-train bench-leak
+.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train bench-leak
 .PHONY: reproduce-mini reproduce-all
 .PHONY: docs
 
@@ -123,7 +123,7 @@ reproduce-all: $(READY) ## reproduce all papers at full scale, one report; CC3M=
 validate-evaluation: $(READY) ## compare published weights with published numbers on the data in ROOT (default: data)
 	$(BIN)/python -m cli.validate root=$(or $(ROOT),data) || [ $$? -eq 3 ]
 
-bench-table: $(READY) ## cost of per-sample state: nuclr step against clip step, memory, read and write
+bench-table: $(READY) ## cost of per-sample state: memory, read and write
 	$(BIN)/python -m tests.bench.table
 
 bench-index: $(READY) ## shard index of 12.4M samples: start-up time, memory, scan speed
@@ -143,9 +143,6 @@ bench-train: $(READY) ## training against open_clip_train: images/s; on a GPU al
 
 bench-leak: $(READY) ## growth of memory and step time over 2,000 steps
 	$(BIN)/python -m tests.bench.leak
-
-bench-wpse: $(READY) ## training step of point sets against CLIP: time and memory
-	$(BIN)/python -m tests.bench.wpse
 
 bench-eval: $(READY) ## evaluation against scikit-learn and clip-benchmark: time and memory; on an idle machine
 	$(BIN)/python -m tests.bench.evaluation
