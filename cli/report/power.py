@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.settings.arguments import count, split
+from clipx.errors import UserError
 from evaluation.claims.assess import looks_of, outcomes
 from evaluation.claims.evidence import Evidence, Seeds, collect_evidence
 from evaluation.claims.power import MOST_SEEDS, look_reached, open_parts
@@ -19,9 +20,9 @@ from evaluation.runs import reader
 from evaluation.runs.description import training_seconds
 
 CAPTION = (
-    "needed: seeds for 80% power at this effect and spread; -: unknown (fewer seeds than at the first look, shares, "
-    "and statements over arms, whose unit is the arm). look: the first look with these seeds; hours: until this look, "
-    "or until the last one if no look has them."
+    "needed: seeds that decide with 80% power at this effect and spread. look: the first look with as many seeds. "
+    "hours: up to that look, or up to the last one. -: unknown, for shares, for statements over arms, and before the "
+    "first look."
 )
 Arm = tuple[str, str]  # recipe, arm
 
@@ -51,12 +52,15 @@ class Need:
 def power(arguments: list[str]) -> None:
     """Run `clipx report power RUN_OR_DIR... [jobs=N]`.
 
-    Raises UserError: no runs, or an invalid argument.
+    Raises UserError: no runs, no run that tests a claim, or an invalid argument.
     """
     places, given = split(arguments, {"jobs": "1"}, "report power", "RUN_OR_DIR...")
     jobs, paths = count(given["jobs"], "jobs"), [Path(place) for place in places]
     evidence = collect_evidence(reader.find(paths), paths)
-    print_needs([o for o in outcomes(CLAIMS, evidence) if not o.claim.program], evidence, jobs)
+    found = [o for o in outcomes(CLAIMS, evidence) if not o.claim.program and o.verdict != "not run"]
+    if not found:
+        raise UserError(f"no run at or below {', '.join(places)} tests a claim; clipx ls claims lists their recipes")
+    print_needs(found, evidence, jobs)
     for line in evidence.left_out:
         print(line)
 

@@ -132,7 +132,8 @@ def run_looks(experiment: Experiment, run_all: RunAll, say: Callable[[str], None
         experiment.add(batch, look)
         if batch.stopped:
             left = len(experiment.needed(look))
-            return _ending(experiment, f"hours are spent, {left} runs of the look at {look} seeds are left: run again")
+            spent = f"hours are spent, {left} runs are left for the look at {look} seeds: run the same command again"
+            return _ending(experiment, spent)
     return _ending(experiment, "seeds are spent")
 
 
