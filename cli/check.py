@@ -23,7 +23,7 @@ from evaluation.during_training import check_evaluation
 def check(config: RunConfig) -> None:
     """Print parameter counts, time and memory of a step, and whether tokenizer, data and evaluation sets are found.
 
-    With several processes, try a step of one process on its share of the batch.
+    With several processes, try the step of one of them, on its share of the batch.
     """
     device = choose_device(config.train.device)
     processes = config.train.processes * config.launch.nodes
@@ -43,7 +43,7 @@ def check(config: RunConfig) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)
-    print(f"memory        {peak / 2**20:.0f} MB at most")
+    print(f"memory        {peak / 2**20:.0f} MiB at most")
     _look_for_data(config, components)
 
 

@@ -18,7 +18,7 @@ EVAL = "eval"  # prefix under which the settings of `clipx eval` are listed
 
 
 def ls(arguments: list[str]) -> None:
-    """Print the named lists; without a name, all short lists."""
+    """Print the lists given as arguments; without arguments: recipes, terms, data and tasks."""
     if arguments[:1] == ["settings"]:
         _print_settings(arguments[1:])
         return
@@ -34,7 +34,7 @@ def _print(table: Table, rows: Iterable[tuple[str, ...]]) -> None:
     for row in rows:
         table.add_row(*map(Text, row))  # Text: rich would parse [NAME] in a string as a style
     console = Console()
-    Console(width=console.width if console.is_terminal else 160).print(table)  # one line per row, for grep
+    Console(width=console.width if console.is_terminal else 1000).print(table)  # one line per row, for grep
 
 
 def _print_settings(prefixes: list[str]) -> None:
@@ -47,14 +47,14 @@ def _print_settings(prefixes: list[str]) -> None:
             near = did_you_mean(prefix, allowed).strip() or f"allowed: {top}"
             raise UserError(f"clipx ls settings {prefix} is not known; {near}")
     chosen = {key: s for key, s in known.items() if not prefixes or key.startswith(tuple(prefixes))}
-    title = "settings (* may change when a run is resumed; eval.KEY is the setting KEY of clipx eval)"
+    title = "settings (* you may change it when you resume a run; eval.KEY is the setting KEY of clipx eval)"
     table = Table(Column("key", no_wrap=True), "default", "unit, allowed", "meaning", title=title)
     rows = ((f"{key}{' *' * s.resumable}", _plain(s.default), s.allowed(), s.meaning) for key, s in chosen.items())
     _print(table, rows)
 
 
 def _plain(default: object) -> str:
-    """Return a default as it is written on the command line."""
+    """Return a default as it is written on the command line; "(required)" if there is none."""
     if default == MISSING:
         return "(required)"
     if default is None or isinstance(default, bool):
@@ -94,7 +94,7 @@ def _towers() -> dict[str, str]:
 
 
 def _data() -> dict[str, str]:
-    """Return training data by name, and the data sets of `clipx eval` as datasets=[...]."""
+    """Return a description of each training data set, and of each kind of data set that `clipx eval` accepts."""
     from clipx.config.presets import DATA
     from clipx.data.sources.opening import ROOTS
     from evaluation.datasets.named import NAMED

@@ -56,7 +56,7 @@ def test_settings_exist(words: list[str]) -> None:
 
 
 @for_commands("reproduce")
-def test_experiments_exist(words: list[str]) -> None:
+def test_reproduce_arguments_compose(words: list[str]) -> None:
     if "my_recipes" not in words:
         assert composed(make_plan(words[1:]).overrides)
 
@@ -142,7 +142,7 @@ def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     fit(config, directory.claim(config))
     (tmp_path / "image.jpg").write_bytes(jpeg("red"))
     monkeypatch.chdir(tmp_path)
-    found: dict[str, Any] = {}
-    exec(code.replace("runs/demo/s0", str(directory.directory(config))), found)
-    assert found["similarity"].shape == (1, 2)
-    assert torch.allclose(found["text"].norm(dim=1), torch.ones(2))
+    namespace: dict[str, Any] = {}
+    exec(code.replace("runs/demo/s0", str(directory.directory(config))), namespace)
+    assert namespace["similarity"].shape == (1, 2)
+    assert torch.allclose(namespace["text"].norm(dim=1), torch.ones(2))

@@ -18,10 +18,10 @@ from cli.settings.arguments import flag, number, split
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
 
-# resizes the shorter side, so that random crops keep their resolution; smaller images are not enlarged
-CAPTIONS = ("--resize_mode", "keep_ratio", "--resize_only_if_bigger", "True")
-# from DataComp's script; faces are blurred
-DATACOMP = (
+# options of img2dataset: resize the shorter side, so that random crops keep their resolution; do not enlarge images
+RESIZE_SHORTER_SIDE = ("--resize_mode", "keep_ratio", "--resize_only_if_bigger", "True")
+# from DataComp's script: resize the longer side, blur faces
+DATACOMP_OPTIONS = (
     "--resize_mode", "keep_ratio_largest", "--resize_only_if_bigger", "True",
     "--bbox_col", "face_bboxes", "--save_additional_columns", '["uid"]',
 )  # fmt: skip
@@ -35,8 +35,8 @@ class Published:
     columns: tuple[str, ...] = ()  # of a TSV file without header; (): Parquet files
     caption: str = "caption"  # name of the caption column
     split: str = "train"  # folder of the shards, data.split
-    size: int = 256  # pixels
-    options: tuple[str, ...] = CAPTIONS  # of img2dataset
+    size: int = 256  # of the resized side, pixels
+    options: tuple[str, ...] = RESIZE_SHORTER_SIDE  # of img2dataset
 
 
 PUBLISHED: dict[str, Published] = {
@@ -50,7 +50,7 @@ PUBLISHED: dict[str, Published] = {
         caption="text",
         split="shards",
         size=512,
-        options=DATACOMP,
+        options=DATACOMP_OPTIONS,
     ),
 }
 SETTINGS = {"urls": "", "root": "", "size": "", "processes": "", "threads": "64", "dry": "false"}
@@ -103,7 +103,7 @@ def add_header(published: Path, copy: Path, columns: tuple[str, ...], name: str)
 
     img2dataset parses CSV quoting. The published lists are not quoted, so this quotes fields with a quote character.
 
-    Raises UserError: a row without the columns.
+    Raises UserError: a row without the columns, or a list that is not UTF-8.
     """
     error = f"{published} is not the list of {name}"
     rows, url = 0, columns.index("url")

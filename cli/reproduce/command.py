@@ -32,8 +32,9 @@ def reproduce(arguments: list[str]) -> None:
     """Run `clipx reproduce`. If a run fails, the others continue.
 
     Raises:
-        UserError: wrong arguments, before any run; or all failed runs had a user error, after all runs.
-        Fault: runs failed for other reasons or were killed, after all runs.
+        UserError: before any run, if the arguments are wrong or an evaluation set is missing; after all runs, if every
+            failed run failed with a UserError.
+        Fault: after all runs, if any run was killed or failed for another reason.
     """
     plan = make_plan(arguments)
     configs = composed(plan.overrides)
@@ -52,10 +53,11 @@ def reproduce(arguments: list[str]) -> None:
         store(plan.runs, design)
     batch, ending = _run(plan, runs, designs, gpus)
     failures = batch.failures
-    # until= judges finished runs only: the log of a stopped run has measures too
-    done = [run for run in (batch.finished if plan.until else (run.folder for run in runs)) if _has_results(run)]
-    if done:
-        _report([*done, *(path for path in plan.claims_folders if path.is_dir())], configs, plan.out)
+    # until=decided judges only finished runs; the log of a stopped run has measures too
+    folders = batch.finished if plan.until else [run.folder for run in runs]
+    reportable = [folder for folder in folders if _can_be_reported(folder)]
+    if reportable:
+        _report([*reportable, *(path for path in plan.claims_folders if path.is_dir())], configs, plan.out)
     if ending:
         print(ending)
     if failures:
@@ -70,7 +72,7 @@ def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> N
 
     if plan.until:
         experiment = Experiment(runs, designs, plan.until)
-        if print_forecast(experiment, [run.folder for run in runs if _has_results(run.folder)], plan.until, plan.jobs):
+        if print_forecast(experiment, [run.folder for run in runs if _can_be_reported(run.folder)], plan.until, plan.jobs):
             return
         runs = [run for run in runs if run.config.seed < experiment.first_look(run.config.recipe)]
         print("no run so far: the cost of the first look")
@@ -91,26 +93,32 @@ def _check_evaluations(configs: list[RunConfig]) -> None:
 
 
 def _gpu_of_each_job(jobs: int, processes: int) -> list[str]:
-    """Return CUDA_VISIBLE_DEVICES of each job; "" (unchanged) with at most one GPU, or if one job uses all GPUs.
+    """Return CUDA_VISIBLE_DEVICES of each job.
 
-    `processes` is the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
+    It is "" (leave it unchanged) if `jobs` is 1, if all runs are on the CPU, or with at most one GPU. `processes` is
+    the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
     """
     gpus = torch.cuda.device_count()
     if gpus <= 1 or jobs == 1 or not processes:
         return [""] * jobs
     if processes > 1:
-        raise UserError(f"jobs={jobs} gives each run one GPU of {gpus}, but train.processes={processes}: set one to 1")
+        raise UserError(
+            f"with jobs={jobs} each run gets one GPU, but train.processes={processes}: set jobs=1 or train.processes=1"
+        )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
     return [visible[job % gpus] for job in range(jobs)]
 
 
-def _has_results(run: Path) -> bool:
-    """Return True if a report can show the run; an untrained model (train.samples=0) has results but no log."""
+def _can_be_reported(run: Path) -> bool:
+    """Return True if a report can show the run, even a failed one; an untrained model (train.samples=0) has no log."""
     return (run / "log.jsonl").exists() or (run / "results.jsonl").exists()
 
 
 def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
-    """Write the report. Print verdicts on the recipes' claims, and on `clipx theory`'s claims of the same papers."""
+    """Write the report, and print verdicts on the recipes' claims.
+
+    Also print verdicts on the claims of the same papers that other commands check.
+    """
     from cli.report.claims import print_verdicts
     from cli.report.command import report
     from evaluation.claims.table import CLAIMS
@@ -145,7 +153,8 @@ def _pool(gpus: list[str]) -> Iterator[Pool]:
     """Start a pool whose runs save and stop when this process gets a signal."""
     cores = len(os.sched_getaffinity(0))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // len(gpus))))  # inherited by the pool's processes
-    for number in handled_signals():  # the exception makes the pool send SIGTERM to its processes, which save
+    # sys.exit leaves the block of the pool, which sends SIGTERM to its processes; each run saves a checkpoint and stops
+    for number in handled_signals():
         signal.signal(number, lambda number, frame: sys.exit(REQUEUE))
     with Pool(gpus) as pool:
         yield pool
@@ -167,7 +176,8 @@ def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | No
         for done, future in enumerate(as_completed(futures, left), start=1):
             run = futures[future]
             try:
-                message, took = future.result()  # SystemExit if the run stopped early and saved; ends all runs
+                # raises SystemExit if a signal or train.max_minutes stopped the run after a save; this ends all runs
+                message, took = future.result()
                 seconds += [took] if took else []
                 batch.finished.append(run)
             except BrokenProcessPool:  # killed, for example when the system ran out of memory
@@ -190,7 +200,7 @@ def _failure(error: Exception) -> str:
 
 
 def _time_left(seconds: list[float], runs_left: int, jobs: int) -> str:
-    """Estimate the time left from the runs trained in this call; "" before the first."""
+    """Return ", about N min left", estimated from the runs that this command has trained; "" if there are none yet."""
     return f", about {sum(seconds) / len(seconds) * runs_left / jobs / 60:.0f} min left" if seconds else ""
 
 

@@ -37,7 +37,7 @@ class ScenesConfig:
     """The rendered data set: its size and the faults of its training captions. Evaluation splits have no faults.
 
     A caption has at most one of the four faults omit, mislabelled, irrelevant_numbers and noise. Their shares sum to at
-    most 1, and each share is met exactly.
+    most 1. Each caption gets a fault with a probability equal to its share.
     """
 
     seed: int = setting(0, "seed of the data set; sample i depends on (seed, i) and these settings only", AT_LEAST_0)

@@ -247,7 +247,7 @@ def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS) -> None:
     """
     try:
         weights = load_file(path / name)
-    except Exception as error:  # safetensors' own error type
+    except Exception as error:  # a missing file, or the error type of safetensors
         raise UserError(f"{path / name} cannot be read: {one_line(error)}") from error
     own = model.state_dict()
     for key in sorted(own.keys() | weights.keys()):

@@ -13,11 +13,11 @@ from clipx.run.retention import RetentionPolicy
 from clipx.run.uploader import CheckpointUploader
 
 BEST = "best"  # link in checkpoints/ to the best checkpoint
-POLL_SECONDS = 30.0
+POLL_SECONDS = 30.0  # longest wait for uploads between two collective calls
 
 
 class CheckpointManager:
-    """Applies train.save_every, keep, keep_every, keep_best and copy_to; on exit, waits for uploads."""
+    """Applies train.save_every, keep, keep_every, keep_best and copy_to; waits for uploads on exit without error."""
 
     def __init__(
         self, config: RunConfig, run: Path, store: RemoteCheckpointStore | None, info: Callable[[str], None], step: int

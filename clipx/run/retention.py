@@ -32,7 +32,7 @@ class RetentionPolicy:
         return step % self.train.save_every == 0 or self._is_multiple(step)
 
     def best_step(self, found: MetricsByStep) -> int | None:
-        """Return the step with the best finite metric, the earliest if several are equal; None if there is none."""
+        """Return the step with the best finite metric, the earliest of equal ones; None if no metric is finite."""
         values = {step: self.best_sign * m.get(self.best_metric, math.nan) for step, m in found.items()}
         finite = [step for step, value in values.items() if math.isfinite(value)]
         return min(finite, key=lambda step: (values[step], step), default=None)

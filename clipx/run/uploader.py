@@ -9,12 +9,15 @@ from queue import SimpleQueue
 from clipx.errors import one_line
 from clipx.run.remote import RemoteCheckpointStore
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts; each pause is twice the one before
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts; the pause doubles up to LONGEST_PAUSE
 LAST_ATTEMPTS = 4  # attempts after the run has ended
 
 
 class CheckpointUploader:
-    """Upload queue. Failed uploads are logged and retried until a newer checkpoint is queued; the run continues."""
+    """Upload queue. Failed uploads are logged and retried until a newer checkpoint is queued; the run continues.
+
+    After the end of the run, an upload is tried at most LAST_ATTEMPTS times.
+    """
 
     def __init__(self, store: RemoteCheckpointStore, info: Callable[[str], None]) -> None:
         self.store, self.info = store, info

@@ -9,7 +9,7 @@ import torch
 from clipx.errors import UserError
 from clipx.utils.registry import one_of
 
-# dtype of autocast; None: float32. tf32 rounds the inputs of matrix products and convolutions
+# dtype of autocast; None: float32. tf32 also changes the matrix products and convolutions, see the function `tf32`
 PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -35,7 +35,10 @@ def choose_device(name: str, key: str = "train.device") -> torch.device:
 
 @contextmanager
 def autocast(precision: str, device: torch.device) -> Iterator[None]:
-    """Run the towers' forward pass in one of PRECISIONS. For the backward pass, `tf32` is enough."""
+    """Set one of PRECISIONS in the block, for the towers' forward pass.
+
+    The backward pass repeats the dtypes of the forward pass, so it needs only the block `tf32`.
+    """
     dtype = PRECISIONS[precision]
     with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None), tf32(precision == "tf32"):
         yield
@@ -43,7 +46,7 @@ def autocast(precision: str, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """Allow or forbid TF32 in the block: GPUs round inputs of float32 products and convolutions to 10 mantissa bits.
+    """Allow or forbid TF32 in the block. It rounds inputs of float32 products and convolutions to 10 mantissa bits.
 
     Both flags are always set, because PyTorch's defaults differ: off for matrix products, on for convolutions.
     """

@@ -1,4 +1,7 @@
-"""Random generators keyed by (seed, step, purpose): all ranks, devices and resumed runs draw the same numbers."""
+"""Seeds and CPU generators that depend only on a key of integers, such as (seed, step, STREAM).
+
+Equal keys give equal numbers on every rank, and after a resume.
+"""
 
 import numpy as np
 import torch
@@ -6,7 +9,7 @@ from torch import Generator
 
 
 def derive_seed(*key: int) -> int:
-    """Return a different seed for each key, e.g. (seed, step, number of the purpose).
+    """Return a different seed for each key, e.g. (seed, step, STREAM), where STREAM is a constant of each use.
 
     The key is hashed, because neighbouring integer seeds give correlated Mersenne Twister streams.
     """

@@ -41,7 +41,7 @@ class BadSampleCounter:
     names: dict[str, None] = field(default_factory=dict)  # bad samples in order of occurrence, without repeats
 
     def count(self, total: int, bad: list[str]) -> None:
-        """Add `total` samples, of which `bad` are bad. Raises UserError if the rate is above `limit`."""
+        """Add `total` samples, of which those in `bad` are bad. Raises UserError if the rate is above `limit`."""
         self.seen += total
         self.bad += len(bad)
         self.names.update(dict.fromkeys(bad))

@@ -53,8 +53,8 @@ class BatchLoader(ABC):
     def batches(self, start: int, device: torch.device) -> Iterator[tuple[Batch, list[str]]]:
         """Yield the batches of steps start, start + 1, ..., each with the errors of its bad samples.
 
-        Raises UserError if the share of bad samples exceeds data.max_bad_rate, or if a batch has no good sample. Raises
-        Fault if no batch arrives for data.stall_seconds.
+        Raises UserError if the share of bad samples exceeds data.max_bad_rate, or if a batch has no good sample, even
+        after replacement. Raises Fault if no batch arrives for data.stall_seconds.
         """
         normalise = Normalise(self.inputs, device)
         host_batches = self.host_batches(start, pin_memory=device.type == "cuda")
@@ -79,7 +79,7 @@ class BatchLoader(ABC):
 
     def _read(self, dataset: Dataset[DecodedSample], **options: Any) -> Iterator[HostBatch]:
         """Decode in loader processes; `options` are passed to DataLoader."""
-        generator = torch.Generator()  # the default draws from torch's global state
+        generator = torch.Generator()  # without it, DataLoader would draw from torch's global state
         options |= {"collate_fn": collate, "worker_init_fn": start_process_group, "generator": generator}
         return iter(DataLoader(dataset, **options))
 
@@ -143,12 +143,14 @@ class StreamDataset(IterableDataset[DecodedSample]):
         worker = get_worker_info()
         number = worker.id if worker else 0
         generator = random.Random(f"{self.sampler.seed},{self.start},{self.sampler.rank},{number}")
+        self.activity.record("its first sample")
         for sample_id, pair in enumerate(self.stream.pairs(generator)):
-            self.activity.record(f"the sample after {pair.where}")
+            self.activity.record("")
             if pair.error:
                 yield DecodedSample(sample_id, error=f"{pair.where}: {pair.error}")
             else:
                 yield self.preprocess(sample_id, pair.where, pair.image, pair.caption, generator)
+            self.activity.record(f"the sample after {pair.where}")
 
 
 class StreamLoader(BatchLoader):
@@ -167,7 +169,10 @@ class StreamLoader(BatchLoader):
 
 
 def _drop_empty(batches: Iterator[HostBatch]) -> Iterator[HostBatch]:
-    """Drop batches without a good sample, and report their errors with the next batch."""
+    """Drop batches without a good sample, and report their errors with the next batch.
+
+    After MAX_REPLACEMENTS bad samples without a good batch, yield an empty batch, which ends the run.
+    """
     bad: list[str] = []
     for batch in batches:
         bad += batch.bad

@@ -21,23 +21,23 @@ NAME_BYTES = 256  # longer names are truncated
 
 
 class WorkerActivity:
-    """The sample that each loader process of this rank is reading, in shared memory."""
+    """Holds, in shared memory, the name of the sample that each loader process of this rank is reading."""
 
     def __init__(self, workers: int) -> None:
         self.slots = max(1, workers)
         self.names = multiprocessing.Array("c", NAME_BYTES * self.slots, lock=False)
 
     def record(self, name: str) -> None:
-        """Set the sample that the calling process is reading; "" for none."""
+        """Set the name of the sample that the calling process is reading; "" for none."""
         info = get_worker_info()
         start = NAME_BYTES * (info.id if info else 0)
         text = name.encode()[: NAME_BYTES - 1] + b"\0"
         self.names[start : start + len(text)] = text
 
     def current(self) -> list[str]:
-        """Return lines such as `process 0: 00003.tar:000123`."""
+        """Return lines such as `worker 0 is reading 00003.tar:000123`; no line for a process that reads nothing."""
         slots = [self.names[NAME_BYTES * i : NAME_BYTES * (i + 1)].partition(b"\0")[0] for i in range(self.slots)]
-        return [f"process {i}: {name.decode(errors='replace')}" for i, name in enumerate(slots) if name]
+        return [f"worker {i} is reading {name.decode(errors='replace')}" for i, name in enumerate(slots) if name]
 
 
 def with_timeout(batches: Iterable[T], seconds: float, activity: WorkerActivity) -> Iterator[T]:
@@ -52,16 +52,19 @@ def with_timeout(batches: Iterable[T], seconds: float, activity: WorkerActivity)
 
 
 class _Stalled(BaseException):
-    """Loader timeout. Not an Exception: code that treats every Exception as a bad sample would catch it."""
+    """Loader timeout, a BaseException, so that code which treats every Exception as a bad sample does not catch it."""
 
 
 @contextmanager
 def _alarm(seconds: float, activity: WorkerActivity) -> Iterator[None]:
-    """Raise Fault after `seconds`. Use a signal, which also interrupts a hanging read (main thread only)."""
+    """Raise Fault if the block takes longer than `seconds`; outside the main thread, do nothing.
+
+    A signal ends the block, because it also interrupts a hanging read. Only the main thread can handle signals.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        names = "; ".join(activity.current()) or "nothing: its processes have not started"
-        raise _Stalled(f"no batch came for data.stall_seconds={seconds:g}; the loader is reading {names}")
+        reading = "; ".join(activity.current()) or "no worker is reading a sample (not started, or busy after the read)"
+        raise _Stalled(f"no batch came for data.stall_seconds={seconds:g}; {reading}")
 
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from clipx.data.preprocess.keywords import CARDINALS
 from clipx.data.scenes.content import Content
 
-# Texts are drawn from these lists; a repeated entry is drawn more often.
+# Texts are chosen at random from these lists; a repeated entry is chosen more often.
 ONE = ("a", "a", "one", "a single")  # for a count of one
 NOUNS = ("object", "shape", "thing", "figure")  # for an object whose shape is not named
 FRAMES = (
@@ -20,7 +20,7 @@ PLACES = {
     "centre": "in the centre", "top left": "at the top left", "top right": "at the top right",
     "bottom left": "at the bottom left", "bottom right": "at the bottom right",
 }  # fmt: skip
-CAPTIONS = 5  # per image
+CAPTIONS_PER_IMAGE = 5
 
 
 @dataclass
@@ -67,9 +67,9 @@ def phrase(descriptions: Sequence[Description], rng: random.Random, style: Style
 
 
 def detailed_captions(content: Content, rng: random.Random) -> list[str]:
-    """Return CAPTIONS different true captions that name all attributes."""
+    """Return CAPTIONS_PER_IMAGE different true captions that name all attributes."""
     captions: list[str] = []
-    while len(captions) < CAPTIONS:
+    while len(captions) < CAPTIONS_PER_IMAGE:
         caption = phrase(describe(content, (1, 1, 1), rng), rng)
         if caption not in captions:
             captions.append(caption)

@@ -1,6 +1,7 @@
 """The content of a scene: groups of equal objects on a 3 x 3 grid.
 
-All randomness comes from a `random.Random` argument, whose sequences are the same on every platform and Python version.
+All randomness comes from `random.Random`, passed as an argument or seeded by the config; its sequences do not depend on
+the platform.
 """
 
 import random
@@ -25,20 +26,20 @@ CELL_NAMES = (
 LINES = {"left": (0, 3, 6), "right": (2, 5, 8), "top": (0, 1, 2), "bottom": (6, 7, 8)}
 OPPOSITE = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 
-IN_LINE = 0.5  # share of groups of two or three objects that are placed at one side
-OPPOSITE_SIDES = 0.6  # share of two-group scenes with the groups at opposite sides
-MAX_COUNT_OF_TWO = 3  # objects per group in a two-group scene: one side has three cells
+IN_LINE = 0.5  # probability that the two or three objects of a one-group scene are put on one side on purpose
+OPPOSITE_SIDES = 0.6  # probability that the groups of a two-group scene are put on opposite sides on purpose
+CELLS_PER_SIDE = 3  # in a two-group scene also the largest count, so that each group fits on one side
 
 
 @dataclass
 class ObjectGroup:
-    """Equal objects, by the attributes that a caption can name."""
+    """A group of equal objects, described by the attributes that a caption can name."""
 
     count: int
     colour: str
     shape: str
     size: str
-    position: str | None  # cell of a single object, or the side that holds all objects, else None
+    position: str | None  # cell of a single object, else the side that holds all objects, else None
     orientation: str | None  # None for shapes without an orientation
 
 
@@ -50,7 +51,7 @@ class Content:
     cells: list[list[int]]
 
     def key(self) -> frozenset[tuple[object, ...]]:
-        """Return a key. Two contents have the same key if their fully detailed captions are equal."""
+        """Return the attributes of all groups. Contents with different keys never share a fully detailed caption."""
         return frozenset(tuple(vars(group).values()) for group in self.groups)
 
 
@@ -64,23 +65,23 @@ def popularity(seed: int, skew: float) -> dict[tuple[str, str], float]:
 
 
 @dataclass(frozen=True)
-class ContentDraw:
-    """The distribution of contents in a split."""
+class ContentDistribution:
+    """Distribution from which the contents of a split are sampled."""
 
     max_count: int
-    two_groups: float  # share of scenes with a second group
+    two_groups: float  # probability of a second group
     seed: int = 0  # shuffles the ranks of the concepts
     skew: float = 0.0  # Zipf exponent of the concepts; 0 for equal probabilities
 
-    def draw(self, rng: random.Random) -> Content:
-        """Draw one group, or two that differ in colour and in shape."""
+    def sample(self, rng: random.Random) -> Content:
+        """Sample a content of one group, or of two groups that differ in colour and in shape."""
         first = self._concept(rng)
         if rng.random() >= self.two_groups:
             return arrange([first], [rng.randint(1, self.max_count)], rng)
         second = self._concept(rng)
         while second[0] == first[0] or second[1] == first[1]:
             second = self._concept(rng)
-        most = min(MAX_COUNT_OF_TWO, self.max_count)
+        most = min(CELLS_PER_SIDE, self.max_count)
         return arrange([first, second], [rng.randint(1, most), rng.randint(1, most)], rng)
 
     def _concept(self, rng: random.Random) -> tuple[str, str]:
@@ -92,7 +93,7 @@ class ContentDraw:
 
 
 def arrange(concepts: list[tuple[str, str]], counts: list[int], rng: random.Random) -> Content:
-    """Return a content with these (shape, colour) and counts; sizes, orientations and cells are drawn."""
+    """Return a content with these (shape, colour) and counts; sample sizes, orientations and cells."""
     cells = _cells(counts, rng)
     groups = []
     for (shape, colour), count, taken in zip(concepts, counts, cells, strict=True):
@@ -115,7 +116,7 @@ def position_of(cells: list[int]) -> str | None:
 def _cells(counts: list[int], rng: random.Random) -> list[list[int]]:
     if len(counts) == 1:
         (count,) = counts
-        if 1 < count <= MAX_COUNT_OF_TWO and rng.random() < IN_LINE:
+        if 1 < count <= CELLS_PER_SIDE and rng.random() < IN_LINE:
             return [rng.sample(LINES[rng.choice(tuple(LINES))], count)]
         return [rng.sample(range(NUM_CELLS), count)]
     if rng.random() < OPPOSITE_SIDES:

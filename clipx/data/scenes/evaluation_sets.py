@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from clipx.config.schema import ScenesConfig
 from clipx.data.preprocess.keywords import CARDINALS
 from clipx.data.scenes.captions import detailed_captions
-from clipx.data.scenes.content import COLOURS, SHAPES, Content, ContentDraw, arrange
-from clipx.data.scenes.render import stage
+from clipx.data.scenes.content import COLOURS, SHAPES, Content, ContentDistribution, arrange
+from clipx.data.scenes.render import sample_scene
 from clipx.data.scenes.samples import Sample
 
-TWO_GROUPS = 0.6  # share of retrieval images with two groups; contents with two groups rarely repeat
+TWO_GROUPS = 0.6  # probability of two groups in a retrieval image; high, because such contents rarely repeat
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ClassSet:
         rng = random.Random(f"{config.seed}/{name}/{index}")
         label = index % len(self.classnames(config))
         content = self.content(label, config, rng)
-        return Sample(stage(content, config.image_size, rng), [], {}, label)
+        return Sample(sample_scene(content, config.image_size, rng), [], {}, label)
 
 
 CLASS_SETS = {
@@ -56,11 +56,11 @@ CLASS_SETS = {
 def retrieval_samples(config: ScenesConfig, num_images: int) -> Iterator[Sample]:
     """Yield images whose captions name all attributes; contents are unique, so each caption fits one image only."""
     rng = random.Random(f"{config.seed}/scenes_captions")
-    draw = ContentDraw(config.max_count, TWO_GROUPS)
+    distribution = ContentDistribution(config.max_count, TWO_GROUPS)
     seen: set[frozenset[tuple[object, ...]]] = set()
     while len(seen) < num_images:
-        content = draw.draw(rng)
+        content = distribution.sample(rng)
         if content.key() not in seen:
             seen.add(content.key())
             captions = detailed_captions(content, rng)
-            yield Sample(stage(content, config.image_size, rng), captions, {})
+            yield Sample(sample_scene(content, config.image_size, rng), captions, {})

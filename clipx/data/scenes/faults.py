@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from clipx.config.schema import ScenesConfig
 from clipx.data.preprocess.keywords import CARDINALS
-from clipx.data.scenes.captions import CAPTIONS, DETAIL, Description, describe, phrase
+from clipx.data.scenes.captions import CAPTIONS_PER_IMAGE, DETAIL, Description, describe, phrase
 from clipx.data.scenes.content import COLOURS, ORIENTED, SHAPES, Content
 
 UNRELATED = (
@@ -23,21 +23,21 @@ WITH_NUMBERS = ("{caption}, photo {m} of {k}", "{caption}, page {m}", "picture {
 
 
 def fault_rates(config: ScenesConfig) -> dict[str, float]:
-    """Return the share of the training captions that have each fault."""
+    """Return, for each fault, the share of training captions that have it."""
     return {name: getattr(config, name) for name in FAULTS}
 
 
-def faulty_captions(content: Content, config: ScenesConfig, rng: random.Random) -> tuple[list[str], list[str | None]]:
-    """Return CAPTIONS different captions, and the fault of each: a key of FAULTS, or None for a true caption."""
+def training_captions(content: Content, config: ScenesConfig, rng: random.Random) -> tuple[list[str], list[str | None]]:
+    """Return CAPTIONS_PER_IMAGE different captions, and the fault of each: a key of FAULTS, or None for no fault."""
     rates = fault_rates(config)
     bounds = dict(zip(rates, accumulate(rates.values()), strict=True))
     captions: list[str] = []
     faults: list[str | None] = []
-    for _ in range(CAPTIONS):
+    for _ in range(CAPTIONS_PER_IMAGE):
         u = rng.random()
         fault = next((name for name, bound in bounds.items() if u < bound), None)
         caption = _caption(content, fault, config, rng)
-        while caption in captions:  # redraw the caption but not the fault, so that each fault keeps its share
+        while caption in captions:  # sample only the caption again, not the fault, so that each fault keeps its share
             caption = _caption(content, fault, config, rng)
         captions.append(caption)
         faults.append(fault)
@@ -63,7 +63,7 @@ def _omit(descriptions: list[Description], config: ScenesConfig, rng: random.Ran
     return phrase(descriptions, rng)
 
 
-def _mislabel(descriptions: list[Description], config: ScenesConfig, rng: random.Random) -> str:
+def _wrong_count(descriptions: list[Description], config: ScenesConfig, rng: random.Random) -> str:
     """Give one group a wrong count."""
     d = rng.choice(descriptions)
     d.count = rng.choice([n for n in range(1, config.max_count + 1) if n != d.count])
@@ -93,7 +93,7 @@ def _noise(descriptions: list[Description], config: ScenesConfig, rng: random.Ra
 # each key is a field of ScenesConfig: the share of that fault
 FAULTS: dict[str, Callable[[list[Description], ScenesConfig, random.Random], str]] = {
     "omit": _omit,
-    "mislabelled": _mislabel,
+    "mislabelled": _wrong_count,
     "irrelevant_numbers": _add_number,
     "noise": _noise,
 }

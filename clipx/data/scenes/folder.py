@@ -44,7 +44,10 @@ def ensure_rendered(config: ScenesConfig, root: Path | None) -> Path:
 
 
 def render_folder(root: Path, config: ScenesConfig) -> None:
-    """Render the data set into `root` on all cores, unless another process has just done so. Raises UserError."""
+    """Render the data set into `root` on all cores, unless another process has just done so.
+
+    Raises UserError: `root` holds something else.
+    """
     with _lock(root):  # all ranks of a run call this: one renders, the others wait
         if _is_finished(root, config):
             return
@@ -53,7 +56,7 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
                 shutil.rmtree(leftover, ignore_errors=True)
         print(f"rendering {config.num_train} scenes into {root}, once", file=sys.stderr)
         if root.is_dir():
-            root.rmdir()  # it is empty; new_folder needs a free name
+            root.rmdir()  # it is empty, and new_folder creates it again
         with new_folder(root) as temporary:
             _write_class_files(temporary, config)
             shards = _plan(config)
@@ -96,7 +99,10 @@ def _lock(root: Path) -> Iterator[None]:
 
 
 def _plan(config: ScenesConfig) -> dict[str, tuple[str, int, int]]:
-    """Return shard file -> (split, start, stop) with samples start..stop-1; the longest shards come first."""
+    """Return shard file -> (split, start, stop) for samples start..stop-1 (scenes_pairs ignores both).
+
+    The training shards, which are usually the longest, come first, so that all workers finish at about the same time.
+    """
     n = config.num_train
     plan = {f"train/{k // SHARD:05d}.tar": ("train", k, min(k + SHARD, n)) for k in range(0, n, SHARD)}
     for part, size in CLASS_SET_SIZES.items():

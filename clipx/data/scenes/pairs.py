@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 
 from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.captions import Detail, describe, phrase, plain
-from clipx.data.scenes.content import COLOURS, ORIENTATIONS, ORIENTED, SHAPES, ContentDraw, position_of
-from clipx.data.scenes.render import RGB, SCALES, Scene, stage
+from clipx.data.scenes.content import COLOURS, ORIENTATIONS, ORIENTED, SHAPES, ContentDistribution, position_of
+from clipx.data.scenes.render import PALETTE, SCALES, Scene, sample_scene
 from clipx.data.scenes.samples import Sample
 
 PER_CATEGORY = 60  # pairs
-TWO_GROUPS = 0.3  # share of scenes with two groups, before redrawing scenes that do not fit the category
+TWO_GROUPS = 0.3  # probability of two groups, before scenes that do not fit the category are rejected
 
 Edit = Callable[[Scene, random.Random], bool]  # change the scene in place; False if the scene does not fit the category
 
@@ -22,20 +22,20 @@ def pair_samples(config: ScenesConfig) -> Iterator[Sample]:
     for category in EDITS:
         for _ in range(PER_CATEGORY):
             rng = random.Random(f"{config.seed}/scenes_pairs/{pair}")
-            scenes = _draw_pair(category, config, rng)
-            wording = rng.random()
+            scenes = _sample_pair(category, config, rng)
+            wording_seed = rng.random()
             for scene in rng.sample(scenes, 2):  # random order: the changed scene must not always be second
-                same = random.Random(wording)  # same wording: the captions differ only in their descriptions
+                same = random.Random(wording_seed)  # same wording: the captions differ only in their descriptions
                 descriptions = describe(scene.content, DETAILS.get(category, (0, 0, 0)), same)
                 facts = {"pair": pair, "category": category}
                 yield Sample(scene, [phrase(descriptions, same, plain)], facts)
             pair += 1
 
 
-def _draw_pair(category: str, config: ScenesConfig, rng: random.Random) -> list[Scene]:
-    draw = ContentDraw(config.max_count, TWO_GROUPS)
+def _sample_pair(category: str, config: ScenesConfig, rng: random.Random) -> list[Scene]:
+    distribution = ContentDistribution(config.max_count, TWO_GROUPS)
     while True:
-        first = stage(draw.draw(rng), config.image_size, rng)
+        first = sample_scene(distribution.sample(rng), config.image_size, rng)
         second = copy.deepcopy(first)
         if EDITS[category](second, rng):
             return [first, second]
@@ -52,7 +52,7 @@ def _colour(scene: Scene, rng: random.Random) -> bool:
     colour = rng.choice([c for c in COLOURS if all(c != g.colour for g in scene.content.groups)])
     _set(scene, "colour", colour)
     for o in scene.objects[: scene.content.groups[0].count]:
-        o.rgb = RGB[colour]
+        o.rgb = PALETTE[colour]
     return True
 
 

@@ -1,4 +1,4 @@
-"""Rendering of contents: a muted background with a gradient and light noise, and objects blended into it."""
+"""Sample the random details of a scene and render it: objects on a muted background with a gradient and light noise."""
 
 import random
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from clipx.data.scenes.content import CELL_NAMES, Content
 from clipx.data.scenes.masks import OPAQUE, mask
 
-RGB = {
+PALETTE = {
     "red": (222, 32, 38),
     "green": (30, 160, 48),
     "blue": (36, 70, 228),
@@ -20,14 +20,14 @@ RGB = {
     "white": (247, 247, 247),
     "black": (14, 14, 14),
 }
-COLOUR_JITTER = 8  # largest difference of an object's colour from RGB, per channel
-SCALES = {"small": (0.61, 0.68), "large": (0.88, 0.95)}  # diameter as a share of the grid's cell
-GREYS = (92, 160)  # range of the brightness at both ends of the gradient
-TINT = 16  # largest difference of the background's colour from grey, per channel
+COLOUR_JITTER = 8  # each channel of an object's colour differs from PALETTE by at most this
+SCALES = {"small": (0.61, 0.68), "large": (0.88, 0.95)}  # diameter as a share of the side of a grid cell
+GREYS = (92, 160)  # range from which the brightness of each end of the gradient is sampled
+TINT = 16  # each channel of the background's colour differs from grey by at most this
 NOISE = 4  # standard deviation of the background's noise, grey levels
 NOISE_LIMIT = 16  # largest absolute noise, grey levels
 DIRECTIONS = 32  # number of directions of the gradient
-NOISE_SHIFTS = 64  # number of offsets per axis at which the noise can be cropped from its tile
+NOISE_OFFSETS = 64  # number of offsets per axis at which the noise can be cropped from its tile
 
 
 @dataclass
@@ -41,23 +41,23 @@ class Object:
     orientation: str | None
     x: int
     y: int
-    diameter: int
+    diameter: int  # side of the box, pixels
     rgb: tuple[int, int, int]
 
 
 @dataclass
 class Background:
-    """A gradient from colour `start` to `end`, and the offset (y, x) in the noise tile."""
+    """A gradient from colour `start` to `end`, with noise cropped from the noise tile."""
 
     start: tuple[int, int, int]
     end: tuple[int, int, int]
     direction: int  # 0..DIRECTIONS-1
-    noise: tuple[int, int]
+    noise_offset: tuple[int, int]  # (y, x) of the crop's upper left corner in the tile
 
 
 @dataclass
 class Scene:
-    """A content with all random details, which determine the pixels."""
+    """Everything that determines the pixels: the content, and the random details of objects and background."""
 
     content: Content
     objects: list[Object]  # group by group
@@ -65,14 +65,14 @@ class Scene:
     image_size: int
 
 
-def stage(content: Content, image_size: int, rng: random.Random) -> Scene:
+def sample_scene(content: Content, image_size: int, rng: random.Random) -> Scene:
     """Sample the background, and the objects' colour shades, diameters and offsets within their cells."""
     objects = []
     cell = image_size // 3
     for group, cells in zip(content.groups, content.cells, strict=True):
         low, high = SCALES[group.size]
         diameter = min(round(cell * rng.uniform(low, high)), cell - 1)
-        rgb = _near(RGB[group.colour], COLOUR_JITTER, rng)
+        rgb = _near(PALETTE[group.colour], COLOUR_JITTER, rng)
         free = cell - diameter  # at least one pixel stays free, so that neighbours never touch
         for place in cells:
             x = place % 3 * image_size // 3 + int(rng.random() * free)
@@ -84,21 +84,21 @@ def stage(content: Content, image_size: int, rng: random.Random) -> Scene:
 
 def render(scene: Scene) -> NDArray[np.uint8]:
     """Return the image, RGB [H, W, 3]."""
-    ramps, tile = _bank(scene.image_size)
+    gradients, tile = _gradients_and_noise(scene.image_size)
     background = scene.background
     start, end = np.array(background.start, np.int16), np.array(background.end, np.int16)
-    canvas: NDArray[np.int16] = ramps[background.direction] * (end - start)
+    canvas: NDArray[np.int16] = gradients[background.direction] * (end - start)
     canvas >>= 6
     canvas += start
-    dy, dx = background.noise
-    canvas += tile[dy : dy + scene.image_size, dx : dx + scene.image_size]
+    y, x = background.noise_offset
+    canvas += tile[y : y + scene.image_size, x : x + scene.image_size]
     for o in scene.objects:
         box = canvas[o.y : o.y + o.diameter, o.x : o.x + o.diameter]
         change = np.array(o.rgb, np.int16) - box
         change *= mask(o.shape, o.orientation, o.diameter)
         change //= OPAQUE
         box += change
-    # GREYS, TINT, NOISE_LIMIT and RGB with its jitter keep all values in 0..255
+    # GREYS, TINT, NOISE_LIMIT and PALETTE with COLOUR_JITTER keep all values in 0..255
     return canvas.astype(np.uint8)
 
 
@@ -111,19 +111,19 @@ def _background(rng: random.Random) -> Background:
     first, second = rng.randint(*GREYS), rng.randint(*GREYS)
     start = _near((first, first, first), TINT, rng)
     end = _near((second, second, second), TINT, rng)
-    shift = (int(rng.random() * NOISE_SHIFTS), int(rng.random() * NOISE_SHIFTS))
-    return Background(start, end, int(rng.random() * DIRECTIONS), shift)
+    noise_offset = (int(rng.random() * NOISE_OFFSETS), int(rng.random() * NOISE_OFFSETS))
+    return Background(start, end, int(rng.random() * DIRECTIONS), noise_offset)
 
 
 @lru_cache(maxsize=4)
-def _bank(size: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
-    """Return gradients [DIRECTIONS, size, size, 1] in 0..64 and a noise tile [s, s, 1], s = size + NOISE_SHIFTS."""
+def _gradients_and_noise(size: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+    """Return gradients [DIRECTIONS, size, size, 1] in 0..64 and a noise tile [s, s, 1], s = size + NOISE_OFFSETS."""
     steps = np.linspace(-1, 1, size)
     angles = np.arange(DIRECTIONS) * 2 * np.pi / DIRECTIONS
     x, y = np.meshgrid(steps, steps)
     along = np.cos(angles)[:, None, None] * x + np.sin(angles)[:, None, None] * y
-    ramps = np.rint((along / np.abs(along).max((1, 2), keepdims=True) + 1) * 32).astype(np.int16)
+    gradients = np.rint((along / np.abs(along).max((1, 2), keepdims=True) + 1) * 32).astype(np.int16)
     rng = random.Random("noise")  # not numpy, whose sequences may change between versions
-    side = size + NOISE_SHIFTS
+    side = size + NOISE_OFFSETS
     noise = [max(-NOISE_LIMIT, min(NOISE_LIMIT, round(rng.gauss(0, NOISE)))) for _ in range(side * side)]
-    return ramps[..., None], np.array(noise, np.int16).reshape(side, side, 1)
+    return gradients[..., None], np.array(noise, np.int16).reshape(side, side, 1)

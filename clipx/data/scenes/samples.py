@@ -10,12 +10,12 @@ from PIL import Image
 
 from clipx.config.schema import ScenesConfig
 from clipx.config.setting import check
-from clipx.data.scenes.content import ContentDraw, popularity
-from clipx.data.scenes.faults import fault_rates, faulty_captions
-from clipx.data.scenes.render import Scene, render, stage
+from clipx.data.scenes.content import ContentDistribution, popularity
+from clipx.data.scenes.faults import fault_rates, training_captions
+from clipx.data.scenes.render import Scene, render, sample_scene
 from clipx.errors import UserError
 
-TWO_GROUPS = 0.2  # share of training scenes with two groups
+TWO_GROUPS = 0.2  # probability of two groups in a training scene
 RECURRING = 50  # number of contents that `false_negatives` repeats; small, so that a batch often has one twice
 
 
@@ -29,7 +29,7 @@ class Sample:
     label: int | None = None  # class index, in the class sets
 
     def members(self) -> dict[str, bytes]:
-        """Return extension -> file content. Images are PNG: all decoders return the same pixels for it."""
+        """Return extension -> file content. Images are PNG: all decoders return the same pixels."""
         buffer = io.BytesIO()
         Image.fromarray(render(self.scene)).save(buffer, "PNG", compress_level=1)
         members = {"png": buffer.getvalue()}
@@ -55,11 +55,11 @@ def training_sample(config: ScenesConfig, index: int) -> Sample:
     """
     rng = random.Random(f"{config.seed}/train/{index}")
     source = int(rng.random() * RECURRING) if rng.random() < config.false_negatives and index >= RECURRING else None
-    draw = ContentDraw(config.max_count, TWO_GROUPS, config.seed, config.popularity_skew)
-    # The content has a separate generator, so that an earlier content can be redrawn from the sample's index alone.
-    content = draw.draw(random.Random(f"{config.seed}/content/{index if source is None else source}"))
-    scene = stage(content, config.image_size, rng)
-    captions, faults = faulty_captions(content, config, rng)
+    distribution = ContentDistribution(config.max_count, TWO_GROUPS, config.seed, config.popularity_skew)
+    # The content has a separate generator, so that a later sample can repeat it, given only this sample's index.
+    content = distribution.sample(random.Random(f"{config.seed}/content/{index if source is None else source}"))
+    scene = sample_scene(content, config.image_size, rng)
+    captions, faults = training_captions(content, config, rng)
     main = content.groups[0]
     facts = {
         "popularity": popularity(config.seed, config.popularity_skew)[main.shape, main.colour],

@@ -50,14 +50,14 @@ STREAMS: dict[str, Callable[[DataConfig], Stream]] = {
 SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {**RANDOM_ACCESS, **STREAMS}
 # the meaning of data.root for each source; {} stands for data.split
 ROOTS = {
-    "scenes": "not needed: the folder to render to, by default in the cache",
+    "scenes": "optional: the folder to render to (default: the cache folder)",
     "shards": "the folder that holds {}/*.tar",
     "coco": "the folder that holds the images' folder {}/ and data.annotations",
     "csv": "the folder that holds data.annotations",
     "tsv": "the folder that holds data.annotations",
     "hf": "a folder of parquet files or a saved data set, or a name on the hub",
     "hf_stream": "a folder of parquet files or a saved data set, or a name on the hub",
-    "webdataset": "the shards, or the folder of evaluation sets",
+    "webdataset": "the shards; with data.urls, the folder of evaluation sets",
 }
 
 

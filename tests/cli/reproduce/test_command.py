@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.reproduce.command import _gpu_of_each_job, _has_results, _time_left, reproduce
+from cli.reproduce.command import _can_be_reported, _gpu_of_each_job, _time_left, reproduce
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.compose import compose_run
 from clipx.errors import Fault, UserError
@@ -122,7 +122,7 @@ def test_an_exception_or_a_killed_process_ends_its_run_only(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("cli.reproduce.command.run_one", broken)
     monkeypatch.setattr("cli.reproduce.command._check_evaluations", list)
-    monkeypatch.setattr("cli.reproduce.command._has_results", lambda run: False)
+    monkeypatch.setattr("cli.reproduce.command._can_be_reported", lambda run: False)
     message = "its process was killed; runs/gap_mini-softplus/s0/output.log shows its progress; run the same command"
     with pytest.raises(Fault, match="2 of 3 runs failed: runs/gap_mini-base/s0 failed: a bug; ") as raised:
         reproduce(["recipe=gap_mini", "arms=base,softplus,slrt", "seeds=1"])
@@ -135,9 +135,9 @@ def test_an_exception_or_a_killed_process_ends_its_run_only(
 
 @pytest.mark.parametrize("file", ["log.jsonl", "results.jsonl"])
 def test_a_run_with_a_log_or_with_results_is_reported(file: str, tmp_path: Path) -> None:
-    assert not _has_results(tmp_path)
+    assert not _can_be_reported(tmp_path)
     (tmp_path / file).touch()
-    assert _has_results(tmp_path)
+    assert _can_be_reported(tmp_path)
 
 
 def test_the_time_left_is_estimated_from_the_runs_of_this_call() -> None:
@@ -204,5 +204,5 @@ def test_jobs_take_gpus_in_turn(
     assert _gpu_of_each_job(jobs, processes=1) == expected
     assert _gpu_of_each_job(jobs, processes=0) == [""] * jobs
     if expected[0]:
-        with pytest.raises(UserError, match=f"jobs={jobs} gives each run one GPU of {gpus}, but train.processes=2"):
+        with pytest.raises(UserError, match=f"with jobs={jobs} each run gets one GPU, but train.processes=2"):
             _gpu_of_each_job(jobs, processes=2)

@@ -34,13 +34,21 @@ def test_the_error_names_the_sample_being_read(workers: int, tmp_path: Path, mon
     config = settings(tmp_path, epochs=1)
     config.data.stall_seconds, config.data.workers = 2.0, workers
     run = directory.claim(config)
-    message = r"no batch came for data.stall_seconds=2; the loader is reading process 0: 00001.tar:000020$"
+    message = r"no batch came for data.stall_seconds=2; worker 0 is reading 00001.tar:000020$"
     with pytest.raises(Fault, match=message):
         train.fit(config, run)
 
 
-@pytest.mark.parametrize("source", ["shards", "webdataset"])
-def test_a_hanging_read_is_not_a_bad_sample(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("source", "reading"),
+    [
+        ("shards", r"no worker is reading a sample \(not started, or busy after the read\)"),  # hangs while decoding
+        ("webdataset", "worker 0 is reading its first sample"),
+    ],
+)
+def test_a_hanging_loader_is_not_a_bad_sample(
+    source: str, reading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without loader processes, the timeout is raised in code that treats any Exception as a bad sample."""
     write_shards(tmp_path / "train", samples=8)
     config = DataConfig(name="t", source=source, root=str(tmp_path), workers=0, stall_seconds=0.3)
@@ -54,13 +62,13 @@ def test_a_hanging_read_is_not_a_bad_sample(source: str, tmp_path: Path, monkeyp
     sampler = Sampler(len(opened), TrainConfig(epochs=1, batch_size=4), 0, 0, 1)
     inputs = Inputs(16, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest", "RN50", 8)
     loader = open_loader(config, opened, sampler, inputs, lambda texts: torch.zeros(len(texts), 8, dtype=torch.int64))
-    with pytest.raises(Fault, match=r"no batch came for data.stall_seconds=0.3"):
+    with pytest.raises(Fault, match=f"no batch came for data.stall_seconds=0.3; {reading}$"):
         list(loader.batches(0, torch.device("cpu")))
 
 
 def test_long_names_are_cut_and_finished_ones_removed() -> None:
     activity = WorkerActivity(2)
     activity.record("x" * 1000)
-    assert activity.current() == [f"process 0: {'x' * (NAME_BYTES - 1)}"]
+    assert activity.current() == [f"worker 0 is reading {'x' * (NAME_BYTES - 1)}"]
     activity.record("")
     assert activity.current() == []

@@ -3,7 +3,7 @@
 import pytest
 
 from clipx.config.schema import ScenesConfig
-from clipx.data.scenes.captions import CAPTIONS
+from clipx.data.scenes.captions import CAPTIONS_PER_IMAGE
 from clipx.data.scenes.evaluation_sets import retrieval_samples
 from clipx.data.scenes.samples import Sample, training_sample
 from tests.helpers.scenes import NUMBERS, named, within_binomial, words
@@ -34,8 +34,8 @@ def test_clean_captions_are_true_and_different() -> None:
     clean = samples()
     assert faulty(clean) == []
     for sample in clean:
-        assert len(set(sample.captions)) == CAPTIONS
-        assert sample.facts["faults"] == [None] * CAPTIONS
+        assert len(set(sample.captions)) == CAPTIONS_PER_IMAGE
+        assert sample.facts["faults"] == [None] * CAPTIONS_PER_IMAGE
 
 
 def test_optional_attributes_in_captions_are_true() -> None:
@@ -68,7 +68,7 @@ def test_singular_and_plural_agree_with_the_count() -> None:
 @pytest.mark.parametrize("fault", ["omit", "mislabelled", "irrelevant_numbers", "noise"])
 def test_the_share_of_faulty_captions_is_the_setting(fault: str) -> None:
     found = samples(**{fault: 0.3})
-    assert within_binomial(len(faulty(found)), N * CAPTIONS, 0.3)
+    assert within_binomial(len(faulty(found)), N * CAPTIONS_PER_IMAGE, 0.3)
     first = [s for s in found if named(s.captions[0]) != truth(s)]
     assert within_binomial(len(first), N, 0.3), "the caption in .txt"
     for sample in found:
@@ -135,7 +135,7 @@ def test_noise_gives_wrong_attributes_and_unrelated_texts() -> None:
 def test_every_retrieval_caption_fits_only_one_image() -> None:
     images = list(retrieval_samples(ScenesConfig(), 1000))
     captions = [c for s in images for c in s.captions]
-    assert len(set(captions)) == len(captions) == 1000 * CAPTIONS
+    assert len(set(captions)) == len(captions) == 1000 * CAPTIONS_PER_IMAGE
     assert len({s.scene.content.key() for s in images}) == 1000
     assert faulty(images) == []
 

@@ -11,7 +11,7 @@ import pytest
 from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.content import CELL_NAMES, CONCEPTS
 from clipx.data.scenes.masks import INSIDE, OPAQUE, mask
-from clipx.data.scenes.render import RGB, render
+from clipx.data.scenes.render import PALETTE, render
 from clipx.data.scenes.samples import RECURRING, training_sample, validate
 from clipx.errors import UserError
 from tests.helpers.scenes import components, within_binomial
@@ -79,7 +79,7 @@ def test_the_pixels_show_as_many_objects_of_each_colour_as_the_ground_truth(imag
 
 
 def test_objects_have_their_named_colour_and_the_background_has_no_named_colour() -> None:
-    names, palette = list(RGB), np.array(list(RGB.values()))
+    names, palette = list(PALETTE), np.array(list(PALETTE.values()))
     for index in range(200):
         scene = training_sample(ScenesConfig(), index).scene
         pixels = render(scene).astype(int)

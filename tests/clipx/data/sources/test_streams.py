@@ -18,7 +18,7 @@ from clipx.errors import UserError
 from clipx.run import directory
 from clipx.train import fit
 from clipx.types import Batch, Inputs
-from tests.clipx.data.sources.test_hf import own_hub_cache, write  # noqa: F401
+from tests.clipx.data.sources.test_hf import own_datasets_cache, write  # noqa: F401
 from tests.helpers.folder import settings, write_shards
 
 INPUTS = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
