@@ -72,7 +72,9 @@ def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> N
 
     if plan.until:
         experiment = Experiment(runs, designs, plan.until)
-        if print_forecast(experiment, [run.folder for run in runs if _can_be_reported(run.folder)], plan.until, plan.jobs):
+        if print_forecast(
+            experiment, [run.folder for run in runs if _can_be_reported(run.folder)], plan.until, plan.jobs
+        ):
             return
         runs = [run for run in runs if run.config.seed < experiment.first_look(run.config.recipe)]
         print("no run so far: the cost of the first look")
