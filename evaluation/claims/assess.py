@@ -87,7 +87,7 @@ class _Assessment:
                 note = _joined(f"judged at {look} of {len(common)} seeds; the next look is at {ahead}", note)
         estimate = self._estimate(comparison, available, common[:look])
         if estimate is None:
-            return Finding(label, "not run", least=least, note=_joined(NO_COMMON_SET, note))
+            return Finding(label, "not run", least=least, note=_joined(NO_NUMBER, note))
         return judge(comparison, estimate, look, self.error, note)
 
     def _available(self, comparison: Comparison) -> tuple[dict[str, Seeds], list[str]]:
@@ -109,11 +109,10 @@ class _Assessment:
     def _too_few(self, comparison: Comparison, arms: dict[str, Seeds], common: list[int], note: str) -> Finding:
         few = f"{len(common)} seed{'s' if len(common) > 1 else ''} in common, {self.looks[0]} are needed"
         values = _means([self._read(comparison, arms, seed) for seed in common])
-        effects = [comparison.effect(of_seed) for of_seed in values]
-        estimate = None
-        if all(math.isfinite(effect) for effect in effects):
-            nothing = math.nan
-            estimate = Estimate(fmean(effects), nothing, nothing, 1.0, 1.0)
+        mean = fmean(comparison.effect(of_seed) for of_seed in values)
+        if not math.isfinite(mean):
+            return Finding(comparison.label, "not run", least=comparison.least, note=_joined(NO_NUMBER, note))
+        estimate = Estimate(mean, math.nan, math.nan, 1.0, 1.0)
         return Finding(comparison.label, "undecided", len(common), estimate, comparison.least, _joined(few, note))
 
     def _estimate(self, comparison: Comparison, arms: dict[str, Seeds], seeds: list[int]) -> Estimate | None:
@@ -125,7 +124,8 @@ class _Assessment:
             return rank_estimate(comparison, rho, len(arms), self.error) if math.isfinite(rho) else None
         if comparison.kind == "variance":
             table = np.array([[of_arm[0] for of_arm in of_seed] for of_seed in values]).T
-            return variance_estimate(comparison, table, self.error) if np.isfinite(table).all() else None
+            varies = np.isfinite(table).all() and (np.ptp(table, axis=1) > 0).all()
+            return variance_estimate(comparison, table, self.error) if varies else None
         effects = [comparison.effect(of_seed) for of_seed in values]
         if not all(math.isfinite(effect) for effect in effects):
             return None
@@ -171,7 +171,7 @@ class _Assessment:
         return f"no seed has the numbers of all arms; {hint}"
 
 
-NO_COMMON_SET = "no seed gives a number; evaluate all arms on the same data sets"
+NO_NUMBER = "the seeds give no number; evaluate all arms on the same data sets"
 
 
 def _diverged(arms: dict[str, Seeds]) -> dict[str, int]:

@@ -5,7 +5,6 @@ import re
 import statistics
 from dataclasses import dataclass
 
-from evaluation.runs.description import setting
 from evaluation.runs.reader import Run
 from evaluation.types import Result
 
@@ -67,18 +66,6 @@ class CombinedReader:
         """Return the values of all readers; {} if one of them finds none."""
         found = [reader.read(run) for reader in self.readers]
         return {name: value for values in found for name, value in values.items()} if all(found) else {}
-
-
-@dataclass(frozen=True)
-class ConfigNumber:
-    """A number of the run's config.yaml, e.g. temperature.tau."""
-
-    key: str
-
-    def read(self, run: Run) -> dict[str, float]:
-        """Return {key: value}; {} if it is not a number."""
-        value = setting(run, *self.key.split("."))
-        return {self.key: float(value)} if isinstance(value, int | float) else {}
 
 
 @dataclass(frozen=True)

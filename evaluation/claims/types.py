@@ -95,6 +95,11 @@ class Finding:
     seeds_needed: int | None = None  # if undecided: seeds for 80% power at the observed effect and spread
     detectable: float | None = None  # if undecided: distance from s that this many seeds find with 80% power
 
+    @property
+    def effect(self) -> float | None:
+        """The estimated effect; None if it was not measured."""
+        return None if self.estimate is None else self.estimate.effect
+
 
 @dataclass(frozen=True)
 class Outcome:

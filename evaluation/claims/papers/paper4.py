@@ -2,8 +2,8 @@
 
 For geometry the smallest effect of interest is 0, because the size of the gap depends on towers and data. For R@1 it is
 a quarter of the smallest published gain. The words of a claim set the bound on its rank correlation over arms: "goes
-with" and "follow" above 0; "not the gap" and "not uniformity" ("no strong correlation") below 0.7 in absolute value;
-"neither" below 0.5 in absolute value.
+with" and "follow" above 0; "not the gap", "not uniformity" and "neither" ("no strong correlation") below 0.7 in
+absolute value. Over 26 arms the interval of a correlation of 0 is about +-0.5, so no smaller bound can be tested.
 
 Statements over arms (4.5, 4.6, 4.7, 4.10) use one set of arms: every row of Tables 2 to 5, because the paper speaks of
 "different variants of Control Temperature and Swap Modality" (section 4.2) and does not say which ones its Figures 6
@@ -102,8 +102,8 @@ CLAIMS = (
         "base 14.32; FLT 11.85 to 14.82, TS 13.09 to 14.32 (Table 1); rank correlations -.04 and -.20",
         ARMS,
         (
-            unrelated_over_arms(TABLES_2_TO_5, GAP, PAIR_ACCURACY, 0.5, "pair accuracy and gap"),
-            unrelated_over_arms(TABLES_2_TO_5, UNIFORMITY, PAIR_ACCURACY, 0.5, "pair accuracy and uniformity"),
+            unrelated_over_arms(TABLES_2_TO_5, GAP, PAIR_ACCURACY, 0.7, "pair accuracy and gap"),
+            unrelated_over_arms(TABLES_2_TO_5, UNIFORMITY, PAIR_ACCURACY, 0.7, "pair accuracy and uniformity"),
         ),
     ),
     Claim(

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from scipy.stats import linregress
 
 from evaluation.claims.measures import FinalGap
-from evaluation.claims.papers.paper4 import TABLES_2_TO_5
+from evaluation.claims.papers.paper4 import FIXED, TABLES_2_TO_5
 from evaluation.claims.published import TABLES
 from evaluation.claims.types import Finding
 from evaluation.runs.reader import Run
@@ -68,32 +69,18 @@ def test_early_growth_is_judged_by_its_share_and_its_mean() -> None:
     assert [f.verdict for f in outcome("4.2", "gap_init_mini", runs(80)).findings] == ["does not hold", "holds"]
 
 
-FIXED = {"flt_1e-2": 0.01, "flt_2e-2": 0.02, "flt_4e-2": 0.04, "flt_7e-2": 0.07, "flt_1e-1": 0.1}
+def at_fixed_temperatures(gaps: list[float]) -> list[Run]:
+    return seeds("gap_mini", {arm: geometry(gap=gap) for arm, gap in zip(FIXED, gaps, strict=True)})
 
 
-def fixed(gaps: list[float], **others: list[float]) -> list[Run]:
-    found = []
-    for seed in range(3):
-        for at, (arm, tau) in enumerate(FIXED.items()):
-            values = geometry(gap=gaps[at] + 0.001 * seed, uniformity=others.get("uniformity", gaps)[at])
-            values |= recall(others.get("recall", gaps)[at]) | zeroshot(others.get("zeroshot", gaps)[at])
-            values |= {("linear_probe", "s", "top1"): others.get("zeroshot", gaps)[at]}
-            found.append(run("gap_mini", arm, seed, values, settings={"temperature": {"tau": tau}}))
-    return found
-
-
-def test_the_gap_is_ranked_by_the_temperature_in_the_config() -> None:
-    runs = fixed([0.6, 0.5, 0.4, 0.2, 0.1])
-    found = outcome("4.3", "gap_mini", runs)
-    assert found.verdict == "holds"
-    assert only(found).effect == pytest.approx(1.0) and only(found).note == "5 of 8 arms"
-    four = [one for one in runs if one.config["arm"] != "flt_2e-2"]
-    assert outcome("4.3", "gap_mini", four).verdict == "undecided", (
-        "three seeds of four arms cannot distinguish 1 from 0.7"
-    )
-    assert outcome("4.3", "gap_mini", fixed([0.1, 0.2, 0.4, 0.5, 0.6])).verdict == "does not hold"
-    few = [one for one in fixed([0.6, 0.5, 0.4, 0.2, 0.1]) if one.config["arm"] in ("flt_1e-2", "flt_1e-1")]
-    assert outcome("4.3", "gap_mini", few).verdict == "not run"
+def test_the_gap_must_fall_along_the_temperatures() -> None:
+    falling = [0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]
+    found = outcome("4.3", "gap_mini", at_fixed_temperatures(falling))
+    slope = linregress([math.log10(tau) for tau in FIXED.values()], falling).slope
+    assert found.verdict == "holds" and only(found).effect == pytest.approx(-slope, abs=0.002)
+    assert outcome("4.3", "gap_mini", at_fixed_temperatures(falling[::-1])).verdict == "does not hold"
+    some = [one for one in at_fixed_temperatures(falling) if one.config["arm"] != "flt_2e-2"]
+    assert outcome("4.3", "gap_mini", some).verdict == "not run"
 
 
 UP = [float(at) for at in range(len(TABLES_2_TO_5))]
