@@ -19,6 +19,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx eval checkpoint=RUN [datasets=[..]]  evaluate a run, or model=open_clip:NAME/TAG
   clipx report RUN_OR_DIR...                 tables and figures as Markdown, HTML and CSV; out=DIR
   clipx report claims RUN_OR_DIR...          verdicts on the papers' claims, with effects and intervals
+  clipx report power RUN_OR_DIR...           seeds and hours that undecided claims need
   clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
   clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
   clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
@@ -82,6 +83,7 @@ def report(arguments: list[str]) -> None:
     clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [out=DIR]: compares methods with
     the same towers, data, length and batch size over paired seeds; writes compare.md, compare.html and compare.csv.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
+    clipx report power RUN_OR_DIR... [jobs=N]: prints the seeds and hours that undecided claims need.
     clipx report missing-objects FOLDER [out=DIR]: tests claim 1.12 on COCO's annotations.
     """
     from cli.report.command import report as start
@@ -91,11 +93,15 @@ def report(arguments: list[str]) -> None:
 
 def reproduce(arguments: list[str]) -> None:
     """clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [jobs=N] [dry=true] [out=DIR] [key=value ...]
+    clipx reproduce recipe=NAME[,NAME] until=decided [max_seeds=N] [hours=N] [looks=[3,5,8,12,20]] [...]
 
     Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time, and writes a report. Run the
     same command again to resume; finished runs are skipped. Recipes on several data sets take one folder per data
     set: cc3m=DIR mscoco=DIR.
     Recipes of papers 3 and 5 also run clipx bench once, after the runs.
+    until=decided adds seeds, first to 3, then to 5, 8, 12 and 20, until every claim is decided, at most max_seeds=N and
+    for at most hours=N. After the first look only those arms run that an undecided claim needs. With dry=true it prints
+    what the undecided claims need.
     dry=true only lists the runs with estimated GPU-hours and disk space, for chip=H100 (or A100, H200, L40S, RTX4090)
     at share=0.35 of its peak FLOP/s.
     """

@@ -33,17 +33,21 @@ def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
 
 def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
     """Return the outcome of the claim from the runs of one recipe, at the looks of the stored design."""
-    stored = evidence.designs.get(recipe)
-    looks = claim.looks or (stored.looks if stored else LOOKS)
+    stored, looks = evidence.designs.get(recipe), looks_of(claim, recipe, evidence)
     error = error_of_each_look(looks)
-    applicable = [comparison for comparison in claim.comparisons if comparison.only_recipe in ("", recipe)]
     assessment = _Assessment(recipe, evidence, looks, error)
-    findings = adjust([assessment.finding(comparison) for comparison in applicable], error)
+    findings = adjust([assessment.finding(comparison) for comparison in claim.parts(recipe)], error)
     changes = changed_claims(stored.claims, describe_claims(recipe)) if stored else []
     ours = [change for change in changes if change.startswith(f"claim {claim.id}:")]
     note = f"the design stored before the first seed differs: {ours[0]}" if ours else ""
     verdict = overall([finding.verdict for finding in findings])
     return Outcome(claim, recipe, verdict, findings, error, p_value(findings, error), note)
+
+
+def looks_of(claim: Claim, recipe: str, evidence: Evidence) -> tuple[int, ...]:
+    """Return the numbers of seeds at which the claim is judged: its own, or those of the stored design."""
+    stored = evidence.designs.get(recipe)
+    return claim.looks or (stored.looks if stored else LOOKS)
 
 
 class _Assessment:

@@ -81,8 +81,7 @@ def describe_claims(recipe: str, claims: tuple[Claim, ...] = CLAIMS) -> dict[str
     return {
         claim.id: {
             part.label: f"{','.join(part.arms)} {part.kind} {part.measures!r} above {part.least:g}"
-            for part in claim.comparisons
-            if part.only_recipe in ("", recipe)
+            for part in claim.parts(recipe)
         }
         for claim in claims
         if recipe in claim.recipes
@@ -94,20 +93,30 @@ def hash_of(settings: object) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
+def stored(runs: Path, recipe: str) -> Design | None:
+    """Return the design of a recipe that the folder of the runs stores. Raises UserError: the file is corrupt."""
+    file = _file(runs, recipe)
+    return _read(file) if file.exists() else None
+
+
+def refuse_another(runs: Path, design: Design) -> None:
+    """Raise UserError if the folder of the runs stores another design of this recipe, or a corrupt one."""
+    before = stored(runs, design.recipe)
+    if before and (changes := before.changes(design)):
+        raise UserError(
+            f"{_file(runs, design.recipe)} stores another design ({'; '.join(changes)}): use the stored one, or "
+            "another folder with runs=DIR"
+        )
+
+
 def store(runs: Path, design: Design) -> None:
-    """Write the design into the folder of the runs, or compare it with the stored one.
+    """Write the design into the folder of the runs, unless it is there.
 
     Raises UserError: the folder has another design of this recipe, or the file is corrupt.
     """
-    file = runs / FOLDER / f"{design.recipe}.json"
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
+    refuse_another(runs, design)
+    if not (file := _file(runs, design.recipe)).exists():
         write_text(file, json.dumps(asdict(design), indent=1) + "\n")
-        return
-    if changes := _read(file).changes(design):
-        raise UserError(
-            f"{file} stores another design ({'; '.join(changes)}): use the stored one, or another folder with runs=DIR"
-        )
 
 
 def find_designs(paths: list[Path]) -> dict[str, Design]:
@@ -117,10 +126,14 @@ def find_designs(paths: list[Path]) -> dict[str, Design]:
         above = [folder / FOLDER for folder in (path.parent, path.parent.parent)]
         files += [file for folder in [*path.rglob(FOLDER), *above] for file in sorted(folder.glob("*.json"))]
     designs: dict[str, Design] = {}
-    for file in files:
+    for file in dict.fromkeys(files):  # many runs have the same folder above them
         design = _read(file)
         designs.setdefault(design.recipe, design)
     return designs
+
+
+def _file(runs: Path, recipe: str) -> Path:
+    return runs / FOLDER / f"{recipe}.json"
 
 
 def _read(file: Path) -> Design:

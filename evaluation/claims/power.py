@@ -4,10 +4,29 @@ import math
 
 import numpy as np
 
-from evaluation.claims.types import Estimate
+from evaluation.claims.types import Comparison, Estimate, Finding, Outcome
 
 POWER = 0.8
 MOST_SEEDS = 10_000
+
+
+def open_parts(outcome: Outcome) -> list[tuple[Comparison, Finding]]:
+    """Return the undecided parts of an undecided claim, with their findings: more seeds can decide the claim."""
+    if outcome.verdict != "undecided":
+        return []
+    parts = zip(outcome.claim.parts(outcome.recipe), outcome.findings, strict=True)
+    return [(part, finding) for part, finding in parts if finding.verdict == "undecided"]
+
+
+def look_reached(finding: Finding, looks: tuple[int, ...]) -> int | None:
+    """Return the look that decides an undecided part with 80% power; None if no look does, or if it is unknown.
+
+    With too few seeds for a verdict, it is the first look.
+    """
+    if finding.seeds < looks[0]:
+        return looks[0]
+    needed = finding.seeds_needed
+    return None if needed is None else next((look for look in looks if look >= needed), None)
 
 
 def seeds_needed(estimate: Estimate, least: float, seeds: int, error: float) -> int | None:

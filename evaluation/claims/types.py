@@ -63,6 +63,10 @@ class Claim:
         """1..5."""
         return int(self.id.partition(".")[0])
 
+    def parts(self, recipe: str) -> list[Comparison]:
+        """Return the comparisons that apply to a recipe."""
+        return [comparison for comparison in self.comparisons if comparison.only_recipe in ("", recipe)]
+
 
 @dataclass(frozen=True)
 class Estimate:

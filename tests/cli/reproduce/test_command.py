@@ -117,8 +117,9 @@ def broken(overrides: list[str]) -> tuple[str, float]:
 
 
 def test_an_exception_or_a_killed_process_ends_its_run_only(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("cli.reproduce.command.run_one", broken)
     monkeypatch.setattr("cli.reproduce.command._check_evaluations", list)
     monkeypatch.setattr("cli.reproduce.command._can_be_reported", lambda run: False)

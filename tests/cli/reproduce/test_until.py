@@ -1,0 +1,401 @@
+"""until=decided: which runs each look adds, when it ends, and that a second call goes through the same looks."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cli.reproduce import command, until
+from cli.reproduce.plan import PlannedRun, Until, make_plan
+from cli.reproduce.until import Batch, Experiment, run_looks
+from cli.settings.compose import compose_run
+from clipx.config.schema import RunConfig
+from clipx.errors import UserError
+from evaluation.claims.comparisons import more, rises_over_arms
+from evaluation.claims.design import LOOKS, Design, describe_claims
+from evaluation.claims.names import GAP, ZEROSHOT
+from evaluation.claims.types import ANY, Claim, Comparison
+from evaluation.runs.reader import TIMING
+from tests.helpers import synthetic
+from tests.helpers.commands import clipx_here
+from tests.helpers.folder import write_shards
+
+RECIPE, S = "gap_mini", 0.01
+VALUES = {"far": 0.7, "near": 0.5 + S, "low": 0.5, "other": 0.6}  # far − low is large; near − low is exactly s
+NOISE = 0.004
+FAR = Claim("9.1", "far", "", (RECIPE,), (more("far", "low", ZEROSHOT, S),))
+NEAR = Claim("9.2", "near", "", (RECIPE,), (more("near", "low", ZEROSHOT, S),))
+
+
+class World:
+    """Writes run folders with known effects instead of training.
+
+    Args:
+        interrupt: after so many runs, raise SystemExit as after a signal.
+        stop: after so many runs, return a stopped batch as when hours= is spent.
+        broken: arms whose runs fail.
+    """
+
+    def __init__(
+        self, root: Path, interrupt: int | None = None, stop: int | None = None, broken: tuple[str, ...] = ()
+    ) -> None:
+        self.root, self.interrupt, self.stop, self.broken = root, interrupt, stop, broken
+        self.batches: list[list[tuple[str, int]]] = []
+        self.written = 0
+
+    def run_all(self, runs: list[PlannedRun]) -> Batch:
+        self.batches.append([(run.config.arm, run.config.seed) for run in runs])
+        batch = Batch()
+        for run in runs:
+            if run.config.arm in self.broken:
+                batch.failures[run.folder] = UserError("broken")
+                continue
+            if not run.folder.exists():
+                if self.written == self.interrupt:
+                    raise SystemExit(75)
+                if self.written == self.stop:
+                    return replace(batch, stopped=True)
+                write(self.root, run.config.arm, run.config.seed)
+                self.written += 1
+            batch.finished.append(run.folder)
+        return batch
+
+
+def write(root: Path, arm: str, seed: int, seconds: float = 60.0, recipe: str = RECIPE) -> None:
+    noise = random.Random(f"{arm} {seed}").gauss(0, NOISE)
+    log = [{"step": 1, "samples": 64, "images_per_s": 64 / seconds}]
+    values = {("zeroshot", "s", "top1"): VALUES.get(arm, 0.5) + noise, ("geometry", "s", "gap"): 0.1 + noise}
+    synthetic.write(root, synthetic.run(recipe, arm, seed, values, log))
+
+
+@pytest.fixture(scope="module")
+def config() -> RunConfig:
+    return compose_run([f"recipe={RECIPE}", "arm=base"])
+
+
+Make = Callable[..., Experiment]
+
+
+@pytest.fixture
+def experiment(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Make an experiment of all arms of VALUES in tmp_path."""
+
+    def make(*claims: Claim, max_seeds: int | None = None, arms: tuple[str, ...] = tuple(VALUES)) -> Experiment:
+        monkeypatch.setattr(until, "claims_of", lambda recipe: list(claims))
+        design = Design(RECIPE, "hash", arms, LOOKS, describe_claims(RECIPE, claims))
+        runs = [
+            PlannedRun([], replace(config, name=f"{RECIPE}-{arm}", arm=arm, seed=seed, runs=str(tmp_path)))
+            for seed in range(100)
+            for arm in arms
+        ]
+        return Experiment(runs, [design], Until(max_seeds, None))
+
+    return make
+
+
+def looked(experiment: Experiment, world: World) -> tuple[str, list[str]]:
+    """Return the last line and the lines before each look."""
+    lines: list[str] = []
+    return run_looks(experiment, world.run_all, lines.append), lines
+
+
+def seeds_by_arm(root: Path) -> dict[str, int]:
+    names = [folder.parent.name.removeprefix(f"{RECIPE}-") for folder in root.glob("*/s*")]
+    return {name: names.count(name) for name in dict.fromkeys(sorted(names))}
+
+
+def test_a_large_effect_ends_at_the_first_look(experiment: Make, tmp_path: Path) -> None:
+    ending, lines = looked(experiment(FAR), World(tmp_path))
+    assert seeds_by_arm(tmp_path) == dict.fromkeys(sorted(VALUES), 3)
+    assert lines == [f"look at 3 seeds: 12 runs of {', '.join(f'{RECIPE}-{arm}' for arm in VALUES)}"]
+    assert ending == "until=decided: 1 of 1 claims are decided (9.1 at 3 seeds)"
+
+
+def test_an_effect_at_the_bound_spends_the_seeds_of_its_arms_only(experiment: Make, tmp_path: Path) -> None:
+    ending, lines = looked(experiment(FAR, NEAR, max_seeds=12), World(tmp_path))
+    assert seeds_by_arm(tmp_path) == {"far": 3, "low": 12, "near": 12, "other": 3}
+    assert lines[1:] == [
+        f"look at {n} seeds: {k} runs of gap_mini-near, gap_mini-low" for n, k in ((5, 4), (8, 6), (12, 8))
+    ]
+    assert ending == ("until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided: 9.2; seeds are spent")
+
+
+def test_max_seeds_between_two_looks_ends_at_the_lower_one(experiment: Make, tmp_path: Path) -> None:
+    looked(experiment(NEAR, max_seeds=7), World(tmp_path))
+    assert seeds_by_arm(tmp_path)["near"] == 5
+
+
+def test_only_the_undecided_parts_of_a_claim_get_seeds(experiment: Make, tmp_path: Path) -> None:
+    both = replace(NEAR, comparisons=(*FAR.comparisons, *NEAR.comparisons))
+    looked(experiment(both, max_seeds=5), World(tmp_path))
+    assert seeds_by_arm(tmp_path) == {"far": 3, "low": 5, "near": 5, "other": 3}
+
+
+def test_a_refuted_claim_needs_no_seeds_for_its_undecided_parts(experiment: Make, tmp_path: Path) -> None:
+    lost = replace(NEAR, comparisons=(more("low", "far", ZEROSHOT, S), *NEAR.comparisons))
+    ending, _ = looked(experiment(lost), World(tmp_path))
+    assert set(seeds_by_arm(tmp_path).values()) == {3}
+    assert "9.2 at 3 seeds" in ending
+
+
+def test_a_claim_over_all_runs_needs_every_arm(experiment: Make, tmp_path: Path) -> None:
+    level = Comparison("level", (ANY,), (ZEROSHOT,), lambda v: v[0][0], VALUES["other"])
+    looked(experiment(replace(NEAR, comparisons=(level,)), max_seeds=5), World(tmp_path))
+    assert seeds_by_arm(tmp_path) == dict.fromkeys(sorted(VALUES), 5)
+
+
+@pytest.mark.parametrize("interrupted", [2, 12, 13, 17])
+def test_a_killed_call_continues_through_the_same_looks(interrupted: int, experiment: Make, tmp_path: Path) -> None:
+    whole = looked(experiment(FAR, NEAR, max_seeds=8), World(tmp_path))
+    expected = seeds_by_arm(tmp_path)
+    for folder in tmp_path.glob("*/s*"):
+        folder.rename(tmp_path.with_name(f"{tmp_path.name}-gone-{folder.parent.name}-{folder.name}"))
+    with pytest.raises(SystemExit):
+        looked(experiment(FAR, NEAR, max_seeds=8), World(tmp_path, interrupt=interrupted))
+    assert sum(seeds_by_arm(tmp_path).values()) == interrupted
+    assert looked(experiment(FAR, NEAR, max_seeds=8), World(tmp_path)) == whole
+    assert seeds_by_arm(tmp_path) == expected
+
+
+def test_hours_end_the_call_and_the_next_call_continues(experiment: Make, tmp_path: Path) -> None:
+    whole = experiment(FAR, NEAR, max_seeds=8)
+    ending, _ = looked(whole, World(tmp_path, stop=13))
+    assert "(9.1 at 3 seeds); undecided: 9.2; hours are spent, 3 runs are left for the look at 5 seeds:" in ending
+    looked(experiment(FAR, NEAR, max_seeds=8), World(tmp_path))
+    assert seeds_by_arm(tmp_path) == {"far": 3, "low": 8, "near": 8, "other": 3}
+
+
+def test_runs_beyond_a_look_do_not_count_at_it(experiment: Make, tmp_path: Path) -> None:
+    for seed in range(3, 8):
+        synthetic.write(tmp_path, synthetic.run(RECIPE, "far", seed, {("zeroshot", "s", "top1"): 0.1}))
+    ending, _ = looked(experiment(FAR), World(tmp_path))
+    assert "9.1 at 3 seeds" in ending
+
+
+def test_a_claim_with_its_own_looks_wants_only_those(experiment: Make, tmp_path: Path) -> None:
+    many = replace(NEAR, looks=(30,), comparisons=(more("near", "other", ZEROSHOT, S),))
+    _, lines = looked(experiment(FAR, many, max_seeds=12), World(tmp_path))
+    assert seeds_by_arm(tmp_path) == {"far": 3, "low": 3, "near": 30, "other": 30}
+    assert [line.partition(":")[0] for line in lines] == ["look at 3 seeds", "look at 30 seeds"]
+
+
+def test_all_arms_wait_for_the_first_look_of_a_recipe_with_own_looks(experiment: Make, tmp_path: Path) -> None:
+    looked(experiment(replace(FAR, looks=(10, 20)), max_seeds=3), World(tmp_path))
+    assert seeds_by_arm(tmp_path) == dict.fromkeys(sorted(VALUES), 10)
+
+
+def test_a_statement_over_arms_gets_seeds_and_may_end_undecided(experiment: Make, tmp_path: Path) -> None:
+    arms = tuple("abcdefgh")
+    unrelated = replace(NEAR, comparisons=(rises_over_arms(arms, GAP, ConstantScore(), "x and y"),))
+    ending, _ = looked(experiment(unrelated, max_seeds=5, arms=arms), World(tmp_path))
+    assert seeds_by_arm(tmp_path) == dict.fromkeys(arms, 5)
+    assert "undecided: 9.2; seeds are spent" in ending
+
+
+class ConstantScore:
+    """A measure whose order over the arms is unrelated to the gap."""
+
+    def read(self, run: object) -> dict[str, float]:
+        return {"order": random.Random(run.config["arm"]).random()}  # type: ignore[attr-defined]
+
+
+def test_a_failed_arm_is_not_tried_again_and_gets_no_further_seeds(experiment: Make, tmp_path: Path) -> None:
+    world = World(tmp_path, broken=("near",))
+    whole = experiment(FAR, NEAR)
+    ending, _ = looked(whole, world)
+    assert len(world.batches) == 1 and len(whole.done.failures) == 3
+    assert ending == "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); without all numbers: 9.2"
+
+
+def test_the_longest_runs_start_first(experiment: Make, tmp_path: Path) -> None:
+    for arm, seconds in (("near", 10.0), ("low", 50.0), ("far", 1.0), ("other", 1.0)):
+        for seed in range(3):
+            write(tmp_path, arm, seed, seconds)
+    world = World(tmp_path)
+    looked(experiment(NEAR, max_seeds=5), world)
+    assert world.batches[1] == [("low", 3), ("low", 4), ("near", 3), ("near", 4)]
+
+
+# the command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["until=foo"], "until=foo is not known; allowed: decided"),
+        (["until=decided", "seeds=5"], "seeds=5 contradicts until=decided, which adds seeds: use max_seeds=N"),
+        (["until=decided", "max_seeds=2"], "max_seeds=2 is below the first look, at 3 seeds"),
+        (["until=decided", "looks=[5,8]", "max_seeds=4"], "max_seeds=4 is below the first look, at 5 seeds"),
+        (["until=decided", "max_seeds=many"], "max_seeds=many must be a whole number, 1 or more"),
+        (["until=decided", "hours=0"], "hours=0 must be a number from 0.01 to 10000"),
+        (["until=decided", "looks=[5,3]"], r"looks=\[5, 3\] must be increasing numbers of seeds, the first at least 3"),
+        (["until=decided", "looks=[3,3]"], r"looks=\[3, 3\] must be increasing"),
+        (["until=decided", "looks=[2,5]"], r"looks=\[2, 5\] must be increasing"),
+        (["looks=[3,x]"], "looks=x must be a whole number, 1 or more"),
+        (["max_seeds=5"], "max_seeds=5 needs until=decided"),
+        (["hours=5"], "hours=5 needs until=decided"),
+        (["recipe=demo", "until=decided"], "until=decided: recipe=demo tests no claim; use seeds=N"),
+        (["recipe=gap_mni", "until=decided"], "did you mean 'gap_mini'"),
+    ],
+)
+def test_wrong_arguments_are_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        make_plan([f"recipe={RECIPE}", f"runs={tmp_path}", *arguments])
+    assert "\n" not in str(raised.value)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let `clipx reproduce recipe=clip_reg_mini` write folders instead of training: clip_reg is far above clip."""
+
+    def run_all(pool: object, runs: list[PlannedRun], jobs: int, deadline: float | None = None) -> Batch:
+        if deadline is not None and time.monotonic() > deadline - 3600:
+            return Batch(stopped=True)
+        for run in runs:
+            if not run.folder.exists():
+                arm, seed = run.config.arm, run.config.seed
+                value = {"clip_reg": 0.7}.get(arm, 0.5) + random.Random(f"{arm} {seed}").gauss(0, NOISE)
+                log = [{"step": 1, "samples": 64, "images_per_s": 64 / 3600}]
+                made = synthetic.run("clip_reg_mini", arm, seed, {("zeroshot", "s", "top1"): value}, log)
+                synthetic.write(tmp_path, made)
+        return Batch([run.folder for run in runs])
+
+    monkeypatch.setattr(command, "_run_all", run_all)
+    monkeypatch.setattr(command, "_pool", lambda gpus: nullcontext())
+    monkeypatch.setattr(command, "_check_evaluations", list)
+    yield
+
+
+def reproduce(tmp_path: Path, *arguments: str) -> None:
+    command.reproduce(["recipe=clip_reg_mini", "arms=clip,clip_reg", f"runs={tmp_path}", *arguments])
+
+
+def test_the_command_reports_the_verdicts_and_how_it_ended(
+    world: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce(tmp_path, "until=decided")
+    printed = capsys.readouterr().out
+    assert "1.5 holds" in printed
+    assert "1.5 at 3 seeds" in printed.splitlines()[-1]
+    assert (tmp_path / "clip_reg_mini-report" / "report.html").exists()
+    assert (tmp_path / "designs" / "clip_reg_mini.json").exists()
+
+
+def test_hours_that_are_over_start_no_run_and_are_no_error(
+    world: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce(tmp_path, "until=decided", "hours=0.5")
+    assert "hours are spent, 6 runs are left for the look at 3 seeds" in capsys.readouterr().out
+    assert not list(tmp_path.glob("*/s*"))
+
+
+@pytest.fixture
+def without_report(world: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_report", lambda *_: None)
+
+
+@pytest.mark.parametrize("changed", ["looks=[3,5]", "train.samples=64", "objective.positive.weight=2"])
+@pytest.mark.parametrize("way", ["seeds=1", "dry=true", "until=decided"])
+def test_the_design_is_stored_and_another_one_is_refused(
+    way: str, changed: str, without_report: None, tmp_path: Path
+) -> None:
+    reproduce(tmp_path, "seeds=1", "looks=[3,10]")
+    with pytest.raises(UserError, match=r"clip_reg_mini\.json stores another design") as raised:
+        reproduce(tmp_path, way, changed)
+    assert "\n" not in str(raised.value)
+    assert {folder.name for folder in tmp_path.glob("*/s*")} == {"s0"}
+
+
+def test_pieces_and_settings_that_change_no_result_belong_to_the_same_design(
+    without_report: None, tmp_path: Path
+) -> None:
+    reproduce(tmp_path, "seeds=1", "looks=[3,10]")
+    reproduce(tmp_path, "seeds=2", "train.device=cpu", "data.workers=0", f"data.root={tmp_path}", "jobs=2")
+    command.reproduce(["recipe=clip_reg_mini", "arms=cyclip", f"runs={tmp_path}", "until=decided"])
+    assert make_plan(["recipe=clip_reg_mini", f"runs={tmp_path}"]).looks == {"clip_reg_mini": (3, 10)}
+
+
+def test_a_dry_run_stores_no_design(world: None, tmp_path: Path) -> None:
+    reproduce(tmp_path, "dry=true")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_recipe_without_claims_has_no_design(without_report: None, tmp_path: Path) -> None:
+    command.reproduce(["recipe=demo", f"runs={tmp_path}"])
+    assert not (tmp_path / "designs").exists()
+
+
+def test_a_dry_run_prints_what_undecided_claims_need(
+    world: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for seed in range(3):
+        for arm, value in (("clip", 0.5), ("clip_reg", 0.5 + 0.01 * seed)):
+            log = [{"step": 1, "samples": 64, "images_per_s": 64 / 3600}]  # an hour
+            values = {("zeroshot", "s", "top1"): value + 0.001 * seed}
+            synthetic.write(tmp_path, synthetic.run("clip_reg_mini", arm, seed, values, log))
+    reproduce(tmp_path, "until=decided", "max_seeds=8", "jobs=2", "dry=true")
+    lines = capsys.readouterr().out.splitlines()
+    (row,) = [line.split() for line in lines if line.strip().startswith("1.5 clip_reg_mini")]
+    # five more seeds of two arms, an hour each, two at a time
+    assert row[-3:] == [">", "8", "5.0"]
+    assert lines[-1] == "all together: 10 runs, about 5.0 hours with jobs=2"
+
+
+def test_a_dry_run_without_runs_prints_the_cost_of_the_first_look(
+    world: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce(tmp_path, "until=decided", "dry=true")
+    printed = capsys.readouterr().out
+    assert "no run so far: the cost of the first look" in printed and "6 runs, 1 at a time" in printed
+
+
+def slow(overrides: list[str]) -> tuple[str, float]:
+    """Wait for the signal of a stopped pool, except in seed 0."""
+    if "seed=0" not in overrides:
+        time.sleep(600)
+    return "trained", 1.0
+
+
+@pytest.mark.slow
+def test_hours_stop_running_processes(monkeypatch: pytest.MonkeyPatch, config: RunConfig) -> None:
+    monkeypatch.setattr(command, "run_one", slow)
+    monkeypatch.setattr(command, "handled_signals", list)
+    runs = [PlannedRun([f"seed={seed}"], replace(config, seed=seed)) for seed in range(4)]
+    with command._pool([""]) as pool:
+        first = command._run_all(pool, runs[:1], 1)
+        start = time.monotonic()
+        second = command._run_all(pool, runs[1:], 1, start + 0.5)
+    assert (first.finished, first.stopped) == ([runs[0].folder], False)
+    assert second == Batch(stopped=True)
+    assert time.monotonic() - start < 60
+    assert command._run_all(pool, runs, 1, start) == Batch(stopped=True)
+
+
+TINY = """
+claims: ["1.5"]
+data: {{name: test, source: shards, root: "{root}", workers: 0, evaluation: ["captions:train"]}}
+model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "open_clip:mini-48"}}}}
+train: {{samples: 16, batch_size: 8}}
+arms:
+  clip: []
+  clip_reg: [objective=clip_reg]
+"""
+
+
+@pytest.mark.slow
+def test_a_tiny_experiment_runs_to_its_first_look(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=32)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "clip_reg_mini.yaml").write_text(TINY.format(root=tmp_path / "shards"))
+    arguments = ["reproduce", "recipe=clip_reg_mini", "until=decided", "max_seeds=3", "--config-dir", "recipes"]
+    first = clipx_here(*arguments, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "look at 3 seeds: 6 runs of clip_reg_mini-clip, clip_reg_mini-clip_reg" in first.stderr
+    assert (tmp_path / "runs" / "designs" / "clip_reg_mini.json").exists()
+    assert first.stdout.splitlines()[-1].startswith("until=decided: 0 of ")
+    assert "evaluation_seconds" in (tmp_path / "runs" / "clip_reg_mini-clip" / "s2" / TIMING).read_text()
