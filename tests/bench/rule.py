@@ -291,7 +291,7 @@ def print_papers(_: int = 0) -> None:
         print(f"| {one.claim} | {one.recipe} | {one.label} | {numbers} | {one.verdict} |")
 
 
-TABLES_TO_PRINT = {"rates": print_rates, "power": print_power, "papers": print_papers}
+TABLES_TO_PRINT: dict[str, Callable[[int], None]] = {"rates": print_rates, "power": print_power, "papers": print_papers}
 
 
 def main(which: str = "all", experiments: int = 10_000) -> None:
@@ -302,4 +302,4 @@ def main(which: str = "all", experiments: int = 10_000) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2], *map(int, sys.argv[2:3]))
+    main(sys.argv[1] if len(sys.argv) > 1 else "all", int(sys.argv[2]) if len(sys.argv) > 2 else 10_000)
