@@ -53,7 +53,7 @@ class Cost:
 
 
 class Estimator:
-    """Estimates costs on one chip; FLOPs of the same towers are counted once.
+    """Estimates costs on one chip; measures the FLOPs of a step once for runs with the same model and batch size.
 
     Args:
         share: fraction of the chip's peak that training reaches.
