@@ -72,7 +72,7 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def num_pairs(config: RunConfig) -> int | None:
-    """Return the number of pairs of an epoch, or None if it is unknown before the data are read."""
+    """Return the number of pairs, held-out ones included; None if it is unknown before the data are read."""
     if config.data.source == "scenes":
         return config.data.scenes.num_train
     published = CAPTIONS if config.data.captions == "each" else PAIRS
