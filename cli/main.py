@@ -24,6 +24,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
   clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip
+  clipx bench NAME                           time training steps in turns: the papers' claims on cost
   clipx theory [NAME] [key=value ...]        solve the papers' toy problems: claims, verdicts, figures
   clipx data index|verify|keywords FOLDER    index shards; check every sample; count captions per keyword
   clipx data make|pull NAME                  download training data with img2dataset; download evaluation sets
@@ -97,6 +98,7 @@ def reproduce(arguments: list[str]) -> None:
     Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time, and writes a report. Run the
     same command again to resume; finished runs are skipped. Recipes on several data sets take one folder per data
     set: cc3m=DIR mscoco=DIR.
+    Recipes of papers 3 and 5 also run clipx bench once, after the runs.
     until=decided adds seeds, first to 3, then to 5, 8, 12 and 20, until every claim is decided, at most max_seeds=N and
     for at most hours=N. After the first look only those arms run that an undecided claim needs. With dry=true it prints
     what the undecided claims need.
@@ -132,13 +134,30 @@ def theory(arguments: list[str]) -> None:
     start(arguments)
 
 
+def bench(arguments: list[str]) -> None:
+    """clipx bench NAME [seconds=600] [pairs=N] [out=DIR] [key=value ...]
+    clipx bench recipe=NAME [arms=a,b] [reference=ARM] [seconds=600] [pairs=N] [out=DIR] [key=value ...]
+
+    Times training steps of several arms in turns, on generated pairs and with random weights, and prints their ratios
+    to the reference with 95% intervals. It ends after seconds=, after pairs= steps of each arm, or when decided.
+    NAME: nuclr (claim 3.6) or wpse (claim 5.7), on the papers' towers; writes verdicts to DIR/claims.json (default
+    runs/bench/NAME). The report uses them only if no settings (key=value) were given.
+    recipe=NAME: any recipe; the default compares all its arms with its first one.
+    All arms must fit in memory. On a GPU, the batch is the recipe's, or half of it until it fits. On a CPU, the
+    default is train.batch_size=16 train.precision=fp32.
+    """
+    from cli.trial.bench import bench as start
+
+    start(arguments)
+
+
 def check(arguments: list[str]) -> None:
     """clipx check recipe=NAME [key=value ...]
 
     Builds the run and does a trial step on generated pairs. Prints parameters, memory, time and missing data.
     """
-    from cli.check import check as start
     from cli.settings.compose import compose_run
+    from cli.trial.check import check as start
 
     start(compose_run(arguments))
 
@@ -180,6 +199,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "check": check,
     "export": export,
     "theory": theory,
+    "bench": bench,
     "data": data,
 }
 

@@ -19,6 +19,7 @@ from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan
 from cli.reproduce.process_pool import Pool
 from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
 from cli.settings.compose import compose_eval, compose_run, recipe
+from cli.trial.bench import bench, benchmarks_of
 from clipx.config.schema import RunConfig
 from clipx.errors import REQUEUE, Fault, UserError, one_line
 from clipx.run import checkpoint, directory
@@ -46,6 +47,8 @@ def reproduce(arguments: list[str]) -> None:
         refuse_another(plan.runs, design)
     if plan.dry:
         _print_costs(plan, runs, designs)
+        for folder in _missing_benchmarks(configs):
+            print(f"after the runs: clipx bench {folder.name}, about ten minutes")
         return
     _check_evaluations(configs)
     gpus = _gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
@@ -57,6 +60,7 @@ def reproduce(arguments: list[str]) -> None:
     folders = batch.finished if plan.until else [run.folder for run in runs]
     reportable = [folder for folder in folders if _can_be_reported(folder)]
     if reportable:
+        failures |= _run_benchmarks(configs)
         _report([*reportable, *(path for path in plan.claims_folders if path.is_dir())], configs, plan.out)
     if ending:
         print(ending)
@@ -129,6 +133,24 @@ def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
     ids = {claim for config in configs for claim in config.claims}
     papers = {claim.paper for claim in CLAIMS if claim.id in ids}
     print_verdicts(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
+
+
+def _missing_benchmarks(configs: list[RunConfig]) -> list[Path]:
+    """Return the folders of `clipx bench` for the papers of the recipes, without those that have a claims.json."""
+    names = benchmarks_of({claim for config in configs for claim in config.claims})
+    folders = [Path(configs[0].runs) / "bench" / name for name in names]
+    return [folder for folder in folders if not (folder / "claims.json").exists()]
+
+
+def _run_benchmarks(configs: list[RunConfig]) -> dict[Path, Exception]:
+    """Run the missing benchmarks, after all runs, which would disturb them; return the error of each failed one."""
+    failures: dict[Path, Exception] = {}
+    for folder in _missing_benchmarks(configs):
+        try:
+            bench([folder.name, f"out={folder}"])
+        except UserError as error:
+            failures[folder] = error
+    return failures
 
 
 def _run(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[str]) -> tuple[Batch, str]:

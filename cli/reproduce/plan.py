@@ -104,7 +104,7 @@ def make_plan(arguments: list[str]) -> Plan:
         chip=options["chip"],
         share=number(options["share"], "share", 0.01, 1),
         out=Path(options["out"] or f"{folder}/{'+'.join(names)}-report"),
-        claims_folders=[Path(folder) / "theory", Path(folder) / "missing_objects"],
+        claims_folders=[Path(folder) / name for name in ("theory", "missing_objects", "bench")],
         runs=Path(folder),
         settings=settings,
         looks=looks,

@@ -1,9 +1,9 @@
 """Error rates and power of the rule of verdicts in simulated experiments: `make bench-rule`.
 
-    python -m tests.bench.rule [experiments]      default: 10000
+    python -m tests.bench.rule [rates | power | papers] [experiments]      default: all three, 10000
 
-Prints three Markdown tables: error rates if a user stops at any look, power at each look, and the verdicts that the
-rule gives on the papers' printed means and spreads. docs/claims.md shows them.
+Prints Markdown tables: error rates if a user stops at any look, power at each look, and the verdicts that the rule
+gives on the papers' printed means and spreads. docs/claims.md shows them.
 
 Each error rate is the share of experiments that give the false verdict at one look or more. The true effect lies at the
 bound, where an error is most likely. The last columns show plain paired t with 95% intervals at the same looks.
@@ -233,14 +233,19 @@ def own_numbers(seeds: int = 3) -> Iterator[OwnNumbers]:
                 at = labels.index("mean") if "mean" in labels else 0
                 texts = [of_arm[at] for of_arm in cells if len(of_arm) > at and "±" in of_arm[at]]
                 if len(texts) == len(comparison.arms):
-                    estimate = welch(comparison, texts, table.columns[at].scale, seeds)
+                    draws = seeds if table.spread == "standard deviation" else 1
+                    estimate = welch(comparison, texts, table.columns[at].scale, seeds, draws)
                     yield OwnNumbers(claim.id, table.recipe, comparison.label, estimate, comparison.least)
 
 
-def welch(comparison: Comparison, texts: list[str], scale: float, seeds: int) -> Estimate:
-    """Return the estimate of a contrast from texts such as 35.10±0.22 (mean and standard deviation over seeds)."""
+def welch(comparison: Comparison, texts: list[str], scale: float, seeds: int, draws: int) -> Estimate:
+    """Return the estimate of a contrast from texts such as 35.10±0.22.
+
+    Args:
+        draws: seeds if ± precedes a standard deviation over seeds, 1 if it precedes a standard error.
+    """
     means = [(printed(text) or 0.0) / scale for text in texts]
-    variances = [(float(text.partition("±")[2]) / scale) ** 2 / seeds for text in texts]
+    variances = [(float(text.partition("±")[2]) / scale) ** 2 / draws for text in texts]
     effect = math.fsum(w * m for w, m in zip(comparison.contrast, means, strict=True))
     terms = [w**2 * v for w, v in zip(comparison.contrast, variances, strict=True)]
     se = math.sqrt(math.fsum(terms))
@@ -255,22 +260,30 @@ def welch(comparison: Comparison, texts: list[str], scale: float, seeds: int) ->
     return Estimate(effect, effect - half, effect + half, p_at_most(comparison.least), p_below, inside)
 
 
-def main(experiments: int = 10_000) -> None:
-    """Print the tables."""
+def print_rates(experiments: int) -> None:
+    """Print the error rates of all cases."""
     columns = "false holds | false denial | false equivalent | plain t: false holds | false denial"
-    print(f"| {experiments:,} experiments each | {columns} |")
-    print("|---|---|---|---|---|---|")
+    print(f"| {experiments:,} experiments each | {columns} |\n|---|---|---|---|---|---|")
     for case in cases():
         new = rates(case.simulate, experiments)
-        old = rates(case.old, experiments) if case.old else None
         cells = [f"{new[verdict]:.4f}" for verdict in ("holds", "does not hold", "equivalent")]
-        cells += [f"{old[verdict]:.4f}" if old else "" for verdict in ("holds", "does not hold")]  # type: ignore[index]
+        if case.old:
+            old = rates(case.old, experiments)
+            cells += [f"{old[verdict]:.4f}" for verdict in ("holds", "does not hold")]
         print(f"| {case.name} | {' | '.join(cells)} |", flush=True)
+
+
+def print_power(experiments: int) -> None:
+    """Print the power at each look."""
     print(f"\n| arms | effect | {' | '.join(f'{n} seeds' for n in LOOKS)} |\n|---|---|{'---|' * len(LOOKS)}")
     for arms in (2, 6):
         for effect in (0.5, 0.75, 1.0, 1.5, 2.5, 4.0):
             shares = " | ".join(f"{share:.2f}" for share in power(arms, effect, experiments // 5))
             print(f"| {arms} | {effect:g} sd | {shares} |", flush=True)
+
+
+def print_papers(_: int = 0) -> None:
+    """Print the verdicts on the papers' own numbers."""
     print("\n| claim | recipe | part | effect [99% interval] | s | verdict |\n|---|---|---|---|---|---|")
     for one in own_numbers():
         e = one.estimate
@@ -278,5 +291,15 @@ def main(experiments: int = 10_000) -> None:
         print(f"| {one.claim} | {one.recipe} | {one.label} | {numbers} | {one.verdict} |")
 
 
+TABLES_TO_PRINT: dict[str, Callable[[int], None]] = {"rates": print_rates, "power": print_power, "papers": print_papers}
+
+
+def main(which: str = "all", experiments: int = 10_000) -> None:
+    """Print one table or all."""
+    for name, write in TABLES_TO_PRINT.items():
+        if which in ("all", name):
+            write(experiments)
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000)
+    main(sys.argv[1] if len(sys.argv) > 1 else "all", int(sys.argv[2]) if len(sys.argv) > 2 else 10_000)

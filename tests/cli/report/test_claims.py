@@ -26,7 +26,7 @@ def test_verdicts_are_printed_with_effect_interval_and_seeds(
     report(["claims", str(tmp_path)])
     lines = capsys.readouterr().out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("1.5 holds  CLIP with the positive term beats CLIP"))
-    assert lines[at + 1].strip() == "clip_reg − clip, zero-shot; 0.1000 [0.1000, 0.1000] against 0.005; 3 seeds"
+    assert lines[at + 1].strip() == "clip_reg − clip, zero-shot; 0.1000 [0.1000, 0.1000], s = 0.005; 3 seeds"
     assert "1.4, 1.6, 1.7, 1.8, 1.9, 1.13, 1.14, 1.17: clipx reproduce recipe=clip_reg_mini" in lines
 
 

@@ -1,8 +1,10 @@
 """Error rates of the rule under optional stopping, in simulated experiments; `make bench-rule` runs all cases."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.bench.rule import Case, alike, cases, noisy, of_means, own_numbers, plain, power, rates
+from tests.bench.rule import Case, alike, cases, noisy, of_means, own_numbers, plain, power, print_papers, rates
 
 EXPERIMENTS = 1500
 LIMIT = 0.025 + 3 * (0.025 * 0.975 / EXPERIMENTS) ** 0.5  # three standard errors above 2.5%
@@ -38,3 +40,8 @@ def test_the_papers_own_spreads_decide_the_claims_that_they_can() -> None:
     assert found["3.2", "nuclr_cc3m", "nuclr − sogclr"] == "undecided"
     assert found["3.2", "nuclr_cc12m", "nuclr − sogclr"] == "undecided"
     assert found["2.1", "counting_datacomp", "own_log1p_1000 − clip"] == "undecided"
+
+
+def test_the_docs_show_these_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
+    print_papers()
+    assert capsys.readouterr().out.strip() in Path("docs/claims.md").read_text()

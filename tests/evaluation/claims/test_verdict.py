@@ -161,7 +161,7 @@ def test_an_undecided_finding_says_how_many_seeds_it_needs() -> None:
     comparison = more("a", "b", GAP, 0.0)
     found = judge(comparison, mean_estimate(comparison, effects, EACH), 5, EACH)
     assert found.verdict == "undecided" and found.seeds_needed is not None and found.detectable is not None
-    power = [verdict_rate(0.01, np.std(effects, ddof=1), n) for n in (found.seeds_needed, found.seeds_needed - 4)]
+    power = [verdict_rate(0.01, float(np.std(effects, ddof=1)), n) for n in (found.seeds_needed, found.seeds_needed - 4)]
     assert power[0] == pytest.approx(0.8, abs=0.04) and power[1] < power[0]
     far = judge(more("a", "b", GAP, 0.01), mean_estimate(more("a", "b", GAP, 0.01), effects, EACH), 5, EACH)
     assert far.seeds_needed is None, "an effect that equals the bound is never decided"
