@@ -90,6 +90,7 @@ class Experiment:
         """Add runs and judge all claims."""
         self.done.finished += batch.finished
         self.done.failures |= batch.failures
+        self.done.stopped = batch.stopped
         self._read |= {path: reader.read(path) for path in batch.finished if path.is_dir()}
         evidence = self.evidence()
         self.outcomes = [assess(claim, recipe, evidence) for claim, recipe in self.looks]
