@@ -60,7 +60,7 @@ def reproduce(arguments: list[str]) -> None:
     folders = batch.finished if plan.until else [run.folder for run in runs]
     reportable = [folder for folder in folders if _can_be_reported(folder)]
     if reportable:
-        failures |= _run_benchmarks(configs)
+        failures |= {} if batch.stopped else _run_benchmarks(configs)
         _report([*reportable, *(path for path in plan.claims_folders if path.is_dir())], configs, plan.out)
     if ending:
         print(ending)
