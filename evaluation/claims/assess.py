@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
@@ -19,6 +20,7 @@ from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.types import ANY, OVER_ARMS, Claim, Comparison, Estimate, Finding, Outcome
 from evaluation.claims.verdict import adjust, joined, judge, overall, p_value
 
+DIVERGES = 0.5  # an arm diverges if more than this share of its runs does
 NO_NUMBER = "the seeds give no number; evaluate all arms on the same data sets"
 
 
@@ -87,7 +89,8 @@ class _Parts:
             if len(arms) < comparison.min_arms:
                 return _not_run(comparison, joined(f"{comparison.min_arms} arms are needed", note))
         if seeds := self._seeds_of_expected_divergence(comparison, arms, diverged):
-            return judge(comparison, share_estimate(0.5, seeds, seeds, self.error), seeds, self.error, note)
+            share = share_estimate(DIVERGES, seeds, seeds, self.error)
+            return replace(judge(comparison, share, seeds, self.error, note), least=DIVERGES)
         common = self._seeds_with_numbers(comparison, arms)
         if not common:
             return _not_run(comparison, self._missing_numbers(comparison, arms, note))
