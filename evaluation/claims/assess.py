@@ -150,7 +150,7 @@ class _Parts:
             shares = [reliability(values[:, :, m].T) for m in range(values.shape[2])]
             if comparison.kind == "weak_rank" and min(shares) < RELIABLE:
                 return f"the arms differ too little from each other: {1 - min(shares):.0%} of their variance is noise"
-            return rank_estimate(comparison, rho, len(arms), self.error)
+            return rank_estimate(comparison, rho, len(arms), self.error, math.sqrt(math.prod(shares)))
         if comparison.kind == "variance":
             table = values[:, :, 0].T
             equal = (np.ptp(table, axis=1) == 0).any()

@@ -110,7 +110,7 @@ def refuse_another(runs: Path, design: Design) -> None:
     if before and (changes := before.changes(design)):
         raise UserError(
             f"{_file(runs, design.recipe)} stores another design ({'; '.join(changes)}): use the stored one, or "
-            "another folder with runs=DIR"
+            "another folder with runs=DIR; clipx report still judges the runs of the old one"
         )
 
 

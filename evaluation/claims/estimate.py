@@ -60,12 +60,15 @@ def share_estimate(least: float, hits: int, n: int, error: float) -> Estimate:
     return Estimate(hits / n, float(interval.low), float(interval.high), float(greater), float(less))
 
 
-def rank_estimate(comparison: Comparison, rho: float, arms: int, error: float) -> Estimate:
+def rank_estimate(comparison: Comparison, rho: float, arms: int, error: float, share: float = 1.0) -> Estimate:
     """Estimate a rank correlation over `arms` arms, with the arm as the unit.
 
     A bound of 0 is tested by permuting the arms, which assumes that any order of them is equally likely without a
     relation. The interval, and the test of other bounds, use Fisher's z with the standard error of Bonett and Wright
-    (2000).
+    (2000). Noise weakens a correlation: before it passes as weak, it is divided by `share` (Spearman 1904).
+
+    Args:
+        share: geometric mean of the reliabilities of x and y.
     """
     from scipy import special
 
@@ -74,9 +77,11 @@ def rank_estimate(comparison: Comparison, rho: float, arms: int, error: float) -
     low, high = math.tanh(z - half), math.tanh(z + half)
     if comparison.kind == "weak_rank":
         most = -comparison.least
-        distance = (abs(z) - math.atanh(most)) / _standard_error(most, arms)
+        bound, se = math.atanh(most), _standard_error(most, arms)
+        without_noise = math.atanh(min(abs(rho) / share, 0.9999))
+        p_above = float(special.ndtr((without_noise - bound) / (se / share)))
+        p_below = float(special.ndtr((bound - abs(z)) / se))
         weakest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
-        p_above, p_below = float(special.ndtr(distance)), float(special.ndtr(-distance))
         return Estimate(-abs(rho), -max(abs(low), abs(high)), -weakest, p_above, p_below)
     null = null_correlations(arms)
     p_above, p_below = float(np.mean(null >= rho - 1e-9)), float(np.mean(null <= rho + 1e-9))

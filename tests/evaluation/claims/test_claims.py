@@ -226,7 +226,7 @@ def test_nuclr_is_compared_with_both_forms_of_the_global_contrastive_loss() -> N
 
 
 def test_margins_must_be_larger_at_every_quantile() -> None:
-    quantiles = ("margin_q05", "margin_q50", "margin_q95")
+    quantiles = ("margin_q25", "margin_q50", "margin_q95")
     plain = geometry(**dict.fromkeys(quantiles, 0.1))
     better = {key: value + 0.05 for key, value in plain.items()}
     runs = seeds("margin_mini", {"tau_01": plain, "tau_01_reg": better})
