@@ -150,10 +150,12 @@ def _state(experiment: Experiment) -> str:
     at = ", ".join(f"{name(*key)} at {look} seeds" for key, look in experiment.decided_at.items())
     decided = len(outcomes) - len(undecided)
     line = f"until=decided: {decided} of {len(outcomes)} claims are decided" + (f" ({at})" if at else "")
-    open_claims = [name(o.claim.id, o.recipe) for o in undecided if open_parts(o)]
-    without = [name(o.claim.id, o.recipe) for o in undecided if not open_parts(o)]
-    line += f"; undecided: {', '.join(open_claims)}" if open_claims else ""
-    return line + (f"; without all numbers: {', '.join(without)}" if without else "")
+    left: dict[str, list[str]] = {}
+    for outcome in undecided:
+        without = any(finding.verdict == "not run" for finding in outcome.findings)
+        kind = "undecided" if open_parts(outcome) else "undecided, more seeds do not help"
+        left.setdefault("without all numbers" if without else kind, []).append(name(outcome.claim.id, outcome.recipe))
+    return "; ".join([line, *(f"{kind}: {', '.join(claims)}" for kind, claims in left.items())])
 
 
 def print_forecast(experiment: Experiment, folders: Iterable[Path], until: Until, jobs: int) -> bool:
