@@ -60,7 +60,7 @@ class Cost:
 
 
 class Estimator:
-    """Estimates costs on one chip; FLOPs of the same towers are counted once.
+    """Estimates costs on one chip; measures the FLOPs of a step once for runs with the same model and batch size.
 
     Args:
         share: fraction of the chip's peak that training reaches.
@@ -103,7 +103,7 @@ def total_steps(config: RunConfig, pairs: int | None) -> int | None:
 
 
 def num_pairs(config: RunConfig) -> int | None:
-    """Return the number of pairs of an epoch, or None if it is unknown before the data are read."""
+    """Return the number of pairs, held-out ones included; None if it is unknown before the data are read."""
     if config.data.source == "scenes":
         return config.data.scenes.num_train
     published = CAPTIONS if config.data.captions == "each" else PAIRS

@@ -243,7 +243,10 @@ class TrainConfig:
         choices=PRECISIONS,
     )
     accumulation: int = setting(
-        1, "micro-batches per step; all negatives are kept, only batch statistics differ", AT_LEAST_1, resumable=True
+        1,
+        "micro-batches per step; all negatives are kept, only batch statistics and dropout differ",
+        AT_LEAST_1,
+        resumable=True,
     )
     grad_checkpointing: bool = setting(False, "recompute activations in backward, to save memory", resumable=True)
     compile: bool = setting(False, "compile the towers with torch.compile", resumable=True)
@@ -344,7 +347,9 @@ class EvalConfig:
     root: str = setting("data", "folder of the data sets given by NAME")
     prompts: str = setting("ensemble", "ensemble | simple | a prompt with {c} for the class name")
     protocol: str = setting(
-        "corrected", "paper: retrieval with the floor of paper 1's evaluator", choices=("corrected", "paper")
+        "corrected",
+        "paper: retrieval as in paper 1's evaluator, which counts 4 of 5 captions as hits without scoring them",
+        choices=("corrected", "paper"),
     )
     pools: list[int] = setting([], "retrieval: also score pools of this many images", ALL_AT_LEAST_1, unit="images")
     out: str | None = setting(None, "folder of the results; null: the run directory, or runs/<model>")

@@ -24,7 +24,7 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
     "coco": open_coco,
     "clevr": open_clevr,
 }
-PROTOCOLS = {"corrected": "counts hits exactly", "paper": "adds the floor of paper 1's evaluator"}
+PROTOCOLS = {"corrected": "counts hits exactly", "paper": "counts 4 of 5 captions as hits, as paper 1"}
 KINDS = LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}
 
 
