@@ -27,13 +27,13 @@ N = 5_000
 SAID = ("count", "colour", "shape")
 
 
-def first_samples(n: int = N, **settings: Any) -> list[Sample]:
+def first_samples(n: int = N, /, **settings: Any) -> list[Sample]:
     config = ScenesConfig(**{"omit": 0.0, **settings})
     validate(config)
     return [training_sample(config, i) for i in range(n)]
 
 
-def said(caption: str) -> tuple[bool, bool, bool]:
+def said(caption: str) -> tuple[bool, ...]:
     """Return whether the words of a caption say a count, a colour and a shape."""
     numbers, colours, shapes = named(caption)
     return bool(numbers or {"one", "single"} & set(words(caption))), bool(colours), bool(shapes)
@@ -184,8 +184,9 @@ def test_evaluation_sets_follow_the_layout_and_their_captions_do_not_change() ->
     grid, free = ScenesConfig(), ScenesConfig(layout="free", omit=0, count_share=0.0, contents=5)
     for a, b in zip(retrieval_samples(grid, 30), retrieval_samples(free, 30), strict=True):
         assert fits_all(a) and fits_all(b)
-    a, b = (CLASS_SETS["scenes_count"].sample("scenes_count/test", c, 5).scene for c in (grid, free))
-    assert a.content == b.content and [(o.x, o.y) for o in a.objects] != [(o.x, o.y) for o in b.objects]
+    first, second = (CLASS_SETS["scenes_count"].sample("scenes_count/test", c, 5).scene for c in (grid, free))
+    assert first.content == second.content
+    assert [(o.x, o.y) for o in first.objects] != [(o.x, o.y) for o in second.objects]
 
 
 def fits_all(sample: Sample) -> bool:
