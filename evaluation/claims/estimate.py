@@ -3,7 +3,7 @@
 `error` is the one-sided error rate of a look; an interval misses the true effect with probability 2 * error.
 
 Each effect is estimated from its own seeds (paired t). A variance pooled over all arms of a recipe has more degrees of
-freedom, but is wrong if arms differ in spread or move together: in simulations up to 32% of verdicts were false, and 6%
+freedom, but is wrong if arms differ in spread or move together: in simulations up to 40% of verdicts were false, and 6%
 after a test of equal variances at level 0.1. A test strict enough for 2.5% left no gain from five seeds on.
 """
 
