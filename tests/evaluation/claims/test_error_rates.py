@@ -6,10 +6,11 @@ import pytest
 
 from tests.bench.rule import cases, own_numbers, power, print_papers, rates
 
-EXPERIMENTS = 1000
+EXPERIMENTS = 600
 LIMIT = 0.025 + 3 * (0.025 * 0.975 / EXPERIMENTS) ** 0.5  # three standard errors above 2.5%
 CASES = {case.name: case for case in cases()}
-TESTED = [name for name in CASES if not name.startswith(("3 ", "4 ", "8 ", "26 "))]
+FAMILIES = "rank correlation 0, 26 arms in 5 families"
+TESTED = [name for name in CASES if not name.startswith(("3 ", "4 ", "8 ", "26 ")) and name != FAMILIES]
 
 
 @pytest.mark.slow
@@ -30,6 +31,11 @@ def test_plain_intervals_at_every_look_exceed_the_error_rate() -> None:
 def test_the_variance_of_all_arms_exceeds_the_error_rate() -> None:
     pooled = CASES["8 arms, other arms: correlation 0.95"].pooled
     assert pooled is not None and rates(pooled, EXPERIMENTS)["holds"] > 0.1
+
+
+def test_arms_of_one_family_exceed_the_error_rate_of_statements_over_arms() -> None:
+    """docs/claims.md states this limit."""
+    assert rates(CASES[FAMILIES].simulate, EXPERIMENTS)["holds"] > 0.04
 
 
 def test_power_grows_with_seeds_and_effect() -> None:

@@ -178,7 +178,8 @@ def test_an_undecided_finding_says_how_many_seeds_it_needs() -> None:
 def verdict_rate(effect: float, spread: float, seeds: int) -> float:
     """Return the share of simulated experiments that hold."""
     draws = np.random.default_rng(0).normal(effect, spread, (2000, seeds))
-    return fmean(verdict(list(of_seed), 0.0) == "holds" for of_seed in draws)
+    comparison = more("a", "b", GAP, 0.0)
+    return fmean(mean_estimate(comparison, list(of_seed), EACH).p_above <= EACH for of_seed in draws)
 
 
 def test_a_spread_between_seeds_is_compared_by_the_ratio_of_variances() -> None:
