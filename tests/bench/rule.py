@@ -283,6 +283,9 @@ def welch(comparison: Comparison, texts: list[str], scale: float, seeds: int, dr
     return Estimate(effect, effect - half, effect + half, *t_test(effect, se, df, comparison))
 
 
+NOTHING: dict[Verdict, float] = {"holds": 0.0, "does not hold": 0.0}
+
+
 def print_rates(experiments: int) -> None:
     """Print the error rates of all cases; an empty cell: the verdict is impossible, or true."""
     columns = "false holds | false denial | false equivalent | plain t: holds | denial | pooled t: holds | denial"
@@ -290,8 +293,9 @@ def print_rates(experiments: int) -> None:
     for case in cases():
         cells = []
         for simulate in (case.simulate, case.plain, case.pooled):
-            found = rates(simulate, experiments) if simulate else dict.fromkeys(("holds", "does not hold"), 0.0)
-            chosen = ("holds", "does not hold", "equivalent")[: 3 if simulate is case.simulate else 2]
+            found = rates(simulate, experiments) if simulate else NOTHING
+            chosen: list[Verdict] = ["holds", "does not hold"]
+            chosen += ["equivalent"] if simulate is case.simulate else []
             cells += ["" if found[verdict] in (0.0, 1.0) else f"{found[verdict]:.4f}" for verdict in chosen]
         print(f"| {case.name} | {' | '.join(cells)} |", flush=True)
 
