@@ -63,7 +63,7 @@ test-dist: $(READY) ## run the tests on several processes; every term on 1, 2 an
 
 demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run again to resume
 	$(BIN)/clipx train recipe=demo
-	$(BIN)/clipx eval checkpoint=runs/demo/s0
+	$(BIN)/clipx eval runs/demo/s0
 	$(BIN)/clipx report runs/demo
 
 # Train every arm and seed, then write a report with the verdicts. Finished runs are skipped when called again. DRY=1

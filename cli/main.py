@@ -16,7 +16,7 @@ HELP = """\
 clipx: train, evaluate and compare contrastive image-text objectives
 
   clipx train recipe=NAME [key=value ...]    train or resume a run; -m sweeps, --cfg job prints the config
-  clipx eval checkpoint=RUN [datasets=[..]]  evaluate a run, or model=open_clip:NAME/TAG
+  clipx eval RUN... [datasets=[..]]          evaluate runs, or model=open_clip:NAME/TAG
   clipx report RUN_OR_DIR...                 tables and figures as Markdown, HTML and CSV; out=DIR
   clipx report claims RUN_OR_DIR...          verdicts on the papers' claims, with effects and intervals
   clipx report power RUN_OR_DIR...           seeds and hours that undecided claims need
@@ -60,28 +60,36 @@ def train(arguments: list[str]) -> None:
 
 
 def evaluate(arguments: list[str]) -> None:
-    """clipx eval checkpoint=RUN_OR_STEP | model=open_clip:NAME[/TAG_OR_FILE] [tasks=[...]] [datasets=[...]]
+    """clipx eval RUN... | model=open_clip:NAME[/TAG_OR_FILE] [tasks=[...]] [datasets=[...]] [jobs=N] [limit=N]
 
-    datasets= takes names of sets in root=DIR (cifar10, mscoco, ...), or a layout and a place (wds:DIR, captions:DIR,
-    hf:REPOSITORY, ...); clipx ls data lists them. The default is data.evaluation of the run's config.
-    checkpoint=RUN evaluates the last checkpoint, or the best one if the run has train.keep_best.
+    RUN is a run directory, a folder of runs, a pattern ('runs/*/s0') or a checkpoint (RUN/checkpoints/STEP);
+    checkpoint=RUN and checkpoint=[RUN,RUN] are the same. A run is evaluated at its last checkpoint, or at the best one
+    if it has train.keep_best. With several runs, jobs=N evaluates N at a time.
+    datasets= takes names of sets in root=DIR (cifar10, mscoco, ...), a layout and a place (wds:DIR, captions:DIR,
+    csv:FILE, hf:PLACE, ...), or held_out: the pairs of data.held_out, to choose settings by. clipx ls data lists all.
+    The default is data.evaluation of the run's config.
+    limit=N is a quick look at N images of each set. Its rows say so, and reports leave them out.
     ema=true evaluates the averaged weights of train.ema and writes to RUN/ema/.
     The result rows record prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper and pools=[1000].
     Rows are written to RUN/results.jsonl, or into out=DIR. Finished evaluations are skipped unless force=true.
     clipx ls settings eval lists all settings.
     """
-    from cli.eval import evaluate as start
-    from cli.settings.compose import compose_eval
+    from cli.settings.compose import compose_evals
 
-    start(compose_eval(arguments))
+    config, runs = compose_evals(arguments)
+    from cli.eval.many import evaluate as start  # imports torch, so only after the settings were checked
+
+    start(config, runs)
 
 
 def report(arguments: list[str]) -> None:
-    """clipx report RUN_OR_DIR... [out=DIR]
+    """clipx report RUN_OR_DIR... [out=DIR] [limited=true]
 
     Writes report.md, report.html (one self-contained file) and report.csv, by default into the first folder.
-    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [out=DIR]: compares methods with
-    the same towers, data, length and batch size over paired seeds; writes compare.md, compare.html and compare.csv.
+    limited=true includes the rows of clipx eval limit=N.
+    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [on=SET,SET] [out=DIR]: compares
+    methods with the same towers, data, length and batch size over paired seeds; writes compare.html, .md, .csv and
+    .tex. on=held_out ranks by the pairs of data.held_out.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
     clipx report power RUN_OR_DIR... [jobs=N]: prints the seeds and hours that undecided claims need.
     clipx report missing-objects FOLDER [out=DIR]: tests claim 1.12 on COCO's annotations.

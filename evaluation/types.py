@@ -30,6 +30,9 @@ class Settings:
     prompts: str = "ensemble"  # ensemble | simple | a template with {c}
     protocol: str = "corrected"  # retrieval protocol: corrected | paper (evaluation/tasks/retrieval.py)
     pools: tuple[int, ...] = ()  # also score retrieval on image subsets of these sizes
+    limit: int | None = None  # score only this many images or minimal pairs of each split
+    image_column: str = "image"  # csv, tsv, hf
+    caption_column: str = "caption"
 
 
 DEFAULTS = Settings()

@@ -28,14 +28,14 @@ class ReportFiles:
     figures: list[Path]  # shown by the Markdown page
 
 
-def write_report(paths: list[Path], out: Path) -> ReportFiles:
+def write_report(paths: list[Path], out: Path, limited: bool = False) -> ReportFiles:
     """Write report.html, report.md and report.csv to the folder `out`. They cover all runs at or below `paths`.
 
-    The same runs give the same bytes.
+    The same runs give the same bytes. `limited`: include the rows of `clipx eval limit=N`.
 
     Raises UserError: a path holds no run, or a file of a run is corrupt.
     """
-    runs = reader.find(paths)
+    runs = reader.find(paths, limited=limited)
     return _write(build_report(runs, collect_evidence(runs, paths)), results_table(runs), out, "report")
 
 

@@ -22,6 +22,7 @@ from evaluation.types import Result, printable_line
 
 NAMES = [field.name for field in fields(Result)]
 DIVERGED = "train"  # task of the row of a diverged run
+LIMIT = "limit"  # name in a row's hashes: the row is a quick look at some examples
 
 
 def read(path: Path) -> list[Result]:
@@ -54,6 +55,11 @@ def read(path: Path) -> list[Result]:
 def write(path: Path, rows: list[Result]) -> None:
     """Replace the file."""
     write_text(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
+
+
+def limit_note(hashes: dict[str, str]) -> str:
+    """Return what limit= adds to the names of splits and artifacts; "" without it."""
+    return f", {LIMIT} {hashes[LIMIT]}" if LIMIT in hashes else ""
 
 
 def add(path: Path, rows: list[Result]) -> None:

@@ -55,7 +55,7 @@ def build_comparison(comparisons: list[MethodComparison], left_out: list[str]) -
 def _lead(comparison: MethodComparison) -> str:
     name = NAMES[comparison.by]
     if not comparison.ranked:
-        return f"No run has a value of {name}: run clipx eval checkpoint=RUN, or rank by another score with by=NAME."
+        return f"No run has a value of {name}: run clipx eval RUN, or rank by another score with by=NAME."
     best, *others = comparison.ranked
     tied = [method.label for method in others if comparison.ranks(method)[0] == 1]
     lead = f"{_conditions(comparison)}: {best.label} is first of {len(comparison.ranked)} by {name}"

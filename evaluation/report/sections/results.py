@@ -22,7 +22,7 @@ Key = tuple[str, str, str, str]  # task, data set, split, metric
 def results(headline: list[MetricSummary], groups: list[RunGroup]) -> list[Block]:
     """Return a table with a row per metric and method; for many methods, folded below a table by method."""
     if not headline:
-        return [Text(f"No results yet. To get them: clipx eval checkpoint={groups[0].runs[0].path}")]
+        return [Text(f"No results yet. To get them: clipx eval {groups[0].runs[0].path}")]
     table = _by_metric(headline, several=len(groups) > 1)
     if len(groups) <= MAX_METHODS:
         return [table]
