@@ -123,6 +123,11 @@ class Task(Protocol):
         ...
 
 
+def spreadsheet_cell(value: object) -> object:
+    """Return a CSV cell that no spreadsheet runs as a formula: a text that begins like one gets a leading quote."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
 def printable_line(text: str) -> str:
     """Return text without line breaks and control characters, which tables, SVG and Markdown cannot hold."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

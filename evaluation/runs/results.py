@@ -18,7 +18,7 @@ from clipx.errors import UserError
 from clipx.run import directory
 from clipx.run.log import WANDB_ID
 from clipx.utils.files import write_text
-from evaluation.types import Result, printable_line
+from evaluation.types import Result, printable_line, spreadsheet_cell
 
 NAMES = [field.name for field in fields(Result)]
 DIVERGED = "train"  # task of the row of a diverged run
@@ -102,7 +102,8 @@ def write_tables(out: Path, rows: list[Result]) -> None:
     table = csv.DictWriter(lines, NAMES, lineterminator="\n")
     table.writeheader()
     for row in rows:
-        table.writerow(asdict(row) | {"hashes": json.dumps(row.hashes)})
+        cells = asdict(row) | {"hashes": json.dumps(row.hashes)}
+        table.writerow({name: spreadsheet_cell(value) for name, value in cells.items()})
     write_text(out / "results.csv", lines.getvalue())
     text = "| model | task | data set | split | metric | %, geometry: value | 95% interval | chance | n |\n"
     text += "|---|---|---|---|---|--:|---|--:|--:|\n"

@@ -3,7 +3,7 @@
 import math
 
 from evaluation.report.blocks import Block, Cell, Details, IntervalBar, Table, Text, Tone
-from evaluation.runs.description import MISSING
+from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import MetricSummary, RunGroup, Standing
 from evaluation.runs.reader import Run
 from evaluation.tasks.rows import HEADLINE
@@ -117,12 +117,8 @@ def _bar(row: Result) -> IntervalBar | None:
 
 
 def _interval(row: Result) -> str:
-    return f"[{_format(row.low)}, {_format(row.high)}]"
+    return f"[{digits(row.low)}, {digits(row.high)}]"
 
 
 def _value(value: float | None, note: str = "") -> Cell:
-    return Cell(MISSING, note=note) if value is None or math.isnan(value) else Cell(_format(value), value, note=note)
-
-
-def _format(value: float) -> str:
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:,.1f}"
+    return Cell(MISSING, note=note) if value is None or math.isnan(value) else Cell(digits(value), value, note=note)
