@@ -21,6 +21,7 @@ help: ## list the targets
 install: $(READY) ## create the virtual environment .venv; every other target does so if needed. LATEST=1: newest versions
 
 $(READY): pyproject.toml constraints.txt
+	@echo "installing into $(VENV): torch is the largest part, 1 GB for CPUs and 4 GB for GPUs; a few minutes, once"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet $(VERSIONS) --editable '.[dev]'

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from cli import ls
+from cli.shell import ls
 from cli.data.command import data
 from cli.main import COMMANDS
 from cli.reproduce.plan import composed, make_plan

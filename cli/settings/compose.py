@@ -1,7 +1,7 @@
 """Compose a typed config from recipe and overrides. The only file that imports Hydra.
 
 Recipes are flat YAML files. `data=` and `objective=` take names of clipx.config.presets; all other settings are fields
-of clipx.config.schema. Hydra's options (--cfg, -m, --config-dir, completion) work.
+of clipx.config.schema. Hydra's options (--cfg, -m, --config-dir) work.
 """
 
 import os
@@ -71,15 +71,6 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     if failures:
         kind = Fault if any(type(failure) is Fault for failure in failures) else UserError
         raise kind("; ".join(map(str, failures)))
-
-
-def complete(arguments: list[str]) -> None:
-    """Run Hydra's shell completion of `clipx train`: `-sc install=bash`, or a query of the installed script."""
-    sys.argv = ["clipx", *arguments]
-    if line := os.environ.get("COMP_LINE"):  # remove `train`, because Hydra has no subcommands
-        os.environ["COMP_LINE"] = re.sub(r"^(\S+)\s+train\s", r"\1 ", line)
-    _register()
-    hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(lambda config: None)()
 
 
 def compose_run(overrides: list[str]) -> RunConfig:

@@ -298,6 +298,7 @@ class LogConfig:
     )
     wandb: str = setting("off", "Weights & Biases", choices=WANDB_MODES, resumable=True)
     project: str = setting("clipx", "W&B project", resumable=True)
+    tensorboard: bool = setting(False, "event files in RUN/tensorboard; needs the extra `tensorboard`", resumable=True)
 
 
 @dataclass(kw_only=True)

@@ -17,6 +17,7 @@ from rich.text import Text
 from clipx.errors import UserError
 from clipx.run import directory
 from clipx.run.log import WANDB_ID
+from clipx.run.sinks import start_wandb
 from clipx.utils.files import write_text
 from evaluation.types import Result, printable_line, spreadsheet_cell
 
@@ -128,15 +129,13 @@ def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path)
 
     If `out` is a run directory, use the W&B run of the training, otherwise a new one.
     """
-    import wandb
-
     trained = out / WANDB_ID
     if trained.is_file():
         target: dict[str, Any] = {"id": trained.read_text().strip(), "resume": "allow"}
     else:
         config = {"model": model, "checkpoint": rows[0].hashes["checkpoint"] if rows else ""}
         target = {"name": f"eval {model}", "job_type": "eval", "config": config}
-    run = wandb.init(project=project, dir=out, mode="online" if mode == "online" else "offline", **target)
+    run = start_wandb("wandb", mode, project=project, dir=out, **target)
     for row in rows:
         run.summary[f"{row.task}/{_dataset_and_choices(row)}/{row.metric}"] = row.value
     run.finish()
