@@ -21,6 +21,7 @@ help: ## list the targets
 install: $(READY) ## create the virtual environment .venv; every other target does so if needed. LATEST=1: newest versions
 
 $(READY): pyproject.toml constraints.txt
+	@echo "installing into $(VENV): torch is the largest part, 1 GB for CPUs and 4 GB for GPUs; a few minutes, once"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet $(VERSIONS) --editable '.[dev]'
@@ -63,7 +64,7 @@ test-dist: $(READY) ## run the tests on several processes; every term on 1, 2 an
 
 demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run again to resume
 	$(BIN)/clipx train recipe=demo
-	$(BIN)/clipx eval checkpoint=runs/demo/s0
+	$(BIN)/clipx eval runs/demo/s0
 	$(BIN)/clipx report runs/demo
 
 # Train every arm and seed, then write a report with the verdicts. Finished runs are skipped when called again. DRY=1

@@ -6,17 +6,20 @@ Every subcommand raises UserError for wrong input and Fault for an external fail
 import os
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from cli.exit_codes import exit_code_of
 from cli.settings.arguments import split_config_dir
-from clipx.config.schema import RunConfig
 from clipx.utils.registry import lookup
+
+if TYPE_CHECKING:
+    from clipx.config.schema import RunConfig
 
 HELP = """\
 clipx: train, evaluate and compare contrastive image-text objectives
 
   clipx train recipe=NAME [key=value ...]    train or resume a run; -m sweeps, --cfg job prints the config
-  clipx eval checkpoint=RUN [datasets=[..]]  evaluate a run, or model=open_clip:NAME/TAG
+  clipx eval RUN... [datasets=[..]]          evaluate runs, or model=open_clip:NAME/TAG
   clipx report RUN_OR_DIR...                 tables and figures as Markdown, HTML and CSV; out=DIR
   clipx report claims RUN_OR_DIR...          verdicts on the papers' claims, with effects and intervals
   clipx report power RUN_OR_DIR...           seeds and hours that undecided claims need
@@ -35,7 +38,9 @@ clipx: train, evaluate and compare contrastive image-text objectives
 
   --config-dir DIR                           folder of your own recipes, for all commands with recipe=NAME
 
-  eval "$(clipx -sc install=bash)"           complete settings and names in bash (also zsh, fish)
+  clipx completion bash|zsh|fish             print the script that completes commands, settings and names at TAB;
+                                             in .bashrc or .zshrc: eval "$(clipx completion bash)"
+  clipx --version                            print the version
 
 Start with:  clipx train recipe=demo
 """
@@ -51,7 +56,8 @@ def train(arguments: list[str]) -> None:
     """
     from cli.settings import compose
 
-    def launch(config: RunConfig) -> None:
+    def launch(config: "RunConfig") -> None:
+        _announce_torch()
         from cli.train import train as start  # imports torch, so only after the settings were checked
 
         start(config)
@@ -60,28 +66,37 @@ def train(arguments: list[str]) -> None:
 
 
 def evaluate(arguments: list[str]) -> None:
-    """clipx eval checkpoint=RUN_OR_STEP | model=open_clip:NAME[/TAG_OR_FILE] [tasks=[...]] [datasets=[...]]
+    """clipx eval RUN... | model=open_clip:NAME[/TAG_OR_FILE] [tasks=[...]] [datasets=[...]] [jobs=N] [limit=N]
 
-    datasets= takes names of sets in root=DIR (cifar10, mscoco, ...), or a layout and a place (wds:DIR, captions:DIR,
-    hf:REPOSITORY, ...); clipx ls data lists them. The default is data.evaluation of the run's config.
-    checkpoint=RUN evaluates the last checkpoint, or the best one if the run has train.keep_best.
+    RUN is a run directory, a folder of runs, a pattern ('runs/*/s0') or a checkpoint (RUN/checkpoints/STEP);
+    checkpoint=RUN and checkpoint=[RUN,RUN] are the same. A run is evaluated at its last checkpoint, or at the best one
+    if it has train.keep_best. With several runs, jobs=N evaluates N at a time.
+    datasets= takes names of sets in root=DIR (cifar10, mscoco, ...), a layout and a place (wds:DIR, captions:DIR,
+    csv:FILE, hf:PLACE, ...), or held_out: the pairs of data.held_out, to choose settings by. clipx ls data lists all.
+    The default is data.evaluation of the run's config.
+    limit=N is a quick look at N images of each set. Its rows say so, and reports leave them out.
     ema=true evaluates the averaged weights of train.ema and writes to RUN/ema/.
     The result rows record prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper and pools=[1000].
     Rows are written to RUN/results.jsonl, or into out=DIR. Finished evaluations are skipped unless force=true.
     clipx ls settings eval lists all settings.
     """
-    from cli.eval import evaluate as start
-    from cli.settings.compose import compose_eval
+    from cli.settings.compose import compose_evals
 
-    start(compose_eval(arguments))
+    config, runs = compose_evals(arguments)
+    _announce_torch()
+    from cli.eval.many import evaluate as start  # imports torch, so only after the settings were checked
+
+    start(config, runs)
 
 
 def report(arguments: list[str]) -> None:
-    """clipx report RUN_OR_DIR... [out=DIR]
+    """clipx report RUN_OR_DIR... [out=DIR] [limited=true]
 
     Writes report.md, report.html (one self-contained file) and report.csv, by default into the first folder.
-    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [out=DIR]: compares methods with
-    the same towers, data, length and batch size over paired seeds; writes compare.md, compare.html and compare.csv.
+    limited=true includes the rows of clipx eval limit=N.
+    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [on=SET,SET] [out=DIR]: compares
+    methods with the same towers, data, length and batch size over paired seeds; writes compare.html, .md, .csv and
+    .tex. on=held_out ranks by the pairs of data.held_out.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
     clipx report power RUN_OR_DIR... [jobs=N]: prints the seeds and hours that undecided claims need.
     clipx report regimes RUN_OR_DIR... [out=DIR]: training regimes beside the papers'; writes regimes.md.
@@ -118,7 +133,7 @@ def ls(arguments: list[str]) -> None:
     clipx ls settings [PREFIX]: prints settings with default, unit, allowed values and meaning; for example
     clipx ls settings train, clipx ls settings temperature.tau, clipx ls settings eval.
     """
-    from cli.ls import ls as start
+    from cli.shell.ls import ls as start
 
     start(arguments)
 
@@ -163,6 +178,18 @@ def check(arguments: list[str]) -> None:
     start(compose_run(arguments))
 
 
+def completion(arguments: list[str]) -> None:
+    """clipx completion bash|zsh|fish
+
+    Prints the script that completes commands, settings with their choices, recipes, arms and names of data and tasks.
+    bash, zsh: add eval "$(clipx completion bash)" or eval "$(clipx completion zsh)" to ~/.bashrc or ~/.zshrc.
+    fish: clipx completion fish > ~/.config/fish/completions/clipx.fish
+    """
+    from cli.shell.completion import script
+
+    script(arguments)
+
+
 def export(arguments: list[str]) -> None:
     """clipx export RUN_OR_CHECKPOINT out=FILE.safetensors|FILE.pt [ema=true]
 
@@ -202,7 +229,14 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "theory": theory,
     "bench": bench,
     "data": data,
+    "completion": completion,
 }
+MAIN_SETTINGS = (  # in `clipx train --help`
+    *("recipe", "arm", "name", "seed", "data.root", "data.workers", "model.image.name", "model.text.name"),
+    *("objective", "temperature.kind", "temperature.tau", "optimizer.lr", "schedule.warmup_steps"),
+    *("train.samples", "train.epochs", "train.batch_size", "train.precision", "train.accumulation", "train.processes"),
+    *("train.save_every", "log.evaluate_every", "log.wandb"),
+)
 
 
 def main() -> None:
@@ -211,10 +245,10 @@ def main() -> None:
     # workers as cores, a step took up to ten times as long. torch reads this variable when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     name, *arguments = sys.argv[1:] or ["--help"]
-    if name in ("-sc", "--shell-completion"):
-        from cli.settings.compose import complete
+    if name == "--complete":
+        from cli.shell.completion import answer
 
-        complete(sys.argv[1:])
+        answer(arguments, COMMANDS)
     elif code := exit_code_of(lambda: _run(name, arguments)):
         sys.exit(code)
 
@@ -223,12 +257,37 @@ def _run(name: str, arguments: list[str]) -> None:
     if name in ("-h", "--help", "help"):
         print(HELP, end="")
         return
+    if name == "--version":
+        from importlib.metadata import version
+
+        print(f"clipx {version('clipx')}")
+        return
     command = lookup(COMMANDS, name, "clipx")
     if {"-h", "--help"} & set(arguments):
         print("\n".join(line.strip() for line in (command.__doc__ or "").splitlines()).rstrip())
+        if command is train:
+            _print_main_settings()
     else:
         # for `train`, Hydra parses --config-dir; for other commands, cli.settings.compose reads it from sys.argv
         command(arguments if command is train else split_config_dir(arguments)[1])
+
+
+def _print_main_settings() -> None:
+    """Print the settings that most users change, with defaults."""
+    from clipx.config.schema import RunConfig
+    from clipx.config.setting import settings_of
+
+    known = settings_of(RunConfig)
+    print("\nMain settings (default, which the recipe may replace):")
+    for key in MAIN_SETTINGS:
+        default = {"???": "", "None": "null", "{}": ""}.get(str(known[key].default), str(known[key].default))
+        print(f"  {key:<22} {default:<8} {known[key].meaning}")
+
+
+def _announce_torch() -> None:
+    """Say on a terminal why nothing happens for some seconds."""
+    if "torch" not in sys.modules and sys.stderr.isatty():
+        print("loading torch and open_clip ...", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -28,11 +28,20 @@ def train(config: RunConfig) -> None:
     if config.train.processes == 1 and config.launch.nodes == 1:
         if code := _fit(config, run, started):
             sys.exit(code)
+        _print_next(config, run)
         return
     check_gpus("train.processes", config.train.processes, config.train.device)
     open_source(config.data)  # here, so that an error is printed once and not by each worker
     build_periodic_evaluator(config)
     run_workers(config.train.processes, "cli.train", [str(run), str(started)], str(run), config.launch)
+    _print_next(config, run)
+
+
+def _print_next(config: RunConfig, run: Path) -> None:
+    """Print the command that evaluates the run, unless it diverged."""
+    if directory.read_divergence(run) is None:
+        datasets = "" if config.data.evaluation else " datasets=[NAME,KIND:FOLDER]  # clipx ls data"
+        print(f"to evaluate: clipx eval {run}{datasets}", file=sys.stderr)
 
 
 def _fit(config: RunConfig, run: Path, started: float) -> int:

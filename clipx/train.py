@@ -141,6 +141,7 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
     loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize)
     probe = geometry_probe.build_probe(config, tokenize, model)
     notes = [
+        _summary(config, run, device, pairs),
         *temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature),
         *objective.notes(sampler.total_epochs),
         *source_notes(pairs, objective.columns),
@@ -155,6 +156,15 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
             log.info(note)
         meter = ThroughputMeter(components.timer)
         yield _Session(config, sampler, components, loader, probe, log, manager, BadSampleFile(run), meter)
+
+
+def _summary(config: RunConfig, run: Path, device: torch.device, pairs: PairSource | Stream) -> str:
+    """Return the first line of a run: its folder, device, towers and data."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    world = distributed.world_size()
+    towers = " and ".join(dict.fromkeys((config.model.image.name, config.model.text.name)))
+    data = f"{config.data.name} ({len(pairs):,} pairs{' per epoch' if pairs.streaming else ''})"
+    return f"{run}: {towers} on {data}, {f'{world} processes on ' if world > 1 else ''}{name}"
 
 
 def _check_config(config: RunConfig, evaluate: Evaluate | None) -> None:

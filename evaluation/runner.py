@@ -18,6 +18,7 @@ from evaluation.datasets.opening import open_dataset
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.embedding.features import Loading, extract, fill_cache
 from evaluation.runs import results
+from evaluation.runs.results import LIMIT, limit_note
 from evaluation.tasks import TASKS
 from evaluation.types import DEFAULTS, Device, Encoder, FeatureRequest, Features, Result, Settings, Task
 
@@ -49,7 +50,7 @@ def evaluate(
         workers: see Loading.
         device: see Loading.
         force: score again even if the results are stored; cached embeddings are still used.
-        settings: prompts, retrieval protocol and pools.
+        settings: prompts, retrieval protocol, pools, limit and columns.
 
     Raises:
         UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data.
@@ -57,7 +58,8 @@ def evaluate(
     plan = _plan(open_sets(specs, settings), tasks, encoder)
     path, loading = out / "results.jsonl", Loading(batch_size, workers, device)
     by_name = {dataset.name: dataset for dataset, _ in plan}
-    jobs = [[_job(encoder, dataset, task, out, force) for task in fitting] for dataset, fitting in plan]
+    limit = settings.limit
+    jobs = [[_job(encoder, dataset, task, out, force, limit) for task in fitting] for dataset, fitting in plan]
     if distributed.world_size() > 1:
         # Only rank 0 writes, so its list counts: the other ranks may see the written results later.
         requests = distributed.broadcast_object([r for group in jobs for r in _requests(group)])
@@ -69,7 +71,7 @@ def evaluate(
         features = extract(encoder, by_name, _requests(group), cache_dir, loading)
         for job in group:
             if not job.rows:
-                job.rows = _score(encoder, job, features, out, device)
+                job.rows = _score(encoder, job, features, device)
                 results.add(path, job.rows)
             rows += job.rows
     results.write_tables(out, results.read(path))
@@ -85,11 +87,13 @@ class _Job:
     task: Task
     hashes: dict[str, str]
     rows: list[Result]  # stored rows; empty if the task has to be scored
+    artifact: Path
 
 
-def _job(encoder: Encoder, dataset: AnyDataset, task: Task, out: Path, force: bool) -> _Job:
-    hashes = _hashes(encoder, dataset, task)
-    return _Job(dataset, task, hashes, [] if force else _stored_rows(out, dataset, task, hashes))
+def _job(encoder: Encoder, dataset: AnyDataset, task: Task, out: Path, force: bool, limit: int | None) -> _Job:
+    hashes = _hashes(encoder, dataset, task) | ({LIMIT: str(limit)} if limit is not None else {})
+    artifact = _artifact_path(out, dataset, task, limit_note(hashes))
+    return _Job(dataset, task, hashes, [] if force else _stored_rows(out, dataset, task, hashes, artifact), artifact)
 
 
 def _requests(jobs: list[_Job]) -> list[FeatureRequest]:
@@ -97,12 +101,19 @@ def _requests(jobs: list[_Job]) -> list[FeatureRequest]:
     return [request for job in jobs if not job.rows for request in job.task.requests(job.dataset)]
 
 
-def _score(encoder: Encoder, job: _Job, features: Features, out: Path, device: Device) -> list[Result]:
+def _score(encoder: Encoder, job: _Job, features: Features, device: Device) -> list[Result]:
     score = job.task.score(job.dataset, features, device, encoder.cosine)
     if score.artifact is not None:
-        _save_artifact(out, job, score.artifact)
+        _save_artifact(job, score.artifact)
     return [
-        replace(row, model=encoder.name, seed=encoder.seed, hashes=job.hashes | row.hashes) for row in score.results
+        replace(
+            row,
+            split=row.split + limit_note(job.hashes),
+            model=encoder.name,
+            seed=encoder.seed,
+            hashes=job.hashes | row.hashes,
+        )
+        for row in score.results
     ]
 
 
@@ -169,13 +180,13 @@ def _hashes(encoder: Encoder, dataset: AnyDataset, task: Task) -> dict[str, str]
     return hashes
 
 
-def _stored_rows(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, str]) -> list[Result]:
+def _stored_rows(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, str], artifact: Path) -> list[Result]:
     """Return the stored rows; [] unless they are complete and the stored artifact has the same hashes."""
     stored = [
         row for row in results.read(out / "results.jsonl") if (row.task, row.dataset) == (task.name, dataset.short)
     ]
     groups = [[row for row in stored if _same(row.hashes, hashes | own)] for own in task.groups(dataset)]
-    of_artifact = _hashes_of_artifact(_artifact_path(out, dataset, task))
+    of_artifact = _hashes_of_artifact(artifact)
     if not all(groups) or not (of_artifact is None or _same(of_artifact, hashes)):
         return []
     return [row for group in groups for row in group]
@@ -186,12 +197,12 @@ def _same(stored: dict[str, str], wanted: dict[str, str]) -> bool:
     return {k: v for k, v in stored.items() if k in wanted or not k.startswith(("templates/", "protocol/"))} == wanted
 
 
-def _artifact_path(out: Path, dataset: AnyDataset, task: Task) -> Path:
-    """Return the path. Its name holds task, data set and, as in the rows, the prompts if not the ensemble."""
+def _artifact_path(out: Path, dataset: AnyDataset, task: Task, note: str) -> Path:
+    """Return the path: task, data set and, as in the rows, prompts other than the ensemble, and the note of limit=."""
     uses_prompts = any(request.view in ("prompts", "captions") for request in task.requests(dataset))
     chosen = dataset.prompts if isinstance(dataset, Labelled | MinimalPairs) and uses_prompts else ENSEMBLE
     choice = "" if chosen == ENSEMBLE else f", prompts {chosen[:100]}"
-    return out / "artifacts" / f"{task.name}-{dataset.short}{choice}.json".replace("/", "_")
+    return out / "artifacts" / f"{task.name}-{dataset.short}{choice}{note}.json".replace("/", "_")
 
 
 def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
@@ -203,15 +214,14 @@ def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
     return hashes
 
 
-def _save_artifact(out: Path, job: _Job, artifact: dict[str, Any]) -> None:
+def _save_artifact(job: _Job, artifact: dict[str, Any]) -> None:
     """Write the artifact with its hashes. Call this before storing the rows: rows then always have an artifact."""
     if artifact["kind"] == "retrieval":  # show the images themselves instead of their numbers
         images = job.dataset.images(job.dataset.splits[0])
         found = [image for query in artifact["text_to_image"] for image in query["images"]]
         for entry in [*found, *artifact["image_to_text"]]:
             entry["src"] = thumbnail(images[entry.pop("image")])
-    path = _artifact_path(out, job.dataset, job.task)
-    write_text(path, json.dumps(artifact | {"hashes": job.hashes}))
+    write_text(job.artifact, json.dumps(artifact | {"hashes": job.hashes}))
 
 
 def thumbnail(image: Image) -> str:

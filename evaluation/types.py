@@ -30,6 +30,9 @@ class Settings:
     prompts: str = "ensemble"  # ensemble | simple | a template with {c}
     protocol: str = "corrected"  # retrieval protocol: corrected | paper (evaluation/tasks/retrieval.py)
     pools: tuple[int, ...] = ()  # also score retrieval on image subsets of these sizes
+    limit: int | None = None  # score only this many images or minimal pairs of each split
+    image_column: str = "image"  # csv, tsv, hf
+    caption_column: str = "caption"
 
 
 DEFAULTS = Settings()
@@ -118,6 +121,11 @@ class Task(Protocol):
     def score(self, dataset: Any, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
         """Score the requested features on `device`; `cosine` as in Encoder."""
         ...
+
+
+def spreadsheet_cell(value: object) -> object:
+    """Return a CSV cell that no spreadsheet runs as a formula: a text that begins like one gets a leading quote."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
 def printable_line(text: str) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from cli import ls
+from cli.shell import ls
 from cli.data.command import data
 from cli.main import COMMANDS
 from cli.reproduce.plan import composed, make_plan
-from cli.settings.compose import compose_eval, compose_run
+from cli.settings.compose import compose_evals, compose_run
 from cli.theory import experiments
 from cli.trial.bench import BENCHMARKS
 from clipx.run import directory
@@ -64,8 +64,8 @@ def test_reproduce_arguments_compose(words: list[str]) -> None:
 
 @for_commands("eval")
 def test_evaluation_settings_exist(words: list[str]) -> None:
-    config = compose_eval([word for word in words[1:] if "=" in word])
-    assert config.checkpoint or config.model
+    config, runs = compose_evals(words[1:])
+    assert runs or config.model
 
 
 @for_commands("ls")

@@ -184,4 +184,4 @@ def pull(arguments: list[str]) -> None:
         named.pull(name, Path(settings["root"]))
     except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum, or a missing package
         raise UserError(f"{name} was not downloaded: {error}") from error
-    print(f"clipx eval checkpoint=RUN datasets=[{name}] root={settings['root']}")
+    print(f"clipx eval RUN datasets=[{name}] root={settings['root']}")

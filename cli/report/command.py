@@ -7,7 +7,7 @@ from cli.report.claims import claims
 from cli.report.compare import compare
 from cli.report.power import power
 from cli.report.regimes import report_regimes
-from cli.settings.arguments import split
+from cli.settings.arguments import flag, split
 from evaluation.analyses import missing_objects
 from evaluation.report.writer import write_report
 
@@ -17,8 +17,9 @@ def report(arguments: list[str]) -> None:
     if arguments and arguments[0] in KINDS:
         KINDS[arguments[0]](arguments[1:])
         return
-    places, given = split(arguments, {"out": ""}, "report", "RUN_OR_DIR...")
-    written = write_report([Path(place) for place in places], Path(given["out"] or places[0]))
+    places, given = split(arguments, {"out": "", "limited": "false"}, "report", "RUN_OR_DIR...")
+    limited = flag(given["limited"], "limited")
+    written = write_report([Path(place) for place in places], Path(given["out"] or places[0]), limited)
     print(written.html, written.markdown, written.csv, sep="\n")
 
 

@@ -7,31 +7,36 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.settings.arguments import split
+from cli.settings.arguments import flag, split
 from clipx.utils.registry import one_of
 from evaluation.analyses import comparison
 from evaluation.analyses.comparison import MethodComparison, estimate
+from evaluation.claims.measures import canonical_name
 from evaluation.report import writer
 from evaluation.report.sections import comparison as sections
 from evaluation.runs import reader
+from evaluation.runs.description import digits
 from evaluation.runs.groups import group_runs
 
 GEOMETRY = "gap"  # the measure printed with the score; the page has the others
 
 
 def compare(arguments: list[str]) -> None:
-    """Run `clipx report compare`: print the ranking, write compare.html, compare.md and compare.csv."""
-    places, given = split(arguments, {"by": comparison.MEAN, "out": ""}, "report compare", "RUN_OR_DIR...")
+    """Run `clipx report compare`: print the ranking, write compare.html, .md, .csv and .tex."""
+    known = {"by": comparison.MEAN, "on": "", "out": "", "limited": "false"}
+    places, given = split(arguments, known, "report compare", "RUN_OR_DIR...")
     by = one_of(given["by"], (comparison.MEAN, *comparison.TASKS), "by")
     paths = [Path(place) for place in places]
-    found, left_out = comparison.compare(group_runs(reader.find(paths)), by)
+    on = tuple(canonical_name(name) for name in given["on"].strip("[]").split(",") if name)
+    runs = reader.find(paths, limited=flag(given["limited"], "limited"))
+    found, left_out = comparison.compare(group_runs(runs), by, on)
     console = Console(highlight=False)
     for one in found:
         _print(console, one)
-    for line in left_out:
-        console.print(line, markup=False, soft_wrap=True)
+    for group in left_out:
+        console.print(group.line(), markup=False, soft_wrap=True)
     written = writer.write_comparison(found, left_out, Path(given["out"] or paths[0]))
-    print(written.html, written.markdown, written.csv, sep="\n")
+    print(written.html, written.markdown, written.csv, written.csv.with_suffix(".tex"), sep="\n")
 
 
 def _print(console: Console, one: MethodComparison) -> None:
@@ -51,9 +56,9 @@ def _print(console: Console, one: MethodComparison) -> None:
         table.add_row(
             sections.rank(one, method, place).text,
             Text(method.label),
-            f"{score.value:.3f}",
+            digits(score.value),
             Text(_signed(difference)) if difference else "",
-            "" if geometry is None else f"{geometry.value:.3f}",
+            "" if geometry is None else digits(geometry.value),
             str(score.seeds),
         )
     console.print(table)
@@ -61,5 +66,5 @@ def _print(console: Console, one: MethodComparison) -> None:
 
 def _signed(difference: comparison.Estimate) -> str:
     if difference.low is None or difference.high is None:
-        return f"{difference.value:+.3f}"
-    return f"{difference.value:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+        return digits(difference.value, "+")
+    return f"{digits(difference.value, '+')} [{digits(difference.low, '+')}, {digits(difference.high, '+')}]"

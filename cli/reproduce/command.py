@@ -13,11 +13,9 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-
+from cli.launcher.process_pool import Pool, gpu_of_each_job
 from cli.reproduce.design import designs_of
 from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan
-from cli.reproduce.process_pool import Pool
 from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
 from cli.settings.compose import compose_eval, compose_run, recipe
 from cli.trial.bench import benchmarks_of
@@ -52,7 +50,7 @@ def reproduce(arguments: list[str]) -> None:
             print(f"after the runs: clipx bench {folder.name}, about ten minutes")
         return
     _check_evaluations(configs)
-    gpus = _gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
+    gpus = gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
     for design in designs:
         store(plan.runs, design)
     batch, ending = _run(plan, runs, designs, gpus)
@@ -97,23 +95,6 @@ def _check_evaluations(configs: list[RunConfig]) -> None:
         except UserError as error:
             instead = "or choose other sets: data.evaluation=[NAME:FOLDER_BELOW_DATA_ROOT,...]"
             raise UserError(f"recipe={config.recipe}: {error}; {instead}") from error
-
-
-def _gpu_of_each_job(jobs: int, processes: int) -> list[str]:
-    """Return CUDA_VISIBLE_DEVICES of each job.
-
-    It is "" (leave it unchanged) if `jobs` is 1, if all runs are on the CPU, or with at most one GPU. `processes` is
-    the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
-    """
-    gpus = torch.cuda.device_count()
-    if gpus <= 1 or jobs == 1 or not processes:
-        return [""] * jobs
-    if processes > 1:
-        raise UserError(
-            f"with jobs={jobs} each run gets one GPU, but train.processes={processes}: set jobs=1 or train.processes=1"
-        )
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
-    return [visible[job % gpus] for job in range(jobs)]
 
 
 def _can_be_reported(run: Path) -> bool:
@@ -239,7 +220,7 @@ def run_one(overrides: list[str]) -> tuple[str, float]:
     Returns:
         A message, and the wall-clock seconds; 0 if the run was already trained.
     """
-    from cli.eval import evaluate
+    from cli.eval.one import evaluate
     from cli.train import train
 
     config = compose_run(overrides)

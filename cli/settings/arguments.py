@@ -9,8 +9,6 @@ from clipx.utils.registry import lookup
 def split(arguments: list[str], known: dict[str, str], command: str, needs: str) -> tuple[list[str], dict[str, str]]:
     """Split arguments into places (paths or names) and settings.
 
-    An argument is a setting if it has a "=" with no "/" before it, so that paths may contain "=".
-
     Args:
         known: setting -> default.
         needs: the place that the command needs; a trailing "..." allows several.
@@ -21,14 +19,19 @@ def split(arguments: list[str], known: dict[str, str], command: str, needs: str)
     Raises:
         UserError: an unknown setting, or a wrong number of places.
     """
-    settings = [a for a in arguments if "=" in a and "/" not in a.partition("=")[0]]
+    places, settings = split_places(arguments)
     given = dict(a.split("=", 1) for a in settings)
     for key in given:
         lookup(known, key, f"clipx {command}:")
-    places = [a for a in arguments if a not in settings]
     if not places or (len(places) > 1 and not needs.endswith("...")):
         raise UserError(f"`clipx {command}` needs {needs}; clipx {command.split()[0]} --help shows all arguments")
     return places, known | given
+
+
+def split_places(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Split places from settings: a setting has a "=" with no "/" before it, so that paths may contain "="."""
+    settings = [a for a in arguments if "=" in a and "/" not in a.partition("=")[0]]
+    return [a for a in arguments if a not in settings], settings
 
 
 def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:

@@ -1,7 +1,7 @@
 """Compose a typed config from recipe and overrides. The only file that imports Hydra.
 
 Recipes are flat YAML files. `data=` and `objective=` take names of clipx.config.presets; all other settings are fields
-of clipx.config.schema. Hydra's options (--cfg, -m, --config-dir, completion) work.
+of clipx.config.schema. Hydra's options (--cfg, -m, --config-dir) work.
 """
 
 import os
@@ -20,8 +20,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cli.settings.arguments import split_config_dir
-from cli.settings.recipes import Recipe, expand_arm, load_recipe
+from cli.settings.arguments import split_config_dir, split_places
+from cli.settings.recipes import Recipe, expand_arm, key_of, load_recipe
 from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import EvalConfig, RunConfig
 from clipx.config.setting import check, check_key, settings_of, suggest_key
@@ -73,15 +73,6 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
         raise kind("; ".join(map(str, failures)))
 
 
-def complete(arguments: list[str]) -> None:
-    """Run Hydra's shell completion of `clipx train`: `-sc install=bash`, or a query of the installed script."""
-    sys.argv = ["clipx", *arguments]
-    if line := os.environ.get("COMP_LINE"):  # remove `train`, because Hydra has no subcommands
-        os.environ["COMP_LINE"] = re.sub(r"^(\S+)\s+train\s", r"\1 ", line)
-    _register()
-    hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(lambda config: None)()
-
-
 def compose_run(overrides: list[str]) -> RunConfig:
     """Compose the config of one run. Raises UserError: invalid overrides."""
     overrides, from_arm = _expand(overrides)
@@ -91,8 +82,20 @@ def compose_run(overrides: list[str]) -> RunConfig:
         return _to_run_config(_translate_errors(lambda: hydra.compose("base", overrides)), overrides, from_arm)
 
 
+def compose_evals(arguments: list[str]) -> tuple[EvalConfig, list[str]]:
+    """Compose the config of `clipx eval`; return it without checkpoint, and the runs.
+
+    Runs are arguments without a key, or values of checkpoint=. Raises UserError: invalid overrides.
+    """
+    runs, overrides = split_places(arguments)
+    for override in _parse([o for o in overrides if key_of(o) == "checkpoint"]):
+        value = override.value()
+        runs += [str(run) for run in (value if isinstance(value, list) else [value]) if run is not None]
+    return compose_eval([o for o in overrides if key_of(o) != "checkpoint"]), runs
+
+
 def compose_eval(overrides: list[str]) -> EvalConfig:
-    """Compose the config of `clipx eval`. Raises UserError: invalid overrides."""
+    """Compose the config of an evaluation of one model. Raises UserError: invalid overrides."""
     _register()
     for override in _parse(overrides):
         check_key(EvalConfig, str(override.key_or_group))

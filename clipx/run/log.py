@@ -1,4 +1,4 @@
-"""Run logging: progress bar, log.jsonl, W&B."""
+"""Run logging: progress bar, log.jsonl, W&B, TensorBoard."""
 
 import json
 import secrets
@@ -10,6 +10,7 @@ from typing import Any
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
+from clipx.run.sinks import TensorBoard, start_wandb
 from clipx.utils.files import write_text
 from clipx.utils.progress import ProgressBar
 
@@ -28,6 +29,7 @@ class RunLog:
         if self.active:
             _cut_after(self.path, step)
         self.wandb = _start_wandb(config, run) if self.active and config.log.wandb != "off" else None
+        self.tensorboard = TensorBoard(run / "tensorboard", step) if self.active and config.log.tensorboard else None
 
     def __enter__(self) -> "RunLog":
         self.bar.__enter__()
@@ -35,6 +37,8 @@ class RunLog:
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self.bar.__exit__()
+        if self.tensorboard:
+            self.tensorboard.close()
         if self.wandb:
             self.wandb.finish(exit_code=0 if error_type is None else 1)
 
@@ -43,7 +47,7 @@ class RunLog:
         self.bar.print(text)
 
     def record(self, step: int, row: Mapping[str, Any]) -> None:
-        """Append a line to log.jsonl and W&B, unless the row is empty; `step` is the number of steps done."""
+        """Append a line to log.jsonl and the other sinks, unless the row is empty; `step` is the number of steps done."""
         if not self.active or not row:
             return
         line = json.dumps({"step": step, **row, "time": datetime.now(UTC).isoformat(timespec="seconds")})
@@ -53,6 +57,8 @@ class RunLog:
         if self.wandb:
             # without step=: W&B would drop steps before its last one, and a resumed run repeats such steps
             self.wandb.log({"step": step, **row})
+        if self.tensorboard:
+            self.tensorboard.log(step, row)
 
     def step(self, step: int, row: Mapping[str, Any]) -> None:
         """Record a training step and show it in the progress bar, or as a line if stderr is not a terminal."""
@@ -96,18 +102,17 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _start_wandb(config: RunConfig, run: Path) -> Any:
     """Start or resume the W&B run of this run directory; its id is stored there, because run names may repeat."""
-    import wandb
-
     id_file = run / WANDB_ID
     if not id_file.is_file():
         write_text(id_file, secrets.token_hex(8))
-    started = wandb.init(
+    started = start_wandb(
+        "log.wandb",
+        config.log.wandb,
         project=config.log.project,
         name=f"{config.name}-s{config.seed}",
         id=id_file.read_text().strip(),
         resume="allow",
         dir=run,
-        mode="online" if config.log.wandb == "online" else "offline",
         config=asdict(config),
     )
     started.define_metric("step")

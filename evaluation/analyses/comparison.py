@@ -7,7 +7,7 @@ Scores are the claims' measures, averaged over the data sets that all compared r
 
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 
 from clipx.config.schema import RunConfig
@@ -17,18 +17,24 @@ from evaluation.claims.measures import MetricReader
 from evaluation.claims.names import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
 from evaluation.runs.description import flat, objective
-from evaluation.runs.groups import RunGroup
+from evaluation.runs.groups import RunGroup, short_names
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 
-TASKS: dict[str, Measure] = {"zeroshot": ZEROSHOT, "linear_probe": PROBE, "retrieval": RECALL_1, "pairs": PAIR_ACCURACY}
-GEOMETRY: dict[str, Measure] = {
+TASKS: dict[str, MetricReader] = {
+    "zeroshot": ZEROSHOT,
+    "linear_probe": PROBE,
+    "retrieval": RECALL_1,
+    "pairs": PAIR_ACCURACY,
+}
+GEOMETRY: dict[str, MetricReader] = {
     "gap": GAP,
     "uniformity": UNIFORMITY,
     "alignment": MetricReader("geometry", ("alignment",)),
     "margin": MARGIN,
 }
 MIN_SEEDS = 3  # of an interval
+SHOWN = 4  # names in a line on what was left out
 MEAN = "mean"  # over the tasks that all methods have
 
 CONDITIONS = {  # must be equal, besides the data settings
@@ -64,12 +70,32 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Method:
-    """Runs with the same name, one per seed."""
+    """Runs with the same settings, one per seed."""
 
-    label: str
+    name: str
+    label: str  # the name without the part that all names of the comparison share
     settings: str  # objective, then the settings that differ from most other methods
     values: dict[str, BySeed]  # name (TASKS, GEOMETRY, MEAN) -> values; names without values are left out
-    diverged: int  # number of diverged seeds
+    sets: dict[str, BySeed]  # "TASK SET" -> values, of every set that one of the runs has
+    runs: list[Run]
+
+    @property
+    def diverged(self) -> int:
+        """Number of diverged seeds."""
+        return sum(run.diverged for run in self.runs)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Runs or methods that are not compared, and why."""
+
+    reason: str
+    names: list[str]
+
+    def line(self) -> str:
+        """Return one line with the first names."""
+        more = f" and {len(self.names) - SHOWN} more" if len(self.names) > SHOWN else ""
+        return f"left out, {self.reason}: {', '.join(self.names[:SHOWN])}{more}"
 
 
 @dataclass(frozen=True)
@@ -94,27 +120,62 @@ class MethodComparison:
         return 1 + signs.count(1), len(self.ranked) - signs.count(-1)
 
 
-def compare(groups: list[RunGroup], by: str = MEAN) -> tuple[list[MethodComparison], list[str]]:
-    """Return the comparisons that the runs allow, and one line for each group that cannot be compared.
+def compare(
+    groups: list[RunGroup], by: str = MEAN, on: tuple[str, ...] = ()
+) -> tuple[list[MethodComparison], list[LeftOut]]:
+    """Return the comparisons that the runs allow, and what cannot be compared, by reason.
+
+    `on`: score only on these data sets; empty: on all, without the pairs held out of training.
 
     Raises UserError: no two methods share their conditions; the message lists the settings that differ.
     """
+    groups, left_out = _usable(groups)
     by_conditions: dict[tuple[tuple[str, str], ...], list[RunGroup]] = {}
-    left_out = []
     for group in groups:
-        if group.runs[0].config:
-            by_conditions.setdefault(tuple(_conditions(group.runs[0]).items()), []).append(group)
-        else:
-            left_out.append(f"left out, no config.yaml: {group.label}")
+        by_conditions.setdefault(tuple(_conditions(group.runs[0]).items()), []).append(group)
     comparable = {key: members for key, members in by_conditions.items() if len(members) > 1}
     if not comparable:
-        raise UserError(_not_comparable([dict(key) for key in by_conditions], [group.label for group in groups]))
+        problem = _not_comparable([dict(key) for key in by_conditions], [group.label for group in groups])
+        raise UserError("; ".join([problem, *(one.line() for one in left_out)]))
     reference = dict(next(iter(comparable)))
+    alone: dict[str, list[str]] = {}  # differing settings -> names with their values
     for key, members in by_conditions.items():
         if len(members) == 1:
-            differs = _differences(dict(key), reference) or "nothing"
-            left_out.append(f"left out, no other run under the same conditions: {members[0].label} ({differs})")
-    return [_comparison(dict(key), members, by) for key, members in comparable.items()], left_out
+            differs = _differing(dict(key), reference)
+            values = ", ".join(f"{dict(key).get(k, '-')}, not {reference.get(k, '-')}" for k in differs[:2])
+            alone.setdefault(", ".join(differs), []).append(f"{members[0].label} ({values})")
+    left_out += [LeftOut(f"no other run with the same {keys}", names) for keys, names in alone.items()]
+    return [_comparison(dict(key), members, by, on) for key, members in comparable.items()], left_out
+
+
+def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
+    """Drop runs without settings and failed starts; merge groups with equal settings, with one run for each seed."""
+    unknown, failed, repeated = list[str](), list[str](), list[str]()
+    merged: dict[str, dict[int, Run]] = {}  # settings -> seed -> run
+    labels: dict[str, str] = {}
+    for group in groups:
+        for run in group.runs:
+            name = f"{group.label}/s{run.seed}"
+            if not run.config:
+                unknown.append(name)
+            elif not (run.log or run.results):
+                failed.append(name)
+            else:
+                key = repr((_settings_of_method(run), _conditions(run)))
+                by_seed = merged.setdefault(key, {})
+                labels.setdefault(key, group.label)
+                twin = by_seed.get(run.seed)
+                if twin is None or (run.results and not twin.results):
+                    by_seed[run.seed] = run
+                if twin is not None:
+                    repeated.append(f"{name} ({labels[key]}/s{run.seed})")
+    left_out = {
+        "no config.yaml": unknown,
+        "failed starts without a training step": failed,
+        "same settings and seed as another run": repeated,
+    }
+    usable = [RunGroup(labels[key], [by_seed[s] for s in sorted(by_seed)]) for key, by_seed in merged.items()]
+    return usable, [LeftOut(reason, names) for reason, names in left_out.items() if names]
 
 
 def estimate(values: BySeed) -> Estimate | None:
@@ -142,34 +203,42 @@ def _is_condition(key: str, settings: dict[str, str]) -> bool:
     return key in CONDITIONS or (key.startswith("data.") and key not in KEYWORDS)
 
 
-def _differences(ours: dict[str, str], theirs: dict[str, str]) -> str:
-    """Return `key: our value, not their value` of the settings that differ."""
-    keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-    return "; ".join(f"{key}: {ours.get(key, '-')}, not {theirs.get(key, '-')}" for key in keys)
+def _differing(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
+    """Return the settings that differ."""
+    return [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
 
 
 def _not_comparable(conditions: list[dict[str, str]], labels: list[str]) -> str:
     if len(conditions) < 2:
-        return f"nothing to compare: {', '.join(labels)} is one method; give runs of two or more"
-    differs = _differences(conditions[0], conditions[1])
+        one = f"{', '.join(labels)} is one method" if labels else "no run has started"
+        return f"nothing to compare: {one}; give runs of two or more"
+    ours, theirs = conditions[:2]
+    differs = "; ".join(f"{k}: {ours.get(k, '-')}, not {theirs.get(k, '-')}" for k in _differing(ours, theirs))
     return f"nothing to compare: no two of {', '.join(labels)} share towers, data and length ({differs})"
 
 
-def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str) -> MethodComparison:
-    measured = {name: _values(measure, groups) for name, measure in {**TASKS, **GEOMETRY}.items()}
+def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on: tuple[str, ...]) -> MethodComparison:
+    measures = {name: replace(measure, datasets=on) for name, measure in {**TASKS, **GEOMETRY}.items()}
+    measured = {name: _values(measure, groups) for name, measure in measures.items()}
     scored = [at for at in range(len(groups)) if any(measured[task][at] for task in TASKS)]
     tasks = [task for task in TASKS if scored and all(measured[task][at] for at in scored)]
     settings = _method_settings(groups)
+    labels = short_names([group.label for group in groups])
     methods = []
     for at, group in enumerate(groups):
         values = {name: by_group[at] for name, by_group in measured.items() if by_group[at]}
         if tasks and at in scored:
             seeds = set.intersection(*(set(values[task]) for task in tasks))
             values[MEAN] = {seed: fmean(values[task][seed] for task in tasks) for seed in sorted(seeds)}
-        diverged = sum(run.diverged for run in group.runs)
-        methods.append(Method(group.label, settings[at], values, diverged))
+        sets: dict[str, BySeed] = {}
+        for run in group.runs:
+            for measure in (measures[task] for task in TASKS):
+                for name, value in measure.read(run).items():
+                    sets.setdefault(name, {})[run.seed] = value
+        methods.append(Method(group.label, labels[at], settings[at], values, sets, group.runs))
     ranked = [method for method in methods if method.values.get(by)]
-    ranked.sort(key=lambda method: -fmean(method.values[by].values()))
+    # one seed says nothing about others: such a method never comes before one with several
+    ranked.sort(key=lambda method: (len(method.values[by]) == 1, -fmean(method.values[by].values())))
     return MethodComparison(conditions, by, tasks, ranked, [method for method in methods if method not in ranked])
 
 
@@ -186,13 +255,18 @@ def _values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:
     ]
 
 
+def _settings_of_method(run: Run) -> tuple[str, dict[str, str]]:
+    """Return the objective, and the other settings that are no conditions."""
+    settings = _all_settings(run)
+    keys = [key for key in identity_keys() if key not in NAMES and not key.startswith("data.scenes.")]
+    return objective(run), {key: settings[key] for key in keys if not _is_condition(key, settings)}
+
+
 def _method_settings(groups: list[RunGroup]) -> list[str]:
     """Return each group's objective, and its settings that differ from the most common value."""
     by_group = []
     for group in groups:
-        settings = _all_settings(group.runs[0])
-        keys = [key for key in identity_keys() if key not in NAMES and not key.startswith("data.scenes.")]
-        by_group.append({key: settings[key] for key in keys if not _is_condition(key, settings)})
+        by_group.append(_settings_of_method(group.runs[0])[1])
     all_keys = {key: None for settings in by_group for key in settings}
     usual = {key: Counter(settings.get(key) for settings in by_group).most_common(1)[0][0] for key in all_keys}
     return [

@@ -181,7 +181,7 @@ class _Parts:
         all_seeds = sorted({seed for seeds in arms.values() for seed in seeds})
         lacking = [run for run in runs if not all(self.evidence.read(m, run) for m in comparison.measures)]
         if lacking:
-            hint = diverged if lacking[0].diverged else f"clipx eval checkpoint={lacking[0].path}"
+            hint = diverged if lacking[0].diverged else f"clipx eval {lacking[0].path}"
         else:
             arm, seed = next((arm, seed) for seed in all_seeds for arm in arms if seed not in arms[arm])
             hint = f"clipx train recipe={self.recipe} arm={arm} seed={seed}"

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from evaluation.runs.reader import Run
 from evaluation.types import Result
 
+HELD_OUT = "heldout"  # canonical name: one chooses settings by these pairs, so they decide no claim
+
 
 @dataclass(frozen=True)
 class MetricReader:
@@ -15,7 +17,7 @@ class MetricReader:
 
     task: str
     metrics: tuple[str, ...]
-    datasets: tuple[str, ...] = ()  # data sets to include; empty for all
+    datasets: tuple[str, ...] = ()  # data sets to include; empty: all but the pairs held out of training
     without: tuple[str, ...] = ()  # data sets to leave out
     above_chance: bool = False  # subtract each row's chance level
     paper_protocol: bool = False  # read the rows under protocol=paper instead of the others
@@ -44,7 +46,7 @@ class MetricReader:
         return tuple(m.replace("top1", "mean_per_class") for m in self.metrics) if per_class else self.metrics
 
     def _selects(self, row: Result, dataset: str) -> bool:
-        included = dataset not in self.without and (not self.datasets or dataset in self.datasets)
+        included = dataset in self.datasets if self.datasets else dataset not in (HELD_OUT, *self.without)
         same_protocol = row.split.endswith(", paper protocol") == self.paper_protocol
         pool = re.search(r"(\d+) of \d+ images \(seed", row.split)
         same_pool = (int(pool[1]) if pool else None) == self.pool

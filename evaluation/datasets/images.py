@@ -1,6 +1,7 @@
 """Images of an evaluation set, decoded on access. A corrupt image stops the evaluation with an error that names it."""
 
 import hashlib
+import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,7 +72,7 @@ class FileImages(Images):
             stats = [path.stat() for path in paths]
         except OSError as error:
             raise UserError(f"datasets={spec}: {error.filename} is missing") from None
-        names = [path.relative_to(root).as_posix() for path in paths]
+        names = [Path(os.path.relpath(path, root)).as_posix() for path in paths]
         self.fingerprint = content_hash([(n, s.st_size, s.st_mtime_ns) for n, s in zip(names, stats, strict=True)])
 
     def __len__(self) -> int:
@@ -87,6 +88,21 @@ class FileImages(Images):
             problem = f"corrupt image ({type(error).__name__})"
             raise UserError(f"datasets={self.spec}: {path}: {problem}") from error
         raise UserError(f"datasets={self.spec}: {path}: more than {MAX_PIXELS} pixels")
+
+
+class SomeImages(Images):
+    """Some images of another set."""
+
+    def __init__(self, images: Images, chosen: list[int]) -> None:
+        self.images = images
+        self.chosen = chosen
+        self.fingerprint = content_hash([images.fingerprint, chosen])
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def at(self, index: int) -> Image:
+        return self.images.at(self.chosen[index])
 
 
 class ArrayImages(Images):

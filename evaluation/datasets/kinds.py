@@ -11,8 +11,17 @@ from clipx.errors import UserError
 from clipx.utils.files import content_hash
 from clipx.utils.registry import lookup
 from evaluation.datasets import prompts
-from evaluation.datasets.images import Images
+from evaluation.datasets.images import Images, SomeImages
 from evaluation.types import Kind, Settings, View
+
+LIMIT_SEED = 0  # of the images that limit= draws
+
+
+def draw(count: int, limit: int | None) -> list[int]:
+    """Return `limit` of `count` indices, ascending, drawn with a fixed seed; all without a limit."""
+    if limit is None or limit >= count:
+        return list(range(count))
+    return sorted(torch.randperm(count, generator=torch.Generator().manual_seed(LIMIT_SEED))[:limit].tolist())
 
 
 @dataclass
@@ -47,6 +56,7 @@ class Labelled:
         self.templates = prompts.select_templates(templates, settings.prompts)
         prompts.check_prompts(spec, classnames, self.templates)
         self.prompts = settings.prompts
+        self._limit = settings.limit
         self.splits = tuple(readers)
         self._readers = readers
         self._opened: dict[str, Split] = {}
@@ -88,6 +98,9 @@ class Labelled:
             if low < 0 or high >= names:
                 found = f"{split} labels are {low}..{high}"
                 raise UserError(f"datasets={self.name}: {found}, but there are {names} class names")
+            if self._limit is not None:
+                chosen = draw(len(opened.label), self._limit)
+                opened = Split(SomeImages(opened.images, chosen), opened.label[chosen])
             self._opened[split] = opened
         return self._opened[split]
 
@@ -137,6 +150,9 @@ class Captioned(_WithCaptions):
         """
         if not any(captions):
             raise UserError(f'datasets={spec}: no sample has a caption, neither .json with "captions" nor .txt')
+        if settings.limit is not None:
+            chosen = draw(len(images), settings.limit)
+            images, captions = SomeImages(images, chosen), [captions[i] for i in chosen]
         for pool in settings.pools:
             if pool > len(images):
                 raise UserError(f"pools={pool} is too large for datasets={spec}: it has {len(images)} images")
@@ -164,13 +180,21 @@ class MinimalPairs(_WithCaptions):
         images: Images,
         captions: list[str],
         categories: list[str],
+        limit: int | None,
         chosen_prompts: str = prompts.ENSEMBLE,
     ) -> None:
         """Images and captions 2p and 2p+1 form pair p, of category `categories[p]`.
 
-        `chosen_prompts`: the setting `prompts`, if the captions contain a prompt.
+        Args:
+            limit: draw this many pairs.
+            chosen_prompts: the setting `prompts`, if the captions contain a prompt.
         """
         assert len(images) == len(captions) == 2 * len(categories)
+        if limit is not None:
+            pairs = draw(len(categories), limit)
+            both = [i for pair in pairs for i in (2 * pair, 2 * pair + 1)]
+            images, captions = SomeImages(images, both), [captions[i] for i in both]
+            categories = [categories[pair] for pair in pairs]
         hashes = {"captions": content_hash(captions), "categories": content_hash(categories)}
         super().__init__(spec, short, split, images, captions, hashes)
         self.prompts = chosen_prompts

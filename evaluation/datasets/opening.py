@@ -10,8 +10,10 @@ from evaluation.datasets import prompts
 from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.layouts.clevr import open_clevr
 from evaluation.datasets.layouts.coco import open_coco
+from evaluation.datasets.layouts.hub import open_hub
 from evaluation.datasets.layouts.karpathy import open_karpathy
-from evaluation.datasets.layouts.shards import open_captions, open_hub, open_pairs, open_wds
+from evaluation.datasets.layouts.shards import open_captions, open_pairs, open_wds
+from evaluation.datasets.layouts.training import HELD_OUT, open_held_out, open_table
 from evaluation.datasets.named import NAMED
 from evaluation.types import DEFAULTS, Settings
 
@@ -23,6 +25,9 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
     "karpathy": open_karpathy,
     "coco": open_coco,
     "clevr": open_clevr,
+    "csv": open_table,
+    "tsv": open_table,
+    HELD_OUT: open_held_out,
 }
 PROTOCOLS = {"corrected": "counts hits exactly", "paper": "counts 4 of 5 captions as hits, as paper 1"}
 KINDS = LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}
@@ -41,6 +46,13 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
     return lookup(KINDS, kind, "datasets kind")(spec, Path(place).expanduser(), settings)
 
 
-def locate(spec: str, root: str) -> str:
-    """Return `NAME:root` for a named set, any other specification unchanged."""
-    return f"{spec}:{root}" if spec in NAMED else spec
+def locate(spec: str, root: str, run: Path | None = None) -> str:
+    """Return `NAME:root` for a named set, `held_out:run` for `held_out`, any other specification unchanged.
+
+    Raises UserError: `held_out` without a run.
+    """
+    if spec != HELD_OUT:
+        return f"{spec}:{root}" if spec in NAMED else spec
+    if run is None:
+        raise UserError(f"datasets={HELD_OUT} needs a run; for published weights write {HELD_OUT}:RUN")
+    return f"{HELD_OUT}:{run}"

@@ -2,20 +2,22 @@
 
 import csv
 import io
+import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from clipx.utils.files import write_text
-from evaluation.analyses.comparison import MethodComparison
+from evaluation.analyses.comparison import LeftOut, MethodComparison
 from evaluation.claims.evidence import collect_evidence
 from evaluation.report.blocks import Document
 from evaluation.report.contents import build_report
 from evaluation.report.render.html import render_html
+from evaluation.report.render.latex import render_latex
 from evaluation.report.render.markdown import render_markdown
-from evaluation.report.sections.comparison import build_comparison, comparison_table
+from evaluation.report.sections.comparison import build_comparison, comparison_table, conditions, ranking
 from evaluation.runs import reader
 from evaluation.runs.reader import Run
-from evaluation.types import Result
+from evaluation.types import Result, spreadsheet_cell
 
 
 @dataclass(frozen=True)
@@ -28,19 +30,21 @@ class ReportFiles:
     figures: list[Path]  # shown by the Markdown page
 
 
-def write_report(paths: list[Path], out: Path) -> ReportFiles:
+def write_report(paths: list[Path], out: Path, limited: bool = False) -> ReportFiles:
     """Write report.html, report.md and report.csv to the folder `out`. They cover all runs at or below `paths`.
 
-    The same runs give the same bytes.
+    The same runs give the same bytes. `limited`: include the rows of `clipx eval limit=N`.
 
     Raises UserError: a path holds no run, or a file of a run is corrupt.
     """
-    runs = reader.find(paths)
-    return _write(build_report(runs, collect_evidence(runs, paths)), results_table(runs), out, "report")
+    runs = reader.find(paths, limited=limited)
+    return _write(build_report(runs, collect_evidence(runs, paths)), results_table(runs, out), out, "report")
 
 
-def write_comparison(comparisons: list[MethodComparison], left_out: list[str], out: Path) -> ReportFiles:
-    """Write compare.html, compare.md and compare.csv to the folder `out`."""
+def write_comparison(comparisons: list[MethodComparison], left_out: list[LeftOut], out: Path) -> ReportFiles:
+    """Write compare.html, compare.md, compare.csv and compare.tex to the folder `out`."""
+    rankings = [(conditions(one), ranking(one)) for one in comparisons if one.ranked]
+    write_text(out / "compare.tex", "\n".join(render_latex(caption, table) for caption, table in rankings))
     return _write(build_comparison(comparisons, left_out), comparison_table(comparisons), out, "compare")
 
 
@@ -55,18 +59,20 @@ def _write(document: Document, table: list[list[object]], out: Path, name: str) 
     write_text(report.html, render_html(document))
     write_text(report.markdown, markdown)
     lines = io.StringIO()
-    csv.writer(lines, lineterminator="\n").writerows(table)
+    csv.writer(lines, lineterminator="\n").writerows([spreadsheet_cell(value) for value in row] for row in table)
     write_text(report.csv, lines.getvalue())
     return report
 
 
-def results_table(runs: list[Run]) -> list[list[object]]:
-    """Return a header and all result rows: run, folder, the fields of Result, one column per hash."""
+def results_table(runs: list[Run], out: Path) -> list[list[object]]:
+    """Return a header and all result rows: run, folder (relative to `out`), fields of Result, one column per hash."""
     hashes = list(dict.fromkeys(key for run in runs for row in run.results for key in row.hashes))
     names = [field.name for field in fields(Result) if field.name != "hashes"]
     table: list[list[object]] = [["run", "folder", *names, *(f"hash_{key}" for key in hashes)]]
     for run in runs:
         for row in run.results:
             values = [getattr(row, name) for name in names]
-            table.append([run.name, run.path, *values, *(row.hashes.get(key, "") for key in hashes)])
+            table.append(
+                [run.name, os.path.relpath(run.path, out), *values, *(row.hashes.get(key, "") for key in hashes)]
+            )
     return table

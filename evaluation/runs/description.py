@@ -1,5 +1,6 @@
 """Description of a run for the first screen of a report: settings and numbers from its log."""
 
+import math
 from typing import Any
 
 from evaluation.runs.reader import Run
@@ -49,6 +50,15 @@ def number(line: dict[str, Any], key: str) -> float | None:
     """Return a number of a log line; None if it is missing or not a number."""
     value = line.get(key)
     return float(value) if isinstance(value, int | float) else None
+
+
+def digits(value: float, sign: str = "") -> str:
+    """Format with three significant digits: 0.500, -0.0123, 12.3, 1,235; `sign`: "+" shows it always."""
+    if not math.isfinite(value):
+        return f"{value:{sign}}"
+    if abs(value) < 5e-7:  # rounding
+        return "0"
+    return f"{value:{sign},.0f}" if abs(value) >= 999.5 else f"{value:{sign}#.3g}".rstrip(".")
 
 
 def duration(seconds: float | None) -> str:

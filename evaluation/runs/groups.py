@@ -1,5 +1,6 @@
 """Groups of runs that differ in their seed only, and summaries of their metrics."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -60,6 +61,25 @@ def group_runs(runs: list[Run]) -> list[RunGroup]:
         RunGroup(label=name if names.count(name) == 1 else f"{name} ({runs[0].path.parent})", runs=runs)
         for (_, name), runs in members.items()
     ]
+
+
+def short_names(names: list[str]) -> list[str]:
+    """Drop the parts between dashes that all names begin or end with; a name without other parts stays whole."""
+    parts = [re.split(r"-(?=[^\W\d])", name) for name in names]  # no dash before a digit: it may be 4e-2
+    if len(names) < 2:
+        return names
+    first = _common(parts)
+    rest = [of_name[first:] for of_name in parts]
+    last = _common([of_name[::-1] for of_name in rest])
+    short = ["-".join(of_name[: len(of_name) - last]) or name for of_name, name in zip(rest, names, strict=True)]
+    return short if len(set(short)) == len(names) else names
+
+
+def _common(parts: list[list[str]]) -> int:
+    """Return how many first parts are the same in all lists."""
+    return next(
+        (at for at, several in enumerate(zip(*parts, strict=False)) if len(set(several)) > 1), min(map(len, parts))
+    )
 
 
 def summarise_metrics(groups: list[RunGroup]) -> list[MetricSummary]:

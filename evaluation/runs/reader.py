@@ -14,7 +14,7 @@ from evaluation.types import Result
 MARKS = ("config.yaml", "results.jsonl")  # published weights have results but no config
 TIMING = "timing.json"  # written by `clipx reproduce`
 STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
-HINT = "run `clipx train recipe=demo`, then `clipx eval checkpoint=...`"
+HINT = "run `clipx train recipe=demo`, then `clipx eval RUN`"
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,10 @@ class Run:
         return next((name for name in names if name.replace("/", "_") == place), place) + comma + choice
 
 
-def find(paths: list[Path], needed: bool = True) -> list[Run]:
+def find(paths: list[Path], needed: bool = True, limited: bool = False) -> list[Run]:
     """Return all runs at or below `paths`, each once, ordered by folder.
+
+    `limited`: also read the rows of `clipx eval limit=N`.
 
     Raises:
         UserError: a path does not exist, a file of a run is corrupt, or `needed` is set and a path has no run. A path
@@ -54,16 +56,19 @@ def find(paths: list[Path], needed: bool = True) -> list[Run]:
     for path in paths:
         if not path.is_dir():
             raise UserError(f"no run folder at {path}; {HINT}")
-        found = list(_run_folders(path))
+        found = list(run_folders(path))
         if needed and not found and not (folders and any(path.rglob(STATED))):
             raise UserError(f"no run (a folder with config.yaml) at or below {path}; {HINT}")
         for folder in found:
             folders.setdefault(folder.resolve(), folder)
-    return [read(folder) for folder in sorted(folders.values(), key=_natural_order)]
+    return [read(folder, limited) for folder in sorted(folders.values(), key=natural_order)]
 
 
-def read(folder: Path) -> Run:
-    """Return the run in `folder`. Raises UserError: a file of the run is corrupt; the message names it."""
+def read(folder: Path, limited: bool = False) -> Run:
+    """Return the run in `folder`; `limited` as in `find`.
+
+    Raises UserError: a file of the run is corrupt; the message names it.
+    """
     config = _config(folder / "config.yaml")
     is_seed_folder = folder.name[:1] == "s" and folder.name[1:].isdigit()
     return Run(
@@ -72,14 +77,18 @@ def read(folder: Path) -> Run:
         seed=int(config.get("seed") or (folder.name[1:] if is_seed_folder else 0)),
         config=config,
         log=_log(folder / "log.jsonl"),
-        results=results.read(folder / "results.jsonl"),
-        artifacts={file.stem: _object(file) for file in sorted((folder / "artifacts").glob("*.json"))},
+        results=[r for r in results.read(folder / "results.jsonl") if limited or results.LIMIT not in r.hashes],
+        artifacts={
+            file.stem: _object(file)
+            for file in sorted((folder / "artifacts").glob("*.json"))
+            if limited or f", {results.LIMIT} " not in file.stem
+        },
         environment=_object(folder / "environment.json"),
         evaluation_seconds=float(_object(folder / TIMING).get("evaluation_seconds", 0)),
     )
 
 
-def _run_folders(path: Path) -> Iterator[Path]:
+def run_folders(path: Path) -> Iterator[Path]:
     """Find runs, without searching inside a run (a checkpoint may keep a config.yaml) or a hidden folder (.hydra)."""
     for name, below, files in os.walk(path):
         if any(mark in files for mark in MARKS):
@@ -88,7 +97,7 @@ def _run_folders(path: Path) -> Iterator[Path]:
         below[:] = [folder for folder in below if not folder.startswith(".")]
 
 
-def _natural_order(path: Path) -> tuple[str, int, str]:
+def natural_order(path: Path) -> tuple[str, int, str]:
     """Sort s2 before s10."""
     digits = path.name[1:]
     return str(path.parent), int(digits) if digits.isdigit() else -1, path.name

@@ -17,11 +17,13 @@ from rich.text import Text
 from clipx.errors import UserError
 from clipx.run import directory
 from clipx.run.log import WANDB_ID
+from clipx.run.sinks import start_wandb
 from clipx.utils.files import write_text
-from evaluation.types import Result, printable_line
+from evaluation.types import Result, printable_line, spreadsheet_cell
 
 NAMES = [field.name for field in fields(Result)]
 DIVERGED = "train"  # task of the row of a diverged run
+LIMIT = "limit"  # name in a row's hashes: the row is a quick look at some examples
 
 
 def read(path: Path) -> list[Result]:
@@ -54,6 +56,11 @@ def read(path: Path) -> list[Result]:
 def write(path: Path, rows: list[Result]) -> None:
     """Replace the file."""
     write_text(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
+
+
+def limit_note(hashes: dict[str, str]) -> str:
+    """Return what limit= adds to the names of splits and artifacts; "" without it."""
+    return f", {LIMIT} {hashes[LIMIT]}" if LIMIT in hashes else ""
 
 
 def add(path: Path, rows: list[Result]) -> None:
@@ -96,7 +103,8 @@ def write_tables(out: Path, rows: list[Result]) -> None:
     table = csv.DictWriter(lines, NAMES, lineterminator="\n")
     table.writeheader()
     for row in rows:
-        table.writerow(asdict(row) | {"hashes": json.dumps(row.hashes)})
+        cells = asdict(row) | {"hashes": json.dumps(row.hashes)}
+        table.writerow({name: spreadsheet_cell(value) for name, value in cells.items()})
     write_text(out / "results.csv", lines.getvalue())
     text = "| model | task | data set | split | metric | %, geometry: value | 95% interval | chance | n |\n"
     text += "|---|---|---|---|---|--:|---|--:|--:|\n"
@@ -121,15 +129,13 @@ def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path)
 
     If `out` is a run directory, use the W&B run of the training, otherwise a new one.
     """
-    import wandb
-
     trained = out / WANDB_ID
     if trained.is_file():
         target: dict[str, Any] = {"id": trained.read_text().strip(), "resume": "allow"}
     else:
         config = {"model": model, "checkpoint": rows[0].hashes["checkpoint"] if rows else ""}
         target = {"name": f"eval {model}", "job_type": "eval", "config": config}
-    run = wandb.init(project=project, dir=out, mode="online" if mode == "online" else "offline", **target)
+    run = start_wandb("wandb", mode, project=project, dir=out, **target)
     for row in rows:
         run.summary[f"{row.task}/{_dataset_and_choices(row)}/{row.metric}"] = row.value
     run.finish()

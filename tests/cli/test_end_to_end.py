@@ -74,3 +74,11 @@ def test_photographs_and_their_five_captions(tmp_path: Path, real_data: Path) ->
     rows = [json.loads(r) for r in (tmp_path / "runs/photos/s0/results.jsonl").read_text().splitlines()]
     assert {row["dataset"] for row in rows} == {"flickr8k/test"}
     assert {row["metric"]: row["n"] for row in rows}["text_to_image_recall@1"] == 5000
+
+
+def test_a_run_begins_with_its_place_towers_and_data_and_ends_with_the_next_command(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=16)
+    done = clipx_here("train", *tiny(tmp_path / "shards"), "name=x", "train.device=cpu", cwd=tmp_path)
+    lines = done.stderr.splitlines()
+    assert lines[0] == "runs/x/s0: open_clip:mini-48 on shards (16 pairs), CPU"
+    assert lines[-1] == "to evaluate: clipx eval runs/x/s0 datasets=[NAME,KIND:FOLDER]  # clipx ls data"

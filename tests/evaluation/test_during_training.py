@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cli import train as launch
-from cli.eval import evaluate
+from cli.eval.one import evaluate
 from clipx import train
 from clipx.config.schema import EvalConfig, RunConfig
 from clipx.errors import UserError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.eval import evaluate as eval_command
+from cli.eval.one import evaluate as eval_command
 from clipx.config.schema import EvalConfig
 from evaluation.datasets.kinds import Captioned, Labelled
 from evaluation.datasets.opening import open_dataset

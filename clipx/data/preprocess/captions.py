@@ -13,6 +13,11 @@ def from_member(column: str, data: bytes, generator: random.Random) -> str:
     return from_txt(data) if column == "txt" else stripped(generator.choice(all_from_json(data)))
 
 
+def all_from_member(column: str, data: bytes) -> list[str]:
+    """Return the captions of a .txt or .json member. Raises BadSample if it has none or an empty one."""
+    return [from_txt(data)] if column == "txt" else [stripped(caption) for caption in all_from_json(data)]
+
+
 def from_txt(data: bytes) -> str:
     """Return the caption of a .txt member. Raises BadSample if it is empty or not UTF-8."""
     try:
@@ -34,10 +39,16 @@ def all_from_json(data: bytes) -> list[str]:
 
 def from_cell(cell: str | list[str] | None, captions: str, generator: random.Random) -> str:
     """Return the "first" or a "random" caption of a table cell with one or several. Raises BadSample if it is empty."""
+    several = all_from_cell(cell)
+    return stripped(several[0] if captions == "first" else generator.choice(several))
+
+
+def all_from_cell(cell: str | list[str] | None) -> list[str]:
+    """Return all captions of a table cell. Raises BadSample if there is none."""
     several = [cell] if isinstance(cell, str) else cell
     if not several or not all(isinstance(c, str) for c in several):
         raise BadSample("no caption")
-    return stripped(several[0] if captions == "first" else generator.choice(several))
+    return several
 
 
 def stripped(caption: str) -> str:

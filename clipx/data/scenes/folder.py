@@ -11,7 +11,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from clipx.data.scenes.pairs import pair_samples
 from clipx.data.scenes.samples import Sample, training_sample, validate
 from clipx.errors import UserError
 from clipx.utils.files import cache_home, content_hash, new_folder
+from clipx.utils.progress import ProgressBar
 
 FORMAT = 1  # increase it when rendering changes: cached data are then rendered again
 SHARD = 5_000  # samples per shard
@@ -62,8 +63,15 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
             workers = min(os.cpu_count() or 1, len(shards))
             spawn = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(workers, spawn, _end_with_parent) as pool:
-                for done in [pool.submit(_write_shard, temporary / file, *ids, config) for file, ids in shards.items()]:
-                    done.result()
+                futures = {
+                    pool.submit(_write_shard, temporary / file, *ids, config): ids for file, ids in shards.items()
+                }
+                with ProgressBar() as progress:
+                    progress.start("rendering", sum(stop - start for _, start, stop in shards.values()))
+                    for done in as_completed(futures):
+                        done.result()
+                        _, start, stop = futures[done]
+                        progress.advance(stop - start)
             (temporary / FINISHED).write_text(json.dumps(_identity(config)))
 
 

@@ -28,6 +28,10 @@ class PairSource(Protocol):
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         """Return the encoded image and one caption. Raises BadSample if one is unusable."""
 
+    def captions(self, sample_id: int) -> list[str]:
+        """Return the captions of a sample that training may draw. Raises BadSample if one is unusable."""
+        return [self.pair(sample_id, random.Random(0))[1]]
+
     def image_of(self) -> NDArray[np.int32] | None:
         """Return the image index (from 0) of each sample, int32 [n]; None if no two samples share an image."""
         return None
@@ -54,6 +58,9 @@ class ShardPairs(PairSource):
             self.shards.prefetch(sample_id, self.block)
         caption = self.caption(sample_id, generator)
         return self.shards.read(sample_id, "image"), caption
+
+    def captions(self, sample_id: int) -> list[str]:
+        return texts.all_from_member(self.column, self.shards.read(sample_id, self.column))
 
     def caption(self, sample_id: int, generator: random.Random) -> str:
         """Return one caption without reading the image. Raises BadSample if it is unusable."""

@@ -85,6 +85,10 @@ class FilePairs(PairSource):
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
             raise BadSample(f"cannot be read ({error})") from error
 
+    def captions(self, sample_id: int) -> list[str]:
+        begin, end = int(self._starts[sample_id]), int(self._starts[sample_id + 1])
+        return [texts.stripped(self._captions[i]) for i in range(begin, end)]
+
     def image_of(self) -> NDArray[np.int32] | None:
         numbers: dict[str, int] = {}
         of_each = (numbers.setdefault(self._names[i], len(numbers)) for i in range(len(self)))

@@ -20,7 +20,7 @@ class HFPairs(PairSource):
     """Rows of a data set in memory-mapped Arrow files; a caption cell holds one text or a list of texts."""
 
     def __init__(self, config: DataConfig, root: Path) -> None:
-        self.image, self.caption, self.captions = config.image_column, config.caption_column, config.captions
+        self.image, self.caption, self.choice = config.image_column, config.caption_column, config.captions
         self.rows = load(config, root, streaming=False)
         if not len(self.rows):
             raise UserError(f"data.root={root} has no rows in split {config.split}")
@@ -34,7 +34,11 @@ class HFPairs(PairSource):
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         row = self.rows[sample_id]
-        return image_bytes(row[self.image]), texts.from_cell(row[self.caption], self.captions, generator)
+        return image_bytes(row[self.image]), texts.from_cell(row[self.caption], self.choice, generator)
+
+    def captions(self, sample_id: int) -> list[str]:
+        found = texts.all_from_cell(self.rows[sample_id][self.caption])
+        return found[:1] if self.choice == "first" else found
 
     def _digest(self) -> str:
         """Hash some rows. The fingerprint of `datasets` is unsuitable: it depends on paths and its version."""

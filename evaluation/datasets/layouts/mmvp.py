@@ -41,7 +41,8 @@ def open_mmvp(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
     (template,) = prompts.select_templates(TEMPLATES, settings.prompts)
     captions = [template.replace("{c}", rows[number]["Statement"]) for number in numbers]
     types = [rows[first]["Type"] for first in pairs]
-    return MinimalPairs(spec, "mmvp", "test", FileImages(spec, folder, paths), captions, types, settings.prompts)
+    images = FileImages(spec, folder, paths)
+    return MinimalPairs(spec, "mmvp", "test", images, captions, types, settings.limit, settings.prompts)
 
 
 def _rows(spec: str, path: Path) -> dict[int, dict[str, str]]:

@@ -5,7 +5,6 @@ wds:FOLDER       CLIP-benchmark's layout: classnames.txt, zeroshot_classificatio
                  "retrieval": .txt with one caption per line instead of .cls, and no class names
 captions:FOLDER  shards of images with a "captions" list in .json, else one caption in .txt
 pairs:FOLDER     shards in which samples 2p and 2p+1 are minimal pair p; .txt, .json with "pair", "category"
-hf:REPOSITORY    a data set of the Hugging Face hub in CLIP-benchmark's layout
 """
 
 from functools import partial
@@ -15,7 +14,6 @@ import torch
 
 from clipx.data.shards.reader import Shards
 from clipx.errors import UserError
-from clipx.utils.hub import quiet_hub
 from evaluation.datasets import prompts
 from evaluation.datasets.folder import (
     SPLIT_NAMES,
@@ -79,28 +77,8 @@ def open_pairs(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
         raise UserError(f"datasets={spec}: {len(shards)} samples; pairs need an even number")
     captions = [read_text(spec, shards, i, "txt") for i in range(len(shards))]
     categories = [_category(spec, shards, p) for p in range(len(shards) // 2)]
-    return MinimalPairs(spec, short_name(folder), _split_of(folder), ShardImages(spec, shards), captions, categories)
-
-
-def open_hub(spec: str, repository: Path, settings: Settings) -> Labelled | Captioned:
-    """Open a Hugging Face repository in CLIP-benchmark's layout; without a network, use the local cache.
-
-    Raises UserError: it is neither reachable nor cached; the message names the download command.
-    """
-    from huggingface_hub import snapshot_download
-
-    name = str(repository)
-    try:
-        with quiet_hub(fetching=True):
-            folder = snapshot_download(name, repo_type="dataset")
-    except Exception as error:  # the hub's client raises a dozen types
-        raise UserError(
-            f"datasets={spec}: the hub cannot be reached or has no such data set, and it is not cached here; run "
-            f"`hf download {name} --repo-type dataset` where there is a network, or give wds:FOLDER"
-        ) from error
-    opened = open_wds(spec, Path(folder), settings)
-    opened.short = repository.name  # the cache's folders are named by commit
-    return opened
+    images = ShardImages(spec, shards)
+    return MinimalPairs(spec, short_name(folder), _split_of(folder), images, captions, categories, settings.limit)
 
 
 def _split(spec: str, folder: Path, classes: int) -> Split:

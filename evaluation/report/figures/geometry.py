@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from evaluation.report.blocks import Figure
-from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, MAX_X_TICKS, drawing, short
+from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, MAX_X_TICKS, drawing, short_all
 
 MAX_POINT_LABELS = 30  # scatter plots with more points have no point labels
 
@@ -34,8 +34,9 @@ def scatter_plot(name: str, caption: str, points: dict[str, tuple[float, float]]
     """Draw labelled points; `x` and `y` name the axes."""
     with drawing(name, 360, 260) as (plot, axes):
         axes.plot(*zip(*points.values(), strict=True), "o", color=COLOURS[0], markersize=5, alpha=0.8)
-        for label, point in points.items() if len(points) <= MAX_POINT_LABELS else ():
-            axes.annotate(short(label), point, xytext=(4, 3), textcoords="offset points", fontsize=FONT - 3)
+        names = short_all(points) if len(points) <= MAX_POINT_LABELS else []
+        for name, point in zip(names, points.values(), strict=False):
+            axes.annotate(name, point, xytext=(4, 3), textcoords="offset points", fontsize=FONT - 3)
         axes.margins(0.12)
         axes.locator_params(axis="x", nbins=MAX_X_TICKS)
         axes.grid(alpha=0.15, color=INK)

@@ -4,7 +4,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +51,7 @@ class Drawing:
         from matplotlib.patches import Patch
 
         patches = [Patch(color=colour) for colour in self.colours.values()]
-        labels = [short(label).lstrip("_") for label in self.colours]  # matplotlib hides labels with a leading _
+        labels = [label.lstrip("_") for label in short_all(self.colours)]  # matplotlib hides labels with a leading _
         compact: Any = {"frameon": False, "handlelength": 0.9, "handleheight": 0.7, "columnspacing": 1.2}
         columns = _legend_columns(list(self.colours))
         self.canvas.legend(patches, labels, loc="outside lower center", ncols=columns, **compact)
@@ -97,6 +97,19 @@ def short(text: str, length: int = 24) -> str:
     """Return the text on one line, cut to `length` characters."""
     line = printable_line(text)
     return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def short_all(texts: Iterable[str], length: int = 24) -> list[str]:
+    """Return the texts, cut at the end, at the beginning or in the middle: whichever leaves them different."""
+    lines = [printable_line(text) for text in texts]
+    half = (length - 1) // 2
+    cuts: list[Callable[[str], str]] = [
+        lambda line: f"{line[: length - 1]}…",
+        lambda line: f"…{line[1 - length :]}",
+        lambda line: f"{line[:half]}…{line[-half:]}",
+    ]
+    found = [[line if len(line) <= length else cut(line) for line in lines] for cut in cuts]
+    return max(found, key=lambda cut_lines: len(set(cut_lines)))
 
 
 def slug(text: str) -> str:

@@ -1,6 +1,6 @@
 """The page and the CSV of `clipx report compare`: ranking, paired differences, scores against geometry."""
 
-from evaluation.analyses.comparison import GEOMETRY, MEAN, TASKS, Estimate, Method, MethodComparison, estimate
+from evaluation.analyses.comparison import GEOMETRY, MEAN, TASKS, Estimate, LeftOut, Method, MethodComparison, estimate
 from evaluation.report.blocks import (
     Block,
     Cell,
@@ -15,7 +15,11 @@ from evaluation.report.blocks import (
     Tone,
 )
 from evaluation.report.figures.geometry import scatter_plot
-from evaluation.runs.description import MISSING
+from evaluation.report.figures.svg import COLOURS
+from evaluation.report.sections.settings import provenance
+from evaluation.report.sections.training import LabelledRuns, curves, score_curves
+from evaluation.runs.description import MISSING, digits
+from evaluation.runs.groups import RunGroup
 
 NAMES = {
     MEAN: "mean of tasks",
@@ -29,11 +33,12 @@ NAMES = {
     "margin": "mean margin",
 }
 MAX_NAMES = 4  # of tied methods in the lead
+MAX_IN_HEADER = 24  # characters of a name
 RULE = (
     "Differences are paired by seed: runs with the same seed saw the same samples in the same order. The 95% intervals "
-    "are Student's t over at least three seeds. Where they leave a rank open, it is a range: a method ranked 1–3 may "
-    "be the best. The intervals are not corrected for multiple comparisons: without any true difference, one in "
-    "twenty excludes 0."
+    "are Student's t over at least three seeds. Methods with one seed come last. Where the intervals leave a rank "
+    "open, it is a range: a method ranked 1–3 may be the best. The intervals are not corrected for multiple "
+    "comparisons: without any true difference, one in twenty excludes 0."
 )
 FOOTER = (
     "Scores are fractions, averaged over the data sets that all compared runs share. ▲ or ▼: the whole 95% interval of "
@@ -42,32 +47,40 @@ FOOTER = (
 DIFFERENCES = ("first_rank", "last_rank", "to_first", "to_first_low", "to_first_high")
 
 
-def build_comparison(comparisons: list[MethodComparison], left_out: list[str]) -> Document:
+def build_comparison(comparisons: list[MethodComparison], left_out: list[LeftOut]) -> Document:
     """Return the document, one section per comparison."""
     sections = [_section(comparison, number) for number, comparison in enumerate(comparisons, 1)]
     if left_out:
-        sections.append(Section("Left out", [Text(line, "muted") for line in left_out]))
+        lists: list[Block] = [
+            Details(f"{one.reason}: {len(one.names)}", [Text(", ".join(one.names))]) for one in left_out
+        ]
+        sections.append(Section("Left out", lists))
+    methods = [method for one in comparisons for method in (*one.ranked, *one.unranked)]
+    groups = [RunGroup(method.name, method.runs) for method in methods]
+    sections.append(Section("Provenance", provenance([run for group in groups for run in group.runs], groups)))
     count = sum(len(comparison.ranked) + len(comparison.unranked) for comparison in comparisons)
     lead = " ".join(_lead(comparison) for comparison in comparisons)
-    return Document(f"Comparison of {count} methods", lead, sections, FOOTER)
+    return Document(f"Comparison of {count} methods", lead, [s for s in sections if s.blocks], FOOTER)
 
 
 def _lead(comparison: MethodComparison) -> str:
     name = NAMES[comparison.by]
     if not comparison.ranked:
-        return f"No run has a value of {name}: run clipx eval checkpoint=RUN, or rank by another score with by=NAME."
+        return f"No run has a value of {name}: run clipx eval RUN..., or rank by another score with by=NAME."
     best, *others = comparison.ranked
     tied = [method.label for method in others if comparison.ranks(method)[0] == 1]
-    lead = f"{_conditions(comparison)}: {best.label} is first of {len(comparison.ranked)} by {name}"
+    lead = f"{conditions(comparison)}: {best.label} is first of {len(comparison.ranked)} by {name}"
     if not others:
         return f"{lead}; no other method is evaluated."
+    if len(best.values[comparison.by]) == 1:
+        return f"{lead}, with one seed each, so without intervals."
     if not tied:
         return f"{lead}, significantly ahead of all others."
     more = f" and {len(tied) - MAX_NAMES} more" if len(tied) > MAX_NAMES else ""
     return f"{lead}, not significantly ahead of {', '.join(tied[:MAX_NAMES])}{more}."
 
 
-def _conditions(comparison: MethodComparison) -> str:
+def conditions(comparison: MethodComparison) -> str:
     """Return the conditions in short: `open_clip:tiny on scenes, 25,600 samples`."""
     values = comparison.conditions
     lengths = [f"{values[key]} {unit}" for unit in ("epochs", "samples") if values[key := f"train.{unit}"] != MISSING]
@@ -80,15 +93,24 @@ def _section(comparison: MethodComparison, number: int) -> Section:
     if comparison.ranked:
         tasks = f" of {', '.join(NAMES[task] for task in comparison.tasks)}" if comparison.by == MEAN else ""
         blocks = [Text(f"Ranked by the {NAMES[comparison.by]}{tasks}. {RULE}", "muted"), ranking(comparison)]
+        runs, prefix = _labelled(comparison), f"compare-{number}-"
+        if figures := curves(runs, prefix):
+            blocks += [Text("Each loss is the method's own objective: compare shapes, not heights.", "muted")]
+            blocks += [Figures(figures)]
+        blocks += score_curves(runs, prefix)
         if figures := _scores_against_geometry(comparison, number):
             blocks.append(Figures(figures))
     if len(comparison.ranked) > 2:
         blocks.append(Details("All pairs: row minus column", [_pairwise_differences(comparison)]))
+    if comparison.ranked:
+        blocks.append(Details("Values by data set and seed", [_values(comparison)]))
+    reasons: dict[str, list[str]] = {}
     for method in comparison.unranked:
-        reason = f"{method.diverged} seeds diverged" if method.diverged else "not evaluated on the shared data sets"
-        blocks.append(Text(f"Not ranked: {method.label} ({reason})", "muted"))
+        diverged = f"{method.diverged} seeds diverged" if method.diverged else "not evaluated on the shared data sets"
+        reasons.setdefault(diverged, []).append(method.label)
+    blocks += [Text(f"Not ranked, {reason}: {', '.join(labels)}", "muted") for reason, labels in reasons.items()]
     blocks.append(Details("Common settings of these runs", [KeyValues(list(comparison.conditions.items()))]))
-    return Section(_conditions(comparison), blocks)
+    return Section(conditions(comparison), blocks)
 
 
 def ranking(comparison: MethodComparison) -> Table:
@@ -110,8 +132,27 @@ def ranking(comparison: MethodComparison) -> Table:
         ]
         for place, method in enumerate(comparison.ranked, 1)
     ]
-    columns = ["Rank", "Method", NAMES[by], "95% interval", f"Difference to {first.label}"]
+    to_first = f"Difference to {first.label if len(first.label) <= MAX_IN_HEADER else 'the first'}"
+    columns = ["Rank", "Method", NAMES[by], "95% interval", to_first]
     return Table([*columns, *(NAMES[name] for name in others), "Seeds"], rows)
+
+
+def _labelled(comparison: MethodComparison) -> LabelledRuns:
+    """Return the runs whose curves are drawn: of the first methods, as many as there are colours."""
+    shown = comparison.ranked[: len(COLOURS)]
+    return [(method.label, run) for method in shown for run in method.runs if run.log]
+
+
+def _values(comparison: MethodComparison) -> Table:
+    """Return one row per run and one column per task and data set."""
+    names = list(dict.fromkeys(name for method in comparison.ranked for name in method.sets))
+    rows = []
+    for method in comparison.ranked:
+        for seed in sorted({seed for of_set in method.sets.values() for seed in of_set}):
+            values = [method.sets.get(name, {}).get(seed) for name in names]
+            cells = [Cell(MISSING) if value is None else Cell(digits(value), value) for value in values]
+            rows.append([Cell(method.label), Cell(str(seed), seed), *cells])
+    return Table(["Method", "Seed", *names], rows)
 
 
 def rank(comparison: MethodComparison, method: Method, place: int) -> Cell:
@@ -121,7 +162,9 @@ def rank(comparison: MethodComparison, method: Method, place: int) -> Cell:
 
 
 def _description(method: Method) -> str:
-    return method.settings + (f"; {method.diverged} seeds diverged" if method.diverged else "")
+    others = sorted({run.name for run in method.runs} - {method.name})
+    notes = [method.settings, *([f"also named {', '.join(others)}"] if others else [])]
+    return "; ".join([*notes, *([f"{method.diverged} seeds diverged"] if method.diverged else [])])
 
 
 def _score(score: Estimate | None) -> tuple[Cell, Cell]:
@@ -130,8 +173,8 @@ def _score(score: Estimate | None) -> tuple[Cell, Cell]:
         return Cell(MISSING), Cell(MISSING)
     interval = Cell("")
     if score.low is not None and score.high is not None:
-        interval = Cell(f"[{score.low:.3f}, {score.high:.3f}]", score.low)
-    return Cell(f"{score.value:.3f}", score.value), interval
+        interval = Cell(f"[{digits(score.low)}, {digits(score.high)}]", score.low)
+    return Cell(digits(score.value), score.value), interval
 
 
 def _difference(difference: Estimate | None) -> Cell:
@@ -141,8 +184,8 @@ def _difference(difference: Estimate | None) -> Cell:
     tones: dict[int, Tone] = {1: "good", -1: "bad", 0: ""}
     note = ""
     if difference.low is not None and difference.high is not None:
-        note = f"[{difference.low:+.3f}, {difference.high:+.3f}]"
-    return Cell(f"{sign}{difference.value:+.3f}", difference.value, tones[difference.sign], note=note)
+        note = f"[{digits(difference.low, '+')}, {digits(difference.high, '+')}]"
+    return Cell(f"{sign}{digits(difference.value, '+')}", difference.value, tones[difference.sign], note=note)
 
 
 def _pairwise_differences(comparison: MethodComparison) -> Table:
@@ -177,7 +220,7 @@ def comparison_table(comparisons: list[MethodComparison]) -> list[list[object]]:
             for name, values in method.values.items():
                 score = estimate(values)
                 assert score is not None  # `Method.values` holds no empty entry
-                row = [number, method.label, method.settings, name, score.seeds, score.value, score.low, score.high]
+                row = [number, method.name, method.settings, name, score.seeds, score.value, score.low, score.high]
                 by_rank = _rank_and_difference(comparison, method) if name == comparison.by else [""] * len(DIFFERENCES)
                 table.append([*row, *by_rank])
     return table

@@ -31,7 +31,7 @@ SCATTER_X: dict[str, Measure] = {"gap": GAP, "uniformity": UNIFORMITY}
 COMMANDS = {  # prefix of a figure's name -> the paper's figure, and the command that makes it
     "margins": "margin densities (paper 1, Figs. 3 and 6): clipx reproduce recipe=margin_mini",
     "missing-objects": "missing objects (paper 1, Fig. 4): clipx report missing-objects ANNOTATIONS",
-    "pca": "PCA of image-text pairs (paper 4, Fig. 1): clipx eval checkpoint=RUN tasks=[geometry]",
+    "pca": "PCA of image-text pairs (paper 4, Fig. 1): clipx eval RUN tasks=[geometry]",
     "slow-closure": "slow closure (paper 4, Fig. 4): clipx reproduce recipe=gap_dynamics_mini",
     "early-gap": "early growth (paper 4, Fig. 4): clipx reproduce recipe=gap_init_mini",
     "scatter": "scores against gap and uniformity (paper 4, Figs. 6 and 7): clipx reproduce recipe=gap_mini",

@@ -3,7 +3,7 @@
 import math
 
 from evaluation.report.blocks import Block, Cell, Details, IntervalBar, Table, Text, Tone
-from evaluation.runs.description import MISSING
+from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import MetricSummary, RunGroup, Standing
 from evaluation.runs.reader import Run
 from evaluation.tasks.rows import HEADLINE
@@ -22,7 +22,7 @@ Key = tuple[str, str, str, str]  # task, data set, split, metric
 def results(headline: list[MetricSummary], groups: list[RunGroup]) -> list[Block]:
     """Return a table with a row per metric and method; for many methods, folded below a table by method."""
     if not headline:
-        return [Text(f"No results yet. To get them: clipx eval checkpoint={groups[0].runs[0].path}")]
+        return [Text(f"No results yet. To get them: clipx eval {groups[0].runs[0].path}")]
     table = _by_metric(headline, several=len(groups) > 1)
     if len(groups) <= MAX_METHODS:
         return [table]
@@ -117,12 +117,8 @@ def _bar(row: Result) -> IntervalBar | None:
 
 
 def _interval(row: Result) -> str:
-    return f"[{_format(row.low)}, {_format(row.high)}]"
+    return f"[{digits(row.low)}, {digits(row.high)}]"
 
 
 def _value(value: float | None, note: str = "") -> Cell:
-    return Cell(MISSING, note=note) if value is None or math.isnan(value) else Cell(_format(value), value, note=note)
-
-
-def _format(value: float) -> str:
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:,.1f}"
+    return Cell(MISSING, note=note) if value is None or math.isnan(value) else Cell(digits(value), value, note=note)

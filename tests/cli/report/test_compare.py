@@ -10,7 +10,7 @@ from tests.evaluation.analyses.test_comparison import runs_of
 from tests.helpers.synthetic import write
 
 
-def test_the_ranking_fits_eighty_columns_and_three_files_are_written(
+def test_the_ranking_fits_eighty_columns_and_four_files_are_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -18,11 +18,11 @@ def test_the_ranking_fits_eighty_columns_and_three_files_are_written(
         write(tmp_path / "runs", one)
     report(["compare", str(tmp_path / "runs"), f"out={tmp_path / 'out'}"])
     lines = capsys.readouterr().out.splitlines()
-    (low,) = [line for line in lines if "mine-low" in line and "-0.020" in line]
-    assert low.split() == ["2", "mine-low", "0.500", "-0.020", "[-0.024,", "-0.016]", "0.500", "3"]
+    (low,) = [line for line in lines if "low" in line and "-0.0200" in line]
+    assert low.split() == ["2", "low", "0.500", "-0.0200", "[-0.0243,", "-0.0157]", "0.500", "3"]
     assert all(len(line) <= 80 for line in lines if str(tmp_path) not in line)
     assert sorted(p.name for p in (tmp_path / "out").iterdir() if p.is_file()) == [
-        "compare.csv", "compare.html", "compare.md"
+        "compare.csv", "compare.html", "compare.md", "compare.tex"
     ]  # fmt: skip
 
 

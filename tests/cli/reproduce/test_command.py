@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.reproduce.command import _can_be_reported, _gpu_of_each_job, _run_benchmarks, _time_left, reproduce
+from cli.launcher.process_pool import gpu_of_each_job
+from cli.reproduce.command import _can_be_reported, _run_benchmarks, _time_left, reproduce
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.compose import compose_run
 from clipx.errors import Fault, UserError
@@ -228,8 +229,8 @@ def test_jobs_take_gpus_in_turn(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert _gpu_of_each_job(jobs, processes=1) == expected
-    assert _gpu_of_each_job(jobs, processes=0) == [""] * jobs
+    assert gpu_of_each_job(jobs, processes=1) == expected
+    assert gpu_of_each_job(jobs, processes=0) == [""] * jobs
     if expected[0]:
         with pytest.raises(UserError, match=f"with jobs={jobs} each run gets one GPU, but train.processes=2"):
-            _gpu_of_each_job(jobs, processes=2)
+            gpu_of_each_job(jobs, processes=2)

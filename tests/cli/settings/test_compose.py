@@ -36,7 +36,7 @@ MISTAKES = {
     "train recipe=demo train.epochs=2": "one of train.epochs and train.samples must be set; both are",
     "train recipe=demo train.precision=fp8": "train.precision=fp8 is not known",
     "train recipe=demo log.wandb=on": "log.wandb=on is not known; allowed: off, offline, online",
-    "eval": "give one of checkpoint=RUN_DIRECTORY and model=",
+    "eval": "give one of RUN (a run directory) and model=",
     "eval checkpont=runs/demo": "checkpont is not a setting; did you mean 'checkpoint'",
     "eval checkpoint=nowhere": "checkpoint=nowhere is missing",
     "eval model=open_clip:ViT-B-23": "did you mean 'open_clip:ViT-B-32'",

@@ -1,13 +1,16 @@
 """Run log: one W&B run per run directory, no lost or repeated lines after a resume, valid JSON."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clipx.config.schema import RunConfig
+from clipx.errors import UserError
 from clipx.run.log import WANDB_ID, RunLog
+from clipx.run.sinks import numbers
 from tests.helpers.folder import settings
 
 
@@ -89,3 +92,46 @@ def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
 def test_without_wandb_no_id_is_written(tmp_path: Path, wandb: FakeWandb) -> None:
     logged(settings(tmp_path), tmp_path / "a", 0, [1])
     assert not wandb.inits and not (tmp_path / "a" / WANDB_ID).exists()
+
+
+def test_wandb_without_a_key_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb as package
+
+    def refuse(**options: Any) -> None:
+        raise package.errors.UsageError("api_key not configured (no-tty).\n  call wandb.login(key=[your_api_key])\n")
+
+    monkeypatch.setattr("wandb.init", refuse)
+    config = settings(tmp_path)
+    config.log.wandb = "online"
+    with pytest.raises(
+        UserError, match=r"^log.wandb=online: W&B did not start \(api_key not configured \(no-tty\)\.\)"
+    ) as raised:
+        logged(config, tmp_path / "a", 0, [1])
+    assert "wandb login" in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_tensorboard_has_every_number_and_repeated_steps_replace_older_ones(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config = settings(tmp_path)
+    config.log.tensorboard = True
+    logged(config, tmp_path / "a", 0, [1, 2, 3])
+    logged(config, tmp_path / "a", 1, [2])
+    events = EventAccumulator(str(tmp_path / "a" / "tensorboard"))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == {"loss", "terms/clip"}
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(1, 0.5), (2, 0.5)]
+
+
+def test_tensorboard_without_its_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    config = settings(tmp_path)
+    config.log.tensorboard = True
+    with pytest.raises(UserError, match=r"needs the extra `tensorboard`: pip install -e '\.\[tensorboard\]'"):
+        logged(config, tmp_path / "a", 0, [])
+
+
+def test_only_numbers_go_to_tensorboard() -> None:
+    row = {"loss": 1, "terms": {"clip": 0.5}, "columns": {"u": [1.0]}, "gone": None, "text": "x"}
+    assert list(numbers(row)) == [("loss", 1.0), ("terms/clip", 0.5)]

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from clipx.errors import UserError
-from evaluation.analyses.comparison import MethodComparison, compare
+from evaluation.analyses.comparison import LeftOut, MethodComparison, compare
 from evaluation.report.sections import comparison
 from evaluation.report.writer import write_comparison
-from evaluation.runs.groups import group_runs
+from evaluation.runs.description import digits
+from evaluation.runs.groups import group_runs, short_names
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 from tests.helpers.synthetic import Values, run
@@ -34,6 +35,7 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 def runs_of(arm: str, level: float, seeds: int = 3, **changes: Any) -> list[Run]:
     runs = []
+    changes = {"optimizer": {"lr": len(arm) + ord(arm[-1])}, **changes}  # equal settings would be merged
     for seed in range(seeds):
         value = level + SEED_SHIFT[seed] + OWN_SHIFT.get(arm, [0.0] * 4)[seed]
         values: Values = {("zeroshot", name, "top1"): value for name in ("x", "y")}
@@ -42,7 +44,7 @@ def runs_of(arm: str, level: float, seeds: int = 3, **changes: Any) -> list[Run]
     return runs
 
 
-def compare_all(runs: list[Run], **by: str) -> MethodComparison:
+def compare_all(runs: list[Run], **by: Any) -> MethodComparison:
     (comparison,), left_out = compare(group_runs(runs), **by)
     assert left_out == []
     return comparison
@@ -50,7 +52,7 @@ def compare_all(runs: list[Run], **by: str) -> MethodComparison:
 
 def test_paired_differences_separate_methods_with_overlapping_intervals() -> None:
     compared = compare_all(runs_of("low", 0.50) + runs_of("high", 0.52) + runs_of("same", 0.52))
-    assert [method.label for method in compared.ranked] == ["mine-high", "mine-same", "mine-low"]
+    assert [method.label for method in compared.ranked] == ["high", "same", "low"]
     high, same, low = compared.ranked
     difference = compared.difference(low, high)
     expected = t_interval([low.values["mean"][seed] - high.values["mean"][seed] for seed in range(3)])
@@ -79,7 +81,7 @@ def test_the_mean_covers_only_tasks_that_all_methods_have() -> None:
     easy = [replace(r, results=[*r.results, replace(r.results[0], task="linear_probe", value=0.9)]) for r in easy]
     compared = compare_all(easy + runs_of("high", 0.6))
     assert compared.tasks == ["zeroshot"]
-    assert compared.ranked[0].label == "mine-high"
+    assert compared.ranked[0].label == "high"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,9 @@ def test_settings_of_the_method_may_differ_and_are_shown() -> None:
     }
     compared = compare_all([*runs_of("a", 0.5), *runs_of("b", 0.5), *runs_of("c", 0.6, **changes)])
     assert [m.settings for m in compared.ranked] == [
-        "clip + 0.1 positive; data.keywords=numbers; temperature.tau=0.05", "clip", "clip"
+        "clip + 0.1 positive; data.keywords=numbers; temperature.tau=0.05; optimizer.lr=100",
+        "clip",
+        "clip; optimizer.lr=99",
     ]  # fmt: skip
 
 
@@ -117,10 +121,12 @@ def test_each_set_of_conditions_has_its_own_comparison_and_single_runs_are_named
     alone = runs_of("e", 0.9, train={"samples": 64, "batch_size": 64})
     comparisons, left_out = compare(group_runs([*runs, *alone]))
     assert [[m.label for m in comparison.ranked] for comparison in comparisons] == [
-        ["mine-b", "mine-a"],
-        ["mine-d", "mine-c"],
+        ["b", "a"],
+        ["d", "c"],
     ]
-    assert left_out == ["left out, no other run under the same conditions: mine-e (train.samples: 64, not 640)"]
+    assert [one.line() for one in left_out] == [
+        "left out, no other run with the same train.samples: mine-e (64, not 640)"
+    ]
 
 
 def test_a_single_method_is_refused() -> None:
@@ -131,14 +137,14 @@ def test_a_single_method_is_refused() -> None:
 def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Path) -> None:
     lost = runs_of("lost", 0.0)
     lost = [replace(r, results=[replace(r.results[0], task="train", metric="loss", value=float("nan"))]) for r in lost]
-    new = [replace(r, results=[]) for r in runs_of("new", 0.0)]
+    new = [replace(r, results=[], log=[{"step": 10, "loss": 1.0}]) for r in runs_of("new", 0.0)]
     compared = compare_all([*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.55), *lost, *new])
-    written = write_comparison([compared], ["left out: <script>"], tmp_path)
+    written = write_comparison([compared], [LeftOut("<script>", ["x"])], tmp_path)
     page, markdown = written.html.read_text(), written.markdown.read_text()
     for text in (page, markdown):
-        assert "Not ranked: mine-lost (3 seeds diverged)" in text
-        assert "Not ranked: mine-new (not evaluated" in text
-        assert "on d, 640 samples: mine-b is first of 3 by mean of tasks" in text
+        assert "Not ranked, 3 seeds diverged: lost" in text
+        assert "Not ranked, not evaluated on the shared data sets: new" in text
+        assert "on d, 640 samples: b is first of 3 by mean of tasks" in text
     assert "<script>" not in page.replace("<script>\n", "")
     rows = list(csv.DictReader(io.StringIO(written.csv.read_text())))
     (best,) = [row for row in rows if row["method"] == "mine-b" and row["measure"] == "mean"]
@@ -150,7 +156,102 @@ def test_the_ranking_by_a_task_has_columns_for_the_geometry() -> None:
     compared = compare_all(runs_of("a", 0.5) + runs_of("b", 0.6), by="zeroshot")
     table = comparison.ranking(compared)
     assert table.columns == [
-        "Rank", "Method", "zero-shot", "95% interval", "Difference to mine-b", "gap", "Seeds"
+        "Rank", "Method", "zero-shot", "95% interval", "Difference to b", "gap", "Seeds"
     ]  # fmt: skip
-    assert [cell.text for cell in table.rows[1]][:3] == ["2", "mine-a", "0.500"]
+    assert [cell.text for cell in table.rows[1]][:3] == ["2", "a", "0.500"]
     assert table.rows[1][4].text == "▼ -0.100"
+
+
+def test_a_method_with_one_seed_is_never_first_unless_all_have_one() -> None:
+    lucky = runs_of("lucky", 0.9, seeds=1)
+    assert [m.label for m in compare_all([*lucky, *runs_of("a", 0.5), *runs_of("b", 0.6)]).ranked] == [
+        "b",
+        "a",
+        "lucky",
+    ]
+    once = compare_all([*lucky, *runs_of("a", 0.5, seeds=1)])
+    assert [m.label for m in once.ranked] == ["lucky", "a"]
+    assert "with one seed each, so without intervals" in comparison.build_comparison([once], []).lead
+
+
+def test_equal_settings_under_two_names_are_one_method() -> None:
+    same: dict[str, Any] = {"optimizer": {"lr": 0.5}}
+    runs = [*runs_of("a", 0.5, **same), *runs_of("b", 0.5, seeds=4, **same), *runs_of("c", 0.6)]
+    (compared,), left_out = compare(group_runs(runs))
+    assert [(m.label, sorted(m.values["mean"])) for m in compared.ranked] == [("c", [0, 1, 2]), ("a", [0, 1, 2, 3])]
+    assert [one.line() for one in left_out] == [
+        "left out, same settings and seed as another run: mine-b/s0 (mine-a/s0), mine-b/s1 (mine-a/s1), "
+        "mine-b/s2 (mine-a/s2)"
+    ]
+    assert "also named mine-b" in comparison.ranking(compared).rows[1][1].note
+
+
+def test_failed_starts_are_one_line_however_many() -> None:
+    failed = [replace(one, results=[]) for at in range(7) for one in runs_of(f"x{at}", 0.5, seeds=1)]
+    compared, left_out = compare(group_runs([*runs_of("a", 0.5), *failed, *runs_of("b", 0.6)]))
+    assert len(compared[0].ranked) == 2 and compared[0].unranked == []
+    assert [one.line() for one in left_out] == [
+        "left out, failed starts without a training step: mine-x0/s0, mine-x1/s0, mine-x2/s0, mine-x3/s0 and 3 more"
+    ]
+
+
+def test_the_pairs_held_out_of_training_rank_only_if_asked_for() -> None:
+    runs = [*runs_of("a", 0.5), *runs_of("b", 0.6)]
+    held = {"a": 0.9, "b": 0.1}
+    runs = [
+        replace(r, results=[*r.results, replace(r.results[0], dataset="d/held_out", value=held[r.config["arm"]])])
+        for r in runs
+    ]
+    assert [m.label for m in compare_all(runs).ranked] == ["b", "a"]
+    chosen = compare_all(runs, on=("heldout",))
+    assert [(m.label, m.values["mean"][0]) for m in chosen.ranked] == [("a", 0.9), ("b", 0.1)]
+
+
+def test_the_page_has_curves_values_by_set_and_seed_and_provenance(tmp_path: Path) -> None:
+    log = [{"step": step, "loss": 1 / step, "tau": 0.07} for step in (10, 20, 30)]
+    runs = [replace(one, log=log, environment={"git_commit": "abc"}) for one in runs_of("a", 0.5) + runs_of("b", 0.6)]
+    written = write_comparison([compare_all(runs)], [], tmp_path)
+    assert {"compare-1-loss", "compare-1-temperature"} <= {figure.stem for figure in written.figures}
+    markdown = written.markdown.read_text()
+    assert "| Method | Seed | zeroshot x | zeroshot y |" in markdown and "| a | 2 | 0.400 | 0.400 |" in markdown
+    assert "Environment of mine-b seed 0" in markdown and "abc" in markdown
+
+
+def test_the_ranking_is_a_latex_table_too(tmp_path: Path) -> None:
+    names = ["50%_&", "b"]
+    runs = [one for name, level in zip(names, (0.5, 0.6), strict=True) for one in runs_of(name, level)]
+    write_comparison([compare_all(runs)], [], tmp_path)
+    table = (tmp_path / "compare.tex").read_text()
+    assert r"2 & mine-50\%\_\& & 0.500 & {[" in table and r"$\downarrow$ -0.100 [-0.100, -0.100]" in table
+    rows = [line for line in table.splitlines() if line.endswith(r"\\")]
+    assert len(rows) == 3 and len({row.count(" & ") for row in rows}) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["mine-high", "mine-low"], ["high", "low"]),
+        (["demo", "demo-tau_0.1"], ["demo", "tau_0.1"]),
+        (["m-tau_4e-2-lr_1", "m-tau_1e-2-lr_1"], ["tau_4e-2", "tau_1e-2"]),
+        (["a", "a (runs/b)"], ["a", "a (runs/b)"]),
+        (["only-one"], ["only-one"]),
+    ],
+)
+def test_labels_lack_the_common_part_of_the_names(names: list[str], expected: list[str]) -> None:
+    assert short_names(names) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, "0.500"),
+        (-0.02, "-0.0200"),
+        (12.345, "12.3"),
+        (1234.5, "1,234"),
+        (999.7, "1,000"),
+        (1e-17, "0"),
+        (150.0, "150"),
+    ],
+)
+def test_numbers_have_three_significant_digits(value: float, text: str) -> None:
+    assert digits(value) == text

@@ -90,7 +90,7 @@ def test_runs_of_other_recipes_are_not_mixed_in() -> None:
 
 def test_runs_without_results_name_the_command() -> None:
     found = outcome("1.5", "clip_reg_mini", seeds("clip_reg_mini", {"clip": {}, "clip_reg": zeroshot(0.6)}))
-    assert found.verdict == "not run" and "clipx eval checkpoint=runs/clip_reg_mini-clip/s0" in only(found).note
+    assert found.verdict == "not run" and "clipx eval runs/clip_reg_mini-clip/s0" in only(found).note
 
 
 def test_arms_without_a_common_seed_name_the_missing_run() -> None:
@@ -135,7 +135,7 @@ def test_divergence_in_some_seeds_or_of_both_arms_does_not_make_a_claim_hold() -
     assert only(mixed).note == "1 seed in common, 3 are needed; positive_weights diverged in 2 of 3 seeds"
     assert outcome("5.3", "wpse_cc12m", [*kept[:2], *gone]).verdict == "not run"
     unscored = outcome("5.3", "wpse_cc12m", [*seeds("wpse_cc12m", {"gaussian": {}}), *gone])
-    assert unscored.verdict == "not run" and "checkpoint=runs/wpse_cc12m-gaussian/s0" in only(unscored).note
+    assert unscored.verdict == "not run" and "clipx eval runs/wpse_cc12m-gaussian/s0" in only(unscored).note
     both = [replace(one, config={**one.config, "arm": "gaussian"}) for one in gone]
     assert outcome("5.3", "wpse_cc12m", [*both, *gone]).verdict == "not run"
 

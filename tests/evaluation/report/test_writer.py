@@ -1,6 +1,7 @@
 """The report agrees with the run directories, escapes all user text and loads nothing from elsewhere."""
 
 import csv
+import io
 import json
 import re
 import shutil
@@ -15,6 +16,7 @@ from clipx.errors import UserError
 from evaluation.report import render
 from evaluation.report.blocks import Block
 from evaluation.report.writer import ReportFiles, write_report
+from evaluation.runs.results import read, write_tables
 from tests.helpers.report_runs import VALUES, row, rows, write_lines, write_run
 
 HOSTILE = "<script>alert(1)</script> & \"$x$ | `a` ' <img src=x onerror=alert(1)> {{ 6 * 7 }} {% raw %}"
@@ -95,7 +97,7 @@ def test_single_seed_shows_its_own_value_and_bootstrap_interval(one_seed: Report
 def test_seeds_are_averaged_with_a_t_interval(two_seeds: ReportFiles) -> None:
     half = 12.7062047 * 0.02  # t of one degree of freedom; standard error of 0.90 and 0.94
     mean = sum(VALUES.values()) / 2
-    expected = ["0.920", f"[{mean - half:.3f}, {mean + half:.3f}]", "0.250", "1,000", "t, 2 seeds"]
+    expected = ["0.920", f"[{mean - half:#.3g}, {mean + half:#.3g}]", "0.250", "1,000", "t, 2 seeds"]
     for cells in (
         Page(two_seeds.html.read_text()).row("zero-shot accuracyscenes_shape"),
         markdown_row(two_seeds, "zero-shot accuracy"),
@@ -107,7 +109,7 @@ def test_the_folded_tables_have_every_row(two_seeds: ReportFiles) -> None:
     page = Page(two_seeds.html.read_text())
     for seed in (0, 1):
         cells = page.row("demo", str(seed), "linear_probe", "scenes_shape", "test", "top1")
-        assert cells[6:9] == [f"{0.97 + seed / 100 + d:.3f}" for d in (0, -0.02, 0.02)]
+        assert cells[6:9] == [f"{0.97 + seed / 100 + d:#.3g}" for d in (0, -0.02, 0.02)]
         assert f"c0ffee{seed}" in page.row("demo", str(seed), "scenes_shape", "top5")
 
 
@@ -234,7 +236,7 @@ def test_a_run_without_results_shows_the_command_that_evaluates_it(tmp_path: Pat
     (folder / "results.jsonl").unlink()
     (folder / "environment.json").unlink()
     text = write_report([tmp_path / "runs"], tmp_path / "out").html.read_text()
-    assert f"clipx eval checkpoint={folder}" in text
+    assert f"clipx eval {folder}" in text
     assert "Temperature τ" in text
 
 
@@ -263,5 +265,18 @@ def test_an_error_on_an_empty_folder_names_the_path_and_the_commands(tmp_path: P
         message = str(raised.value)
         assert str(path) in message
         assert "clipx train recipe=demo" in message
-        assert "clipx eval checkpoint=" in message
+        assert "clipx eval " in message
         assert "\n" not in message
+
+
+def test_no_cell_of_a_csv_is_a_formula_and_folders_are_relative_to_it(tmp_path: Path) -> None:
+    rows = [row("zeroshot", name, "top1", -0.5, 0) for name in ("=HYPERLINK(1)", "+1", "-1", "@x", "plain")]
+    run = write_run(tmp_path / "runs", name="=cmd", results=rows, with_artifacts=False)
+    written = write_report([tmp_path / "runs"], tmp_path / "out").csv
+    (header, *cells) = csv.reader(io.StringIO(written.read_text()))
+    assert [line[header.index("dataset")] for line in cells] == ["'=HYPERLINK(1)", "'+1", "'-1", "'@x", "plain"]
+    assert {line[header.index("run")] for line in cells} == {"'=cmd"}
+    assert {line[header.index("value")] for line in cells} == {"-0.5"}  # a number stays one
+    assert {(written.parent / line[header.index("folder")]).resolve() for line in cells} == {run.resolve()}
+    write_tables(run, read(run / "results.jsonl"))
+    assert "'=HYPERLINK(1)" in (run / "results.csv").read_text()

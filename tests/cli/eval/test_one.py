@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cli.eval import _best_or_last, evaluate
+from cli.eval.one import _best_or_last, evaluate
 from clipx.config.schema import EvalConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError

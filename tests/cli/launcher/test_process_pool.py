@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.reproduce.process_pool import Pool
+from cli.launcher.process_pool import Pool
 
 STOPPED = """
 import signal, sys, time
 from pathlib import Path
-from cli.reproduce.process_pool import Pool
+from cli.launcher.process_pool import Pool
 
 def saved(name):
     received = []

@@ -74,14 +74,19 @@ def _recipes() -> dict[str, str]:
     return rows
 
 
+def parameters_of(term: Callable[..., object]) -> dict[str, object]:
+    """Return the parameters of a term with their defaults."""
+    known = inspect.signature(term).parameters.values()
+    return {p.name: p.default for p in known if p.default is not p.empty}
+
+
 def _terms() -> dict[str, str]:
     """Return a description of each term, and its parameters (objective.NAME.PARAMETER) with their defaults."""
     from clipx.objectives import TERMS
 
     rows = {}
     for name, term in TERMS.items():
-        known = inspect.signature(term).parameters.values()
-        parameters = [f"{p.name}={_plain(p.default)}" for p in known if p.default is not p.empty]
+        parameters = [f"{key}={_plain(default)}" for key, default in parameters_of(term).items()]
         description = f"{_first_line(inspect.getmodule(term))} {_first_line(term)}"
         rows[name] = f"{description} Parameters: {', '.join(['weight=1', *parameters])}"
     return rows

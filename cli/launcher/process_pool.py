@@ -15,7 +15,9 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import TypeVar
 
-from clipx.errors import REQUEUE
+import torch
+
+from clipx.errors import REQUEUE, UserError
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -89,6 +91,23 @@ class Pool:
         for slot in self._slots:
             if slot.process is not None:
                 slot.process.shutdown()
+
+
+def gpu_of_each_job(jobs: int, processes: int) -> list[str]:
+    """Return CUDA_VISIBLE_DEVICES of each job.
+
+    It is "" (leave it unchanged) if `jobs` is 1, if all runs are on the CPU, or with at most one GPU. `processes` is
+    the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
+    """
+    gpus = torch.cuda.device_count()
+    if gpus <= 1 or jobs == 1 or not processes:
+        return [""] * jobs
+    if processes > 1:
+        raise UserError(
+            f"with jobs={jobs} each run gets one GPU, but train.processes={processes}: set jobs=1 or train.processes=1"
+        )
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
+    return [visible[job % gpus] for job in range(jobs)]
 
 
 def _prepare(gpu: str) -> None:

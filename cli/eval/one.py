@@ -1,4 +1,4 @@
-"""`clipx eval`: evaluate a run or published weights, in this process or in several worker processes."""
+"""`clipx eval` of one run or of published weights, in this process or in several worker processes."""
 
 import json
 import sys
@@ -21,31 +21,34 @@ from evaluation.during_training import own_datasets
 from evaluation.embedding import encoder
 from evaluation.embedding.features import Loading
 from evaluation.runs import results
-from evaluation.types import Settings
+from evaluation.types import Result, Settings
 
 
-def evaluate(config: EvalConfig) -> None:
+def evaluate(config: EvalConfig) -> list[Result]:
     """Evaluate a model, or record that its run diverged; checkpoints of a diverged run are evaluated by folder.
+
+    Returns all rows; none if worker processes print them.
 
     Raises UserError: not exactly one of checkpoint and model, no data sets, or unusable weights or data.
     """
     if (config.checkpoint is None) == (config.model is None):
-        raise UserError("give one of checkpoint=RUN_DIRECTORY and model=open_clip:NAME[/TAG_OR_FILE]")
+        raise UserError("give one of RUN (a run directory) and model=open_clip:NAME[/TAG_OR_FILE]")
     if config.ema and config.checkpoint is None:
-        raise UserError("ema=true needs checkpoint= of a run with averaged weights (train.ema)")
+        raise UserError("ema=true needs a run with averaged weights (train.ema)")
     if config.checkpoint is not None:
         run = Path(config.checkpoint)
         if (ended := directory.read_divergence(run)) is not None:
             print(ended.message(run), file=sys.stderr)
-            results.show(results.record_divergence(run, ended))
-            return
+            rows = results.record_divergence(run, ended)
+            results.show(rows)
+            return rows
         config = replace(config, checkpoint=str(_best_or_last(run)))
     _check(config)
     if config.processes == 1:
-        _run(config)
-    else:
-        check_gpus("processes", config.processes, config.device)
-        run_workers(config.processes, "cli.eval", [json.dumps(asdict(config))], "eval")
+        return _run(config)
+    check_gpus("processes", config.processes, config.device)
+    run_workers(config.processes, "cli.eval.one", [json.dumps(asdict(config))], "eval")
+    return []
 
 
 def _best_or_last(run: Path) -> Path:
@@ -54,7 +57,7 @@ def _best_or_last(run: Path) -> Path:
     kept = directory.load_config(run).train.keep_best if best.is_symlink() else None
     chosen = checkpoints.resolve(best if kept else run)
     if kept:
-        reason = f"because train.keep_best={kept}; checkpoint=STEP_FOLDER selects another"
+        reason = f"because train.keep_best={kept}; give its step folder for another one"
         print(f"evaluating {chosen}, {reason}", file=sys.stderr)
     return chosen
 
@@ -71,8 +74,8 @@ def _check(config: EvalConfig) -> None:
     runner.check(_datasets(config), config.tasks, _settings(config))
 
 
-def _run(config: EvalConfig) -> None:
-    """Evaluate in this process."""
+def _run(config: EvalConfig) -> list[Result]:
+    """Evaluate in this process; return all rows, on rank 0."""
     device = choose_device(config.device, "device")
     memory = explain_out_of_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16")
     with memory, distributed.group(device):
@@ -97,8 +100,8 @@ def _run(config: EvalConfig) -> None:
             settings=_settings(config),
         )
         if distributed.rank() > 0:
-            return
-        if config.checkpoint is not None and not config.ema:
+            return []
+        if config.checkpoint is not None and not config.ema and config.limit is None:
             loading = Loading(config.batch_size, config.workers, device)
             rows += popularity.evaluate(  # needs only the checkpoint and its training data, no task
                 Path(config.checkpoint), out, model, cache_home() / "features", loading, config.force
@@ -107,24 +110,30 @@ def _run(config: EvalConfig) -> None:
                 point_weights.evaluate(Path(config.checkpoint), out)
         if config.wandb != "off":
             results.to_wandb(rows, model.name, config.wandb, config.project, out)
+        return rows
 
 
 def _datasets(config: EvalConfig) -> list[str]:
     """Return the data sets of the command line, or of the run's config."""
-    datasets = [locate(spec, config.root) for spec in config.datasets]
-    if not datasets and config.checkpoint is not None:
-        datasets = own_datasets(directory.load_config(Path(config.checkpoint).parent.parent))
+    run = None if config.checkpoint is None else Path(config.checkpoint).parent.parent
+    datasets = [locate(spec, config.root, run) for spec in config.datasets]
+    if not datasets and run is not None:
+        datasets = own_datasets(directory.load_config(run))
     if not datasets:
         raise UserError("datasets= is empty; write datasets=[NAME,wds:DIR,captions:DIR] (`clipx ls data` lists them)")
     return datasets
 
 
 def _settings(config: EvalConfig) -> Settings:
-    return Settings(config.prompts, config.protocol, tuple(config.pools))
+    columns = config.image_column, config.caption_column
+    return Settings(config.prompts, config.protocol, tuple(config.pools), config.limit, *columns)
 
 
 if __name__ == "__main__":  # a worker; its settings are the only argument
     from cli.launcher.agent import run_worker
 
-    worker_config = EvalConfig(**json.loads(sys.argv[1]))
-    run_worker(lambda: _run(worker_config))
+    def work() -> None:
+        """Evaluate; a worker's exit code does not depend on the rows."""
+        _run(EvalConfig(**json.loads(sys.argv[1])))
+
+    run_worker(work)

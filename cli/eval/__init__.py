@@ -1,0 +1,1 @@
+"""`clipx eval`: one model, or many runs."""

@@ -1,0 +1,121 @@
+"""`clipx eval RUN...`: evaluate one model, or several runs one after another or at the same time."""
+
+import contextlib
+import io
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import as_completed
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cli.eval import one
+from cli.eval.find import find_runs
+from cli.launcher.process_pool import Pool, gpu_of_each_job
+from clipx.config.schema import EvalConfig
+from clipx.errors import Fault, UserError, one_line
+from clipx.run import checkpoint as checkpoints
+from evaluation.tasks.rows import HEADLINE
+from evaluation.types import Result
+
+
+def evaluate(config: EvalConfig, places: list[str]) -> None:
+    """Run `clipx eval`; with several runs, a failed one does not end the others, and a table ends the output.
+
+    Raises:
+        UserError: wrong settings or places; after all runs, if every failed run failed with a UserError.
+        Fault: after all runs, if a run failed for another reason.
+    """
+    if config.model is not None and places:
+        raise UserError(f"give one of {places[0]} and model={config.model}")
+    runs = find_runs(places)
+    if len(runs) < 2:
+        one.evaluate(replace(config, checkpoint=runs[0]) if runs else config)
+        return
+    if config.out is not None:
+        raise UserError(f"out={config.out} would hold the results of {len(runs)} runs: leave it out, or give one run")
+    failures: dict[str, Exception] = {}
+    rows: dict[str, list[Result]] = {}
+    started = time.monotonic()
+    for run, outcome in _outcomes([replace(config, checkpoint=run) for run in runs], config):
+        failed = isinstance(outcome, Exception)
+        if isinstance(outcome, Exception):
+            failures[run] = outcome
+        else:
+            rows[run] = outcome
+        state = f"failed: {one_line(outcome)}" if isinstance(outcome, Exception) else "evaluated"
+        number, seconds = len(rows) + len(failures), time.monotonic() - started
+        left = f", about {seconds / number * (len(runs) - number) / 60:.0f} min left" if number < len(runs) else ""
+        print(f"{number}/{len(runs)} {run} {state}{'' if failed else left}", file=sys.stderr, flush=True)
+    _show({run: rows[run] for run in runs if rows.get(run)})
+    if failures:
+        kind = UserError if all(isinstance(error, UserError) for error in failures.values()) else Fault
+        raise kind(f"{len(failures)} of {len(runs)} runs failed: {', '.join(failures)}; the lines above say why")
+
+
+def _outcomes(configs: list[EvalConfig], config: EvalConfig) -> Iterator[tuple[str, list[Result] | Exception]]:
+    """Yield each run with its rows or its error, as they end."""
+    if config.jobs == 1:
+        for each in configs:
+            with contextlib.redirect_stdout(io.StringIO()):  # the tables of all runs are one table at the end
+                outcome = _outcome(each)
+            yield str(each.checkpoint), outcome
+        return
+    gpus = gpu_of_each_job(min(config.jobs, len(configs)), 0 if config.device == "cpu" else config.processes)
+    cores = len(os.sched_getaffinity(0))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // len(gpus))))  # inherited by the pool's processes
+    with Pool(gpus) as pool:
+        futures = {pool.submit(_in_worker, each): str(each.checkpoint) for each in configs}
+        for future in as_completed(futures):
+            error = future.exception()
+            if error is not None and not isinstance(error, Exception):  # SystemExit
+                raise error
+            yield futures[future], error or future.result()
+
+
+def _outcome(config: EvalConfig) -> list[Result] | Exception:
+    try:
+        return one.evaluate(config)
+    except (UserError, Fault, OSError) as error:
+        return error
+
+
+def _in_worker(config: EvalConfig) -> list[Result] | Exception:
+    """Evaluate in a process of the pool; its output goes to RUN/output.log, where it does not mix with the others'."""
+    try:
+        found = checkpoints.resolve(Path(str(config.checkpoint)))
+    except UserError as error:
+        return error
+    with (found.parent.parent / "output.log").open("a") as output:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(output.fileno(), stream.fileno())
+    return _outcome(config)
+
+
+def _show(rows: dict[str, list[Result]]) -> None:
+    """Print the main metrics of each run in per cent, averaged over the data sets; RUN/results.md has all."""
+    means: dict[str, dict[str, float]] = {}
+    for run, of_run in rows.items():
+        values: dict[str, list[float]] = {}
+        for row in of_run:
+            if row.metric in HEADLINE.get(row.task, ()) and row.chance is not None:  # geometry is no percentage
+                values.setdefault(row.task, []).append(row.value)
+        means[run] = {task: 100 * fmean(of_task) for task, of_task in values.items()}
+    tasks = list(dict.fromkeys(task for of_run in means.values() for task in of_run))
+    caption = (
+        "%, mean over the data sets; results.md in each run has every number. To rank: clipx report compare RUN..."
+    )
+    table = Table("run", box=box.SIMPLE, caption=caption, caption_justify="left")
+    for task in tasks:
+        table.add_column(task, justify="right", no_wrap=True)
+    for run, of_run in means.items():
+        table.add_row(Text(run), *(f"{of_run[task]:.1f}" if task in of_run else "-" for task in tasks))
+    Console().print(table)

@@ -1,0 +1,1 @@
+"""What the shell shows: lists of names, and completion."""

@@ -1,0 +1,225 @@
+"""Completion in bash, zsh and fish: commands, settings with their choices, recipes, arms, names of data and tasks.
+
+The shell calls `clipx --complete SHELL LINE` at every TAB. This answers from a cached table and imports nothing heavy.
+If the table is missing or older than the code, a process in the background writes it, in seconds.
+"""
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypedDict
+
+from clipx.utils.files import cache_home, content_hash, write_text
+from clipx.utils.registry import lookup
+
+SCRIPTS = {
+    "bash": """\
+_clipx() {
+    local IFS=$'\\n'
+    COMPREPLY=($(clipx --complete bash "${COMP_LINE:0:COMP_POINT}" 2>/dev/null))
+}
+complete -o nospace -o default -F _clipx clipx
+""",
+    "zsh": """\
+_clipx() {
+    local -a found
+    found=("${(@f)$(clipx --complete zsh "${(j: :)words[1,CURRENT-1]} $PREFIX" 2>/dev/null)}")
+    if [[ -n "$found[1]" ]]; then compadd -Q -U -S '' -a found; else _files; fi
+}
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+compdef _clipx clipx
+""",
+    "fish": """\
+function __clipx_complete
+    set -l found (clipx --complete fish (commandline -cp) 2>/dev/null)
+    if test -n "$found"
+        printf '%s\\n' $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
+end
+complete -c clipx -f -a '(__clipx_complete)'
+""",
+}
+ROOT = Path(__file__).parents[2]
+SOURCES = (  # files and folders whose change makes a new table necessary
+    "recipes",
+    "clipx/config/schema.py",
+    "clipx/config/presets.py",
+    "clipx/objectives",
+    "evaluation/tasks",
+    "evaluation/datasets",
+    "cli/main.py",
+    "cli/shell/completion.py",
+)
+FLAGS = ["true", "false"]
+BUILD_SECONDS = 120  # after this time a table that is still missing is built again
+OF_ARM = ("arm", "arms", "reference")  # settings whose values are arms of the recipe
+# key=value arguments of the commands that are no settings; a value is checked by the command
+OPTIONS: dict[str, dict[str, list[str]]] = {
+    "report": {
+        "out": [],
+        "limited": FLAGS,
+        "by": ["mean", "zeroshot", "linear_probe", "retrieval", "pairs"],
+        "on": ["held_out"],
+        "jobs": [],
+    },
+    "export": {"out": [], "ema": FLAGS},
+    "reproduce": {
+        **{key: [] for key in ("arms", "seeds", "jobs", "max_seeds", "hours", "looks", "share", "out")},
+        "until": ["decided"],
+        "dry": FLAGS,
+        "chip": ["H100", "A100", "H200", "L40S", "RTX4090"],
+    },
+    "bench": {key: [] for key in ("arms", "reference", "seconds", "pairs", "out")},
+    "theory": {"out": []},
+    "data": {key: [] for key in ("captions", "max_bad_rate", "workers", "out", "keywords", "digits", "urls", "root")},
+}
+WITH_SETTINGS = ("train", "check", "reproduce", "bench")  # commands that take the settings of a run
+
+
+class Completions(TypedDict):
+    """What can be completed."""
+
+    places: dict[str, list[str]]  # command -> arguments without "="
+    values: dict[str, dict[str, list[str]]]  # command -> key -> values
+    arms: dict[str, list[str]]  # recipe -> arms
+
+
+def script(arguments: list[str]) -> None:
+    """Run `clipx completion SHELL`: print the script, and write the table in the background if it is not current."""
+    (shell,) = arguments if len(arguments) == 1 else ("",)
+    print(lookup(SCRIPTS, shell, "clipx completion"), end="")
+    if not _table_file().is_file():
+        _write_table_in_background()
+
+
+def answer(arguments: list[str], commands: Iterable[str]) -> None:
+    """Run `clipx --complete SHELL LINE`: print one completion per line; print nothing on any error."""
+    with contextlib.suppress(Exception):
+        shell, line = arguments
+        found = complete(line, list(commands), _read_table())
+        if shell == "bash":  # it replaces only the part after the last = or :
+            word = re.split(r"\s", line)[-1]
+            typed = max(word.rfind("="), word.rfind(":")) + 1
+            found = [candidate[typed:] for candidate in found]
+        if shell == "fish":  # it adds the space itself
+            found = [candidate.rstrip() for candidate in found]
+        print("\n".join(found))
+
+
+def complete(line: str, commands: list[str], table: Completions) -> list[str]:
+    """Return the words that may replace the last word of the line; a word that needs no more ends with a space."""
+    _, *words = re.split(r"\s+", line.lstrip())
+    *before, word = words or [""]
+    if not before:
+        return _starting(word, [*commands, "--help", "--version"])
+    command = before[0]
+    values = table["values"].get(command, {})
+    arms = table["arms"] | _own_recipes(before)
+    if "recipe" in values:
+        values = values | {"recipe": list(arms)}
+    if "=" not in word:
+        return _starting(word, [*table["places"].get(command, []), "--help"]) + _keys(word, values)
+    key, _, value = word.partition("=")
+    choices = values.get(key.lstrip("+~"), [])
+    if key in OF_ARM:
+        recipes = [other.removeprefix("recipe=") for other in before if other.startswith("recipe=")]
+        choices = [arm for names in recipes for recipe in names.split(",") for arm in arms.get(recipe, [])]
+    at = max(value.rfind("["), value.rfind(",")) + 1  # complete the last entry of a list
+    space = "" if "[" in value else " "
+    return [f"{key}={value[:at]}{choice}{space}" for choice in choices if choice.startswith(value[at:])]
+
+
+def _starting(word: str, names: list[str]) -> list[str]:
+    return [f"{name} " for name in names if name.startswith(word) and (word or not name.startswith("-"))]
+
+
+def _keys(word: str, values: dict[str, list[str]]) -> list[str]:
+    """Return the keys that start with the word, up to the next dot."""
+    keys = [key for key in values if key.startswith(word)]
+    ends = (key.find(".", len(word)) for key in keys)
+    return list(dict.fromkeys(f"{key}=" if end < 0 else key[: end + 1] for key, end in zip(keys, ends, strict=True)))
+
+
+def _own_recipes(words: list[str]) -> dict[str, list[str]]:
+    """Return the recipes of --config-dir, with their arms."""
+    from cli.settings.arguments import split_config_dir
+
+    files = [file for folder in split_config_dir(words)[0] for file in sorted(folder.glob("*.yaml"))]
+    return {file.stem: _arms(file) for file in files}
+
+
+def _arms(file: Path) -> list[str]:
+    """Return the names below `arms:`, without a YAML library, which is slow to load."""
+    below = re.search(r"^arms:.*\n((?:(?:[ #].*)?\n)*)", file.read_text() + "\n", re.MULTILINE)
+    return re.findall(r"^  ([\w.+-]+):", below[1], re.MULTILINE) if below else []
+
+
+def _read_table() -> Completions:
+    file = _table_file()
+    if file.is_file():
+        table: Completions = json.loads(file.read_text())
+        return table
+    _write_table_in_background()
+    return {"places": {}, "values": {}, "arms": {}}
+
+
+def _table_file() -> Path:
+    """Return the file of the table; its name changes with the code."""
+    places = [ROOT / name for name in SOURCES]
+    files = [file for place in places for file in ([place] if place.is_file() else sorted(place.glob("**/*")))]
+    stamps = [(str(file), file.stat().st_mtime_ns) for file in files if file.suffix in (".py", ".yaml")]
+    return cache_home() / "completion" / f"{content_hash(stamps)}.json"
+
+
+def _write_table_in_background() -> None:
+    started = _table_file().with_suffix(".started")
+    if started.is_file() and time.time() - started.stat().st_mtime < BUILD_SECONDS:
+        return  # another process does
+    write_text(started, "")
+    command = [sys.executable, "-m", "cli.shell.completion"]
+    null = subprocess.DEVNULL
+    subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
+
+
+def build_table() -> Completions:
+    """Return what can be completed; imports everything."""
+    from cli.shell import ls
+    from clipx.config.presets import DATA, OBJECTIVES
+    from clipx.config.schema import EvalConfig, RunConfig
+    from clipx.config.setting import settings_of
+    from clipx.objectives import TERMS
+    from evaluation.datasets.named import NAMED
+    from evaluation.datasets.opening import LAYOUTS
+    from evaluation.tasks import TASKS
+
+    def choices(schema: type) -> dict[str, list[str]]:
+        found = settings_of(schema)
+        return {key: FLAGS if isinstance(s.default, bool) else list(s.choices) for key, s in found.items()}
+
+    settings = choices(RunConfig) | {"recipe": [], "arm": [], "data": list(DATA), "objective": list(OBJECTIVES)}
+    for name, term in TERMS.items():
+        settings |= {f"objective.{name}.{parameter}": [] for parameter in ("weight", *ls.parameters_of(term))}
+    evaluation = choices(EvalConfig) | {"tasks": list(TASKS), "datasets": [*NAMED, *(f"{kind}:" for kind in LAYOUTS)]}
+    values = {command: settings | OPTIONS.get(command, {}) for command in WITH_SETTINGS}
+    values["bench"] = values["bench"] | {"recipe": []}
+    places = {
+        "ls": [*ls.LISTS, "settings"],
+        "report": ["compare", "claims", "power", "missing-objects"],
+        "data": ["index", "verify", "keywords", "make", "pull"],
+        "bench": ["nuclr", "wpse"],
+        "theory": [*ls.LISTS["theory"](), "all"],
+        "completion": list(SCRIPTS),
+    }
+    recipes = {file.stem: _arms(file) for file in sorted((ROOT / "recipes").glob("*.yaml")) if file.stem != "base"}
+    return {"places": places, "values": {**OPTIONS, **values, "eval": evaluation}, "arms": recipes}
+
+
+if __name__ == "__main__":
+    write_text(_table_file(), json.dumps(build_table()))

@@ -1,0 +1,152 @@
+"""Image-caption pairs in the layouts of training data.
+
+csv:FILE, tsv:FILE    a table with a header line; image paths are absolute or relative to the table
+hf:PLACE[@SPLIT]      a data set of Hugging Face `datasets`: a local folder, or a downloaded one
+held_out:RUN          the pairs that the run `RUN` holds out of training (data.held_out)
+"""
+
+import json
+import random
+from pathlib import Path
+
+from PIL.Image import Image
+
+from clipx.config.schema import DataConfig
+from clipx.data.preprocess.images import BadSample, decode
+from clipx.data.sampler import split_held_out
+from clipx.data.sources import files
+from clipx.data.sources.base import PairSource
+from clipx.data.sources.hf import HFPairs
+from clipx.data.sources.opening import open_pair_source
+from clipx.errors import UserError
+from clipx.run import directory
+from clipx.utils.files import cache_home, content_hash, write_text
+from clipx.utils.progress import ProgressBar
+from evaluation.datasets.images import FileImages, Images
+from evaluation.datasets.kinds import Captioned
+from evaluation.types import Settings
+
+HELD_OUT = "held_out"
+SPLITS = ("test", "validation", "val", "train")  # of hf:PLACE without @SPLIT, the first that exists
+
+
+class SourceImages(Images):
+    """Images of training pairs, by sample id."""
+
+    def __init__(self, spec: str, source: PairSource, ids: list[int]) -> None:
+        self.spec = spec
+        self.source = source
+        self.ids = ids
+        self.fingerprint = content_hash([source.fingerprint, ids])
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def at(self, index: int) -> Image:
+        sample_id = self.ids[index]
+        try:
+            return decode(self.source.pair(sample_id, random.Random(0))[0])
+        except BadSample as error:
+            raise UserError(f"datasets={self.spec}: {self.source.where(sample_id)}: {error}") from error
+
+
+def open_table(spec: str, path: Path, settings: Settings) -> Captioned:
+    """Open csv:FILE or tsv:FILE; rows with the same image are its captions.
+
+    Raises UserError: the file or a column is missing, a row is incomplete, or an image file is missing.
+    """
+    if not path.is_file():
+        raise UserError(f"datasets={spec}: no file {path}")
+    config = _config(settings, source=spec.partition(":")[0])
+    pairs = files.table(path.parent, path, config, {"csv": ",", "tsv": "\t"}[config.source])
+    if pairs.problems:
+        raise UserError(f"datasets={spec}: {pairs.problems[0]}")
+    paths = [path.parent / pairs.where(i) for i in range(len(pairs))]
+    captions = _all_captions(spec, pairs)
+    return Captioned(spec, path.stem, "all", FileImages(spec, path.parent, paths), captions, settings)
+
+
+def open_rows(spec: str, place: Path, short: str, split: str, settings: Settings) -> Captioned:
+    """Open a local folder of Hugging Face `datasets`; an empty `split` selects the first of SPLITS that exists.
+
+    Raises UserError: it is no data set, the split or a column is missing, or a row has no caption.
+    """
+    split = split or _split(spec, place)
+    pairs = HFPairs(_config(settings, source="hf", root=str(place), split=split), place)
+    return Captioned(
+        spec, short, split, SourceImages(spec, pairs, [*range(len(pairs))]), _all_captions(spec, pairs), settings
+    )
+
+
+def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
+    """Open the held-out pairs of a run, without those that cannot be decoded: training skips such pairs too.
+
+    Raises UserError: the run holds no pairs out, its data have no random access, or no held-out pair is usable.
+    """
+    data = directory.load_config(run).data
+    if not data.held_out:
+        raise UserError(f"datasets={HELD_OUT} needs pairs that are not trained on, but {run} has data.held_out=0.0")
+    source = open_pair_source(data)
+    image_of = source.image_of()
+    _, ids = split_held_out(len(source), data.held_out, image_of)
+    captions: dict[int, list[str]] = {}  # first sample of an image -> captions
+    first_of: dict[int, int] = {}  # image -> its first sample
+    for i in _usable(source, [int(i) for i in ids]):
+        first = first_of.setdefault(i if image_of is None else int(image_of[i]), i)
+        captions.setdefault(first, []).extend(source.captions(i))
+    if not captions:
+        raise UserError(f"datasets={spec}: none of the {len(ids)} held-out pairs is usable")
+    images = SourceImages(spec, source, [*captions])
+    return Captioned(spec, f"{data.name}/{HELD_OUT}", HELD_OUT, images, [*captions.values()], settings)
+
+
+def _usable(source: PairSource, ids: list[int]) -> list[int]:
+    """Return the samples that can be decoded. The cache keeps the list, as this reads every image."""
+    cache = cache_home() / HELD_OUT / f"{content_hash([source.fingerprint, ids])}.json"
+    if cache.is_file():
+        found: list[int] = json.loads(cache.read_text())
+        return found
+    good = []
+    with ProgressBar() as progress:
+        progress.start("checking held-out pairs", len(ids))
+        for i in ids:
+            try:
+                decode(source.pair(i, random.Random(0))[0])
+                good.append(i)
+            except BadSample:
+                pass
+            progress.advance(1)
+    write_text(cache, json.dumps(good))
+    return good
+
+
+def _config(settings: Settings, **changes: str) -> DataConfig:
+    columns = {"image_column": settings.image_column, "caption_column": settings.caption_column}
+    return DataConfig(name="evaluation", captions="random", **columns, **changes)  # random: keep all captions
+
+
+def _all_captions(spec: str, pairs: PairSource) -> list[list[str]]:
+    try:
+        return [pairs.captions(i) for i in range(len(pairs))]
+    except BadSample as error:
+        raise UserError(f"datasets={spec}: {error}") from error
+
+
+def _split(spec: str, place: Path) -> str:
+    import datasets
+
+    if (place / "state.json").is_file():  # one saved split
+        return "all"
+    try:
+        if (place / "dataset_dict.json").is_file():
+            known = json.loads((place / "dataset_dict.json").read_text())["splits"]
+        else:
+            known = datasets.get_dataset_split_names(str(place))
+    except Exception as error:  # dataset builders raise many types
+        raise UserError(f"datasets={spec}: {place} is no data set of Hugging Face `datasets`") from error
+    found = next((split for split in SPLITS if split in known), None)
+    if found is None:
+        raise UserError(
+            f"datasets={spec}: no split {', '.join(SPLITS)}; write {spec}@SPLIT with one of {', '.join(known)}"
+        )
+    return found

@@ -1,0 +1,218 @@
+"""`clipx eval RUN...`: places of runs, several runs at once, quick looks, held-out pairs, sets in training layouts."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from cli.eval import many, one
+from cli.eval.find import find_runs
+from cli.report.command import report
+from cli.settings.compose import compose_evals
+from clipx.config.schema import EvalConfig, RunConfig
+from clipx.data.sources.opening import open_source
+from clipx.errors import UserError
+from clipx.run import directory
+from clipx.training import setup
+from evaluation.claims.measures import MetricReader
+from evaluation.runs import reader, results
+from evaluation.types import Result
+from tests.helpers import fakes
+from tests.helpers.folder import settings, write_shards
+
+
+def trained(root: Path, name: str, seed: int = 0, held_out: float = 0.0) -> Path:
+    """Write a run with an untrained checkpoint."""
+    config: RunConfig = settings(root)
+    config.name, config.seed, config.data.held_out = name, seed, held_out
+    if not (root / "train").exists():
+        write_shards(root / "train", 24)
+    run = directory.claim(config)
+    pairs = open_source(config.data)
+    setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state.save(run)
+    return run
+
+
+def failed_start(root: Path, name: str) -> Path:
+    config = settings(root)
+    config.name = name
+    return directory.claim(config)
+
+
+def quick(spec: str, **changes: object) -> EvalConfig:
+    config = EvalConfig(datasets=[spec], tasks=["retrieval"], device="cpu", workers=0)
+    return replace(config, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["runs/a/s0", "runs/b/s0"], ["checkpoint=[runs/a/s0,runs/b/s0]"], ["runs/a/s0", "checkpoint=runs/b/s0"]],
+)
+def test_runs_are_given_by_place_or_by_key(arguments: list[str]) -> None:
+    config, runs = compose_evals([*arguments, "tasks=[retrieval]"])
+    assert runs == ["runs/a/s0", "runs/b/s0"] and config.checkpoint is None and config.tasks == ["retrieval"]
+
+
+def test_folders_and_patterns_give_their_runs_and_failed_starts_are_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(trained(tmp_path, "a", seed).relative_to(tmp_path)) for seed in (10, 2)]
+    failed_start(tmp_path, "b")
+    monkeypatch.chdir(tmp_path)
+    assert find_runs(["runs"]) == runs[::-1]
+    assert capsys.readouterr().err == "skipped, no checkpoint: runs/b/s0\n"
+    assert find_runs(["runs/*/s2", "runs/a"]) == runs[::-1]
+    assert find_runs([f"{runs[0]}/checkpoints/step_00000000"]) == [f"{runs[0]}/checkpoints/step_00000000"]
+    for place, message in (("runs/*/s5", "no folder matches"), ("runs/b/..", "skipped|runs"), ("train", "no run with")):
+        if place == "runs/b/..":
+            continue
+        with pytest.raises(UserError, match=message):
+            find_runs([place])
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_all_runs_are_scored_and_one_failure_does_not_end_the_others(
+    jobs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [trained(tmp_path, "a"), failed_start(tmp_path, "b"), trained(tmp_path, "c")]
+    config = quick(fakes.captioned(tmp_path / "shots"), jobs=jobs)
+    with pytest.raises(UserError, match=rf"1 of 3 runs failed: {runs[1]}; the lines above say why"):
+        many.evaluate(config, [str(run) for run in runs])
+    for run in (runs[0], runs[2]):
+        assert {row.task for row in results.read(run / "results.jsonl")} == {"retrieval"}
+    printed = capsys.readouterr()
+    assert "a folder without checkpoints" in printed.err and "3/3" in printed.err
+    assert printed.out.count("retrieval") == 1 and str(runs[2])[:20] in printed.out
+
+
+def test_out_and_model_do_not_fit_several_runs(tmp_path: Path) -> None:
+    runs = [str(trained(tmp_path, name)) for name in ("a", "b")]
+    with pytest.raises(UserError, match="out=x would hold the results of 2 runs"):
+        many.evaluate(EvalConfig(out="x"), runs)
+    with pytest.raises(UserError, match=r"give one of .*a/s0 and model=open_clip:mini-48"):
+        many.evaluate(EvalConfig(model="open_clip:mini-48"), runs)
+
+
+def test_rows_of_a_quick_look_say_so_and_reports_leave_them_out(tmp_path: Path) -> None:
+    run = trained(tmp_path, "a")
+    config = quick(fakes.captioned(tmp_path / "shots"), checkpoint=str(run))
+    whole = one.evaluate(config)
+    artifacts = {path: path.read_text() for path in (run / "artifacts").iterdir()}
+    some = one.evaluate(replace(config, limit=2))
+    assert {row.split for row in some} == {"all, limit 2"} and {row.hashes["limit"] for row in some} == {"2"}
+    assert {row.n for row in some if row.metric.startswith("image_to_text")} == {2}
+    assert {path: path.read_text() for path in artifacts} == artifacts
+    assert results.read(run / "results.jsonl") == [*whole, *some]
+    assert reader.read(run).results == whole and set(reader.read(run).artifacts) == {"retrieval-shots"}
+    for limited, expected in (("false", False), ("true", True)):
+        report([str(run), f"limited={limited}", f"out={tmp_path / limited}"])
+        assert ("limit 2" in (tmp_path / limited / "report.csv").read_text()) is expected
+
+
+@pytest.mark.parametrize(("kind", "count"), [("labelled", 5), ("captioned", 2), ("pairs", 2)])
+def test_every_kind_of_set_is_limited(kind: str, count: int, tmp_path: Path) -> None:
+    from evaluation.datasets.opening import open_dataset
+    from evaluation.types import Settings
+
+    spec = getattr(fakes, kind)(tmp_path / "set")
+    small, whole = (open_dataset(spec, Settings(limit=limit)) for limit in (count, None))
+    split = whole.splits[0]
+    assert len(small.images(split)) == count * (2 if kind == "pairs" else 1) < len(whole.images(split))
+    assert small.fingerprint(split, "images") != whole.fingerprint(split, "images")
+    kept = [list(image.get_flattened_data()) for image in whole.images(split)]
+    assert all(list(image.get_flattened_data()) in kept for image in small.images(split))
+
+
+def test_held_out_pairs_are_an_evaluation_set_that_decides_no_claim(tmp_path: Path) -> None:
+    run = trained(tmp_path, "a", held_out=0.25)
+    rows = one.evaluate(quick("held_out", checkpoint=str(run), tasks=[]))
+    recall = [row for row in rows if row.metric == "image_to_text_recall@1"]
+    assert [(row.dataset, row.split, row.n) for row in recall] == [("test/held_out", "held_out", 6)]
+    read = reader.read(run)
+    reading = MetricReader("retrieval", ("image_to_text_recall@1",))
+    assert reading.read(read) == {}
+    assert replace(reading, datasets=("heldout",)).read(read) == {"retrieval heldout": recall[0].value}
+
+
+def test_held_out_needs_held_out_pairs(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"datasets=held_out needs pairs .*, but .* has data.held_out=0.0"):
+        one.evaluate(quick("held_out", checkpoint=str(trained(tmp_path, "a"))))
+    with pytest.raises(UserError, match="datasets=held_out needs a run"):
+        one.evaluate(quick("held_out", model="open_clip:mini-48"))
+
+
+def test_an_undecodable_held_out_pair_is_left_out(tmp_path: Path) -> None:
+    write_table(tmp_path / "train", count=40)
+    config = settings(tmp_path)
+    config.data.source, config.data.annotations, config.data.split = "csv", "train/pairs.csv", "train"
+    config.data.held_out, config.data.captions = 0.5, "each"
+    run = directory.claim(config)
+    from evaluation.datasets.opening import open_dataset
+
+    count = len(open_dataset(f"held_out:{run}").images("held_out"))
+    for path in (tmp_path / "train").glob("*.png"):
+        path.write_bytes(b"broken" if path.stem == "7" else path.read_bytes())
+    (cached,) = (Path(os.environ["CLIPX_CACHE"]) / "held_out").iterdir()
+    held = json.loads(cached.read_text())
+    cached.unlink()
+    assert len(open_dataset(f"held_out:{run}").images("held_out")) == count - len([i for i in held if i // 2 == 7][:1])
+
+
+def write_table(folder: Path, count: int = 4, delimiter: str = ",") -> Path:
+    """Write images with two captions each, and their table."""
+    folder.mkdir(parents=True)
+    lines = [f"image{delimiter}caption"]
+    for i in range(count):
+        (folder / f"{i}.png").write_bytes(fakes.picture(i))
+        lines += [f"{i}.png{delimiter}caption {c} of image {i}" for c in range(2)]
+    path = folder / ("pairs.csv" if delimiter == "," else "pairs.tsv")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(("kind", "delimiter"), [("csv", ","), ("tsv", "\t")])
+def test_tables_are_scored_as_shards_with_the_same_content(kind: str, delimiter: str, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "table", delimiter=delimiter)
+    shards = fakes.captioned(tmp_path / "shots", (2, 2, 2, 2))
+    model = str(trained(tmp_path, "a"))
+    values = []
+    for spec in (f"{kind}:{table}", shards):
+        rows: list[Result] = one.evaluate(quick(spec, checkpoint=model))
+        values.append([(row.metric, row.value, row.n) for row in rows])
+    assert values[0] == values[1]
+
+
+def test_a_table_with_other_columns_and_mistakes(tmp_path: Path) -> None:
+    from evaluation.datasets.opening import open_dataset
+    from evaluation.types import Settings
+
+    table = write_table(tmp_path / "table")
+    table.write_text(table.read_text().replace("image,caption", "file,text"))
+    with pytest.raises(UserError, match=r"image is not a column of pairs.csv"):
+        open_dataset(f"csv:{table}")
+    chosen = Settings(image_column="file", caption_column="text")
+    assert len(open_dataset(f"csv:{table}", chosen).images("all")) == 4
+    (tmp_path / "table" / "2.png").unlink()
+    with pytest.raises(UserError, match=r"2.png is missing"):
+        open_dataset(f"csv:{table}", chosen)
+    with pytest.raises(UserError, match=r"no file nowhere.csv"):
+        open_dataset("csv:nowhere.csv")
+
+
+def test_a_local_folder_of_hugging_face_data_sets_is_scored(tmp_path: Path) -> None:
+    import datasets
+
+    from evaluation.datasets.opening import open_dataset
+
+    content = {
+        "image": [{"bytes": fakes.picture(i), "path": None} for i in range(4)],
+        "caption": [[f"caption {c} of image {i}" for c in range(2)] for i in range(4)],
+    }
+    rows = datasets.Dataset.from_dict(content).cast_column("image", datasets.Image())
+    datasets.DatasetDict({"train": rows, "test": rows.select(range(3))}).save_to_disk(str(tmp_path / "saved"))
+    data = open_dataset(f"hf:{tmp_path / 'saved'}")
+    assert (data.splits, len(data.images("test")), len(data.texts("test", "captions"))) == (("test",), 3, 6)
+    assert len(open_dataset(f"hf:{tmp_path / 'saved'}@train").images("train")) == 4

@@ -1,0 +1,151 @@
+"""Completion: what each command completes, in each shell, fast and silent."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.main import COMMANDS, MAIN_SETTINGS, main
+from cli.shell import completion
+from clipx.config.schema import RunConfig
+from clipx.config.setting import settings_of
+from clipx.utils.files import write_text
+from tests.helpers.commands import clipx_here
+
+
+@pytest.fixture(scope="module")
+def table() -> completion.Completions:
+    return completion.build_table()
+
+
+@pytest.mark.parametrize(
+    ("line", "some"),
+    [
+        ("clipx ", ["train ", "eval ", "completion "]),
+        ("clipx tr", ["train "]),
+        ("clipx --v", ["--version "]),
+        ("clipx train t", ["temperature.", "train."]),
+        ("clipx train train.sync", ["train.sync_batchnorm="]),
+        ("clipx train temperature.kind=l", ["temperature.kind=learned ", "temperature.kind=linear "]),
+        ("clipx train train.compile=", ["train.compile=true ", "train.compile=false "]),
+        ("clipx train recipe=gap_mi", ["recipe=gap_mini "]),
+        ("clipx train recipe=gap_mini arm=hs_r", ["arm=hs_rows "]),
+        ("clipx reproduce recipe=demo,gap_mini arms=hs_rows,bas", ["arms=hs_rows,base "]),
+        ("clipx reproduce recipe=gap_mini until=", ["until=decided "]),
+        ("clipx train objective=sig", ["objective=siglip "]),
+        ("clipx train objective.nuclr.zeta", ["objective.nuclr.zeta0="]),
+        ("clipx check data=fl", ["data=flickr8k "]),
+        ("clipx eval tasks=[zeroshot,retr", ["tasks=[zeroshot,retrieval"]),
+        ("clipx eval datasets=[held", ["datasets=[held_out:"]),
+        ("clipx eval runs/demo/s0 prec", ["precision="]),
+        ("clipx report co", ["compare "]),
+        ("clipx report compare by=z", ["by=zeroshot "]),
+        ("clipx export x em", ["ema="]),
+        ("clipx ls set", ["settings "]),
+        ("clipx theory pm", ["pmi "]),
+    ],
+)
+def test_every_command_completes_its_words(line: str, some: list[str], table: completion.Completions) -> None:
+    found = completion.complete(line, list(COMMANDS), table)
+    assert set(some) <= set(found)
+    assert all(word.startswith(line.split(" ")[-1]) for word in found)
+
+
+@pytest.mark.parametrize(
+    "line", ["clipx eval runs/", "clipx train data.root=/da", "clipx export runs/x", "clipx nonsense x"]
+)
+def test_paths_are_left_to_the_shell(line: str, table: completion.Completions) -> None:
+    assert completion.complete(line, list(COMMANDS), table) == []
+
+
+def test_own_recipes_and_their_arms(tmp_path: Path, table: completion.Completions) -> None:
+    (tmp_path / "quick.yaml").write_text("# mine\ntrain: {samples: 8}\narms:\n  one: []\n  two: [seed=1]\nseeds: 2\n")
+    line = f"clipx train --config-dir {tmp_path} recipe=quick arm="
+    assert completion.complete(line, list(COMMANDS), table) == ["arm=one ", "arm=two "]
+    assert completion.complete(line[: line.index("=qui") + 3], list(COMMANDS), table) == ["recipe=quick "]
+
+
+def test_the_arms_of_the_installed_recipes_are_those_that_the_parser_finds(table: completion.Completions) -> None:
+    from cli.settings.compose import recipe, recipes
+
+    assert table["arms"] == {name: list(recipe(name).arms) for name in recipes()}
+
+
+def test_every_option_is_in_the_help_of_its_command() -> None:
+    for command, options in completion.OPTIONS.items():
+        text = COMMANDS[command].__doc__ or ""
+        assert [key for key in options if f"{key}=" not in text] == [], command
+
+
+def test_bash_gets_only_the_part_after_the_last_separator(
+    table: completion.Completions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_text(completion._table_file(), json.dumps(table))
+    for shell, expected in (
+        ("bash", "learned \nlinear \n"),
+        ("fish", "temperature.kind=learned\ntemperature.kind=linear\n"),
+    ):
+        completion.answer([shell, "clipx train temperature.kind=l"], COMMANDS)
+        assert capsys.readouterr().out == expected
+
+
+def test_without_a_table_commands_complete_and_one_process_builds_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **options: started.append(command))
+    for _ in range(2):
+        completion.answer(["zsh", "clipx tra"], COMMANDS)
+    completion.answer(["zsh"], COMMANDS)  # a wrong call
+    assert capsys.readouterr().out == "train \ntrain \n" and len(started) == 1
+
+
+def test_an_answer_is_fast_and_loads_neither_torch_nor_omegaconf(table: completion.Completions) -> None:
+    write_text(completion._table_file(), json.dumps(table))
+    code = (
+        "import sys; sys.argv = ['clipx', '--complete', 'bash', 'clipx train temperature.k']\n"
+        "from cli.main import main; main(); print({'torch', 'omegaconf', 'hydra', 'yaml'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (done.stdout, done.stderr) == ("temperature.kind=\nset()\n", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_scripts_are_valid_and_silent_if_clipx_is_missing(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    completion.script([shell])
+    text = capsys.readouterr().out
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"no {shell}")
+    assert (
+        subprocess.run([program, "-n", "-c", text], capture_output=True, text=True, stdin=subprocess.DEVNULL).stderr
+        == ""
+    )
+    if shell == "bash":
+        call = f'{text}\nPATH=\nCOMP_LINE="clipx tr"; COMP_POINT=8; _clipx; echo "[${{COMPREPLY[@]}}]"'
+        done = subprocess.run([program, "-c", call], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_version_and_the_main_settings_of_train(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert clipx_here("--version", cwd=tmp_path).stdout.startswith("clipx 0.")
+    assert set(MAIN_SETTINGS) <= set(settings_of(RunConfig))
+    assert "train.batch_size" in clipx_here("train", "--help", cwd=tmp_path).stdout
+    monkeypatch.setattr("sys.argv", ["clipx", "completion", "tcsh"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "clipx completion tcsh is not known; allowed: bash, fish, zsh" in capsys.readouterr().err
+
+
+def test_a_wrong_key_of_eval_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['clipx', 'eval', 'runs/x', 'taskz=[a]']\nfrom cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    print(end.code, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "2 False\n" and "taskz is not a setting; did you mean 'tasks'" in done.stderr
