@@ -22,6 +22,7 @@ from cli.launcher.process_pool import Pool, gpu_of_each_job
 from clipx.config.schema import EvalConfig
 from clipx.errors import Fault, UserError, one_line
 from clipx.run import checkpoint as checkpoints
+from evaluation.runs.description import duration
 from evaluation.tasks.rows import HEADLINE
 from evaluation.types import Result
 
@@ -52,7 +53,7 @@ def evaluate(config: EvalConfig, places: list[str]) -> None:
             rows[run] = outcome
         state = f"failed: {one_line(outcome)}" if isinstance(outcome, Exception) else "evaluated"
         number, seconds = len(rows) + len(failures), time.monotonic() - started
-        left = f", about {seconds / number * (len(runs) - number) / 60:.0f} min left" if number < len(runs) else ""
+        left = f", about {duration(seconds / number * (len(runs) - number))} left" if number < len(runs) else ""
         print(f"{number}/{len(runs)} {run} {state}{'' if failed else left}", file=sys.stderr, flush=True)
     _show({run: rows[run] for run in runs if rows.get(run)})
     if failures:
@@ -110,12 +111,10 @@ def _show(rows: dict[str, list[Result]]) -> None:
                 values.setdefault(row.task, []).append(row.value)
         means[run] = {task: 100 * fmean(of_task) for task, of_task in values.items()}
     tasks = list(dict.fromkeys(task for of_run in means.values() for task in of_run))
-    caption = (
-        "%, mean over the data sets; results.md in each run has every number. To rank: clipx report compare RUN..."
-    )
-    table = Table("run", box=box.SIMPLE, caption=caption, caption_justify="left")
+    table = Table("run", box=box.SIMPLE)
     for task in tasks:
         table.add_column(task, justify="right", no_wrap=True)
     for run, of_run in means.items():
         table.add_row(Text(run), *(f"{of_run[task]:.1f}" if task in of_run else "-" for task in tasks))
     Console().print(table)
+    print("%, mean over the data sets. All numbers: results.md in each run. To rank: clipx report compare RUN...")

@@ -47,7 +47,7 @@ class RunLog:
         self.bar.print(text)
 
     def record(self, step: int, row: Mapping[str, Any]) -> None:
-        """Append a line to log.jsonl and the other sinks, unless the row is empty; `step` is the number of steps done."""
+        """Append a line to log.jsonl and the other sinks, unless the row is empty; `step`: number of steps done."""
         if not self.active or not row:
             return
         line = json.dumps({"step": step, **row, "time": datetime.now(UTC).isoformat(timespec="seconds")})
