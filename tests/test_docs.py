@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from cli.shell import ls
 from cli.data.command import data
 from cli.main import COMMANDS
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.compose import compose_evals, compose_run
+from cli.shell import ls
 from cli.theory import experiments
 from cli.trial.bench import BENCHMARKS
 from clipx.run import directory
