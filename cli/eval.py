@@ -14,6 +14,7 @@ from clipx.run import directory
 from clipx.run.checkpoint_manager import BEST
 from clipx.utils.device import choose_device
 from clipx.utils.files import cache_home
+from clipx.utils.plugins import load_plugins
 from evaluation import runner
 from evaluation.analyses import point_weights, popularity
 from evaluation.datasets.opening import locate
@@ -127,4 +128,9 @@ if __name__ == "__main__":  # a worker; its settings are the only argument
     from cli.launcher.agent import run_worker
 
     worker_config = EvalConfig(**json.loads(sys.argv[1]))
-    run_worker(lambda: _run(worker_config))
+
+    def _job() -> None:
+        load_plugins(worker_config.plugins)
+        _run(worker_config)
+
+    run_worker(_job)

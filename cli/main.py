@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable
 
 from cli.exit_codes import exit_code_of
-from cli.settings.arguments import split_config_dir
+from cli.settings.arguments import plugin_names, split_config_dir
 from clipx.config.schema import RunConfig
+from clipx.utils.plugins import load_plugins
 from clipx.utils.registry import lookup
 
 HELP = """\
@@ -31,9 +32,13 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx ls recipes|terms|towers|data|tasks|claims|theory   list what is available
   clipx ls settings [PREFIX]                 list settings: default, unit, range, meaning
 
+  clipx init term|task|recipe NAME           write one of your own, with its test, into this folder
+  clipx cp RECIPE FILE                       copy a recipe
+
   clipx COMMAND --help                       more about one command
 
   --config-dir DIR                           folder of your own recipes, for all commands with recipe=NAME
+  plugins=[MODULE,...]                       your own terms, tasks, towers and sources, for all commands
 
   eval "$(clipx -sc install=bash)"           complete settings and names in bash (also zsh, fish)
 
@@ -190,6 +195,27 @@ def data(arguments: list[str]) -> None:
     start(arguments)
 
 
+def init(arguments: list[str]) -> None:
+    """clipx init term|task|recipe NAME
+
+    Writes NAME.py (for a recipe NAME.yaml) and test_NAME.py into this folder: an example that runs as it is.
+    Terms and tasks are used with plugins=[NAME].
+    """
+    from cli.settings.scaffold import init as start
+
+    start(arguments)
+
+
+def cp(arguments: list[str]) -> None:
+    """clipx cp RECIPE FILE.yaml
+
+    Copies a recipe. Use the copy with --config-dir FOLDER recipe=FILE.
+    """
+    from cli.settings.scaffold import cp as start
+
+    start(arguments)
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "eval": evaluate,
@@ -201,7 +227,10 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "theory": theory,
     "bench": bench,
     "data": data,
+    "init": init,
+    "cp": cp,
 }
+COMPOSED = (train, evaluate, reproduce, check, bench)  # commands with settings, of which plugins= is one
 
 
 def main() -> None:
@@ -226,6 +255,9 @@ def _run(name: str, arguments: list[str]) -> None:
     if {"-h", "--help"} & set(arguments):
         print("\n".join(line.strip() for line in (command.__doc__ or "").splitlines()).rstrip())
     else:
+        load_plugins(plugin_names(arguments) or [])
+        if command not in COMPOSED:
+            arguments = [a for a in arguments if not a.startswith("plugins=")]
         # for `train`, Hydra parses --config-dir; for other commands, cli.settings.compose reads it from sys.argv
         command(arguments if command is train else split_config_dir(arguments)[1])
 
