@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import open_clip
+import timm
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
@@ -59,8 +60,8 @@ def export(arguments: list[str]) -> None:
     else:
         save_file(weights, out)
     print(f"{out}\n{config_file}")
-    if str(model_config["vision_cfg"].get("timm_model_name", "")).startswith("clipx_"):
-        print("import clipx.models.towers.small_cnn  # its image tower")
+    if module := _module_of_tower(model_config):
+        print(f"import {module}  # defines its image tower")
     if open_clip.get_model_config(name) == model_config:
         print(f"open_clip.create_model({name!r}, pretrained={str(out)!r})  # or, with the written configuration:")
     print(f"open_clip.add_model_config({str(config_file)!r})  # once, then:")
@@ -114,6 +115,13 @@ def _open_clip_model(model_config: dict[str, Any], name: str) -> Any:
         config_file.write_text(json.dumps(model_config))
         open_clip.add_model_config(config_file)
         return open_clip.create_model(name).eval()
+
+
+def _module_of_tower(model_config: dict[str, Any]) -> str:
+    """Return the module to import before open_clip can build the image tower; "" if open_clip or timm has it."""
+    name = str(model_config["vision_cfg"].get("timm_model_name", ""))
+    module: str = timm.models.model_entrypoint(name).__module__ if timm.models.is_model(name) else ""
+    return "" if module.partition(".")[0] == "timm" else module
 
 
 def _last_step(config: RunConfig, steps: int) -> Progress:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cli.exit_codes import exit_code_of
-from cli.settings.arguments import split_config_dir
+from cli.settings.arguments import plugin_names, split_config_dir
+from clipx.utils.plugins import load_plugins
 from clipx.utils.registry import lookup
 
 if TYPE_CHECKING:
@@ -34,9 +35,13 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx ls recipes|terms|towers|data|tasks|claims|theory   list what is available
   clipx ls settings [PREFIX]                 list settings: default, unit, range, meaning
 
+  clipx init term|task|recipe NAME           write one of your own, with its test, into this folder
+  clipx cp RECIPE FILE                       copy a recipe
+
   clipx COMMAND --help                       more about one command
 
   --config-dir DIR                           folder of your own recipes, for all commands with recipe=NAME
+  plugins=[MODULE,...]                       your own terms, tasks, towers and sources, for all commands
 
   clipx completion bash|zsh|fish             print the script that completes commands, settings and names at TAB;
                                              in .bashrc or .zshrc: eval "$(clipx completion bash)"
@@ -218,6 +223,27 @@ def data(arguments: list[str]) -> None:
     start(arguments)
 
 
+def init(arguments: list[str]) -> None:
+    """clipx init term|task|recipe NAME
+
+    Writes NAME.py (for a recipe NAME.yaml) and test_NAME.py into this folder: an example that runs as it is.
+    Terms and tasks are used with plugins=[NAME].
+    """
+    from cli.settings.scaffold import init as start
+
+    start(arguments)
+
+
+def cp(arguments: list[str]) -> None:
+    """clipx cp RECIPE FILE.yaml
+
+    Copies a recipe. Use the copy with --config-dir FOLDER recipe=FILE.
+    """
+    from cli.settings.scaffold import cp as start
+
+    start(arguments)
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "eval": evaluate,
@@ -230,6 +256,8 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "bench": bench,
     "data": data,
     "completion": completion,
+    "init": init,
+    "cp": cp,
 }
 MAIN_SETTINGS = (  # in `clipx train --help`
     *("recipe", "arm", "name", "seed", "data.root", "data.workers", "model.image.name", "model.text.name"),
@@ -237,6 +265,7 @@ MAIN_SETTINGS = (  # in `clipx train --help`
     *("train.samples", "train.epochs", "train.batch_size", "train.precision", "train.accumulation", "train.processes"),
     *("train.save_every", "log.evaluate_every", "log.wandb"),
 )
+COMPOSED = (train, evaluate, reproduce, check, bench)  # commands with settings, of which plugins= is one
 
 
 def main() -> None:
@@ -268,6 +297,9 @@ def _run(name: str, arguments: list[str]) -> None:
         if command is train:
             _print_main_settings()
     else:
+        load_plugins(plugin_names(arguments) or [])
+        if command not in COMPOSED:
+            arguments = [a for a in arguments if not a.startswith("plugins=")]
         # for `train`, Hydra parses --config-dir; for other commands, cli.settings.compose reads it from sys.argv
         command(arguments if command is train else split_config_dir(arguments)[1])
 

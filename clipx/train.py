@@ -18,7 +18,7 @@ from clipx.data.loading.loader import BatchLoader, open_loader, source_notes
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler
 from clipx.data.sources.base import PairSource
-from clipx.data.sources.opening import STREAMS, open_source
+from clipx.data.sources.opening import open_source
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.models import temperature
@@ -130,6 +130,7 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
     """Open the data, build the model and load the last good checkpoint; on exit, finish the log and the uploads."""
     reset_peak_memory(device)
     pairs = open_source(config.data)
+    _check_random_access(config, pairs)
     sampler = _build_sampler(config, pairs)
     store = open_remote_store(config, run)
     restored = store.restore() if store else []
@@ -168,13 +169,16 @@ def _summary(config: RunConfig, run: Path, device: torch.device, pairs: PairSour
 
 
 def _check_config(config: RunConfig, evaluate: Evaluate | None) -> None:
-    log, source = config.log, config.data.source
-    if log.evaluate_every and evaluate is None:
-        raise UserError(f"log.evaluate_every={log.evaluate_every} needs fit(..., evaluate=...); `clipx train` sets it")
-    if log.geometry_every and source in STREAMS:
+    every = config.log.evaluate_every
+    if every and evaluate is None:
+        raise UserError(f"log.evaluate_every={every} needs fit(..., evaluate=...); `clipx train` sets it")
+
+
+def _check_random_access(config: RunConfig, pairs: PairSource | Stream) -> None:
+    if config.log.geometry_every and pairs.streaming:
         raise UserError(
-            f"log.geometry_every={log.geometry_every} needs random access to the data, which data.source={source} does "
-            "not have; allowed: 0"
+            f"log.geometry_every={config.log.geometry_every} needs random access to the data, which "
+            f"data.source={config.data.source} does not have; allowed: 0"
         )
 
 

@@ -30,8 +30,8 @@ class Embeddings:
     image: Tensor  # [B, E]
     text: Tensor  # [B, E]
     scale: Tensor  # [] inverse temperature 1/tau, within its bounds
-    sample_id: Tensor  # int64 [B]
-    label: Tensor  # int64 [B]
+    sample_id: Tensor | None = None  # int64 [B]
+    label: Tensor | None = None  # int64 [B] keyword label, 0 = none
     bias: Tensor | None = None  # [] logit bias (SigLIP)
 
 

@@ -1,9 +1,10 @@
-"""Apply the examples of docs/add_*.md: create their files, add their lines to the tables, run their tests."""
+"""Follow docs/add_*.md: the plug-ins that they show, and the same code in the package with the lines of the tables."""
 
 import importlib
-import inspect
 import re
 import sys
+from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,49 +12,63 @@ from typing import Any
 import pytest
 
 from cli.settings.compose import compose_run
+from cli.settings.scaffold import filled
+from clipx import objectives
 from clipx.run import directory
 from clipx.train import fit
+from clipx.utils.plugins import load_plugins
 from evaluation.runner import evaluate
-from tests.helpers import fakes
+from evaluation.tasks import TASKS
+from tests.helpers import fakes, plugin_tables
 from tests.helpers.folder import jpeg, write_shards
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"```(python|diff)\n(.*?)```", re.DOTALL)
 
 
-def apply(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Create the page's modules, patch its tables, run its tests; return the number of tests."""
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Work in an empty folder, and restore the tables afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with plugin_tables.restored():
+        yield
+
+
+def blocks(page: str) -> tuple[dict[str, str], list[list[str]]]:
+    """Return file -> text of the page's modules, and the lines of its diffs."""
     found = BLOCK.findall((ROOT / "docs" / page).read_text())
-    files = {text.splitlines()[0].removeprefix("# "): text for kind, text in found if kind == "python"}
-    for path, text in files.items():
-        if not path.startswith("tests/"):
-            create_module(path, text, monkeypatch)
-    for kind, text in found:
-        if kind == "diff":
-            patch(text.splitlines(), monkeypatch)
-    tests = 0
-    for path, text in files.items():
-        if path.startswith("tests/"):
-            for name, test in vars(create_module(path, text, monkeypatch)).items():
-                if name.startswith("test_"):
-                    (tmp_path / name).mkdir()
-                    test(*([tmp_path / name] if "tmp_path" in inspect.signature(test).parameters else []))
-                    tests += 1
+    files = [text.partition("\n") for kind, text in found if kind == "python"]
+    return {name.removeprefix("# "): text for name, _, text in files}, [t.splitlines() for k, t in found if k == "diff"]
+
+
+def write(page: str) -> int:
+    """Write the page's files into the current folder and run their tests; return the number of tests."""
+    files, tests = blocks(page)[0], 0
+    for name, text in files.items():
+        Path(name).write_text(text)
+    for name in [name for name in files if name.startswith("test_")]:
+        for function, test in vars(importlib.import_module(name.removesuffix(".py"))).items():
+            if function.startswith("test_"):
+                Path(function).mkdir()
+                test(*([Path(function)] if signature(test).parameters else []))
+                tests += 1
     return tests
 
 
-def create_module(path: str, text: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Return the file's text as an imported module; the file must not exist yet."""
-    assert not (ROOT / path).exists()
-    name = path.removesuffix(".py").replace("/", ".")
-    module = ModuleType(name)
-    monkeypatch.setitem(sys.modules, name, module)
-    exec(compile(text, path, "exec"), vars(module))
-    return module
+def put_into_the_package(page: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Create the page's module inside the package, without tables, and patch the tables by the page's diffs."""
+    files, diffs = blocks(page)
+    text = re.sub(r"^[A-Z]+ = \{\"(.|\n)*", "", files[module.rpartition(".")[2] + ".py"], flags=re.MULTILINE)
+    created = ModuleType(module)
+    monkeypatch.setitem(sys.modules, module, created)
+    exec(compile(text, module, "exec"), vars(created))
+    for lines in diffs:
+        patch(lines, monkeypatch)
 
 
 def patch(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Insert the + lines after the lines above them, execute the result, copy new names and rows to the module."""
+    """Insert the + lines after the lines above them, execute the result, copy new rows to the module's tables."""
     path = lines[0].removeprefix("--- ")
     source = (ROOT / path).read_text().splitlines()
     at = 0
@@ -71,36 +86,86 @@ def patch(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         if isinstance(old, dict):
             for key in value.keys() - old.keys():
                 monkeypatch.setitem(old, key, value[key])
-        elif old is None:
-            monkeypatch.setattr(module, name, value, raising=False)
 
 
-def test_the_added_objective_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert apply("add_objective.md", tmp_path, monkeypatch) == 1
-    write_shards(tmp_path / "shards", samples=16)
-    data = ["data=shards", f"data.root={tmp_path / 'shards'}", "data.name=mine", "data.workers=0"]
-    short = ["train.samples=16", "train.batch_size=8", "log.every=1", f"runs={tmp_path / 'runs'}"]
-    config = compose_run(["recipe=demo", *data, *short, "objective.uniform.weight=0.5", "objective.uniform.t=3"])
+def train(*overrides: str) -> Path:
+    """Train two steps and return the run directory."""
+    config = compose_run(["recipe=demo", "train.samples=16", "train.batch_size=8", "log.every=1", *overrides])
     run = directory.claim(config)
     fit(config, run)
-    assert '"uniform":' in (run / "log.jsonl").read_text()
+    return run
 
 
-def test_the_added_data_set_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert apply("add_data.md", tmp_path, monkeypatch) == 2
+def write_zoo() -> None:
     for number, name in enumerate(("okapi", "red_panda") * 8):
-        (tmp_path / "zoo" / name).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "zoo" / name / f"{number}.jpg").write_bytes(jpeg("red", 48 + number))
-    short = ["train.samples=8", "train.batch_size=8", "data.workers=0", f"runs={tmp_path / 'runs'}"]
-    config = compose_run(["recipe=demo", "data=zoo", f"data.root={tmp_path / 'zoo'}", *short])
-    run = directory.claim(config)
-    fit(config, run)
-    assert (run / "checkpoints" / "step_00000001").is_dir()
+        Path("zoo", name).mkdir(parents=True, exist_ok=True)
+        Path("zoo", name, f"{number}.jpg").write_bytes(jpeg("red", 48 + number))
 
 
-def test_the_added_task_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert apply("add_task.md", tmp_path, monkeypatch) == 2
+@pytest.mark.parametrize(
+    ("page", "kind", "name", "other"),
+    [
+        ("add_objective.md", "term", "uniform", "Uniform"),
+        ("add_task.md", "task", "reciprocal_rank", "ReciprocalRank"),
+    ],
+)
+def test_the_page_shows_what_init_writes(page: str, kind: str, name: str, other: str) -> None:
+    assert blocks(page)[0] == {f"{name}.py": filled(kind, name), f"test_{name}.py": filled(f"test_{kind}", name)}
+    assert other in filled(kind, name)
+
+
+def plugin(page: str, name: str, tests: int) -> Callable[[pytest.MonkeyPatch], list[str]]:
+    """Return the first way of a page: write its files, and name the module."""
+
+    def first_way(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        assert write(page) == tests
+        return [f"plugins=[{name}]"]
+
+    return first_way
+
+
+def package(page: str, module: str) -> Callable[[pytest.MonkeyPatch], list[str]]:
+    """Return the second way of a page: edit the package."""
+
+    def second_way(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        put_into_the_package(page, module, monkeypatch)
+        return []
+
+    return second_way
+
+
+Way = Callable[[pytest.MonkeyPatch], list[str]]
+
+
+@pytest.mark.parametrize(
+    "way", [plugin("add_objective.md", "uniform", 1), package("add_objective.md", "clipx.objectives.uniform")]
+)
+def test_the_added_objective_trains(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = way(monkeypatch)
+    write_shards(Path("shards"), samples=16)
+    data = ["data=shards", "data.root=shards", "data.name=mine", "data.workers=0"]
+    run = train(*chosen, *data, "objective.uniform.weight=0.5", "objective.uniform.t=3")
+    assert '"uniform":' in (run / "log.jsonl").read_text()
+    assert "uniform" in objectives.TERMS and compose_run(["recipe=demo", *chosen, "objective=uniform"])
+
+
+@pytest.mark.parametrize(
+    "way", [plugin("add_data.md", "class_folders", 2), package("add_data.md", "clipx.data.sources.class_folders")]
+)
+def test_the_added_data_set_is_trained_on(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = way(monkeypatch)
+    write_zoo()
+    run = train(*chosen, "data=zoo", "data.root=zoo", "data.workers=0")
+    assert (run / "checkpoints" / "step_00000002").is_dir()
+
+
+@pytest.mark.parametrize(
+    "way",
+    [plugin("add_task.md", "reciprocal_rank", 2), package("add_task.md", "evaluation.tasks.reciprocal_rank")],
+)
+def test_the_added_task_is_evaluated(way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_plugins(name for argument in way(monkeypatch) for name in re.findall(r"\[(.*)\]", argument))
+    assert "reciprocal_rank" in TASKS
     spec = fakes.captioned(tmp_path / "data")
-    cache = tmp_path / "cache"
-    (row,) = evaluate(fakes.encoder(), [spec], ["reciprocal_rank"], tmp_path / "out", cache, 8, 0, "cpu")
+    (row,) = evaluate(fakes.encoder(), [spec], ["reciprocal_rank"], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")
     assert row.metric == "mrr" and 0 < row.low <= row.value <= row.high <= 1

@@ -14,6 +14,7 @@ from clipx.run import directory
 from clipx.run.checkpoint_manager import BEST
 from clipx.utils.device import choose_device
 from clipx.utils.files import cache_home
+from clipx.utils.plugins import load_plugins
 from evaluation import runner
 from evaluation.analyses import point_weights, popularity
 from evaluation.datasets.opening import locate
@@ -132,8 +133,11 @@ def _settings(config: EvalConfig) -> Settings:
 if __name__ == "__main__":  # a worker; its settings are the only argument
     from cli.launcher.agent import run_worker
 
+    worker_config = EvalConfig(**json.loads(sys.argv[1]))
+
     def work() -> None:
         """Evaluate; a worker's exit code does not depend on the rows."""
-        _run(EvalConfig(**json.loads(sys.argv[1])))
+        load_plugins(worker_config.plugins)
+        _run(worker_config)
 
     run_worker(work)

@@ -48,6 +48,14 @@ def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
     return folders, others
 
 
+def plugin_names(arguments: list[str]) -> list[str] | None:
+    """Return the modules of plugins=[MODULE,...], or of plugins=MODULE; None if it is not given."""
+    given = [a.partition("=")[2] for a in arguments if a.lstrip("+").startswith("plugins=")]
+    if not given:
+        return None
+    return [name for part in given[-1].strip("[]").split(",") if (name := part.strip(" '\""))]
+
+
 def flag(text: str, key: str) -> bool:
     """Parse true or false; raise UserError for anything else."""
     return lookup({"true": True, "false": False}, text, key)

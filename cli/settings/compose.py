@@ -7,7 +7,7 @@ of clipx.config.schema. Hydra's options (--cfg, -m, --config-dir) work.
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,27 +20,32 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cli.settings.arguments import split_config_dir, split_places
+from cli.settings.arguments import plugin_names, split_config_dir, split_places
 from cli.settings.recipes import Recipe, expand_arm, key_of, load_recipe
 from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import EvalConfig, RunConfig
 from clipx.config.setting import check, check_key, settings_of, suggest_key
 from clipx.errors import Fault, UserError
+from clipx.utils.plugins import RECIPES, added, load_plugins
 from clipx.utils.registry import lookup
 
 UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys already in the run's path, or not settings of the run
+REMOVED = re.compile(r"^~objective\.\w+$")  # a term of the objective
 CHOICES = ("arm", "data", "objective")  # a run's name contains only their values, not their keys
 
 
 def recipes() -> dict[str, Path]:
-    """Return name -> file of the installed recipes and the recipes of --config-dir.
+    """Return name -> file of the installed recipes, the recipes of plug-ins and those of --config-dir.
 
     Raises UserError: --config-dir is not a folder.
     """
-    folders = [Path(str(files("recipes"))), *split_config_dir(sys.argv)[0]]
-    if missing := [str(folder) for folder in folders if not folder.is_dir()]:
+    own = split_config_dir(sys.argv)[0]
+    if missing := [str(folder) for folder in own if not folder.is_dir()]:
         raise UserError(f"--config-dir={missing[0]} is not a folder")
-    return {p.stem: p for folder in folders for p in sorted(folder.glob("*.yaml")) if p.stem != "base"}
+    installed = sorted(Path(str(files("recipes"))).glob("*.yaml"))
+    theirs = [path for folder in own for path in sorted(folder.glob("*.yaml"))]
+    found = {p.stem: p for p in installed} | added(RECIPES) | {p.stem: p for p in theirs}
+    return {name: path for name, path in found.items() if name != "base"}
 
 
 def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None:
@@ -50,7 +55,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     """
     arguments, from_arm = _expand(arguments)
     sys.argv = ["clipx train", *arguments]
-    _register()
+    _register(arguments)
     if not any(a.startswith(("--hydra-help", "--info")) for a in arguments):
         _check_overrides([a for a in arguments if "=" in a and not a.startswith("-")])
 
@@ -76,7 +81,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
 def compose_run(overrides: list[str]) -> RunConfig:
     """Compose the config of one run. Raises UserError: invalid overrides."""
     overrides, from_arm = _expand(overrides)
-    _register()
+    _register(overrides)
     _check_overrides(overrides)
     with hydra.initialize_config_module("recipes", version_base="1.3"):
         return _to_run_config(_translate_errors(lambda: hydra.compose("base", overrides)), overrides, from_arm)
@@ -96,7 +101,9 @@ def compose_evals(arguments: list[str]) -> tuple[EvalConfig, list[str]]:
 
 def compose_eval(overrides: list[str]) -> EvalConfig:
     """Compose the config of an evaluation of one model. Raises UserError: invalid overrides."""
-    _register()
+    overrides, names = _with_list(overrides)
+    load_plugins(names or [])
+    _register([])
     for override in _parse(overrides):
         check_key(EvalConfig, str(override.key_or_group))
     with hydra.initialize_config_module("recipes", version_base="1.3"):
@@ -106,16 +113,32 @@ def compose_eval(overrides: list[str]) -> EvalConfig:
     return config
 
 
-def _register() -> None:
+def _register(overrides: list[str]) -> None:
     store = ConfigStore.instance()
     store.store(name="schema", node=RunConfig)
     store.store(name="eval", node=EvalConfig)
-    for name, data in DATA.items():
+    for name, data in _data_sets().items():
         store.store(group="data", name=name, node={"name": name, **data})
-    for name, objective in OBJECTIVES.items():
+    for name, objective in _objectives(overrides).items():
         store.store(group="objective", name=name, node=objective)
     for name, path in recipes().items():
         store.store(group="recipe", name=name, node=load_recipe(path).settings, package="_global_")
+
+
+def _data_sets() -> dict[str, dict[str, Any]]:
+    """Return the named data sets, and the sources of plug-ins under their own names."""
+    return {name: {"source": name} for name in added("SOURCES")} | DATA
+
+
+def _objectives(overrides: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the named sums of terms, and single terms under their own names."""
+    known = {name: {name: {}} for name in added("TERMS")} | OBJECTIVES
+    chosen = [name for o in overrides if o.startswith("objective=") for name in o.partition("=")[2].split(",")]
+    if all(name in known for name in chosen):
+        return known
+    from clipx.objectives import TERMS  # imports torch, so only for a term of ours without a line in OBJECTIVES
+
+    return {name: {name: {}} for name in TERMS} | known
 
 
 def recipe(name: str) -> Recipe:
@@ -124,12 +147,26 @@ def recipe(name: str) -> Recipe:
 
 
 def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
-    """Return all arguments in Hydra's form, and the subset that comes from arm=NAME."""
+    """Return all arguments in Hydra's form, and the subset that comes from arm=NAME; load the plug-ins."""
+    load_plugins(plugin_names(arguments) or [])  # first: they may have recipes
     chosen = next((a.removeprefix("recipe=") for a in arguments if a.startswith("recipe=")), "")
-    given, from_arm = expand_arm(arguments, recipe(chosen).arms if chosen in recipes() else {})
+    found = recipe(chosen) if chosen in recipes() else None
+    given, from_arm = expand_arm(arguments, found.arms if found else {})
+    given, names = _with_list(given)
+    load_plugins((found.plugins if found else []) if names is None else names)
     # ++ sets a term's parameter even if the recipe does not contain it; without ++ Hydra asks the user for a +
     prefixed = {a: f"++{a}" if a.startswith("objective.") else a for a in given}
     return [prefixed[a] for a in given], {prefixed[a] for a in from_arm}
+
+
+def _with_list(overrides: list[str]) -> tuple[list[str], list[str] | None]:
+    """Write plugins=NAME as plugins=[NAME]; return the overrides, and the names or None."""
+    names = plugin_names(overrides)
+    if names is None:
+        return overrides, None
+    is_list = [o.lstrip("+").startswith("plugins=") for o in overrides]
+    listed = f"plugins=[{','.join(names)}]"
+    return [listed if found else o for o, found in zip(overrides, is_list, strict=True)], names
 
 
 def _parse(overrides: list[str]) -> list[Any]:
@@ -147,7 +184,11 @@ def _parse(overrides: list[str]) -> list[Any]:
 
 def _check_overrides(overrides: list[str]) -> None:
     """Check every key and group choice, with or without +, before Hydra reads it."""
-    groups: dict[str, Mapping[str, Any]] = {"recipe": recipes(), "data": DATA, "objective": OBJECTIVES}
+    groups: dict[str, Mapping[str, Any]] = {
+        "recipe": recipes(),
+        "data": _data_sets(),
+        "objective": _objectives(overrides),
+    }
     parsed = _parse(overrides)
     for override in parsed:
         key, value = str(override.key_or_group), override.value()
@@ -168,9 +209,11 @@ def _to_run_config(composed: DictConfig, overrides: list[str], from_arm: set[str
     choices = dict(o.split("=", 1) for o in overrides if "=" in o)
     with_names.recipe = choices["recipe"]
     if OmegaConf.is_missing(with_names, "name"):
-        with_names.name = "-".join([choices["recipe"], *_name_parts([o for o in overrides if o not in from_arm])])
+        parts = _name_parts([o for o in overrides if o not in from_arm], with_names.objective)
+        with_names.name = "-".join([choices["recipe"], *parts])
     config = _translate_errors(lambda: OmegaConf.to_object(with_names))
     assert isinstance(config, RunConfig)
+    load_plugins(config.plugins)  # this may be another process, started by a launcher of Hydra
     check(config)
     _check_combinations(config)
     return config
@@ -190,8 +233,10 @@ def _check_combinations(config: RunConfig) -> None:
         )
 
 
-def _name_parts(overrides: list[str]) -> list[str]:
+def _name_parts(overrides: list[str], terms: Iterable[Any]) -> list[str]:
     """Return the parts of a run's name: `flickr8k` for data=flickr8k, `key_value` for other settings.
+
+    If a term was removed (~objective.TERM), the names of the remaining `terms` stand for the objective.
 
     The parts are sorted, so the order of overrides does not matter. They contain only characters that are safe in
     folder names and need no quotes in an override. Settings that do not change the result are left out.
@@ -202,8 +247,10 @@ def _name_parts(overrides: list[str]) -> list[str]:
         key, _, value = override.lstrip("+~").partition("=")
         if key in CHOICES:
             choices[key] = value
-        elif not UNNAMED.match(key) and not (key in known and known[key].resumable):
+        elif not REMOVED.match(override) and not UNNAMED.match(key) and not (key in known and known[key].resumable):
             settings[key] = f"{key}_{value}"
+    if any(REMOVED.match(override) for override in overrides):
+        choices["objective"] = "+".join(map(str, terms))
     parts = [choices[key] for key in CHOICES if key in choices] + [settings[key] for key in sorted(settings)]
     return [re.sub(r"[^\w.+-]+", "_", part).strip("_") for part in parts]
 

@@ -10,7 +10,7 @@ evaluations: [[], [protocol=paper]]    # calls of `clipx eval` after each run; d
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
@@ -24,6 +24,7 @@ class Recipe:
     arms: dict[str, list[str]]  # name -> overrides, in the file's order
     seeds: int
     evaluations: list[list[str]]  # overrides of each call of `clipx eval`
+    plugins: list[str]
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -43,7 +44,11 @@ def load_recipe(path: Path) -> Recipe:
     evaluations = OmegaConf.to_container(settings.pop("evaluations", OmegaConf.create([[]])))
     if not isinstance(evaluations, list) or not all(_are_overrides(e) for e in evaluations):
         raise UserError(f"recipe {path}: evaluations must be a list of [key=value, ...]")
-    return Recipe(settings, {str(name): list(overrides) for name, overrides in arms.items()}, seeds, evaluations)
+    plugins = settings.get("plugins", ListConfig([]))
+    if not isinstance(plugins, ListConfig):
+        raise UserError(f"recipe {path}: plugins={plugins} must be a list of modules, [MODULE, ...]")
+    named = {str(name): list(overrides) for name, overrides in arms.items()}
+    return Recipe(settings, named, seeds, evaluations, [str(name) for name in plugins])
 
 
 def _are_overrides(given: object) -> bool:

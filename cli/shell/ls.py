@@ -101,12 +101,12 @@ def _towers() -> dict[str, str]:
 def _data() -> dict[str, str]:
     """Return a description of each training data set, and of each kind of data set that `clipx eval` accepts."""
     from clipx.config.presets import DATA
-    from clipx.data.sources.opening import ROOTS
+    from clipx.data.sources.opening import OTHER_ROOT, ROOTS
     from evaluation.datasets.named import NAMED
     from evaluation.datasets.opening import LAYOUTS
 
     training = {
-        name: f"training data; data.root is {ROOTS[node['source']].format(node.get('split', 'train'))}"
+        name: f"training data; data.root is {ROOTS.get(node['source'], OTHER_ROOT).format(node.get('split', 'train'))}"
         for name, node in DATA.items()
     }
     named = {f"datasets=[{name}]": known.what for name, known in NAMED.items()}

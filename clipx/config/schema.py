@@ -150,6 +150,7 @@ class PointsConfig:
         "none",
         "none: one point per sample (CLIP); gaussian, imq: combined with the linear kernel",
         choices=("none", "linear", "gaussian", "imq"),
+        table="FREQUENCIES",
     )
     width: float = setting(0.75, "gaussian: sigma; imq: c", POSITIVE)
     alpha: list[float] = setting([0.5, 0.5], "alpha1 of the linear, alpha2 of the other kernel; linear: (1, 0)", ALPHA)
@@ -178,12 +179,15 @@ class ModelConfig:
 class TemperatureConfig:
     """tau of the softmax; every objective sees 1/tau as `Embeddings.scale`."""
 
-    kind: str = setting("learned", "how tau is set", choices=("learned", "fixed", "linear", "cosine"))
+    kind: str = setting(
+        "learned", "how tau is set", choices=("learned", "fixed", "linear", "cosine"), table="TEMPERATURES"
+    )
     tau: float = setting(0.07, "fixed: tau; learned, linear, cosine: initial tau", POSITIVE)
     parameterisation: str = setting(
         "exp",
         "learned: 1/tau as a function of the parameter nu; scaled_exp: exp(nu / s); softplus: log(1 + exp(nu))",
         choices=("exp", "scaled_exp", "softplus", "identity"),
+        table="PARAMETERISATIONS",
     )
     s: float = setting(2.0, "divisor of scaled_exp", POSITIVE)
     min_scale: float = setting(0.01, "learned: lower bound of 1/tau", POSITIVE)
@@ -199,7 +203,7 @@ class TemperatureConfig:
 class MixingConfig:
     """Modality mixing: paired image and text embeddings exchange parts before the objective (paper 4)."""
 
-    kind: str = setting("none", "how parts are exchanged", choices=("none", "hard", "hard_rows", "soft"))
+    kind: str = setting("none", "how parts are exchanged", choices=("none", "hard", "hard_rows", "soft"), table="MASKS")
     probability: float = setting(0.0, "p, share of the steps that mix", SHARE)
 
 
@@ -321,6 +325,7 @@ class RunConfig:
     recipe: str = setting(MISSING, "recipe of the run; `clipx ls recipes` lists them")
     arm: str = setting("", "arm of the recipe, whose overrides this config already contains")
     claims: list[str] = setting([], "the papers' claims that runs of this recipe test", resumable=True)
+    plugins: list[str] = setting([], "modules of yours that add terms, tasks, towers, sources, ...", resumable=True)
     seed: int = setting(0, "seed of weights, data order and augmentation", AT_LEAST_0)
     runs: str = setting("runs", "folder of all run directories", resumable=True)
     data: DataConfig = field(default_factory=DataConfig)
@@ -345,6 +350,7 @@ class EvalConfig:
         "command line also a list, a pattern or a folder of runs; RUN... without a key is the same",
     )
     model: str | None = setting(None, "open_clip:NAME/TAG, open_clip:NAME/FILE; open_clip:NAME: random weights")
+    plugins: list[str] = setting([], "modules of yours, besides those of the run's config")
     tasks: list[str] = setting([], "tasks to run; empty: all that fit the data sets (`clipx ls tasks`)")
     datasets: list[str] = setting([], "NAME or KIND:FOLDER (`clipx ls data`); empty: those of the run's config")
     root: str = setting("data", "folder of the data sets given by NAME")

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, get_type_hints
 
 from clipx.errors import UserError
+from clipx.utils import plugins
 from clipx.utils.registry import one_of, suggest
 
 Rule = tuple[Callable[[Any], bool], str]  # returns True for an allowed value; the allowed values in words
@@ -50,10 +51,15 @@ class Setting:
     rule: Rule | None
     choices: tuple[str, ...]
     resumable: bool
+    table: str
+
+    def names(self) -> tuple[str, ...]:
+        """Return the choices, with those of plug-ins; () for a setting without choices."""
+        return (*self.choices, *plugins.added(self.table))
 
     def allowed(self) -> str:
         """Return unit and allowed values, as `clipx ls settings` prints them."""
-        values = " | ".join(self.choices) or (self.rule[1] if self.rule else "")
+        values = " | ".join(self.names()) or (self.rule[1] if self.rule else "")
         return ", ".join(filter(None, [self.unit, values]))
 
 
@@ -65,6 +71,7 @@ def setting(
     unit: str = "",
     choices: tuple[str, ...] = (),
     resumable: bool = False,
+    table: str = "",
 ) -> Any:
     """Declare a dataclass field.
 
@@ -74,8 +81,9 @@ def setting(
         choices: all allowed names. Left empty where users may register more, e.g. data sources.
         resumable: the setting may differ when a run is resumed, because it does not change what the run computes,
             apart from batch statistics, dropout draws and rounding.
+        table: table of `clipx.utils.plugins` whose rows are further choices.
     """
-    metadata = {"setting": Setting(default, meaning, unit, rule, choices, resumable)}
+    metadata = {"setting": Setting(default, meaning, unit, rule, choices, resumable, table)}
     if isinstance(default, list | dict):
         return field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -91,7 +99,7 @@ def check(config: Any, prefix: str = "") -> None:
         if value is None:
             continue
         if declared.choices:
-            one_of(value, declared.choices, prefix + key)
+            one_of(value, declared.names(), prefix + key)
         if declared.rule and not declared.rule[0](value):
             raise UserError(f"{prefix}{key}={value} is out of range; allowed: {declared.rule[1]}")
 

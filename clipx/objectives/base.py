@@ -7,10 +7,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from clipx.errors import UserError
 from clipx.types import Embeddings, Loss, Progress
 
 Rows = Mapping[str, Tensor]  # column -> [B] per-sample values of the batch
 TermOutput = tuple[Tensor, dict[str, Tensor]]  # unweighted value [] of the term, and column -> [B] new values
+
+NEEDS = {  # what a term may declare in `needs`, and how to provide it
+    "bias": "a learned logit bias: set temperature.bias=-10, or in your own loop Embeddings(bias=...)",
+    "label": "keyword labels: set data.keywords, or in your own loop Embeddings(label=...)",
+    "progress": "the position in the run: objective(embeddings, rows, Progress(step, steps, epoch, epochs))",
+}
 
 
 class Columns(Protocol):
@@ -27,11 +34,13 @@ class Term:
     Attributes:
         columns: the per-sample values that the term needs, with their initial values.
         state: numbers that `end_step` and `end_epoch` change; checkpoints store them.
+        needs: what the term reads besides image, text and scale, keys of NEEDS.
         learns_temperature: True if the term has a gradient for the scale 1/tau.
     """
 
     columns: Mapping[str, float] = {}
     state: Mapping[str, float] = {}
+    needs: tuple[str, ...] = ()
     learns_temperature = True
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
@@ -69,8 +78,21 @@ class Objective:
             self.columns.update(term.columns)
         self.learns_temperature = any(term.learns_temperature for term in terms.values())
 
-    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> Loss:
-        """Return the loss over the global batch, the value of each term and the new per-sample values."""
+    def __call__(self, embeddings: Embeddings, rows: Rows | None = None, progress: Progress | None = None) -> Loss:
+        """Return the loss over the global batch, the value of each term and the new per-sample values.
+
+        Args:
+            embeddings: of the global batch. Terms without columns need no sample_id.
+            rows: column -> [B], for terms with columns: those of a `clipx.sample_table.SampleTable`.
+            progress: for terms that need it.
+
+        Raises:
+            UserError: a term needs something that is not given; the message says what.
+        """
+        given = {"bias": embeddings.bias, "label": embeddings.label, "progress": progress}
+        rows, progress = rows or {}, progress or Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
+        for name, term in self.terms.items():
+            _check_needs(name, term, given, rows)
         embeddings = at_least_float32(embeddings)
         total = 0 * embeddings.scale  # DDP needs a gradient for every parameter, even if no term uses it
         if embeddings.bias is not None:
@@ -107,3 +129,15 @@ class Objective:
     def notes(self, total_epochs: int) -> list[str]:
         """Return the notes of all terms."""
         return [note for term in self.terms.values() for note in term.notes(total_epochs)]
+
+
+def _check_needs(name: str, term: Term, given: Mapping[str, object], rows: Rows) -> None:
+    """Raise UserError if the term needs something that is not given."""
+    for need in term.needs:
+        if given[need] is None:
+            raise UserError(f"objective.{name} needs {NEEDS[need]}")
+    if missing := [column for column in term.columns if column not in rows]:
+        raise UserError(
+            f"objective.{name} keeps numbers of every pair ({', '.join(missing)}) in a SampleTable(objective.columns, "
+            "num_samples): pass rows=table.read(ids), and store the new ones by table.write(ids, loss.rows)"
+        )

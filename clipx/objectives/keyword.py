@@ -32,11 +32,14 @@ class KeywordTerm(Term):
     Raises UserError: unknown g or denominator.
     """
 
+    needs = ("label",)
+
     def __init__(self, g: str = "log1p", denominator: str = "own") -> None:
         self.g = lookup(G, g, "objective.keyword.g")
         self.sum_same_label = lookup(DENOMINATORS, denominator, "objective.keyword.denominator")
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+        assert embeddings.label is not None
         labelled = embeddings.label != 0
         x, y, label = embeddings.image[labelled], embeddings.text[labelled], embeddings.label[labelled]
 

@@ -80,6 +80,7 @@ class NuclrTerm(Term):
     """
 
     learns_temperature = False
+    needs = ("progress",)
 
     def __init__(
         self,

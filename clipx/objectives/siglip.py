@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from clipx.errors import UserError
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import InputGradients, softplus, tiles
 from clipx.types import Embeddings, Progress
@@ -21,9 +20,10 @@ from clipx.types import Embeddings, Progress
 class SiglipTerm(Term):
     """Loss summed over all B^2 pairs, divided by B."""
 
+    needs = ("bias",)
+
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
-        if embeddings.bias is None:
-            raise UserError("objective.siglip needs a learned logit bias: set temperature.bias=-10")
+        assert embeddings.bias is not None
         total: Tensor = _SigmoidSum.apply(embeddings.image, embeddings.text, embeddings.scale, embeddings.bias)
         return total / len(embeddings.image), {}
 

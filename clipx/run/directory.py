@@ -15,6 +15,7 @@ from clipx.config.setting import settings_of
 from clipx.errors import UserError
 from clipx.run.checkpoint import checkpoints
 from clipx.utils.files import write_text
+from clipx.utils.plugins import load_plugins
 
 OUTCOME = "outcome.json"
 
@@ -49,7 +50,7 @@ def claim(config: RunConfig) -> Path:
     """
     run = directory(config)
     if (run / "log.jsonl").exists() or (run / "checkpoints").exists():  # else no step was done yet
-        refuse_changes(load_config(run), config, str(run))
+        refuse_changes(_read_config(run), config, str(run))
     write_text(run / "config.yaml", OmegaConf.to_yaml(OmegaConf.structured(config)))
     return run
 
@@ -66,7 +67,19 @@ def refuse_changes(old: RunConfig, config: RunConfig, where: str) -> None:
 
 
 def load_config(run: Path) -> RunConfig:
-    """Read the config of a run directory. Raises UserError: config.yaml is missing or unreadable."""
+    """Read the config of a run directory, and load its plug-ins.
+
+    Raises UserError: config.yaml is missing or unreadable, or a plug-in is gone.
+    """
+    config = _read_config(run)
+    try:
+        load_plugins(config.plugins)
+    except UserError as error:
+        raise UserError(f"{run / 'config.yaml'}: {error}") from error
+    return config
+
+
+def _read_config(run: Path) -> RunConfig:
     path = run / "config.yaml"
     if not path.is_file():
         raise UserError(f"{run} is not a run directory (it has no config.yaml)")

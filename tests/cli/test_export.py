@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +55,34 @@ def test_open_clip_embeds_as_the_run_does(
             torch.testing.assert_close(theirs.encode_image(pixels, normalize=True), ours.eval().encode_image(pixels))
             torch.testing.assert_close(theirs.encode_text(tokens, normalize=True), ours.encode_text(tokens))
         assert float(theirs.logit_scale.detach().exp()) == pytest.approx(1 / config.temperature.tau, rel=1e-5)
+
+
+WITHOUT_CLIPX = """
+import sys
+sys.modules["clipx"] = None
+import open_clip
+open_clip.add_model_config({config!r})
+open_clip.create_model({name!r}, pretrained={weights!r})
+"""
+
+
+@pytest.mark.slow
+def test_standard_towers_load_without_clipx_and_others_name_their_import(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for tower, standard in (("mini-vit-48", True), ("mini-48", False)):
+        out = tmp_path / tower / "own.pt"
+        out.parent.mkdir()
+        export([str(run_with(tmp_path / tower, with_tower(tmp_path / tower, f"open_clip:{tower}"))), f"out={out}"])
+        printed = "import clipx.models.towers.small_cnn  # defines its image tower"
+        assert (printed in capsys.readouterr().out) is not standard
+        script = WITHOUT_CLIPX.format(config=str(out.with_suffix(".json")), name="own", weights=str(out))
+        if not standard:
+            script = script.replace('sys.modules["clipx"] = None', printed)
+            missing = script.replace(printed, "")
+            assert subprocess.run([sys.executable, "-c", missing], capture_output=True).returncode == 1
+        loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert loaded.returncode == 0, loaded.stderr
 
 
 def test_averaged_weights_are_exported_on_request(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tables of data sources: the values of data.source, and the function that opens each."""
+"""Table of data sources: the values of data.source, and the function that opens each."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,8 @@ from clipx.utils.registry import lookup
 
 def _root(config: DataConfig) -> Path:
     if config.root is None:
-        raise UserError(f"data.root is needed for data={config.name}: {ROOTS[config.source].format(config.split)}")
+        meaning = ROOTS.get(config.source, OTHER_ROOT).format(config.split)
+        raise UserError(f"data.root is needed for data={config.name}: {meaning}")
     return Path(config.root)
 
 
@@ -35,19 +36,16 @@ def _rendered(config: DataConfig) -> Path:
     return ensure_rendered(config.scenes, Path(config.root) if config.root else None)
 
 
-RANDOM_ACCESS: dict[str, Callable[[DataConfig], PairSource]] = {
+SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {
     "scenes": lambda config: ShardPairs(_rendered(config) / config.split, config.captions, config.block),
     "shards": lambda config: ShardPairs(_root(config) / config.split, config.captions, config.block),
     "coco": lambda config: files.coco(_images(config), _annotations(config), config),
     "csv": lambda config: files.table(_images(config), _annotations(config), config, ","),
     "tsv": lambda config: files.table(_images(config), _annotations(config), config, "\t"),
     "hf": lambda config: hf.HFPairs(config, _root(config)),
-}
-STREAMS: dict[str, Callable[[DataConfig], Stream]] = {
     "webdataset": streams.ShardStream,
     "hf_stream": lambda config: streams.HFStream(config, _root(config)),
 }
-SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {**RANDOM_ACCESS, **STREAMS}
 # the meaning of data.root for each source; {} stands for data.split
 ROOTS = {
     "scenes": "optional: the folder to render to (default: the cache folder)",
@@ -59,6 +57,7 @@ ROOTS = {
     "hf_stream": "a folder of parquet files or a saved data set, or a name on the hub",
     "webdataset": "the shards; with data.urls, the folder of evaluation sets",
 }
+OTHER_ROOT = "the folder of the data"
 
 
 def ensure_root_folder(config: DataConfig) -> Path:
@@ -77,4 +76,7 @@ def open_source(config: DataConfig) -> PairSource | Stream:
 
 def open_pair_source(config: DataConfig) -> PairSource:
     """Return the training pairs with random access. Raises UserError like `open_source`, and for a stream."""
-    return lookup(RANDOM_ACCESS, config.source, "data.source")(config)
+    pairs = open_source(config)
+    if pairs.streaming:
+        raise UserError(f"data.source={config.source} is a stream, which has no random access; use another source")
+    return pairs

@@ -1,6 +1,7 @@
 """Builds towers by name, `KIND:NAME`. Each kind is a library, and clipx re-implements none of its models."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -9,17 +10,25 @@ from clipx.errors import UserError, one_line
 from clipx.models.towers import hf_towers, open_clip_towers, timm_towers
 from clipx.models.towers.base import ImageTower, TextTower, split_kind
 from clipx.models.towers.open_clip_towers import build_open_clip_towers
+from clipx.utils import plugins
 
-# kind -> function of (settings, E or None if not set, True to load published weights)
-IMAGE: dict[str, Callable[[ImageTowerConfig, int | None, bool], ImageTower]] = {
-    "open_clip": lambda config, E, load: build_open_clip_towers(config, "model.image", load, config.size)[0],
-    "timm": timm_towers.build_timm_tower,
-}
-TEXT: dict[str, Callable[[TextTowerConfig, int | None, bool], TextTower]] = {
-    "open_clip": lambda config, E, load: build_open_clip_towers(
-        config, "model.text", load, context_length=config.context_length
-    )[1],
-    "hf": hf_towers.build_hf_tower,
+
+class TowerKind(NamedTuple):
+    """Functions of (settings, E or None if not set, True to load published weights); None: no tower on that side."""
+
+    image: Callable[[ImageTowerConfig, int | None, bool], ImageTower] | None = None
+    text: Callable[[TextTowerConfig, int | None, bool], TextTower] | None = None
+
+
+TOWERS: dict[str, TowerKind] = {  # kind, the part of a tower's name before the colon
+    "open_clip": TowerKind(
+        lambda config, E, load: build_open_clip_towers(config, "model.image", load, config.size)[0],
+        lambda config, E, load: build_open_clip_towers(
+            config, "model.text", load, context_length=config.context_length
+        )[1],
+    ),
+    "timm": TowerKind(image=timm_towers.build_timm_tower),
+    "hf": TowerKind(text=hf_towers.build_hf_tower),
 }
 
 
@@ -28,15 +37,17 @@ def build_towers(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]
 
     Raises UserError for unknown towers, missing weights, unsupported settings or different widths.
     """
-    image_kind, _ = split_kind(model.image.name, IMAGE, "model.image.name")
-    text_kind, _ = split_kind(model.text.name, TEXT, "model.text.name")
+    images = {kind: row.image for kind, row in TOWERS.items() if row.image}
+    texts = {kind: row.text for kind, row in TOWERS.items() if row.text}
+    image_kind, _ = split_kind(model.image.name, images, "model.image.name")
+    text_kind, _ = split_kind(model.text.name, texts, "model.text.name")
     same = model.image.name == model.text.name and model.image.pretrained == model.text.pretrained
     if same and image_kind == "open_clip":  # one model gives both towers
         size, length = model.image.size, model.text.context_length
         image, text = build_open_clip_towers(model.image, "model.image", load, size, length)
     else:
-        image = IMAGE[image_kind](model.image, model.embed_dim, load)
-        text = TEXT[text_kind](model.text, model.embed_dim, load)
+        image = images[image_kind](model.image, model.embed_dim, load)
+        text = texts[text_kind](model.text, model.embed_dim, load)
     _check_widths(model, image, text)
     if model.image.size is not None:
         _check_image_size(model.image, image)
@@ -81,5 +92,6 @@ def describe_towers() -> dict[str, str]:
     return {
         "timm:NAME": f"{len(timm_towers.model_names())} image towers of timm, e.g. timm:resnet50; set model.embed_dim",
         "hf:NAME_OR_FOLDER": "text towers of Hugging Face, e.g. hf:distilbert-base-uncased; set model.embed_dim",
+        **{f"{kind}:NAME": "of a plug-in" for kind in plugins.added("TOWERS")},
         **{name: open_clip_towers.describe(name) for name in open_clip_towers.tower_names()},
     }

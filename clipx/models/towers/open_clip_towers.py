@@ -19,9 +19,13 @@ from clipx.utils.registry import did_you_mean
 
 
 @cache
-def tower_names() -> tuple[str, ...]:
-    """Return all names `open_clip:NAME`; registers the configurations in configs/."""
+def _register_configs() -> None:
     open_clip.add_model_config(Path(__file__).parent / "configs")
+
+
+def tower_names() -> tuple[str, ...]:
+    """Return all names `open_clip:NAME`, with the configurations in configs/ and those added by plug-ins."""
+    _register_configs()
     return tuple(f"open_clip:{name}" for name in open_clip.list_models())
 
 

@@ -116,7 +116,7 @@ def test_a_probe_without_pairs_is_refused_at_the_start(tmp_path: Path, key: str,
 
 def test_a_probe_of_a_stream_is_refused_before_anything_is_built(tmp_path: Path) -> None:
     config = probed_config(tmp_path)
-    config.data.source = "webdataset"
+    config.data.source, config.data.num_samples, config.data.held_out = "webdataset", 16, 0.0
     message = r"log.geometry_every=3 needs random access to the data, which data.source=webdataset does not have"
     with pytest.raises(UserError, match=message):
         fit(config, tmp_path)

@@ -27,7 +27,7 @@ def settings(term: str, mixing: str, kind: str) -> RunConfig:
     config.mixing.kind, config.mixing.probability = mixing, 0.0 if mixing == "none" else 0.7
     config.optimizer.kind, config.optimizer.lr = kind, OPTIMIZERS[kind]
     config.temperature.tau, config.train.ema = 0.2, 0.5
-    config.temperature.bias = -2.0 if term == "siglip" else None
+    config.temperature.bias = -2.0 if "bias" in objectives.TERMS[term].needs else None
     return config
 
 

@@ -113,10 +113,11 @@ def test_unknown_kinds_are_refused(image: str, text: str, message: str) -> None:
 
 def test_a_plugin_kind_may_have_both_towers_under_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     module, pixels = nn.Identity(), Pixels(8, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest")
-    monkeypatch.setitem(build.IMAGE, "mine", lambda config, width, load: ImageTower(module, module, width or 0, pixels))
-    monkeypatch.setitem(
-        build.TEXT, "mine", lambda config, width, load: TextTower(module, module, width or 0, Tokens("none", 4))
+    kind = build.TowerKind(
+        lambda config, width, load: ImageTower(module, module, width or 0, pixels),
+        lambda config, width, load: TextTower(module, module, width or 0, Tokens("none", 4)),
     )
+    monkeypatch.setitem(build.TOWERS, "mine", kind)
     model = ModelConfig(image=ImageTowerConfig(name="mine:a"), text=TextTowerConfig(name="mine:a"), embed_dim=8)
     image, text = build.build_towers(model, load=True)
     assert image.embed_dim == text.embed_dim == 8

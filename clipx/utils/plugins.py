@@ -1,0 +1,133 @@
+"""Plug-ins: modules outside the package that add rows to its tables.
+
+`plugins=[MODULE]` names such a module. It has one or more of the tables below, each like ours, `{"name": row}`:
+
+    TERMS = {"mine": MineTerm}
+
+It may also have RECIPES, a folder of recipes. An installed package can instead declare rows as entry points, in the
+groups `clipx.terms`, `clipx.tasks`, ... (the table's name in lower case), which are always loaded.
+"""
+
+import sys
+import traceback
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.resources import files
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from clipx.errors import UserError, one_line
+
+# table of a plug-in -> our table; imported only when a plug-in has rows for it, because most of them import torch
+TABLES = {
+    "TERMS": "clipx.objectives.TERMS",
+    "OBJECTIVES": "clipx.config.presets.OBJECTIVES",
+    "DATA": "clipx.config.presets.DATA",
+    "SOURCES": "clipx.data.sources.opening.SOURCES",
+    "TOWERS": "clipx.models.towers.build.TOWERS",
+    "TEMPERATURES": "clipx.models.temperature.TEMPERATURES",
+    "PARAMETERISATIONS": "clipx.models.temperature.PARAMETERISATIONS",
+    "FREQUENCIES": "clipx.models.kernels.FREQUENCIES",
+    "MASKS": "clipx.training.modality_mixing.MASKS",
+    "TASKS": "evaluation.tasks.TASKS",
+}
+RECIPES = "RECIPES"
+
+Rows = dict[str, dict[str, Any]]  # table -> name -> row
+_loaded: dict[str, Rows] = {}  # plug-in -> the rows that it has
+
+
+def load_plugins(modules: Iterable[str]) -> None:
+    """Import the modules and add their rows to the tables, once per process; also those of installed packages.
+
+    Modules are also found in the current folder, after all other places.
+
+    Raises:
+        UserError: a module cannot be imported or has no table, or one of its names exists.
+    """
+    _load_installed()
+    for name in modules:
+        if name not in _loaded:
+            if str(Path.cwd()) not in sys.path:
+                sys.path.append(str(Path.cwd()))  # last, so that no file here hides an installed package
+            _add(name, f"plugins={name}", _tables(name, _import(name)))
+
+
+def added(table: str) -> dict[str, Any]:
+    """Return the rows that plug-ins have added to a table."""
+    return {name: row for rows in _loaded.values() for name, row in rows.get(table, {}).items()}
+
+
+@cache
+def _load_installed() -> None:
+    """Add the rows of installed packages."""
+    installed = entry_points()
+    for table in TABLES:
+        for point in installed.select(group=f"clipx.{table.lower()}"):
+            place = f"entry point {point.name} = {point.value} of {point.dist.name if point.dist else 'a package'}"
+            try:
+                row = point.load()
+            except Exception as error:  # whatever the package does
+                raise UserError(f"{place} cannot be loaded ({_where(error)}): repair or uninstall it") from error
+            _add(place, place, {table: {point.name: row}})
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if f"{name}.".startswith(f"{error.name}."):
+            raise UserError(
+                f"plugins={name}: there is no module {error.name}; install it, or add its folder to PYTHONPATH (the "
+                "current folder is searched too)"
+            ) from error
+        raise UserError(f"plugins={name} cannot be imported: {_where(error)}") from error
+    except Exception as error:  # whatever the module does
+        raise UserError(f"plugins={name} cannot be imported: {_where(error)}") from error
+
+
+def _where(error: Exception) -> str:
+    """Return the type, message and last place of an error."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (last.filename, last.lineno)
+    return f"{type(error).__name__}: {one_line(error)}, {file}:{line}"
+
+
+def _tables(name: str, module: ModuleType) -> Rows:
+    """Return the tables of a module; a folder of recipes counts as a table of files."""
+    found: Rows = {table: getattr(module, table) for table in TABLES if hasattr(module, table)}
+    for table, rows in found.items():
+        if not isinstance(rows, dict):
+            raise UserError(f'plugins={name}: {table} must be a dict, {{"name": row}}')
+    if hasattr(module, RECIPES):
+        found[RECIPES] = _recipes(Path(getattr(module, RECIPES)))
+    if not found:
+        raise UserError(f"plugins={name} adds nothing; a plug-in has one or more of {', '.join([*TABLES, RECIPES])}")
+    return found
+
+
+def _recipes(folder: Path) -> dict[str, Any]:
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def _add(plugin: str, key: str, tables: Rows) -> None:
+    """Add the rows to our tables. A row that is there already is skipped; another one of its name is an error."""
+    ours = {table: _ours(table) for table in tables}
+    for table, rows in tables.items():
+        for name, row in rows.items():
+            if name in ours[table] and ours[table][name] is not row:
+                raise UserError(f"{key}: {table} has a {name!r} already; choose another name")
+    for table, rows in tables.items():
+        ours[table].update(rows)
+    _loaded[plugin] = tables
+
+
+def _ours(table: str) -> dict[str, Any]:
+    if table == RECIPES:  # the commands read them with `added`
+        return _recipes(Path(str(files("recipes")))) | added(RECIPES)
+    module, _, attribute = TABLES[table].rpartition(".")
+    rows: dict[str, Any] = getattr(import_module(module), attribute)
+    return rows

@@ -1,0 +1,85 @@
+"""The command line with plug-ins, and with single terms: choices, names of runs, recipes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.settings.compose import compose_eval, compose_run, recipes
+from clipx.errors import UserError
+from tests.helpers import plugin_tables
+from tests.helpers.commands import clipx_here
+from tests.helpers.own_package import NAME, write_package
+
+pytestmark = pytest.mark.filterwarnings("ignore:Overwriting okapi_vit_48 in registry")  # imported by several tests
+
+
+@pytest.fixture(autouse=True)
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put the package on the search path, and restore the tables afterwards."""
+    monkeypatch.syspath_prepend(str(write_package(tmp_path / "package")))
+    with plugin_tables.restored():
+        yield
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name", "terms"),
+    [
+        (["objective=counted"], "demo-counted", {"counted": {}}),
+        (["objective=counted", "objective.counted.x=2"], "demo-counted-objective.counted.x_2", {"counted": {"x": 2}}),
+        (["~objective.clip", "objective.counted.x=2"], "demo-counted-objective.counted.x_2", {"counted": {"x": 2}}),
+        (["objective=clip_reg", "~objective.clip"], "demo-positive", {"positive": {"weight": 0.1}}),
+        (["objective=positive"], "demo-positive", {"positive": {}}),
+        (["objective=clip"], "demo-clip", {"clip": {}}),
+    ],
+)
+def test_a_term_alone_is_chosen_by_name_and_names_the_run(
+    overrides: list[str], name: str, terms: dict[str, object]
+) -> None:
+    config = compose_run(["recipe=demo", f"plugins=[{NAME}]", *overrides])
+    assert (config.name, config.objective, config.plugins) == (name, terms, [NAME])
+
+
+def test_without_the_plugin_its_names_are_unknown() -> None:
+    with pytest.raises(UserError, match=r"objective=counted is not known; .*allowed: clip, "):
+        compose_run(["recipe=demo", "objective=counted"])
+    with pytest.raises(UserError, match=r"recipe=okapi is not known"):
+        compose_run(["recipe=okapi"])
+
+
+def test_a_recipe_names_its_plugins_and_its_arms_use_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"plugins: [{NAME}]\nmodel: {{image: {{name: 'flat:x'}}, text: {{name: 'open_clip:mini-48'}}}}\n"
+    (tmp_path / "mine.yaml").write_text(
+        f"{text}train: {{samples: 8, batch_size: 8}}\narms:\n  a: [objective=counted]\n"
+    )
+    monkeypatch.setattr("sys.argv", ["clipx", f"--config-dir={tmp_path}"])
+    config = compose_run(["recipe=mine", "arm=a"])
+    assert config.objective == {"counted": {}} and config.plugins == [NAME]
+
+
+def test_recipes_and_sources_of_a_plugin_are_found_by_name() -> None:
+    config = compose_run([f"plugins={NAME}", "recipe=okapi", "arm=counted"])  # one name needs no brackets
+    assert (config.data.name, config.data.source, config.name) == ("folders", "folders", "okapi-counted")
+    assert "okapi" in recipes() and "base" not in recipes()
+    assert compose_eval([f"plugins={NAME}", "model=open_clip:RN50"]).plugins == [NAME]
+
+
+def test_a_plugin_of_a_recipe_may_be_written_only_as_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.yaml").write_text("plugins: 3\n")
+    monkeypatch.setattr("sys.argv", ["clipx", f"--config-dir={tmp_path}"])
+    with pytest.raises(UserError, match=r"mine.yaml: plugins=3 must be a list of modules"):
+        compose_run(["recipe=mine"])
+
+
+def test_ls_lists_what_plugins_add(tmp_path: Path) -> None:
+    for what, name in (("terms", "counted"), ("tasks", "first_places"), ("towers", "flat:NAME"), ("recipes", "okapi")):
+        assert name in clipx_here("ls", what, f"plugins=[{NAME}]", cwd=tmp_path).stdout
+    assert "whole" in clipx_here("ls", "settings", "mixing.kind", cwd=tmp_path).stdout
+
+
+def test_a_missing_plugin_is_one_line_for_every_command(tmp_path: Path) -> None:
+    for command in ("train recipe=demo", "eval model=open_clip:RN50", "ls terms", "reproduce recipe=demo", "theory"):
+        done = clipx_here(*command.split(), "plugins=[no_such_module]", cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith("clipx: plugins=no_such_module: there is no module no_such_module; install it")
+        assert done.stderr.count("\n") == 1

@@ -1,0 +1,78 @@
+"""A package outside the repository: its term, task, source and tower in every command, and without the package."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import fakes
+from tests.helpers.commands import clipx
+from tests.helpers.folder import jpeg
+from tests.helpers.own_package import NAME, PACKAGE, write_package
+
+# runs where clipx cannot be imported
+OPEN_CLIP = """
+import sys
+sys.modules.update(clipx=None, evaluation=None, cli=None)
+import open_clip, torch
+if {tower}:
+    import {package}.towers
+open_clip.add_model_config("own.json")
+model = open_clip.create_model("own", pretrained="own.safetensors")
+print(model.encode_image(torch.zeros(1, 3, 48, 48)).shape[1], float(model.logit_bias.detach()) < -4)
+"""
+
+
+@pytest.mark.slow
+def test_a_package_trains_on_two_processes_resumes_and_is_evaluated_ranked_and_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[2]}:{write_package(tmp_path / 'package')}")
+    zoo, work = tmp_path / "zoo", tmp_path / "work"
+    work.mkdir()
+    for number, name in enumerate(("okapi", "zebra") * 8):
+        (zoo / name).mkdir(parents=True, exist_ok=True)
+        (zoo / name / f"{number}.jpg").write_bytes(jpeg("red", 48 + number))
+    captions = fakes.captioned(tmp_path / "captions" / "test")
+
+    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = clipx(*arguments, cwd=work)
+        assert done.returncode == code, done.stderr
+        return done
+
+    plan = [f"plugins=[{NAME}]", "recipe=okapi", f"data.root={zoo}", "data.workers=1", "train.device=cpu"]
+    counted = ["train", *plan, "arm=counted", "mixing.kind=whole", "mixing.probability=1", "name=own"]
+    run(*counted, "train.processes=2", "train.max_minutes=0.0001", code=75)
+    resumed = run(*counted, "train.processes=2")
+    assert "resumed" in resumed.stderr
+    log = [json.loads(line) for line in (work / "runs/own/s0/log.jsonl").read_text().splitlines()]
+    assert log[-1]["step"] == 4 and "counted" in str(log[-1])
+    run("train", *plan, "arm=clip", "name=other")
+
+    for name in ("own", "other"):  # the plug-in comes from config.yaml
+        several = "processes=2" if name == "own" else "processes=1"
+        run("eval", f"checkpoint=runs/{name}/s0", f"datasets=[{captions}]", several, "device=cpu", "workers=0")
+        rows = [json.loads(line) for line in (work / f"runs/{name}/s0/results.jsonl").read_text().splitlines()]
+        assert {row["metric"] for row in rows if row["task"] == "first_places"} == {"share"}
+    ranked = run("report", "compare", "runs").stdout
+    assert "own" in ranked and "other" in ranked
+    assert "first_places" in run("report", "runs").stdout + (work / "runs" / "report.md").read_text()
+
+    exported = run("export", "runs/own/s0", "out=own.safetensors")
+    assert f"import {PACKAGE}.towers  # defines its image tower" in exported.stdout
+    for tower, code in ((True, 0), (False, 1)):
+        script = OPEN_CLIP.format(tower=tower, package=PACKAGE)
+        loaded = subprocess.run([sys.executable, "-c", script], cwd=work, capture_output=True, text=True)
+        assert loaded.returncode == code, loaded.stderr
+        assert (loaded.stdout.strip() == "128 True") is tower
+
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    for arguments in (["eval", "checkpoint=runs/own/s0"], ["export", "runs/own/s0", "out=x.pt"]):
+        gone = run(*arguments, code=2)
+        assert gone.stderr.count("\n") == 1
+        assert (
+            f"clipx: runs/own/s0/config.yaml: plugins={NAME}: there is no module {PACKAGE}; install it" in gone.stderr
+        )
+    run("report", "runs")  # reads rows only

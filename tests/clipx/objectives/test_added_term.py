@@ -1,0 +1,58 @@
+"""The tests of every term also hold for a new one with a bias and per-sample columns, without an edit of the tests."""
+
+import pytest
+import torch
+from torch.nn.functional import logsigmoid
+
+from clipx import objectives
+from clipx.objectives.base import Rows, Term, TermOutput
+from clipx.types import Embeddings, Progress
+from tests.clipx.objectives import test_objective
+from tests.clipx.theory import test_free_embeddings
+from tests.clipx.training import test_step_distributed as step
+from tests.helpers.gloo import Gloo
+
+NAME = "counted"
+
+
+class CountedTerm(Term):
+    """A sigmoid loss whose weight falls with the visits of a pair."""
+
+    needs = ("bias",)
+    columns = {"counted_visits": 0.0}
+
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+        assert embeddings.bias is not None
+        z = embeddings.scale * embeddings.image @ embeddings.text.T + embeddings.bias
+        losses = -logsigmoid((2 * torch.eye(len(z), dtype=z.dtype) - 1) * z).mean(dim=1)
+        visits = rows["counted_visits"] + 1
+        return (losses / visits).sum(), {"counted_visits": visits}
+
+
+def with_term(term: str) -> dict[step.Case, step.Result]:
+    """Train in a worker process, whose table does not have the term."""
+    objectives.TERMS[NAME] = CountedTerm
+    step.TERMS[NAME] = {}
+    try:
+        return step.trained(term)
+    finally:
+        del objectives.TERMS[NAME], step.TERMS[NAME]
+
+
+@pytest.fixture(autouse=True)
+def added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(objectives.TERMS, NAME, CountedTerm)
+    monkeypatch.setitem(step.TERMS, NAME, {})
+
+
+def test_every_test_of_all_terms_passes_for_it() -> None:
+    test_objective.test_temperature_and_bias_always_get_a_gradient_as_ddp_requires(NAME)
+    test_free_embeddings.test_every_term_trains_with_finite_metrics(NAME)
+    for micro_batches in (2, 4):
+        step.test_micro_batches_end_in_the_weights_and_rows_of_the_whole_batch(NAME, micro_batches)
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_several_processes_end_in_the_weights_and_rows_of_one(world: int, gloo: Gloo) -> None:
+    found = gloo.run(world, with_term, NAME)[0]
+    assert step.compared(NAME, found) == found.keys() != set()

@@ -1,0 +1,127 @@
+"""Plug-ins: rows reach the tables; every mistake is one line that names the module."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clipx import objectives
+from clipx.config.schema import MixingConfig
+from clipx.config.setting import check
+from clipx.errors import UserError
+from clipx.run import directory
+from clipx.training.modality_mixing import MASKS, build_mixing
+from clipx.utils import plugins
+from clipx.utils.plugins import load_plugins
+from tests.helpers import plugin_tables
+from tests.helpers.folder import settings
+
+TERM = """
+from clipx.objectives.base import Term
+
+class Mine(Term):
+    def __call__(self, embeddings, rows, progress):
+        return embeddings.image.sum(), {}
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Work in an empty folder, and restore the tables afterwards."""
+    monkeypatch.chdir(tmp_path)
+    with plugin_tables.restored():
+        yield tmp_path
+
+
+def test_a_module_in_this_folder_adds_its_rows_once(here: Path) -> None:
+    (here / "mine.py").write_text(TERM + 'TERMS = {"mine": Mine}\n')
+    load_plugins(["mine"])
+    load_plugins(["mine"])
+    assert objectives.build({"mine": {"weight": 2.0}}, 4).weights == {"mine": 2.0}
+
+
+def test_a_name_of_a_plugin_is_a_choice_of_the_setting(here: Path) -> None:
+    config = MixingConfig(kind="whole", probability=0.5)
+    with pytest.raises(UserError, match=r"mixing.kind=whole is not known"):
+        check(config, "mixing.")
+    (here / "masks.py").write_text('import torch\nMASKS = {"whole": lambda B, E, generator: torch.ones(B, 1)}\n')
+    load_plugins(["masks"])
+    check(config, "mixing.")
+    assert build_mixing(config, seed=0) and "whole" in MASKS
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, r"plugins=wrong: there is no module wrong; install it, or add its folder to PYTHONPATH"),
+        ("x = 1", r"plugins=wrong adds nothing; a plug-in has one or more of TERMS, "),
+        ("TERMS = [1]", r'plugins=wrong: TERMS must be a dict, \{"name": row\}'),
+        ("import no_such", r"plugins=wrong cannot be imported: ModuleNotFoundError: .*no_such.*wrong\.py:1"),
+        ("\n1 / 0", r"plugins=wrong cannot be imported: ZeroDivisionError: division by zero, .*wrong\.py:2"),
+        ("def f(:", r"plugins=wrong cannot be imported: SyntaxError: .*wrong\.py:1"),
+        ('TERMS = {"clip": 1, "new": 2}', r"plugins=wrong: TERMS has a 'clip' already; choose another name"),
+    ],
+)
+def test_a_mistake_is_one_line_and_changes_no_table(here: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (here / "wrong.py").write_text(text)
+    before = dict(objectives.TERMS)
+    with pytest.raises(UserError, match=message) as raised:
+        load_plugins(["wrong"])
+    assert "\n" not in str(raised.value) and before == objectives.TERMS
+
+
+def test_a_recipe_of_an_existing_name_is_refused(here: Path) -> None:
+    (here / "mine.yaml").write_text("seeds: 1\n")
+    (here / "demo.yaml").write_text("seeds: 1\n")
+    (here / "own.py").write_text("from pathlib import Path\nRECIPES = Path(__file__).parent\n")
+    with pytest.raises(UserError, match=r"plugins=own: RECIPES has a 'demo' already"):
+        load_plugins(["own"])
+    (here / "demo.yaml").unlink()
+    load_plugins(["own"])
+    assert plugins.added("RECIPES") == {"mine": here / "mine.yaml"}
+
+
+def test_a_file_in_this_folder_hides_no_installed_package(here: Path) -> None:
+    with pytest.raises(UserError, match=r"plugins=colorsys adds nothing"):
+        (here / "colorsys.py").write_text("raise RuntimeError\n")
+        load_plugins(["colorsys"])
+
+
+def test_two_plugins_cannot_add_the_same_name(here: Path) -> None:
+    for name in ("one", "two"):
+        (here / f"{name}.py").write_text(TERM + 'TERMS = {"mine": Mine}\n')
+    (here / "again.py").write_text("from one import TERMS\n")
+    load_plugins(["one", "again"])  # the same row
+    with pytest.raises(UserError, match=r"plugins=two: TERMS has a 'mine' already"):
+        load_plugins(["two"])
+
+
+def test_entry_points_of_an_installed_package_are_loaded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "okapi.py").write_text(TERM)
+    folder = here / "okapi-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: okapi\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[clipx.terms]\nokapi = okapi:Mine\n")
+    monkeypatch.syspath_prepend(str(here))
+    plugins._load_installed.cache_clear()
+    load_plugins([])
+    assert "okapi" in objectives.TERMS
+    (folder / "entry_points.txt").write_text("[clipx.tasks]\nbroken = okapi:NoSuch\n")
+    plugins._load_installed.cache_clear()
+    message = r"entry point broken = okapi:NoSuch of okapi cannot be loaded \(AttributeError.*repair or uninstall it"
+    with pytest.raises(UserError, match=message):
+        load_plugins([])
+    plugins._load_installed.cache_clear()
+
+
+def test_a_plugin_that_is_gone_is_named_with_the_run(here: Path) -> None:
+    config = settings(here)
+    config.plugins = ["gone_plugin"]
+    run = directory.claim(config)
+    with pytest.raises(UserError, match=re.escape(f"{run}/config.yaml: plugins=gone_plugin: there is no module")):
+        directory.load_config(run)
+    config.plugins = []  # it was moved or is not needed any more: the run can be claimed again
+    (run / "log.jsonl").write_text("")
+    assert directory.load_config(directory.claim(config)).plugins == []

@@ -1,0 +1,35 @@
+"""Undo what plug-ins of a test added to the tables."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module, invalidate_caches
+
+from clipx.utils import plugins
+
+
+@contextmanager
+def restored() -> Iterator[None]:
+    """Restore tables, modules and search path on exit."""
+    places = {table: place.rpartition(".") for table, place in plugins.TABLES.items()}
+    tables = {table: getattr(import_module(module), name) for table, (module, _, name) in places.items()}
+    before = {table: dict(rows) for table, rows in tables.items()}
+    loaded, modules, path = dict(plugins._loaded), set(sys.modules), list(sys.path)
+    invalidate_caches()
+    try:
+        yield
+    finally:
+        for table, rows in tables.items():
+            rows.clear()
+            rows.update(before[table])
+        plugins._loaded.clear()
+        plugins._loaded.update(loaded)
+        sys.path[:] = path
+        for name in set(sys.modules) - modules:
+            if not name.startswith(("clipx", "evaluation", "cli")) and _is_outside(name):
+                del sys.modules[name]
+
+
+def _is_outside(name: str) -> bool:
+    """Return True for a module that a test wrote."""
+    return "/pytest-" in str(getattr(sys.modules[name], "__file__", ""))

@@ -1,0 +1,66 @@
+"""docs/library.md: its loops run, on one process and on two, and terms name what they need."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from clipx import objectives
+from clipx.errors import UserError
+from clipx.sample_table import SampleTable
+from clipx.types import Embeddings, Progress
+from tests.helpers.pairs import random_pairs
+
+ONE_GPU, SEVERAL = re.findall(
+    r"```python\n(.*?)```", (Path(__file__).parent.parent / "docs" / "library.md").read_text(), re.DOTALL
+)
+
+
+def test_the_loop_on_one_gpu_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, object] = {}
+    exec(ONE_GPU, namespace)
+    assert re.match(r"\{'clip': [\d.]+, 'positive': -?[\d.]+\}", capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_the_loop_ends_in_the_same_weights_on_one_and_on_two_processes(tmp_path: Path) -> None:
+    loop = tmp_path / "loop.py"
+    loop.write_text(SEVERAL)
+    printed = []
+    for starter in ([], ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]):
+        done = subprocess.run([sys.executable, *starter, str(loop)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        printed.append([float(number) for number in re.findall(r"-?\d+\.\d+", done.stdout)])
+    assert len(printed[0]) == 2
+    assert printed[0] == pytest.approx(printed[1], abs=1e-4)
+
+
+def embeddings(**others: torch.Tensor) -> Embeddings:
+    return Embeddings(*random_pairs(4, 3), torch.tensor(10.0), **others)
+
+
+@pytest.mark.parametrize(
+    ("term", "message"),
+    [
+        ("siglip", r"objective.siglip needs a learned logit bias: set temperature.bias=-10, .* Embeddings\(bias=...\)"),
+        ("keyword", r"objective.keyword needs keyword labels: .* Embeddings\(label=...\)"),
+        ("nuclr", r"objective.nuclr needs the position in the run: .*Progress\(step, "),
+        ("sogclr", r"objective.sogclr keeps numbers of every pair \(sogclr_seen, .* rows=table.read\(ids\)"),
+    ],
+)
+def test_a_term_says_what_it_needs(term: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        objectives.build({term: {}}, num_samples=4)(embeddings())
+
+
+@pytest.mark.parametrize("term", [name for name, term in objectives.TERMS.items() if not term.needs])
+def test_other_terms_need_no_progress_and_no_ids(term: str) -> None:
+    objective = objectives.build({term: {}}, num_samples=4)
+    rows = SampleTable(objective.columns, 4, dtype=torch.float64).read(torch.arange(4))
+    start = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
+    zeros = torch.zeros(4, dtype=torch.int64)
+    given = objective(embeddings(sample_id=torch.arange(4), label=zeros), rows, start).total
+    assert float(objective(embeddings(), rows).total) == float(given)
