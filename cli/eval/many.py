@@ -114,7 +114,7 @@ def _show(rows: dict[str, list[Result]]) -> None:
     table = Table("run", box=box.SIMPLE)
     for task in tasks:
         table.add_column(task, justify="right", no_wrap=True)
-    for run, of_run in means.items():
-        table.add_row(Text(run), *(f"{of_run[task]:.1f}" if task in of_run else "-" for task in tasks))
+    for run, mean in means.items():
+        table.add_row(Text(run), *(f"{mean[task]:.1f}" if task in mean else "-" for task in tasks))
     Console().print(table)
     print("%, mean over the data sets. All numbers: results.md in each run. To rank: clipx report compare RUN...")

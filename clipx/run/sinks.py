@@ -38,7 +38,7 @@ class TensorBoard:
             raise UserError(
                 "log.tensorboard=true needs the extra `tensorboard`: pip install -e '.[tensorboard]' in the checkout"
             ) from error
-        self._writer: Any = SummaryWriter(folder, purge_step=step + 1 if step else None, flush_secs=10)  # type: ignore[no-untyped-call]
+        self._writer: Any = SummaryWriter(folder, purge_step=step + 1 if step else None, flush_secs=10)
 
     def log(self, step: int, row: Mapping[str, Any]) -> None:
         """Write all numbers of a row: `loss`, `terms/clip`, `geometry/gap`, ..."""

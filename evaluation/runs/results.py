@@ -103,8 +103,8 @@ def write_tables(out: Path, rows: list[Result]) -> None:
     table = csv.DictWriter(lines, NAMES, lineterminator="\n")
     table.writeheader()
     for row in rows:
-        cells = asdict(row) | {"hashes": json.dumps(row.hashes)}
-        table.writerow({name: spreadsheet_cell(value) for name, value in cells.items()})
+        fields_of_row = asdict(row) | {"hashes": json.dumps(row.hashes)}
+        table.writerow({name: spreadsheet_cell(value) for name, value in fields_of_row.items()})
     write_text(out / "results.csv", lines.getvalue())
     text = "| model | task | data set | split | metric | %, geometry: value | 95% interval | chance | n |\n"
     text += "|---|---|---|---|---|--:|---|--:|--:|\n"

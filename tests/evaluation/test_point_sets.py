@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cli import eval
+from cli.eval import one
 from clipx.config.schema import EvalConfig, RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
@@ -163,7 +163,7 @@ def test_a_diverged_run_has_a_nan_row_and_can_be_reported(tmp_path: Path, capsys
     run = trained(untrained(tmp_path))
     ended = directory.record_divergence(run, step=7, bad_steps=3)
     for _ in range(2):  # the second call adds no row
-        eval.evaluate(EvalConfig(checkpoint=str(run), datasets=[fakes.labelled(tmp_path / "things")]))
+        one.evaluate(EvalConfig(checkpoint=str(run), datasets=[fakes.labelled(tmp_path / "things")]))
         assert "diverged at step 7" in capsys.readouterr().err
     (row,) = results.read(run / "results.jsonl")
     assert (row.task, row.metric, row.n) == ("train", "loss", 7 * 8)
@@ -171,6 +171,6 @@ def test_a_diverged_run_has_a_nan_row_and_can_be_reported(tmp_path: Path, capsys
     assert ZEROSHOT.read(read(run)) == {}
     assert ended.checkpoint is not None
     last = str(run / ended.checkpoint)  # the last good checkpoint can still be scored by its path
-    eval.evaluate(EvalConfig(checkpoint=last, tasks=["zeroshot"], datasets=[fakes.labelled(tmp_path / "things")]))
+    one.evaluate(EvalConfig(checkpoint=last, tasks=["zeroshot"], datasets=[fakes.labelled(tmp_path / "things")]))
     assert {row.task for row in results.read(run / "results.jsonl")} == {"train", "zeroshot"}
     writer.write_report([run], tmp_path / "report")

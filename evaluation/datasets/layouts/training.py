@@ -120,9 +120,16 @@ def _usable(source: PairSource, ids: list[int]) -> list[int]:
     return good
 
 
-def _config(settings: Settings, **changes: str) -> DataConfig:
-    columns = {"image_column": settings.image_column, "caption_column": settings.caption_column}
-    return DataConfig(name="evaluation", captions="random", **columns, **changes)  # random: keep all captions
+def _config(settings: Settings, source: str, root: str | None = None, split: str = "train") -> DataConfig:
+    return DataConfig(
+        name="evaluation",
+        source=source,
+        root=root,
+        split=split,
+        captions="random",  # keeps all captions
+        image_column=settings.image_column,
+        caption_column=settings.caption_column,
+    )
 
 
 def _all_captions(spec: str, pairs: PairSource) -> list[list[str]]:
