@@ -89,6 +89,7 @@ def report(arguments: list[str]) -> None:
     the same towers, data, length and batch size over paired seeds; writes compare.md, compare.html and compare.csv.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
     clipx report power RUN_OR_DIR... [jobs=N]: prints the seeds and hours that undecided claims need.
+    clipx report regimes RUN_OR_DIR... [out=DIR]: training regimes beside the papers'; writes regimes.md.
     clipx report missing-objects FOLDER [out=DIR]: tests claim 1.12 on COCO's annotations.
     """
     from cli.report.command import report as start

@@ -18,8 +18,8 @@ from evaluation.runs import reader
 
 COLOURS = {"holds": "green", "does not hold": "red", "equivalent": "red", "undecided": "yellow", "not run": "dim"}
 LEGEND = (
-    "A larger effect supports the claim; s is its smallest value of interest. Judged at 3, 5, 8, 12 and 20 seeds, with "
-    "an error rate of 0.5% in each direction at each of them, hence 99% intervals."
+    "A larger effect supports the claim; s is its smallest value of interest. Judged at 3, 5, 8, 12 and 20 seeds with "
+    "99% intervals, if neither claim nor design has other looks: all looks share an error rate of 2.5% per direction."
 )
 
 

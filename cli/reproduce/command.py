@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -19,7 +20,7 @@ from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan
 from cli.reproduce.process_pool import Pool
 from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
 from cli.settings.compose import compose_eval, compose_run, recipe
-from cli.trial.bench import bench, benchmarks_of
+from cli.trial.bench import benchmarks_of
 from clipx.config.schema import RunConfig
 from clipx.errors import REQUEUE, Fault, UserError, one_line
 from clipx.run import checkpoint, directory
@@ -60,7 +61,7 @@ def reproduce(arguments: list[str]) -> None:
     folders = batch.finished if plan.until else [run.folder for run in runs]
     reportable = [folder for folder in folders if _can_be_reported(folder)]
     if reportable:
-        failures |= _run_benchmarks(configs)
+        failures |= {} if batch.stopped else _run_benchmarks(configs)
         _report([*reportable, *(path for path in plan.claims_folders if path.is_dir())], configs, plan.out)
     if ending:
         print(ending)
@@ -146,11 +147,15 @@ def _run_benchmarks(configs: list[RunConfig]) -> dict[Path, Exception]:
     """Run the missing benchmarks, after all runs, which would disturb them; return the error of each failed one."""
     failures: dict[Path, Exception] = {}
     for folder in _missing_benchmarks(configs):
-        try:
-            bench([folder.name, f"out={folder}"])
-        except UserError as error:
-            failures[folder] = error
+        if code := _run_benchmark(folder):
+            failures[folder] = Fault(f"clipx bench {folder.name} ended with exit code {code}; see its message above")
     return failures
+
+
+def _run_benchmark(folder: Path) -> int:
+    """Run a benchmark in a process of its own, as the papers' towers need 12 GB; return its exit code."""
+    command = [sys.executable, "-m", "cli.main", "bench", folder.name, f"out={folder}"]
+    return subprocess.run(command, check=False).returncode
 
 
 def _run(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[str]) -> tuple[Batch, str]:

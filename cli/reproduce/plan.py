@@ -78,6 +78,8 @@ def make_plan(arguments: list[str]) -> Plan:
         key, equals, value = argument.partition("=")
         if equals and key in options:
             options[key] = value.strip("[]")
+            if not options[key]:
+                raise UserError(f"{argument} has no value")
         elif equals and key in DATA:
             roots[key] = value
         elif key in ("arm", "seed"):
@@ -95,7 +97,7 @@ def make_plan(arguments: list[str]) -> Plan:
     overrides = []
     for name in names:
         of_all = [*data_roots.get(name, []), *settings]
-        seeds = _most_seeds(name, looks[name], until) if until else _seeds(name, options["seeds"])
+        seeds = _most_seeds(name, looks[name], until) if until else _seeds(name, options["seeds"], looks[name])
         overrides += _runs_of_recipe(name, options["arms"], seeds, of_all)
     return Plan(
         overrides=overrides,
@@ -138,10 +140,15 @@ def _data_roots(names: list[str], roots: dict[str, str]) -> dict[str, list[str]]
 
 def _looks(given: str, runs: Path, recipe: str) -> tuple[int, ...]:
     """Return the looks of a recipe: the given ones, else those of the stored design, else the default."""
-    if given:
-        return check_looks(tuple(count(look, "looks") for look in given.split(",")))
     design = stored(runs, recipe)
-    return design.looks if design else LOOKS
+    if not given:
+        return design.looks if design else LOOKS
+    looks = check_looks(tuple(count(look, "looks") for look in given.split(",")))
+    if design is None and looks != LOOKS and (found := sorted(runs.glob(f"{recipe}*/s*"))):
+        raise UserError(
+            f"looks={given} must be chosen before the first seed, but {found[0]} exists: use another runs=DIR"
+        )
+    return looks
 
 
 def _until(options: dict[str, str], looks: dict[str, tuple[int, ...]]) -> Until | None:
@@ -168,8 +175,9 @@ def _most_seeds(name: str, looks: tuple[int, ...], until: Until) -> int:
     return max(until.looks(claim, looks)[-1] for claim in claims_of(name))
 
 
-def _seeds(name: str, given: str) -> int:
-    return count(given, "seeds") if given else recipe(name).seeds
+def _seeds(name: str, given: str, looks: tuple[int, ...]) -> int:
+    """Return the given number of seeds, else that of the recipe, but at least as many as the first look."""
+    return count(given, "seeds") if given else max(recipe(name).seeds, looks[0] if claims_of(name) else 1)
 
 
 def _runs_of_recipe(name: str, chosen: str, seeds: int, settings: list[str]) -> list[list[str]]:

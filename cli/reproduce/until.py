@@ -90,6 +90,7 @@ class Experiment:
         """Add runs and judge all claims."""
         self.done.finished += batch.finished
         self.done.failures |= batch.failures
+        self.done.stopped = batch.stopped
         self._read |= {path: reader.read(path) for path in batch.finished if path.is_dir()}
         evidence = self.evidence()
         self.outcomes = [assess(claim, recipe, evidence) for claim, recipe in self.looks]
@@ -131,14 +132,15 @@ def run_looks(experiment: Experiment, run_all: RunAll, say: Callable[[str], None
         batch = run_all(runs)
         experiment.add(batch, look)
         if batch.stopped:
-            left = len(experiment.needed(look))
+            left = len(runs) - len(batch.finished) - len(batch.failures)
             spent = f"hours are spent, {left} runs are left for the look at {look} seeds: run the same command again"
-            return _ending(experiment, spent)
-    return _ending(experiment, "seeds are spent")
+            return f"{_state(experiment)}; {spent}"
+    spent = "; seeds are spent" if any(open_parts(outcome) for outcome in experiment.outcomes) else ""
+    return _state(experiment) + spent
 
 
-def _ending(experiment: Experiment, reason: str) -> str:
-    """Return `until=decided: 2 of 3 claims are decided (1.4 at 3 seeds, 1.5 at 5 seeds); undecided 1.6; REASON`."""
+def _state(experiment: Experiment) -> str:
+    """Return `until=decided: 2 of 3 claims are decided (1.4 at 3 seeds, 1.5 at 5 seeds); undecided: 1.6`."""
     outcomes, undecided = experiment.outcomes, experiment.undecided
     ids = [outcome.claim.id for outcome in outcomes]
 
@@ -148,12 +150,12 @@ def _ending(experiment: Experiment, reason: str) -> str:
     at = ", ".join(f"{name(*key)} at {look} seeds" for key, look in experiment.decided_at.items())
     decided = len(outcomes) - len(undecided)
     line = f"until=decided: {decided} of {len(outcomes)} claims are decided" + (f" ({at})" if at else "")
-    open_claims = [name(o.claim.id, o.recipe) for o in undecided if open_parts(o)]
-    without = [name(o.claim.id, o.recipe) for o in undecided if not open_parts(o)]
-    line += f"; undecided: {', '.join(open_claims)}" if open_claims else ""
-    line += f"; without all numbers: {', '.join(without)}" if without else ""
-    stopped = reason.startswith("hours")
-    return f"{line}; {reason}" if stopped or open_claims else line
+    left: dict[str, list[str]] = {}
+    for outcome in undecided:
+        without = any(finding.verdict == "not run" for finding in outcome.findings)
+        kind = "undecided" if open_parts(outcome) else "undecided, more seeds do not help"
+        left.setdefault("without all numbers" if without else kind, []).append(name(outcome.claim.id, outcome.recipe))
+    return "; ".join([line, *(f"{kind}: {', '.join(claims)}" for kind, claims in left.items())])
 
 
 def print_forecast(experiment: Experiment, folders: Iterable[Path], until: Until, jobs: int) -> bool:

@@ -8,9 +8,9 @@ Estimate: the median of the ratios, because a step that another process disturbs
 little. Interval: order statistics of the ratios (scipy's quantile_test), which hold for any distribution. A t interval
 of the log ratios is narrower without disturbed steps, but a single one makes it much wider.
 
-With a bound, the ratios are looked at after 10, 20, 40, ... blocks and at the end of the time. Look k has a confidence
-of 1 - 0.05 / 2^k, so that in at least 95% of benchmarks all intervals of an arm are right. So timing may end at the
-first look that decides: an arm at the bound gets `holds` in at most 2.5% of benchmarks, and `does not hold` too.
+With a bound, the ratios are looked at after 10, 20, 40, ... blocks and at the end of the time. Look k of a benchmark of
+A arms has a confidence of 1 - 0.05 / (2^k A), so that in at least 95% of benchmarks all intervals are right. So timing
+may end at the first look that decides: arms at the bound get a false verdict in at most 5% of benchmarks.
 """
 
 import random
@@ -72,7 +72,7 @@ def time_in_turns(
             return _costs(times, reference, 1 - ERROR), times
         if bound is not None and (last or block == FIRST_LOOK * 2**looks):
             looks += 1
-            costs = _costs(times, reference, 1 - ERROR / 2**looks)
+            costs = _costs(times, reference, 1 - ERROR / 2**looks / (len(steps) - 1))
             if last or all(cost.verdict(bound) != "undecided" for cost in costs.values()):
                 return costs, times
     raise AssertionError("blocks must be 1 or more")

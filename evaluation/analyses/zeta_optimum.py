@@ -50,7 +50,8 @@ def optimal_zeta(image: Tensor, text: Tensor, tau: float) -> dict[str, Tensor]:
     """Return the optimal zeta [n] of the texts and of the images, each up to a constant, in float64.
 
     Args:
-        image, text: features [n, E] of n pairs; the similarity is their dot product.
+        image: features [n, E] of n pairs; the similarity is the dot product with `text`.
+        text: features [n, E].
         tau: temperature.
 
     Raises:

@@ -28,6 +28,11 @@ def look_at(looks: tuple[int, ...], seeds: int) -> int:
     return max((look for look in looks if look <= seeds), default=0)
 
 
+def look_after(looks: tuple[int, ...], look: int) -> int:
+    """Return the next look after `look`, which must not be the last one."""
+    return min(one for one in looks if one > look)
+
+
 def check_looks(looks: tuple[int, ...]) -> tuple[int, ...]:
     """Return `looks`. Raises UserError unless they increase from 3 or more."""
     if not looks or looks[0] < LOOKS[0] or any(b <= a for a, b in pairwise(looks)):
@@ -80,7 +85,7 @@ def describe_claims(recipe: str, claims: tuple[Claim, ...] = CLAIMS) -> dict[str
     """Return the parts of all claims that the recipe tests, as texts that change if the part changes."""
     return {
         claim.id: {
-            part.label: f"{','.join(part.arms)} {part.kind} {part.measures!r} above {part.least:g}"
+            part.label: f"{','.join(part.arms)} {part.kind} {part.contrast} {part.measures!r} above {part.least:g}"
             for part in claim.parts(recipe)
         }
         for claim in claims
@@ -105,7 +110,7 @@ def refuse_another(runs: Path, design: Design) -> None:
     if before and (changes := before.changes(design)):
         raise UserError(
             f"{_file(runs, design.recipe)} stores another design ({'; '.join(changes)}): use the stored one, or "
-            "another folder with runs=DIR"
+            "another folder with runs=DIR; clipx report still judges the runs of the old one"
         )
 
 

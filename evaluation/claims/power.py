@@ -1,21 +1,26 @@
 """Power of the rule: the number of seeds that decide a comparison, and the distance from s that some seeds can find."""
 
-import math
-
 import numpy as np
 
-from evaluation.claims.types import Comparison, Estimate, Finding, Outcome
+from evaluation.claims.types import OVER_ARMS, Comparison, Estimate, Finding, Outcome
 
 POWER = 0.8
 MOST_SEEDS = 10_000
 
 
 def open_parts(outcome: Outcome) -> list[tuple[Comparison, Finding]]:
-    """Return the undecided parts of an undecided claim, with their findings: more seeds can decide the claim."""
+    """Return the undecided parts of an undecided claim that more seeds can decide, with their findings.
+
+    A statement over arms needs more seeds only up to its first look.
+    """
     if outcome.verdict != "undecided":
         return []
     parts = zip(outcome.claim.parts(outcome.recipe), outcome.findings, strict=True)
-    return [(part, finding) for part, finding in parts if finding.verdict == "undecided"]
+    return [
+        (part, finding)
+        for part, finding in parts
+        if finding.verdict == "undecided" and not (part.kind in OVER_ARMS and finding.estimate)
+    ]
 
 
 def look_reached(finding: Finding, looks: tuple[int, ...]) -> int | None:
@@ -38,7 +43,7 @@ def seeds_needed(estimate: Estimate, least: float, seeds: int, error: float) -> 
     if not spread or not distance:
         return None
     n = np.unique(np.geomspace(max(3, seeds + 1), MOST_SEEDS, 400).astype(int))
-    enough = n[_power(distance, spread, n, _df(estimate, seeds, n), error) >= POWER]
+    enough = n[_power(distance, spread, n, error) >= POWER]
     return int(enough[0]) if len(enough) else None
 
 
@@ -46,21 +51,14 @@ def detectable(estimate: Estimate, seeds: int, error: float) -> float | None:
     """Return the distance between effect and s that `seeds` seeds find with 80% power; None without a spread."""
     if not estimate.spread:
         return None
-    n = np.array([seeds])
-    sizes = np.geomspace(0.05, 50, 2000) * estimate.spread
-    power = _power(sizes, estimate.spread, n, _df(estimate, seeds, n), error)
-    return float(sizes[np.argmax(power >= POWER)])
+    sizes = np.geomspace(0.05, 1000, 4000) * estimate.spread
+    found = sizes[_power(sizes, estimate.spread, np.array([seeds]), error) >= POWER]
+    return float(found[0]) if len(found) else None
 
 
-def _df(estimate: Estimate, seeds: int, n: np.ndarray) -> np.ndarray:
-    """Return the degrees of freedom at n seeds; pooled variances have several for each seed."""
-    return estimate.df / (seeds - 1) * (n - 1)
-
-
-def _power(distance: float | np.ndarray, spread: float, n: np.ndarray, df: np.ndarray, error: float) -> np.ndarray:
-    """Return the probability that Student's t exceeds its quantile (noncentral t)."""
+def _power(distance: float | np.ndarray, spread: float, n: np.ndarray, error: float) -> np.ndarray:
+    """Return the probability that Student's t of n seeds exceeds its quantile (noncentral t)."""
     from scipy import stats
 
-    result: np.ndarray = stats.nct.sf(stats.t.isf(error, df), df, distance * np.sqrt(n) / spread)
-    assert not math.isnan(float(np.min(result)))
-    return result
+    power: np.ndarray = stats.nct.sf(stats.t.isf(error, n - 1), n - 1, distance * np.sqrt(n) / spread)
+    return power

@@ -8,6 +8,7 @@ from evaluation.runs.reader import Run
 
 Verdict = Literal["holds", "does not hold", "equivalent", "undecided", "not run"]
 Values = list[tuple[float, ...]]  # for each arm of a comparison, one number per measure; of one seed, or means of seeds
+OVER_ARMS = ("rank", "weak_rank")  # kinds of comparison whose unit is the arm: more seeds hardly help
 ANY = "*"  # as a comparison's only arm: every run of the recipe
 
 
@@ -37,11 +38,11 @@ class Comparison:
     label: str
     arms: tuple[str, ...]  # arms of the recipe, or `ANY`
     measures: tuple[Measure, ...]
-    effect: Callable[[Values], float]
+    effect: Callable[[Values], float]  # not used for the kind `variance`
     least: float  # smallest effect of interest, see evaluation.claims.verdict
     kind: Literal["mean", "share", "rank", "weak_rank", "variance"] = "mean"
     contrast: tuple[float, ...] = ()  # if the effect is a weighted sum of the arms' values: the weights; their sum is 0
-    min_arms: int = 0  # number of arms that must have runs; 0 for all
+    min_arms: int = 0  # of a statement over arms: number of arms that must not diverge in every seed
     only_recipe: str = ""  # the one recipe that it applies to; "" for all recipes of the claim
     diverging_arm: str = ""  # the comparison holds if this arm, and no other, diverges in every seed
 
@@ -73,13 +74,12 @@ class Estimate:
     """An effect with its uncertainty; s is the smallest effect of interest."""
 
     effect: float
-    low: float  # interval in which the true effect lies with probability 1 - 2 * error
+    low: float  # interval with the coverage 1 - 2 * error; NaN if there are too few seeds
     high: float
     p_above: float  # p-value of "the true effect is at most s"; small if the effect is larger than s
     p_below: float  # p-value of "the true effect is at least s"
     p_inside: float = 1.0  # p-value of "the true effect is at most -s or at least s"; 1 where -s has no meaning
     spread: float | None = None  # standard deviation of the effect of one seed
-    df: int = 0  # degrees of freedom of the spread
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,15 @@ Looks: a claim is judged when 3, 5, 8, 12 and 20 seeds are there, and at no othe
 until it is decided. Each of the five looks has an error rate of 0.5% in each direction. Together they have 2.5% at
 most. The intervals are therefore 99% intervals.
 
+A look at n seeds uses seeds 0 to n - 1. A seed in which a compared arm diverged leaves the part undecided.
+
 Parts: a claim holds if all its parts hold. It is refuted if one part is refuted; to keep the error rate, the p-values
 of the parts are adjusted for this by Holm's method. Holm's method over all claims of a report is applied beside the
 plain verdicts.
 
-One kind of comparison can hold without an interval (`Comparison.diverging_arm`): if the arm that is expected to lose
-diverges in every seed, no other arm diverges, and the first look has values of the other arms.
+Where an arm is expected to diverge (`Comparison.diverging_arm`), the part also holds if it diverges in every seed, no
+other arm does, and there are enough seeds to show that it diverges in more than half of all runs (eight with five
+looks).
 """
 
 from collections.abc import Sequence
@@ -56,13 +59,16 @@ def verdict_of(estimate: Estimate, error: float) -> Verdict:
 
 def adjust(findings: list[Finding], error: float) -> list[Finding]:
     """Return the findings of a claim; a refuted part whose p-value is too large after Holm's method is undecided."""
-    adjusted = holm([_p_below(finding) for finding in findings])
-    return [
-        replace(_with_power(finding, error), verdict="undecided", note=_joined(finding.note, _not_after_holm(findings)))
-        if finding.estimate is not None and finding.verdict in REFUTED and p > error
-        else finding
-        for finding, p in zip(findings, adjusted, strict=True)
-    ]
+    parts = len(findings)
+    found = []
+    for finding, p in zip(findings, holm([_p_below(finding) for finding in findings]), strict=True):
+        if finding.verdict in REFUTED and p > error:
+            note = joined(finding.note, f"below the bound by itself, not among {parts} parts (Holm)")
+            finding = replace(_with_power(finding, error / parts), verdict="undecided", note=note)
+        elif finding.verdict == "equivalent" and finding.estimate and parts * finding.estimate.p_inside > error:
+            finding = replace(finding, verdict="does not hold")
+        found.append(finding)
+    return found
 
 
 def overall(verdicts: list[Verdict]) -> Verdict:
@@ -77,13 +83,14 @@ def overall(verdicts: list[Verdict]) -> Verdict:
 
 
 def p_value(findings: list[Finding], error: float) -> float | None:
-    """Return the p-value of a claim's verdict over all looks; None without an estimate of every part.
+    """Return the p-value of a claim's verdict over all looks; None if no part has an estimate.
 
-    It is the smaller of two: that all parts hold (the largest p-value), and that one is refuted (Holm's smallest).
+    It is the smaller of two: that all parts hold (the largest p-value), and that one is refuted (Holm's smallest). A
+    part without an estimate has the p-value 1.
     """
-    if not findings or any(finding.estimate is None for finding in findings):
+    if all(finding.estimate is None for finding in findings):
         return None
-    holds = max(finding.estimate.p_above for finding in findings if finding.estimate)
+    holds = max(1.0 if finding.estimate is None else finding.estimate.p_above for finding in findings)
     refuted = min(holm([_p_below(finding) for finding in findings]))
     return min(1.0, min(holds, refuted) * ERROR / error)
 
@@ -113,10 +120,6 @@ def _p_below(finding: Finding) -> float:
     return 1.0 if finding.estimate is None else finding.estimate.p_below
 
 
-def _not_after_holm(findings: list[Finding]) -> str:
-    return f"below the bound by itself, not among {len(findings)} parts (Holm)"
-
-
 def _with_power(finding: Finding, error: float) -> Finding:
     """Add the number of seeds needed and the detectable distance, where more seeds narrow the interval."""
     estimate, least = finding.estimate, finding.least
@@ -126,5 +129,6 @@ def _with_power(finding: Finding, error: float) -> Finding:
     return replace(finding, seeds_needed=needed, detectable=detectable(estimate, finding.seeds, error))
 
 
-def _joined(*texts: str) -> str:
+def joined(*texts: str) -> str:
+    """Return the texts that are not empty, separated by semicolons."""
     return "; ".join(filter(None, texts))

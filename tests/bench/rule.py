@@ -6,7 +6,8 @@ Prints Markdown tables: error rates if a user stops at any look, power at each l
 gives on the papers' printed means and spreads. docs/claims.md shows them.
 
 Each error rate is the share of experiments that give the false verdict at one look or more. The true effect lies at the
-bound, where an error is most likely. The last columns show plain paired t with 95% intervals at the same looks.
+bound, where an error is most likely. For comparison: plain paired t with 95% intervals at the same looks, and t with
+the variance pooled over all arms, with the intervals of the rule.
 """
 
 import math
@@ -17,11 +18,19 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
-from evaluation.claims.comparisons import less_variable, more, often, rises_over_arms, unrelated_over_arms
+from evaluation.claims.comparisons import less_variable, more, rises_over_arms, unrelated_over_arms
 from evaluation.claims.design import ERROR, LOOKS, error_of_each_look
-from evaluation.claims.estimate import mean_estimate, rank_estimate, share_estimate, variance_estimate
+from evaluation.claims.estimate import (
+    RELIABLE,
+    mean_estimate,
+    rank_estimate,
+    reliability,
+    share_estimate,
+    t_test,
+    variance_estimate,
+)
 from evaluation.claims.names import GAP, RECALL_1
 from evaluation.claims.published import TABLES, printed
 from evaluation.claims.table import CLAIMS
@@ -31,16 +40,20 @@ from evaluation.statistics import spearman
 
 Array = NDArray[np.float64]
 EACH = error_of_each_look(LOOKS)
+DIFFERENCE = more("a", "b", GAP, 1.0)
+FAMILIES = (5, 8, 6, 6, 1)  # arms of each method in paper 4's Tables 2 to 5
+ARMS = sum(FAMILIES)
 Verdicts = list[Verdict]  # one per look
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of simulated experiment."""
+    """A kind of simulated experiment, with the true effect at the bound."""
 
     name: str
-    simulate: Callable[[np.random.Generator], Verdicts]  # one experiment, with the true effect at the bound
-    old: Callable[[np.random.Generator], Verdicts] | None = None  # the same with plain t at every look
+    simulate: Callable[[np.random.Generator], Verdicts]  # one experiment, judged by the rule
+    plain: Callable[[np.random.Generator], Verdicts] | None = None  # 95% intervals at every look
+    pooled: Callable[[np.random.Generator], Verdicts] | None = None  # variance of all arms of the recipe
 
 
 def seeds_by_arms(generator: np.random.Generator, covariance: Array, effect: float) -> Array:
@@ -57,35 +70,39 @@ def seeds_by_arms(generator: np.random.Generator, covariance: Array, effect: flo
     return result
 
 
-def of_means(covariance: Array, least: float, effect: float) -> Callable[[np.random.Generator], Verdicts]:
-    """Return the simulation of a difference between two of several arms."""
-    comparison = more("a", "b", GAP, least)
+def of_means(
+    covariance: Array, effect: float, judge: Callable[[Array], Verdict]
+) -> Callable[[np.random.Generator], Verdicts]:
+    """Return the simulation of a difference between the first two arms, judged at every look."""
 
     def simulate(generator: np.random.Generator) -> Verdicts:
         values = seeds_by_arms(generator, covariance, effect)
-        return [verdict_of(estimate_at(comparison, values[:, :n]), EACH) for n in LOOKS]
+        return [judge(values[:, :n]) for n in LOOKS]
 
     return simulate
 
 
-def estimate_at(comparison: Comparison, values: Array) -> Estimate:
-    return mean_estimate(comparison, list(values[0] - values[1]), EACH, values)
+def by_rule(values: Array) -> Verdict:
+    """Judge by the rule. The smallest effect of interest is 1, in standard deviations of one seed's difference."""
+    return verdict_of(mean_estimate(DIFFERENCE, list(values[0] - values[1]), EACH), EACH)
 
 
-def plain(covariance: Array, least: float, effect: float) -> Callable[[np.random.Generator], Verdicts]:
-    """Return the simulation of plain paired t: a 95% interval at every look."""
+def by_plain_t(values: Array) -> Verdict:
+    """Judge by a 95% interval of paired t."""
+    effects = values[0] - values[1]
+    half = special.stdtrit(len(effects) - 1, 0.975) * effects.std(ddof=1) / math.sqrt(len(effects))
+    return "holds" if effects.mean() - half > 1 else "does not hold" if effects.mean() + half < 1 else "undecided"
 
-    def simulate(generator: np.random.Generator) -> Verdicts:
-        values = seeds_by_arms(generator, covariance, effect)
-        verdicts: Verdicts = []
-        for n in LOOKS:
-            effects = values[0, :n] - values[1, :n]
-            half = special.stdtrit(n - 1, 0.975) * effects.std(ddof=1) / math.sqrt(n)
-            mean = effects.mean()
-            verdicts.append("holds" if mean - half > least else "does not hold" if mean + half < least else "undecided")
-        return verdicts
 
-    return simulate
+def by_pooled_t(values: Array) -> Verdict:
+    """Judge with the error of the rule, but with the residual variance of the two-way layout arms x seeds."""
+    arms, n = values.shape
+    df = (arms - 1) * (n - 1)
+    residuals = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
+    se = math.sqrt(2 * (residuals**2).sum() / df / n)
+    half = special.stdtrit(df, 1 - EACH) * se
+    mean = float((values[0] - values[1]).mean())
+    return "holds" if mean - half > 1 else "does not hold" if mean + half < 1 else "undecided"
 
 
 def of_parts(parts: int) -> Callable[[np.random.Generator], Verdicts]:
@@ -96,8 +113,7 @@ def of_parts(parts: int) -> Callable[[np.random.Generator], Verdicts]:
         values = generator.standard_normal((parts + 1, LOOKS[-1]))
         verdicts: Verdicts = []
         for n in LOOKS:
-            orders = [[k, 0, *(j for j in range(1, parts + 1) if j != k)] for k in range(1, parts + 1)]
-            found = [estimate_at(comparison, values[order, :n]) for order in orders]
+            found = [mean_estimate(comparison, list(of_arm[:n] - values[0, :n]), EACH) for of_arm in values[1:]]
             refuted = min(holm([estimate.p_below for estimate in found])) <= EACH
             holds = all(estimate.p_above <= EACH for estimate in found)
             verdicts.append("holds" if holds else "does not hold" if refuted else "undecided")
@@ -106,38 +122,47 @@ def of_parts(parts: int) -> Callable[[np.random.Generator], Verdicts]:
     return simulate
 
 
-def of_ranks(arms: int, most: float) -> Callable[[np.random.Generator], Verdicts]:
-    """Return the simulation of a rank correlation over arms; a seed's noise is half of the spread between arms.
+def of_ranks(most: float, noise: float, families: float = 0.0) -> Callable[[np.random.Generator], Verdicts]:
+    """Return the simulation of a rank correlation over 26 arms with three seeds.
 
     The true rank correlation is 0 for most = 0, where the comparison asks for a positive one. Otherwise it is `most`,
     and the comparison asks for a weaker one.
+
+    Args:
+        noise: standard deviation of a seed; the arms' own is 1.
+        families: share of the arms' variance that the arms of a method have in common.
     """
-    names = tuple(map(str, range(arms)))
+    names = tuple(map(str, range(ARMS)))
     comparison = rises_over_arms(names, GAP, RECALL_1, "r")
     if most:
         comparison = unrelated_over_arms(names, GAP, RECALL_1, most, "r")
     pearson = 2 * math.sin(math.pi * most / 6)  # of a bivariate normal distribution with this rank correlation
+    family = np.repeat(range(len(FAMILIES)), FAMILIES)
+
+    def normal(generator: np.random.Generator) -> Array:
+        common = generator.standard_normal(len(FAMILIES))[family]
+        result: Array = math.sqrt(families) * common + math.sqrt(1 - families) * generator.standard_normal(ARMS)
+        return result
 
     def simulate(generator: np.random.Generator) -> Verdicts:
-        x = generator.standard_normal(arms)
-        y = pearson * x + math.sqrt(1 - pearson**2) * generator.standard_normal(arms)
-        noise = 0.5 * generator.standard_normal((2, arms, LOOKS[-1]))
-        verdicts = []
-        for n in LOOKS:
-            rho = spearman(list(x + noise[0, :, :n].mean(1)), list(y + noise[1, :, :n].mean(1)))
-            verdicts.append(verdict_of(rank_estimate(comparison, rho, arms, EACH), EACH))
-        return verdicts
+        x, other = normal(generator), normal(generator)
+        true = np.stack([x, pearson * x + math.sqrt(1 - pearson**2) * other])
+        values = true[:, :, None] + noise * generator.standard_normal((2, ARMS, 3))
+        shares = reliability(values[0]), reliability(values[1])
+        if most and min(shares) < RELIABLE:
+            return ["undecided"]
+        rho = spearman(list(values[0].mean(1)), list(values[1].mean(1)))
+        return [verdict_of(rank_estimate(comparison, rho, ARMS, ERROR, math.sqrt(math.prod(shares))), ERROR)]
 
     return simulate
 
 
 def of_shares(share: float) -> Callable[[np.random.Generator], Verdicts]:
     """Return the simulation of a share of 100 seeds, judged once."""
-    comparison = often("a", GAP, share, "s")
 
     def simulate(generator: np.random.Generator) -> Verdicts:
-        effects = np.where(generator.random(100) < share, 1.0, -1.0)
-        return [verdict_of(share_estimate(comparison, list(effects), ERROR), ERROR)]
+        hits = int((generator.random(100) < share).sum())
+        return [verdict_of(share_estimate(share, hits, 100, ERROR), ERROR)]
 
     return simulate
 
@@ -164,19 +189,22 @@ def alike(arms: int, correlation: float) -> Array:
 
 def cases() -> Iterator[Case]:
     """Yield all cases."""
-    for arms in (2, 3, 4, 6, 8, 26):
-        kinds = {"equal variances": noisy(arms, 1.0)}
-        if arms > 2:
-            kinds |= {f"compared arms: variance x {v}": noisy(arms, v) for v in (2.0, 4.0, 9.0, 25.0)}
-            kinds |= {"one compared arm: variance x 9": noisy(arms, 9.0, 1)}
-            kinds |= {f"other arms: correlation {r}": alike(arms, r) for r in (0.5, 0.8, 0.95)}
+    for effect in (1.0, -1.0):  # at s and at -s, the bounds of `equivalent`
+        covariance = noisy(2, 1.0)
+        plain = of_means(covariance, effect, by_plain_t) if effect > 0 else None
+        yield Case(f"2 arms, true effect {effect:g} s", of_means(covariance, effect, by_rule), plain)
+    for arms in (3, 4, 6, 8, 26):
+        kinds = {"equal variances": noisy(arms, 1.0), "compared arms: variance x 9": noisy(arms, 9.0)}
+        kinds |= {f"other arms: correlation {r}": alike(arms, r) for r in (0.5, 0.95)}
         for kind, covariance in kinds.items():
-            yield Case(f"{arms} arms, {kind}", of_means(covariance, 2.0, 2.0), plain(covariance, 2.0, 2.0))
+            judged = (of_means(covariance, 1.0, judge) for judge in (by_rule, by_plain_t, by_pooled_t))
+            yield Case(f"{arms} arms, {kind}", *judged)
     for parts in (2, 4, 6):
         yield Case(f"claim of {parts} parts, one baseline", of_parts(parts))
-    for arms in (8, 12, 26):
-        yield Case(f"rank correlation over {arms} arms, 0", of_ranks(arms, 0.0))
-        yield Case(f"weak rank correlation over {arms} arms, 0.7", of_ranks(arms, 0.7))
+    for noise in (0.25, 0.5, 1.0, 4.0):
+        yield Case(f"rank correlation 0, 26 arms, noise {noise:g}", of_ranks(0.0, noise))
+        yield Case(f"weak rank correlation, 0.7, 26 arms, noise {noise:g}", of_ranks(0.7, noise))
+    yield Case("rank correlation 0, 26 arms in 5 families", of_ranks(0.0, 0.5, families=0.5))
     yield Case("share of 100 seeds, 0.9", of_shares(0.9))
     yield Case("variance ratio, 1", of_variances)
 
@@ -192,14 +220,14 @@ def rates(simulate: Callable[[np.random.Generator], Verdicts], experiments: int)
     return {verdict: found[verdict] / experiments for verdict in ("holds", "does not hold", "equivalent")}
 
 
-def power(arms: int, effect: float, experiments: int) -> list[float]:
+def power(effect: float, experiments: int) -> list[float]:
     """Return the share of experiments that hold at each look; effect in standard deviations of the difference."""
     generator = np.random.default_rng(1)
-    comparison, covariance = more("a", "b", GAP, 0.0), noisy(arms, 1.0)
+    comparison = more("a", "b", GAP, 0.0)
     hits = np.zeros(len(LOOKS))
     for _ in range(experiments):
-        values = seeds_by_arms(generator, covariance, effect)
-        hits += [estimate_at(comparison, values[:, :n]).p_above <= EACH for n in LOOKS]
+        effects = list(generator.normal(effect, 1.0, LOOKS[-1]))
+        hits += [mean_estimate(comparison, effects[:n], EACH).p_above <= EACH for n in LOOKS]
     return [float(hit) for hit in hits / experiments]
 
 
@@ -251,35 +279,32 @@ def welch(comparison: Comparison, texts: list[str], scale: float, seeds: int, dr
     se = math.sqrt(math.fsum(terms))
     df = math.fsum(terms) ** 2 / math.fsum(term**2 / (seeds - 1) for term in terms)
 
-    def p_at_most(bound: float) -> float:
-        return float(stats.t.sf((effect - bound) / se, df))
+    half = float(special.stdtrit(df, 1 - EACH)) * se
+    return Estimate(effect, effect - half, effect + half, *t_test(effect, se, df, comparison))
 
-    half = float(stats.t.isf(EACH, df)) * se
-    p_below = 1 - p_at_most(comparison.least)
-    inside = max(p_below, p_at_most(-comparison.least)) if comparison.least > 0 else 1.0
-    return Estimate(effect, effect - half, effect + half, p_at_most(comparison.least), p_below, inside)
+
+NOTHING: dict[Verdict, float] = {"holds": 0.0, "does not hold": 0.0}
 
 
 def print_rates(experiments: int) -> None:
-    """Print the error rates of all cases."""
-    columns = "false holds | false denial | false equivalent | plain t: false holds | false denial"
-    print(f"| {experiments:,} experiments each | {columns} |\n|---|---|---|---|---|---|")
+    """Print the error rates of all cases; an empty cell: the verdict is impossible, or true."""
+    columns = "false holds | false denial | false equivalent | plain t: holds | denial | pooled t: holds | denial"
+    print(f"| {experiments:,} experiments each | {columns} |\n|---|---|---|---|---|---|---|---|")
     for case in cases():
-        new = rates(case.simulate, experiments)
-        cells = [f"{new[verdict]:.4f}" for verdict in ("holds", "does not hold", "equivalent")]
-        if case.old:
-            old = rates(case.old, experiments)
-            cells += [f"{old[verdict]:.4f}" for verdict in ("holds", "does not hold")]
+        cells = []
+        for simulate in (case.simulate, case.plain, case.pooled):
+            found = rates(simulate, experiments) if simulate else NOTHING
+            chosen: list[Verdict] = ["holds", "does not hold"]
+            chosen += ["equivalent"] if simulate is case.simulate else []
+            cells += ["" if found[verdict] in (0.0, 1.0) else f"{found[verdict]:.4f}" for verdict in chosen]
         print(f"| {case.name} | {' | '.join(cells)} |", flush=True)
 
 
 def print_power(experiments: int) -> None:
     """Print the power at each look."""
-    print(f"\n| arms | effect | {' | '.join(f'{n} seeds' for n in LOOKS)} |\n|---|---|{'---|' * len(LOOKS)}")
-    for arms in (2, 6):
-        for effect in (0.5, 0.75, 1.0, 1.5, 2.5, 4.0):
-            shares = " | ".join(f"{share:.2f}" for share in power(arms, effect, experiments // 5))
-            print(f"| {arms} | {effect:g} sd | {shares} |", flush=True)
+    print(f"\n| effect | {' | '.join(f'{n} seeds' for n in LOOKS)} |\n|---|{'---|' * len(LOOKS)}")
+    for effect in (0.5, 0.75, 1.0, 1.5, 2.5, 4.0):
+        print(f"| {effect:g} sd | {' | '.join(f'{share:.2f}' for share in power(effect, experiments))} |", flush=True)
 
 
 def print_papers(_: int = 0) -> None:

@@ -24,9 +24,9 @@ SIGNS: dict[Verdict, str] = {
 RULE = (
     "An effect is usually the difference between two arms with the same seed; a larger effect supports the claim. "
     "A claim holds if the effect is larger than its smallest value of interest s, does not hold if it is smaller, and "
-    "is equivalent if it lies between -s and s. Claims are judged at 3, 5, 8, 12 and 20 seeds only; each look has an "
-    "error rate of 0.5% in each direction, so the intervals are 99% intervals. Holm: the verdict stays if all claims "
-    "of this report share one error rate of 2.5%."
+    "is equivalent if it lies between -s and s. Claims are judged at 3, 5, 8, 12 and 20 seeds with 99% intervals, if "
+    "neither claim nor design has other looks: all looks share an error rate of 2.5% per direction. Holm: the verdict "
+    "stays if all claims of this report share one error rate of 2.5%."
 )
 MAX_NOTE = 120  # characters below a claim's statement; claims with longer notes go to the table of parts
 NUMBERS = ["Effect", "Interval", "Smallest effect of interest", "Seeds", "Seeds needed"]

@@ -148,13 +148,13 @@ def test_the_time_left_is_estimated_from_the_runs_of_this_call() -> None:
 def test_the_benchmark_of_a_claim_on_cost_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
 
-    def bench(arguments: list[str]) -> None:
-        called.append(arguments[0])
-        folder = Path(arguments[1].removeprefix("out="))
+    def bench(folder: Path) -> int:
+        called.append(folder.name)
         folder.mkdir(parents=True)
         (folder / "claims.json").write_text("[]")
+        return 0
 
-    monkeypatch.setattr("cli.reproduce.command.bench", bench)
+    monkeypatch.setattr("cli.reproduce.command._run_benchmark", bench)
     plan = make_plan(["recipe=nuclr_mini,wpse_mini", "arms=clip", "seeds=1", f"runs={tmp_path}"])
     for _ in range(2):
         assert _run_benchmarks(composed(plan.overrides)) == {}
@@ -165,12 +165,11 @@ def test_the_benchmark_of_a_claim_on_cost_runs_once(tmp_path: Path, monkeypatch:
 def test_a_benchmark_that_fails_is_named_and_does_not_prevent_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def bench(arguments: list[str]) -> None:
-        raise UserError("no memory")
-
-    monkeypatch.setattr("cli.reproduce.command.bench", bench)
+    monkeypatch.setattr("cli.reproduce.command._run_benchmark", lambda folder: 137)
     configs = composed(make_plan(["recipe=wpse_mini", "arms=imq", "seeds=1", f"runs={tmp_path}"]).overrides)
-    assert [str(error) for error in _run_benchmarks(configs).values()] == ["no memory"]
+    assert [str(error) for error in _run_benchmarks(configs).values()] == [
+        "clipx bench wpse ended with exit code 137; see its message above"
+    ]
 
 
 @pytest.mark.slow

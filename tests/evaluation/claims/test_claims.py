@@ -119,9 +119,11 @@ def lost(seed: int) -> Run:
 
 
 def test_a_claim_holds_if_the_arm_expected_to_lose_diverges_in_every_seed() -> None:
-    kept = seeds("wpse_cc12m", {"gaussian": zeroshot(0.46)})
-    found = outcome("5.3", "wpse_cc12m", [*kept, *(lost(seed) for seed in range(3))])
-    assert found.verdict == "holds" and only(found).note == "positive_weights diverged in 3 of 3 seeds"
+    kept = seeds("wpse_cc12m", {"gaussian": zeroshot(0.46)}, count=8)
+    found = outcome("5.3", "wpse_cc12m", [*kept, *(lost(seed) for seed in range(8))])
+    assert found.verdict == "holds" and only(found).note == "positive_weights diverged in 8 of 8 seeds"
+    few = outcome("5.3", "wpse_cc12m", [*kept, *(lost(seed) for seed in range(3))])
+    assert few.verdict == "undecided", "with three seeds, half of all runs may end well"
     assert outcome("5.1", "wpse_cc12m", [*kept, *(lost(seed) for seed in range(3))]).verdict == "not run"
 
 
@@ -224,7 +226,7 @@ def test_nuclr_is_compared_with_both_forms_of_the_global_contrastive_loss() -> N
 
 
 def test_margins_must_be_larger_at_every_quantile() -> None:
-    quantiles = ("margin_q05", "margin_q50", "margin_q95")
+    quantiles = ("margin_q25", "margin_q50", "margin_q95")
     plain = geometry(**dict.fromkeys(quantiles, 0.1))
     better = {key: value + 0.05 for key, value in plain.items()}
     runs = seeds("margin_mini", {"tau_01": plain, "tau_01_reg": better})

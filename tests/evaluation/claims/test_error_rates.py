@@ -4,34 +4,44 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.rule import Case, alike, cases, noisy, of_means, own_numbers, plain, power, print_papers, rates
+from tests.bench.rule import cases, own_numbers, power, print_papers, rates
 
-EXPERIMENTS = 1500
+EXPERIMENTS = 600
 LIMIT = 0.025 + 3 * (0.025 * 0.975 / EXPERIMENTS) ** 0.5  # three standard errors above 2.5%
-CASES = [case for case in cases() if not case.name.startswith(("3 ", "4 ", "26 "))]
+CASES = {case.name: case for case in cases()}
+FAMILIES = "rank correlation 0, 26 arms in 5 families"
+TESTED = [name for name in CASES if not name.startswith(("3 ", "4 ", "8 ", "26 ")) and name != FAMILIES]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_false_verdicts_at_any_look_stay_below_two_and_a_half_per_cent(case: Case) -> None:
-    for verdict, rate in rates(case.simulate, EXPERIMENTS).items():
-        assert rate <= LIMIT, verdict
+@pytest.mark.parametrize("name", TESTED)
+def test_false_verdicts_at_any_look_stay_below_two_and_a_half_per_cent(name: str) -> None:
+    true_effect_is_inside = name.endswith("-1 s")
+    for verdict, rate in rates(CASES[name].simulate, EXPERIMENTS).items():
+        assert rate <= LIMIT or (true_effect_is_inside and verdict == "does not hold"), verdict
 
 
 def test_plain_intervals_at_every_look_exceed_the_error_rate() -> None:
-    found = rates(plain(noisy(2, 1.0), 2.0, 2.0), EXPERIMENTS)
+    plain = CASES["2 arms, true effect 1 s"].plain
+    assert plain is not None
+    found = rates(plain, EXPERIMENTS)
     assert found["holds"] > 0.05 and found["does not hold"] > 0.05
 
 
-def test_pooling_without_the_test_of_equal_variances_exceeds_the_error_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluation.claims.estimate.POOL_ABOVE", -1.0)
-    assert rates(of_means(alike(8, 0.8), 2.0, 2.0), EXPERIMENTS)["holds"] > 0.08
+def test_the_variance_of_all_arms_exceeds_the_error_rate() -> None:
+    pooled = CASES["8 arms, other arms: correlation 0.95"].pooled
+    assert pooled is not None and rates(pooled, EXPERIMENTS)["holds"] > 0.1
 
 
-def test_power_grows_with_seeds_and_pooling_helps_with_three() -> None:
-    alone, pooled = power(2, 2.5, 600), power(6, 2.5, 600)
-    assert alone == sorted(alone) and pooled[0] > 1.3 * alone[0]
-    assert min(alone[2], pooled[2]) > 0.95
+def test_arms_of_one_family_exceed_the_error_rate_of_statements_over_arms() -> None:
+    """docs/claims.md states this limit."""
+    assert rates(CASES[FAMILIES].simulate, EXPERIMENTS)["holds"] > 0.04
+
+
+def test_power_grows_with_seeds_and_effect() -> None:
+    weak, strong = power(1.0, 600), power(2.5, 600)
+    assert weak == sorted(weak) and all(a < b for a, b in zip(weak[:3], strong[:3], strict=True))
+    assert strong[2] > 0.95
 
 
 def test_the_papers_own_spreads_decide_the_claims_that_they_can() -> None:

@@ -1,17 +1,16 @@
 """Estimates against textbook formulas and against permutations by hand."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from evaluation.claims.comparisons import more, rises_over_arms, trend, unrelated_over_arms
-from evaluation.claims.estimate import POOL_ABOVE, mean_estimate, null_correlations, pooled_spread, rank_estimate
+from evaluation.claims.estimate import mean_estimate, null_correlations, rank_estimate, reliability
 from evaluation.claims.names import GAP, RECALL_1
 
-EIGHT = tuple(map(str, range(8)))
+MANY = tuple(map(str, range(26)))
 
 
 def test_paired_t_agrees_with_scipy() -> None:
@@ -25,47 +24,13 @@ def test_paired_t_agrees_with_scipy() -> None:
     assert found.p_inside == pytest.approx(max(found.p_below, minus))
 
 
-def residual_variance(arms: np.ndarray) -> float:
-    """Residual mean square of arms x seeds without interaction, by least squares on indicator columns."""
-    a, n = arms.shape
-    design = np.array([[*np.eye(a)[i], *np.eye(n)[j]] for i, j in itertools.product(range(a), range(n))])
-    y = arms.ravel()
-    fitted = design @ np.linalg.lstsq(design, y, rcond=None)[0]
-    return float(((y - fitted) ** 2).sum() / ((a - 1) * (n - 1)))
-
-
-def test_pooled_spread_is_the_residual_mean_square_of_the_two_way_layout() -> None:
-    draw = np.random.default_rng(5)
-    for _ in range(50):
-        arms = draw.normal(size=(5, 3)) + 10 * draw.normal(size=3)
-        spread, df = pooled_spread((1.0, -1.0), arms)
-        effects = arms[0] - arms[1]
-        if df == 8:
-            assert spread == pytest.approx(math.sqrt(2 * residual_variance(arms)))
-        else:
-            assert spread == pytest.approx(effects.std(ddof=1)) and df == 2
-
-
-def test_a_contrast_that_varies_more_than_the_other_arms_keeps_its_own_spread() -> None:
+def test_noise_of_the_seeds_lowers_the_reliability_of_arms() -> None:
     draw = np.random.default_rng(0)
-    arms = draw.normal(size=(6, 8)) * np.array([[5.0], [5.0], [1.0], [1.0], [1.0], [1.0]])
-    assert pooled_spread((1.0, -1.0), arms)[1] == 7
-    quiet = draw.normal(size=(6, 8)) * np.array([[0.2], [0.2], [1.0], [1.0], [1.0], [1.0]])
-    assert pooled_spread((1.0, -1.0), quiet)[1] == 35
-
-
-def test_the_test_of_equal_variances_does_not_see_the_effect() -> None:
-    draw = np.random.default_rng(1)
-    for _ in range(20):
-        arms = draw.normal(size=(4, 3))
-        moved = arms + np.array([[100.0], [0.0], [-5.0], [2.0]]) + draw.normal(size=3) * 50
-        assert pooled_spread((1.0, -1.0), arms) == pytest.approx(pooled_spread((1.0, -1.0), moved))
-
-
-def test_variances_are_pooled_in_the_expected_share_of_equal_arms() -> None:
-    draw = np.random.default_rng(2)
-    pooled = sum(pooled_spread((1.0, -1.0), draw.normal(size=(5, 3)))[1] == 8 for _ in range(2000))
-    assert pooled / 2000 == pytest.approx(1 - POOL_ABOVE, abs=0.035)
+    arms, seeds = draw.normal(0, 1, (2000, 1)), 10 * draw.normal(0, 1, (1, 3))
+    noise = draw.normal(0, 1, (2000, 3))
+    assert reliability(arms + seeds + 0.1 * noise) == pytest.approx(1 / (1 + 0.01 / 3), abs=0.01)
+    assert reliability(arms + seeds + 2.0 * noise) == pytest.approx(1 / (1 + 4 / 3), abs=0.05)
+    assert reliability(np.zeros((5, 3))) == 0.0
 
 
 def test_a_trend_is_the_least_squares_slope() -> None:
@@ -85,11 +50,12 @@ def test_the_null_distribution_is_that_of_permuted_arms() -> None:
 
 
 def test_rank_statements_need_enough_arms_and_a_clear_order() -> None:
-    rises = rises_over_arms(EIGHT, GAP, RECALL_1, "r")
-    perfect, none, against = (rank_estimate(rises, rho, 8, 0.005) for rho in (1.0, 0.1, -1.0))
+    rises = rises_over_arms(MANY, GAP, RECALL_1, "r")
+    perfect, none, against = (rank_estimate(rises, rho, 26, 0.025) for rho in (1.0, 0.1, -1.0))
     assert perfect.p_above < 0.001 and against.p_below < 0.001 and min(none.p_above, none.p_below) > 0.3
-    weak = unrelated_over_arms(EIGHT, GAP, RECALL_1, 0.7, "r")
-    assert rank_estimate(weak, 0.0, 8, 0.005).p_above > 0.005, "eight arms cannot exclude 0.7"
-    wide = rank_estimate(weak, 0.0, 26, 0.005)
-    assert wide.p_above < 0.005 and wide.low > -0.7 and wide.high == 0.0
-    assert rank_estimate(weak, -0.98, 26, 0.005).p_below < 0.005
+    weak = unrelated_over_arms(MANY, GAP, RECALL_1, 0.7, "r")
+    assert rank_estimate(weak, 0.0, 8, 0.025).p_above > 0.025, "eight arms cannot exclude 0.7"
+    wide = rank_estimate(weak, 0.0, 26, 0.025)
+    assert wide.p_above < 0.025 and wide.low > -0.7 and wide.high == 0.0
+    assert rank_estimate(weak, -0.98, 26, 0.025).p_below < 0.025
+    assert rank_estimate(weak, 0.7, 26, 0.025).p_above == pytest.approx(0.5)

@@ -28,9 +28,7 @@ def test_the_printed_signs_are_not_the_minimum() -> None:
     found = minimise("log1p", ORIGINAL, ORIGINAL.mislabelled)
     assert robust_g.top1_error(printed, p) == pytest.approx(0.5005, abs=1e-9)
     assert robust_g.loss(printed, G["log1p"], p) > found.loss + 1e-4
-    fails = replace(robust_g.solve(RobustGSettings(sweep=2)), settings=ORIGINAL)
-    minima = fails.minima | {"log1p": replace(found, abc=-found.abc)}
-    assert [c.verdict for c in robust_g.claims(replace(fails, minima=minima))] == [FAILS]
+    assert found.abc == pytest.approx([-3.70e-6, 5.60e-6, -9.8e-7], abs=0.05e-6)
 
 
 def test_no_small_step_from_the_minimum_of_log1p_lowers_its_loss() -> None:
