@@ -129,7 +129,7 @@ def _data_sets() -> dict[str, dict[str, Any]]:
 
 def _objectives(overrides: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
     """Return the named sums of terms, and single terms under their own names."""
-    known: dict[str, dict[str, dict[str, Any]]] = {name: {name: {}} for name in added("TERMS")} | OBJECTIVES
+    known: dict[str, dict[str, dict[str, Any]]] = {**{name: {name: {}} for name in added("TERMS")}, **OBJECTIVES}
     chosen = [name for o in overrides if o.startswith("objective=") for name in o.partition("=")[2].split(",")]
     if all(name in known for name in chosen):
         return known
