@@ -24,7 +24,10 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
     "coco": open_coco,
     "clevr": open_clevr,
 }
-PROTOCOLS = {"corrected": "counts hits exactly", "paper": "counts 4 of 5 captions as hits, as paper 1"}
+PROTOCOLS = {
+    "corrected": "counts hits exactly",
+    "paper": "scores one caption per image and counts the others as hits, as paper 1",
+}
 KINDS = LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}
 
 
