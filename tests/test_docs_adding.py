@@ -59,7 +59,9 @@ def write(page: str) -> int:
 def put_into_the_package(page: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Create the page's module inside the package, without tables, and patch the tables by the page's diffs."""
     files, diffs = blocks(page)
-    text = re.sub(r"^[A-Z]+ = \{\"(.|\n)*", "", files[module.rpartition(".")[2] + ".py"], flags=re.MULTILINE)
+    text = re.sub(
+        r"^(TERMS|TASKS|SOURCES|DATA) = (.|\n)*", "", files[module.rpartition(".")[2] + ".py"], flags=re.MULTILINE
+    )
     created = ModuleType(module)
     monkeypatch.setitem(sys.modules, module, created)
     exec(compile(text, module, "exec"), vars(created))

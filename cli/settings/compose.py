@@ -132,13 +132,13 @@ def _data_sets() -> dict[str, dict[str, Any]]:
 
 def _objectives(overrides: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
     """Return the named sums of terms, and single terms under their own names."""
-    known = {name: {name: {}} for name in added("TERMS")} | OBJECTIVES
+    known: dict[str, dict[str, dict[str, Any]]] = {**{name: {name: {}} for name in added("TERMS")}, **OBJECTIVES}
     chosen = [name for o in overrides if o.startswith("objective=") for name in o.partition("=")[2].split(",")]
     if all(name in known for name in chosen):
         return known
     from clipx.objectives import TERMS  # imports torch, so only for a term of ours without a line in OBJECTIVES
 
-    return {name: {name: {}} for name in TERMS} | known
+    return {**{name: {name: {}} for name in TERMS}, **known}
 
 
 def recipe(name: str) -> Recipe:

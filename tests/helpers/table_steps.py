@@ -26,6 +26,7 @@ def embeddings(image: Tensor, text: Tensor, ids: Tensor, tau: float) -> Embeddin
 
 
 def step(objective: Objective, table: SampleTable, batch: Embeddings, at: Progress) -> Loss:
+    assert batch.sample_id is not None
     loss = objective(batch, table.read(batch.sample_id), at)
     loss.total.backward()  # type: ignore[no-untyped-call]
     table.write(batch.sample_id, {name: row.detach() for name, row in loss.rows.items()})

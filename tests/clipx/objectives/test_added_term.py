@@ -19,7 +19,9 @@ class CountedTerm(Term):
     """A sigmoid loss whose weight falls with the visits of a pair."""
 
     needs = ("bias",)
-    columns = {"counted_visits": 0.0}
+
+    def __init__(self) -> None:
+        self.columns = {"counted_visits": 0.0}
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         assert embeddings.bias is not None
