@@ -78,7 +78,7 @@ def _trial_step(components: TrainComponents) -> tuple[float, float]:
     batch = Batch(
         sample_id=torch.arange(size, device=device),
         image=torch.randn(size, 3, inputs.image_size, inputs.image_size, device=device),
-        text=torch.randint(1, 1000, (size, inputs.context_length), device=device),
+        text=torch.randint(1, 100, (size, inputs.context_length), device=device),  # all vocabularies are larger
         label=torch.zeros(size, dtype=torch.int64, device=device),
     )
     loss = float(train_step(components, batch, Progress(0, 2, 0, 1))["loss"])  # float waits for the device

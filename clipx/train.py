@@ -144,6 +144,7 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
         *temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature),
         *objective.notes(sampler.total_epochs),
         *source_notes(pairs, objective.columns),
+        *tokenizer.notes(model.inputs, config.data.source),
         *restored,
         *resume(state, run),
     ]
