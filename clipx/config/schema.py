@@ -90,6 +90,12 @@ class DataConfig:
     block: int = setting(
         0, "adjacent samples read together, e.g. 256 on spinning disks; 0: any order", AT_LEAST_0, unit="samples"
     )
+    cache: str = setting(
+        "none",
+        "memory: decode each image once, into memory that all processes share (needs random access, decode=exact)",
+        choices=("none", "memory"),
+        resumable=True,
+    )
     workers: int = setting(2, "loader processes per rank", AT_LEAST_0, resumable=True)
     stall_seconds: float = setting(
         600.0, "longest wait for a batch before the run ends", POSITIVE, unit="seconds", resumable=True
