@@ -29,6 +29,7 @@ from clipx.errors import Fault, UserError
 from clipx.utils.registry import lookup
 
 UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys already in the run's path, or not settings of the run
+_stored: dict[str, Recipe | str] = {}  # content of Hydra's store: recipes by name; "": the presets
 CHOICES = ("arm", "data", "objective")  # a run's name contains only their values, not their keys
 
 
@@ -104,15 +105,22 @@ def compose_eval(overrides: list[str]) -> EvalConfig:
 
 
 def _register() -> None:
+    """Store schema, presets and recipes where Hydra finds them. Storing is slow, so only changed recipes are stored."""
     store = ConfigStore.instance()
-    store.store(name="schema", node=RunConfig)
-    store.store(name="eval", node=EvalConfig)
-    for name, data in DATA.items():
-        store.store(group="data", name=name, node={"name": name, **data})
-    for name, objective in OBJECTIVES.items():
-        store.store(group="objective", name=name, node=objective)
+    presets = repr((DATA, OBJECTIVES))
+    if _stored.get("") != presets:
+        _stored[""] = presets
+        store.store(name="schema", node=RunConfig)
+        store.store(name="eval", node=EvalConfig)
+        for name, data in DATA.items():
+            store.store(group="data", name=name, node={"name": name, **data})
+        for name, objective in OBJECTIVES.items():
+            store.store(group="objective", name=name, node=objective)
     for name, path in recipes().items():
-        store.store(group="recipe", name=name, node=load_recipe(path).settings, package="_global_")
+        found = load_recipe(path)
+        if _stored.get(name) is not found:
+            store.store(group="recipe", name=name, node=found.settings, package="_global_")
+            _stored[name] = found
 
 
 def recipe(name: str) -> Recipe:

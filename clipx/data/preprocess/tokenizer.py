@@ -79,6 +79,17 @@ def build_tokenizer(inputs: Inputs) -> Tokenizer:
     return CleanedTokenizer(lookup(CLEANERS, inputs.clean, "data.clean"), tokenizer)
 
 
+def words(inputs: Inputs, ids: Tensor) -> list[tuple[int, str]]:
+    """Return place and text of each token between start and end; not for Hugging Face. `ids` int64 [L]."""
+    end = int(ids.argmax())  # the end has the largest id
+    if inputs.tokenizer == scene_words.NAME:
+        known = dict(enumerate(scene_words.WORDS, start=scene_words.FIRST))
+        return [(place, known.get(int(ids[place]), "(unknown)")) for place in range(end)]
+    import open_clip
+
+    return [(place, open_clip.decode(ids[place : place + 1]).strip()) for place in range(1, end)]
+
+
 def notes(inputs: Inputs, source: str) -> list[str]:
     """Return a log line if the tokenizer knows few words of the data; `source` is data.source."""
     if inputs.tokenizer != scene_words.NAME or source == "scenes":
