@@ -39,7 +39,7 @@ def similarity(a: Tensor, b: Tensor) -> Tensor:
 
 def rank_of(scores: Tensor, own: Tensor) -> Tensor:
     """Return the rank int64 [n] of `own` [n] among `scores` [n, m], which include it; ties and NaN count against it."""
-    rank = (~(scores < own[:, None])).sum(dim=1)
+    rank = (~(scores < own[:, None])).sum(dim=1, dtype=torch.int32).long()  # faster than a sum in int64
     return rank.masked_fill(own.isnan(), MISS)
 
 
@@ -72,7 +72,7 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: i
         text_to_image.append(rank_of(scores, own[rows]))
         ahead = ~(scores < best)
         ahead.scatter_(1, image_of_text[rows, None], False)  # an image's own captions do not lower its rank
-        image_to_text += ahead.sum(dim=0)
+        image_to_text += ahead.sum(dim=0, dtype=torch.int32)
     return Ranks(image_to_text.masked_fill(best == lowest, MISS), torch.cat(text_to_image))
 
 

@@ -191,8 +191,9 @@ def _embed(
         texts = dataset.texts(first.split, first.view)[rows.start : rows.stop]
         batches = (encoder.tokenize(texts[i : i + size]) for i in range(0, len(texts), size))
         how = encoder.provenance.get("tokenizer")
-    content = dataset.fingerprint(first.split, first.view)
-    batches = kept((content, first.split, first.view, how, rows, loading.batch_size), batches)
+    if how is not None:  # encoders without provenance cannot be told apart
+        content = dataset.fingerprint(first.split, first.view)
+        batches = kept((content, first.split, first.view, how, rows, loading.batch_size), batches)
     embeds = {request: variants[request.variant] if request.variant else default for request in group}
     embedded: dict[FeatureRequest, list[Tensor]] = {request: [] for request in group}
     progress.start(f"{first.dataset} {first.split} {first.view}", len(rows))
