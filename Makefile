@@ -11,7 +11,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: help install constraints check test test-fast test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
-.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-wpse bench-train bench-mini bench-leak
+.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train bench-mini bench-leak
 .PHONY: reproduce-mini reproduce-all
 .PHONY: docs
 
@@ -68,7 +68,9 @@ demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run 
 
 # Train every arm and seed, then write a report with the verdicts. Finished runs are skipped when called again. DRY=1
 # only lists the runs with their cost, JOBS=N runs N at a time, SET="key=value ..." changes settings of all runs.
-REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(SET)
+# UNTIL=decided adds seeds until the claims are decided, at most MAX_SEEDS=N, for at most HOURS=N.
+until = $(if $(UNTIL),until=$(UNTIL)) $(if $(MAX_SEEDS),max_seeds=$(MAX_SEEDS)) $(if $(HOURS),hours=$(HOURS))
+REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(until) $(SET)
 first = $(if $(DRY),,$(foreach name,$(1),$(BIN)/clipx theory $(name) &&)) # toy problems before the runs, seconds each
 mini = $(REPRODUCE) jobs=$(or $(JOBS),2) recipe=
 # folder of a paper's training data, given by the user: $(call folder,CC3M)
@@ -96,7 +98,7 @@ reproduce-mini-wpse: $(READY) ## reproduce paper 5 on rendered scenes
 
 # longest runs first, so that all cores finish at about the same time
 MINI = wpse_mini,clip_reg_mini,margin_mini,nuclr_mini,counting_mini,gap_mini,gap_dynamics_mini,gap_init_mini
-reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, one report: 2 to 3 hours on two cores, 24 GB of disk
+reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, one report: 3 to 4 hours on two cores, 30 GB of disk
 	$(call first,all) $(mini)$(MINI) out=runs/mini-report
 
 reproduce-clip-reg: $(READY) ## reproduce paper 1 at full scale; CC3M=DIR MSCOCO=DIR
@@ -123,7 +125,7 @@ reproduce-all: $(READY) ## reproduce all papers at full scale, one report; CC3M=
 validate-evaluation: $(READY) ## compare published weights with published numbers on the data in ROOT (default: data)
 	$(BIN)/python -m cli.validate root=$(or $(ROOT),data) || [ $$? -eq 3 ]
 
-bench-table: $(READY) ## cost of per-sample state: nuclr step against clip step, memory, read and write
+bench-table: $(READY) ## cost of per-sample state: memory, read and write
 	$(BIN)/python -m tests.bench.table
 
 bench-index: $(READY) ## shard index of 12.4M samples: start-up time, memory, scan speed
@@ -135,6 +137,9 @@ bench-data: $(READY) ## data loading against open_clip: images/s per core; needs
 bench-loss: $(READY) ## every pairwise term against open_clip's ClipLoss: time and memory
 	$(BIN)/python -m tests.bench.loss
 
+bench-rule: $(READY) ## error rates and power of the rule of verdicts, in simulated experiments; ten minutes
+	$(BIN)/python -m tests.bench.rule
+
 bench-train: $(READY) ## training against open_clip_train: images/s; on a GPU also the share of its bf16 peak
 	$(BIN)/python -m tests.bench.train
 
@@ -143,9 +148,6 @@ bench-mini: $(READY) ## runs on small worlds: ms a step, seconds between runs an
 
 bench-leak: $(READY) ## growth of memory and step time over 2,000 steps
 	$(BIN)/python -m tests.bench.leak
-
-bench-wpse: $(READY) ## training step of point sets against CLIP: time and memory
-	$(BIN)/python -m tests.bench.wpse
 
 bench-eval: $(READY) ## evaluation against scikit-learn and clip-benchmark: time and memory; on an idle machine
 	$(BIN)/python -m tests.bench.evaluation

@@ -19,6 +19,7 @@ from evaluation.analyses import point_weights, popularity
 from evaluation.datasets.opening import locate
 from evaluation.during_training import own_datasets
 from evaluation.embedding import encoder
+from evaluation.embedding.features import Loading
 from evaluation.runs import results
 from evaluation.types import Settings
 
@@ -98,7 +99,10 @@ def _run(config: EvalConfig) -> None:
         if distributed.rank() > 0:
             return
         if config.checkpoint is not None and not config.ema:
-            rows += popularity.evaluate(Path(config.checkpoint), out)  # needs only the checkpoint, no task
+            loading = Loading(config.batch_size, config.workers, device)
+            rows += popularity.evaluate(  # needs only the checkpoint and its training data, no task
+                Path(config.checkpoint), out, model, cache_home() / "features", loading, config.force
+            )
             if not config.tasks:
                 point_weights.evaluate(Path(config.checkpoint), out)
         if config.wandb != "off":

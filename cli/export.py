@@ -62,7 +62,7 @@ def export(arguments: list[str]) -> None:
     if str(model_config["vision_cfg"].get("timm_model_name", "")).startswith("clipx_"):
         print("import clipx.models.towers.small_cnn  # its image tower")
     if open_clip.get_model_config(name) == model_config:
-        print(f"open_clip.create_model({name!r}, pretrained={str(out)!r})")
+        print(f"open_clip.create_model({name!r}, pretrained={str(out)!r})  # or, with the written configuration:")
     print(f"open_clip.add_model_config({str(config_file)!r})  # once, then:")
     print(f"open_clip.create_model({config_file.stem!r}, pretrained={str(out)!r})")
 
@@ -74,11 +74,16 @@ def _model_name(config: RunConfig) -> str:
         raise UserError(f"model.points.kernel={kernel} cannot be exported: open_clip has no point sets")
     for key, tower in (("model.image.name", image), ("model.text.name", text)):
         if not tower.name.startswith("open_clip:"):
-            raise UserError(f"{key}={tower.name} cannot be exported: open_clip has only open_clip: towers")
-    if image.name != text.name or _quick_gelu(image.name, image.pretrained) != _quick_gelu(text.name, text.pretrained):
+            raise UserError(f"{key}={tower.name} cannot be exported: only towers named open_clip:NAME can be")
+    if image.name != text.name:
         raise UserError(
-            f"model.image.name={image.name} with model.text.name={text.name} cannot be exported: open_clip has no "
-            "configuration with the towers of two models or two activations"
+            f"model.image.name={image.name} with model.text.name={text.name} cannot be exported: an open_clip "
+            "model has the towers of one configuration"
+        )
+    if _quick_gelu(image.name, image.pretrained) != _quick_gelu(text.name, text.pretrained):
+        raise UserError(
+            f"model.image.pretrained={image.pretrained} with model.text.pretrained={text.pretrained} cannot be "
+            "exported: they have different activations (GELU, QuickGELU), and an open_clip model has one"
         )
     return image.name.partition(":")[2]
 

@@ -34,7 +34,7 @@ def _print(table: Table, rows: Iterable[tuple[str, ...]]) -> None:
     for row in rows:
         table.add_row(*map(Text, row))  # Text: rich would parse [NAME] in a string as a style
     console = Console()
-    Console(width=console.width if console.is_terminal else 160).print(table)  # one line per row, for grep
+    Console(width=console.width if console.is_terminal else 1000).print(table)  # one line per row, for grep
 
 
 def _print_settings(prefixes: list[str]) -> None:

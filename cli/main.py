@@ -19,10 +19,12 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx eval checkpoint=RUN [datasets=[..]]  evaluate a run, or model=open_clip:NAME/TAG
   clipx report RUN_OR_DIR...                 tables and figures as Markdown, HTML and CSV; out=DIR
   clipx report claims RUN_OR_DIR...          verdicts on the papers' claims, with effects and intervals
+  clipx report power RUN_OR_DIR...           seeds and hours that undecided claims need
   clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
   clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
   clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip
+  clipx bench NAME                           time training steps in turns: the papers' claims on cost
   clipx theory [NAME] [key=value ...]        solve the papers' toy problems: claims, verdicts, figures
   clipx data index|verify|keywords FOLDER    index shards; check every sample; count captions per keyword
   clipx data make|pull NAME                  download training data with img2dataset; download evaluation sets
@@ -81,6 +83,8 @@ def report(arguments: list[str]) -> None:
     clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [out=DIR]: compares methods with
     the same towers, data, length and batch size over paired seeds; writes compare.md, compare.html and compare.csv.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
+    clipx report power RUN_OR_DIR... [jobs=N]: prints the seeds and hours that undecided claims need.
+    clipx report regimes RUN_OR_DIR... [out=DIR]: training regimes beside the papers'; writes regimes.md.
     clipx report missing-objects FOLDER [out=DIR]: tests claim 1.12 on COCO's annotations.
     """
     from cli.report.command import report as start
@@ -90,10 +94,15 @@ def report(arguments: list[str]) -> None:
 
 def reproduce(arguments: list[str]) -> None:
     """clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [jobs=N] [dry=true] [out=DIR] [key=value ...]
+    clipx reproduce recipe=NAME[,NAME] until=decided [max_seeds=N] [hours=N] [looks=[3,5,8,12,20]] [...]
 
     Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time, and writes a report. Run the
     same command again to resume; finished runs are skipped. Recipes on several data sets take one folder per data
     set: cc3m=DIR mscoco=DIR.
+    Recipes of papers 3 and 5 also run clipx bench once, after the runs.
+    until=decided adds seeds, first to 3, then to 5, 8, 12 and 20, until every claim is decided, at most max_seeds=N and
+    for at most hours=N. After the first look only those arms run that an undecided claim needs. With dry=true it prints
+    what the undecided claims need.
     dry=true only lists the runs with estimated GPU-hours and disk space, for chip=H100 (or A100, H200, L40S, RTX4090)
     at share=0.35 of its peak FLOP/s.
     """
@@ -126,13 +135,30 @@ def theory(arguments: list[str]) -> None:
     start(arguments)
 
 
+def bench(arguments: list[str]) -> None:
+    """clipx bench NAME [seconds=600] [pairs=N] [out=DIR] [key=value ...]
+    clipx bench recipe=NAME [arms=a,b] [reference=ARM] [seconds=600] [pairs=N] [out=DIR] [key=value ...]
+
+    Times training steps of several arms in turns, on generated pairs and with random weights, and prints their ratios
+    to the reference with 95% intervals. It ends after seconds=, after pairs= steps of each arm, or when decided.
+    NAME: nuclr (claim 3.6) or wpse (claim 5.7), on the papers' towers; writes verdicts to DIR/claims.json (default
+    runs/bench/NAME). The report uses them only if no settings (key=value) were given.
+    recipe=NAME: any recipe; the default compares all its arms with its first one.
+    All arms must fit in memory. On a GPU, the batch is the recipe's, or half of it until it fits. On a CPU, the
+    default is train.batch_size=16 train.precision=fp32.
+    """
+    from cli.trial.bench import bench as start
+
+    start(arguments)
+
+
 def check(arguments: list[str]) -> None:
     """clipx check recipe=NAME [key=value ...]
 
     Builds the run and does a trial step on generated pairs. Prints parameters, memory, time and missing data.
     """
-    from cli.check import check as start
     from cli.settings.compose import compose_run
+    from cli.trial.check import check as start
 
     start(compose_run(arguments))
 
@@ -174,6 +200,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "check": check,
     "export": export,
     "theory": theory,
+    "bench": bench,
     "data": data,
 }
 

@@ -17,7 +17,7 @@ class Batch:
 
 @dataclass
 class PointSet:
-    """A weighted set of K points per sample; CLIP is K = 1 with weight 1 (paper 5, section 3)."""
+    """A weighted set of K points per sample; CLIP is K = 1 with weight 1 (paper 5, section 5.2)."""
 
     points: Tensor  # [b, K, D]
     weights: Tensor  # [b, K]

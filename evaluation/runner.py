@@ -13,7 +13,7 @@ from clipx import distributed
 from clipx.errors import UserError
 from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
-from evaluation.datasets.kinds import AnyDataset, Labelled
+from evaluation.datasets.kinds import AnyDataset, Labelled, MinimalPairs
 from evaluation.datasets.opening import open_dataset
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.embedding.features import Loading, extract, fill_cache
@@ -188,8 +188,8 @@ def _same(stored: dict[str, str], wanted: dict[str, str]) -> bool:
 
 def _artifact_path(out: Path, dataset: AnyDataset, task: Task) -> Path:
     """Return the path. Its name holds task, data set and, as in the rows, the prompts if not the ensemble."""
-    uses_prompts = any(request.view == "prompts" for request in task.requests(dataset))
-    chosen = dataset.prompts if isinstance(dataset, Labelled) and uses_prompts else ENSEMBLE
+    uses_prompts = any(request.view in ("prompts", "captions") for request in task.requests(dataset))
+    chosen = dataset.prompts if isinstance(dataset, Labelled | MinimalPairs) and uses_prompts else ENSEMBLE
     choice = "" if chosen == ENSEMBLE else f", prompts {chosen[:100]}"
     return out / "artifacts" / f"{task.name}-{dataset.short}{choice}.json".replace("/", "_")
 

@@ -4,14 +4,11 @@ import math
 import statistics
 
 
-def t_interval(values: list[float], least_deviation: float = 0.0) -> tuple[float, float, float]:
-    """Return the mean of at least two independent values and its 95% interval (Student's t, n - 1 degrees of freedom).
-
-    `least_deviation` is a lower bound on their standard deviation.
-    """
+def t_interval(values: list[float]) -> tuple[float, float, float]:
+    """Return the mean of at least two independent values and its 95% interval (Student's t)."""
     n, mean = len(values), statistics.fmean(values)
     variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)  # statistics.variance fails on NaN
-    half = t_quantile(n - 1) * math.sqrt(max(variance, least_deviation**2) / n)
+    half = t_quantile(n - 1) * math.sqrt(variance / n)
     return mean, mean - half, mean + half
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("cli", "evaluation", "clipx", "recipes")  # each imports only packages to its right
 # Each room imports only rooms to its right; rooms in one string never import each other.
 ROOMS = {
-    "cli": "main, reproduce ls, eval train check export theory validate report data, launcher settings, exit_codes",
+    "cli": "main, reproduce ls, eval train trial export theory validate report data, launcher settings, exit_codes",
     "evaluation": "report, analyses, claims, during_training, runner, runs, tasks, datasets, embedding, "
     "metrics geometry, statistics, types",
     "clipx": "train, training, run, theory models objectives data, sample_table, distributed geometry, "

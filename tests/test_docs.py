@@ -14,6 +14,7 @@ from cli.main import COMMANDS
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.compose import compose_eval, compose_run
 from cli.theory import experiments
+from cli.trial.bench import BENCHMARKS
 from clipx.run import directory
 from clipx.train import fit
 from tests.helpers.folder import jpeg, settings, write_shards
@@ -75,6 +76,13 @@ def test_lists_exist(words: list[str]) -> None:
 @for_commands("theory")
 def test_toy_problems_exist(words: list[str]) -> None:
     assert {word for word in words[1:] if "=" not in word} <= set(experiments())
+
+
+@for_commands("bench")
+def test_benchmarks_exist(words: list[str]) -> None:
+    named = [word for word in words[1:] if "=" not in word]
+    assert set(named) <= set(BENCHMARKS)
+    assert named or compose_run([word for word in words[1:] if word.startswith("recipe=")])
 
 
 def test_commands_and_targets_exist() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.reproduce.cost import PAIRS
 from cli.reproduce.plan import COSTS
 from cli.settings.compose import compose_run
+from clipx.config.presets import PAIRS
 from clipx.config.schema import RunConfig
 from clipx.config.setting import settings_of
 

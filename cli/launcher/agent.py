@@ -1,7 +1,7 @@
 """`python -m cli.launcher.agent ...` runs torch.distributed.run with three changes; `run_worker` runs a worker.
 
-1. If a worker has printed an error, the launcher prints no report.
-2. Workers are not restarted after a user error, or after they stopped early and saved.
+1. After a user error, or after the workers stopped early and saved, the launcher prints no report.
+2. Workers are not restarted in these two cases.
 3. SIGINT, SIGTERM and SIGUSR1 are passed on to the workers, which save and stop; torch would kill them.
 
 torch has no public setting for the launcher's agent, its restarts or its signals, so this file uses private names.

@@ -1,5 +1,6 @@
 """`clipx report claims`: print the verdicts on the papers' claims."""
 
+import math
 from pathlib import Path
 
 from rich.console import Console
@@ -8,12 +9,18 @@ from rich.text import Text
 
 from cli.settings.arguments import split
 from clipx.errors import UserError
-from evaluation.claims.evidence import collect_evidence, outcomes
+from evaluation.claims.assess import outcomes
+from evaluation.claims.evidence import collect_evidence
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
+from evaluation.claims.verdict import survives_holm
 from evaluation.runs import reader
 
-COLOURS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not run": "dim"}
+COLOURS = {"holds": "green", "does not hold": "red", "equivalent": "red", "undecided": "yellow", "not run": "dim"}
+LEGEND = (
+    "A larger effect supports the claim; s is its smallest value of interest. Judged at 3, 5, 8, 12 and 20 seeds with "
+    "99% intervals, if neither claim nor design has other looks: all looks share an error rate of 2.5% per direction."
+)
 
 
 def claims(arguments: list[str]) -> None:
@@ -32,10 +39,11 @@ def print_verdicts(paths: list[Path], ids: list[str]) -> None:
         raise UserError(f"no run and no claims.json at or below {', '.join(map(str, paths))}; {reader.HINT}")
     found = outcomes(tuple(claim for claim in CLAIMS if claim.id in ids), evidence)
     console = Console(highlight=False)
+    stays = survives_holm(found)
     for outcome in found:
         if outcome.verdict != "not run":
-            _print(console, outcome)
-    console.print("A larger effect supports the claim; 95% intervals over paired seeds.", style="dim")
+            _print(console, outcome, stays.get(f"{outcome.claim.id} {outcome.recipe}"))
+    console.print(LEGEND, style="dim")
     for line in [*evidence.left_out, *_commands(found)]:
         console.print(line, markup=False, soft_wrap=True)
 
@@ -50,10 +58,13 @@ def _commands(found: list[Outcome]) -> list[str]:
     return [f"{', '.join(ids)}: {command}" for command, ids in claims_of.items()]
 
 
-def _print(console: Console, outcome: Outcome) -> None:
+def _print(console: Console, outcome: Outcome, stays: bool | None) -> None:
     """Print the verdict, the claim and a line per finding; rich wraps lines at the terminal's width."""
     title = Text.assemble((f"{outcome.claim.id} {outcome.verdict}", COLOURS[outcome.verdict]))
+    title.append("" if stays in (True, None) else " (not among all claims of this report, Holm)", "yellow")
     console.print(title.append(f"  {outcome.claim.statement}" + (f" ({outcome.recipe})" if outcome.recipe else "")))
+    if outcome.note:
+        console.print(Padding(Text(outcome.note, "yellow"), (0, 0, 0, 5)))
     for finding in outcome.findings:
         words = [finding.label, *_numbers(finding)]
         if len(outcome.findings) > 1:
@@ -62,10 +73,13 @@ def _print(console: Console, outcome: Outcome) -> None:
 
 
 def _numbers(finding: Finding) -> list[str]:
-    """Return `0.1000 [0.0900, 0.1100] against 0.005` and the number of seeds; "" for missing numbers."""
-    effect = "" if finding.effect is None else f"{finding.effect:.4f}"
-    if finding.low is not None and finding.high is not None:
-        effect += f" [{finding.low:.4f}, {finding.high:.4f}]"
-    if effect and finding.least is not None:
-        effect += f" against {finding.least:g}"
-    return [effect, f"{finding.seeds} seeds" if finding.seeds else ""]
+    """Return `0.1000 [0.0900, 0.1100], s = 0.005`, the seeds and the seeds needed; "" for missing numbers."""
+    effect, estimate, needed = "", finding.estimate, ""
+    if estimate is not None:
+        effect = f"{estimate.effect:.4f}"
+        effect += f" [{estimate.low:.4f}, {estimate.high:.4f}]" if math.isfinite(estimate.low) else ""
+        effect += f", s = {finding.least:g}" if finding.least is not None else ""
+    if finding.detectable is not None:
+        seeds = "more than 10,000" if finding.seeds_needed is None else f"about {finding.seeds_needed}"
+        needed = f"needs {seeds} seeds (80% power); {finding.seeds} seeds find effects {finding.detectable:.2g} from s"
+    return [effect, f"{finding.seeds} seeds" if finding.seeds else "", needed]

@@ -5,13 +5,15 @@ from pathlib import Path
 
 from cli.report.claims import claims
 from cli.report.compare import compare
+from cli.report.power import power
+from cli.report.regimes import report_regimes
 from cli.settings.arguments import split
 from evaluation.analyses import missing_objects
 from evaluation.report.writer import write_report
 
 
 def report(arguments: list[str]) -> None:
-    """Run `clipx report [compare | claims | missing-objects] RUN_OR_DIR... [out=DIR]`; print the files written."""
+    """Run `clipx report [KIND] RUN_OR_DIR... [out=DIR]`, where KIND is in KINDS; print the files written."""
     if arguments and arguments[0] in KINDS:
         KINDS[arguments[0]](arguments[1:])
         return
@@ -32,4 +34,6 @@ KINDS: dict[str, Callable[[list[str]], None]] = {
     "claims": claims,
     "compare": compare,
     "missing-objects": _missing_objects,
+    "power": power,
+    "regimes": report_regimes,
 }

@@ -1,23 +1,33 @@
 """`clipx reproduce`: train and evaluate every arm and seed of a recipe, then write a report. Resumable."""
 
+import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
-from cli.reproduce.plan import Plan, composed, make_plan
+from cli.reproduce.design import designs_of
+from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan
 from cli.reproduce.process_pool import Pool
+from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
 from cli.settings.compose import compose_eval, compose_run, recipe
+from cli.trial.bench import benchmarks_of
 from clipx.config.schema import RunConfig
 from clipx.errors import REQUEUE, Fault, UserError, one_line
 from clipx.run import checkpoint, directory
 from clipx.training.stop_signals import handled_signals
+from clipx.utils.files import write_text
+from evaluation.claims.design import Design, refuse_another, store
+from evaluation.runs.reader import TIMING
 
 
 def reproduce(arguments: list[str]) -> None:
@@ -32,21 +42,48 @@ def reproduce(arguments: list[str]) -> None:
     configs = composed(plan.overrides)
     if len({directory.directory(config) for config in configs}) < len(configs):
         raise UserError("several runs would share a directory: leave name= out")
+    runs = [PlannedRun(overrides, config) for overrides, config in zip(plan.overrides, configs, strict=True)]
+    designs = designs_of(plan)
+    for design in designs:
+        refuse_another(plan.runs, design)
     if plan.dry:
-        from cli.reproduce.cost import print_costs
-
-        print_costs(configs, plan.chip, plan.share, plan.jobs, plan.out)
+        _print_costs(plan, runs, designs)
+        for folder in _missing_benchmarks(configs):
+            print(f"after the runs: clipx bench {folder.name}, about ten minutes")
         return
     _check_evaluations(configs)
     gpus = _gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
-    failures = _run_all(plan, configs, gpus)
-    reportable = [run for config in configs if _can_be_reported(run := directory.directory(config))]
+    for design in designs:
+        store(plan.runs, design)
+    batch, ending = _run(plan, runs, designs, gpus)
+    failures = batch.failures
+    # until=decided judges only finished runs; the log of a stopped run has measures too
+    folders = batch.finished if plan.until else [run.folder for run in runs]
+    reportable = [folder for folder in folders if _can_be_reported(folder)]
     if reportable:
+        failures |= {} if batch.stopped else _run_benchmarks(configs)
         _report([*reportable, *(path for path in plan.claims_folders if path.is_dir())], configs, plan.out)
+    if ending:
+        print(ending)
     if failures:
         kind = UserError if all(isinstance(error, UserError) for error in failures.values()) else Fault
         named = "; ".join(f"{run} {_failure(error)}" for run, error in failures.items())
-        raise kind(f"{len(failures)} of {len(configs)} runs failed: {named}")
+        raise kind(f"{len(failures)} of {len(batch.finished) + len(failures)} runs failed: {named}")
+
+
+def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> None:
+    """Print what the runs cost; with until=, what the claims still need, or the first look if there are no runs."""
+    from cli.reproduce.cost import print_costs
+
+    if plan.until:
+        experiment = Experiment(runs, designs, plan.until)
+        if print_forecast(
+            experiment, [run.folder for run in runs if _can_be_reported(run.folder)], plan.until, plan.jobs
+        ):
+            return
+        runs = [run for run in runs if run.config.seed < experiment.first_look(run.config.recipe)]
+        print("no run so far: the cost of the first look")
+    print_costs([run.config for run in runs], plan.chip, plan.share, plan.jobs, plan.out)
 
 
 def _check_evaluations(configs: list[RunConfig]) -> None:
@@ -99,36 +136,92 @@ def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
     print_verdicts(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
 
 
-def _run_all(plan: Plan, configs: list[RunConfig], gpus: list[str]) -> dict[Path, Exception]:
-    """Train and evaluate all runs; return the error of each failed run."""
+def _missing_benchmarks(configs: list[RunConfig]) -> list[Path]:
+    """Return the folders of `clipx bench` for the papers of the recipes, without those that have a claims.json."""
+    names = benchmarks_of({claim for config in configs for claim in config.claims})
+    folders = [Path(configs[0].runs) / "bench" / name for name in names]
+    return [folder for folder in folders if not (folder / "claims.json").exists()]
+
+
+def _run_benchmarks(configs: list[RunConfig]) -> dict[Path, Exception]:
+    """Run the missing benchmarks, after all runs, which would disturb them; return the error of each failed one."""
+    failures: dict[Path, Exception] = {}
+    for folder in _missing_benchmarks(configs):
+        if code := _run_benchmark(folder):
+            failures[folder] = Fault(f"clipx bench {folder.name} ended with exit code {code}; see its message above")
+    return failures
+
+
+def _run_benchmark(folder: Path) -> int:
+    """Run a benchmark in a process of its own, as the papers' towers need 12 GB; return its exit code."""
+    command = [sys.executable, "-m", "cli.main", "bench", folder.name, f"out={folder}"]
+    return subprocess.run(command, check=False).returncode
+
+
+def _run(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[str]) -> tuple[Batch, str]:
+    """Train and evaluate all runs, or look by look with until=.
+
+    Returns:
+        What became of the runs, and one line on how until= ended ("" without it).
+    """
+    deadline = time.monotonic() + 3600 * plan.until.hours if plan.until and plan.until.hours else None
+    with _pool(gpus) as pool:
+        if plan.until is None:
+            return _run_all(pool, runs, len(gpus)), ""
+        experiment = Experiment(runs, designs, plan.until)
+        ending = run_looks(
+            experiment,
+            lambda of_look: _run_all(pool, of_look, len(gpus), deadline),
+            lambda line: print(line, file=sys.stderr, flush=True),
+        )
+        return experiment.done, ending
+
+
+@contextmanager
+def _pool(gpus: list[str]) -> Iterator[Pool]:
+    """Start a pool whose runs save and stop when this process gets a signal."""
     cores = len(os.sched_getaffinity(0))
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // plan.jobs)))  # inherited by the pool's processes
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // len(gpus))))  # inherited by the pool's processes
     # sys.exit leaves the block of the pool, which sends SIGTERM to its processes; each run saves a checkpoint and stops
     for number in handled_signals():
         signal.signal(number, lambda number, frame: sys.exit(REQUEUE))
-    failures: dict[Path, Exception] = {}
-    seconds: list[float] = []
     with Pool(gpus) as pool:
-        futures = {
-            pool.submit(run_one, overrides): directory.directory(config)
-            for overrides, config in zip(plan.overrides, configs, strict=True)
-        }
-        for done, future in enumerate(as_completed(futures), start=1):
+        yield pool
+
+
+def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | None = None) -> Batch:
+    """Train and evaluate these runs.
+
+    Args:
+        jobs: runs at the same time.
+        deadline: value of time.monotonic() at which the pool stops.
+    """
+    batch, seconds = Batch(), list[float]()
+    if deadline is not None and time.monotonic() >= deadline:
+        return Batch(stopped=True)
+    futures = {pool.submit(run_one, run.overrides): run.folder for run in runs}
+    try:
+        left = None if deadline is None else deadline - time.monotonic()
+        for done, future in enumerate(as_completed(futures, left), start=1):
             run = futures[future]
             try:
                 # raises SystemExit if a signal or train.max_minutes stopped the run after a save; this ends all runs
                 message, took = future.result()
                 seconds += [took] if took else []
+                batch.finished.append(run)
             except BrokenProcessPool:  # killed, for example when the system ran out of memory
                 progress = f"{run}/output.log shows its progress; run the same command to resume"
-                failures[run] = Fault(f"its process was killed; {progress}")
-                message = _failure(failures[run])
+                batch.failures[run] = Fault(f"its process was killed; {progress}")
+                message = _failure(batch.failures[run])
             except Exception as error:
-                failures[run] = error
+                batch.failures[run] = error
                 message = _failure(error)
-            left = _time_left(seconds, len(configs) - done, len(gpus))
-            print(f"{done}/{len(configs)} {run} {message}{left}", file=sys.stderr, flush=True)
-    return failures
+            time_left = _time_left(seconds, len(runs) - done, jobs)
+            print(f"{done}/{len(runs)} {run} {message}{time_left}", file=sys.stderr, flush=True)
+    except TimeoutError:  # of as_completed
+        pool.stop()
+        batch.stopped = True
+    return batch
 
 
 def _failure(error: Exception) -> str:
@@ -171,6 +264,8 @@ def run_one(overrides: list[str]) -> tuple[str, float]:
         raise Fault(one_line(error)) from None  # not every exception can be pickled and sent to the parent
     end = time.monotonic()
     seconds = 0.0 if checkpoint.checkpoints(run)[-1:] == before else end - start
+    if seconds:
+        write_text(run / TIMING, json.dumps({"evaluation_seconds": round(end - trained, 1)}) + "\n")
     if (ended := directory.read_divergence(run)) is not None:
         return f"diverged at step {ended.step}, after {trained - start:.0f} s", seconds
     return f"trained {trained - start:.0f} s, evaluated {end - trained:.0f} s", seconds

@@ -12,6 +12,7 @@ from statistics import fmean
 import torch
 
 from clipx import objectives
+from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
 from clipx.models import clip
@@ -41,14 +42,6 @@ CHIPS = {  # from NVIDIA's data sheets and white papers, without sparsity; H100 
     "RTX4090": Chip(165e12, 82.6e12),
 }
 
-PAIRS = {  # pairs in published data sets; how many can be downloaded changes from year to year
-    "cc3m": 2_786_288,  # paper 1, appendix C.5 (paper 3, appendix H: 2,723,200)
-    "cc12m": 9_184_256,  # paper 3, appendix H
-    "mscoco": 82_783,  # images of train2014
-    "datacomp_small": 12_800_000,  # samples of DataComp's small pool
-}
-CAPTIONS = {"mscoco": 414_113}  # of train2014; with data.captions=each every caption is a pair
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -60,7 +53,7 @@ class Cost:
 
 
 class Estimator:
-    """Estimates costs on one chip; FLOPs of the same towers are counted once.
+    """Estimates costs on one chip; measures the FLOPs of a step once for runs with the same model and batch size.
 
     Args:
         share: fraction of the chip's peak that training reaches.
@@ -102,14 +95,6 @@ def total_steps(config: RunConfig, pairs: int | None) -> int | None:
     if pairs is None and config.train.samples is None:
         return None
     return Sampler(pairs or config.train.batch_size, config.train, 0, 0, 1, config.data.held_out).total_steps
-
-
-def num_pairs(config: RunConfig) -> int | None:
-    """Return the number of pairs of an epoch, or None if it is unknown before the data are read."""
-    if config.data.source == "scenes":
-        return config.data.scenes.num_train
-    published = CAPTIONS if config.data.captions == "each" else PAIRS
-    return config.data.num_samples or published.get(config.data.name)
 
 
 def checkpoint_bytes(config: RunConfig) -> int:

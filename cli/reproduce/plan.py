@@ -1,4 +1,4 @@
-"""The runs of `clipx reproduce`: overrides of `clipx train` and config of each run."""
+"""The runs of `clipx reproduce`: overrides of `clipx train` and config of each run, and the looks at their claims."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,8 +9,44 @@ from cli.settings.recipes import key_of
 from clipx.config.presets import DATA
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
+from clipx.run import directory
+from clipx.utils.registry import one_of
+from evaluation.claims.design import LOOKS, check_looks, stored
+from evaluation.claims.table import claims_of
+from evaluation.claims.types import Claim
 
+UNTIL = {"until": "", "max_seeds": "", "hours": "", "looks": ""}
 COSTS = {"chip": "H100", "share": "0.35"}  # for dry=true; CLIP reaches about this share of the peak without data stalls
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run that may be trained."""
+
+    overrides: list[str]  # of `clipx train`
+    config: RunConfig
+
+    @property
+    def folder(self) -> Path:
+        """The run directory."""
+        return directory.directory(self.config)
+
+    @property
+    def arm(self) -> tuple[str, str]:
+        """Names of recipe and arm."""
+        return self.config.recipe, self.config.arm
+
+
+@dataclass(frozen=True)
+class Until:
+    """The parsed arguments of until=decided."""
+
+    max_seeds: int | None
+    hours: float | None  # wall-clock time of this call
+
+    def looks(self, claim: Claim, looks: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the looks of a claim: its own, or those of its experiment up to max_seeds."""
+        return claim.looks or tuple(look for look in looks if self.max_seeds is None or look <= self.max_seeds)
 
 
 @dataclass(frozen=True)
@@ -24,6 +60,10 @@ class Plan:
     share: float  # fraction of the chip's peak that training reaches
     out: Path  # folder of the report
     claims_folders: list[Path]  # folders in which other commands write a claims.json
+    runs: Path  # folder of the runs
+    settings: list[str]  # of all runs
+    looks: dict[str, tuple[int, ...]]  # recipe -> numbers of seeds at which its claims are judged
+    until: Until | None  # None: a fixed number of seeds
 
 
 def make_plan(arguments: list[str]) -> Plan:
@@ -31,13 +71,15 @@ def make_plan(arguments: list[str]) -> Plan:
 
     Raises UserError: an invalid argument.
     """
-    options = {"recipe": "", "arms": "", "seeds": "", "jobs": "1", "dry": "false", "out": "", **COSTS}
+    options = {"recipe": "", "arms": "", "seeds": "", "jobs": "1", "dry": "false", "out": "", **COSTS, **UNTIL}
     roots: dict[str, str] = {}
     settings = []
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if equals and key in options:
             options[key] = value.strip("[]")
+            if not options[key]:
+                raise UserError(f"{argument} has no value")
         elif equals and key in DATA:
             roots[key] = value
         elif key in ("arm", "seed"):
@@ -49,11 +91,14 @@ def make_plan(arguments: list[str]) -> Plan:
         raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")
     dry, names = flag(options["dry"], "dry"), options["recipe"].split(",")
     data_roots = _data_roots(names, roots)
+    folder = next((s.removeprefix("runs=") for s in settings if s.startswith("runs=")), "runs")
+    looks = {name: _looks(options["looks"], Path(folder), name) for name in names}
+    until = _until(options, looks)
     overrides = []
     for name in names:
         of_all = [*data_roots.get(name, []), *settings]
-        overrides += _runs_of_recipe(name, options["arms"], options["seeds"], of_all)
-    folder = next((s.removeprefix("runs=") for s in settings if s.startswith("runs=")), "runs")
+        seeds = _most_seeds(name, looks[name], until) if until else _seeds(name, options["seeds"], looks[name])
+        overrides += _runs_of_recipe(name, options["arms"], seeds, of_all)
     return Plan(
         overrides=overrides,
         jobs=count(options["jobs"], "jobs"),
@@ -61,7 +106,11 @@ def make_plan(arguments: list[str]) -> Plan:
         chip=options["chip"],
         share=number(options["share"], "share", 0.01, 1),
         out=Path(options["out"] or f"{folder}/{'+'.join(names)}-report"),
-        claims_folders=[Path(folder) / "theory", Path(folder) / "missing_objects"],
+        claims_folders=[Path(folder) / name for name in ("theory", "missing_objects", "bench")],
+        runs=Path(folder),
+        settings=settings,
+        looks=looks,
+        until=until,
     )
 
 
@@ -89,7 +138,49 @@ def _data_roots(names: list[str], roots: dict[str, str]) -> dict[str, list[str]]
     return {name: [f"data.root={roots[used]}"] for name, used in data.items() if used in roots}
 
 
-def _runs_of_recipe(name: str, chosen: str, seeds: str, settings: list[str]) -> list[list[str]]:
+def _looks(given: str, runs: Path, recipe: str) -> tuple[int, ...]:
+    """Return the looks of a recipe: the given ones, else those of the stored design, else the default."""
+    design = stored(runs, recipe)
+    if not given:
+        return design.looks if design else LOOKS
+    looks = check_looks(tuple(count(look, "looks") for look in given.split(",")))
+    if design is None and looks != LOOKS and (found := sorted(runs.glob(f"{recipe}*/s*"))):
+        raise UserError(
+            f"looks={given} must be chosen before the first seed, but {found[0]} exists: use another runs=DIR"
+        )
+    return looks
+
+
+def _until(options: dict[str, str], looks: dict[str, tuple[int, ...]]) -> Until | None:
+    """Parse until=, max_seeds= and hours=; None without until=."""
+    if not options["until"]:
+        for key in ("max_seeds", "hours"):
+            if options[key]:
+                raise UserError(f"{key}={options[key]} needs until=decided")
+        return None
+    one_of(options["until"], ("decided",), "until")
+    if options["seeds"]:
+        raise UserError(f"seeds={options['seeds']} contradicts until=decided, which adds seeds: use max_seeds=N")
+    max_seeds = count(options["max_seeds"], "max_seeds") if options["max_seeds"] else None
+    for name, of_recipe in looks.items():
+        recipe(name)  # raises if it is unknown
+        if not claims_of(name):
+            raise UserError(f"until=decided: recipe={name} tests no claim; use seeds=N")
+        if max_seeds is not None and max_seeds < of_recipe[0]:
+            raise UserError(f"max_seeds={max_seeds} is below the first look, at {of_recipe[0]} seeds")
+    return Until(max_seeds, number(options["hours"], "hours", 0.01, 10_000) if options["hours"] else None)
+
+
+def _most_seeds(name: str, looks: tuple[int, ...], until: Until) -> int:
+    return max(until.looks(claim, looks)[-1] for claim in claims_of(name))
+
+
+def _seeds(name: str, given: str, looks: tuple[int, ...]) -> int:
+    """Return the given number of seeds, else that of the recipe, but at least as many as the first look."""
+    return count(given, "seeds") if given else max(recipe(name).seeds, looks[0] if claims_of(name) else 1)
+
+
+def _runs_of_recipe(name: str, chosen: str, seeds: int, settings: list[str]) -> list[list[str]]:
     """Return the overrides of each run of a recipe."""
     found = recipe(name)
     arms = chosen.split(",") if chosen else list(found.arms)
@@ -102,5 +193,4 @@ def _runs_of_recipe(name: str, chosen: str, seeds: str, settings: list[str]) -> 
                     f"clipx train recipe={name} arm={arm} {key}=..."
                 )
     by_arm = [[f"arm={arm}"] for arm in arms] or [[]]
-    numbers = range(count(seeds, "seeds") if seeds else found.seeds)
-    return [[f"recipe={name}", *arm, f"seed={seed}", *settings] for seed in numbers for arm in by_arm]
+    return [[f"recipe={name}", *arm, f"seed={seed}", *settings] for seed in range(seeds) for arm in by_arm]

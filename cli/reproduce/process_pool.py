@@ -41,8 +41,8 @@ class WorkerSlot:
 class Pool:
     """Runs one call per slot at a time.
 
-    If the `with` block ends with an exception (for example after a signal), no further call starts and the processes
-    get SIGTERM, on which a run saves and stops. The pool always waits for its processes.
+    If the `with` block ends with an exception (for example after a signal), the pool stops: no further call starts and
+    the processes get SIGTERM, on which a run saves and stops. The pool always waits for its processes.
 
     Args:
         gpus: CUDA_VISIBLE_DEVICES of each slot.
@@ -72,15 +72,19 @@ class Pool:
         finally:
             self._free.put(slot)
 
+    def stop(self) -> None:
+        """Start no further call, and send SIGTERM to the processes."""
+        with self._starting:
+            self._closed = True
+        for child in active_children():
+            child.terminate()
+
     def __enter__(self) -> "Pool":
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if error_type is not None:
-            with self._starting:
-                self._closed = True
-            for child in active_children():
-                child.terminate()
+            self.stop()
         self._threads.shutdown(cancel_futures=error_type is not None)
         for slot in self._slots:
             if slot.process is not None:

@@ -1,6 +1,8 @@
-"""Named choices of the command line: `data=NAME` and `objective=NAME`."""
+"""Named choices of the command line: `data=NAME` and `objective=NAME`; sizes of the published data sets."""
 
 from typing import Any
+
+from clipx.config.schema import RunConfig
 
 DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
     "scenes": {
@@ -41,6 +43,14 @@ DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
     "webdataset": {"source": "webdataset", "crop_scale": [0.5, 1.0]},
 }
 
+PAIRS = {  # pairs in published data sets; how many can be downloaded changes from year to year
+    "cc3m": 2_786_288,  # paper 1, appendix C.5 (paper 3, appendix H: 2,723,200)
+    "cc12m": 9_184_256,  # paper 3, appendix H
+    "mscoco": 82_783,  # images of train2014
+    "datacomp_small": 12_800_000,  # samples of DataComp's small pool
+}
+CAPTIONS = {"mscoco": 414_113}  # of train2014; with data.captions=each every caption is a pair
+
 CYCLIC = {"cyclic_inmodal": {"weight": 0.25}, "cyclic_crossmodal": {"weight": 0.25}}
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip": {"clip": {}},
@@ -59,3 +69,11 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "sogclr": {"sogclr": {"gamma": 0.8}},
     "nuclr": {"nuclr": {"gamma": 0.8, "zeta0": -0.05, "freeze_epochs": 5}},
 }
+
+
+def num_pairs(config: RunConfig) -> int | None:
+    """Return the number of pairs, held-out ones included; None if it is unknown before the data are read."""
+    if config.data.source == "scenes":
+        return config.data.scenes.num_train
+    published = CAPTIONS if config.data.captions == "each" else PAIRS
+    return config.data.num_samples or published.get(config.data.name)

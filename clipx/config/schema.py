@@ -38,6 +38,9 @@ class ScenesConfig:
 
     A caption has at most one of the four faults omit, mislabelled, irrelevant_numbers and noise. Their shares sum to at
     most 1. Each caption gets a fault with a probability equal to its share.
+
+    What captions leave out is set either by omit or by count_share, colour_share and shape_share, which are independent
+    of each other.
     """
 
     seed: int = setting(0, "seed of the data set; sample i depends on (seed, i) and these settings only", AT_LEAST_0)
@@ -46,11 +49,20 @@ class ScenesConfig:
     max_count: int = setting(6, "largest number of objects in a group, on a grid of 9 cells", between(2, 9))
     # above 0 by default: a model trained only on captions with all three fails on prompts that name one of them
     omit: float = setting(0.3, "share of captions that leave out count, colour or shape (paper 1, figure 4)", SHARE)
+    count_share: float | None = setting(None, "share of captions with the number of objects; null: as omit", SHARE)
+    colour_share: float | None = setting(None, "share of captions with the colour of the objects; null: as omit", SHARE)
+    shape_share: float | None = setting(None, "share of captions with the shape of the objects; null: as omit", SHARE)
     mislabelled: float = setting(0.0, "share of captions with a wrong count (paper 2)", SHARE)
     irrelevant_numbers: float = setting(0.0, 'share with an unrelated number, "photo two of ten" (paper 2)', SHARE)
     noise: float = setting(0.0, "share of captions with a wrong colour or shape, or unrelated (paper 2)", SHARE)
     false_negatives: float = setting(0.0, "share of samples that show one of 50 recurring contents (paper 2)", SHARE)
     popularity_skew: float = setting(0.0, "Zipf exponent over (shape, colour), 0: uniform (paper 3)", between(0, 3))
+    contents: int | None = setting(
+        None, "number of contents that all training samples show; null: each draws its own", between(1, 20_000)
+    )
+    layout: str = setting("grid", "grid: objects within their cells; free: across borders", choices=("grid", "free"))
+    test_images: int = setting(1_000, "test images of each class set, and images for retrieval", AT_LEAST_1)
+    test_pairs: int = setting(60, "minimal pairs of each category", AT_LEAST_1)
 
 
 @dataclass(kw_only=True)
@@ -245,7 +257,10 @@ class TrainConfig:
         choices=PRECISIONS,
     )
     accumulation: int = setting(
-        1, "micro-batches per step; all negatives are kept, only batch statistics differ", AT_LEAST_1, resumable=True
+        1,
+        "micro-batches per step; all negatives are kept, only batch statistics and dropout differ",
+        AT_LEAST_1,
+        resumable=True,
     )
     grad_checkpointing: bool = setting(False, "recompute activations in backward, to save memory", resumable=True)
     compile: bool = setting(False, "compile the towers with torch.compile", resumable=True)
@@ -349,7 +364,9 @@ class EvalConfig:
     root: str = setting("data", "folder of the data sets given by NAME")
     prompts: str = setting("ensemble", "ensemble | simple | a prompt with {c} for the class name")
     protocol: str = setting(
-        "corrected", "paper: retrieval with the floor of paper 1's evaluator", choices=("corrected", "paper")
+        "corrected",
+        "paper: retrieval as in paper 1's evaluator, which counts 4 of 5 captions as hits without scoring them",
+        choices=("corrected", "paper"),
     )
     pools: list[int] = setting([], "retrieval: also score pools of this many images", ALL_AT_LEAST_1, unit="images")
     out: str | None = setting(None, "folder of the results; null: the run directory, or runs/<model>")

@@ -112,8 +112,8 @@ def penultimate_features(tower: nn.Module, image: Tensor) -> Tensor:
     """
     if type(tower) not in FEATURES:
         raise UserError(
-            f"data.before_projection=true: {type(tower).__name__} has no features before a projection; vision "
-            "transformers of open_clip, timm: towers and point sets have them"
+            f"data.before_projection=true: {type(tower).__name__} has no features before a projection; "
+            "allowed: vision transformers of open_clip, towers of timm, and towers with point sets"
         )
     return FEATURES[type(tower)](tower, image)
 

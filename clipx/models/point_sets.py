@@ -18,7 +18,7 @@ from clipx.errors import UserError
 from clipx.models.kernels import REDUCTIONS
 from clipx.types import PointSet
 
-BOUND = 100.0  # largest |weight|; without a bound the paper's runs diverged (appendix E)
+BOUND = 100.0  # largest |weight|; without a bound the paper's runs diverged (appendix A.1)
 # activation that bounds the weights: tanh allows both signs (the paper), sigmoid positive weights only (its ablation)
 BOUNDS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": lambda x: BOUND * torch.tanh(x / BOUND),

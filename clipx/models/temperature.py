@@ -60,7 +60,7 @@ class Learned(Temperature):
         low, high = config.min_scale, config.max_scale
         if not low <= high:
             raise UserError(f"temperature.min_scale={low} is above temperature.max_scale={high}")
-        # tolerates rounding: 1/0.01 counts as within max_scale=100
+        # tolerates rounded decimals, such as tau=0.3333333 with max_scale=3
         if not low * (1 - 1e-6) <= 1 / config.tau <= high * (1 + 1e-6):
             raise UserError(
                 f"temperature.tau={config.tau:g} is outside temperature.min_scale..max_scale: "

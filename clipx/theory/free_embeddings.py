@@ -23,7 +23,8 @@ from clipx.sample_table import SampleTable
 from clipx.theory.claims import Check, CheckedClaim
 from clipx.theory.experiment import OPEN_SHARE, Settings, TableRow, out_of_range
 from clipx.theory.figure_style import GREY, Figures, ordered_colours, panels
-from clipx.theory.paper5.pmi import mutual_information, nce
+from clipx.theory.paper5.information import mutual_information
+from clipx.theory.paper5.pmi import nce
 from clipx.types import Embeddings, Loss, Progress
 from clipx.utils.registry import lookup
 

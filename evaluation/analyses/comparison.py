@@ -16,7 +16,6 @@ from clipx.run.directory import identity_keys
 from evaluation.claims.measures import MetricReader
 from evaluation.claims.names import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
-from evaluation.claims.verdict import FEWEST_SEEDS
 from evaluation.runs.description import flat, objective
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
@@ -29,6 +28,7 @@ GEOMETRY: dict[str, Measure] = {
     "alignment": MetricReader("geometry", ("alignment",)),
     "margin": MARGIN,
 }
+MIN_SEEDS = 3  # of an interval
 MEAN = "mean"  # over the tasks that all methods have
 
 CONDITIONS = {  # must be equal, besides the data settings
@@ -47,7 +47,7 @@ BySeed = dict[int, float]
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean over seeds with its 95% interval (Student's t), which needs at least FEWEST_SEEDS seeds."""
+    """Mean over seeds with its 95% interval (Student's t), which needs at least MIN_SEEDS seeds."""
 
     value: float
     low: float | None
@@ -121,7 +121,7 @@ def estimate(values: BySeed) -> Estimate | None:
     """Return the mean over seeds with its interval; None if empty."""
     if not values:
         return None
-    if len(values) < FEWEST_SEEDS:
+    if len(values) < MIN_SEEDS:
         return Estimate(fmean(values.values()), None, None, len(values))
     return Estimate(*t_interval(list(values.values())), len(values))
 

@@ -1,12 +1,19 @@
-"""Learned popularity (paper 3, claim 3.5): does NUCLR's zeta rise with the frequency of a concept?
+"""Learned popularity (paper 3, claim 3.5): is NUCLR's zeta what its objective asks for, and does it follow popularity?
 
-Reads zeta from the sample table of a checkpoint and lists the captions with the largest and the smallest zeta. On
-`scenes`, where the true popularity of each training sample is known, also computes Spearman's rank correlation.
+Reads zeta from the sample table of a checkpoint. Computes Spearman's rank correlation of
+
+    zeta_SIDE_sinkhorn_spearman   zeta with the optimum of eq. (5) for the model's final features (zeta_optimum.py)
+    zeta_SIDE_spearman            zeta with the true popularity
+    sinkhorn_SIDE_spearman        this optimum with the true popularity: what a perfect zeta would reach
+
+for SIDE text and image. Only `scenes` with a popularity_skew have a true popularity. Also lists the captions with the
+largest and the smallest zeta.
 """
 
 import json
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +30,10 @@ from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from clipx.utils.files import write_text
+from evaluation.analyses import zeta_optimum
+from evaluation.embedding.features import Loading
 from evaluation.runs import results
-from evaluation.types import Result
+from evaluation.types import Encoder, Result
 
 TASK = "popularity"
 SIDES = ("text", "image")
@@ -33,15 +42,21 @@ RESAMPLES = 500  # of the bootstrap
 MAX_DRAWS = 4_000_000  # bootstrap indices in memory at once
 
 
-def evaluate(checkpoint: Path, out: Path) -> list[Result]:
+def evaluate(
+    checkpoint: Path, out: Path, encoder: Encoder, cache_dir: Path, loading: Loading, force: bool = False
+) -> list[Result]:
     """Write artifacts/popularity-DATA.json to `out`, add the correlations to its results, and return them.
 
-    Samples that training never visited are ignored. Returns [] without zeta or true popularity. Prints a note and
-    returns [] if the training data are missing.
+    Samples that training never visited are ignored. Returns [] for a run without zeta. Prints a note and returns [] if
+    training data are missing or damaged.
 
     Args:
         checkpoint: a run directory or checkpoint folder.
-        out: folder of the results.
+        out: folder of the results. Rows stored there with the same hashes are returned.
+        encoder: the checkpoint's model.
+        cache_dir: folder for embeddings.
+        loading: see Loading.
+        force: compute again even if the results are stored; cached embeddings are still used.
 
     Raises:
         UserError: the checkpoint is missing or corrupt.
@@ -50,34 +65,69 @@ def evaluate(checkpoint: Path, out: Path) -> list[Result]:
     manifest = checkpoints.verify(folder)
     sha = manifest["sha256"]
     columns = load_file(folder / checkpoints.TABLE) if checkpoints.TABLE in sha else {}
-    if "nuclr_seen" not in columns:
+    seen = columns.get("nuclr_seen", torch.empty(0)).nonzero().squeeze(1)
+    if len(seen) < 2:
         return []
+    hashes = encoder.provenance | {"table": sha[checkpoints.TABLE][:16], "data": manifest["data"]}
+    path = out / "results.jsonl"
+    stored = [row for row in results.read(path) if row.task == TASK and row.hashes == hashes]
+    if stored and not force:
+        return stored
+    zeta = {side: columns[f"nuclr_zeta_{side}"] for side in SIDES}
     config = directory.load_config(folder.parent.parent)
-    seen = columns["nuclr_seen"].nonzero().squeeze(1)
-    zeta = {side: columns[f"nuclr_zeta_{side}"][seen] for side in SIDES}
     try:
-        pairs, truth = open_pair_source(config.data), true_popularity(config)
+        tau = zeta_optimum.final_tau(config, folder)
+        rows, artifact = _measure(config, tau, zeta, seen, encoder, cache_dir, loading)
     except UserError as error:
-        print(f"popularity skipped, training data missing: {error}", file=sys.stderr)
+        print(f"popularity skipped, training data missing or damaged: {error}", file=sys.stderr)
         return []
-    rows = []
-    if truth is not None and len(truth) == len(columns["nuclr_seen"]):
-        model = f"{config.name}/s{config.seed} step {manifest['step']}"
-        hashes = {
-            "checkpoint": sha[checkpoints.WEIGHTS][:16],
-            "table": sha[checkpoints.TABLE][:16],
-            "data": manifest["data"],
-        }
-        for side in SIDES:
-            value, low, high = spearman_interval(zeta[side], truth[seen])
-            names = TASK, config.data.name, config.data.split, f"zeta_{side}_spearman"
-            rows.append(Result(*names, value, len(seen), low, high, 0.0, True, config.seed, model, hashes))
-        results.add(out / "results.jsonl", rows)
-        results.write_tables(out, results.read(out / "results.jsonl"))
-        results.show(rows)
-    artifact = _artifact(pairs, zeta, seen, truth)
+    rows = [replace(row, model=encoder.name, seed=encoder.seed, hashes=hashes) for row in rows]
+    results.add(path, rows)
+    results.write_tables(out, results.read(path))
+    results.show(rows)
     write_text(out / "artifacts" / f"{TASK}-{config.data.name}.json", json.dumps(artifact))
     return rows
+
+
+def _measure(
+    config: RunConfig,
+    tau: float,
+    all_zeta: dict[str, Tensor],
+    seen: Tensor,
+    encoder: Encoder,
+    cache_dir: Path,
+    loading: Loading,
+) -> tuple[list[Result], dict[str, Any]]:
+    """Return the rows and the artifact. Raises UserError: training data are missing or damaged."""
+    pairs, truth = open_pair_source(config.data), true_popularity(config)
+    zeta = {side: column[seen] for side, column in all_zeta.items()}
+    popularity = truth[seen] if truth is not None and len(truth) == len(all_zeta["text"]) else None
+    compared = subset(len(seen))
+    features = zeta_optimum.training_features(encoder, pairs, seen[compared].tolist(), cache_dir, loading)
+    try:
+        optimum = zeta_optimum.optimal_zeta(*features, tau)
+    except UserError as error:
+        print(f"popularity: {error}", file=sys.stderr)
+        optimum = {}
+    found: list[tuple[str, Tensor, Tensor]] = []
+    for side in SIDES:
+        if popularity is not None:
+            found.append((f"zeta_{side}_spearman", zeta[side], popularity))
+        if side in optimum:
+            found.append((f"zeta_{side}_sinkhorn_spearman", zeta[side][compared], optimum[side]))
+            if popularity is not None:
+                found.append((f"sinkhorn_{side}_spearman", optimum[side], popularity[compared]))
+    rows = []
+    for metric, x, y in found:
+        value, low, high = spearman_interval(x, y)
+        rows.append(Result(TASK, config.data.name, config.data.split, metric, value, len(x), low, high, 0.0, True))
+    return rows, _artifact(pairs, zeta, seen, popularity)
+
+
+def subset(n: int) -> Tensor:
+    """Return the places of the samples to compare with the optimum: all n, or MAX_PAIRS random ones, ascending."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
+    return order[: zeta_optimum.MAX_PAIRS].sort().values
 
 
 def true_popularity(config: RunConfig) -> Tensor | None:
@@ -114,8 +164,11 @@ def _pearson(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(norm > 0, (a * b).sum(dim=-1) / norm, 0.0)
 
 
-def _artifact(pairs: PairSource, zeta: dict[str, Tensor], seen: Tensor, truth: Tensor | None) -> dict[str, Any]:
-    """Return the report's data: captions with the largest and smallest zeta, mean zeta by true popularity."""
+def _artifact(pairs: PairSource, zeta: dict[str, Tensor], seen: Tensor, popularity: Tensor | None) -> dict[str, Any]:
+    """Return the report's data: captions with the largest and smallest zeta, mean zeta by true popularity.
+
+    `zeta` and `popularity` are those of the samples `seen`, [n] each.
+    """
     order = zeta["text"].argsort(descending=True, stable=True)
     count = min(MAX_CAPTIONS, len(order) // 2)
     ends = {"most": order[:count], "least": order[len(order) - count :].flip(0)}
@@ -124,12 +177,12 @@ def _artifact(pairs: PairSource, zeta: dict[str, Tensor], seen: Tensor, truth: T
         captions[end] = [
             {
                 "caption": _caption(pairs, int(seen[place])),
-                "popularity": None if truth is None else float(truth[seen[place]]),
+                "popularity": None if popularity is None else float(popularity[place]),
                 **{side: float(zeta[side][place]) for side in SIDES},
             }
             for place in places
         ]
-    return {"kind": TASK, "captions": captions, "curve": {} if truth is None else _curve(zeta, truth[seen])}
+    return {"kind": TASK, "captions": captions, "curve": {} if popularity is None else _curve(zeta, popularity)}
 
 
 def _curve(zeta: dict[str, Tensor], truth: Tensor) -> dict[str, list[float]]:

@@ -1,4 +1,4 @@
-"""Kinds of comparison in claims. Each comparison has one effect per seed; a larger effect supports the claim."""
+"""Kinds of comparison in claims. A larger effect supports the claim."""
 
 import math
 from dataclasses import replace
@@ -6,13 +6,26 @@ from dataclasses import replace
 from evaluation.claims.types import Comparison, Measure, Values
 from evaluation.statistics import spearman
 
+FEWEST_ARMS = 20  # of a rank correlation over arms: the sign can depend on a choice of few arms
+
+
+def contrast(
+    arms: tuple[str, ...], weights: tuple[float, ...], measure: Measure, least: float, label: str
+) -> Comparison:
+    """Effect: the weighted sum of the arms' values; must exceed `least`. The weights add up to 0."""
+
+    def effect(values: Values) -> float:
+        return math.fsum(weight * of_arm[0] for weight, of_arm in zip(weights, values, strict=True))
+
+    return Comparison(label, arms, (measure,), effect, least, contrast=weights)
+
 
 def more(
     better: str, worse: str, measure: Measure, least: float = 0.0, quantity: str = "", only_recipe: str = ""
 ) -> Comparison:
     """Effect: `better` minus `worse`; must exceed `least`."""
     label = f"{better} − {worse}" + (f", {quantity}" if quantity else "")
-    return Comparison(label, (better, worse), (measure,), lambda v: v[0][0] - v[1][0], least, only_recipe=only_recipe)
+    return replace(contrast((better, worse), (1.0, -1.0), measure, least, label), only_recipe=only_recipe)
 
 
 def more_or_diverged(better: str, worse: str, measure: Measure, least: float, quantity: str, recipe: str) -> Comparison:
@@ -23,8 +36,16 @@ def more_or_diverged(better: str, worse: str, measure: Measure, least: float, qu
 def extra_gain(gain: tuple[str, str], other: tuple[str, str], measure: Measure, least: float = 0.0) -> Comparison:
     """Effect: gain within the first pair of arms (first minus second arm) minus the gain within the other pair."""
     label = f"({gain[0]} − {gain[1]}) − ({other[0]} − {other[1]})"
-    arms = (*gain, *other)
-    return Comparison(label, arms, (measure,), lambda v: (v[0][0] - v[1][0]) - (v[2][0] - v[3][0]), least)
+    return contrast((*gain, *other), (1.0, -1.0, -1.0, 1.0), measure, least, label)
+
+
+def trend(positions: dict[str, float], measure: Measure, label: str, sign: int = 1) -> Comparison:
+    """Effect: slope of `sign` * measure over the positions of the arms (least squares); must exceed 0."""
+    x = list(positions.values())
+    mean = math.fsum(x) / len(x)
+    square = math.fsum((value - mean) ** 2 for value in x)
+    weights = tuple(sign * (value - mean) / square for value in x)
+    return contrast(tuple(positions), weights, measure, 0.0, f"slope of {label}")
 
 
 def keeps(arm: str, reference: str, measure: Measure, share: float, quantity: str) -> Comparison:
@@ -51,33 +72,45 @@ def near(arm: str, measure: Measure, centre: float, tolerance: float, label: str
 
 def often(arm: str, measure: Measure, share: float, label: str) -> Comparison:
     """Effect: share of seeds with a value above 0; must exceed `share`."""
-    return Comparison(label, (arm,), (measure,), lambda v: v[0][0], share, interval="share")
+    return Comparison(label, (arm,), (measure,), lambda v: v[0][0], share, kind="share")
 
 
-def no_slower(arm: str, reference: str, step_time: Measure, most: float) -> Comparison:
-    """Effect: `most` minus the ratio of step times `arm` / `reference`, which must stay below `most`."""
-    label = f"{most:g} minus the ratio of step times {arm} / {reference}"
-    return Comparison(label, (arm, reference), (step_time,), lambda v: most - v[0][0] / v[1][0], 0.0)
-
-
-def rises(
-    arms: tuple[str, ...], x: Measure, y: Measure, least: float, label: str, sign: int = 1, only_recipe: str = ""
+def rises_over_arms(
+    arms: tuple[str, ...], x: Measure, y: Measure, label: str, sign: int = 1, only_recipe: str = ""
 ) -> Comparison:
-    """Effect: rank correlation of `sign` * x with y over at least four arms; must exceed `least`."""
-    label = f"rank correlation of {label}"
+    """Effect: rank correlation of `sign` * x with y over the means of the arms; must exceed 0."""
     return Comparison(
-        label, arms, (x, y), lambda v: sign * _rank_correlation(v), least, "rank", min_arms=4, only_recipe=only_recipe
+        f"rank correlation of {label}",
+        arms,
+        (x, y),
+        lambda v: sign * _rank_correlation(v),
+        0.0,
+        "rank",
+        min_arms=FEWEST_ARMS,
+        only_recipe=only_recipe,
     )
 
 
-def unrelated(
-    arms: tuple[str, ...], x: Measure, y: Measure, most: float, label: str, min_arms: int = 8, only_recipe: str = ""
+def unrelated_over_arms(
+    arms: tuple[str, ...], x: Measure, y: Measure, most: float, label: str, only_recipe: str = ""
 ) -> Comparison:
-    """Effect: minus the absolute rank correlation of x and y over arms; must exceed -`most`."""
-    label = f"−|rank correlation| of {label}"
+    """Effect: minus the absolute rank correlation of x and y over the means of the arms; must exceed -`most`."""
     return Comparison(
-        label, arms, (x, y), lambda v: -abs(_rank_correlation(v)), -most, "rank", min_arms, only_recipe=only_recipe
+        f"−|rank correlation| of {label}",
+        arms,
+        (x, y),
+        _rank_correlation,
+        -most,
+        "weak_rank",
+        min_arms=FEWEST_ARMS,
+        only_recipe=only_recipe,
     )
+
+
+def less_variable(stable: str, other: str, measure: Measure, label: str) -> Comparison:
+    """Effect: logarithm of `other`'s variance over seeds, divided by the variance of `stable`; must exceed 0."""
+    label = f"log variance ratio {other} / {stable}, {label}"
+    return Comparison(label, (stable, other), (measure,), lambda v: v[0][0], 0.0, "variance")
 
 
 def _rank_correlation(values: Values) -> float:

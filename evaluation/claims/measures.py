@@ -5,7 +5,6 @@ import re
 import statistics
 from dataclasses import dataclass
 
-from evaluation.runs.description import setting
 from evaluation.runs.reader import Run
 from evaluation.types import Result
 
@@ -70,30 +69,27 @@ class CombinedReader:
 
 
 @dataclass(frozen=True)
-class ConfigNumber:
-    """A number of the run's config.yaml, e.g. temperature.tau."""
+class SpreadOfMean:
+    """Standard deviation, over draws of the random features, of zero-shot accuracy averaged over the data sets.
 
-    key: str
-
-    def read(self, run: Run) -> dict[str, float]:
-        """Return {key: value}; {} if it is not a number."""
-        value = setting(run, *self.key.split("."))
-        return {self.key: float(value)} if isinstance(value, int | float) else {}
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """Compute time of a step in seconds: median of the logged step_s without the first tenth of the log.
-
-    Waiting for data, saving and evaluating are not included. Otherwise a slow disk would make all runs look equal.
+    The draws are the same on every data set, so the mean of the data sets' own deviations would be too large.
     """
 
+    per_class: tuple[str, ...] = ()  # data sets on which the mean per-class accuracy replaces top-1
+
     def read(self, run: Run) -> dict[str, float]:
-        """Return {"step": seconds}; {} if no times were logged."""
-        phases = [line["step_s"] for line in run.log[len(run.log) // 10 :] if isinstance(line.get("step_s"), dict)]
-        seconds = [math.fsum(s for phase, s in of_step.items() if phase != "data") for of_step in phases]
-        positive = [s for s in seconds if s > 0]
-        return {"step": statistics.median(positive)} if positive else {}
+        """Return {"spread": value}; {} without an artifact of the task zeroshot_draws."""
+        by_dataset = {
+            canonical_name(run.dataset(stem.partition("-")[2])): artifact
+            for stem, artifact in run.artifacts.items()
+            if artifact.get("kind") == "zeroshot_draws" and ", prompts " not in stem
+        }
+        scores = [
+            artifact["mean_per_class" if dataset in self.per_class else "top1"]
+            for dataset, artifact in by_dataset.items()
+        ]
+        means = [statistics.fmean(of_draw) for of_draw in zip(*scores, strict=True)]
+        return {"spread": statistics.stdev(means)} if means else {}
 
 
 @dataclass(frozen=True)
@@ -109,6 +105,21 @@ class SlowClosure:
         """Return {"R^2": value}; {} with fewer than ten logged steps."""
         points = [(1 / math.log(step) ** 2, gap) for step, gap in logged_geometry(run, "gap") if step > self.after]
         return {"R^2": signed_r_squared(points)} if len(points) >= 10 else {}
+
+
+@dataclass(frozen=True)
+class FinalGap:
+    """The gap at the end of training: mean of the logged values in the last tenth of the steps.
+
+    The mean, because the gap of a small batch moves up and down from step to step.
+    """
+
+    def read(self, run: Run) -> dict[str, float]:
+        """Return {"final gap": value}; {} if no gap was logged after initialisation."""
+        logged = logged_geometry(run, "gap")
+        last = max((step for step, _ in logged), default=0)
+        values = [gap for step, gap in logged if step >= 0.9 * last]
+        return {"final gap": statistics.fmean(values)} if last else {}
 
 
 @dataclass(frozen=True)

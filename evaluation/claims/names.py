@@ -43,4 +43,7 @@ GAP = MetricReader("geometry", ("gap",))
 UNIFORMITY = MetricReader("geometry", ("uniformity",))
 MARGIN = MetricReader("geometry", ("margin_mean",))
 MARGINS_ABOVE_0 = MetricReader("geometry", ("margin_positive",))
+MARGIN_QUANTILES = tuple(MetricReader("geometry", (f"margin_q{share}",)) for share in ("25", "50", "95"))
+# of eq. (5), solved on the final features
+ZETA_OPTIMUM = MetricReader("popularity", ("zeta_text_sinkhorn_spearman", "zeta_image_sinkhorn_spearman"))
 ZETA_POPULARITY = MetricReader("popularity", ("zeta_text_spearman", "zeta_image_spearman"))  # with popularity_skew

@@ -27,6 +27,7 @@ class PaperTable:
     recipe: str  # its arms are the rows
     columns: tuple[Column, ...]
     rows: dict[str, str]  # arm -> published numbers, in the order of the columns
+    spread: str = "standard deviation"  # over seeds: the number after ±; or "standard error"
 
 
 def metric_columns(task: str, names: str, metric: str = "top1", per_class: tuple[str, ...] = ()) -> tuple[Column, ...]:

@@ -6,8 +6,9 @@ from typing import Literal, Protocol
 
 from evaluation.runs.reader import Run
 
-Verdict = Literal["holds", "does not hold", "undecided", "not run"]
-Values = list[tuple[float, ...]]  # values of one seed: for each arm of a comparison, one number per measure
+Verdict = Literal["holds", "does not hold", "equivalent", "undecided", "not run"]
+Values = list[tuple[float, ...]]  # for each arm of a comparison, one number per measure; of one seed, or means of seeds
+OVER_ARMS = ("rank", "weak_rank")  # kinds of comparison whose unit is the arm: more seeds hardly help
 ANY = "*"  # as a comparison's only arm: every run of the recipe
 
 
@@ -24,15 +25,24 @@ class Measure(Protocol):
 
 @dataclass(frozen=True)
 class Comparison:
-    """A test of a claim. A larger effect supports the claim."""
+    """A test of a claim. A larger effect supports the claim.
+
+    Kinds:
+        mean: the effect is computed per seed; its mean over the seeds is judged.
+        share: the share of seeds with an effect above 0 is judged.
+        rank: the effect is a rank correlation over arms, computed from the arms' means; the arm is the unit.
+        weak_rank: as `rank`, but the absolute correlation must stay below -`least`.
+        variance: the effect is the logarithm of the second arm's variance over seeds, divided by the first arm's.
+    """
 
     label: str
     arms: tuple[str, ...]  # arms of the recipe, or `ANY`
     measures: tuple[Measure, ...]
-    effect: Callable[[Values], float]  # from the values of one seed
+    effect: Callable[[Values], float]  # not used for the kind `variance`
     least: float  # smallest effect of interest, see evaluation.claims.verdict
-    interval: Literal["t", "share", "rank"] = "t"  # for a mean over seeds, a share of seeds, a mean rank correlation
-    min_arms: int = 0  # number of arms that must have runs; 0 for all
+    kind: Literal["mean", "share", "rank", "weak_rank", "variance"] = "mean"
+    contrast: tuple[float, ...] = ()  # if the effect is a weighted sum of the arms' values: the weights; their sum is 0
+    min_arms: int = 0  # of a statement over arms: number of arms that must not diverge in every seed
     only_recipe: str = ""  # the one recipe that it applies to; "" for all recipes of the claim
     diverging_arm: str = ""  # the comparison holds if this arm, and no other, diverges in every seed
 
@@ -47,11 +57,29 @@ class Claim:
     recipes: tuple[str, ...] = ()  # each recipe has its own verdict: scales are never mixed
     comparisons: tuple[Comparison, ...] = ()  # empty if a program checks the claim
     program: str = ""  # command that writes a claims.json with the findings
+    looks: tuple[int, ...] = ()  # numbers of seeds at which it is judged; () for those of the experiment
 
     @property
     def paper(self) -> int:
         """1..5."""
         return int(self.id.partition(".")[0])
+
+    def parts(self, recipe: str) -> list[Comparison]:
+        """Return the comparisons that apply to a recipe."""
+        return [comparison for comparison in self.comparisons if comparison.only_recipe in ("", recipe)]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An effect with its uncertainty; s is the smallest effect of interest."""
+
+    effect: float
+    low: float  # interval with the coverage 1 - 2 * error; NaN if there are too few seeds
+    high: float
+    p_above: float  # p-value of "the true effect is at most s"; small if the effect is larger than s
+    p_below: float  # p-value of "the true effect is at least s"
+    p_inside: float = 1.0  # p-value of "the true effect is at most -s or at least s"; 1 where -s has no meaning
+    spread: float | None = None  # standard deviation of the effect of one seed
 
 
 @dataclass(frozen=True)
@@ -61,11 +89,16 @@ class Finding:
     label: str
     verdict: Verdict
     seeds: int = 0  # number of seeds behind the effect
-    effect: float | None = None  # mean over the seeds
-    low: float | None = None  # 95% interval
-    high: float | None = None
+    estimate: Estimate | None = None
     least: float | None = None
     note: str = ""  # reason for a missing verdict, or a remark for the reader
+    seeds_needed: int | None = None  # if undecided: seeds for 80% power at the observed effect and spread
+    detectable: float | None = None  # if undecided: distance from s that this many seeds find with 80% power
+
+    @property
+    def effect(self) -> float | None:
+        """The estimated effect; None if it was not measured."""
+        return None if self.estimate is None else self.estimate.effect
 
 
 @dataclass(frozen=True)
@@ -76,3 +109,6 @@ class Outcome:
     recipe: str  # name of the recipe, or the program that checked the claim
     verdict: Verdict
     findings: list[Finding]
+    error: float = 0.025  # one-sided error rate of this look
+    p: float | None = None  # p-value of the verdict over all looks; None if a program checked the claim
+    note: str = ""  # a design that differs from the stored one

@@ -1,69 +1,134 @@
-"""The rule that turns the effects of several seeds into a verdict.
+"""The rule that turns estimates into verdicts. docs/claims.md explains it without formulas.
 
-An effect is measured once per seed, between runs with the same seed. A larger effect supports the claim. The effects
-give a mean and a 95% interval (Student's t; exact binomial for a share of seeds). The verdict compares the interval
-with the smallest effect of interest s, which is fixed with the claim before any run:
+A larger effect supports the claim. Its smallest value of interest s is fixed with the claim, before any run:
 
-    holds           the whole interval lies above s
-    does not hold   the whole interval lies below s
-    undecided       the interval contains s, or there are fewer than three seeds
+    holds           the effect is larger than s
+    equivalent      the effect lies between -s and s: if it exists, it is too small to matter
+    does not hold   the effect is smaller than s, and may be smaller than -s
+    undecided       the data allow values on both sides of s, or there are fewer seeds than at the first look
     not run         there is nothing to measure
 
-s = 0 requires any gain. A negative s requires a loss smaller than |s|.
+s = 0 requires any gain. A negative s requires a loss smaller than |s|. Only differences between arms with s > 0 can be
+`equivalent`.
 
-Error rate: if the true effect is at most s, `holds` occurs in at most 2.5% of experiments. If it is at least s,
-`does not hold` occurs in at most 2.5%. These rates are per comparison. A claim with several comparisons holds if all
-hold, does not hold if one does not, and is undecided otherwise.
+Looks: a claim is judged when 3, 5, 8, 12 and 20 seeds are there, and at no other number, so that a user may add seeds
+until it is decided. Each of the five looks has an error rate of 0.5% in each direction. Together they have 2.5% at
+most. The intervals are therefore 99% intervals.
 
-Three seeds often give equal rank correlations, and then the t interval has zero width. A lower bound on the standard
-deviation prevents this. In simulation it cut false `holds` from 9% to under 2%.
+A look at n seeds uses seeds 0 to n - 1. A seed in which a compared arm diverged leaves the part undecided.
 
-One kind of comparison can hold without an interval (`Comparison.diverging_arm`): if the arm that is expected to lose
-diverges in every seed, no other arm diverges, and at least three seeds have values of the other arms.
+Parts: a claim holds if all its parts hold. It is refuted if one part is refuted; to keep the error rate, the p-values
+of the parts are adjusted for this by Holm's method. Holm's method over all claims of a report is applied beside the
+plain verdicts.
+
+Where an arm is expected to diverge (`Comparison.diverging_arm`), the part also holds if it diverges in every seed, no
+other arm does, and there are enough seeds to show that it diverges in more than half of all runs (eight with five
+looks).
 """
 
-import math
-from statistics import fmean
+from collections.abc import Sequence
+from dataclasses import replace
 
-from evaluation.claims.types import Comparison, Finding, Verdict
-from evaluation.statistics import binomial_interval, t_interval
+from evaluation.claims.design import ERROR
+from evaluation.claims.power import detectable, seeds_needed
+from evaluation.claims.types import Comparison, Estimate, Finding, Outcome, Verdict
 
-FEWEST_SEEDS = 3
-
-
-def judge(comparison: Comparison, effects: list[float], note: str = "", arms: int = 2) -> Finding:
-    """Return the finding from `effects`, one per seed; each effect compares `arms` arms."""
-    label, least, seeds = comparison.label, comparison.least, len(effects)
-    if not effects:
-        return Finding(label, "not run", least=least, note=note)
-    if seeds < FEWEST_SEEDS:
-        few = f"{seeds} seed{'s' if seeds > 1 else ''} in common, {FEWEST_SEEDS} are needed"
-        note = "; ".join(filter(None, (few, note)))
-        return Finding(label, "undecided", seeds, fmean(effects), least=least, note=note)
-    if comparison.interval == "share":
-        hits = sum(effect > 0 for effect in effects)
-        effect, (low, high) = hits / seeds, binomial_interval(hits, seeds)
-    else:
-        least_spread = least_deviation(comparison, arms) if comparison.interval == "rank" else 0.0
-        effect, low, high = t_interval(effects, least_spread)
-    verdict: Verdict = "holds" if low > least else "does not hold" if high < least else "undecided"
-    if comparison.interval == "rank":
-        low, high = max(low, -1.0), min(high, 1.0)  # a t interval can exceed the range of a correlation
-    return Finding(label, verdict, seeds, effect, low, high, least, note)
+REFUTED = ("does not hold", "equivalent")
 
 
-def least_deviation(comparison: Comparison, arms: int) -> float:
-    """Return a lower bound on the standard deviation of rank correlations over `arms` arms.
+def judge(comparison: Comparison, estimate: Estimate, seeds: int, error: float, note: str = "") -> Finding:
+    """Return the finding of one comparison by itself.
 
-    It is the larger of the smallest step between rank correlations and 0.4 standard errors at |rho| = `least`.
+    Args:
+        seeds: number of seeds at this look.
+        error: one-sided error rate of this look.
     """
-    return max(12 / (arms * (arms**2 - 1)), 0.4 * (1 - comparison.least**2) / math.sqrt(arms - 1))
+    verdict = verdict_of(estimate, error)
+    found = Finding(comparison.label, verdict, seeds, estimate, comparison.least, note)
+    return found if verdict != "undecided" else _with_power(found, error)
+
+
+def verdict_of(estimate: Estimate, error: float) -> Verdict:
+    """Return the verdict on one comparison by itself."""
+    if estimate.p_above <= error:
+        return "holds"
+    if estimate.p_below <= error:
+        return "equivalent" if estimate.p_inside <= error else "does not hold"
+    return "undecided"
+
+
+def adjust(findings: list[Finding], error: float) -> list[Finding]:
+    """Return the findings of a claim; a refuted part whose p-value is too large after Holm's method is undecided."""
+    parts = len(findings)
+    found = []
+    for finding, p in zip(findings, holm([_p_below(finding) for finding in findings]), strict=True):
+        if finding.verdict in REFUTED and p > error:
+            note = joined(finding.note, f"below the bound by itself, not among {parts} parts (Holm)")
+            finding = replace(_with_power(finding, error / parts), verdict="undecided", note=note)
+        elif finding.verdict == "equivalent" and finding.estimate and parts * finding.estimate.p_inside > error:
+            finding = replace(finding, verdict="does not hold")
+        found.append(finding)
+    return found
 
 
 def overall(verdicts: list[Verdict]) -> Verdict:
-    """Return the verdict on a claim from the verdicts on its comparisons."""
+    """Return the verdict on a claim from the verdicts on its parts."""
     if all(verdict == "not run" for verdict in verdicts):
         return "not run"
     if "does not hold" in verdicts:
         return "does not hold"
+    if "equivalent" in verdicts:
+        return "equivalent"
     return "holds" if all(verdict == "holds" for verdict in verdicts) else "undecided"
+
+
+def p_value(findings: list[Finding], error: float) -> float | None:
+    """Return the p-value of a claim's verdict over all looks; None if no part has an estimate.
+
+    It is the smaller of two: that all parts hold (the largest p-value), and that one is refuted (Holm's smallest). A
+    part without an estimate has the p-value 1.
+    """
+    if all(finding.estimate is None for finding in findings):
+        return None
+    holds = max(1.0 if finding.estimate is None else finding.estimate.p_above for finding in findings)
+    refuted = min(holm([_p_below(finding) for finding in findings]))
+    return min(1.0, min(holds, refuted) * ERROR / error)
+
+
+def survives_holm(outcomes: Sequence[Outcome]) -> dict[str, bool]:
+    """Return "claim recipe" -> True if the verdict stays when all claims of a report share one error rate."""
+    judged = [outcome for outcome in outcomes if outcome.p is not None and outcome.verdict in ("holds", *REFUTED)]
+    of_all = [outcome.p for outcome in outcomes if outcome.p is not None]
+    adjusted = dict(zip(of_all, holm(of_all), strict=True))
+    return {f"{o.claim.id} {o.recipe}": adjusted[o.p] <= ERROR for o in judged if o.p is not None}
+
+
+def holm(p_values: list[float]) -> list[float]:
+    """Return p-values adjusted by Holm's method (1979): each is valid however many are looked at.
+
+    statsmodels' `multipletests` gives the same, but collects garbage in every call, which takes a third of a second.
+    """
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for place, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
+
+
+def _p_below(finding: Finding) -> float:
+    return 1.0 if finding.estimate is None else finding.estimate.p_below
+
+
+def _with_power(finding: Finding, error: float) -> Finding:
+    """Add the number of seeds needed and the detectable distance, where more seeds narrow the interval."""
+    estimate, least = finding.estimate, finding.least
+    if estimate is None or estimate.spread is None or least is None:
+        return finding
+    needed = seeds_needed(estimate, least, finding.seeds, error)
+    return replace(finding, seeds_needed=needed, detectable=detectable(estimate, finding.seeds, error))
+
+
+def joined(*texts: str) -> str:
+    """Return the texts that are not empty, separated by semicolons."""
+    return "; ".join(filter(None, texts))

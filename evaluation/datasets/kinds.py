@@ -157,12 +157,23 @@ class MinimalPairs(_WithCaptions):
     kind: Kind = "pairs"
 
     def __init__(
-        self, spec: str, short: str, split: str, images: Images, captions: list[str], categories: list[str]
+        self,
+        spec: str,
+        short: str,
+        split: str,
+        images: Images,
+        captions: list[str],
+        categories: list[str],
+        chosen_prompts: str = prompts.ENSEMBLE,
     ) -> None:
-        """Images and captions 2p and 2p+1 form pair p, of category `categories[p]`."""
+        """Images and captions 2p and 2p+1 form pair p, of category `categories[p]`.
+
+        `chosen_prompts`: the setting `prompts`, if the captions contain a prompt.
+        """
         assert len(images) == len(captions) == 2 * len(categories)
         hashes = {"captions": content_hash(captions), "categories": content_hash(categories)}
         super().__init__(spec, short, split, images, captions, hashes)
+        self.prompts = chosen_prompts
         self._categories = categories
 
     def categories(self, split: str) -> list[str]:

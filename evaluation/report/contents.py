@@ -1,6 +1,7 @@
 """The report's title, summary and order of sections: overview first, provenance last."""
 
-from evaluation.claims.evidence import Evidence, outcomes
+from evaluation.claims.assess import outcomes
+from evaluation.claims.evidence import Evidence
 from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
 from evaluation.report.blocks import Document, Section

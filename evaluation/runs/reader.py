@@ -12,6 +12,7 @@ from evaluation.runs import results
 from evaluation.types import Result
 
 MARKS = ("config.yaml", "results.jsonl")  # published weights have results but no config
+TIMING = "timing.json"  # written by `clipx reproduce`
 STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
 HINT = "run `clipx train recipe=demo`, then `clipx eval checkpoint=...`"
 
@@ -28,6 +29,7 @@ class Run:
     results: list[Result]  # in the order of writing
     artifacts: dict[str, dict[str, Any]]  # "<task>-<dataset with / as _>" -> content for the report's figures
     environment: dict[str, Any]
+    evaluation_seconds: float = 0.0  # of `clipx reproduce`; 0 if unknown
 
     @property
     def diverged(self) -> bool:
@@ -73,6 +75,7 @@ def read(folder: Path) -> Run:
         results=results.read(folder / "results.jsonl"),
         artifacts={file.stem: _object(file) for file in sorted((folder / "artifacts").glob("*.json"))},
         environment=_object(folder / "environment.json"),
+        evaluation_seconds=float(_object(folder / TIMING).get("evaluation_seconds", 0)),
     )
 
 

@@ -16,7 +16,7 @@ from evaluation.types import Device, Features, Result, Score
 PAIRS = 512  # for gap, uniformity and alignment (paper 4, appendix E.2)
 BATCH = 64  # for margins (paper 1, figures 3 and 6)
 RESAMPLES = 100
-QUANTILES = {"margin_q05": 0.05, "margin_q50": 0.5, "margin_q95": 0.95}
+QUANTILES = {"margin_q25": 0.25, "margin_q50": 0.5, "margin_q95": 0.95}
 BINS, FIRST, LAST = 150, -1.0, 2.0  # histogram of the margins; the end bins also count values outside
 DRAWN = 100  # pairs in the PCA figure
 SHAPES: dict[str, Callable[[Tensor, Tensor], float]] = {

@@ -4,7 +4,7 @@ import torch
 
 from evaluation.datasets.kinds import MinimalPairs
 from evaluation.metrics import pair_hits
-from evaluation.tasks.rows import CaptionTask, row
+from evaluation.tasks.rows import CaptionTask, row, split_name
 from evaluation.types import Device, Features, Score
 
 CHANCE = 0.25  # each of two statements finds its image with probability 1/2
@@ -30,8 +30,8 @@ class PairAccuracy(CaptionTask):
         }
         rows = []
         for metric, mask in masks.items():
-            hits = matched[mask]
-            rows.append(row(self.name, dataset.short, split, metric, hits, torch.ones_like(hits), len(hits), CHANCE))
+            hits, named = matched[mask], split_name(split, dataset.prompts)
+            rows.append(row(self.name, dataset.short, named, metric, hits, torch.ones_like(hits), len(hits), CHANCE))
         by_category = {
             r.metric.partition("/")[2]: {"value": r.value, "low": r.low, "high": r.high, "n": r.n} for r in rows[1:]
         }

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.metrics import bootstrap_interval, weighted_mean
 from evaluation.types import Dataset, FeatureRequest, Result, Task
 
@@ -16,7 +17,10 @@ HEADLINE = {
     "retrieval": {"image_to_text_recall@1": "image → text R@1", "text_to_image_recall@1": "text → image R@1"},
     "pairs": {"pair_accuracy": "pair accuracy"},
     "geometry": {"gap": "modality gap", "uniformity": "uniformity", "margin_mean": "mean margin"},
-    "popularity": {"zeta_text_spearman": "rank correlation of ζ (texts) with popularity"},
+    "popularity": {
+        "zeta_text_sinkhorn_spearman": "rank correlation of ζ (texts) with its optimum",
+        "zeta_text_spearman": "rank correlation of ζ (texts) with popularity",
+    },
 }
 
 
@@ -26,6 +30,11 @@ class CaptionTask(Task):
     def requests(self, dataset: Dataset) -> list[FeatureRequest]:
         split = dataset.splits[0]
         return [FeatureRequest(dataset.name, split, "images"), FeatureRequest(dataset.name, split, "captions")]
+
+
+def split_name(split: str, prompts: str) -> str:
+    """Return the split, with the prompts if they are not the ensemble: scores with other prompts are not comparable."""
+    return split if prompts == ENSEMBLE else f"{split}, prompts {prompts}"
 
 
 def row(

@@ -5,9 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from evaluation.datasets.kinds import Labelled
-from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.metrics import class_weights, hits, label_ranks, similarity
-from evaluation.tasks.rows import row
+from evaluation.tasks.rows import row, split_name
 from evaluation.types import Device, FeatureRequest, Features, Score, Task
 
 SPLIT = "test"
@@ -18,7 +17,7 @@ def classifier(prompts: Tensor, classes: int, cosine: bool = True) -> Tensor:
 
     Args:
         prompts: [classes x templates, E], class by class.
-        cosine: if False, the plain mean, for embeddings whose length has a meaning (paper 5, appendix E).
+        cosine: if False, the plain mean, for embeddings whose length has a meaning (paper 5, section 4.2).
     """
     by_class = prompts.view(classes, -1, prompts.shape[1])
     if not cosine:
@@ -31,11 +30,6 @@ def confusion(predicted: Tensor, label: Tensor, classes: int) -> list[list[int]]
     counts = torch.bincount(label * classes + predicted, minlength=classes**2)
     rows: list[list[int]] = counts.view(classes, classes).tolist()
     return rows
-
-
-def split_name(dataset: Labelled) -> str:
-    """Return the split, with the prompts if they are not the ensemble: scores with other prompts are not comparable."""
-    return SPLIT if dataset.prompts == ENSEMBLE else f"{SPLIT}, prompts {dataset.prompts}"
 
 
 class ZeroShot(Task):
@@ -55,12 +49,12 @@ class ZeroShot(Task):
         label, classes = dataset.labels(SPLIT), len(dataset.classnames)
         scores = similarity(images, classifier(prompts, classes, cosine))
         ranks = label_ranks(scores, label)
-        equal = torch.ones(len(label))
+        equal, split = torch.ones(len(label)), split_name(SPLIT, dataset.prompts)
         metrics = [("top1", 1, equal), ("mean_per_class", 1, class_weights(label))]
         if classes > 5:
             metrics.insert(1, ("top5", 5, equal))
         rows = [
-            row(self.name, dataset.short, split_name(dataset), metric, hits(ranks, k), weights, len(label), k / classes)
+            row(self.name, dataset.short, split, metric, hits(ranks, k), weights, len(label), k / classes)
             for metric, k, weights in metrics
         ]
         matrix = confusion(scores.argmax(dim=1), label, classes)

@@ -5,9 +5,17 @@ from torch import Tensor
 
 from clipx.models.heads import DRAWS
 from evaluation.datasets.kinds import Labelled
-from evaluation.metrics import RESAMPLES, class_weights, hits, label_ranks, percentile_interval, similarity
-from evaluation.tasks.rows import row
-from evaluation.tasks.zeroshot import SPLIT, classifier, split_name
+from evaluation.metrics import (
+    RESAMPLES,
+    class_weights,
+    hits,
+    label_ranks,
+    percentile_interval,
+    similarity,
+    weighted_mean,
+)
+from evaluation.tasks.rows import row, split_name
+from evaluation.tasks.zeroshot import SPLIT, classifier
 from evaluation.types import Device, FeatureRequest, Features, Result, Score, Task
 
 SPREAD = "top1_spread_over_draws"
@@ -21,7 +29,7 @@ class ZeroShotDraws(Task):
 
     name = "zeroshot_draws"
     kind = "labelled"
-    version = 2
+    version = 3
     needs = (SPLIT,)
     variants = tuple(f"draw {number}" for number in range(1, DRAWS))
 
@@ -33,24 +41,26 @@ class ZeroShotDraws(Task):
         ]
 
     def score(self, dataset: Labelled, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return the rows, with bootstrap intervals over examples."""
+        """Return the rows, with bootstrap intervals over examples, and the accuracies of each draw."""
         requests, label, classes = self.requests(dataset), dataset.labels(SPLIT), len(dataset.classnames)
         correct = []
         for images, prompts in zip(requests[::2], requests[1::2], strict=True):
             scores = similarity(features[images], classifier(features[prompts], classes, cosine))
             correct.append(hits(label_ranks(scores, label), 1))
-        by_draw, split = torch.stack(correct), split_name(dataset)  # [draws, n]
+        by_draw, split = torch.stack(correct), split_name(SPLIT, dataset.prompts)  # [draws, n]
         deviation = float(by_draw.mean(dim=1).std())
         low, high = _deviation_interval(by_draw)
         spread = Result(
             self.name, dataset.short, split, SPREAD, deviation, len(label), low, high, None, higher_is_better=False
         )
         share = by_draw.mean(dim=0)  # [n], share of the draws that classify the example correctly
+        by_metric = {"top1": torch.ones_like(share), "mean_per_class": class_weights(label)}
         means = [
             row(self.name, dataset.short, split, f"{metric}_mean_over_draws", share, weights, len(label), 1 / classes)
-            for metric, weights in (("top1", torch.ones_like(share)), ("mean_per_class", class_weights(label)))
+            for metric, weights in by_metric.items()
         ]
-        return Score([spread, *means])
+        accuracies = {name: [weighted_mean(draw, w) for draw in correct] for name, w in by_metric.items()}
+        return Score([spread, *means], {"kind": self.name, **accuracies})
 
 
 def _deviation_interval(by_draw: Tensor) -> tuple[float, float]:

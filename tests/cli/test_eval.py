@@ -1,16 +1,20 @@
-"""`clipx eval`: wrong input is refused before a model is fetched or built."""
+"""`clipx eval`: wrong input is refused before a model is built; the best checkpoint; analyses of a run with zeta."""
 
 from pathlib import Path
 
 import pytest
+import torch
 
 from cli.eval import _best_or_last, evaluate
 from clipx.config.schema import EvalConfig
+from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
 from clipx.run import checkpoint, directory
+from clipx.training import setup
 from evaluation.embedding import encoder
+from evaluation.runs import results
 from tests.helpers import fakes
-from tests.helpers.folder import settings
+from tests.helpers.folder import settings, write_shards
 
 
 @pytest.mark.parametrize(
@@ -50,3 +54,20 @@ def test_the_best_checkpoint_of_a_run_is_evaluated_if_it_keeps_one(
     assert _best_or_last(run) == first
     assert f"evaluating {first}, because train.keep_best=min:loss" in capsys.readouterr().err
     assert _best_or_last(last) == last
+
+
+def test_a_run_with_zeta_is_compared_with_the_optimum_of_its_training_pairs(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    config.objective = {"nuclr": {}}
+    write_shards(tmp_path / "train", 12)
+    pairs = open_source(config.data)
+    run = directory.claim(config)
+    state = setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
+    ids = torch.arange(12)
+    state.table.write(ids, state.table.read(ids) | {"nuclr_seen": torch.ones(12), "nuclr_zeta_text": ids.float()})
+    state.save(run)
+    spec = fakes.captioned(tmp_path / "shots")
+    evaluate(EvalConfig(checkpoint=str(run), datasets=[spec], tasks=["retrieval"], device="cpu", workers=0))
+    rows = {row.metric: row for row in results.read(run / "results.jsonl") if row.task == "popularity"}
+    assert set(rows) == {"zeta_text_sinkhorn_spearman", "zeta_image_sinkhorn_spearman"}
+    assert rows["zeta_text_sinkhorn_spearman"].n == 12

@@ -114,7 +114,7 @@ def test_the_activation_of_the_published_weights_is_exported(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("image", "text", "part"),
     [
-        ("open_clip:mini-48", "open_clip:mini-vit-48", "towers of two models"),
+        ("open_clip:mini-48", "open_clip:mini-vit-48", "towers of one configuration"),
         ("timm:resnet50", "open_clip:mini-48", "model.image.name=timm:resnet50 cannot be exported"),
     ],
 )

@@ -113,7 +113,8 @@ def test_spread_and_mean_are_taken_over_the_top1_of_five_draws(tmp_path: Path) -
     features: Features = {}
     for number in range(5):
         features[asked[2 * number]], features[asked[2 * number + 1]] = drawn(3 * number)
-    row, top1, per_class = task.score(data, features, cosine=False).results
+    score = task.score(data, features, cosine=False)
+    row, top1, per_class = score.results
     accuracies = torch.tensor([1 - 3 * k / 30 for k in range(5)], dtype=torch.float64)
     assert [top1.metric, per_class.metric] == ["top1_mean_over_draws", "mean_per_class_mean_over_draws"]
     assert top1.value == pytest.approx(float(accuracies.mean()))
@@ -122,6 +123,11 @@ def test_spread_and_mean_are_taken_over_the_top1_of_five_draws(tmp_path: Path) -
         for wrong in (0, 3, 6, 9, 12)
     ]
     assert per_class.value == pytest.approx(sum(by_class) / 5, abs=1e-6)
+    assert score.artifact == {
+        "kind": "zeroshot_draws",
+        "top1": pytest.approx(accuracies.tolist()),
+        "mean_per_class": pytest.approx(by_class, abs=1e-6),
+    }
     assert top1.low < top1.value < top1.high and top1.chance == pytest.approx(1 / 3)
     assert row.metric == "top1_spread_over_draws" and not row.higher_is_better
     assert row.value == pytest.approx(float(accuracies.std()))

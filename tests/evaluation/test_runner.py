@@ -15,7 +15,7 @@ from evaluation.runs import results
 from evaluation.tasks import TASKS
 from evaluation.tasks.linear_probe.task import LinearProbe
 from evaluation.types import DEFAULTS, Encoder, Features, Result, Score, Settings
-from tests.helpers import fakes
+from tests.helpers import fakes, replicas
 
 ALL = ["zeroshot", "linear_probe", "retrieval", "pairs"]
 
@@ -53,6 +53,19 @@ def test_every_task_runs_on_the_sets_it_fits_and_its_rows_have_provenance(tmp_pa
         assert row.hashes["checkpoint"] == "c0" and 0 <= row.low <= row.value <= row.high <= 1
     assert {"templates/test", "classnames/test", "labels/test", "images/test"} <= set(rows[0].hashes)
     assert results.read(tmp_path / "out" / "results.jsonl") == rows
+
+
+def test_rows_of_minimal_pairs_name_prompts_other_than_the_benchmarks(tmp_path: Path) -> None:
+    replicas.mmvp(tmp_path, ["Color", "Count"])
+    spec = f"mmvp:{tmp_path}"
+    default = run(tmp_path, [spec], ["pairs"])
+    simple = run(tmp_path, [spec], ["pairs"], settings=Settings(prompts="simple"))
+    assert {row.split for row in default} == {"test"} and {row.split for row in simple} == {"test, prompts simple"}
+    assert results.read(tmp_path / "out" / "results.jsonl") == [*default, *simple]
+    artifacts = {path.name for path in (tmp_path / "out" / "artifacts").iterdir()}
+    assert {"pairs-mmvp.json", "pairs-mmvp, prompts simple.json"} <= artifacts
+    whole_captions = run(tmp_path, [fakes.pairs(tmp_path / "minimal")], ["pairs"], settings=Settings(prompts="simple"))
+    assert {row.split for row in whole_captions} == {"all"}
 
 
 def test_without_named_tasks_all_that_fit_run(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from cli.settings.compose import compose_eval, compose_run, recipe
@@ -17,10 +18,12 @@ from clipx.types import Progress
 from evaluation.claims.measures import CombinedReader, MetricReader
 from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
+from evaluation.claims.types import ANY
 from tests.helpers.hub import write_distilbert
 
 FOLDER = Path(__file__).parent.parent.parent / "recipes"
-CLIP_REG = ["clip", "clip_reg", "cyclip", "cyclip_reg", "reg_only", "clip_neg", "second_clip", "second_clip_reg"]
+CLIP_REG = ["clip", "clip_reg", "cyclip", "cyclip_reg", "reg_only", "clip_neg"]
+CLIP_REG += ["clip_tau_min_07", "clip_reg_tau_min_07", "second_clip", "second_clip_reg"]
 MARGIN = ["untrained", "tau_07", "tau_01", "tau_01_reg"]
 COUNTING = ["clip", *(f"{d}_{g}_{e}" for d in ("own", "same_label") for g in ("log1p", "ratio") for e in (100, 1000))]
 FLT = ["1e-2", "2e-2", "4e-2", "7e-2", "1e-1", "2e-1", "3e-1", "4e-1"]
@@ -28,7 +31,7 @@ HS, SS = ["1", "1e-1", "1e-2", "1e-3"], ["1e-2", "5e-2", "1e-1"]
 SCHEDULES = ["ts_s0", "ts_s1", "ts_s2", "ts_s3", "ts_a0", "ts_a1"]
 GAP = ["base", *(f"flt_{t}" for t in FLT), *SCHEDULES, "softplus", "scale_2", "scale_10", "slrt"]
 GAP += [*(f"hs_{p}" for p in HS), "hs_rows", *(f"ss_{p}" for p in SS), "no_norm"]
-NUCLR = ["clip", "siglip", "dcl", "cyclip", "sogclr", "nuclr"]
+NUCLR = ["clip", "siglip", "dcl", "cyclip", "sogclr", "gcl", "nuclr"]
 WPSE = ["clip", "gaussian", "imq", "positive_weights", "linear", "nonlinear"]
 ARMS = {
     "clip_reg_cc3m": CLIP_REG,
@@ -41,6 +44,16 @@ ARMS = {
     "wpse_cc12m": WPSE,
 }
 ALL = [(name, arm) for name, arms in ARMS.items() for arm in arms]
+# Tables 2 to 5 of paper 4 have 26 arms; gap_mscoco also has the ends of the range that was searched for soft mixing
+GAP_TABLES = [arm for arm in GAP if arm not in ("ss_1e-2", "ss_1e-1")]
+MINIATURES = {
+    "clip_reg_mini": CLIP_REG,
+    "counting_mini": [*COUNTING, "mislabelled_own_log1p", "mislabelled_own_ratio"],
+    "gap_mini": GAP_TABLES,
+    "nuclr_mini": [*NUCLR, "nuclr_unbiased"],
+    "gap_dynamics_mini": ["learned", "tau_07"],
+    "gap_dynamics_mscoco": ["learned", "tau_07"],
+}
 
 
 @cache
@@ -74,6 +87,38 @@ def test_a_recipe_has_the_arms_of_its_tables_and_claims(name: str) -> None:
     assert composed(name, ARMS[name][0]).claims
 
 
+@pytest.mark.parametrize("name", sorted({name for claim in CLAIMS for name in claim.recipes}))
+def test_a_recipe_lists_the_claims_that_it_tests_and_has_their_arms(name: str) -> None:
+    tested = [claim for claim in CLAIMS if name in claim.recipes]
+    assert yaml.safe_load((FOLDER / f"{name}.yaml").read_text())["claims"] == [claim.id for claim in tested]
+    arms = {ANY, *recipe(name).arms}
+    for claim in tested:
+        for comparison in claim.comparisons:
+            missing = set(comparison.arms) - arms
+            assert not missing or comparison.only_recipe not in ("", name), f"{claim.id}: {missing}"
+
+
+@pytest.mark.parametrize("name", MINIATURES)
+def test_a_miniature_has_the_arms_of_the_papers_tables(name: str) -> None:
+    assert list(recipe(name).arms) == MINIATURES[name]
+    configs = [
+        repr(composed(name, arm)).replace(f"{name}-{arm}", "").replace(f"arm='{arm}'", "") for arm in MINIATURES[name]
+    ]
+    assert len(set(configs)) == len(configs), "two arms are the same run"
+
+
+def test_the_paper_s_tables_of_the_gap_have_26_arms() -> None:
+    assert len(GAP_TABLES) == 26
+
+
+@pytest.mark.parametrize("g", ["log1p", "ratio"])
+@pytest.mark.parametrize("denominator", ["own", "same_label"])
+def test_eta_of_the_counting_miniature_is_the_papers_over_250(g: str, denominator: str) -> None:
+    for eta in (100, 1000):
+        settings = composed("counting_mini", f"{denominator}_{g}_{eta}").objective["keyword"]
+        assert settings == {"weight": pytest.approx(eta / 250), "g": g, "denominator": denominator}
+
+
 def tasks_of(measure: object) -> set[str]:
     if isinstance(measure, CombinedReader):
         return {reader.task for reader in measure.readers}
@@ -105,7 +150,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "margin_mscoco": {
         "data.held_out": 0.2,
         "train.keep_best": "min:loss",
-        "data.captions": "random",
+        "data.captions": "each",
         "temperature.kind": "fixed",
         "train.batch_size": 64,
     },
@@ -177,6 +222,10 @@ def test_numbers_are_the_papers(name: str) -> None:
 ARM_NUMBERS: list[tuple[str, str, dict[str, Any]]] = [
     ("clip_reg_cc3m", "clip_reg", {"objective": {"clip": {}, "positive": {"weight": 0.1}}}),
     ("clip_reg_cc3m", "second_clip_reg", {"model.image.name": "timm:tiny_vit_21m_224"}),
+    ("clip_reg_cc3m", "clip", {"temperature.max_scale": 100.0}),
+    ("clip_reg_cc3m", "clip_tau_min_07", {"objective": {"clip": {}}, "temperature.kind": "learned"}),
+    ("clip_reg_cc3m", "clip_reg_tau_min_07", {"objective.positive.weight": 0.1, "temperature.tau": 0.07}),
+    ("margin_mscoco", "tau_07", {"train.epochs": 5}),
     ("margin_mscoco", "untrained", {"train.samples": 0, "train.epochs": None}),
     ("margin_mscoco", "tau_01_reg", {"temperature.tau": 0.01, "objective.positive.weight": 0.1}),
     ("counting_datacomp", "same_label_ratio_100", {"objective.keyword.weight": 100, "objective.keyword.g": "ratio"}),
@@ -190,7 +239,13 @@ ARM_NUMBERS: list[tuple[str, str, dict[str, Any]]] = [
     ("gap_mscoco", "no_norm", {"model.normalise": False, "temperature.kind": "fixed"}),
     ("nuclr_cc3m", "siglip", {"temperature.kind": "learned", "temperature.tau": 0.1, "temperature.bias": -10.0}),
     ("nuclr_cc3m", "cyclip", {"objective.cyclic_inmodal.weight": 0.1, "objective.cyclic_crossmodal.weight": 0.1}),
-    ("nuclr_cc3m", "sogclr", {"objective.sogclr.gamma": 0.8}),
+    ("nuclr_cc3m", "sogclr", {"objective": {"sogclr": {"gamma": 0.8}}}),
+    ("nuclr_cc3m", "gcl", {"objective": {"sogclr": {"gamma": 0.8, "own_pair": True}}}),
+    ("nuclr_cc12m", "gcl", {"objective.sogclr.own_pair": True}),
+    ("nuclr_mini", "gcl", {"objective.sogclr.own_pair": True}),
+    ("gap_dynamics_mini", "learned", {"temperature.kind": "learned", "temperature.lr_factor": 20.0}),
+    ("gap_dynamics_mini", "tau_07", {"temperature.kind": "fixed", "temperature.tau": 0.07}),
+    ("gap_dynamics_mscoco", "tau_07", {"temperature.kind": "fixed", "temperature.tau": 0.07}),
     ("nuclr_cc3m", "nuclr", {"objective.nuclr.zeta0": -0.05, "objective.nuclr.freeze_epochs": 5}),
     ("nuclr_cc12m", "nuclr", {"objective.nuclr.zeta0": 0.0, "objective.nuclr.gamma": 0.8}),
     ("wpse_cc3m", "clip", {"model.points.kernel": "none", "temperature.parameterisation": "exp"}),
@@ -205,6 +260,17 @@ ARM_NUMBERS: list[tuple[str, str, dict[str, Any]]] = [
 def test_numbers_of_an_arm_are_the_papers(name: str, arm: str, numbers: dict[str, Any]) -> None:
     config = composed(name, arm)
     assert {key: at(config, key) for key in numbers} == numbers
+
+
+@pytest.mark.parametrize("name", ["clip_reg_cc3m", "clip_reg_mini"])
+@pytest.mark.parametrize("arm", ["clip_tau_min_07", "clip_reg_tau_min_07"])
+def test_tau_cannot_fall_below_its_start_in_the_literal_reading(name: str, arm: str) -> None:
+    tau = temperature.build_temperature(composed(name, arm).temperature)
+    with torch.no_grad():
+        for parameter in tau.parameters():
+            parameter.add_(5.0)
+        tau.clamp_()
+    assert 1 / float(tau(Progress(0, 1, 0, 1)).detach()) == pytest.approx(0.07, rel=1e-6)
 
 
 @pytest.mark.parametrize(("name", "n"), [("nuclr_cc3m", 2_723_200), ("nuclr_cc12m", 9_184_256)])

@@ -2,11 +2,12 @@
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from clipx.data.preprocess.keywords import CARDINALS
-from clipx.data.scenes.content import Content
+from clipx.data.scenes.content import Content, ObjectGroup
 
 # Texts are chosen at random from these lists; a repeated entry is chosen more often.
 ONE = ("a", "a", "one", "a single")  # for a count of one
@@ -34,11 +35,13 @@ class Description:
     size: str | None = None
     position: str | None = None
     orientation: str | None = None
+    numbered: bool = False  # a count of one is "one" or "a single", never "a"
 
 
 Style = Callable[[Description, random.Random], str]  # returns the text for one group
 Detail = tuple[float, float, float]  # probabilities that a caption names size, position and orientation
 DETAIL: Detail = (0.35, 0.35, 0.5)  # of training captions
+NAMED = ("count", "colour", "shape", "size", "position", "orientation")
 
 
 def describe(content: Content, detail: Detail, rng: random.Random) -> list[Description]:
@@ -56,6 +59,30 @@ def describe(content: Content, detail: Detail, rng: random.Random) -> list[Descr
         )
         for group in content.groups
     ]
+
+
+def leave_out(descriptions: Iterable[Description], names: Iterable[str]) -> None:
+    """Leave out the attributes `names` for all groups of a caption, in place."""
+    for d in descriptions:
+        for name in names:
+            setattr(d, name, None)
+            if name == "shape":
+                d.orientation = None  # it would reveal the shape
+
+
+def fits(descriptions: Sequence[Description], content: Content) -> bool:
+    """Return True if a caption with these descriptions is true of a content.
+
+    Each description must match a different group; the image may show a further group, which the caption leaves out. A
+    plural stands for two objects or more, a singular for one. A caption without descriptions fits no image.
+    """
+    groups = permutations(content.groups, len(descriptions))
+    return bool(descriptions) and any(all(map(_matches, descriptions, some)) for some in groups)
+
+
+def _matches(d: Description, group: ObjectGroup) -> bool:
+    named = {name: value for name in NAMED if (value := getattr(d, name)) is not None}
+    return d.plural == (group.count > 1) and all(getattr(group, name) == value for name, value in named.items())
 
 
 def phrase(descriptions: Sequence[Description], rng: random.Random, style: Style | None = None) -> str:
@@ -111,7 +138,9 @@ def _count(d: Description, rng: random.Random) -> str | None:
     one = rng.choice(ONE)
     if d.count is None:
         return None if d.plural else "a"
-    return one if d.count == 1 else CARDINALS[d.count]
+    if d.count > 1:
+        return CARDINALS[d.count]
+    return "one" if d.numbered and one == "a" else one
 
 
 def _noun(d: Description, rng: random.Random) -> str:

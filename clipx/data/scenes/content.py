@@ -6,7 +6,8 @@ the platform.
 
 import random
 from bisect import bisect
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, product
 
@@ -16,6 +17,7 @@ ORIENTED = "triangle"  # the only shape with an orientation
 COLOURS = ("red", "green", "blue", "yellow", "purple", "cyan", "white", "black")
 SIZES = ("small", "large")
 ORIENTATIONS = ("up", "right", "down", "left")
+Concept = tuple[str, str]  # shape, colour
 CONCEPTS = tuple(product(SHAPES, COLOURS))
 
 CELL_NAMES = (
@@ -54,9 +56,13 @@ class Content:
         """Return the attributes of all groups. Contents with different keys never share a fully detailed caption."""
         return frozenset(tuple(vars(group).values()) for group in self.groups)
 
+    def concept(self) -> Concept:
+        """Return shape and colour of the first group."""
+        return self.groups[0].shape, self.groups[0].colour
+
 
 @lru_cache(maxsize=8)
-def popularity(seed: int, skew: float) -> dict[tuple[str, str], float]:
+def popularity(seed: int, skew: float) -> dict[Concept, float]:
     """Return the probability of each (shape, colour): Zipf with exponent `skew`; `seed` shuffles the ranks."""
     concepts = list(CONCEPTS)
     random.Random(f"{seed}/popularity").shuffle(concepts)
@@ -73,9 +79,9 @@ class ContentDistribution:
     seed: int = 0  # shuffles the ranks of the concepts
     skew: float = 0.0  # Zipf exponent of the concepts; 0 for equal probabilities
 
-    def sample(self, rng: random.Random) -> Content:
-        """Sample a content of one group, or of two groups that differ in colour and in shape."""
-        first = self._concept(rng)
+    def sample(self, rng: random.Random, first: Concept | None = None) -> Content:
+        """Sample a content of one group, or of two that differ in colour and in shape; the first may be given."""
+        first = first or self._concept(rng)
         if rng.random() >= self.two_groups:
             return arrange([first], [rng.randint(1, self.max_count)], rng)
         second = self._concept(rng)
@@ -84,7 +90,7 @@ class ContentDistribution:
         most = min(CELLS_PER_SIDE, self.max_count)
         return arrange([first, second], [rng.randint(1, most), rng.randint(1, most)], rng)
 
-    def _concept(self, rng: random.Random) -> tuple[str, str]:
+    def _concept(self, rng: random.Random) -> Concept:
         if not self.skew:
             return rng.choice(CONCEPTS)
         probabilities = popularity(self.seed, self.skew)
@@ -92,7 +98,39 @@ class ContentDistribution:
         return list(probabilities)[min(rank, len(CONCEPTS) - 1)]
 
 
-def arrange(concepts: list[tuple[str, str]], counts: list[int], rng: random.Random) -> Content:
+@dataclass(frozen=True)
+class ContentSet:
+    """Contents with different keys, which recur in the training samples."""
+
+    contents: list[Content]
+    weights: list[float]  # cumulative: the weights with which samples draw the contents
+    shares: dict[Concept, float]  # probability of each concept as the first group
+
+
+@lru_cache(maxsize=4)
+def content_set(distribution: ContentDistribution, number: int) -> ContentSet:
+    """Return `number` contents. Samples drawn by the weights have the distribution's concepts, counts and groups.
+
+    Contents are drawn, equally often for each concept, until `number` different ones were found. The weight of a
+    content is its share of its concept's draws, times the popularity of the concept.
+    """
+    uniform, rng = replace(distribution, skew=0.0), random.Random(f"{distribution.seed}/contents")
+    concepts = rng.sample(CONCEPTS, len(CONCEPTS))
+    found: dict[frozenset[tuple[object, ...]], Content] = {}
+    drawn: list[Content] = []
+    while len(found) < number:
+        content = uniform.sample(rng, concepts[len(drawn) % len(concepts)])
+        drawn.append(found.setdefault(content.key(), content))
+    popular = popularity(distribution.seed, distribution.skew)
+    draws, of_concept = Counter(map(id, drawn)), Counter(content.concept() for content in drawn)
+    total = sum(popular[concept] for concept in of_concept)
+    shares = {concept: p / total for concept, p in popular.items() if concept in of_concept}
+    contents = list(found.values())
+    weights = accumulate(shares[c.concept()] * draws[id(c)] / of_concept[c.concept()] for c in contents)
+    return ContentSet(contents, list(weights), shares)
+
+
+def arrange(concepts: list[Concept], counts: list[int], rng: random.Random) -> Content:
     """Return a content with these (shape, colour) and counts; sample sizes, orientations and cells."""
     cells = _cells(counts, rng)
     groups = []

@@ -1,6 +1,7 @@
 """Evaluation samples: class sets by shape, colour and count, and images with five captions for retrieval.
 
-Only seed, image_size and max_count of the config apply here. The random seeds differ from those of the training data.
+Only seed, image_size, max_count, layout and test_images of the config apply here. The random seeds differ from those of
+the training data.
 """
 
 import random
@@ -30,7 +31,7 @@ class ClassSet:
         rng = random.Random(f"{config.seed}/{name}/{index}")
         label = index % len(self.classnames(config))
         content = self.content(label, config, rng)
-        return Sample(sample_scene(content, config.image_size, rng), [], {}, label)
+        return Sample(sample_scene(content, config.image_size, config.layout, rng), [], {}, label)
 
 
 CLASS_SETS = {
@@ -63,4 +64,4 @@ def retrieval_samples(config: ScenesConfig, num_images: int) -> Iterator[Sample]
         if content.key() not in seen:
             seen.add(content.key())
             captions = detailed_captions(content, rng)
-            yield Sample(sample_scene(content, config.image_size, rng), captions, {})
+            yield Sample(sample_scene(content, config.image_size, config.layout, rng), captions, {})

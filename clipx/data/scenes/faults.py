@@ -1,12 +1,13 @@
-"""Faults of training captions, such as a wrong count or an unrelated text."""
+"""Training captions: what they say, and their faults, such as a wrong count or an unrelated text."""
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import accumulate
 
 from clipx.config.schema import ScenesConfig
 from clipx.data.preprocess.keywords import CARDINALS
-from clipx.data.scenes.captions import CAPTIONS_PER_IMAGE, DETAIL, Description, describe, phrase
+from clipx.data.scenes.captions import CAPTIONS_PER_IMAGE, DETAIL, Description, describe, leave_out, phrase
 from clipx.data.scenes.content import COLOURS, ORIENTED, SHAPES, Content
 
 UNRELATED = (
@@ -22,31 +23,54 @@ UNRELATED = (
 WITH_NUMBERS = ("{caption}, photo {m} of {k}", "{caption}, page {m}", "picture {m}: {caption}", "day {m}, {caption}")
 
 
+@dataclass
+class Caption:
+    """A training caption."""
+
+    text: str
+    fault: str | None  # a key of FAULTS
+    descriptions: list[Description]  # what it says of each group; empty for an unrelated text
+
+
 def fault_rates(config: ScenesConfig) -> dict[str, float]:
     """Return, for each fault, the share of training captions that have it."""
     return {name: getattr(config, name) for name in FAULTS}
 
 
-def training_captions(content: Content, config: ScenesConfig, rng: random.Random) -> tuple[list[str], list[str | None]]:
-    """Return CAPTIONS_PER_IMAGE different captions, and the fault of each: a key of FAULTS, or None for no fault."""
-    rates = fault_rates(config)
+def said_shares(config: ScenesConfig) -> dict[str, float]:
+    """Return attribute -> share of training captions that say it, without the attributes whose share is not set."""
+    shares = {"count": config.count_share, "colour": config.colour_share, "shape": config.shape_share}
+    return {name: share for name, share in shares.items() if share is not None}
+
+
+def training_captions(content: Content, config: ScenesConfig, rng: random.Random) -> list[Caption]:
+    """Return CAPTIONS_PER_IMAGE different captions."""
+    rates, shares = fault_rates(config), said_shares(config)
     bounds = dict(zip(rates, accumulate(rates.values()), strict=True))
-    captions: list[str] = []
-    faults: list[str | None] = []
+    captions: list[Caption] = []
     for _ in range(CAPTIONS_PER_IMAGE):
         u = rng.random()
         fault = next((name for name, bound in bounds.items() if u < bound), None)
-        caption = _caption(content, fault, config, rng)
-        while caption in captions:  # sample only the caption again, not the fault, so that each fault keeps its share
-            caption = _caption(content, fault, config, rng)
+        unsaid = [name for name, share in shares.items() if rng.random() >= share]
+        if fault == "mislabelled" and "count" in unsaid:
+            fault = None  # no count is said that could be wrong
+        caption = _caption(content, fault, unsaid, config, rng)
+        # sample only the wording again, neither the fault nor what is said, so that all shares are kept
+        while any(caption.text == other.text for other in captions):
+            caption = _caption(content, fault, unsaid, config, rng)
         captions.append(caption)
-        faults.append(fault)
-    return captions, faults
+    return captions
 
 
-def _caption(content: Content, fault: str | None, config: ScenesConfig, rng: random.Random) -> str:
+def _caption(
+    content: Content, fault: str | None, unsaid: list[str], config: ScenesConfig, rng: random.Random
+) -> Caption:
     descriptions = describe(content, DETAIL, rng)
-    return phrase(descriptions, rng) if fault is None else FAULTS[fault](descriptions, config, rng)
+    leave_out(descriptions, unsaid)
+    for d in descriptions:
+        d.numbered = config.count_share is not None
+    text = phrase(descriptions, rng) if fault is None else FAULTS[fault](descriptions, config, rng)
+    return Caption(text, fault, descriptions)
 
 
 def _omit(descriptions: list[Description], config: ScenesConfig, rng: random.Random) -> str:
@@ -55,11 +79,7 @@ def _omit(descriptions: list[Description], config: ScenesConfig, rng: random.Ran
     The count is kept if a group has one object, because "a circle" still states it.
     """
     features = ["colour", "shape"] if any(d.count == 1 for d in descriptions) else ["count", "colour", "shape"]
-    for feature in rng.sample(features, rng.choice((1, 2))):
-        for d in descriptions:
-            setattr(d, feature, None)
-            if feature == "shape":
-                d.orientation = None  # it would reveal the shape
+    leave_out(descriptions, rng.sample(features, rng.choice((1, 2))))
     return phrase(descriptions, rng)
 
 
@@ -78,11 +98,16 @@ def _add_number(descriptions: list[Description], config: ScenesConfig, rng: rand
 
 
 def _noise(descriptions: list[Description], config: ScenesConfig, rng: random.Random) -> str:
-    """Return an unrelated text with probability 1/2, else give one group a wrong colour or shape."""
-    if rng.random() < 0.5:
+    """Return an unrelated text with probability 1/2, else give one group a wrong colour or shape.
+
+    Only what the caption says can be wrong: if it says neither, the text is unrelated.
+    """
+    says_colour, says_shape = (getattr(descriptions[0], name) is not None for name in ("colour", "shape"))
+    if rng.random() < 0.5 or not (says_colour or says_shape):
+        descriptions.clear()
         return rng.choice(UNRELATED)
     d = rng.choice(descriptions)
-    if rng.random() < 0.5:
+    if (rng.random() < 0.5 or not says_shape) and says_colour:
         d.colour = rng.choice([c for c in COLOURS if c != d.colour])
     else:
         d.shape = rng.choice([s for s in SHAPES if s != d.shape])

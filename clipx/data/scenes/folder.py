@@ -23,8 +23,7 @@ from clipx.utils.files import cache_home, content_hash, lock, new_folder
 
 FORMAT = 1  # increase it when rendering changes: cached data are then rendered again
 SHARD = 5_000  # samples per shard
-CLASS_SET_SIZES = {"train": 2_000, "test": 1_000}  # train: for linear probes
-RETRIEVAL_IMAGES = 1_000
+PROBE_IMAGES = 2_000  # of each class set, to train linear probes
 FINISHED = "scenes.json"  # file in the root, written last: the rendered config
 
 
@@ -93,9 +92,9 @@ def _plan(config: ScenesConfig) -> dict[str, tuple[str, int, int]]:
     """
     n = config.num_train
     plan = {f"train/{k // SHARD:05d}.tar": ("train", k, min(k + SHARD, n)) for k in range(0, n, SHARD)}
-    for part, size in CLASS_SET_SIZES.items():
+    for part, size in (("train", PROBE_IMAGES), ("test", config.test_images)):
         plan |= {f"{name}/{part}/0.tar": (f"{name}/{part}", 0, size) for name in CLASS_SETS}
-    plan["scenes_captions/00000.tar"] = "scenes_captions", 0, RETRIEVAL_IMAGES
+    plan["scenes_captions/00000.tar"] = "scenes_captions", 0, config.test_images
     plan["scenes_pairs/00000.tar"] = "scenes_pairs", 0, 0
     return plan
 
@@ -137,7 +136,7 @@ def _write_shard(path: Path, split: str, start: int, stop: int, config: ScenesCo
 def _write_class_files(root: Path, config: ScenesConfig) -> None:
     for name, class_set in CLASS_SETS.items():
         folder = root / name
-        for split in CLASS_SET_SIZES:
+        for split in ("train", "test"):
             (folder / split).mkdir(parents=True)
             (folder / split / "nshards.txt").write_text("1\n")
         (folder / "classnames.txt").write_text("\n".join(class_set.classnames(config)) + "\n")

@@ -10,7 +10,6 @@ from clipx.data.scenes.content import COLOURS, ORIENTATIONS, ORIENTED, SHAPES, C
 from clipx.data.scenes.render import PALETTE, SCALES, Scene, sample_scene
 from clipx.data.scenes.samples import Sample
 
-PER_CATEGORY = 60  # pairs
 TWO_GROUPS = 0.3  # probability of two groups, before scenes that do not fit the category are rejected
 
 Edit = Callable[[Scene, random.Random], bool]  # change the scene in place; False if the scene does not fit the category
@@ -20,7 +19,7 @@ def pair_samples(config: ScenesConfig) -> Iterator[Sample]:
     """Yield the pairs by category; pair p is samples 2p and 2p+1. Their facts are "pair" and "category"."""
     pair = 0
     for category in EDITS:
-        for _ in range(PER_CATEGORY):
+        for _ in range(config.test_pairs):
             rng = random.Random(f"{config.seed}/scenes_pairs/{pair}")
             scenes = _sample_pair(category, config, rng)
             wording_seed = rng.random()
@@ -35,7 +34,7 @@ def pair_samples(config: ScenesConfig) -> Iterator[Sample]:
 def _sample_pair(category: str, config: ScenesConfig, rng: random.Random) -> list[Scene]:
     distribution = ContentDistribution(config.max_count, TWO_GROUPS)
     while True:
-        first = sample_scene(distribution.sample(rng), config.image_size, rng)
+        first = sample_scene(distribution.sample(rng), config.image_size, config.layout, rng)
         second = copy.deepcopy(first)
         if EDITS[category](second, rng):
             return [first, second]

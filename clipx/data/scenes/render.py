@@ -28,6 +28,7 @@ NOISE = 4  # standard deviation of the background's noise, grey levels
 NOISE_LIMIT = 16  # largest absolute noise, grey levels
 DIRECTIONS = 32  # number of directions of the gradient
 NOISE_OFFSETS = 64  # number of offsets per axis at which the noise can be cropped from its tile
+SWEEPS = 10  # times that each object is moved in a free layout
 
 
 @dataclass
@@ -65,8 +66,11 @@ class Scene:
     image_size: int
 
 
-def sample_scene(content: Content, image_size: int, rng: random.Random) -> Scene:
-    """Sample the background, and the objects' colour shades, diameters and offsets within their cells."""
+def sample_scene(content: Content, image_size: int, layout: str, rng: random.Random) -> Scene:
+    """Sample the background, and the objects' colour shades, diameters and places.
+
+    With layout "grid" an object stays within its cell, with "free" only its centre does.
+    """
     objects = []
     cell = image_size // 3
     for group, cells in zip(content.groups, content.cells, strict=True):
@@ -79,6 +83,8 @@ def sample_scene(content: Content, image_size: int, rng: random.Random) -> Scene
             y = place // 3 * image_size // 3 + int(rng.random() * free)
             name = CELL_NAMES[place]
             objects.append(Object(group.shape, group.colour, group.size, name, group.orientation, x, y, diameter, rgb))
+    if layout == "free":
+        _spread(objects, image_size, rng)
     return Scene(content, objects, _background(rng), image_size)
 
 
@@ -100,6 +106,31 @@ def render(scene: Scene) -> NDArray[np.uint8]:
         box += change
     # GREYS, TINT, NOISE_LIMIT and PALETTE with COLOUR_JITTER keep all values in 0..255
     return canvas.astype(np.uint8)
+
+
+def _spread(objects: list[Object], image_size: int, rng: random.Random) -> None:
+    """Move the objects to random places with their centres in their cells, at least one pixel apart, in place.
+
+    Each object in turn takes a random place if it is free there. Nine large objects leave too little room to draw all
+    places at once.
+    """
+    for o in objects * SWEEPS:
+        row, column = divmod(CELL_NAMES.index(o.position), 3)
+        x, y = (_coordinate(place, o.diameter, image_size, rng) for place in (column, row))
+        if all(_apart(x, y, o.diameter, other) for other in objects if other is not o):
+            o.x, o.y = x, y
+
+
+def _coordinate(place: int, diameter: int, image_size: int, rng: random.Random) -> int:
+    """Return a random x or y of an object in the image whose centre is in column or row `place`."""
+    start, stop = (k * image_size // 3 - diameter // 2 for k in (place, place + 1))
+    return rng.randint(max(0, start), min(image_size - diameter, stop - 1))
+
+
+def _apart(x: int, y: int, diameter: int, other: Object) -> bool:
+    """Return True if at least one pixel is free between the box at (x, y) and the other object's."""
+    horizontally = x + diameter < other.x or other.x + other.diameter < x
+    return horizontally or y + diameter < other.y or other.y + other.diameter < y
 
 
 def _near(rgb: tuple[int, int, int], limit: int, rng: random.Random) -> tuple[int, int, int]:

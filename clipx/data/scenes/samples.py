@@ -3,15 +3,17 @@
 import io
 import json
 import random
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 from PIL import Image
 
 from clipx.config.schema import ScenesConfig
 from clipx.config.setting import check
-from clipx.data.scenes.content import ContentDistribution, popularity
-from clipx.data.scenes.faults import fault_rates, training_captions
+from clipx.data.scenes.captions import Description
+from clipx.data.scenes.content import Concept, Content, ContentDistribution, content_set, popularity
+from clipx.data.scenes.faults import fault_rates, said_shares, training_captions
 from clipx.data.scenes.render import Scene, render, sample_scene
 from clipx.errors import UserError
 
@@ -27,6 +29,7 @@ class Sample:
     captions: list[str]
     facts: dict[str, Any]
     label: int | None = None  # class index, in the class sets
+    descriptions: list[list[Description]] = field(default_factory=list)  # of each training caption
 
     def members(self) -> dict[str, bytes]:
         """Return extension -> file content. Images are PNG: all decoders return the same pixels."""
@@ -55,18 +58,43 @@ def training_sample(config: ScenesConfig, index: int) -> Sample:
     """
     rng = random.Random(f"{config.seed}/train/{index}")
     source = int(rng.random() * RECURRING) if rng.random() < config.false_negatives and index >= RECURRING else None
-    distribution = ContentDistribution(config.max_count, TWO_GROUPS, config.seed, config.popularity_skew)
     # The content has a separate generator, so that a later sample can repeat it, given only this sample's index.
-    content = distribution.sample(random.Random(f"{config.seed}/content/{index if source is None else source}"))
-    scene = sample_scene(content, config.image_size, rng)
-    captions, faults = training_captions(content, config, rng)
-    main = content.groups[0]
+    content = _content(config, index if source is None else source)
+    scene = sample_scene(content, config.image_size, config.layout, rng)
+    captions = training_captions(content, config, rng)
     facts = {
-        "popularity": popularity(config.seed, config.popularity_skew)[main.shape, main.colour],
+        "popularity": _concept_shares(config)[content.concept()],
         "repeats": source,
-        "faults": faults,
+        "faults": [caption.fault for caption in captions],
     }
-    return Sample(scene, captions, facts)
+    texts = [caption.text for caption in captions]
+    return Sample(scene, texts, facts, descriptions=[caption.descriptions for caption in captions])
+
+
+def concept_frequencies(config: ScenesConfig) -> dict[Concept, float]:
+    """Return the share of training samples with each (shape, colour) as first group; absent ones are left out."""
+    shares = _concept_shares(config)
+    recurring = Counter(_content(config, index).concept() for index in range(RECURRING))
+    repeated = config.false_negatives
+    return {c: (1 - repeated) * share + repeated * recurring[c] / RECURRING for c, share in shares.items()}
+
+
+def _content(config: ScenesConfig, index: int) -> Content:
+    rng = random.Random(f"{config.seed}/content/{index}")
+    if config.contents is None:
+        return _distribution(config).sample(rng)
+    recurring = content_set(_distribution(config), config.contents)
+    return rng.choices(recurring.contents, cum_weights=recurring.weights)[0]
+
+
+def _concept_shares(config: ScenesConfig) -> dict[Concept, float]:
+    if config.contents is None:
+        return popularity(config.seed, config.popularity_skew)
+    return content_set(_distribution(config), config.contents).shares
+
+
+def _distribution(config: ScenesConfig) -> ContentDistribution:
+    return ContentDistribution(config.max_count, TWO_GROUPS, config.seed, config.popularity_skew)
 
 
 def validate(config: ScenesConfig) -> None:
@@ -77,4 +105,9 @@ def validate(config: ScenesConfig) -> None:
         raise UserError(
             f"data.scenes.{' + data.scenes.'.join(rates)}={sum(rates.values()):g} is out of range; "
             "allowed: at most 1, as a caption has at most one fault"
+        )
+    if config.omit and said_shares(config):
+        keys = ", ".join(f"data.scenes.{name}_share" for name in said_shares(config))
+        raise UserError(
+            f"data.scenes.omit={config.omit:g} and {keys} both set what captions leave out; set data.scenes.omit=0"
         )

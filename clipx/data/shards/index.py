@@ -48,7 +48,7 @@ class Shard:
     mtime_ns: int
     samples: int = 0
     key_bytes: int = 0
-    damage: list[str] = field(default_factory=list)  # one line per corrupt place
+    damage: list[str] = field(default_factory=list)  # one line per problem
     others: dict[str, int] = field(default_factory=dict)  # extension -> number of members that are not used
 
 
@@ -87,7 +87,7 @@ class Index:
         return f"{self.shards[self.shard_of(row)].name}:{self.key(row)}"
 
     def damage(self) -> list[str]:
-        """Return one line per corrupt place in any shard."""
+        """Return one line per problem in any shard."""
         return [line for shard in self.shards for line in shard.damage]
 
     def duplicates(self) -> NDArray[np.int64]:
@@ -112,9 +112,7 @@ def open_index(folder: Path, paths: list[Path]) -> Index:
         if {_version(s) for s in index.shards} == wanted:
             return index
     place = cache / content_hash([FORMAT, sorted(wanted)])
-    for _ in range(
-        2
-    ):  # try twice: another process may write the same index at the same time, or remove this one as corrupt
+    for _ in range(2):  # another process that just found no valid index may delete ours before it writes the same one
         if (loaded := load(place)) is not None:
             return loaded
         save(build_index(folder, shards, saved[0] if saved else None), place)

@@ -1,7 +1,8 @@
 """The tar index: names, offsets and sizes of the members of a tar file, without unpacking it.
 
-`tarfile` is not used: it silently stops at the first corrupt header, so the rest is lost. This scan continues at
-the next readable header and reports what it skipped. Names are only keys, and links are never followed.
+The file is not read with `tarfile.open`, which silently stops at the first corrupt header, so the rest is lost. This
+scan continues at the next readable header and reports what it skipped. Names are only keys, and links are never
+followed.
 """
 
 import os
@@ -27,7 +28,7 @@ class Member:
 
 
 def scan(path: Path) -> tuple[list[Member], list[str]]:
-    """Return the members of a tar file in order, and one line per corrupt place."""
+    """Return the members of a tar file in order, and one line per problem (corrupt places, links)."""
     members: list[Member] = []
     damage: list[str] = []
     end = path.stat().st_size

@@ -1,7 +1,7 @@
-"""Paper 1, Corollaries 5.7, 6.1 and Theorems 6.2, 6.3: the margin of CLIP and the error of the square loss.
+"""Paper 1, Corollaries 5.7, 6.1 and Theorems 6.2, 6.3, A.1: the margin of CLIP and the error of the square loss.
 
 On the case study of Definition 5.3 the margin of CLIP is O(tau), the positive term raises it to at least gamma/2, and
-the square loss fails zero-shot.
+the square loss fails zero-shot. Theorem A.1 is in failure_rate.py.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import numpy as np
 from clipx.config.setting import POSITIVE, at_least
 from clipx.theory.claims import Check, CheckedClaim
 from clipx.theory.experiment import Array, Settings, out_of_range
-from clipx.theory.paper1 import case_study
+from clipx.theory.paper1 import case_study, failure_rate
 from clipx.theory.paper1.case_study import Descent, SyntheticPairs, descend
 from clipx.theory.paper1.square_loss import SCORES, bayes_optimum, clip_embedding, top1_error
 
@@ -99,7 +99,7 @@ def _log_spaced(steps: int) -> list[int]:
 
 
 def claims(result: MarginResult) -> list[CheckedClaim]:
-    """Check claims 1.10 and 1.11."""
+    """Check claims 1.10, 1.11 and 1.16."""
     settings, taus = result.settings, np.array(result.settings.taus)
     smallest = int(taus.argmin())
     late = result.equal.steps >= 100
@@ -135,5 +135,11 @@ def claims(result: MarginResult) -> list[CheckedClaim]:
             "The Bayes optimum of the square loss has a zero-shot top-1 error of at least 1/(3K) under three scores; "
             "the error of CLIP goes to 0 (Corollary 5.7, Remark 5.8)",
             zeroshot,
+        ),
+        CheckedClaim(
+            "1.16",
+            "alpha-hat_gamma exceeds alpha_gamma by 0 to sum p_k^2 for every gamma >= 0, by sum p_k^2 at gamma = 0 "
+            "(Theorem A.1; the correct upper bound is 2 sum p_k^2)",
+            failure_rate.checks(case_study.equiangular(settings.K, settings.gamma)),
         ),
     ]

@@ -3,6 +3,10 @@
 z = l = y is 0.5 or -0.5; x in R^2 is (1.01, 1), (0.01, 0) or (0, 10) (mislabelled) for z = 0.5, and (1, 1)
 or (0, 0) for z = -0.5. The score is f(x, y) = y (a x1 + b x2 + c) and B = 2, so the population loss is
 the exact sum L_g = 1/2 E g(exp(-sign(z) h(x) / tau)) with h = a x1 + b x2 + c.
+
+The paper prints a = 3.7e-6, b = -5.6e-6, c = 0.8e-7 for the minimum of log(1 + x). The minimum has
+a = -3.70e-6, b = 5.60e-6, c = -9.8e-7, whose top-1 error is the paper's 0.4995. The printed point has a higher loss
+and the error 0.5005.
 """
 
 from collections.abc import Callable
@@ -128,8 +132,6 @@ def claims(result: RobustGResult) -> list[CheckedClaim]:
             near("log1p: top-1 error, paper's number", log.error, 0.4995, 1e-9),
             near("log1p: loss", log.loss, 0.346485, 1e-5),
             near("log1p: loss of f*", result.star["log1p"], 10.005, 1e-3),
-            near("log1p: |a|, paper's number", abs(log.abc[0]), 3.7e-6, 0.05e-6),
-            near("log1p: |b|, paper's number", abs(log.abc[1]), 5.6e-6, 0.05e-6),
         ]
     statement = "Example 1: top-1 error 0.4995 with log(1+x), below 0.1 with x/(1+x) (Definition 5.1, Theorem 4.7)"
     return [CheckedClaim("2.4", statement, checks)]

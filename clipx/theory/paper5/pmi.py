@@ -1,5 +1,7 @@
 """Paper 5, Proposition 4.1, section 5.1 and Theorem 5.1: how close a similarity can come to the PMI.
 
+Theorems 4.2 and 4.4, on what the distance costs, are in excess_risk.py.
+
 p(x, y) is a discrete joint distribution of N images and N texts. The population form (2) of the symmetric InfoNCE
 is at least -I(X; Y), with equality for g = PMI + const (Proposition 4.1). Two similarities with free parameters:
 
@@ -20,8 +22,10 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from clipx.config.setting import POSITIVE, at_least
-from clipx.theory.claims import Check, CheckedClaim
+from clipx.theory.claims import Check, CheckedClaim, near
 from clipx.theory.experiment import Array, Settings, out_of_range, require_two_values
+from clipx.theory.paper5 import excess_risk
+from clipx.theory.paper5.information import mutual_information, pointwise_mutual_information
 
 Similarity = Callable[[Array], tuple[Array, Callable[[Array], Array]]]  # parameters -> (g, dL/dg -> dL/dparameters)
 
@@ -54,18 +58,10 @@ class PmiResult:
     mutual_information: float
     inner_product: dict[int, float]  # d -> smallest loss + I
     point_sets: dict[int, float]  # M -> smallest loss + I
+    linear_points: float  # smallest loss + I of the largest M with the linear kernel alone
     pmi: Array  # [N, N]
     fitted: dict[str, Array]  # similarity -> g [N, N] at the smallest d or largest M, shifted to the mean of the PMI
-
-
-def pointwise_mutual_information(p: Array) -> Array:
-    """PMI(x, y) = log(p(x, y) / (p(x) p(y))) [N, N], in nats."""
-    return np.asarray(np.log(p / np.outer(p.sum(axis=1), p.sum(axis=0))))
-
-
-def mutual_information(p: Array) -> float:
-    """I(X; Y) in nats."""
-    return float((p * pointwise_mutual_information(p)).sum())
+    risk: tuple[list[Check], list[Check]]  # of Theorems 4.2 and 4.4
 
 
 def nce(g: Array, p: Array) -> tuple[float, Array]:
@@ -140,19 +136,23 @@ def solve(settings: PmiSettings) -> PmiResult:
     inner = {d: fit(inner_product, (2, N, d), p, settings, rng) for d in settings.d}
     kernel = point_sets(settings.alpha, settings.sigma)
     sets = {M: fit(kernel, (2, N, M, 1 + settings.points_d), p, settings, rng) for M in settings.M}
-    fitted = {"inner product": inner[min(inner)][1], "weighted point sets": sets[max(sets)][1]}
+    largest = max(sets)
+    linear = fit(point_sets((1.0, 0.0), settings.sigma), (2, N, largest, 1 + settings.points_d), p, settings, rng)[0]
+    fitted = {"inner product": inner[min(inner)][1], "weighted point sets": sets[largest][1]}
     return PmiResult(
         settings=settings,
         mutual_information=information,
         inner_product={d: loss + information for d, (loss, _) in inner.items()},
         point_sets={M: loss + information for M, (loss, _) in sets.items()},
+        linear_points=linear + information,
         pmi=pmi,
+        risk=excess_risk.checks(p, fitted, rng),
         fitted={name: g - float((p * (g - pmi)).sum()) for name, g in fitted.items()},
     )
 
 
 def claims(result: PmiResult) -> list[CheckedClaim]:
-    """Check claim 5.6."""
+    """Check claims 5.6, 5.9 and 5.10."""
     settings = result.settings
     few, many = min(result.point_sets), max(result.point_sets)
     most = result.point_sets[many]
@@ -168,8 +168,22 @@ def claims(result: PmiResult) -> list[CheckedClaim]:
         Check(f"loss + I: point sets with M={many} / M={few}", most / result.point_sets[few], high=0.1),
         Check(f"loss + I: point sets with M={many} / inner product", most / same, high=0.1),
     ]
+    if settings.points_d in result.inner_product:
+        # control: sum_ij w_i w_j <v_i, v_j> is an inner product, so points alone do not help; 10% for local minima
+        ratio = result.linear_points / same
+        checks.append(near(f"loss + I: M={many} points with the linear kernel / inner product", ratio, 1.0, 0.1))
     statement = (
         "The symmetric InfoNCE is at least -I(X; Y); the inner product of dimension d < N - 1 stays above this bound, "
         "weighted point sets approach it as they grow (Proposition 4.1, section 5.1, Theorem 5.1)"
     )
-    return [CheckedClaim("5.6", statement, checks)]
+    at_optimum, near_optimum = result.risk
+    return [
+        CheckedClaim("5.6", statement, checks),
+        CheckedClaim(
+            "5.9",
+            "With the PMI as similarity, the excess risk of the texts' linear classifier is at most the sum of two "
+            "divergences (Theorem 4.2)",
+            at_optimum,
+        ),
+        CheckedClaim("5.10", "A similarity within Delta of the PMI adds at most 2 Delta (Theorem 4.4)", near_optimum),
+    ]

@@ -1,11 +1,13 @@
 """Paper 5: weighted point set embedding.
 
-Smallest effects of interest: about a quarter of the published effect. "Little" means half a point. The bound on the
-ratio of step times is our choice, not the paper's.
+Smallest effects of interest: about a quarter of the published effect. Bounds that the paper does not give are ours:
+"little" (5.5) means half a point; no "significant change" means at most 10% of a step (5.7) and 1% of the parameters
+(5.11).
 """
 
-from evaluation.claims.comparisons import below, more, more_or_diverged, no_slower
-from evaluation.claims.measures import MetricReader, StepTime
+from evaluation.claims.comparisons import below, more, more_or_diverged
+from evaluation.claims.measures import SpreadOfMean
+from evaluation.claims.names import PER_CLASS
 from evaluation.claims.names import PER_CLASS_BEFORE as BEFORE
 from evaluation.claims.names import PER_CLASS_PROBE as PROBE
 from evaluation.claims.names import PER_CLASS_ZEROSHOT as ZEROSHOT
@@ -13,9 +15,9 @@ from evaluation.claims.types import Claim
 
 ARMS = ("wpse_cc3m", "wpse_cc12m", "wpse_mini")
 KERNELS = ("gaussian", "imq")
-# recipe -> the arm with the same kernel as the arm positive_weights
+# recipe -> the arm with the same kernel as the arms positive_weights and nonlinear
 SAME_KERNEL = {"wpse_cc3m": "imq", "wpse_cc12m": "gaussian", "wpse_mini": "imq"}
-SPREAD = MetricReader("zeroshot_draws", ("top1_spread_over_draws",))
+SPREAD = SpreadOfMean(PER_CLASS)
 
 CLAIMS = (
     Claim(
@@ -54,22 +56,52 @@ CLAIMS = (
     ),
     Claim(
         "5.5",
-        "The draw of the random features changes zero-shot little",
-        "standard deviations over five draws (Table 5)",
+        "The draw of the random features changes zero-shot little (mean of the data sets)",
+        'no "significant impact on the overall performance" (section 6.2); the mean over the data sets of the standard '
+        "deviation over five draws is .15 to .31 points (Table 5)",
         ARMS,
         tuple(below(arm, SPREAD, 0.005, f"the standard deviation over five draws, {arm}") for arm in KERNELS),
     ),
     Claim(
         "5.6",
         "Point sets approach the pointwise mutual information where the inner product cannot",
-        "Theorems of section 4",
+        "Proposition 4.1, section 5.1, Theorem 5.1",
         program="clipx theory pmi",
     ),
     Claim(
         "5.7",
-        "The compute time of a step does not change significantly against CLIP with the same towers",
-        "stated; no number",
+        "The compute time of a step does not change significantly: at most 1.10 times CLIP's on the paper's towers",
+        '"without any significant change to the model size or computation time" (section 5.3); no number',
+        program="clipx bench wpse",
+    ),
+    Claim(
+        "5.8",
+        "The linear and the nonlinear kernel together beat the nonlinear kernel alone in zero-shot and linear probing "
+        "(mean of the data sets), or training with the latter diverges",
+        "zero-shot 46.12 against 44.05, probe 79.08 against 70.99 (CC12M, Table 6); NaN (CC3M, section 6.4)",
         ARMS,
-        tuple(no_slower(arm, "clip", StepTime(), 1.10) for arm in KERNELS),
+        tuple(
+            more_or_diverged(arm, "nonlinear", reader, least, quantity, recipe)
+            for recipe, arm in SAME_KERNEL.items()
+            for reader, least, quantity in ((ZEROSHOT, 0.005, "zero-shot"), (PROBE, 0.02, "linear probe"))
+        ),
+    ),
+    Claim(
+        "5.9",
+        "At the optimal similarity, the excess risk of the linear classifier is at most the sum of two divergences",
+        "Theorem 4.2",
+        program="clipx theory pmi",
+    ),
+    Claim(
+        "5.10",
+        "A similarity within Delta of the optimal one adds at most 2 Delta to this bound",
+        "Theorem 4.4",
+        program="clipx theory pmi",
+    ),
+    Claim(
+        "5.11",
+        "The model size does not change significantly: at most 1.01 times CLIP's parameters on the paper's towers",
+        '"without any significant change to the model size or computation time" (section 5.3); no number',
+        program="clipx bench wpse",
     ),
 )

@@ -1,6 +1,7 @@
 """MMVP-VLM (Tong et al. 2024): 9 visual patterns with 15 pairs each.
 
-Layout: Questions.csv and MLLM_VLM Images/<Type>/<id>.jpg.
+Layout: Questions.csv and MLLM_VLM Images/<Type>/<id>.jpg. The benchmark's script (scripts/evaluate_vlm.py) writes
+"a photo of " before each statement. prompts=ensemble does so too; prompts=simple takes the statement alone.
 """
 
 import csv
@@ -8,6 +9,7 @@ import io
 from pathlib import Path
 
 from clipx.errors import UserError
+from evaluation.datasets import prompts
 from evaluation.datasets.folder import require_file
 from evaluation.datasets.images import FileImages
 from evaluation.datasets.kinds import MinimalPairs
@@ -15,6 +17,7 @@ from evaluation.types import Settings
 
 FILE, IMAGES = "Questions.csv", "MLLM_VLM Images"
 COLUMNS = ("Question ID", "Type", "Statement")
+TEMPLATES = prompts.Templates(ensemble=["a photo of {c}"], simple=["{c}"])  # {c}: the statement
 
 
 def open_mmvp(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
@@ -35,9 +38,10 @@ def open_mmvp(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
         raise UserError(f"datasets={spec}: {folder / FILE}: question {alone} has no partner {alone - 1}")
     numbers = [number for first in pairs for number in (first, first + 1)]
     paths = [folder / IMAGES / rows[number]["Type"] / f"{number}.jpg" for number in numbers]
-    captions = [rows[number]["Statement"] for number in numbers]
+    (template,) = prompts.select_templates(TEMPLATES, settings.prompts)
+    captions = [template.replace("{c}", rows[number]["Statement"]) for number in numbers]
     types = [rows[first]["Type"] for first in pairs]
-    return MinimalPairs(spec, "mmvp", "test", FileImages(spec, folder, paths), captions, types)
+    return MinimalPairs(spec, "mmvp", "test", FileImages(spec, folder, paths), captions, types, settings.prompts)
 
 
 def _rows(spec: str, path: Path) -> dict[int, dict[str, str]]:

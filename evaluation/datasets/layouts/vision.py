@@ -18,7 +18,7 @@ from evaluation.datasets.kinds import Split
 from evaluation.datasets.layouts.files import SEED, split_of_files
 
 # Sets without an official split: number of images in each split, and in the whole set. Splits are drawn with a fixed
-# seed (sizes: paper 5, appendix).
+# seed (sizes: paper 5, table 4).
 SHARES = {
     "eurosat": ({"train": 10_000, "test": 5_000}, 27_000),
     "sun397": ({"train": 76_129, "val": 10_867, "test": 21_758}, 108_754),

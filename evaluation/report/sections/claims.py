@@ -1,23 +1,35 @@
 """Section "Claims of the papers": verdicts with their effects and intervals."""
 
+import math
+
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.types import Finding, Outcome, Verdict
+from evaluation.claims.verdict import survives_holm
 from evaluation.report.blocks import Block, Cell, Details, Table, Text, Tone
 
-TONES: dict[Verdict, Tone] = {"holds": "good", "does not hold": "bad", "undecided": "neutral", "not run": "muted"}
+TONES: dict[Verdict, Tone] = {
+    "holds": "good",
+    "does not hold": "bad",
+    "equivalent": "bad",
+    "undecided": "neutral",
+    "not run": "muted",
+}
 SIGNS: dict[Verdict, str] = {
     "holds": "▲ holds",
     "does not hold": "▼ does not hold",
+    "equivalent": "▬ equivalent",
     "undecided": "● undecided",
     "not run": "not run",
 }
 RULE = (
     "An effect is usually the difference between two arms with the same seed; a larger effect supports the claim. "
-    "A claim holds if the whole 95% interval lies above the smallest effect of interest. It does not hold if the whole "
-    "interval lies below. Otherwise, or with fewer than three seeds, it is undecided."
+    "A claim holds if the effect is larger than its smallest value of interest s, does not hold if it is smaller, and "
+    "is equivalent if it lies between -s and s. Claims are judged at 3, 5, 8, 12 and 20 seeds with 99% intervals, if "
+    "neither claim nor design has other looks: all looks share an error rate of 2.5% per direction. Holm: the verdict "
+    "stays if all claims of this report share one error rate of 2.5%."
 )
 MAX_NOTE = 120  # characters below a claim's statement; claims with longer notes go to the table of parts
-NUMBERS = ["Effect", "95% interval", "Smallest effect of interest", "Seeds"]
+NUMBERS = ["Effect", "Interval", "Smallest effect of interest", "Seeds", "Seeds needed"]
 
 
 def claims(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
@@ -34,30 +46,33 @@ def claims(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
 def claims_summary(outcomes: list[Outcome]) -> str:
     """Return one sentence with the verdicts, or "" if no claim was tested."""
     counts = []
-    for verdict in ("holds", "does not hold", "undecided"):
+    for verdict in ("holds", "does not hold", "equivalent", "undecided"):
         if ids := [outcome.claim.id for outcome in outcomes if outcome.verdict == verdict]:
             counts.append(f"{verdict} {len(ids)} ({', '.join(ids)})")
     return f" Claims of the papers by verdict: {'; '.join(counts)}." if counts else ""
 
 
 def _verdicts(outcomes: list[Outcome]) -> list[Block]:
-    columns = ["Claim", "Verdict", "Statement", "Recipe", *NUMBERS, "Published"]
-    blocks: list[Block] = [Text(RULE, "muted"), Table(columns, [_row(outcome) for outcome in outcomes])]
+    columns = ["Claim", "Verdict", "Holm", "Statement", "Recipe", *NUMBERS, "Published"]
+    stays = survives_holm(outcomes)
+    rows = [_row(outcome, stays.get(f"{outcome.claim.id} {outcome.recipe}")) for outcome in outcomes]
+    blocks: list[Block] = [Text(RULE, "muted"), Table(columns, rows)]
     if parts := [row for outcome in outcomes if not _fits_one_row(outcome) for row in _parts(outcome)]:
         table = Table(["Claim", "Verdict", "Part", *NUMBERS], parts)
         blocks.append(Details("Claims with several parts, and numbers from programs", [table], open=True))
     return blocks
 
 
-def _row(outcome: Outcome) -> list[Cell]:
+def _row(outcome: Outcome, stays: bool | None) -> list[Cell]:
     claim, findings = outcome.claim, outcome.findings
     if _fits_one_row(outcome):
         numbers, note = _numbers(findings[0]), findings[0].note
     else:
         numbers = [Cell("")] * len(NUMBERS)
         note = f"{len(findings)} parts, see below" if len(findings) > 1 else "numbers below"
-    statement = Cell(claim.statement, note=note)
-    return [_id(claim.id), _verdict(outcome.verdict), statement, Cell(outcome.recipe), *numbers, Cell(claim.published)]
+    statement = Cell(claim.statement, note="; ".join(filter(None, (note, outcome.note))))
+    names = [_id(claim.id), _verdict(outcome.verdict), Cell({True: "stays", False: "lost", None: ""}[stays]), statement]
+    return [*names, Cell(outcome.recipe), *numbers, Cell(claim.published)]
 
 
 def _fits_one_row(outcome: Outcome) -> bool:
@@ -81,12 +96,17 @@ def _verdict(verdict: Verdict) -> Cell:
 
 
 def _numbers(finding: Finding) -> list[Cell]:
-    effect = Cell("") if finding.effect is None else Cell(f"{finding.effect:.4f}", finding.effect)
-    interval = Cell("")
-    if finding.low is not None and finding.high is not None:
-        interval = Cell(f"[{finding.low:.4f}, {finding.high:.4f}]", finding.low)
+    effect, interval, needed = Cell(""), Cell(""), Cell("")
+    if (estimate := finding.estimate) is not None:
+        effect = Cell(f"{estimate.effect:.4f}", estimate.effect)
+        if math.isfinite(estimate.low):
+            interval = Cell(f"[{estimate.low:.4f}, {estimate.high:.4f}]", estimate.low)
+    if finding.seeds_needed is not None:
+        detectable = f"with {finding.seeds} seeds: {finding.detectable:.2g} away from s"
+        needed = Cell(str(finding.seeds_needed), finding.seeds_needed, note=detectable)
     smallest = Cell("") if finding.least is None else Cell(f"{finding.least:g}", finding.least)
-    return [effect, interval, smallest, Cell(str(finding.seeds), finding.seeds) if finding.seeds else Cell("")]
+    seeds = Cell(str(finding.seeds), finding.seeds) if finding.seeds else Cell("")
+    return [effect, interval, smallest, seeds, needed]
 
 
 def _commands(outcomes: list[Outcome]) -> list[Block]:

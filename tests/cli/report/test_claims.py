@@ -26,8 +26,8 @@ def test_verdicts_are_printed_with_effect_interval_and_seeds(
     report(["claims", str(tmp_path)])
     lines = capsys.readouterr().out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("1.5 holds  CLIP with the positive term beats CLIP"))
-    assert lines[at + 1].strip() == "clip_reg − clip, zero-shot; 0.1000 [0.1000, 0.1000] against 0.005; 3 seeds"
-    assert "1.4, 1.6, 1.7, 1.8, 1.9: clipx reproduce recipe=clip_reg_mini" in lines
+    assert lines[at + 1].strip() == "clip_reg − clip, zero-shot; 0.1000 [0.1000, 0.1000], s = 0.005; 3 seeds"
+    assert "1.4, 1.6, 1.7, 1.8, 1.9, 1.13, 1.14, 1.17: clipx reproduce recipe=clip_reg_mini" in lines
 
 
 def test_unknown_settings_are_not_read_as_folders(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.reproduce.command import _can_be_reported, _gpu_of_each_job, _time_left, reproduce
+from cli.reproduce.command import _can_be_reported, _gpu_of_each_job, _run_benchmarks, _time_left, reproduce
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.compose import compose_run
 from clipx.errors import Fault, UserError
@@ -117,8 +117,9 @@ def broken(overrides: list[str]) -> tuple[str, float]:
 
 
 def test_an_exception_or_a_killed_process_ends_its_run_only(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("cli.reproduce.command.run_one", broken)
     monkeypatch.setattr("cli.reproduce.command._check_evaluations", list)
     monkeypatch.setattr("cli.reproduce.command._can_be_reported", lambda run: False)
@@ -142,6 +143,33 @@ def test_a_run_with_a_log_or_with_results_is_reported(file: str, tmp_path: Path)
 def test_the_time_left_is_estimated_from_the_runs_of_this_call() -> None:
     assert _time_left([], 9, 2) == ""
     assert _time_left([540.0, 660.0], 9, 2) == ", about 45 min left"
+
+
+def test_the_benchmark_of_a_claim_on_cost_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+
+    def bench(folder: Path) -> int:
+        called.append(folder.name)
+        folder.mkdir(parents=True)
+        (folder / "claims.json").write_text("[]")
+        return 0
+
+    monkeypatch.setattr("cli.reproduce.command._run_benchmark", bench)
+    plan = make_plan(["recipe=nuclr_mini,wpse_mini", "arms=clip", "seeds=1", f"runs={tmp_path}"])
+    for _ in range(2):
+        assert _run_benchmarks(composed(plan.overrides)) == {}
+    assert called == ["nuclr", "wpse"]
+    assert (tmp_path / "bench" / "nuclr" / "claims.json").exists() and tmp_path / "bench" in plan.claims_folders
+
+
+def test_a_benchmark_that_fails_is_named_and_does_not_prevent_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.reproduce.command._run_benchmark", lambda folder: 137)
+    configs = composed(make_plan(["recipe=wpse_mini", "arms=imq", "seeds=1", f"runs={tmp_path}"]).overrides)
+    assert [str(error) for error in _run_benchmarks(configs).values()] == [
+        "clipx bench wpse ended with exit code 137; see its message above"
+    ]
 
 
 @pytest.mark.slow

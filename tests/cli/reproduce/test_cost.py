@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from cli.reproduce import cost
-from cli.reproduce.cost import Estimator, checkpoint_bytes, num_pairs, print_costs
+from cli.reproduce.cost import Estimator, checkpoint_bytes, print_costs
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.compose import compose_run
+from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import directory

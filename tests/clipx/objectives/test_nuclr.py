@@ -6,46 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from clipx import objectives
 from clipx.errors import UserError
-from clipx.objectives.base import Objective
 from clipx.objectives.nuclr import NuclrTerm, eta_factor
-from clipx.sample_table import SampleTable
-from clipx.types import Embeddings, Loss, Progress
 from tests.golden import GOLDEN
 from tests.helpers.golden_steps import golden_objective, run_steps
+from tests.helpers.table_steps import embeddings, fresh, pairs, progress, step
 
 SIDES = (("image", "text"), ("text", "image"))
-
-
-def progress(step: int = 0, epoch: int = 0, epochs: int = 10) -> Progress:
-    return Progress(step=step, total_steps=10 * epochs, epoch=epoch, total_epochs=epochs)
-
-
-def pairs(B: int, E: int = 6, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    image, text = F.normalize(torch.randn(2, B, E, generator=generator, dtype=torch.float64), dim=-1).to(dtype)
-    return image.requires_grad_(), text.requires_grad_()
-
-
-def embeddings(image: Tensor, text: Tensor, ids: Tensor, tau: float) -> Embeddings:
-    return Embeddings(image, text, torch.tensor(1 / tau, dtype=image.dtype), ids, torch.zeros_like(ids))
-
-
-def step(objective: Objective, table: SampleTable, batch: Embeddings, at: Progress) -> Loss:
-    loss = objective(batch, table.read(batch.sample_id), at)
-    loss.total.backward()  # type: ignore[no-untyped-call]
-    table.write(batch.sample_id, {name: row.detach() for name, row in loss.rows.items()})
-    objective.end_step(table)
-    return loss
-
-
-def fresh(terms: dict[str, Any], n: int, dtype: torch.dtype = torch.float64) -> tuple[Objective, SampleTable]:
-    objective = objectives.build(terms, n)
-    return objective, SampleTable(objective.columns, n, dtype=dtype)
 
 
 @pytest.mark.parametrize("name", ["sogclr", "nuclr"])
@@ -116,23 +85,11 @@ def test_steps_match_plain_loops_of_algorithm_1() -> None:
     assert max(xi.values()) > -0.09  # some zeta exceeded xi0, so the maximum over zeta was tested
 
 
-def test_sogclr_is_nuclr_without_zeta_and_xi() -> None:
-    terms: tuple[dict[str, Any], ...] = (
-        {"sogclr": {"gamma": 0.7}},
-        {"nuclr": {"gamma": 0.7, "zeta0": 0.0, "xi0": 1e3, "eta": 0.0}},
-    )
-    gradients = []
-    for objective, table in (fresh(t, 8) for t in terms):
-        for t in range(3):
-            image, text = pairs(4, seed=t)
-            step(objective, table, embeddings(image, text, torch.tensor([t, 5, 6, 7]), 0.1), progress(t))
-        assert image.grad is not None and text.grad is not None
-        gradients.append(torch.cat([image.grad, text.grad]))
-    assert torch.allclose(gradients[0], gradients[1], rtol=1e-12)
-
-
 @pytest.mark.parametrize("tau", [0.005, 0.01])
-@pytest.mark.parametrize("terms", [{"sogclr": {}}, {"nuclr": {}}, {"nuclr": {"variant": "code", "eta": 5e-6}}])
+@pytest.mark.parametrize(
+    "terms",
+    [{"sogclr": {}}, {"sogclr": {"own_pair": True}}, {"nuclr": {}}, {"nuclr": {"variant": "code", "eta": 5e-6}}],
+)
 def test_float32_does_not_overflow_at_differences_of_two(tau: float, terms: dict[str, Any]) -> None:
     objective, table = fresh(terms, 12, torch.float32)
     for t in range(6):
@@ -162,18 +119,6 @@ def test_float32_follows_float64_where_exp_would_overflow() -> None:
     assert found[torch.float64][1].abs().max() > math.log(torch.finfo(torch.float32).max)
     for single, double in zip(*found.values(), strict=True):
         assert torch.allclose(single, double, rtol=1e-4, atol=1e-5)
-
-
-def test_the_first_visit_ignores_the_initial_value_of_u() -> None:
-    objective, table = fresh({"sogclr": {"gamma": 0.1}}, 6)
-    image, text = pairs(3)
-    ids = torch.tensor([5, 0, 2])
-    step(objective, table, embeddings(image, text, ids, 0.5), progress())
-    columns = table.whole()
-    assert columns["sogclr_seen"].tolist() == [1, 0, 1, 0, 0, 1]
-    s = (image @ text.T).tolist()
-    g = (math.exp((s[1][0] - s[1][1]) / 0.5) + math.exp((s[1][2] - s[1][1]) / 0.5)) / 2
-    assert math.exp(columns["sogclr_log_u_image"][0]) == pytest.approx(g, rel=1e-12)
 
 
 @pytest.mark.parametrize(("freeze", "moves"), [({"freeze_steps": 3}, 3), ({"freeze_epochs": 2}, 4), ({}, 0)])

@@ -10,7 +10,8 @@ from clipx.errors import UserError
 from clipx.theory.claims import HOLDS
 from clipx.theory.experiment import parse
 from clipx.theory.free_embeddings import FreeEmbeddingSettings, LossFactory, build_joint, claims, evaluate, solve
-from clipx.theory.paper5.pmi import mutual_information, nce, pointwise_mutual_information
+from clipx.theory.paper5.information import mutual_information, pointwise_mutual_information
+from clipx.theory.paper5.pmi import nce
 
 SMALL = FreeEmbeddingSettings(K=8, m=2, n=256, batch_size=64, epochs=12, E=6, taus=(0.2,), noise=0.1)
 

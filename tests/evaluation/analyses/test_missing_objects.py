@@ -7,7 +7,8 @@ import pytest
 
 from clipx.errors import UserError
 from evaluation.analyses.missing_objects import MissingObjects, count, find, write
-from evaluation.claims.evidence import collect_evidence, outcomes
+from evaluation.claims.assess import outcomes
+from evaluation.claims.evidence import collect_evidence
 from evaluation.claims.table import CLAIMS
 
 

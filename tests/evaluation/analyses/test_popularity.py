@@ -8,15 +8,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.folder import FINISHED, FORMAT
-from clipx.data.sources.opening import open_source
+from clipx.data.sources.opening import open_pair_source, open_source
 from clipx.run import checkpoint, directory
+from clipx.sample_table import SampleTable
 from clipx.training import setup
-from evaluation.analyses import popularity
+from evaluation.analyses import popularity, zeta_optimum
+from evaluation.embedding import encoder
+from evaluation.embedding.features import Loading
 from evaluation.report import writer
 from evaluation.runs import results
+from evaluation.types import Result
 from tests.helpers.folder import COLOURS, add, jpeg, settings
 
 SAMPLES = 60
@@ -28,10 +34,23 @@ def scenes_folder(root: Path, scenes: ScenesConfig) -> None:
     with tarfile.open(root / "train" / "00000.tar", "w") as tar:
         for i in range(scenes.num_train):
             truth = {"captions": [f"caption {i}"], "popularity": (1 + i % 7) / 28}
-            add(tar, f"s{i:07d}.jpg", jpeg(COLOURS[0]))
+            add(tar, f"s{i:07d}.jpg", jpeg(COLOURS[i % len(COLOURS)], 48 + i))
             add(tar, f"s{i:07d}.txt", f"caption {i}".encode())
             add(tar, f"s{i:07d}.json", json.dumps(truth).encode())
     (root / FINISHED).write_text(json.dumps({"format": FORMAT, **vars(scenes)}))
+
+
+LOADING = Loading(batch_size=32, workers=0, device="cpu")
+
+
+def measured(run: Path, force: bool = False) -> list[Result]:
+    model, _ = encoder.from_checkpoint(run, torch.device("cpu"))
+    return popularity.evaluate(run, run, model, run / "cache", LOADING, force)
+
+
+def by_metric(rows: list[Result]) -> dict[str, Result]:
+    assert len({row.metric for row in rows}) == len(rows)
+    return {row.metric: row for row in rows}
 
 
 def finished_run(tmp_path: Path, sign: float, skew: float) -> Path:
@@ -46,22 +65,39 @@ def finished_run(tmp_path: Path, sign: float, skew: float) -> Path:
     built = setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
     truth = popularity.true_popularity(config)
     values = torch.arange(float(SAMPLES)) if truth is None else truth.float()
-    ids = torch.arange(SAMPLES)
-    rows = built.table.read(ids)
-    rows |= {"nuclr_zeta_text": sign * values, "nuclr_seen": (ids > 0).float()}
-    built.table.write(ids, rows)
+    visit(built.table, text=sign * values)
     built.save(run)
     return run
+
+
+def visit(table: SampleTable, text: Tensor | None = None) -> None:
+    """Mark all samples except the first as visited, and set zeta_text [n]."""
+    ids = torch.arange(table.num_samples)
+    rows = table.read(ids) | {"nuclr_seen": (ids > 0).float()}
+    table.write(ids, rows if text is None else rows | {"nuclr_zeta_text": text})
+
+
+def write_zeta(run: Path, zeta: dict[str, Tensor], seen: Tensor) -> None:
+    """Replace the zeta of the samples `seen` in the checkpoint of the run."""
+    folder = checkpoint.resolve(run)
+    columns = load_file(folder / checkpoint.TABLE)
+    for side, values in zeta.items():
+        columns[f"nuclr_zeta_{side}"][seen] = values
+    save_file(columns, folder / checkpoint.TABLE)
+    manifest = json.loads((folder / checkpoint.MANIFEST).read_text())
+    manifest["sha256"][checkpoint.TABLE] = checkpoint.file_sha256(folder / checkpoint.TABLE)
+    (folder / checkpoint.MANIFEST).write_text(json.dumps(manifest))
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_zeta_proportional_to_popularity_correlates_with_it(tmp_path: Path, sign: float) -> None:
     run = finished_run(tmp_path, sign, skew=1.0)
-    text, image = popularity.evaluate(run, run)
-    assert (text.metric, text.n, text.chance) == ("zeta_text_spearman", SAMPLES - 1, 0.0)
+    rows = by_metric(measured(run))
+    text = rows["zeta_text_spearman"]
+    assert (text.n, text.chance) == (SAMPLES - 1, 0.0)
     assert text.value == pytest.approx(sign)
-    assert image.metric == "zeta_image_spearman" and image.value == 0.0  # never updated
-    assert popularity.evaluate(run, run) == results.read(run / "results.jsonl")  # a second call adds no rows
+    assert rows["zeta_image_spearman"].value == 0.0  # never updated
+    assert measured(run) == results.read(run / "results.jsonl")  # a second call adds no rows
     assert "zeta_text_spearman" in (run / "results.csv").read_text()
     manifest = json.loads((checkpoint.resolve(run) / checkpoint.MANIFEST).read_text())
     assert text.hashes["checkpoint"] == manifest["sha256"][checkpoint.WEIGHTS][:16]  # as in the rows of tasks
@@ -73,6 +109,49 @@ def test_zeta_proportional_to_popularity_correlates_with_it(tmp_path: Path, sign
     assert report_mentions(run, tmp_path, str(most[0]["caption"]))
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_zeta_at_the_optimum_correlates_fully_with_it(tmp_path: Path, sign: float) -> None:
+    run = finished_run(tmp_path, 1.0, skew=1.0)
+    seen = torch.arange(1, SAMPLES)
+    model, _ = encoder.from_checkpoint(run, torch.device("cpu"))
+    pairs = open_pair_source(directory.load_config(run).data)
+    features = zeta_optimum.training_features(model, pairs, seen.tolist(), tmp_path / "cache", LOADING)
+    optimum = zeta_optimum.optimal_zeta(*features, tau=0.07)
+    write_zeta(run, {side: sign * zeta.float() for side, zeta in optimum.items()}, seen)
+    rows = by_metric(measured(run))
+    for side in ("text", "image"):
+        assert rows[f"zeta_{side}_sinkhorn_spearman"].value == pytest.approx(sign, abs=1e-3)
+        popular = rows[f"sinkhorn_{side}_spearman"].value
+        assert popular == pytest.approx(sign * rows[f"zeta_{side}_spearman"].value, abs=0.01)
+
+
+def test_a_large_data_set_is_compared_on_a_stated_number_of_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zeta_optimum, "MAX_PAIRS", 20)
+    rows = by_metric(measured(finished_run(tmp_path, 1.0, skew=1.0)))
+    assert rows["zeta_text_spearman"].n == SAMPLES - 1
+    assert rows["zeta_text_sinkhorn_spearman"].n == rows["sinkhorn_text_spearman"].n == 20
+    chosen = popularity.subset(59).tolist()
+    assert chosen == sorted(set(chosen)) and chosen != list(range(20)) and max(chosen) < 59
+
+
+def test_stored_rows_are_measured_again_only_by_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = finished_run(tmp_path, 1.0, skew=1.0)
+    rows = measured(run)
+    monkeypatch.setattr(popularity, "RESAMPLES", 20)  # gives other intervals
+    assert measured(run) == rows
+    assert measured(run, force=True) != rows
+
+
+def test_a_damaged_training_image_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = finished_run(tmp_path, 1.0, skew=1.0)
+    shard = tmp_path / "train" / "00000.tar"
+    shard.write_bytes(shard.read_bytes().replace(b"\xff\xd8\xff", b"\x00\x00\x00"))
+    assert measured(run) == []
+    assert "popularity skipped, training data missing or damaged: " in capsys.readouterr().err
+
+
 def report_mentions(run: Path, folder: Path, caption: str) -> bool:
     writer.write_report([run], folder / "report")
     page = (folder / "report" / "report.md").read_text()
@@ -82,10 +161,10 @@ def report_mentions(run: Path, folder: Path, caption: str) -> bool:
 
 def test_rows_of_another_checkpoint_are_kept(tmp_path: Path) -> None:
     run = finished_run(tmp_path, 1.0, skew=1.0)
-    rows = popularity.evaluate(run, run)
+    rows = measured(run)
     others = [replace(row, hashes={**row.hashes, "checkpoint": "other"}) for row in rows]
     results.write(run / "results.jsonl", others)
-    popularity.evaluate(run, run)
+    measured(run)
     assert results.read(run / "results.jsonl") == others + rows
 
 
@@ -95,14 +174,16 @@ def test_without_the_training_data_it_is_skipped_with_a_note(
     config = settings(tmp_path)
     config.objective = {"nuclr": {}}
     run = directory.claim(config)
-    setup.build_components(config, torch.device("cpu"), 8, "x").state.save(run)
-    assert popularity.evaluate(run, run) == []
-    assert "popularity skipped, training data missing" in capsys.readouterr().err
+    state = setup.build_components(config, torch.device("cpu"), 8, "x").state
+    visit(state.table)
+    state.save(run)
+    assert measured(run) == []
+    assert "popularity skipped, training data missing or damaged: " in capsys.readouterr().err
 
 
-def test_without_true_popularity_there_are_captions_but_no_rows(tmp_path: Path) -> None:
+def test_without_true_popularity_zeta_is_compared_with_the_optimum_only(tmp_path: Path) -> None:
     run = finished_run(tmp_path, 1.0, skew=0.0)
-    assert popularity.evaluate(run, run) == []
+    assert set(by_metric(measured(run))) == {"zeta_text_sinkhorn_spearman", "zeta_image_sinkhorn_spearman"}
     artifact = json.loads((run / "artifacts" / "popularity-scenes.json").read_text())
     assert artifact["curve"] == {} and artifact["captions"]["most"][0]["text"] == SAMPLES - 1
 
@@ -111,7 +192,7 @@ def test_a_run_without_zeta_has_no_artifact(tmp_path: Path) -> None:
     config = settings(tmp_path)
     run = directory.claim(config)
     setup.build_components(config, torch.device("cpu"), 8, "x").state.save(run)
-    assert popularity.evaluate(run, run) == []
+    assert measured(run) == []
     assert not (run / "artifacts").exists()
 
 

@@ -1,150 +1,77 @@
-"""Error rates of the verdicts in simulated experiments with known effects, and edge cases of the rule."""
+"""The rule on single comparisons and on claims with several parts."""
 
-import math
-import random
-from collections import Counter
+from statistics import fmean
 
 import numpy as np
 import pytest
 
-from evaluation.claims.comparisons import unrelated
-from evaluation.claims.evidence import assess
-from evaluation.claims.names import PROBE, ZEROSHOT
-from evaluation.claims.types import Comparison, Verdict
-from evaluation.claims.verdict import judge, overall
-from evaluation.statistics import binomial_interval
-from tests.helpers.synthetic import Values, claim, evidence, run
+from evaluation.claims.assess import assess
+from evaluation.claims.comparisons import less_variable, level, more, often
+from evaluation.claims.design import Design, describe_claims
+from evaluation.claims.estimate import mean_estimate, share_estimate, variance_estimate
+from evaluation.claims.names import GAP
+from evaluation.claims.types import Estimate, Finding, Outcome, Verdict
+from evaluation.claims.verdict import adjust, holm, judge, overall, p_value, survives_holm
+from evaluation.runs.reader import Run
+from tests.helpers.synthetic import claim, evidence, run
 
-EXPERIMENTS = 2000
-
-
-def comparison(least: float = 0.0) -> Comparison:
-    return Comparison("a − b", ("a", "b"), (), lambda v: v[0][0], least)
+EACH = 0.005
 
 
-def simulated(true_effect: float, least: float, seeds: int, spread: float = 0.01) -> Counter[Verdict]:
-    draw = random.Random(f"{true_effect} {seeds}")
-    return Counter(
-        judge(comparison(least), [draw.gauss(true_effect, spread) for _ in range(seeds)]).verdict
-        for _ in range(EXPERIMENTS)
-    )
-
-
-@pytest.mark.parametrize("seeds", [3, 5])
-@pytest.mark.parametrize(("true_effect", "least"), [(0.0, 0.0), (0.005, 0.005), (0.0, 0.005), (-0.02, 0.0)])
-def test_false_holds_stay_below_four_per_cent(seeds: int, true_effect: float, least: float) -> None:
-    assert simulated(true_effect, least, seeds)["holds"] <= 0.04 * EXPERIMENTS  # 2.5% in the worst case
-
-
-@pytest.mark.parametrize("seeds", [3, 5])
-@pytest.mark.parametrize("true_effect", [0.005, 0.02])
-def test_real_effects_are_rarely_denied(seeds: int, true_effect: float) -> None:
-    assert simulated(true_effect, 0.005, seeds)["does not hold"] <= 0.04 * EXPERIMENTS
-
-
-def test_large_effects_are_found() -> None:
-    assert simulated(0.06, 0.0, 3)["holds"] > 0.9 * EXPERIMENTS
-    assert simulated(0.03, 0.0, 5)["holds"] > 0.9 * EXPERIMENTS
-    assert simulated(-0.06, 0.0, 3)["does not hold"] > 0.9 * EXPERIMENTS
-
-
-def experiment(draw: random.Random, gain: float) -> Verdict:
-    """Simulate three seeds of claim 1.5; the effect of a seed on both arms is larger than the noise of each arm."""
-    runs = []
-    for seed in range(3):
-        common = draw.gauss(0.5, 0.05)
-        for arm, shift in (("clip", 0.0), ("clip_reg", gain)):
-            values: Values = {
-                ("zeroshot", name, "top1"): common + shift + draw.gauss(0, 0.004) for name in ("x", "y", "z")
-            }
-            runs.append(run("clip_reg_mini", arm, seed, values))
-    return assess(claim("1.5"), "clip_reg_mini", evidence(runs)).verdict
-
-
-def test_whole_claims_keep_the_error_rate_and_gain_power_from_pairing() -> None:
-    draw = random.Random(0)
-    none = Counter(experiment(draw, 0.005) for _ in range(600))
-    real = Counter(experiment(draw, 0.03) for _ in range(200))
-    assert none["holds"] <= 0.05 * 600
-    assert real["holds"] > 0.8 * 200
+def verdict(effects: list[float], least: float, error: float = EACH) -> Verdict:
+    comparison = more("a", "b", GAP, least)
+    return judge(comparison, mean_estimate(comparison, effects, error), len(effects), error).verdict
 
 
 @pytest.mark.parametrize(
-    ("values", "least", "expected"),
+    ("effects", "least", "expected"),
     [
-        ([], 0.0, "not run"),
-        ([0.5], 0.0, "undecided"),
-        ([0.5, 0.5], 0.0, "undecided"),
+        ([0.10, 0.11, 0.12, 0.11, 0.10], 0.05, "holds"),
+        ([0.00, 0.01, -0.01, 0.00, 0.01], 0.05, "equivalent"),
+        ([-0.10, -0.11, -0.12, -0.11, -0.10], 0.05, "does not hold"),
+        ([0.04, 0.06, 0.05, 0.03, 0.07], 0.05, "undecided"),
+        ([0.00, 0.01, -0.01, 0.00, 0.01], 0.0, "undecided"),  # without s > 0, nothing is equivalent
+        ([-0.01, 0.0, 0.01, 0.0, 0.01], -0.1, "holds"),
         ([0.5, 0.5, 0.5], 0.0, "holds"),
         ([0.5, 0.5, 0.5], 0.5, "undecided"),
-        ([0.5, 0.5, 0.5], 0.6, "does not hold"),
-        ([0.1, 0.2, 0.3], 0.0, "undecided"),  # 0.2 ± 0.248
-        ([0.19, 0.2, 0.21], 0.0, "holds"),
-        ([-0.01, 0.0, 0.01], -0.1, "holds"),
+        ([0.5, 0.5, 0.5], 0.6, "equivalent"),
     ],
 )
-def test_the_interval_is_compared_with_the_smallest_effect(
-    values: list[float], least: float, expected: Verdict
-) -> None:
-    assert judge(comparison(least), values).verdict == expected
+def test_the_effect_is_compared_with_the_smallest_effect(effects: list[float], least: float, expected: Verdict) -> None:
+    assert verdict(effects, least) == expected
 
 
-def rank_correlations(slope: float, arms: int, draw: np.random.Generator) -> list[list[float]]:
-    """Return rank correlations of 1,000 experiments of three seeds; values rise by `slope` per arm, with noise 1."""
-    order = draw.normal(np.arange(arms) * slope, 1.0, (1000, 3, arms)).argsort(axis=-1).argsort(axis=-1)
-    centred = np.arange(arms) - (arms - 1) / 2
-    found: list[list[float]] = ((order * centred).sum(axis=-1) / (centred**2).sum()).tolist()
-    return found
+def test_equivalence_needs_a_difference_between_arms() -> None:
+    alone = level("a", GAP, 0.6, "value")
+    effects = [0.50, 0.51, 0.49, 0.50, 0.51]
+    assert judge(alone, mean_estimate(alone, effects, EACH), 5, EACH).verdict == "does not hold"
 
 
-def slope_of(size: float, arms: int) -> float:
-    """Return the slope at which the mean absolute correlation is just below `size`."""
-    slope, step = 0.0, 1.0
-    for _ in range(8):
-        slope += step
-        if np.abs(rank_correlations(slope, arms, np.random.default_rng(1))).mean() > size:
-            slope -= step
-        step /= 2
-    return slope
+def test_fewer_looks_allow_shorter_intervals() -> None:
+    effects = [0.02, 0.05, 0.08, 0.06]
+    assert verdict(effects, 0.0) == "undecided" and verdict(effects, 0.0, error=0.025) == "holds"
 
 
-@pytest.mark.parametrize("arms", [4, 6, 7, 8])
-@pytest.mark.parametrize("least", [0.0, 0.7])
-def test_rank_correlations_with_few_possible_values_keep_the_error_rate(arms: int, least: float) -> None:
-    slope = slope_of(least, arms) if least else 0.0
-    ranked = Comparison("r", ("a",) * arms, (), lambda v: v[0][0], least, interval="rank")
-    experiments = rank_correlations(slope, arms, np.random.default_rng(0))
-    verdicts = Counter(judge(ranked, values, arms=arms).verdict for values in experiments)
-    assert verdicts["holds"] <= 0.05 * len(experiments)
-    perfect = judge(ranked, [1.0, 1.0, 1.0], arms=arms).verdict
-    assert perfect == ("undecided" if arms == 4 and least else "holds")
+def part(p_above: float, p_below: float, verdict: Verdict, p_inside: float = 1.0) -> Finding:
+    return Finding("part", verdict, 5, Estimate(0.0, -1.0, 1.0, p_above, p_below, p_inside, 1.0), 0.1)
 
 
-@pytest.mark.parametrize("arms_and_most", [(7, 0.7), (8, 0.5), (12, 0.5)])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_a_correlation_at_the_bound_rarely_passes_as_weaker(arms_and_most: tuple[int, float], sign: int) -> None:
-    arms, most = arms_and_most
-    names = tuple(str(at) for at in range(arms))
-    weak = unrelated(names, ZEROSHOT, PROBE, most, "r")
-    experiments = rank_correlations(sign * slope_of(most, arms), arms, np.random.default_rng(0))
-    verdicts = Counter(judge(weak, [-abs(value) for value in values], arms=arms).verdict for values in experiments)
-    assert verdicts["holds"] <= 0.05 * len(experiments)
-    near = judge(weak, [0.05 - most] * 3, arms=arms)
-    assert near.verdict == "undecided", "three equal correlations are not enough"
-    assert judge(weak, [0.0] * 3, arms=arms).verdict == "holds"
+def test_a_part_is_refuted_only_if_it_survives_holm_among_the_parts() -> None:
+    alone = part(0.9, 0.004, "does not hold")
+    (kept,) = adjust([alone], EACH)
+    assert kept.verdict == "does not hold"
+    first, second = adjust([alone, part(0.3, 0.7, "undecided")], EACH)
+    assert (first.verdict, second.verdict) == ("undecided", "undecided")
+    assert first.note == "below the bound by itself, not among 2 parts (Holm)"
+    inside = [part(0.9, 0.0001, "equivalent", 0.004), part(0.3, 0.7, "undecided")]
+    assert [finding.verdict for finding in adjust(inside, EACH)] == ["does not hold", "undecided"]
+    strong = adjust([part(0.9, 0.002, "does not hold"), part(0.9, 0.004, "does not hold")], EACH)
+    assert [finding.verdict for finding in strong] == ["does not hold", "does not hold"]
 
 
-def test_intervals_of_rank_correlations_stay_within_minus_one_and_one() -> None:
-    ranked = Comparison("r", ("a",) * 4, (), lambda v: v[0][0], 0.0, interval="rank")
-    found = judge(ranked, [0.8, 1.0, 1.0], arms=4)
-    assert (found.verdict, found.high) == ("holds", 1.0) and found.low is not None and 0 < found.low < 0.8
-    assert judge(ranked, [-0.8, -1.0, -1.0], arms=4).low == -1.0
-    plain = judge(comparison(), [0.8, 1.0, 1.0])
-    assert plain.high is not None and plain.high > 1
-
-
-def test_with_few_seeds_the_note_gives_the_number_needed() -> None:
-    assert judge(comparison(), [0.5]).note == "1 seed in common, 3 are needed"
+def test_holm_agrees_with_its_printed_example() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5]) == [0.5] and holm([]) == []
 
 
 @pytest.mark.parametrize(
@@ -153,27 +80,112 @@ def test_with_few_seeds_the_note_gives_the_number_needed() -> None:
         (["holds", "holds"], "holds"),
         (["holds", "undecided"], "undecided"),
         (["holds", "not run"], "undecided"),
+        (["holds", "equivalent"], "equivalent"),
+        (["equivalent", "undecided", "does not hold"], "does not hold"),
         (["does not hold", "not run", "undecided"], "does not hold"),
         (["not run", "not run"], "not run"),
     ],
 )
-def test_a_claim_needs_all_of_its_comparisons(verdicts: list[Verdict], expected: Verdict) -> None:
+def test_a_claim_needs_all_of_its_parts(verdicts: list[Verdict], expected: Verdict) -> None:
     assert overall(verdicts) == expected
 
 
-def test_shares_have_the_exact_binomial_interval() -> None:
-    for hits, n, low, high in [
-        (100, 100, 0.025 ** (1 / 100), 1.0),
-        (0, 10, 0.0, 1 - 0.025**0.1),
-        (8, 10, 0.44390, 0.97479),  # published tables
-    ]:
-        assert list(binomial_interval(hits, n)) == pytest.approx([low, high], abs=1e-5)
+def test_verdicts_that_do_not_survive_among_all_claims_are_marked() -> None:
+    def outcome(number: str, p_above: float) -> Outcome:
+        findings = [part(p_above, 1 - p_above, "holds" if p_above <= EACH else "undecided")]
+        verdict = overall([finding.verdict for finding in findings])
+        return Outcome(claim(number), "r", verdict, findings, EACH, p_value(findings, EACH))
+
+    alone = outcome("1.5", 0.004)
+    assert alone.p == pytest.approx(0.02) and survives_holm([alone]) == {"1.5 r": True}
+    many = [alone, outcome("1.6", 0.3), outcome("1.7", 0.0001)]
+    assert survives_holm(many) == {"1.5 r": False, "1.7 r": True}
 
 
-def test_shares_are_judged_by_the_binomial_interval() -> None:
-    share = Comparison("share", ("*",), (), lambda v: v[0][0], 0.95, interval="share")
-    assert judge(share, [0.1] * 100).verdict == "holds"
-    assert judge(share, [0.1] * 60).verdict == "undecided"
-    assert judge(share, [0.1] * 70 + [-0.1] * 30).verdict == "does not hold"
-    assert judge(share, [0.1] * 70 + [-0.1] * 30).effect == 0.7
-    assert math.isclose(sum(binomial_interval(50, 100)), 1.0)
+def test_a_share_is_judged_by_the_exact_binomial_test() -> None:
+    share = often("a", GAP, 0.9, "share")
+    for hits, expected in ((100, "holds"), (97, "holds"), (95, "undecided"), (80, "does not hold")):
+        estimate = share_estimate(0.9, hits, 100, 0.025)
+        assert judge(share, estimate, 100, 0.025).verdict == expected, hits
+        assert estimate.effect == hits / 100
+    assert share_estimate(0.9, 100, 100, 0.025).low == pytest.approx(0.025 ** (1 / 100))
+
+
+def seeds_of(arms: dict[str, list[float]], recipe: str = "clip_reg_mini") -> list[Run]:
+    return [
+        run(recipe, arm, seed, {("zeroshot", "scenes_colour", "top1"): value})
+        for arm, values in arms.items()
+        for seed, value in enumerate(values)
+    ]
+
+
+def test_claims_are_judged_at_the_looks_only() -> None:
+    noise = np.random.default_rng(0).normal(0, 0.001, (2, 7))
+    arms = {"clip": list(0.5 + noise[0]), "clip_reg": list(0.6 + noise[1])}
+    (finding,) = assess(claim("1.5"), "clip_reg_mini", evidence(seeds_of(arms))).findings
+    assert finding.seeds == 5 and finding.note == "judged at 5 of 7 seeds; the next look is at 8"
+    assert finding.estimate is not None
+    effects = [b - a for a, b in zip(arms["clip"][:5], arms["clip_reg"][:5], strict=True)]
+    assert finding.estimate.effect == pytest.approx(fmean(effects))
+    few = assess(claim("1.5"), "clip_reg_mini", evidence(seeds_of({arm: v[:2] for arm, v in arms.items()})))
+    assert few.verdict == "undecided" and few.findings[0].note == "2 seeds in common, 3 are needed"
+
+
+def test_looks_of_the_stored_design_are_used_and_changed_bounds_are_named() -> None:
+    noise = np.random.default_rng(0).normal(0, 0.001, (2, 4))
+    runs = seeds_of({"clip": list(0.5 + noise[0]), "clip_reg": list(0.6 + noise[1])})
+    stored = Design("clip_reg_mini", "", ("clip", "clip_reg"), (4,), describe_claims("clip_reg_mini"))
+    one_look = evidence(runs)
+    one_look.designs["clip_reg_mini"] = stored
+    outcome = assess(claim("1.5"), "clip_reg_mini", one_look)
+    assert outcome.findings[0].seeds == 4 and outcome.error == 0.025 and not outcome.note
+    changed = {**stored.claims, "1.5": {label: text + "9" for label, text in stored.claims["1.5"].items()}}
+    one_look.designs["clip_reg_mini"] = Design("clip_reg_mini", "", stored.arms, (4,), changed)
+    note = assess(claim("1.5"), "clip_reg_mini", one_look).note
+    assert note.startswith("the design stored before the first seed differs: claim 1.5")
+
+
+def test_a_verdict_depends_on_the_compared_arms_only() -> None:
+    draw = np.random.default_rng(3)
+    noisy = {name: list(0.5 + draw.normal(0, 0.2, 3)) for name in ("cyclip", "clip_neg")}
+    compared = {"clip": [0.500, 0.502, 0.501], "clip_reg": [0.5200, 0.5221, 0.5208]}
+    alone = assess(claim("1.5"), "clip_reg_mini", evidence(seeds_of(compared)))
+    among = assess(claim("1.5"), "clip_reg_mini", evidence(seeds_of(compared | noisy)))
+    assert alone.verdict == "holds" and alone == among
+
+
+def test_a_look_uses_the_first_seeds_and_no_others() -> None:
+    values = {("zeroshot", "scenes_colour", "top1"): 0.5}
+    runs = [run("clip_reg_mini", arm, seed, values) for arm in ("clip", "clip_reg") for seed in (1, 2, 3)]
+    (finding,) = assess(claim("1.5"), "clip_reg_mini", evidence(runs)).findings
+    assert finding.verdict == "undecided"
+    assert finding.note == "seeds 0 to 2 are judged, seed 0 has no number of all arms"
+
+
+def test_an_undecided_finding_says_how_many_seeds_it_needs() -> None:
+    effects = [0.01, 0.03, -0.01, 0.02, 0.0]
+    comparison = more("a", "b", GAP, 0.0)
+    found = judge(comparison, mean_estimate(comparison, effects, EACH), 5, EACH)
+    assert found.verdict == "undecided" and found.seeds_needed is not None and found.detectable is not None
+    power = [
+        verdict_rate(0.01, float(np.std(effects, ddof=1)), n) for n in (found.seeds_needed, found.seeds_needed - 4)
+    ]
+    assert power[0] == pytest.approx(0.8, abs=0.04) and power[1] < power[0]
+    far = judge(more("a", "b", GAP, 0.01), mean_estimate(more("a", "b", GAP, 0.01), effects, EACH), 5, EACH)
+    assert far.seeds_needed is None, "an effect that equals the bound is never decided"
+
+
+def verdict_rate(effect: float, spread: float, seeds: int) -> float:
+    """Return the share of simulated experiments that hold."""
+    draws = np.random.default_rng(0).normal(effect, spread, (2000, seeds))
+    comparison = more("a", "b", GAP, 0.0)
+    return fmean(mean_estimate(comparison, list(of_seed), EACH).p_above <= EACH for of_seed in draws)
+
+
+def test_a_spread_between_seeds_is_compared_by_the_ratio_of_variances() -> None:
+    draw = np.random.default_rng(0)
+    values = {"a": draw.normal(0, 0.001, 20), "b": draw.normal(0, 0.01, 20)}
+    found = variance_estimate(less_variable("a", "b", GAP, "v"), np.array(list(values.values())), EACH)
+    expected = np.log(values["b"].var(ddof=1) / values["a"].var(ddof=1))
+    assert found.effect == pytest.approx(expected) and found.p_above < EACH
+    assert found.low < found.effect < found.high

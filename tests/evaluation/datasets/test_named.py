@@ -14,6 +14,7 @@ from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
 from evaluation.datasets.layouts.vision import DOWNLOADS, SHARES, share
 from evaluation.datasets.named import NAMED, pull
 from evaluation.datasets.opening import open_dataset
+from evaluation.types import Settings
 from tests.helpers import replicas
 
 MAKE: dict[str, Callable[[Path, pytest.MonkeyPatch], object]] = {
@@ -257,8 +258,33 @@ def test_mmvp_pairs_are_odd_and_even_ids_and_types_their_column(tmp_path: Path) 
     data = open_dataset(f"mmvp:{tmp_path}")
     assert isinstance(data, MinimalPairs)
     assert data.categories("test") == ["Color and Appearance", "Quantity and Count", "Color and Appearance"]
-    assert data.texts("test", "captions")[2] == 'Statement "3", in words'
     assert np.asarray(data.images("test")[3]).tolist() != np.asarray(data.images("test")[2]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("ensemble", 'a photo of Statement "3", in words'),  # as in the benchmark's scripts/evaluate_vlm.py
+        ("simple", 'Statement "3", in words'),
+        ("there is {c}", 'there is Statement "3", in words'),
+    ],
+)
+def test_a_statement_of_mmvp_gets_the_prompt_of_the_benchmarks_script(
+    tmp_path: Path, choice: str, expected: str
+) -> None:
+    replicas.mmvp(tmp_path, ["Color and Appearance", "Quantity and Count"])
+    data = open_dataset(f"mmvp:{tmp_path}", Settings(prompts=choice))
+    assert data.texts("test", "captions")[2] == expected
+    default = open_dataset(f"mmvp:{tmp_path}")
+    same = choice == "ensemble"
+    assert (data.hashes("test", "captions") == default.hashes("test", "captions")) is same
+    assert (data.fingerprint("test", "captions") == default.fingerprint("test", "captions")) is same
+
+
+def test_a_prompt_without_a_place_for_the_statement_is_refused(tmp_path: Path) -> None:
+    replicas.mmvp(tmp_path, ["Color and Appearance"])
+    with pytest.raises(UserError, match="prompts=a photo of is not known; allowed: ensemble, simple, or your own"):
+        open_dataset(f"mmvp:{tmp_path}", Settings(prompts="a photo of"))
 
 
 def test_every_named_set_says_what_is_missing_and_what_gets_it(tmp_path: Path) -> None:

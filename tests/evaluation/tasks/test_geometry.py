@@ -102,7 +102,7 @@ def test_random_embeddings_have_margins_around_zero(tmp_path: Path) -> None:
     rows = by_metric(score(tmp_path, (1,) * n, fakes.embeddings(n, 0), fakes.embeddings(n, 1)))
     assert rows["margin_mean"].low < 0 < rows["margin_mean"].high
     assert rows["margin_positive"].low < 0.5 < rows["margin_positive"].high
-    assert rows["margin_q05"].value < rows["margin_q50"].value < rows["margin_q95"].value
+    assert rows["margin_q25"].value < rows["margin_q50"].value < rows["margin_q95"].value
 
 
 def test_the_standard_error_matches_the_spread_over_fresh_pairs() -> None:

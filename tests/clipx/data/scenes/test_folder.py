@@ -16,7 +16,7 @@ from clipx.data.scenes import folder as scenes_folder
 from clipx.data.scenes.samples import training_sample
 from clipx.errors import UserError
 
-CONFIG = ScenesConfig(num_train=50, omit=0.3)
+CONFIG = ScenesConfig(num_train=50, omit=0.3, test_images=24)
 LABELLED = {"scenes_shape": ("shape", 8), "scenes_colour": ("colour", 8), "scenes_count": ("count", 6)}
 
 
@@ -27,8 +27,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenes_folder, "SHARD", 30)
-    monkeypatch.setattr(scenes_folder, "CLASS_SET_SIZES", {"train": 48, "test": 24})
-    monkeypatch.setattr(scenes_folder, "RETRIEVAL_IMAGES", 20)
+    monkeypatch.setattr(scenes_folder, "PROBE_IMAGES", 48)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +97,7 @@ def test_the_names_of_count_classes_have_the_right_plural(folder: Path) -> None:
 
 def test_retrieval_images_have_five_captions(folder: Path) -> None:
     found = samples(folder / "scenes_captions" / "00000.tar")
-    assert [len(json.loads(s["json"])["captions"]) for s in found] == [5] * 20
+    assert [len(json.loads(s["json"])["captions"]) for s in found] == [5] * 24
 
 
 def test_the_samples_of_a_pair_are_neighbours(folder: Path) -> None:
@@ -161,7 +160,7 @@ def test_each_config_has_its_own_cache_folder(monkeypatch: pytest.MonkeyPatch, t
 def test_a_failed_rendering_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "new" / "data"
     small(monkeypatch)
-    monkeypatch.setattr(scenes_folder, "RETRIEVAL_IMAGES", "not a number")  # one worker fails after others have written
+    monkeypatch.setattr(scenes_folder, "PROBE_IMAGES", "not a number")  # one worker fails after others have written
     with pytest.raises(TypeError):
         scenes_folder.render_folder(root, CONFIG)
     assert list(root.parent.iterdir()) == []

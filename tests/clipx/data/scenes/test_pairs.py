@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from clipx.config.schema import ScenesConfig
-from clipx.data.scenes.pairs import EDITS, PER_CATEGORY, pair_samples
+from clipx.data.scenes.pairs import EDITS, pair_samples
 from clipx.data.scenes.render import render
 from clipx.data.scenes.samples import Sample
 from tests.helpers.scenes import words
@@ -33,8 +33,21 @@ def groups(sample: Sample) -> list[dict[str, Any]]:
 
 def test_seven_categories_with_sixty_pairs_each() -> None:
     counts = {category: len(pairs) for category, pairs in pairs_by_category().items()}
-    assert counts == dict.fromkeys(EDITS, PER_CATEGORY)
+    assert counts == dict.fromkeys(EDITS, 60)
     assert set(counts) == {"colour", "count", "shape", "size", "position", "presence", "orientation"}
+
+
+def test_a_setting_gives_the_number_of_pairs() -> None:
+    found = [s.facts for s in pair_samples(ScenesConfig(test_pairs=3))]
+    assert [facts["pair"] for facts in found] == [k // 2 for k in range(2 * 3 * len(EDITS))]
+    assert Counter(facts["category"] for facts in found) == dict.fromkeys(EDITS, 6)
+
+
+@pytest.mark.slow
+def test_five_hundred_pairs_a_category_are_all_different() -> None:
+    pictures = [render(s.scene).tobytes() for s in pair_samples(ScenesConfig(image_size=32, test_pairs=500))]
+    assert len(pictures) == 7_000
+    assert len(set(pictures)) == len(pictures)
 
 
 def test_pairs_are_numbered_consecutively() -> None:

@@ -64,9 +64,10 @@ def test_rendering_leaves_the_global_random_states_unchanged() -> None:
     assert states() == before
 
 
+@pytest.mark.parametrize("layout", ["grid", "free"])
 @pytest.mark.parametrize("image_size", [32, 48, 65, 128])
-def test_the_pixels_show_as_many_objects_of_each_colour_as_the_ground_truth(image_size: int) -> None:
-    config = ScenesConfig(image_size=image_size, max_count=9)
+def test_the_pixels_show_as_many_objects_of_each_colour_as_the_ground_truth(image_size: int, layout: str) -> None:
+    config = ScenesConfig(image_size=image_size, max_count=9, layout=layout)
     for index in range(60):
         scene = training_sample(config, index).scene
         pixels = render(scene)
@@ -122,12 +123,12 @@ def test_the_position_of_a_group_agrees_with_its_objects() -> None:
                 assert not set.intersection(*sides) - {"centre"}
 
 
-@pytest.mark.parametrize("diameter", [10, 15, 40])
+@pytest.mark.parametrize("diameter", [6, 9, 10, 15, 40])  # 6 and 9: image_size=32
 def test_no_two_shapes_or_orientations_look_alike(diameter: int) -> None:
     masks = [mask(shape, None, diameter) for shape in INSIDE]
     masks += [mask("triangle", orientation, diameter) for orientation in ("left", "down", "right")]
     for i, a in enumerate(masks):
-        assert a.max() == OPAQUE
+        assert a.max() >= 0.9 * OPAQUE  # no pixel lies wholly in a diamond of 6 pixels
         for b in masks[:i]:
             assert np.abs(a - b).sum() > 0.1 * OPAQUE * diameter**2
 
@@ -192,6 +193,12 @@ def test_a_batch_contains_false_negatives() -> None:
         ("noise", 1.5),
         ("false_negatives", 2),
         ("popularity_skew", -1),
+        ("count_share", 1.5),
+        ("colour_share", -0.1),
+        ("shape_share", 2),
+        ("contents", 0),
+        ("test_images", 0),
+        ("test_pairs", 0),
         ("popularity_skew", float("nan")),
     ],
 )

@@ -1,4 +1,4 @@
-"""Claims 3.3 and 3.4: recovery of the popularity, error of the global contrastive loss."""
+"""Claims 3.3, 3.4 and 3.12: recovery of the popularity, error of the global contrastive loss and its bound."""
 
 from dataclasses import replace
 
@@ -44,9 +44,10 @@ def test_errors_equal_those_of_an_independent_implementation(solved: PopularityR
     assert mean_error(solved.samples[1600], METHODS[2])[0] < 0.01
 
 
-def test_both_claims_hold(solved: PopularityResult) -> None:
-    recovered, remains = claims(solved)
+def test_the_claims_hold(solved: PopularityResult) -> None:
+    recovered, remains, terms = claims(solved)
     assert (recovered.claim, remains.claim, remains.verdict) == ("3.3", "3.4", HOLDS)
+    assert (terms.claim, terms.verdict) == ("3.12", HOLDS)
     # with few seeds the interval is wide; tests/cli/test_theory.py checks the verdict at the default settings
     assert all(check.measured >= check.low for check in recovered.checks[:-1]) and recovered.verdict != FAILS
 
@@ -58,6 +59,23 @@ def test_correlations_that_scatter_around_the_bound_leave_the_claim_undecided(so
     ]
     found = claims(replace(solved, samples={400: solved.samples[400], 1600: scattered}))
     assert found[0].verdict == UNDECIDED
+
+
+def test_the_error_term_is_the_double_sum_of_theorem_2() -> None:
+    settings = PopularitySettings(n=(8, 9), seeds=2)
+    sample = solve(settings).samples[8][0]
+    e = sample.o @ sample.a.T
+    for method, guess in ((METHODS[0], np.full(8, 8.0)), (METHODS[1], sample.q_estimated)):
+        total = 0.0
+        for i in range(8):
+            for j in range(8):
+                total += abs(1 / guess[j] - 1 / sample.q[j]) * np.exp((e[i, i] - np.sqrt(2)) / settings.tau) / 8
+        assert sample.term[method] == pytest.approx(total)
+
+
+def test_an_error_term_that_does_not_vanish_fails_3_12(solved: PopularityResult) -> None:
+    constant = {n: [replace(s, term={**s.term, METHODS[1]: 0.01}) for s in of_n] for n, of_n in solved.samples.items()}
+    assert claims(replace(solved, samples=constant))[2].verdict == FAILS
 
 
 def test_fixed_point_solves_equation_6_and_is_a_stationary_point_of_5() -> None:

@@ -1,7 +1,6 @@
 """`clipx check`: build a run, do a trial step on generated pairs, and look for its tokenizer and data."""
 
 import resource
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,8 +13,8 @@ from clipx.data.preprocess import tokenizer
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
 from clipx.training.setup import TrainComponents, build_components, check_batch_size
-from clipx.training.step import train_step
-from clipx.types import Batch, Progress
+from clipx.training.trial import generated_batch, timed_step
+from clipx.types import Progress
 from clipx.utils.device import choose_device
 from evaluation.during_training import check_evaluation
 
@@ -37,7 +36,8 @@ def check(config: RunConfig) -> None:
     with explain_out_of_memory(
         f"train.batch_size={config.train.batch_size}, {pairs} pairs per GPU,", TRAIN_MEMORY_HINT
     ):
-        loss, seconds = _trial_step(components)
+        loss, _ = timed_step(components, generated_batch(components), Progress(0, 2, 0, 1))
+        _, seconds = timed_step(components, generated_batch(components), Progress(1, 2, 0, 1))
     which = f", the share of one of {processes} processes" if processes > 1 else ""
     print(f"step          loss {loss:.4f} on {pairs} generated pairs{which}, {seconds:.2f} s on {device}")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
@@ -70,18 +70,3 @@ def _look_for_data(config: RunConfig, components: TrainComponents) -> None:
             print(f"evaluation    {len(config.data.evaluation)} sets, all found")
     if missing:
         raise UserError(f"{' and '.join(missing)} missing, all else is fine: {'; '.join(missing.values())}")
-
-
-def _trial_step(components: TrainComponents) -> tuple[float, float]:
-    """Return the loss of a first step, and the seconds of a second one."""
-    size, inputs, device = components.config.train.batch_size, components.state.model.inputs, components.device
-    batch = Batch(
-        sample_id=torch.arange(size, device=device),
-        image=torch.randn(size, 3, inputs.image_size, inputs.image_size, device=device),
-        text=torch.randint(1, 100, (size, inputs.context_length), device=device),  # all vocabularies are larger
-        label=torch.zeros(size, dtype=torch.int64, device=device),
-    )
-    loss = float(train_step(components, batch, Progress(0, 2, 0, 1))["loss"])  # float waits for the device
-    start = time.perf_counter()
-    float(train_step(components, batch, Progress(1, 2, 0, 1))["loss"])
-    return loss, time.perf_counter() - start

@@ -1,0 +1,186 @@
+"""`clipx report power`: the seeds and hours that undecided claims need, from the spread of the runs so far."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cli.settings.arguments import count, split
+from clipx.errors import UserError
+from evaluation.claims.assess import looks_of, outcomes
+from evaluation.claims.evidence import Evidence, Seeds, collect_evidence
+from evaluation.claims.power import MOST_SEEDS, look_reached, open_parts
+from evaluation.claims.table import CLAIMS
+from evaluation.claims.types import ANY, Finding, Outcome
+from evaluation.runs import reader
+from evaluation.runs.description import training_seconds
+
+CAPTION = (
+    "needed: seeds that decide with 80% power at this effect and spread. look: the first look with as many seeds. "
+    "hours: up to that look, or up to the last one. -: unknown, for shares, for statements over arms, and before the "
+    "first look."
+)
+Arm = tuple[str, str]  # recipe, arm
+
+
+@dataclass(frozen=True)
+class Need:
+    """The seeds that an undecided part of a claim needs.
+
+    Args:
+        arms: arms of the part that have runs.
+        look: the look that decides it with 80% power; None if there is none, or if it is unknown.
+        last: the last look.
+    """
+
+    outcome: Outcome
+    finding: Finding
+    arms: tuple[Arm, ...]
+    look: int | None
+    last: int
+
+    @property
+    def seeds(self) -> dict[Arm, int]:
+        """Return the seeds of each arm at the look, or at the last look if it is None."""
+        return dict.fromkeys(self.arms, self.look or self.last)
+
+
+def power(arguments: list[str]) -> None:
+    """Run `clipx report power RUN_OR_DIR... [jobs=N]`.
+
+    Raises UserError: no runs, no run that tests a claim, or an invalid argument.
+    """
+    places, given = split(arguments, {"jobs": "1"}, "report power", "RUN_OR_DIR...")
+    jobs, paths = count(given["jobs"], "jobs"), [Path(place) for place in places]
+    evidence = collect_evidence(reader.find(paths), paths)
+    found = [o for o in outcomes(CLAIMS, evidence) if not o.claim.program and o.verdict != "not run"]
+    if not found:
+        raise UserError(f"no run at or below {', '.join(places)} tests a claim; clipx ls claims lists their recipes")
+    print_needs(found, evidence, jobs)
+    for line in evidence.left_out:
+        print(line)
+
+
+def print_needs(
+    found: list[Outcome],
+    evidence: Evidence,
+    jobs: int,
+    max_seeds: int | None = None,
+    first: dict[Arm, int] | None = None,
+) -> None:
+    """Print a row per undecided part of the claims, the decided claims, and the hours of all needed runs together.
+
+    Args:
+        jobs: runs at the same time.
+        max_seeds: no look above it, except for claims with looks of their own.
+        first: seeds of each arm at the first look, if these runs count too.
+    """
+    rows = needs(found, evidence, max_seeds)
+    console = Console(highlight=False)
+    if rows:
+        table = Table(box=box.SIMPLE, caption=CAPTION, caption_justify="left")
+        for column in ("claim", "part", "effect", "s", "spread", "seeds", "needed", "look", "hours"):
+            is_text = column in ("claim", "part")
+            table.add_column(column, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
+        for need in rows:
+            table.add_row(*_cells(need, hours(need.seeds, evidence.runs, jobs)))
+        console.print(table)
+    for line in (_decided(found), _not_run(found)):
+        if line:
+            console.print(line, markup=False, soft_wrap=True)
+    seeds = dict(first or {})
+    for need in rows:
+        seeds |= {arm: max(target, seeds.get(arm, 0)) for arm, target in need.seeds.items()}
+    if runs := sum(missing(arm, target, evidence.runs) for arm, target in seeds.items()):
+        took = hours(seeds, evidence.runs, jobs)
+        time = "; no run so far says how long" if took is None else f", about {_hours(took)} hours with jobs={jobs}"
+        console.print(f"all together: {runs} runs{time}", markup=False, soft_wrap=True)
+
+
+def needs(found: list[Outcome], evidence: Evidence, max_seeds: int | None = None) -> list[Need]:
+    """Return the needs of all undecided parts."""
+    rows = []
+    for outcome in found:
+        looks = looks_of(outcome.claim, outcome.recipe, evidence)
+        if max_seeds is not None and not outcome.claim.looks:
+            looks = tuple(look for look in looks if look <= max_seeds)
+        for part, finding in open_parts(outcome):
+            arms = tuple((outcome.recipe, arm) for arm in evidence.runs[outcome.recipe] if {arm, ANY} & set(part.arms))
+            rows.append(Need(outcome, finding, arms, look_reached(finding, looks), looks[-1]))
+    return rows
+
+
+def hours(seeds: dict[Arm, int], runs: dict[str, dict[str, Seeds]], jobs: int) -> float | None:
+    """Return the wall-clock hours of the missing runs; None if no run of a recipe shows how long it takes.
+
+    Args:
+        seeds: number of seeds of each arm.
+        runs: recipe -> arm -> seed -> run, so far.
+        jobs: runs at the same time.
+    """
+    total = 0.0
+    for (recipe, arm), target in seeds.items():
+        if left := missing((recipe, arm), target, runs):
+            took = mean_seconds(runs.get(recipe, {}), arm)
+            if took is None:
+                return None
+            total += left * took / jobs / 3600
+    return total
+
+
+def missing(arm: Arm, target: int, runs: dict[str, dict[str, Seeds]]) -> int:
+    """Return how many of the first `target` seeds have no run."""
+    return target - sum(seed < target for seed in runs.get(arm[0], {}).get(arm[1], {}))
+
+
+def mean_seconds(arms: dict[str, Seeds], arm: str) -> float | None:
+    """Return the mean seconds of training and evaluation of an arm's runs, or of all runs if this arm has none."""
+    for chosen in (arms.get(arm, {}), {(name, s): run for name, of in arms.items() for s, run in of.items()}):
+        known = [took + run.evaluation_seconds for run in chosen.values() if (took := training_seconds(run))]
+        if known:
+            return fmean(known)
+    return None
+
+
+def _cells(need: Need, took: float | None) -> list[Text]:
+    finding, estimate = need.finding, need.finding.estimate
+    needed, look = "-", "-"
+    if finding.detectable is not None:
+        needed = f"> {MOST_SEEDS:,}" if finding.seeds_needed is None else str(finding.seeds_needed)
+        look = f"> {need.last}"
+    cells = [
+        f"{need.outcome.claim.id} {need.outcome.recipe}",
+        finding.label,
+        "-" if estimate is None else f"{estimate.effect:.4f}",
+        "-" if finding.least is None else f"{finding.least:g}",
+        "-" if estimate is None or estimate.spread is None else f"{estimate.spread:.4f}",
+        str(finding.seeds),
+        needed,
+        str(need.look) if need.look else look,
+        "-" if took is None else _hours(took),
+    ]
+    return [Text(cell) for cell in cells]
+
+
+def _decided(found: list[Outcome]) -> str:
+    named = [f"{o.claim.id} {o.recipe} ({o.verdict})" for o in found if o.verdict not in ("undecided", "not run")]
+    return f"decided: {', '.join(named)}" if named else ""
+
+
+def _not_run(found: list[Outcome]) -> str:
+    """Return the undecided claims with parts that have no numbers, with the first reason of each."""
+    reasons = {
+        f"{outcome.claim.id} {outcome.recipe}: {finding.label}; {finding.note}": None
+        for outcome in found
+        if outcome.verdict == "undecided"
+        for finding in [f for f in outcome.findings if f.verdict == "not run"][:1]
+    }
+    return "\n".join(f"without numbers: {reason}" for reason in reasons)
+
+
+def _hours(took: float) -> str:
+    return f"{took:.1f}" if took >= 0.1 else f"{took:.2f}"

@@ -1,0 +1,113 @@
+"""`clipx report regimes`: the training regime of each recipe beside the paper's, in the terminal and as Markdown."""
+
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cli.settings.arguments import split
+from clipx.errors import UserError
+from clipx.utils.files import write_text
+from evaluation.analyses.regimes import FAR, ROWS, Measured, Regime, is_far, regimes
+from evaluation.report import blocks
+from evaluation.report.render.markdown import render_markdown
+from evaluation.runs import reader
+
+FILE = "regimes.md"
+NOT_GIVEN = "not given"
+LEAD = (
+    "Median over the runs of a recipe, with the range in brackets if they differ. Factor: our value divided by the "
+    f"paper's, or by the nearer end of the paper's range. ▲ and ▼: more than {FAR:g} times above or below the paper. "
+    "Final training loss: the last tenth of the logged steps, of the term clip where the objective has it. False "
+    "negative: a caption and another image of the batch of which it is true, known for rendered scenes."
+)
+
+
+def report_regimes(arguments: list[str]) -> None:
+    """Run `clipx report regimes RUN_OR_DIR... [out=DIR]`: print the tables and write regimes.md.
+
+    Raises UserError: no run has trained.
+    """
+    places, given = split(arguments, {"out": ""}, "report regimes", "RUN_OR_DIR...")
+    paths = [Path(place) for place in places]
+    found = regimes(reader.find(paths))
+    if not found:
+        raise UserError(f"no run at or below {', '.join(places)} has a logged training step")
+    console = Console(highlight=False)
+    for regime in found:
+        _print(console, regime)
+    file = Path(given["out"] or places[0]) / FILE
+    write_text(file, markdown(found))
+    print(file)
+
+
+def markdown(found: list[Regime]) -> str:
+    """Return the tables as Markdown, one section per recipe, with the source of each number of the paper."""
+    sections = [blocks.Section(regime.recipe, [blocks.Text(_runs(regime)), _table(regime)]) for regime in found]
+    text, _ = render_markdown(blocks.Document("Training regimes", LEAD, sections, ""), "")
+    return text
+
+
+def _table(regime: Regime) -> blocks.Table:
+    rows = []
+    for row, label in ROWS.items():
+        cells = (label, _paper(regime, row), _ours(regime.measured.get(row)), _factor(regime, row))
+        rows.append([blocks.Cell(text) for text in (*cells, regime.given(row).source)])
+    return blocks.Table(["", _title(regime), regime.recipe, "factor", "source"], rows)
+
+
+def _print(console: Console, regime: Regime) -> None:
+    table = Table(box=box.SIMPLE, title=_runs(regime), title_justify="left")
+    for column in ("", _title(regime), regime.recipe, "factor"):
+        table.add_column(column, justify="right" if column else "left", overflow="fold")
+    for row, label in ROWS.items():
+        factor = regime.factor(row)
+        style = "yellow" if factor is not None and is_far(factor) else ""
+        cells = (label, _paper(regime, row), _ours(regime.measured.get(row)))
+        table.add_row(*map(Text, cells), Text(_factor(regime, row), style=style))
+    console.print(table)
+
+
+def _runs(regime: Regime) -> str:
+    part = f", beside paper {regime.paper.paper}: {regime.paper.name}" if regime.paper else ""
+    return f"{regime.recipe}: {regime.runs} run{'s' if regime.runs > 1 else ''}{part}"
+
+
+def _title(regime: Regime) -> str:
+    return f"paper {regime.paper.paper}" if regime.paper else "paper"
+
+
+def _paper(regime: Regime, row: str) -> str:
+    if regime.paper is None:
+        return ""
+    value = regime.given(row).value
+    if value is None:
+        return NOT_GIVEN
+    return " to ".join(map(_number, value)) if isinstance(value, list) else _number(value)
+
+
+def _ours(measured: Measured | None) -> str:
+    if measured is None:
+        return ""
+    middle, low, high = map(_number, (measured.median, measured.low, measured.high))
+    return middle if low == high else f"{middle} [{low}, {high}]"
+
+
+def _factor(regime: Regime, row: str) -> str:
+    """Return `2.5`, `1/7.1` or "" with a mark if it is far."""
+    factor = regime.factor(row)
+    if factor is None:
+        return ""
+    text = _number(factor) if factor >= 1 else f"1/{_number(1 / factor)}"
+    return f"{text} {'▲' if factor > 1 else '▼'}" if is_far(factor) else text
+
+
+def _number(value: float) -> str:
+    """Format with three significant digits; whole numbers from 1,000 on in full."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if value and abs(value) < 1e-3:
+        return f"{value:.2e}".replace("e-0", "e-")
+    return f"{value:.3g}"

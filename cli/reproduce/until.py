@@ -1,0 +1,168 @@
+"""`clipx reproduce until=decided`: add seeds look by look, until all claims are decided.
+
+At the first look all arms run. At each further look only the arms run that an undecided claim needs. Nothing is
+remembered between calls: a second call with the same arguments goes through the same looks, because each verdict
+depends only on the runs of its look, which are found in their folders.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cli.report.power import Arm, mean_seconds, print_needs
+from cli.reproduce.plan import PlannedRun, Until
+from evaluation.claims.assess import assess
+from evaluation.claims.design import Design
+from evaluation.claims.evidence import Evidence, collect_evidence
+from evaluation.claims.power import open_parts
+from evaluation.claims.table import claims_of
+from evaluation.claims.types import ANY, Claim, Outcome
+from evaluation.runs import reader
+
+DECIDED = ("holds", "does not hold", "equivalent")
+
+
+@dataclass
+class Batch:
+    """What became of some runs."""
+
+    finished: list[Path] = field(default_factory=list)
+    failures: dict[Path, Exception] = field(default_factory=dict)
+    stopped: bool = False  # hours= is spent; runs may be missing
+
+
+RunAll = Callable[[list[PlannedRun]], Batch]
+
+
+class Experiment:
+    """The planned runs of some recipes, and the verdicts on the runs that are finished.
+
+    Args:
+        runs: all runs up to the last look.
+        designs: one per recipe.
+    """
+
+    def __init__(self, runs: list[PlannedRun], designs: list[Design], until: Until) -> None:
+        self.runs, self.designs = runs, {design.recipe: design for design in designs}
+        self.looks = {  # (claim, recipe) -> its looks
+            (claim, design.recipe): until.looks(claim, design.looks)
+            for design in designs
+            for claim in claims_of(design.recipe)
+        }
+        self.done = Batch()
+        self.outcomes: list[Outcome] = []
+        self.decided_at: dict[tuple[str, str], int] = {}  # claim id and recipe -> look
+        self._read: dict[Path, reader.Run] = {}
+
+    @property
+    def all_looks(self) -> list[int]:
+        """The looks of all claims, in ascending order."""
+        return sorted({look for looks in self.looks.values() for look in looks})
+
+    def first_look(self, recipe: str) -> int:
+        """Return the smallest look of a recipe's claims."""
+        return min(looks[0] for (_, of), looks in self.looks.items() if of == recipe)
+
+    def needed(self, look: int) -> list[PlannedRun]:
+        """Return the runs of a look that were not tried yet, the longest first as far as known."""
+        arms = self._arms(look)
+        tried = {*self.done.finished, *self.done.failures}
+        runs = [run for run in self.runs if run.arm in arms and run.config.seed < look and run.folder not in tried]
+        by_arm = self.evidence().runs
+        seconds = {arm: mean_seconds(by_arm.get(arm[0], {}), arm[1]) or 0.0 for arm in arms}
+        return sorted(runs, key=lambda run: -seconds[run.arm])
+
+    def _arms(self, look: int) -> set[Arm]:
+        """Return all arms at the first look of a recipe, and the arms that undecided claims need at further looks."""
+        planned = {run.arm for run in self.runs}
+        arms = {arm for arm in planned if self.first_look(arm[0]) == look}
+        for (claim, recipe), looks in self.looks.items():
+            if look in looks:
+                names = arms_of(claim, recipe) if look == looks[0] else self._undecided_arms(claim, recipe)
+                arms |= {arm for arm in planned if arm[0] == recipe and {arm[1], ANY} & names}
+        return arms
+
+    def _undecided_arms(self, claim: Claim, recipe: str) -> set[str]:
+        of_claim = [o for o in self.outcomes if o.claim is claim and o.recipe == recipe]
+        return {arm for outcome in of_claim for part, _ in open_parts(outcome) for arm in part.arms}
+
+    def add(self, batch: Batch, look: int) -> None:
+        """Add runs and judge all claims."""
+        self.done.finished += batch.finished
+        self.done.failures |= batch.failures
+        self.done.stopped = batch.stopped
+        self._read |= {path: reader.read(path) for path in batch.finished if path.is_dir()}
+        evidence = self.evidence()
+        self.outcomes = [assess(claim, recipe, evidence) for claim, recipe in self.looks]
+        for outcome in self.outcomes:
+            key = outcome.claim.id, outcome.recipe
+            if outcome.verdict not in DECIDED:
+                self.decided_at.pop(key, None)
+            else:
+                self.decided_at.setdefault(key, look)
+
+    def evidence(self) -> Evidence:
+        """Return the finished runs with the designs."""
+        return replace(collect_evidence(list(self._read.values()), []), designs=self.designs)
+
+    @property
+    def undecided(self) -> list[Outcome]:
+        """The claims without a verdict."""
+        return [outcome for outcome in self.outcomes if outcome.verdict not in DECIDED]
+
+
+def arms_of(claim: Claim, recipe: str) -> set[str]:
+    """Return the arms of all parts of a claim; they may contain ANY."""
+    return {arm for part in claim.parts(recipe) for arm in part.arms}
+
+
+def run_looks(experiment: Experiment, run_all: RunAll, say: Callable[[str], None]) -> str:
+    """Run look by look until all claims are decided, or seeds or hours are spent. Return one line on how it ended.
+
+    Args:
+        run_all: trains and evaluates runs; already finished ones are skipped quickly.
+        say: called with one line before each look.
+    """
+    for look in experiment.all_looks:
+        runs = experiment.needed(look)
+        if not runs:
+            continue
+        names = ", ".join(dict.fromkeys("-".join(filter(None, run.arm)) for run in runs))
+        say(f"look at {look} seeds: {len(runs)} runs of {names}")
+        batch = run_all(runs)
+        experiment.add(batch, look)
+        if batch.stopped:
+            left = len(runs) - len(batch.finished) - len(batch.failures)
+            spent = f"hours are spent, {left} runs are left for the look at {look} seeds: run the same command again"
+            return f"{_state(experiment)}; {spent}"
+    spent = "; seeds are spent" if any(open_parts(outcome) for outcome in experiment.outcomes) else ""
+    return _state(experiment) + spent
+
+
+def _state(experiment: Experiment) -> str:
+    """Return `until=decided: 2 of 3 claims are decided (1.4 at 3 seeds, 1.5 at 5 seeds); undecided: 1.6`."""
+    outcomes, undecided = experiment.outcomes, experiment.undecided
+    ids = [outcome.claim.id for outcome in outcomes]
+
+    def name(claim: str, recipe: str) -> str:
+        return claim if ids.count(claim) == 1 else f"{claim} {recipe}"
+
+    at = ", ".join(f"{name(*key)} at {look} seeds" for key, look in experiment.decided_at.items())
+    decided = len(outcomes) - len(undecided)
+    line = f"until=decided: {decided} of {len(outcomes)} claims are decided" + (f" ({at})" if at else "")
+    left: dict[str, list[str]] = {}
+    for outcome in undecided:
+        without = any(finding.verdict == "not run" for finding in outcome.findings)
+        kind = "undecided" if open_parts(outcome) else "undecided, more seeds do not help"
+        left.setdefault("without all numbers" if without else kind, []).append(name(outcome.claim.id, outcome.recipe))
+    return "; ".join([line, *(f"{kind}: {', '.join(claims)}" for kind, claims in left.items())])
+
+
+def print_forecast(experiment: Experiment, folders: Iterable[Path], until: Until, jobs: int) -> bool:
+    """Print what undecided claims need, from the runs in `folders`. Return False, and print nothing, without runs."""
+    experiment.add(Batch(finished=list(folders)), look=0)
+    if not experiment.done.finished:
+        return False
+    first = {run.arm: experiment.first_look(run.config.recipe) for run in experiment.runs}
+    print_needs(experiment.outcomes, experiment.evidence(), jobs, until.max_seeds, first)
+    return True

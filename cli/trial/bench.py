@@ -1,0 +1,193 @@
+"""`clipx bench`: time training steps of a recipe's arms in turns, and check the papers' claims on cost."""
+
+import csv
+import gc
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from cli.settings.arguments import count, number
+from cli.settings.compose import compose_run, recipe
+from cli.settings.recipes import key_of
+from cli.trial.sizes import added_state, parameters
+from clipx.config.schema import RunConfig
+from clipx.errors import UserError
+from clipx.theory.claims import CheckedClaim
+from clipx.training.trial import timed_steps
+from clipx.utils.device import choose_device
+from clipx.utils.registry import lookup, one_of
+from evaluation.analyses.step_cost import StepCost, Times, time_in_turns
+from evaluation.claims.table import CLAIMS
+from evaluation.claims.verdict import overall
+
+Configs = dict[str, RunConfig]  # arm -> config, the reference first
+Steps = dict[str, Callable[[], float]]  # arm -> does a step on new generated pairs and returns its seconds
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Arms whose steps are timed, and the claims on their cost."""
+
+    recipe: str
+    reference: str
+    arms: tuple[str, ...]
+    claim: str = ""  # on the ratios of step times; "" for the user's own comparison
+    bound: float | None = None  # this claim holds if every ratio to the reference is at most this
+    size: Callable[[Configs], CheckedClaim] | None = None  # checks another claim, on size
+
+
+BENCHMARKS = {
+    # bound: ours; paper 3 calls the overhead negligible, without a number
+    "nuclr": Benchmark("nuclr_cc3m", "clip", ("nuclr",), "3.6", 1.03, added_state),
+    # bound: ours; paper 5 states that the time does not change significantly, without a number
+    "wpse": Benchmark("wpse_cc3m", "clip", ("gaussian", "imq"), "5.7", 1.10, parameters),
+}
+# On CPUs, unless the user sets them: the papers' batches take minutes a step, and most CPUs emulate bf16.
+ON_CPU = {"batch_size": 16, "precision": "fp32"}
+WARM_UP = 2  # steps of each arm; the first one allocates the optimizer's moments and searches for fast convolutions
+OPTIONS = {"recipe": "", "arms": "", "reference": "", "seconds": "600", "pairs": "", "out": ""}
+USAGE = "clipx bench NAME, or clipx bench recipe=NAME [arms=a,b] [reference=ARM]"
+
+
+def bench(arguments: list[str]) -> None:
+    """Run `clipx bench NAME`, or `clipx bench recipe=NAME [arms=a,b] [reference=ARM]`, with OPTIONS and settings."""
+    options = dict(OPTIONS)
+    settings: list[str] = []
+    names: list[str] = []
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if equals and key in options:
+            options[key] = value.strip("[]")
+        else:
+            (settings if equals else names).append(argument)
+    name, benchmark = _choose(names, options)
+    seconds = number(options["seconds"], "seconds", 1, 1e6)
+    pairs = count(options["pairs"], "pairs") if options["pairs"] else sys.maxsize
+    arms = (benchmark.reference, *benchmark.arms)
+    configs = {arm: compose_run([f"recipe={benchmark.recipe}", f"arm={arm}", *settings]) for arm in arms}
+    steps, conditions = _ready(configs, settings)
+    conditions = f"{benchmark.recipe}, {conditions}"
+    print(f"{conditions}; {', '.join(steps)} take turns for at most {seconds:g} s", file=sys.stderr, flush=True)
+    costs, times = time_in_turns(steps, benchmark.reference, benchmark.bound, seconds, pairs)
+    conditions += f", steps of each arm: {len(times[benchmark.reference])}"
+    claims = [_claim(benchmark, costs, conditions)] if benchmark.claim else []
+    claims += [benchmark.size(configs).row()] if benchmark.size else []
+    _print(conditions, costs, benchmark.reference, times, claims)
+    out = Path(options["out"] or f"runs/bench/{'-'.join([name, *settings]).replace('/', '_')}")
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "times.csv").open("w", newline="") as file:  # seconds; a row per block
+        csv.writer(file).writerows([list(times), *zip(*times.values(), strict=True)])
+    print(out / "times.csv")
+    if claims:
+        # With the settings: the report decides a claim only from a run without them. So no batch size and no device
+        # can be chosen because its verdict suits; the defaults depend on the machine only.
+        given = dict(setting.split("=", 1) for setting in settings)
+        stated = [claim | {"settings": given} for claim in claims]
+        (out / "claims.json").write_text(json.dumps(stated, indent=1) + "\n")
+        print(out / "claims.json")
+
+
+def benchmarks_of(claims: set[str]) -> list[str]:
+    """Return the names of the benchmarks whose claims are of the same papers as these claims."""
+    papers = {claim.partition(".")[0] for claim in claims}
+    return [name for name, benchmark in BENCHMARKS.items() if benchmark.claim.partition(".")[0] in papers]
+
+
+def _choose(names: list[str], options: dict[str, str]) -> tuple[str, Benchmark]:
+    """Return the named benchmark, or the user's own under its recipe's name."""
+    own = options["recipe"]
+    if len(names) + bool(own) != 1:
+        raise UserError(f"give one of the names {', '.join(BENCHMARKS)}, or one recipe: {USAGE}")
+    if names:
+        found = lookup(BENCHMARKS, names[0], "clipx bench")
+        if options["arms"] or options["reference"]:
+            raise UserError(f"clipx bench {names[0]} has its own arms; {USAGE}")
+        return names[0], found
+    known = list(recipe(own).arms)
+    if not known:
+        raise UserError(f"recipe={own} has no arms to compare; clipx ls recipes lists recipes and their arms")
+    reference = options["reference"] or known[0]
+    chosen = [arm for arm in options["arms"].split(",") if arm] or known
+    arms = tuple(dict.fromkeys(one_of(arm, known, "arms") for arm in chosen if arm != reference))
+    if not arms:
+        raise UserError(
+            f"arms={reference} is the reference; allowed: {', '.join(arm for arm in known if arm != reference)}"
+        )
+    return own, Benchmark(own, one_of(reference, known, "reference"), arms)
+
+
+def _ready(configs: Configs, settings: list[str]) -> tuple[Steps, str]:
+    """Build and warm up all arms, halving the batch until they fit on the GPU; also return the conditions in words."""
+    train = next(iter(configs.values())).train
+    device, given = choose_device(train.device), {key_of(setting) for setting in settings}
+    changes = {key: value for key, value in ON_CPU.items() if device.type == "cpu" and f"train.{key}" not in given}
+    changed = replace(train, **changes)  # type: ignore[arg-type]
+    size = changed.batch_size
+    while (steps := _warm_steps(configs, changes | {"batch_size": size}, device)) is None:
+        size //= 2
+        gc.collect()  # frees the models that did not fit
+    batch = f"batch of {size}" + (f" instead of {train.batch_size}" if size < train.batch_size else "")
+    where = f"cpu, threads: {torch.get_num_threads()}"
+    if device.type == "cuda":
+        where = torch.cuda.get_device_name(device)
+    return steps, f"{batch}, {where}, {changed.precision}"
+
+
+def _warm_steps(configs: Configs, changes: dict[str, Any], device: torch.device) -> Steps | None:
+    """Build the arms with changes of train.* and do their first, slower steps; None if the GPU's memory is too small.
+
+    Raises UserError if not even one pair fits.
+    """
+    try:
+        changed = {arm: replace(config, train=replace(config.train, **changes)) for arm, config in configs.items()}
+        steps = {arm: timed_steps(config, device) for arm, config in changed.items()}
+        for step in [*steps.values()] * WARM_UP:
+            step()
+    except torch.OutOfMemoryError as error:
+        if changes["batch_size"] == 1:
+            raise UserError(f"one pair does not fit into the memory of the GPU; give fewer arms ({error})") from error
+        return None
+    return steps
+
+
+def _claim(benchmark: Benchmark, costs: dict[str, StepCost], conditions: str) -> dict[str, Any]:
+    """Return the row of claims.json on the ratios of step times."""
+    assert benchmark.bound is not None
+    (claim,) = (claim for claim in CLAIMS if claim.id == benchmark.claim)
+    names = {arm: f"ratio of step times {arm} / {benchmark.reference}" for arm in costs}
+    return {
+        "claim": claim.id,
+        "statement": f"{claim.statement} ({conditions})",
+        "measured": {names[arm]: f"{cost.ratio:.4f} {cost.interval}".strip() for arm, cost in costs.items()},
+        "expected": dict.fromkeys(names.values(), f"<= {benchmark.bound:g}"),
+        "verdict": overall([cost.verdict(benchmark.bound) for cost in costs.values()]),
+    }
+
+
+def _print(
+    conditions: str, costs: dict[str, StepCost], reference: str, times: Times, claims: list[dict[str, Any]]
+) -> None:
+    """Print the times with a row per arm, then the claims with a row per number."""
+    console = Console(highlight=False)
+    console.print(conditions)
+    table = Table("arm", "s a step", f"ratio to {reference}", "95% interval", box=None, pad_edge=False)
+    table.add_row(reference, f"{median(times[reference]):.4g}")
+    for arm, cost in costs.items():
+        table.add_row(arm, f"{cost.seconds:.4g}", f"{cost.ratio:.4f}", cost.interval)
+    console.print(table)
+    for claim in claims:
+        console.print(f"\n{claim['claim']}  {claim['verdict']}", style="bold")
+        console.print(claim["statement"])
+        table = Table("number", "measured", "expected", box=None, pad_edge=False)
+        for name, measured in claim["measured"].items():
+            number = measured if isinstance(measured, str) else f"{measured:.6g}"
+            table.add_row(name, number, claim["expected"][name])
+        console.print(table)

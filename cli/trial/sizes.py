@@ -1,0 +1,37 @@
+"""Sizes that `clipx bench` checks beside the times: exact numbers, which need no training step."""
+
+from collections.abc import Mapping
+
+import torch
+
+from clipx import objectives
+from clipx.config.schema import RunConfig
+from clipx.models.clip import build_model
+from clipx.theory.claims import Check, CheckedClaim
+
+TABLE_PAIRS = 12_000_000  # paper 3, appendix G
+VALUE = 4  # bytes of a float32
+
+
+def parameters(configs: Mapping[str, RunConfig]) -> CheckedClaim:
+    """Compare the parameters of all arms with those of the first one (paper 5, section 5.3)."""
+    reference, *arms = configs
+    counts = {}
+    for arm, config in configs.items():
+        with torch.device("meta"):  # allocates nothing
+            model = build_model(config, pretrained=False)
+        counts[arm] = sum(p.numel() for p in model.parameters())
+    statement = "The model size does not change significantly against CLIP with the same towers"
+    ratio = "ratio of parameters {} / {}"
+    # bound: ours; the paper states no significant change, without a number
+    checks = [Check(ratio.format(arm, reference), counts[arm] / counts[reference], high=1.01) for arm in arms]
+    return CheckedClaim("5.11", statement, checks)
+
+
+def added_state(configs: Mapping[str, RunConfig]) -> CheckedClaim:
+    """Compute the per-sample state of nuclr beyond that of sogclr, which is its case zeta = 0 (paper 3, appendix G)."""
+    nuclr = objectives.build(configs["nuclr"].objective, TABLE_PAIRS).columns
+    sogclr = objectives.build({"sogclr": {}}, TABLE_PAIRS).columns
+    added = VALUE * TABLE_PAIRS * (len(nuclr) - len(sogclr)) / 1e6
+    statement = "The state that NUCLR adds to SogCLR's takes less than 100 MB for 12 million pairs"
+    return CheckedClaim("3.13", statement, [Check("MB for 12 million pairs", added, high=100)])

@@ -1,0 +1,57 @@
+"""Trial steps on generated pairs, for `clipx check` and `clipx bench`."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from math import ceil
+
+import torch
+
+from clipx.config.presets import num_pairs
+from clipx.config.schema import RunConfig
+from clipx.models.clip import build_model
+from clipx.training.setup import TrainComponents, build_components
+from clipx.training.step import train_step
+from clipx.types import Batch, Progress
+
+UNKNOWN_SIZE = 1_000_000  # pairs of a data set whose size is unknown before it is read
+
+
+def generated_batch(components: TrainComponents) -> Batch:
+    """Return random images and texts with different, random sample ids and without keyword labels.
+
+    Its size is train.batch_size. Texts have the full length, because towers also compute padding.
+    """
+    size, device = components.config.train.batch_size, components.device
+    inputs, stride = components.state.model.inputs, components.state.table.num_samples // size
+    return Batch(
+        sample_id=stride * torch.arange(size, device=device) + torch.randint(stride, (size,), device=device),
+        image=torch.randn(size, 3, inputs.image_size, inputs.image_size, device=device),
+        text=torch.randint(1, 100, (size, inputs.context_length), device=device),  # all vocabularies are larger
+        label=torch.zeros(size, dtype=torch.int64, device=device),
+    )
+
+
+def timed_step(components: TrainComponents, batch: Batch, progress: Progress) -> tuple[float, float]:
+    """Do a training step; return its loss and its wall-clock seconds, until the device has finished."""
+    on_gpu = components.device.type == "cuda"
+    if on_gpu:
+        torch.cuda.synchronize(components.device)  # the batch may still be being made
+    start = time.perf_counter()
+    loss = train_step(components, batch, progress)["loss"]
+    if on_gpu:
+        torch.cuda.synchronize(components.device)
+    return float(loss), time.perf_counter() - start
+
+
+def timed_steps(config: RunConfig, device: torch.device) -> Callable[[], float]:
+    """Build a run with random weights; return a function that does a step on new pairs and returns its seconds.
+
+    Each step is one from the middle of training, because objectives may do less in the first epochs (NUCLR's zeta).
+    """
+    pairs = max(num_pairs(config) or UNKNOWN_SIZE, config.train.batch_size)
+    components = build_components(config, device, pairs, "generated", partial(build_model, pretrained=False))
+    epochs = config.train.epochs or ceil((config.train.samples or pairs) / pairs)
+    steps = epochs * (pairs // config.train.batch_size)
+    middle = Progress(steps // 2, steps, epochs // 2, epochs)
+    return lambda: timed_step(components, generated_batch(components), middle)[1]

@@ -1,0 +1,209 @@
+"""Assessment of claims: from the runs of a recipe to estimates, findings and outcomes."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+import numpy as np
+
+from evaluation.claims.design import LOOKS, changed_claims, describe_claims, error_of_each_look, look_after, look_at
+from evaluation.claims.estimate import (
+    RELIABLE,
+    mean_estimate,
+    rank_estimate,
+    reliability,
+    share_estimate,
+    variance_estimate,
+)
+from evaluation.claims.evidence import Evidence, Seeds
+from evaluation.claims.types import ANY, OVER_ARMS, Claim, Comparison, Estimate, Finding, Outcome
+from evaluation.claims.verdict import adjust, joined, judge, overall, p_value
+
+DIVERGES = 0.5  # an arm diverges if more than this share of its runs does
+NO_NUMBER = "the seeds give no number; evaluate all arms on the same data sets"
+
+
+def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
+    """Return one outcome for each claim and recipe that was run; a claim without runs has one outcome, `not run`."""
+    found = []
+    for claim in claims:
+        if claim.program:
+            not_run = [Finding(claim.statement, "not run", note=f"run: {claim.program}")]
+            findings = evidence.stated.get(claim.id) or not_run
+            found.append(Outcome(claim, claim.program, overall([f.verdict for f in findings]), findings))
+            continue
+        by_recipe = [assess(claim, recipe, evidence) for recipe in claim.recipes]
+        run = [outcome for outcome in by_recipe if outcome.verdict != "not run"]
+        found += run or by_recipe[-1:]  # suggest the last recipe, because it is the smallest
+    return found
+
+
+def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
+    """Return the outcome of the claim from the runs of one recipe, at the looks of the stored design."""
+    looks = looks_of(claim, recipe, evidence)
+    error = error_of_each_look(looks)
+    parts = _Parts(recipe, evidence, looks, error)
+    findings = adjust([parts.finding(part) for part in claim.parts(recipe)], error)
+    verdict = overall([finding.verdict for finding in findings])
+    return Outcome(claim, recipe, verdict, findings, error, p_value(findings, error), _changes(claim, recipe, evidence))
+
+
+def looks_of(claim: Claim, recipe: str, evidence: Evidence) -> tuple[int, ...]:
+    """Return the numbers of seeds at which the claim is judged: its own, those of the stored design, or LOOKS."""
+    stored = evidence.designs.get(recipe)
+    return claim.looks or (stored.looks if stored else LOOKS)
+
+
+def _changes(claim: Claim, recipe: str, evidence: Evidence) -> str:
+    """Return how the claim differs from the stored design; "" if it does not, or without a design."""
+    if (stored := evidence.designs.get(recipe)) is None:
+        return ""
+    changes = changed_claims(stored.claims, describe_claims(recipe))
+    ours = [change for change in changes if change.startswith(f"claim {claim.id}:")]
+    return f"the design stored before the first seed differs: {ours[0]}" if ours else ""
+
+
+class _Parts:
+    """The parts of one claim on the runs of one recipe.
+
+    Args:
+        looks: numbers of seeds at which the claim is judged.
+        error: one-sided error rate of each look.
+    """
+
+    def __init__(self, recipe: str, evidence: Evidence, looks: tuple[int, ...], error: float) -> None:
+        self.recipe, self.evidence, self.looks, self.error = recipe, evidence, looks, error
+        self.arms = evidence.runs.get(recipe, {})
+
+    def finding(self, comparison: Comparison) -> Finding:
+        """Return the finding of one comparison at the largest look that its seeds allow."""
+        arms = self._available(comparison)
+        if missing := [arm for arm in comparison.arms if arm not in arms]:
+            arm = "" if missing == [ANY] else f" arm={missing[0]}"
+            return _not_run(comparison, f"run: clipx train recipe={self.recipe}{arm} seed=0")
+        diverged = {arm: count for arm, seeds in arms.items() if (count := sum(r.diverged for r in seeds.values()))}
+        note = "; ".join(f"{arm} diverged in {count} of {len(arms[arm])} seeds" for arm, count in diverged.items())
+        if comparison.kind in OVER_ARMS:
+            arms = {arm: seeds for arm, seeds in arms.items() if diverged.get(arm) != len(seeds)}
+            if len(arms) < comparison.min_arms:
+                return _not_run(comparison, joined(f"{comparison.min_arms} arms are needed", note))
+        if seeds := self._seeds_of_expected_divergence(comparison, arms, diverged):
+            share = share_estimate(DIVERGES, seeds, seeds, self.error)
+            return replace(judge(comparison, share, seeds, self.error, note), least=DIVERGES)
+        common = self._seeds_with_numbers(comparison, arms)
+        if not common:
+            return _not_run(comparison, self._missing_numbers(comparison, arms, note))
+        look = look_at(self.looks, _seeds_without_gap(arms))
+        if not look or not set(range(look)) <= set(common):
+            return self._too_few(comparison, arms, common, look, note)
+        if len(common) > look < self.looks[-1]:
+            ahead = look_after(self.looks, look)
+            note = joined(f"judged at {look} of {len(common)} seeds; the next look is at {ahead}", note)
+        estimate = self._estimate(comparison, arms, look)
+        if isinstance(estimate, str):
+            return Finding(comparison.label, "undecided", look, None, comparison.least, joined(estimate, note))
+        return judge(comparison, estimate, look, self.error, note)
+
+    def _available(self, comparison: Comparison) -> dict[str, Seeds]:
+        """Return the arms of the comparison that have runs."""
+        if comparison.arms == (ANY,):
+            all_runs = {seed: run for seeds in self.arms.values() for seed, run in seeds.items()}
+            return {ANY: all_runs} if all_runs else {}
+        return {arm: self.arms[arm] for arm in comparison.arms if arm in self.arms}
+
+    def _read(self, comparison: Comparison, arms: dict[str, Seeds], seed: int) -> list[list[dict[str, float]]]:
+        return [[self.evidence.read(measure, of[seed]) for measure in comparison.measures] for of in arms.values()]
+
+    def _seeds_with_numbers(self, comparison: Comparison, arms: dict[str, Seeds]) -> list[int]:
+        """Return the seeds in which every arm has a number for every measure."""
+        shared = sorted(set.intersection(*(set(seeds) for seeds in arms.values())))
+        return [s for s in shared if all(all(of_arm) for of_arm in self._read(comparison, arms, s))]
+
+    def _too_few(
+        self, comparison: Comparison, arms: dict[str, Seeds], common: list[int], look: int, note: str
+    ) -> Finding:
+        """Return an undecided finding: a look uses seed 0 and the seeds after it, and some of them are missing."""
+        wanted = look or self.looks[0]
+        reason = f"{len(common)} seed{'s' if len(common) > 1 else ''} in common, {wanted} are needed"
+        if len(common) >= wanted:
+            lacking = next(seed for seed in range(wanted) if seed not in common)
+            reason = f"seeds 0 to {wanted - 1} are judged, seed {lacking} has no number of all arms"
+        estimate = None
+        values = _means([self._read(comparison, arms, seed) for seed in common])
+        if comparison.kind == "mean":
+            mean = fmean(comparison.effect(of_seed) for of_seed in values)
+            if not math.isfinite(mean):
+                return _not_run(comparison, joined(NO_NUMBER, note))
+            estimate = Estimate(mean, math.nan, math.nan, 1.0, 1.0)
+        return Finding(comparison.label, "undecided", len(common), estimate, comparison.least, joined(reason, note))
+
+    def _estimate(self, comparison: Comparison, arms: dict[str, Seeds], look: int) -> Estimate | str:
+        """Return the estimate from seeds 0 to `look` - 1, or the reason why there is none."""
+        values = np.array(_means([self._read(comparison, arms, seed) for seed in range(look)]))  # [seed, arm, measure]
+        if not np.isfinite(values).all():
+            return NO_NUMBER
+        if comparison.kind in OVER_ARMS:
+            rho = comparison.effect([tuple(of_arm) for of_arm in values.mean(0)])
+            if not math.isfinite(rho):
+                return "all arms have the same value"
+            shares = [reliability(values[:, :, m].T) for m in range(values.shape[2])]
+            if comparison.kind == "weak_rank" and min(shares) < RELIABLE:
+                return f"the arms differ too little from each other: {1 - min(shares):.0%} of their variance is noise"
+            return rank_estimate(comparison, rho, len(arms), self.error, math.sqrt(math.prod(shares)))
+        if comparison.kind == "variance":
+            table = values[:, :, 0].T
+            equal = (np.ptp(table, axis=1) == 0).any()
+            return (
+                "an arm has the same value in all seeds" if equal else variance_estimate(comparison, table, self.error)
+            )
+        effects = [comparison.effect([tuple(of_arm) for of_arm in of_seed]) for of_seed in values]
+        if not all(math.isfinite(effect) for effect in effects):
+            return NO_NUMBER
+        if comparison.kind == "share":
+            return share_estimate(comparison.least, sum(effect > 0 for effect in effects), look, self.error)
+        return mean_estimate(comparison, effects, self.error)
+
+    def _seeds_of_expected_divergence(
+        self, comparison: Comparison, arms: dict[str, Seeds], diverged: dict[str, int]
+    ) -> int:
+        """Return the look at which all seeds of `diverging_arm` diverged, and all others have numbers; else 0."""
+        loser = comparison.diverging_arm
+        if not loser or diverged != {loser: len(arms[loser])}:
+            return 0
+        others = {arm: seeds for arm, seeds in arms.items() if arm != loser}
+        common = set(self._seeds_with_numbers(comparison, others)) & set(arms[loser])
+        return look_at(self.looks, next(seed for seed in range(len(common) + 1) if seed not in common))
+
+    def _missing_numbers(self, comparison: Comparison, arms: dict[str, Seeds], diverged: str) -> str:
+        """Explain why no seed has an effect: a run has no numbers, or the arms share no seed."""
+        runs = [run for seeds in arms.values() for run in seeds.values()]
+        all_seeds = sorted({seed for seeds in arms.values() for seed in seeds})
+        lacking = [run for run in runs if not all(self.evidence.read(m, run) for m in comparison.measures)]
+        if lacking:
+            hint = diverged if lacking[0].diverged else f"clipx eval checkpoint={lacking[0].path}"
+        else:
+            arm, seed = next((arm, seed) for seed in all_seeds for arm in arms if seed not in arms[arm])
+            hint = f"clipx train recipe={self.recipe} arm={arm} seed={seed}"
+        return f"no seed has the numbers of all arms; {hint}"
+
+
+def _not_run(comparison: Comparison, note: str) -> Finding:
+    return Finding(comparison.label, "not run", least=comparison.least, note=note)
+
+
+def _seeds_without_gap(arms: dict[str, Seeds]) -> int:
+    """Return the number of seeds 0, 1, 2, ... that all arms have, up to the first missing one."""
+    shared = set.intersection(*(set(seeds) for seeds in arms.values()))
+    return next(seed for seed in range(len(shared) + 1) if seed not in shared)
+
+
+def _means(readings: Sequence[list[list[dict[str, float]]]]) -> list[list[tuple[float, ...]]]:
+    """Average each measure over the names (data sets) that every arm has in every seed; NaN if there are none."""
+    measures = range(len(readings[0][0]))
+    names = [set.intersection(*(set(of_arm[m]) for of_seed in readings for of_arm in of_seed)) for m in measures]
+
+    def mean(values: dict[str, float], m: int) -> float:
+        return fmean(values[name] for name in names[m]) if names[m] else math.nan
+
+    return [[tuple(mean(of_arm[m], m) for m in measures) for of_arm in of_seed] for of_seed in readings]

@@ -1,0 +1,149 @@
+"""The design of an experiment: what is judged, and at which numbers of seeds; stored before the first seed."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from clipx.errors import UserError
+from clipx.utils.files import write_text
+from evaluation.claims.table import CLAIMS
+from evaluation.claims.types import Claim
+
+LOOKS = (3, 5, 8, 12, 20)
+ERROR = 0.025  # of a false verdict in one direction, over all looks together
+FOLDER = "designs"  # below the folder of the runs; one file per recipe
+
+
+def error_of_each_look(looks: tuple[int, ...]) -> float:
+    """Return the error rate of one look. The sum over the looks is ERROR, however the looks depend on each other."""
+    return ERROR / len(looks)
+
+
+def look_at(looks: tuple[int, ...], seeds: int) -> int:
+    """Return the largest look that `seeds` seeds allow; 0 if there are too few."""
+    return max((look for look in looks if look <= seeds), default=0)
+
+
+def look_after(looks: tuple[int, ...], look: int) -> int:
+    """Return the next look after `look`, which must not be the last one."""
+    return min(one for one in looks if one > look)
+
+
+def check_looks(looks: tuple[int, ...]) -> tuple[int, ...]:
+    """Return `looks`. Raises UserError unless they increase from 3 or more."""
+    if not looks or looks[0] < LOOKS[0] or any(b <= a for a, b in pairwise(looks)):
+        raise UserError(f"looks={list(looks)} must be increasing numbers of seeds, the first at least {LOOKS[0]}")
+    return looks
+
+
+@dataclass(frozen=True)
+class Design:
+    """The design of one recipe's experiment.
+
+    Args:
+        recipe: name of the recipe.
+        recipe_hash: hash of the recipe's settings and the user's overrides.
+        arms: names of the arms.
+        looks: numbers of seeds at which the claims are judged.
+        claims: claim id -> label of each part -> its arms, measures and bound as text.
+    """
+
+    recipe: str
+    recipe_hash: str
+    arms: tuple[str, ...]
+    looks: tuple[int, ...]
+    claims: Mapping[str, Mapping[str, str]]
+
+    def changes(self, other: "Design") -> list[str]:
+        """Return one text per difference of `other` from this design."""
+        found = []
+        if self.recipe_hash != other.recipe_hash:
+            found.append("the recipe or the overrides changed")
+        for name, old, new in (("looks", self.looks, other.looks), ("arms", self.arms, other.arms)):
+            if old != new:
+                found.append(f"{name}: {','.join(map(str, old))} -> {','.join(map(str, new))}")
+        return [*found, *changed_claims(self.claims, other.claims)]
+
+
+def changed_claims(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return one text for each claim whose parts differ."""
+    changed = []
+    for claim in dict.fromkeys((*old, *new)):
+        before, now = old.get(claim, {}), new.get(claim, {})
+        parts = [part for part in dict.fromkeys((*before, *now)) if before.get(part) != now.get(part)]
+        changed += [
+            f"claim {claim}: {part}: {before.get(part, 'new')} -> {now.get(part, 'gone')}" for part in parts[:1]
+        ]
+    return changed
+
+
+def describe_claims(recipe: str, claims: tuple[Claim, ...] = CLAIMS) -> dict[str, dict[str, str]]:
+    """Return the parts of all claims that the recipe tests, as texts that change if the part changes."""
+    return {
+        claim.id: {
+            part.label: f"{','.join(part.arms)} {part.kind} {part.contrast} {part.measures!r} above {part.least:g}"
+            for part in claim.parts(recipe)
+        }
+        for claim in claims
+        if recipe in claim.recipes
+    }
+
+
+def hash_of(settings: object) -> str:
+    """Return a short hash of anything that JSON can write."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def stored(runs: Path, recipe: str) -> Design | None:
+    """Return the design of a recipe that the folder of the runs stores. Raises UserError: the file is corrupt."""
+    file = _file(runs, recipe)
+    return _read(file) if file.exists() else None
+
+
+def refuse_another(runs: Path, design: Design) -> None:
+    """Raise UserError if the folder of the runs stores another design of this recipe, or a corrupt one."""
+    before = stored(runs, design.recipe)
+    if before and (changes := before.changes(design)):
+        raise UserError(
+            f"{_file(runs, design.recipe)} stores another design ({'; '.join(changes)}): use the stored one, or "
+            "another folder with runs=DIR; clipx report still judges the runs of the old one"
+        )
+
+
+def store(runs: Path, design: Design) -> None:
+    """Write the design into the folder of the runs, unless it is there.
+
+    Raises UserError: the folder has another design of this recipe, or the file is corrupt.
+    """
+    refuse_another(runs, design)
+    if not (file := _file(runs, design.recipe)).exists():
+        write_text(file, json.dumps(asdict(design), indent=1) + "\n")
+
+
+def find_designs(paths: list[Path]) -> dict[str, Design]:
+    """Return recipe -> stored design, from the folders `designs` at, above or below `paths`."""
+    files: list[Path] = []
+    for path in (path.resolve() for path in paths):
+        above = [folder / FOLDER for folder in (path.parent, path.parent.parent)]
+        files += [file for folder in [*path.rglob(FOLDER), *above] for file in sorted(folder.glob("*.json"))]
+    designs: dict[str, Design] = {}
+    for file in dict.fromkeys(files):  # many runs have the same folder above them
+        design = _read(file)
+        designs.setdefault(design.recipe, design)
+    return designs
+
+
+def _file(runs: Path, recipe: str) -> Path:
+    return runs / FOLDER / f"{recipe}.json"
+
+
+def _read(file: Path) -> Design:
+    try:
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return Design(**found | {"arms": tuple(found["arms"]), "looks": tuple(found["looks"])})
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file} is corrupt ({error!r}): restore it from a copy, or use another runs=DIR") from error

@@ -1,0 +1,330 @@
+"""Error rates and power of the rule of verdicts in simulated experiments: `make bench-rule`.
+
+    python -m tests.bench.rule [rates | power | papers] [experiments]      default: all three, 10000
+
+Prints Markdown tables: error rates if a user stops at any look, power at each look, and the verdicts that the rule
+gives on the papers' printed means and spreads. docs/claims.md shows them.
+
+Each error rate is the share of experiments that give the false verdict at one look or more. The true effect lies at the
+bound, where an error is most likely. For comparison: plain paired t with 95% intervals at the same looks, and t with
+the variance pooled over all arms, with the intervals of the rule.
+"""
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from evaluation.claims.comparisons import less_variable, more, rises_over_arms, unrelated_over_arms
+from evaluation.claims.design import ERROR, LOOKS, error_of_each_look
+from evaluation.claims.estimate import (
+    RELIABLE,
+    mean_estimate,
+    rank_estimate,
+    reliability,
+    share_estimate,
+    t_test,
+    variance_estimate,
+)
+from evaluation.claims.names import GAP, RECALL_1
+from evaluation.claims.published import TABLES, printed
+from evaluation.claims.table import CLAIMS
+from evaluation.claims.types import Comparison, Estimate, Verdict
+from evaluation.claims.verdict import holm, verdict_of
+from evaluation.statistics import spearman
+
+Array = NDArray[np.float64]
+EACH = error_of_each_look(LOOKS)
+DIFFERENCE = more("a", "b", GAP, 1.0)
+FAMILIES = (5, 8, 6, 6, 1)  # arms of each method in paper 4's Tables 2 to 5
+ARMS = sum(FAMILIES)
+Verdicts = list[Verdict]  # one per look
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of simulated experiment, with the true effect at the bound."""
+
+    name: str
+    simulate: Callable[[np.random.Generator], Verdicts]  # one experiment, judged by the rule
+    plain: Callable[[np.random.Generator], Verdicts] | None = None  # 95% intervals at every look
+    pooled: Callable[[np.random.Generator], Verdicts] | None = None  # variance of all arms of the recipe
+
+
+def seeds_by_arms(generator: np.random.Generator, covariance: Array, effect: float) -> Array:
+    """Return [arms, 20] values; a seed's effect on all arms is ten times as large as the arms' own spread.
+
+    Args:
+        covariance: [A, A] of the arms for one seed, without the common effect of the seed.
+        effect: true difference between the first and the second arm, in standard deviations of their difference.
+    """
+    size = math.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
+    values = np.linalg.cholesky(covariance) @ generator.standard_normal((len(covariance), LOOKS[-1]))
+    values[0] += effect * size
+    result: Array = values / size + 10 * generator.standard_normal(LOOKS[-1])
+    return result
+
+
+def of_means(
+    covariance: Array, effect: float, judge: Callable[[Array], Verdict]
+) -> Callable[[np.random.Generator], Verdicts]:
+    """Return the simulation of a difference between the first two arms, judged at every look."""
+
+    def simulate(generator: np.random.Generator) -> Verdicts:
+        values = seeds_by_arms(generator, covariance, effect)
+        return [judge(values[:, :n]) for n in LOOKS]
+
+    return simulate
+
+
+def by_rule(values: Array) -> Verdict:
+    """Judge by the rule. The smallest effect of interest is 1, in standard deviations of one seed's difference."""
+    return verdict_of(mean_estimate(DIFFERENCE, list(values[0] - values[1]), EACH), EACH)
+
+
+def by_plain_t(values: Array) -> Verdict:
+    """Judge by a 95% interval of paired t."""
+    effects = values[0] - values[1]
+    half = special.stdtrit(len(effects) - 1, 0.975) * effects.std(ddof=1) / math.sqrt(len(effects))
+    return "holds" if effects.mean() - half > 1 else "does not hold" if effects.mean() + half < 1 else "undecided"
+
+
+def by_pooled_t(values: Array) -> Verdict:
+    """Judge with the error of the rule, but with the residual variance of the two-way layout arms x seeds."""
+    arms, n = values.shape
+    df = (arms - 1) * (n - 1)
+    residuals = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
+    se = math.sqrt(2 * (residuals**2).sum() / df / n)
+    half = special.stdtrit(df, 1 - EACH) * se
+    mean = float((values[0] - values[1]).mean())
+    return "holds" if mean - half > 1 else "does not hold" if mean + half < 1 else "undecided"
+
+
+def of_parts(parts: int) -> Callable[[np.random.Generator], Verdicts]:
+    """Return the simulation of a claim with several arms against one baseline, all effects at the bound."""
+    comparison = more("a", "b", GAP, 0.0)
+
+    def simulate(generator: np.random.Generator) -> Verdicts:
+        values = generator.standard_normal((parts + 1, LOOKS[-1]))
+        verdicts: Verdicts = []
+        for n in LOOKS:
+            found = [mean_estimate(comparison, list(of_arm[:n] - values[0, :n]), EACH) for of_arm in values[1:]]
+            refuted = min(holm([estimate.p_below for estimate in found])) <= EACH
+            holds = all(estimate.p_above <= EACH for estimate in found)
+            verdicts.append("holds" if holds else "does not hold" if refuted else "undecided")
+        return verdicts
+
+    return simulate
+
+
+def of_ranks(most: float, noise: float, families: float = 0.0) -> Callable[[np.random.Generator], Verdicts]:
+    """Return the simulation of a rank correlation over 26 arms with three seeds.
+
+    The true rank correlation is 0 for most = 0, where the comparison asks for a positive one. Otherwise it is `most`,
+    and the comparison asks for a weaker one.
+
+    Args:
+        noise: standard deviation of a seed; the arms' own is 1.
+        families: share of the arms' variance that the arms of a method have in common.
+    """
+    names = tuple(map(str, range(ARMS)))
+    comparison = rises_over_arms(names, GAP, RECALL_1, "r")
+    if most:
+        comparison = unrelated_over_arms(names, GAP, RECALL_1, most, "r")
+    pearson = 2 * math.sin(math.pi * most / 6)  # of a bivariate normal distribution with this rank correlation
+    family = np.repeat(range(len(FAMILIES)), FAMILIES)
+
+    def normal(generator: np.random.Generator) -> Array:
+        common = generator.standard_normal(len(FAMILIES))[family]
+        result: Array = math.sqrt(families) * common + math.sqrt(1 - families) * generator.standard_normal(ARMS)
+        return result
+
+    def simulate(generator: np.random.Generator) -> Verdicts:
+        x, other = normal(generator), normal(generator)
+        true = np.stack([x, pearson * x + math.sqrt(1 - pearson**2) * other])
+        values = true[:, :, None] + noise * generator.standard_normal((2, ARMS, 3))
+        shares = reliability(values[0]), reliability(values[1])
+        if most and min(shares) < RELIABLE:
+            return ["undecided"]
+        rho = spearman(list(values[0].mean(1)), list(values[1].mean(1)))
+        return [verdict_of(rank_estimate(comparison, rho, ARMS, ERROR, math.sqrt(math.prod(shares))), ERROR)]
+
+    return simulate
+
+
+def of_shares(share: float) -> Callable[[np.random.Generator], Verdicts]:
+    """Return the simulation of a share of 100 seeds, judged once."""
+
+    def simulate(generator: np.random.Generator) -> Verdicts:
+        hits = int((generator.random(100) < share).sum())
+        return [verdict_of(share_estimate(share, hits, 100, ERROR), ERROR)]
+
+    return simulate
+
+
+def of_variances(generator: np.random.Generator) -> Verdicts:
+    """Simulate two arms of the same variance."""
+    values = generator.standard_normal((2, LOOKS[-1]))
+    comparison = less_variable("a", "b", GAP, "v")
+    return [verdict_of(variance_estimate(comparison, values[:, :n], EACH), EACH) for n in LOOKS]
+
+
+def noisy(arms: int, variance: float, compared: int = 2) -> Array:
+    """Return the covariance of independent arms of which the first `compared` have another variance."""
+    return np.diag([variance] * compared + [1.0] * (arms - compared))
+
+
+def alike(arms: int, correlation: float) -> Array:
+    """Return the covariance of arms that are correlated, except the first."""
+    covariance = np.full((arms, arms), correlation)
+    covariance[0, :] = covariance[:, 0] = 0.0
+    np.fill_diagonal(covariance, 1.0)
+    return covariance
+
+
+def cases() -> Iterator[Case]:
+    """Yield all cases."""
+    for effect in (1.0, -1.0):  # at s and at -s, the bounds of `equivalent`
+        covariance = noisy(2, 1.0)
+        plain = of_means(covariance, effect, by_plain_t) if effect > 0 else None
+        yield Case(f"2 arms, true effect {effect:g} s", of_means(covariance, effect, by_rule), plain)
+    for arms in (3, 4, 6, 8, 26):
+        kinds = {"equal variances": noisy(arms, 1.0), "compared arms: variance x 9": noisy(arms, 9.0)}
+        kinds |= {f"other arms: correlation {r}": alike(arms, r) for r in (0.5, 0.95)}
+        for kind, covariance in kinds.items():
+            judged = (of_means(covariance, 1.0, judge) for judge in (by_rule, by_plain_t, by_pooled_t))
+            yield Case(f"{arms} arms, {kind}", *judged)
+    for parts in (2, 4, 6):
+        yield Case(f"claim of {parts} parts, one baseline", of_parts(parts))
+    for noise in (0.25, 0.5, 1.0, 4.0):
+        yield Case(f"rank correlation 0, 26 arms, noise {noise:g}", of_ranks(0.0, noise))
+        yield Case(f"weak rank correlation, 0.7, 26 arms, noise {noise:g}", of_ranks(0.7, noise))
+    yield Case("rank correlation 0, 26 arms in 5 families", of_ranks(0.0, 0.5, families=0.5))
+    yield Case("share of 100 seeds, 0.9", of_shares(0.9))
+    yield Case("variance ratio, 1", of_variances)
+
+
+def rates(simulate: Callable[[np.random.Generator], Verdicts], experiments: int) -> dict[Verdict, float]:
+    """Return verdict -> share of experiments that give it at one look or more."""
+    generator = np.random.default_rng(0)
+    found: Counter[Verdict] = Counter()
+    for _ in range(experiments):
+        verdicts = simulate(generator)
+        found.update(set(verdicts))
+        found["does not hold"] += "does not hold" not in verdicts and "equivalent" in verdicts  # both deny the claim
+    return {verdict: found[verdict] / experiments for verdict in ("holds", "does not hold", "equivalent")}
+
+
+def power(effect: float, experiments: int) -> list[float]:
+    """Return the share of experiments that hold at each look; effect in standard deviations of the difference."""
+    generator = np.random.default_rng(1)
+    comparison = more("a", "b", GAP, 0.0)
+    hits = np.zeros(len(LOOKS))
+    for _ in range(experiments):
+        effects = list(generator.normal(effect, 1.0, LOOKS[-1]))
+        hits += [mean_estimate(comparison, effects[:n], EACH).p_above <= EACH for n in LOOKS]
+    return [float(hit) for hit in hits / experiments]
+
+
+@dataclass(frozen=True)
+class OwnNumbers:
+    """A part of a claim, judged on the printed means and spreads of three seeds."""
+
+    claim: str
+    recipe: str
+    label: str
+    estimate: Estimate
+    least: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the verdict at the look of three seeds."""
+        return verdict_of(self.estimate, EACH)
+
+
+def own_numbers(seeds: int = 3) -> Iterator[OwnNumbers]:
+    """Yield the parts of claims whose arms have printed means with spreads.
+
+    Seeds of different arms are not paired in print, so the arms count as independent (Welch's t). A table's column
+    `mean` is used if it has one, else its first column.
+    """
+    for claim in CLAIMS:
+        for comparison in claim.comparisons:
+            for table in (t for t in TABLES if comparison.contrast and t.recipe in claim.recipes):
+                cells = [table.rows.get(arm, "").split() for arm in comparison.arms]
+                labels = [column.label for column in table.columns]
+                at = labels.index("mean") if "mean" in labels else 0
+                texts = [of_arm[at] for of_arm in cells if len(of_arm) > at and "±" in of_arm[at]]
+                if len(texts) == len(comparison.arms):
+                    draws = seeds if table.spread == "standard deviation" else 1
+                    estimate = welch(comparison, texts, table.columns[at].scale, seeds, draws)
+                    yield OwnNumbers(claim.id, table.recipe, comparison.label, estimate, comparison.least)
+
+
+def welch(comparison: Comparison, texts: list[str], scale: float, seeds: int, draws: int) -> Estimate:
+    """Return the estimate of a contrast from texts such as 35.10±0.22.
+
+    Args:
+        draws: seeds if ± precedes a standard deviation over seeds, 1 if it precedes a standard error.
+    """
+    means = [(printed(text) or 0.0) / scale for text in texts]
+    variances = [(float(text.partition("±")[2]) / scale) ** 2 / draws for text in texts]
+    effect = math.fsum(w * m for w, m in zip(comparison.contrast, means, strict=True))
+    terms = [w**2 * v for w, v in zip(comparison.contrast, variances, strict=True)]
+    se = math.sqrt(math.fsum(terms))
+    df = math.fsum(terms) ** 2 / math.fsum(term**2 / (seeds - 1) for term in terms)
+
+    half = float(special.stdtrit(df, 1 - EACH)) * se
+    return Estimate(effect, effect - half, effect + half, *t_test(effect, se, df, comparison))
+
+
+NOTHING: dict[Verdict, float] = {"holds": 0.0, "does not hold": 0.0}
+
+
+def print_rates(experiments: int) -> None:
+    """Print the error rates of all cases; an empty cell: the verdict is impossible, or true."""
+    columns = "false holds | false denial | false equivalent | plain t: holds | denial | pooled t: holds | denial"
+    print(f"| {experiments:,} experiments each | {columns} |\n|---|---|---|---|---|---|---|---|")
+    for case in cases():
+        cells = []
+        for simulate in (case.simulate, case.plain, case.pooled):
+            found = rates(simulate, experiments) if simulate else NOTHING
+            chosen: list[Verdict] = ["holds", "does not hold"]
+            chosen += ["equivalent"] if simulate is case.simulate else []
+            cells += ["" if found[verdict] in (0.0, 1.0) else f"{found[verdict]:.4f}" for verdict in chosen]
+        print(f"| {case.name} | {' | '.join(cells)} |", flush=True)
+
+
+def print_power(experiments: int) -> None:
+    """Print the power at each look."""
+    print(f"\n| effect | {' | '.join(f'{n} seeds' for n in LOOKS)} |\n|---|{'---|' * len(LOOKS)}")
+    for effect in (0.5, 0.75, 1.0, 1.5, 2.5, 4.0):
+        print(f"| {effect:g} sd | {' | '.join(f'{share:.2f}' for share in power(effect, experiments))} |", flush=True)
+
+
+def print_papers(_: int = 0) -> None:
+    """Print the verdicts on the papers' own numbers."""
+    print("\n| claim | recipe | part | effect [99% interval] | s | verdict |\n|---|---|---|---|---|---|")
+    for one in own_numbers():
+        e = one.estimate
+        numbers = f"{e.effect:.4f} [{e.low:.4f}, {e.high:.4f}] | {one.least:g}"
+        print(f"| {one.claim} | {one.recipe} | {one.label} | {numbers} | {one.verdict} |")
+
+
+TABLES_TO_PRINT: dict[str, Callable[[int], None]] = {"rates": print_rates, "power": print_power, "papers": print_papers}
+
+
+def main(which: str = "all", experiments: int = 10_000) -> None:
+    """Print one table or all."""
+    for name, write in TABLES_TO_PRINT.items():
+        if which in ("all", name):
+            write(experiments)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "all", int(sys.argv[2]) if len(sys.argv) > 2 else 10_000)

@@ -1,0 +1,197 @@
+"""until=decided and stored designs as a user meets them: arguments, refusals, hours=, dry=true, the last line."""
+
+import random
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cli.reproduce import command
+from cli.reproduce.plan import PlannedRun, make_plan
+from cli.reproduce.until import Batch
+from cli.settings.compose import compose_run
+from clipx.errors import UserError
+from evaluation.runs.reader import TIMING
+from tests.helpers import synthetic
+from tests.helpers.commands import clipx_here
+from tests.helpers.folder import write_shards
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["until=foo"], "until=foo is not known; allowed: decided"),
+        (["until=decided", "seeds=5"], "seeds=5 contradicts until=decided, which adds seeds: use max_seeds=N"),
+        (["until=decided", "max_seeds=2"], "max_seeds=2 is below the first look, at 3 seeds"),
+        (["until=decided", "looks=[5,8]", "max_seeds=4"], "max_seeds=4 is below the first look, at 5 seeds"),
+        (["until=decided", "max_seeds=many"], "max_seeds=many must be a whole number, 1 or more"),
+        (["until=decided", "hours=0"], "hours=0 must be a number from 0.01 to 10000"),
+        (["until=decided", "looks=[5,3]"], r"looks=\[5, 3\] must be increasing numbers of seeds, the first at least 3"),
+        (["until=decided", "looks=[3,3]"], r"looks=\[3, 3\] must be increasing"),
+        (["until=decided", "looks=[2,5]"], r"looks=\[2, 5\] must be increasing"),
+        (["looks=[3,x]"], "looks=x must be a whole number, 1 or more"),
+        (["max_seeds=5"], "max_seeds=5 needs until=decided"),
+        (["hours=5"], "hours=5 needs until=decided"),
+        (["recipe=demo", "until=decided"], "until=decided: recipe=demo tests no claim; use seeds=N"),
+        (["recipe=gap_mni", "until=decided"], "did you mean 'gap_mini'"),
+    ],
+)
+def test_wrong_arguments_are_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        make_plan(["recipe=gap_mini", f"runs={tmp_path}", *arguments])
+    assert "\n" not in str(raised.value)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `clipx reproduce recipe=clip_reg_mini` write folders instead of training: clip_reg is far above clip."""
+
+    def run_all(pool: object, runs: list[PlannedRun], jobs: int, deadline: float | None = None) -> Batch:
+        if deadline is not None and time.monotonic() > deadline - 3600:
+            return Batch(stopped=True)
+        for run in runs:
+            if not run.folder.exists():
+                arm, seed = run.config.arm, run.config.seed
+                value = {"clip_reg": 0.7}.get(arm, 0.5) + random.Random(f"{arm} {seed}").gauss(0, 0.004)
+                log = [{"step": 1, "samples": 64, "images_per_s": 64 / 3600}]
+                made = synthetic.run("clip_reg_mini", arm, seed, {("zeroshot", "s", "top1"): value}, log)
+                synthetic.write(tmp_path, made)
+        return Batch([run.folder for run in runs])
+
+    monkeypatch.setattr(command, "_run_all", run_all)
+    monkeypatch.setattr(command, "_pool", lambda gpus: nullcontext())
+    monkeypatch.setattr(command, "_check_evaluations", list)
+
+
+def reproduce(tmp_path: Path, *arguments: str) -> None:
+    command.reproduce(["recipe=clip_reg_mini", "arms=clip,clip_reg", f"runs={tmp_path}", *arguments])
+
+
+def test_the_command_reports_the_verdicts_and_how_it_ended(
+    world: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce(tmp_path, "until=decided")
+    printed = capsys.readouterr().out
+    assert "1.5 holds" in printed
+    assert "1.5 at 3 seeds" in printed.splitlines()[-1]
+    assert (tmp_path / "clip_reg_mini-report" / "report.html").exists()
+    assert (tmp_path / "designs" / "clip_reg_mini.json").exists()
+
+
+def test_hours_that_are_over_start_no_run_and_are_no_error(
+    world: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce(tmp_path, "until=decided", "hours=0.5")
+    assert "hours are spent, 6 runs are left for the look at 3 seeds" in capsys.readouterr().out
+    assert not list(tmp_path.glob("*/s*"))
+
+
+@pytest.fixture
+def without_report(world: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_report", lambda *_: None)
+
+
+@pytest.mark.parametrize("changed", ["looks=[3,5]", "train.samples=64", "objective.positive.weight=2"])
+@pytest.mark.parametrize("way", ["seeds=1", "dry=true", "until=decided"])
+def test_the_design_is_stored_and_another_one_is_refused(
+    way: str, changed: str, without_report: None, tmp_path: Path
+) -> None:
+    reproduce(tmp_path, "seeds=1", "looks=[3,10]")
+    with pytest.raises(UserError, match=r"clip_reg_mini\.json stores another design") as raised:
+        reproduce(tmp_path, way, changed)
+    assert "\n" not in str(raised.value)
+    assert {folder.name for folder in tmp_path.glob("*/s*")} == {"s0"}
+
+
+def test_pieces_and_settings_that_change_no_result_belong_to_the_same_design(
+    without_report: None, tmp_path: Path
+) -> None:
+    reproduce(tmp_path, "seeds=1", "looks=[3,10]")
+    reproduce(tmp_path, "seeds=2", "train.device=cpu", "data.workers=0", f"data.root={tmp_path}", "jobs=2")
+    command.reproduce(["recipe=clip_reg_mini", "arms=cyclip", f"runs={tmp_path}", "until=decided"])
+    assert make_plan(["recipe=clip_reg_mini", f"runs={tmp_path}"]).looks == {"clip_reg_mini": (3, 10)}
+
+
+def test_a_dry_run_stores_no_design(world: None, tmp_path: Path) -> None:
+    reproduce(tmp_path, "dry=true")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_recipe_without_claims_has_no_design(without_report: None, tmp_path: Path) -> None:
+    command.reproduce(["recipe=demo", f"runs={tmp_path}"])
+    assert not (tmp_path / "designs").exists()
+
+
+def test_a_dry_run_prints_what_undecided_claims_need(
+    world: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for seed in range(3):
+        for arm, value in (("clip", 0.5), ("clip_reg", 0.5 + 0.01 * seed)):
+            log = [{"step": 1, "samples": 64, "images_per_s": 64 / 3600}]  # an hour
+            values = {("zeroshot", "s", "top1"): value + 0.001 * seed}
+            synthetic.write(tmp_path, synthetic.run("clip_reg_mini", arm, seed, values, log))
+    reproduce(tmp_path, "until=decided", "max_seeds=8", "jobs=2", "dry=true")
+    lines = capsys.readouterr().out.splitlines()
+    (row,) = [line.split() for line in lines if line.strip().startswith("1.5 clip_reg_mini")]
+    # five more seeds of two arms, an hour each, two at a time
+    assert row[-3:] == [">", "8", "5.0"]
+    assert lines[-1] == "all together: 10 runs, about 5.0 hours with jobs=2"
+
+
+def test_a_dry_run_without_runs_prints_the_cost_of_the_first_look(
+    world: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce(tmp_path, "until=decided", "dry=true")
+    printed = capsys.readouterr().out
+    assert "no run so far: the cost of the first look" in printed and "6 runs, 1 at a time" in printed
+
+
+def slow(overrides: list[str]) -> tuple[str, float]:
+    """Wait for the signal of a stopped pool, except in seed 0."""
+    if "seed=0" not in overrides:
+        time.sleep(600)
+    return "trained", 1.0
+
+
+@pytest.mark.slow
+def test_hours_stop_running_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = compose_run(["recipe=gap_mini", "arm=base"])
+    monkeypatch.setattr(command, "run_one", slow)
+    monkeypatch.setattr(command, "handled_signals", list)
+    runs = [PlannedRun([f"seed={seed}"], replace(config, seed=seed)) for seed in range(4)]
+    with command._pool([""]) as pool:
+        first = command._run_all(pool, runs[:1], 1)
+        start = time.monotonic()
+        second = command._run_all(pool, runs[1:], 1, start + 0.5)
+    assert (first.finished, first.stopped) == ([runs[0].folder], False)
+    assert second == Batch(stopped=True)
+    assert time.monotonic() - start < 60
+    assert command._run_all(pool, runs, 1, start) == Batch(stopped=True)
+
+
+TINY = """
+claims: ["1.5"]
+data: {{name: test, source: shards, root: "{root}", workers: 0, evaluation: ["captions:train"]}}
+model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "open_clip:mini-48"}}}}
+train: {{samples: 16, batch_size: 8}}
+arms:
+  clip: []
+  clip_reg: [objective=clip_reg]
+"""
+
+
+@pytest.mark.slow
+def test_a_tiny_experiment_runs_to_its_first_look(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=32)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "clip_reg_mini.yaml").write_text(TINY.format(root=tmp_path / "shards"))
+    arguments = ["reproduce", "recipe=clip_reg_mini", "until=decided", "max_seeds=3", "--config-dir", "recipes"]
+    first = clipx_here(*arguments, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "look at 3 seeds: 6 runs of clip_reg_mini-clip, clip_reg_mini-clip_reg" in first.stderr
+    assert (tmp_path / "runs" / "designs" / "clip_reg_mini.json").exists()
+    assert first.stdout.splitlines()[-1].startswith("until=decided: 0 of ")
+    assert "evaluation_seconds" in (tmp_path / "runs" / "clip_reg_mini-clip" / "s2" / TIMING).read_text()

@@ -1,0 +1,150 @@
+"""`clipx bench`: ratios of step times, claims.json for the report, wrong input in one line."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from cli.exit_codes import exit_code_of
+from cli.main import COMMANDS
+from cli.settings.compose import compose_run, recipe
+from cli.trial import bench as command
+from cli.trial.bench import BENCHMARKS, Benchmark, bench, benchmarks_of
+from cli.trial.sizes import added_state, parameters
+from clipx.config.schema import RunConfig
+from clipx.training.trial import timed_steps
+from clipx.types import Progress
+from evaluation.claims.evidence import collect_evidence
+from evaluation.claims.table import CLAIMS
+
+RECIPE = """
+data: {name: test, source: shards, root: nowhere}
+model: {image: {name: "open_clip:micro-48"}, text: {name: "open_clip:micro-48", pretrained: no_such_weights}}
+train: {epochs: 10, batch_size: 64}
+temperature: {kind: fixed}
+arms:
+  clip: [objective=clip]
+  nuclr: [objective=nuclr]
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the benchmark `nuclr` use small towers; their weights and data must not be read."""
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "tiny.yaml").write_text(RECIPE)
+    monkeypatch.setattr(sys, "argv", ["clipx", "--config-dir", str(tmp_path / "recipes")])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(BENCHMARKS, "nuclr", Benchmark("tiny", "clip", ("nuclr",), "3.6", 1.03, added_state))
+
+
+def test_a_claim_is_written_as_the_report_reads_it(tiny: None, capsys: pytest.CaptureFixture[str]) -> None:
+    bench(["nuclr", "pairs=2"])
+    folder = Path("runs/bench/nuclr")
+    row, size = json.loads((folder / "claims.json").read_text())
+    assert size["claim"] == "3.13" and size["measured"] == {"MB for 12 million pairs": 96.0}
+    assert size["verdict"] == "holds" and size["settings"] == {}
+    assert row["claim"] == "3.6" and row["verdict"] == "undecided" and row["settings"] == {}
+    assert row["measured"].keys() == row["expected"].keys() == {"ratio of step times nuclr / clip"}
+    assert "batch of 16 instead of 64, cpu" in row["statement"] and "steps of each arm: 2" in row["statement"]
+    with (folder / "times.csv").open() as file:
+        times = list(csv.DictReader(file))
+    assert len(times) == 2 and all(float(seconds) > 0 for block in times for seconds in block.values())
+    assert [finding.label for finding in collect_evidence([], [Path("runs")]).stated["3.6"]] == [row["statement"]]
+    out = capsys.readouterr().out
+    assert "3.6  undecided" in out and str(folder / "claims.json") in out
+    table = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.startswith(("clip ", "nuclr "))}
+    assert len(table["clip"]) == 1 and len(table["nuclr"]) == 2, "seconds of both, and the ratio"
+    assert "<= 1.03" in out
+
+
+@pytest.mark.parametrize("setting", ["train.batch_size=8", "train.device=cpu"])
+def test_the_users_own_batch_or_device_decides_no_claim(setting: str, tiny: None) -> None:
+    bench(["nuclr", "pairs=1", setting, "out=own"])
+    for row in json.loads(Path("own/claims.json").read_text()):
+        assert row["settings"] == dict([setting.split("=")])
+    assert collect_evidence([], [Path("own")]).stated == {}
+
+
+def test_an_own_comparison_has_no_claim(tiny: None, capsys: pytest.CaptureFixture[str]) -> None:
+    bench(["recipe=tiny", "pairs=7", "train.batch_size=4"])
+    out = capsys.readouterr().out
+    assert "ratio to clip" in out and "batch of 4, cpu" in out and "expected" not in out
+    assert [path.name for path in Path("runs").rglob("*") if path.is_file()] == ["times.csv"]
+
+
+def test_the_batch_is_halved_until_it_fits_on_the_gpu(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def build(config: RunConfig, device: torch.device) -> object:
+        tried.append(config.train.batch_size)
+        if config.train.batch_size > 4 and "nuclr" in config.objective:
+            raise torch.OutOfMemoryError
+        return timed_steps(config, device)
+
+    monkeypatch.setattr(command, "timed_steps", build)
+    configs = {arm: compose_run(["recipe=tiny", f"arm={arm}"]) for arm in ("clip", "nuclr")}
+    steps, conditions = command._ready(configs, [])
+    assert list(steps) == ["clip", "nuclr"] and "batch of 4 instead of 64" in conditions
+    assert tried == [16, 16, 8, 8, 4, 4]
+
+
+def test_steps_are_those_after_the_frozen_epochs(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NUCLR freezes zeta for 5 epochs, and its step costs less there."""
+    seen: list[Progress] = []
+
+    def record(components: object, batch: object, progress: Progress) -> tuple[float, float]:
+        seen.append(progress)
+        return 0.0, 1.0
+
+    monkeypatch.setattr("clipx.training.trial.timed_step", record)
+    timed_steps(compose_run(["recipe=tiny", "arm=nuclr"]), torch.device("cpu"))()
+    (progress,) = seen
+    assert (progress.epoch, progress.total_epochs) == (5, 10)
+    assert progress.step == progress.total_steps // 2 > 0
+
+
+def test_point_sets_hardly_add_parameters() -> None:
+    """On paper 5's towers: 149.66 million parameters against 149.62 million."""
+    found = parameters({arm: compose_run(["recipe=wpse_cc3m", f"arm={arm}"]) for arm in ("clip", "imq")})
+    (check,) = found.checks
+    assert found.verdict == "holds" and check.high == 1.01
+    assert check.measured == pytest.approx(149.66 / 149.62, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_times_arms_of_its_recipe_and_its_claim_exists(name: str) -> None:
+    benchmark = BENCHMARKS[name]
+    assert {benchmark.reference, *benchmark.arms} <= set(recipe(benchmark.recipe).arms)
+    assert benchmark.claim in {claim.id for claim in CLAIMS}
+    for of_paper in (benchmark.recipe, f"{name}_mini"):
+        assert benchmarks_of(set(compose_run([f"recipe={of_paper}"]).claims)) == [name]
+    assert benchmarks_of({"1.1"}) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give one of the names nuclr, wpse, or one recipe: clipx bench NAME"),
+        (["nuclr", "wpse"], "give one of the names"),
+        (["nuclr", "recipe=wpse_mini"], "give one of the names"),
+        (["nuclar"], "clipx bench nuclar is not known; did you mean 'nuclr'"),
+        (["nuclr", "arms=[sogclr]"], "clipx bench nuclr has its own arms"),
+        (["recipe=wpse_mni"], "recipe=wpse_mni is not known; did you mean 'wpse_mini'"),
+        (["recipe=wpse_mini", "arms=[imqq]"], "arms=imqq is not known; did you mean 'imq'"),
+        (["recipe=wpse_mini", "reference=clap"], "reference=clap is not known; did you mean 'clip'"),
+        (["recipe=wpse_mini", "arms=[clip]"], "arms=clip is the reference; allowed: gaussian"),
+        (["recipe=demo"], "recipe=demo has no arms to compare"),
+        (["nuclr", "seconds=0"], "seconds=0 must be a number from 1 to"),
+        (["nuclr", "pairs=0"], "pairs=0 must be a whole number, 1 or more"),
+        (["nuclr", "train.batchsize=8"], "train.batchsize is not a setting; did you mean 'train.batch_size'"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code_of(lambda: COMMANDS["bench"](arguments)) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

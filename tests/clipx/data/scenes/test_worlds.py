@@ -1,0 +1,255 @@
+"""What captions say, how often contents recur, where objects are: each setting keeps its promise, alone or with others.
+
+The shares are measured in 5,000 captions, one of each sample, as training with data.captions=first sees them.
+"""
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice, product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clipx.config.schema import ScenesConfig
+from clipx.data.scenes.captions import Description, describe, fits, phrase
+from clipx.data.scenes.content import CELL_NAMES, Content, ObjectGroup, arrange, popularity
+from clipx.data.scenes.evaluation_sets import CLASS_SETS, retrieval_samples
+from clipx.data.scenes.pairs import pair_samples
+from clipx.data.scenes.render import render, sample_scene
+from clipx.data.scenes.samples import Sample, concept_frequencies, training_sample, validate
+from clipx.errors import UserError
+from tests.helpers.scenes import named, within_binomial, words
+
+N = 5_000
+SAID = ("count", "colour", "shape")
+
+
+def first_samples(n: int = N, /, **settings: Any) -> list[Sample]:
+    config = ScenesConfig(**{"omit": 0.0, **settings})
+    validate(config)
+    return [training_sample(config, i) for i in range(n)]
+
+
+def said(caption: str) -> tuple[bool, ...]:
+    """Return whether the words of a caption say a count, a colour and a shape."""
+    numbers, colours, shapes = named(caption)
+    return bool(numbers or {"one", "single"} & set(words(caption))), bool(colours), bool(shapes)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.08, 0.5, 1.0])
+@pytest.mark.parametrize("name", SAID)
+def test_a_share_is_met_and_leaves_the_other_attributes_alone(name: str, share: float) -> None:
+    found = [said(s.captions[0]) for s in first_samples(**{f"{name}_share": share})]
+    for at, attribute in enumerate(SAID):
+        hits = sum(caption[at] for caption in found)
+        if attribute == name:
+            assert within_binomial(hits, N, share)
+        elif attribute != "count":  # without its share, a count of one may be "a"
+            assert hits == N
+
+
+def test_the_three_shares_are_independent_of_each_other_and_of_the_content() -> None:
+    shares = {"count_share": 0.2, "colour_share": 0.6, "shape_share": 0.7}
+    samples = first_samples(**shares)
+    joint = Counter(said(s.captions[0]) for s in samples)
+    for pattern in product([True, False], repeat=3):
+        p = np.prod([share if yes else 1 - share for yes, share in zip(pattern, shares.values(), strict=True)])
+        assert within_binomial(joint[pattern], N, float(p)), pattern
+    for several in (True, False):
+        some = [s for s in samples if any(g.count > 1 for g in s.scene.content.groups) == several]
+        assert within_binomial(sum(said(s.captions[0])[0] for s in some), len(some), 0.2)
+
+
+def test_the_other_captions_of_an_image_keep_the_shares_too() -> None:
+    found = [
+        said(c) for s in first_samples(1000, count_share=0.1, colour_share=0.1, shape_share=0.1) for c in s.captions
+    ]
+    for at in range(3):
+        assert within_binomial(sum(caption[at] for caption in found), len(found), 0.1)
+
+
+def test_the_shares_leave_the_contents_and_the_faults_alone() -> None:
+    faults = {"mislabelled": 0.2, "irrelevant_numbers": 0.1, "noise": 0.2, "false_negatives": 0.3}
+    plain = first_samples(**faults)
+    shared = first_samples(**faults, count_share=0.5, colour_share=0.5, shape_share=0.5)
+    assert [s.scene.content for s in shared] == [s.scene.content for s in plain]
+    found = [s.facts["faults"][0] for s in shared]
+    assert within_binomial(found.count("irrelevant_numbers"), N, 0.1)
+    assert within_binomial(found.count("noise"), N, 0.2)
+    assert within_binomial(found.count("mislabelled"), N, 0.2 * 0.5), "only a count that is said can be wrong"
+    for s, fault in zip(shared, found, strict=True):
+        assert fits(s.descriptions[0], s.scene.content) == (fault in (None, "irrelevant_numbers")), s.captions[0]
+
+
+def test_mislabelled_is_the_share_of_wrong_counts_among_the_counts_that_are_said() -> None:
+    samples = [s for s in first_samples(count_share=0.5, mislabelled=0.3) if said(s.captions[0])[0]]
+    assert within_binomial(sum(not fits(s.descriptions[0], s.scene.content) for s in samples), len(samples), 0.3)
+
+
+def test_a_caption_without_a_count_has_no_number_word() -> None:
+    for s in first_samples(500, count_share=0.0):
+        assert not {"one", "single"} & set(words(s.captions[0])) and not named(s.captions[0])[0]
+
+
+def test_omit_and_a_share_together_are_refused() -> None:
+    with pytest.raises(
+        UserError, match=r"data\.scenes\.omit=0\.3 and data\.scenes\.count_share both .*omit=0$"
+    ) as error:
+        validate(ScenesConfig(count_share=0.1))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("skew", [0.0, 1.0])
+def test_the_number_of_contents_is_the_setting_and_the_concepts_keep_their_popularity(skew: float) -> None:
+    samples = first_samples(contents=320, popularity_skew=skew)
+    keys = Counter(s.scene.content.key() for s in samples)
+    assert len(keys) <= 320
+    if not skew:  # with a skew, some contents are too rare to occur in 5,000 samples
+        assert len(keys) == 320
+    concepts = Counter(s.scene.content.concept() for s in samples)
+    for concept, p in popularity(0, skew).items():
+        assert within_binomial(concepts[concept], N, p)
+    assert all(s.facts["popularity"] == pytest.approx(popularity(0, skew)[s.scene.content.concept()]) for s in samples)
+
+
+@pytest.mark.parametrize("number", [500, 5000])
+def test_a_set_of_contents_keeps_the_counts_and_the_groups(number: int) -> None:
+    """The contents of a set are drawn too, so that their error adds to that of the samples."""
+    groups = [s.scene.content.groups for s in first_samples(contents=number)]
+    error = 4 * np.sqrt(1 / N + 1 / number)
+    assert abs(sum(len(g) == 2 for g in groups) / N - 0.2) < error * np.sqrt(0.2 * 0.8)
+    alone = [g[0].count for g in groups if len(g) == 1]
+    for count in range(1, 7):
+        assert abs(alone.count(count) / len(alone) - 1 / 6) < error * np.sqrt(1 / 6 * 5 / 6) / np.sqrt(0.8), count
+
+
+def test_two_samples_show_the_same_content_as_often_as_the_setting_says() -> None:
+    keys = [s.scene.content.key() for s in first_samples(2000, contents=20)]
+    pairs = sum(n * (n - 1) / 2 for n in Counter(keys).values())
+    assert pairs / (2000 * 1999 / 2) == pytest.approx(1 / 20, rel=0.1)
+    pictures = {render(s.scene).tobytes() for s in first_samples(100, contents=20)}
+    assert len(pictures) == 100, "a content recurs in other pixels"
+
+
+def test_contents_and_false_negatives_work_together() -> None:
+    samples = first_samples(2000, contents=300, false_negatives=0.4)
+    for s in samples:
+        if s.facts["repeats"] is not None:
+            assert s.scene.content == samples[s.facts["repeats"]].scene.content
+
+
+def test_the_frequencies_of_concepts_include_the_recurring_contents() -> None:
+    config = ScenesConfig(contents=30, false_negatives=0.5)
+    frequencies = concept_frequencies(config)
+    assert sum(frequencies.values()) == pytest.approx(1)
+    found = Counter(training_sample(config, i).scene.content.concept() for i in range(N))
+    assert found.keys() == frequencies.keys()
+    assert all(within_binomial(found[concept], N, p, sigmas=5) for concept, p in frequencies.items())
+
+
+@pytest.mark.parametrize("image_size", [32, 48])
+def test_free_objects_are_apart_and_have_their_centres_in_their_cells(image_size: int) -> None:
+    across = 0
+    for s in first_samples(300, layout="free", image_size=image_size, max_count=9):
+        objects = s.scene.objects
+        for k, o in enumerate(objects):
+            assert 0 <= min(o.x, o.y) <= max(o.x, o.y) + o.diameter <= image_size
+            row, column = divmod(CELL_NAMES.index(o.position), 3)
+            for place, start in ((column, o.x), (row, o.y)):
+                assert place * image_size // 3 <= start + o.diameter // 2 < (place + 1) * image_size // 3
+                across += start < place * image_size // 3 or start + o.diameter > (place + 1) * image_size // 3
+            for other in objects[:k]:
+                gaps = (o.x - other.x - other.diameter, other.x - o.x - o.diameter)
+                assert max(*gaps, o.y - other.y - other.diameter, other.y - o.y - o.diameter) >= 1
+    assert across > 500, "objects cross the borders of their cells"
+
+
+def test_the_layout_changes_places_only() -> None:
+    grid, free = (first_samples(200, layout=layout) for layout in ("grid", "free"))
+    for a, b in zip(grid, free, strict=True):
+        assert a.scene.content == b.scene.content
+        assert [(o.diameter, o.rgb) for o in a.scene.objects] == [(o.diameter, o.rgb) for o in b.scene.objects]
+
+
+def test_a_single_free_object_can_be_anywhere() -> None:
+    rng = random.Random(0)
+    singles = [sample_scene(arrange([("star", "red")], [1], rng), 48, "free", rng).objects[0] for _ in range(4000)]
+    assert {o.x for o in singles if o.diameter == 10} == set(range(48 - 10 + 1))
+
+
+def test_evaluation_sets_follow_the_layout_and_their_captions_do_not_change() -> None:
+    grid, free = ScenesConfig(), ScenesConfig(layout="free", omit=0, count_share=0.0, contents=5)
+    for a, b in zip(retrieval_samples(grid, 30), retrieval_samples(free, 30), strict=True):
+        assert fits_all(a) and fits_all(b)
+    first, second = (CLASS_SETS["scenes_count"].sample("scenes_count/test", c, 5).scene for c in (grid, free))
+    assert first.content == second.content
+    assert [(o.x, o.y) for o in first.objects] != [(o.x, o.y) for o in second.objects]
+
+
+def fits_all(sample: Sample) -> bool:
+    """Return True if captions and objects of an evaluation sample agree in number."""
+    counts = sorted(g.count for g in sample.scene.content.groups if g.count > 1)
+    return all(named(caption)[0] == counts for caption in sample.captions)
+
+
+def scene(*groups: tuple[int, str, str], position: str | None = None) -> Content:
+    return Content([ObjectGroup(n, colour, shape, "small", position, None) for n, colour, shape in groups], [[]])
+
+
+def text(**values: Any) -> Description:
+    return Description(**{"count": None, "colour": None, "shape": None, "plural": True, **values})
+
+
+def test_a_caption_fits_where_all_it_says_is_true() -> None:
+    two_red = scene((2, "red", "star"))
+    both = scene((2, "red", "star"), (1, "blue", "ring"))
+    assert fits([text(count=2, colour="red", shape="star")], two_red)
+    assert fits([text(colour="red")], two_red) and fits([text()], two_red)
+    assert not fits([text(colour="blue")], two_red) and not fits([text(count=3)], two_red)
+    assert not fits([text(plural=False)], two_red), "a singular stands for one object"
+    assert fits([text(count=2)], both), "a caption may leave out a group"
+    assert fits([text(count=1, plural=False), text(colour="red")], both), "in any order"
+    assert not fits([text(), text()], both), "two descriptions match two groups"
+    assert not fits([text(), text(plural=False)], two_red)
+    assert not fits([text(position="left")], two_red) and fits(
+        [text(position="left")], scene((2, "red", "ring"), position="left")
+    )
+    assert not fits([], two_red), "an unrelated text fits no image"
+
+
+def test_a_true_caption_fits_its_own_image() -> None:
+    for s in first_samples(300, count_share=0.5, colour_share=0.5, shape_share=0.5):
+        assert all(fits(d, s.scene.content) for d in s.descriptions)
+
+
+def test_a_full_description_fits_only_images_with_its_groups() -> None:
+    rng = random.Random(0)
+    contents = [s.scene.content for s in first_samples(150, contents=60)]
+    for content in contents:
+        full = describe(content, (1, 1, 1), rng)
+        for other in contents:
+            groups = [vars(g) for g in other.groups]
+            assert fits(full, other) == all(vars(g) in groups for g in content.groups), phrase(full, rng)
+
+
+def digest(samples: Iterable[Sample]) -> str:
+    """Return a hash of pixels and ground truth, without the compression of the image files."""
+    found = hashlib.sha256()
+    for s in samples:
+        found.update(render(s.scene).tobytes())
+        found.update(s.members()["json"])
+    return found.hexdigest()[:16]
+
+
+def test_the_defaults_give_the_data_of_earlier_versions() -> None:
+    default = ScenesConfig()
+    faults = ScenesConfig(mislabelled=0.2, irrelevant_numbers=0.1, noise=0.2, false_negatives=0.3, popularity_skew=1.0)
+    class_set = CLASS_SETS["scenes_count"]
+    assert digest(training_sample(default, i) for i in range(100)) == "2e7091475995bb4c"
+    assert digest(training_sample(faults, i) for i in range(100)) == "d9f01f1f7fd4dd0c"
+    assert digest(class_set.sample("scenes_count/test", default, i) for i in range(30)) == "8f33491b5d569014"
+    assert digest(islice(retrieval_samples(default, 30), 30)) == "51166256980a83e7"
+    assert digest(islice(pair_samples(default), 0, 840, 29)) == "16f3585fe31c7345"

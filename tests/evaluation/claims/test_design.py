@@ -1,0 +1,59 @@
+"""Stored designs: written once, compared afterwards, found from any run folder."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from clipx.errors import UserError
+from evaluation.claims.design import Design, check_looks, describe_claims, find_designs, look_at, store
+
+DESIGN = Design("clip_reg_mini", "abc", ("clip", "clip_reg"), (3, 5), describe_claims("clip_reg_mini"))
+
+
+def test_a_design_is_written_once_and_read_from_a_run_folder(tmp_path: Path) -> None:
+    store(tmp_path, DESIGN)
+    store(tmp_path, DESIGN)
+    run = tmp_path / "clip_reg_mini-clip" / "s0"
+    run.mkdir(parents=True)
+    for place in (tmp_path, run.parent, run):
+        assert find_designs([place]) == {"clip_reg_mini": DESIGN}
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (replace(DESIGN, looks=(3, 8)), "looks: 3,5 -> 3,8"),
+        (replace(DESIGN, arms=("clip",)), "arms: clip,clip_reg -> clip"),
+        (replace(DESIGN, recipe_hash="other"), "the recipe or the overrides changed"),
+        (replace(DESIGN, claims={**DESIGN.claims, "1.5": {"part": "new bound"}}), "claim 1.5"),
+    ],
+)
+def test_another_design_in_the_same_folder_is_refused(tmp_path: Path, other: Design, message: str) -> None:
+    store(tmp_path, DESIGN)
+    with pytest.raises(UserError, match="stores another design") as error:
+        store(tmp_path, other)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_corrupt_design_is_named(tmp_path: Path) -> None:
+    store(tmp_path, DESIGN)
+    (tmp_path / "designs" / "clip_reg_mini.json").write_text("{}")
+    with pytest.raises(UserError, match=r"designs/clip_reg_mini\.json is corrupt"):
+        find_designs([tmp_path])
+
+
+def test_bounds_arms_and_measures_are_part_of_the_design() -> None:
+    (text,) = describe_claims("clip_reg_mini")["1.5"].values()
+    assert "clip_reg,clip" in text and "zeroshot" in text and text.endswith("above 0.005")
+
+
+@pytest.mark.parametrize("looks", [(), (2, 5), (5, 5), (8, 5)])
+def test_looks_must_increase_from_three(looks: tuple[int, ...]) -> None:
+    with pytest.raises(UserError, match="increasing numbers of seeds"):
+        check_looks(looks)
+    assert check_looks((3, 8)) == (3, 8)
+
+
+def test_seeds_between_looks_wait_for_the_next_look() -> None:
+    assert [look_at((3, 5, 8), seeds) for seeds in (2, 3, 4, 7, 8, 30)] == [0, 3, 3, 5, 8, 8]

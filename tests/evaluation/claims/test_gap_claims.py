@@ -1,0 +1,154 @@
+"""Paper 4's claims: the gap during training, over temperatures, over methods, and scores against geometry over arms."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from scipy.stats import linregress
+
+from evaluation.claims.measures import FinalGap
+from evaluation.claims.papers.paper4 import FIXED, TABLES_2_TO_5
+from evaluation.claims.published import TABLES
+from evaluation.claims.types import Finding
+from evaluation.runs.reader import Run
+from tests.evaluation.claims.test_claims import geometry, only, outcome, recall, seeds, zeroshot
+from tests.helpers.synthetic import Values, claim, run
+
+
+def gap_log(gap: Callable[[int], float], every: int = 50, last: int = 5000) -> list[dict[str, Any]]:
+    return [{"step": step, "geometry": {"gap": gap(step)}} for step in range(0, last, every)]
+
+
+def dynamics(recipe: str, learned: Callable[[int], float], fixed: float = 0.1) -> list[Run]:
+    logs = {"learned": gap_log(learned), "tau_07": gap_log(lambda step: fixed)}
+    return [run(recipe, arm, seed, {}, log) for arm, log in logs.items() for seed in range(3)]
+
+
+def slow(step: int) -> float:
+    return 0.2 + (1 / math.log(step) ** 2 if step else 0)
+
+
+def test_the_learned_temperature_must_end_with_the_larger_gap() -> None:
+    found = outcome("4.1", "gap_dynamics_mini", dynamics("gap_dynamics_mini", slow))
+    assert found.verdict == "holds" and only(found).label == "learned − tau_07, final gap"
+    closed = outcome("4.1", "gap_dynamics_mini", dynamics("gap_dynamics_mini", slow, fixed=0.3))
+    assert closed.verdict == "does not hold"
+
+
+def test_at_full_scale_the_gap_must_also_close_linearly_in_one_over_log_squared() -> None:
+    def parts(learned: Callable[[int], float]) -> list[Finding]:
+        return outcome("4.1", "gap_dynamics_mscoco", dynamics("gap_dynamics_mscoco", learned)).findings
+
+    assert [f.verdict for f in parts(slow)] == ["holds", "holds"]
+    opened = parts(lambda step: 0.4 - slow(step))[1]
+    assert opened.verdict == "does not hold" and opened.effect == pytest.approx(-1.0)
+    assert parts(lambda step: 0.2 + 0.1 * math.sin(step))[1].verdict == "does not hold"
+
+
+def test_the_final_gap_is_the_mean_of_the_last_tenth_of_the_steps() -> None:
+    one = run("r", "a", 0, {}, gap_log(lambda step: step, every=10, last=110))
+    assert FinalGap().read(one) == {"final gap": 95.0}  # of steps 90 and 100
+    assert FinalGap().read(run("r", "a", 0, {}, gap_log(lambda step: 1.0, last=1))) == {}, "only the initial gap"
+
+
+def test_early_growth_is_judged_by_its_share_and_its_mean() -> None:
+    def runs(growing: int) -> list[Run]:
+        changes = [0.1 + 0.001 * s if s < growing else -0.1 for s in range(100)]
+        return [
+            run(
+                "gap_init_mini", "", s, {}, [{"step": t, "geometry": {"gap": 0.5 + change * t / 10}} for t in range(11)]
+            )
+            for s, change in enumerate(changes)
+        ]
+
+    always = outcome("4.2", "gap_init_mini", runs(100))
+    assert always.verdict == "holds" and [f.effect for f in always.findings] == [1.0, pytest.approx(0.1495)]
+    assert outcome("4.2", "gap_init_mini", runs(96)).verdict == "holds", "0.9 leaves room for four of a hundred"
+    assert outcome("4.2", "gap_init_mini", runs(95)).verdict == "undecided"
+    assert [f.verdict for f in outcome("4.2", "gap_init_mini", runs(80)).findings] == ["does not hold", "holds"]
+
+
+def at_fixed_temperatures(gaps: list[float]) -> list[Run]:
+    return seeds("gap_mini", {arm: geometry(gap=gap) for arm, gap in zip(FIXED, gaps, strict=True)})
+
+
+def test_the_gap_must_fall_along_the_temperatures() -> None:
+    falling = [0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]
+    found = outcome("4.3", "gap_mini", at_fixed_temperatures(falling))
+    slope = linregress([math.log10(tau) for tau in FIXED.values()], falling).slope
+    assert found.verdict == "holds" and only(found).effect == pytest.approx(-slope, abs=0.002)
+    assert outcome("4.3", "gap_mini", at_fixed_temperatures(falling[::-1])).verdict == "does not hold"
+    some = [one for one in at_fixed_temperatures(falling) if one.config["arm"] != "flt_2e-2"]
+    assert outcome("4.3", "gap_mini", some).verdict == "not run"
+
+
+UP = [float(at) for at in range(len(TABLES_2_TO_5))]
+DOWN = UP[::-1]
+MIXED = [7.0 * at % len(UP) for at in range(len(UP))]  # rank correlation with UP: 0.06
+
+
+def over_arms(gap: list[float], uniformity: list[float], score: list[float]) -> list[Run]:
+    """Runs of every arm of Tables 2 to 5; `score` is R@1, zero-shot, linear probe and pair accuracy."""
+
+    def values(at: int) -> Values:
+        scores = zeroshot(score[at]) | recall(score[at]) | {("linear_probe", "s", "top1"): score[at]}
+        scores |= {("pairs", "s", "pair_accuracy"): score[at]}
+        return geometry(gap=gap[at], uniformity=uniformity[at]) | scores
+
+    return seeds("gap_mini", {arm: values(at) for at, arm in enumerate(TABLES_2_TO_5)})
+
+
+@pytest.mark.parametrize(
+    ("number", "gap", "uniformity", "expected"),
+    [
+        ("4.5", DOWN, MIXED, "holds"),
+        ("4.5", UP, MIXED, "does not hold"),
+        ("4.6", MIXED, UP, "holds"),
+        ("4.6", DOWN, UP, "does not hold"),  # also follows the gap
+        ("4.6", UP, UP, "does not hold"),  # follows the gap with the other sign
+        ("4.6", MIXED, DOWN, "does not hold"),  # against uniformity
+        ("4.7", MIXED, MIXED, "holds"),
+        ("4.7", UP, MIXED, "does not hold"),
+        ("4.7", MIXED, DOWN, "does not hold"),
+        ("4.10", UP, MIXED, "holds"),
+        ("4.10", MIXED, UP, "does not hold"),
+    ],
+)
+def test_statements_over_arms_follow_the_order_of_all_arms(
+    number: str, gap: list[float], uniformity: list[float], expected: str
+) -> None:
+    assert outcome(number, "gap_mini", over_arms(gap, uniformity, UP)).verdict == expected
+
+
+def test_statements_over_arms_have_one_set_of_arms_the_rows_of_tables_2_to_5() -> None:
+    rows = [set(table.rows) for table in TABLES if table.recipe == "gap_mscoco" and "Tables 2 to 5" in table.source]
+    assert rows == [set(TABLES_2_TO_5)]
+    for number in ("4.5", "4.6", "4.7", "4.10"):
+        assert {comparison.arms for comparison in claim(number).comparisons} == {TABLES_2_TO_5}
+
+
+def test_each_method_that_closes_the_gap_is_a_separate_comparison() -> None:
+    closed = ("flt_4e-2", "ts_s3", "softplus", "slrt")
+    arms = {"base": geometry(gap=0.5), "ss_5e-2": geometry(gap=0.6), **{arm: geometry(gap=0.4) for arm in closed}}
+    arms["hs_1e-1"] = geometry(gap=0.4)
+    found = outcome("4.4", "gap_mini", seeds("gap_mini", arms))
+    assert [f.verdict for f in found.findings] == ["holds"] * 4 + ["does not hold", "holds"]
+    assert found.verdict == "does not hold"
+    assert "hs_1e-3" in outcome("4.4", "gap_mscoco", []).findings[-1].label
+
+
+def test_each_method_must_also_raise_retrieval() -> None:
+    methods = ("flt_4e-2", "ts_s3", "softplus", "slrt", "ss_5e-2", "hs_1e-1")
+    arms = {"base": recall(0.5), **{arm: recall(0.6) for arm in methods}, "slrt": recall(0.4)}
+    verdicts = {f.label: f.verdict for f in outcome("4.9", "gap_mini", seeds("gap_mini", arms)).findings}
+    assert verdicts == {f"{arm} − base, R@1": "does not hold" if arm == "slrt" else "holds" for arm in methods}
+
+
+def test_gaps_without_normalisation_and_with_swapped_rows_are_compared_with_the_baseline() -> None:
+    gaps = {"base": 0.29, "no_norm": 0.47, "hs_rows": 0.28, "hs_1e-1": 0.2}
+    runs = seeds("gap_mini", {arm: geometry(gap=gap) for arm, gap in gaps.items()})
+    assert outcome("4.11", "gap_mini", runs).verdict == "holds"
+    assert outcome("4.12", "gap_mini", runs).verdict == "holds"
+    runs = seeds("gap_mini", {arm: geometry(gap=gap) for arm, gap in (gaps | {"hs_rows": 0.1}).items()})
+    assert [f.verdict for f in outcome("4.12", "gap_mini", runs).findings] == ["holds", "does not hold"]
