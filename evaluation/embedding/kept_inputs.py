@@ -27,7 +27,7 @@ def kept(key: Hashable, batches: Iterable[Tensor]) -> Iterator[Tensor]:
     for batch in batches:
         if _bytes(new) <= LIMIT:
             # a batch of a loader process holds a file descriptor as long as it lives
-            new.append(batch.clone() if batch.is_shared() else batch)
+            new.append(batch.clone() if batch.is_shared() else batch)  # type: ignore[no-untyped-call]
         yield batch
     if _bytes(new) <= LIMIT:
         while _kept and _bytes(new) + sum(map(_bytes, _kept.values())) > LIMIT:

@@ -132,7 +132,7 @@ def test_towers_of_two_models_are_refused(tmp_path: Path, image: str, text: str,
 def test_small_towers_are_refused(tmp_path: Path, image: str, text: str) -> None:
     run = run_with(tmp_path, with_tower(tmp_path, image, text))
     one, two = refusals(run, tmp_path)
-    assert one == two and "cannot be exported: open_clip has only open_clip: towers" in one and "\n" not in one
+    assert one == two and "cannot be exported: only towers named open_clip:NAME can be" in one and "\n" not in one
 
 
 def refusals(run: Path, folder: Path) -> list[str]:

@@ -112,7 +112,7 @@ class CachedSamples:
 
     def _caption(self, sample_id: int, generator: random.Random) -> int:
         """Return the number of a caption, drawn as `PairSource.caption` draws it."""
-        first, end = self.captions.starts[sample_id : sample_id + 2].tolist()
+        first, end = map(int, self.captions.starts[sample_id : sample_id + 2])
         return first + generator.randrange(end - first) if self.source.draws_caption else first
 
     def _flips(self, number: int, generator: random.Random) -> bool:

@@ -81,8 +81,8 @@ class BatchLoader(ABC):
     def _read(self, dataset: Dataset[Any], **options: Any) -> Iterator[HostBatch]:
         """Decode in loader processes; `options` are passed to DataLoader."""
         generator = torch.Generator()  # without it, DataLoader would draw from torch's global state
-        options = {"collate_fn": collate, "worker_init_fn": start_process_group, "generator": generator} | options
-        return iter(DataLoader(dataset, **options))
+        defaults = {"collate_fn": collate, "worker_init_fn": start_process_group, "generator": generator}
+        return iter(DataLoader(dataset, **(defaults | options)))
 
 
 @dataclass(eq=False)

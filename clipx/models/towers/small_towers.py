@@ -64,7 +64,10 @@ def _conv(size: int, embed_dim: int) -> nn.Module:
 
 
 def _vit(size: int, embed_dim: int) -> nn.Module:
-    return VisionTransformer(size, STRIDE, WIDTH, layers=2, heads=HEADS, mlp_ratio=4.0, output_dim=embed_dim)
+    tower: nn.Module = VisionTransformer(
+        size, STRIDE, WIDTH, layers=2, heads=HEADS, mlp_ratio=4.0, output_dim=embed_dim
+    )
+    return tower
 
 
 def _bag(length: int, embed_dim: int) -> nn.Module:
@@ -72,7 +75,8 @@ def _bag(length: int, embed_dim: int) -> nn.Module:
 
 
 def _transformer(length: int, embed_dim: int) -> nn.Module:
-    return TextTransformer(length, VOCABULARY, WIDTH, heads=HEADS, layers=1, output_dim=embed_dim)
+    tower: nn.Module = TextTransformer(length, VOCABULARY, WIDTH, heads=HEADS, layers=1, output_dim=embed_dim)
+    return tower
 
 
 # name -> function of (pixels, E), description

@@ -29,6 +29,12 @@ def prompts() -> Iterator[str]:
         yield from (t.replace("{c}", c) for t in class_set.templates for c in class_set.classnames(config))
 
 
+def with_fault(fault: str) -> ScenesConfig:
+    config = ScenesConfig(omit=0.0, max_count=9)
+    setattr(config, fault, 1.0)
+    return config
+
+
 def test_prompts_of_the_evaluation_sets_have_no_unknown_word() -> None:
     assert unknown(prompts()) == set()
 
@@ -41,13 +47,13 @@ def test_captions_of_the_evaluation_sets_have_no_unknown_word() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_training_captions_have_no_unknown_word(fault: str) -> None:
-    config = ScenesConfig(**{"omit": 0.0, "max_count": 9, fault: 1.0})
+    config = with_fault(fault)
     assert unknown(caption for i in range(300) for caption in training_sample(config, i).captions) == set()
     assert unknown(iter(UNRELATED)) == set()
 
 
 def test_every_word_is_needed() -> None:
-    configs = [ScenesConfig(**{"omit": 0.0, "max_count": 9, fault: 1.0}) for fault in FAULTS]
+    configs = [with_fault(fault) for fault in FAULTS]
     captions = (caption for config in configs for i in range(1000) for caption in training_sample(config, i).captions)
     used = {word for text in [*captions, *prompts(), "one object"] for word in WORD.findall(text.lower())}
     assert set(WORDS) - used == set()
