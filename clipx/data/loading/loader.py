@@ -81,7 +81,11 @@ class BatchLoader(ABC):
     def _read(self, dataset: Dataset[Any], **options: Any) -> Iterator[HostBatch]:
         """Decode in loader processes; `options` are passed to DataLoader."""
         generator = torch.Generator()  # without it, DataLoader would draw from torch's global state
-        defaults = {"collate_fn": collate, "worker_init_fn": start_process_group, "generator": generator}
+        defaults: dict[str, Any] = {
+            "collate_fn": collate,
+            "worker_init_fn": start_process_group,
+            "generator": generator,
+        }
         return iter(DataLoader(dataset, **(defaults | options)))
 
 
@@ -126,7 +130,7 @@ class Loader(BatchLoader):
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         dataset = SampleDataset(self.source, self.preprocess, self.sampler.seed, self.activity)
         order = self.sampler.batches(start)
-        options = {"num_workers": self.config.workers, "pin_memory": pin_memory}
+        options: dict[str, Any] = {"num_workers": self.config.workers, "pin_memory": pin_memory}
         if self.config.cache == "memory":
             samples = CachedSamples(self.config, self.inputs, self.source, self.preprocess, self.sampler.seed)
             batches = self._read(CachedDataset(samples), sampler=order, batch_size=None, collate_fn=None, **options)
