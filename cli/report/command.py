@@ -13,7 +13,7 @@ from evaluation.report.writer import write_report
 
 
 def report(arguments: list[str]) -> None:
-    """Run `clipx report [KIND] RUN_OR_DIR... [out=DIR]`, where KIND is in KINDS; print the files written."""
+    """Run `clipx report RUN_OR_DIR... [out=DIR]` and print the files written, or run the KIND of report in KINDS."""
     if arguments and arguments[0] in KINDS:
         KINDS[arguments[0]](arguments[1:])
         return

@@ -20,8 +20,9 @@ NOT_GIVEN = "not given"
 LEAD = (
     "Median over the runs of a recipe, with the range in brackets if they differ. Factor: our value divided by the "
     f"paper's, or by the nearer end of the paper's range. ▲ and ▼: more than {FAR:g} times above or below the paper. "
-    "Final training loss: the last tenth of the logged steps, of the term clip where the objective has it. False "
-    "negative: a caption and another image of the batch of which it is true, known for rendered scenes."
+    "Final training loss: mean over the last tenth of the logged steps; where the objective has a term `clip`, the "
+    "loss is that term alone. False negative: a caption that is also true of another image in the batch; counted only "
+    "for rendered scenes, where the truth is known."
 )
 
 
@@ -96,7 +97,7 @@ def _ours(measured: Measured | None) -> str:
 
 
 def _factor(regime: Regime, row: str) -> str:
-    """Return `2.5`, `1/7.1` or "" with a mark if it is far."""
+    """Return a text like `2.5` or `1/7.1 ▼`, with a mark if the factor is far; "" if there is none."""
     factor = regime.factor(row)
     if factor is None:
         return ""
@@ -105,7 +106,7 @@ def _factor(regime: Regime, row: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Format with three significant digits; whole numbers from 1,000 on in full."""
+    """Format with three significant digits; from 1,000 on, rounded to a whole number."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     if value and abs(value) < 1e-3:

@@ -28,7 +28,10 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
 }
 KEPT, MAX_FILES = 16, 100  # opened sets of small folders that this process keeps: reading all captions takes time
 _opened: OrderedDict[tuple[str, Settings, object], AnyDataset] = OrderedDict()  # least recently used first
-PROTOCOLS = {"corrected": "counts hits exactly", "paper": "counts 4 of 5 captions as hits, as paper 1"}
+PROTOCOLS = {
+    "corrected": "counts hits exactly",
+    "paper": "scores one caption per image and counts the others as hits, as paper 1",
+}
 KINDS = LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}
 
 

@@ -123,6 +123,8 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
         with quiet_hub(fetching=not folder.is_dir()):
             tokenizer = AutoTokenizer.from_pretrained(source)
     except Exception as error:  # the hub's client raises many types
+        if folder.is_dir():
+            raise UserError(f"the tokenizer of model.text.name=hf:{source} is corrupt ({one_line(error)})") from error
         raise UserError(
             f"the tokenizer of model.text.name=hf:{source} is not on this machine and could not be fetched; run "
             f"`hf download {source}` on a machine with a network, or give a local folder, hf:FOLDER ({one_line(error)})"

@@ -33,7 +33,7 @@ class Caption:
 
 
 def fault_rates(config: ScenesConfig) -> dict[str, float]:
-    """Return, for each fault, the share of training captions that have it."""
+    """Return, for each fault, the share that the config sets; fewer are mislabelled if some do not say the count."""
     return {name: getattr(config, name) for name in FAULTS}
 
 
@@ -55,7 +55,7 @@ def training_captions(content: Content, config: ScenesConfig, rng: random.Random
         if fault == "mislabelled" and "count" in unsaid:
             fault = None  # no count is said that could be wrong
         caption = _caption(content, fault, unsaid, config, rng)
-        # sample only the wording again, neither the fault nor what is said, so that all shares are kept
+        # sample the caption again with the same fault and the same `unsaid`, so that their shares are kept
         while any(caption.text == other.text for other in captions):
             caption = _caption(content, fault, unsaid, config, rng)
         captions.append(caption)

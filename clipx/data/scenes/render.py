@@ -28,7 +28,7 @@ NOISE = 4  # standard deviation of the background's noise, grey levels
 NOISE_LIMIT = 16  # largest absolute noise, grey levels
 DIRECTIONS = 32  # number of directions of the gradient
 NOISE_OFFSETS = 64  # number of offsets per axis at which the noise can be cropped from its tile
-SWEEPS = 10  # times that each object is moved in a free layout
+SWEEPS = 10  # times that a new place is tried for each object in a free layout
 
 
 @dataclass

@@ -40,7 +40,8 @@ class ClassToken(nn.Module):
 def build_hf_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -> TextTower:
     """Build the tower; `load=False` skips the weights.
 
-    Raises UserError for a missing configuration, weights or E, an encoder without class token, or too long a context.
+    Raises UserError for a missing configuration, missing weights, embed_dim=None, an encoder without a class token, or
+    too long a context.
     """
     from transformers import AutoModel
 

@@ -54,7 +54,7 @@ def by_metric(rows: list[Result]) -> dict[str, Result]:
 
 
 def finished_run(tmp_path: Path, sign: float, skew: float) -> Path:
-    """Return a run whose checkpoint has zeta_text = sign * popularity; training never visited sample 0."""
+    """Return a run with zeta_text = sign * popularity, or sign * id if skew is 0; sample 0 was never visited."""
     config = settings(tmp_path)
     config.data.name = config.data.source = "scenes"
     config.data.scenes.num_train, config.data.scenes.popularity_skew = SAMPLES, skew
