@@ -11,7 +11,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: help install constraints check test test-fast test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
-.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train bench-leak
+.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train bench-mini bench-leak
 .PHONY: reproduce-mini reproduce-all
 .PHONY: docs
 
@@ -143,6 +143,9 @@ bench-rule: $(READY) ## error rates and power of the rule of verdicts, in simula
 
 bench-train: $(READY) ## training against open_clip_train: images/s; on a GPU also the share of its bf16 peak
 	$(BIN)/python -m tests.bench.train
+
+bench-mini: $(READY) ## runs on small worlds: ms a step, seconds between runs and of evaluations; on an idle machine
+	$(BIN)/python -m tests.bench.mini
 
 bench-leak: $(READY) ## growth of memory and step time over 2,000 steps
 	$(BIN)/python -m tests.bench.leak

@@ -75,7 +75,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
 
         _record_start(session, run, device)
         if total_steps == 0:  # the untrained model is the result
-            manager.save(state, {})
+            manager.save(state, {}, finished=True)
 
         for batch, bad_samples in session.meter.timed(session.loader.batches(first_step, device)):
             if state.step == first_step:  # uploading starts a thread, which is safe once the loader has forked
@@ -100,7 +100,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             finished = state.step == total_steps
             stop_reason = "" if finished else stop.reason()
             if finished or stop_reason or (not components.bad_steps and manager.due(state.step, geometry)):
-                manager.save(state, geometry)
+                manager.save(state, geometry, finished)
             if stop_reason:
                 _log_bad_samples(session)
                 log.info(f"{stop_reason}: saved at step {state.step} of {total_steps}; run the same command to resume")
@@ -146,6 +146,7 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
         *temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature),
         *objective.notes(sampler.total_epochs),
         *source_notes(pairs, objective.columns),
+        *tokenizer.notes(model.inputs, config.data.source),
         *restored,
         *resume(state, run),
     ]

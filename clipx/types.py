@@ -69,7 +69,7 @@ class Pixels:
 class Tokens:
     """Input format of a text tower."""
 
-    tokenizer: str  # open_clip model whose tokenizer is used, or hf:NAME_OR_FOLDER
+    tokenizer: str  # open_clip model whose tokenizer is used, hf:NAME_OR_FOLDER, or words:scenes
     context_length: int  # L
     clean: str = "none"  # text cleaning before the tokenizer (data.clean)
 

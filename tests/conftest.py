@@ -9,12 +9,14 @@ import pytest
 # must be set before torch is imported, as in cli.main: waiting threads must not spin while workers compute
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+from evaluation.embedding.kept_inputs import forget
 from tests.helpers.gloo import Gloo, pool
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test an empty cache folder, so that no cached index or features leak between tests."""
+    """Give each test empty caches, so that no cached index, input or features leak between tests."""
+    forget()
     monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "cache"))
 
 

@@ -64,7 +64,9 @@ class Estimator:
 
     def __init__(self, chip: str, share: float) -> None:
         self.chip, self.share = lookup(CHIPS, chip, "chip"), share
-        self._known: dict[str, tuple[int, int]] = {}  # settings -> (FLOPs of a step, bytes of a checkpoint)
+        self._known: dict[
+            str, tuple[int, int, int]
+        ] = {}  # settings -> FLOPs of a step, bytes of a checkpoint, of moments
 
     def cost(self, config: RunConfig) -> Cost | None:
         """Return the cost, or None if the number of steps is unknown before the data are read.
@@ -78,13 +80,13 @@ class Estimator:
         train = config.train
         key = f"{config.model} {config.temperature} {train.batch_size} {train.ema} {train.grad_checkpointing}"
         if key not in self._known:
-            self._known[key] = step_flops(config), checkpoint_bytes(config)
-        flops, size = self._known[key]
+            self._known[key] = step_flops(config), checkpoint_bytes(config), moment_bytes(config)
+        flops, size, moments = self._known[key]
         peak = {"fp32": self.chip.fp32, "tf32": self.chip.bf16 / 2}.get(config.train.precision, self.chip.bf16)
         columns = objectives.build(config.objective, pairs or 2).columns
         kept = min(train.keep, max(1, -(-steps // train.save_every)))
         kept += (steps // train.keep_every if train.keep_every else 0) + (train.keep_best is not None)
-        disk = kept * (size + 4 * len(columns) * (pairs or 0))
+        disk = kept * (size + 4 * len(columns) * (pairs or 0)) - (0 if train.keep_optimizer else moments)
         return Cost(steps, flops * steps / (self.share * peak) / 3600, disk)
 
 
@@ -100,8 +102,14 @@ def checkpoint_bytes(config: RunConfig) -> int:
     with torch.device("meta"):
         model = clip.build_model(config, pretrained=False)
     weights: int = sum(tensor.numel() for tensor in model.state_dict().values())
-    trained: int = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    return 4 * (weights * (1 if config.train.ema is None else 2) + 2 * trained)
+    return 4 * weights * (1 if config.train.ema is None else 2) + moment_bytes(config)
+
+
+def moment_bytes(config: RunConfig) -> int:
+    """Return the size of AdamW's moments in float32."""
+    with torch.device("meta"):
+        model = clip.build_model(config, pretrained=False)
+    return 8 * sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 def print_costs(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path) -> None:

@@ -31,6 +31,7 @@ from clipx.utils.registry import lookup
 
 UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys already in the run's path, or not settings of the run
 REMOVED = re.compile(r"^~objective\.\w+$")  # a term of the objective
+_stored: dict[str, Recipe | str] = {}  # content of Hydra's store: recipes by name; "": the presets
 CHOICES = ("arm", "data", "objective")  # a run's name contains only their values, not their keys
 
 
@@ -114,15 +115,23 @@ def compose_eval(overrides: list[str]) -> EvalConfig:
 
 
 def _register(overrides: list[str]) -> None:
+    """Store schema, presets and recipes where Hydra finds them. Storing is slow, so only changed ones are stored."""
     store = ConfigStore.instance()
-    store.store(name="schema", node=RunConfig)
-    store.store(name="eval", node=EvalConfig)
-    for name, data in _data_sets().items():
-        store.store(group="data", name=name, node={"name": name, **data})
-    for name, objective in _objectives(overrides).items():
-        store.store(group="objective", name=name, node=objective)
+    data, objectives = _data_sets(), _objectives(overrides)
+    presets = repr((data, objectives))
+    if _stored.get("") != presets:
+        _stored[""] = presets
+        store.store(name="schema", node=RunConfig)
+        store.store(name="eval", node=EvalConfig)
+        for name, settings in data.items():
+            store.store(group="data", name=name, node={"name": name, **settings})
+        for name, objective in objectives.items():
+            store.store(group="objective", name=name, node=objective)
     for name, path in recipes().items():
-        store.store(group="recipe", name=name, node=load_recipe(path).settings, package="_global_")
+        found = load_recipe(path)
+        if _stored.get(name) is not found:
+            store.store(group="recipe", name=name, node=found.settings, package="_global_")
+            _stored[name] = found
 
 
 def _data_sets() -> dict[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ evaluations: [[], [protocol=paper]]    # calls of `clipx eval` after each run; d
 """
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -28,7 +29,16 @@ class Recipe:
 
 
 def load_recipe(path: Path) -> Recipe:
-    """Read a recipe file. Raises UserError: invalid YAML, or malformed arms, seeds or evaluations."""
+    """Read a recipe file, once as long as it does not change.
+
+    Raises UserError: invalid YAML, or malformed arms, seeds or evaluations.
+    """
+    status = path.stat()
+    return _read(path, status.st_mtime_ns, status.st_size)
+
+
+@cache
+def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     try:
         settings = OmegaConf.load(path)
     except Exception as error:  # from yaml or OmegaConf

@@ -102,6 +102,12 @@ class DataConfig:
     block: int = setting(
         0, "adjacent samples read together, e.g. 256 on spinning disks; 0: any order", AT_LEAST_0, unit="samples"
     )
+    cache: str = setting(
+        "none",
+        "memory: decode each image once, into memory that all processes share (needs random access, decode=exact)",
+        choices=("none", "memory"),
+        resumable=True,
+    )
     workers: int = setting(2, "loader processes per rank", AT_LEAST_0, resumable=True)
     stall_seconds: float = setting(
         600.0, "longest wait for a batch before the run ends", POSITIVE, unit="seconds", resumable=True
@@ -118,7 +124,9 @@ class DataConfig:
 class TowerConfig:
     """One tower, e.g. open_clip:ViT-B-32."""
 
-    name: str = setting(MISSING, "open_clip:NAME | timm:NAME (image) | hf:NAME_OR_FOLDER (text); see `clipx ls towers`")
+    name: str = setting(
+        MISSING, "open_clip:NAME | timm:NAME (image) | hf:NAME_OR_FOLDER (text) | small:NAME; see `clipx ls towers`"
+    )
     pretrained: str | None = setting(None, "published tag (hf: hub name), local file or folder; null: random weights")
     lr_factor: float = setting(1.0, "learning rate of the tower / optimizer.lr", AT_LEAST_0)
     layer_decay: float = setting(1.0, "learning rate of each layer relative to the layer above it", FACTOR)
@@ -139,7 +147,9 @@ class ImageTowerConfig(TowerConfig):
 class TextTowerConfig(TowerConfig):
     """The text tower."""
 
-    context_length: int | None = setting(None, "L; null: the tower's own (hf: 77)", CONTEXT_LENGTH, unit="tokens")
+    context_length: int | None = setting(
+        None, "L; null: the tower's own (hf: 77, small: 32 or 16)", CONTEXT_LENGTH, unit="tokens"
+    )
 
 
 @dataclass(kw_only=True)
@@ -169,8 +179,12 @@ class ModelConfig:
     image: ImageTowerConfig = field(default_factory=ImageTowerConfig)
     text: TextTowerConfig = field(default_factory=TextTowerConfig)
     init: str | None = setting(None, "run directory or checkpoint with the initial weights; null: as the towers define")
-    embed_dim: int | None = setting(None, "E; needed by timm: and hf: towers, fixed for open_clip: towers", AT_LEAST_1)
-    projection_lr_factor: float = setting(1.0, "learning rate of timm: and hf: projections / optimizer.lr", AT_LEAST_0)
+    embed_dim: int | None = setting(
+        None, "E; needed by timm: and hf: towers, fixed for open_clip: towers, 128 for small: towers", AT_LEAST_1
+    )
+    projection_lr_factor: float = setting(
+        1.0, "learning rate of separate projections (timm, hf, small) / optimizer.lr", AT_LEAST_0
+    )
     normalise: bool = setting(True, 'L2-normalise embeddings; false: paper 4\'s "Remove Normalization"')
     points: PointsConfig = field(default_factory=PointsConfig)
 
@@ -262,6 +276,9 @@ class TrainConfig:
     )
     save_every: int = setting(200, "interval of checkpoints", AT_LEAST_1, unit="steps", resumable=True)
     keep: int = setting(2, "number of latest checkpoints kept", AT_LEAST_1, resumable=True)
+    keep_optimizer: bool = setting(
+        True, "false: the checkpoint of a finished run drops the optimizer's state, two thirds of it", resumable=True
+    )
     keep_every: int | None = setting(
         None, "also keep every checkpoint whose step is a multiple of this", AT_LEAST_1, unit="steps", resumable=True
     )

@@ -71,8 +71,8 @@ def to_token_tower(tower: nn.Module, setting: str) -> TokenTower:
     tokens = CONVERTERS[type(tower)](tower) if type(tower) in CONVERTERS else None
     if tokens is None:
         raise UserError(
-            f"{setting} gives no tokens for a point set (model.points.kernel): use a small tower, or a transformer of "
-            "open_clip (for text one that pools at the end of the text)"
+            f"{setting} gives no tokens for a point set (model.points.kernel): use small:vit and small:transformer, a "
+            "small tower of open_clip:, or a transformer of open_clip (for text one that pools at the end of the text)"
         )
     return tokens
 

@@ -3,7 +3,7 @@
 checkpoints/step_00000100/ holds
 
     model.safetensors   weights of the model
-    training.pt         states of optimizer, objective and GradScaler
+    training.pt         states of optimizer (train.keep_optimizer=false: not after the last step), objective, GradScaler
     table.safetensors   whole per-sample columns, if the objective has any
     ema.safetensors     averaged weights, with train.ema
     checkpoint.json     step, data fingerprint, metrics, and the SHA-256 of the other files
@@ -52,10 +52,11 @@ class TrainState:
     scaler: torch.amp.GradScaler = field(default_factory=lambda: torch.amp.GradScaler(enabled=False))
     ema: ModelEmaV3 | None = None  # averages of weights and running statistics: e <- decay e + (1 - decay) w
 
-    def save(self, run: Path, metrics: Mapping[str, float] | None = None) -> Path:
+    def save(self, run: Path, metrics: Mapping[str, float] | None = None, with_optimizer: bool = True) -> Path:
         """Write checkpoints/step_XXXXXXXX on rank 0 and return its path; all ranks must call this.
 
-        A corrupt checkpoint of the same step is replaced. `metrics` of this step go into the manifest.
+        A corrupt checkpoint of the same step is replaced. `metrics` of this step go into the manifest. Without the
+        optimizer's state, no step can follow.
 
         Raises UserError: the checkpoint could not be written, usually because the disk is full; earlier ones are kept.
         """
@@ -66,7 +67,7 @@ class TrainState:
                 shutil.rmtree(path)
             try:
                 with new_folder(path) as temporary:
-                    self._write(temporary, columns, metrics)
+                    self._write(temporary, columns, metrics, with_optimizer)
             except Exception as error:
                 # torch.save has no error type for a failed write, only this word in the message
                 if not (isinstance(error, OSError | SafetensorError) or "inline_container" in str(error)):
@@ -75,9 +76,11 @@ class TrainState:
         distributed.barrier()
         return path
 
-    def _write(self, path: Path, columns: dict[str, Tensor], metrics: Mapping[str, float] | None) -> None:
+    def _write(
+        self, path: Path, columns: dict[str, Tensor], metrics: Mapping[str, float] | None, with_optimizer: bool
+    ) -> None:
         training = {
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.optimizer.state_dict() if with_optimizer else None,
             "objective": self.objective.state(),
             "scaler": self.scaler.state_dict(),
         }
@@ -109,7 +112,8 @@ class TrainState:
             load_weights(self.ema.module, path, AVERAGED)
         try:
             training = torch.load(path / TRAINING, weights_only=True, map_location="cpu")
-            self.optimizer.load_state_dict(training["optimizer"])
+            if training["optimizer"] is not None:  # else the run is finished (train.keep_optimizer=false)
+                self.optimizer.load_state_dict(training["optimizer"])
             self.objective.load_state(training["objective"])
             if self.scaler.is_enabled():
                 self.scaler.load_state_dict(training["scaler"])

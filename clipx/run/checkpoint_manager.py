@@ -29,6 +29,7 @@ class CheckpointManager:
         self.run = run
         self.policy = RetentionPolicy(config)
         self.measure_every = config.log.geometry_every
+        self.keep_optimizer = config.train.keep_optimizer
         self.uploader = CheckpointUploader(store, info) if store else None
         self.newest = checkpoint.folder(run, step)
 
@@ -60,12 +61,14 @@ class CheckpointManager:
         best = distributed.rank() == 0 and self.policy.best_step({**self._metrics(), step: metrics}) == step
         return bool(distributed.all_reduce_max(float(best)))
 
-    def save(self, state: TrainState, metrics: Mapping[str, float]) -> None:
+    def save(self, state: TrainState, metrics: Mapping[str, float], finished: bool) -> None:
         """Write a checkpoint, delete checkpoints that are no longer kept, and queue the new one for upload.
+
+        `finished`: this is the last step, so no later step needs the optimizer's state.
 
         Raises UserError: the checkpoint could not be written.
         """
-        self.newest = state.save(self.run, metrics)
+        self.newest = state.save(self.run, metrics, with_optimizer=self.keep_optimizer or not finished)
         if distributed.rank() == 0:
             checkpoint.remove_leftovers(self.run, state.step)
             self._link_best()

@@ -1,7 +1,9 @@
 """The run directory `<runs>/<name>/s<seed>/`. Resume, eval and report read only its config.yaml, not the recipe."""
 
+import copy
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 
@@ -83,6 +85,13 @@ def _read_config(run: Path) -> RunConfig:
     path = run / "config.yaml"
     if not path.is_file():
         raise UserError(f"{run} is not a run directory (it has no config.yaml)")
+    status = path.stat()
+    return copy.deepcopy(_parse(path, status.st_mtime_ns, status.st_ino))
+
+
+@lru_cache(maxsize=256)
+def _parse(path: Path, mtime_ns: int, inode: int) -> RunConfig:
+    """Parse a config, once as long as its file is not replaced: it is read several times in an evaluation."""
     try:
         merged = OmegaConf.merge(OmegaConf.structured(RunConfig), OmegaConf.load(path))
         config = OmegaConf.to_object(merged)

@@ -99,7 +99,8 @@ def _two_passes(components: TrainComponents, batch: Batch, progress: Progress, l
 
 def _embed(components: TrainComponents, image: Tensor, text: Tensor, progress: Progress, micro_batch: int) -> Outputs:
     config = components.config
-    torch.manual_seed(rng.derive_seed(config.seed, progress.step, distributed.rank(), micro_batch, STREAM))
+    seed = rng.derive_seed(config.seed, progress.step, distributed.rank(), micro_batch, STREAM)
+    rng.seed_device(seed, components.device)
     with autocast(config.train.precision, components.device):
         outputs: Outputs = components.parallel(image, text, progress)
     return outputs

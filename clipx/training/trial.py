@@ -27,7 +27,7 @@ def generated_batch(components: TrainComponents) -> Batch:
     return Batch(
         sample_id=stride * torch.arange(size, device=device) + torch.randint(stride, (size,), device=device),
         image=torch.randn(size, 3, inputs.image_size, inputs.image_size, device=device),
-        text=torch.randint(1, 1000, (size, inputs.context_length), device=device),
+        text=torch.randint(1, 100, (size, inputs.context_length), device=device),  # all vocabularies are larger
         label=torch.zeros(size, dtype=torch.int64, device=device),
     )
 

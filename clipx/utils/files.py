@@ -1,5 +1,6 @@
 """Atomic file and directory writes, safe against kills and power cuts; cache folder and content hash."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -57,6 +58,16 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def lock(name: str) -> Iterator[None]:
+    """Lock a name against other processes of this machine; the system releases the lock if this process dies."""
+    locks = cache_home() / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    with (locks / content_hash(name)).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def cache_home() -> Path:

@@ -19,3 +19,10 @@ def derive_seed(*key: int) -> int:
 def generator(*key: int) -> Generator:
     """Return a CPU generator seeded with `derive_seed(*key)`."""
     return torch.Generator().manual_seed(derive_seed(*key))
+
+
+def seed_device(seed: int, device: torch.device) -> None:
+    """Seed the CPU and the device. torch.manual_seed would also queue seeds, with a stack trace, for absent devices."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)

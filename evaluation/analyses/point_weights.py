@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import open_clip
 import torch
 from PIL.Image import Image
 
@@ -58,11 +57,11 @@ def _examples(config: RunConfig, model: clip.ClipModel, dataset: str) -> list[di
         weights = image.weights[0].tolist()
         side = math.isqrt(len(weights))
         prefix = len(weights) - side**2  # class token
-        words = range(1, int(ids[0].argmax()))  # between the start and the end token, which has the largest id
+        words = tokenizer.words(model.inputs, ids[0])
         examples.append({
             "pixels": _pixels(images[number]),
             "patches": [weights[prefix + row * side :][:side] for row in range(side)],
-            "words": [[open_clip.decode(ids[0, at : at + 1]).strip(), float(text.weights[0, at])] for at in words],
+            "words": [[word, float(text.weights[0, place])] for place, word in words],
         })  # fmt: skip
     return examples
 

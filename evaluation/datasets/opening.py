@@ -1,7 +1,9 @@
 """Open an evaluation set from its specification, `NAME:ROOT` or `KIND:PLACE`."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from clipx.errors import UserError
@@ -29,6 +31,8 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
     "tsv": open_table,
     HELD_OUT: open_held_out,
 }
+KEPT, MAX_FILES = 16, 100  # opened sets of small folders that this process keeps: reading all captions takes time
+_opened: OrderedDict[tuple[str, Settings, object], AnyDataset] = OrderedDict()  # least recently used first
 PROTOCOLS = {
     "corrected": "counts hits exactly",
     "paper": "scores one caption per image and counts the others as hits, as paper 1",
@@ -46,7 +50,27 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
     kind, colon, place = spec.partition(":")
     if not (colon and place):
         raise UserError(f"datasets={spec}: expected a known name or kind:FOLDER; {suggest(kind, KINDS)}")
-    return lookup(KINDS, kind, "datasets kind")(spec, Path(place).expanduser(), settings)
+    opener, folder = lookup(KINDS, kind, "datasets kind"), Path(place).expanduser()
+    files = _files(folder)
+    if files is None:
+        return opener(spec, folder, settings)
+    key = spec, settings, files
+    if key not in _opened:
+        while len(_opened) >= KEPT:
+            _opened.popitem(last=False)
+        _opened[key] = opener(spec, folder, settings)
+    _opened.move_to_end(key)
+    return _opened[key]
+
+
+def _files(folder: Path) -> tuple[tuple[str, int, int], ...] | None:
+    """Return name, size and time of each file of a folder; None for a large folder and for other places."""
+    if not folder.is_dir():
+        return None
+    paths = list(islice((path for path in folder.rglob("*") if path.is_file()), MAX_FILES + 1))
+    if len(paths) > MAX_FILES:
+        return None
+    return tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(paths))
 
 
 def locate(spec: str, root: str, run: Path | None = None) -> str:

@@ -22,6 +22,7 @@ from clipx.errors import UserError
 from clipx.utils.files import content_hash
 from clipx.utils.progress import ProgressBar
 from evaluation import types
+from evaluation.embedding.kept_inputs import kept
 from evaluation.types import Device, Encoder, FeatureRequest, Features
 
 FORMAT = "1"  # version of the cached files
@@ -183,11 +184,16 @@ def _embed(
     if first.view == "images":
         default, variants = encoder.image, encoder.image_variants
         batches = _image_batches(dataset.images(first.split), rows, encoder.preprocess, loading)
+        how = encoder.provenance.get("transform")
     else:
         default, variants = encoder.text, encoder.text_variants
         size = loading.batch_size
         texts = dataset.texts(first.split, first.view)[rows.start : rows.stop]
         batches = (encoder.tokenize(texts[i : i + size]) for i in range(0, len(texts), size))
+        how = encoder.provenance.get("tokenizer")
+    if how is not None:  # encoders without provenance cannot be told apart
+        content = dataset.fingerprint(first.split, first.view)
+        batches = kept((content, first.split, first.view, how, rows, loading.batch_size), batches)
     embeds = {request: variants[request.variant] if request.variant else default for request in group}
     embedded: dict[FeatureRequest, list[Tensor]] = {request: [] for request in group}
     progress.start(f"{first.dataset} {first.split} {first.view}", len(rows))

@@ -181,7 +181,7 @@ def generated(parts: TrainComponents) -> Batch:
     return Batch(
         sample_id=torch.arange(size, device=parts.device),
         image=torch.randn(shape, device=parts.device),
-        text=torch.randint(1, 1000, (size, inputs.context_length), device=parts.device),
+        text=torch.randint(1, 100, (size, inputs.context_length), device=parts.device),
         label=torch.zeros(size, dtype=torch.int64, device=parts.device),
     )
 

@@ -158,6 +158,13 @@ def test_towers_of_two_models_are_refused(tmp_path: Path, image: str, text: str,
     assert part in one and part in two
 
 
+@pytest.mark.parametrize(("image", "text"), [("small:conv", "small:bag"), ("open_clip:mini-48", "small:transformer")])
+def test_small_towers_are_refused(tmp_path: Path, image: str, text: str) -> None:
+    run = run_with(tmp_path, with_tower(tmp_path, image, text))
+    one, two = refusals(run, tmp_path)
+    assert one == two and "cannot be exported: only towers named open_clip:NAME can be" in one and "\n" not in one
+
+
 def refusals(run: Path, folder: Path) -> list[str]:
     """Return the messages of two exports; check that nothing is written or changed."""
     messages = []

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,6 +66,26 @@ def test_a_finished_run_is_reported_and_not_changed(tmp_path: Path, capsys: pyte
     fit(config, run)
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.is_file()} == before
     assert "is done: 4 steps" in capsys.readouterr().err
+
+
+def test_a_finished_run_without_optimizer_state_is_smaller_has_equal_weights_and_stays_finished(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    runs = []
+    for name, keep in (("whole", True), ("small", False)):
+        config = settings(tmp_path, save_every=2)
+        config.name, config.train.keep_optimizer = name, keep
+        runs.append(directory.claim(config))
+        assert fit(config, runs[-1]) is Outcome.FINISHED
+    whole, small = runs
+    for name, tensor in weights(whole).items():
+        assert torch.equal(tensor, weights(small)[name])
+    training = [[(p / "training.pt").stat().st_size for p in checkpoints(run)] for run in runs]
+    assert training[0][0] == training[1][0] > 100 * training[1][1]  # an earlier checkpoint can still be resumed
+    assert fit(config, small) is Outcome.FINISHED
+    shutil.rmtree(checkpoints(small)[-1])
+    assert fit(config, small) is Outcome.FINISHED  # again from step 2
+    for name, tensor in weights(whole).items():
+        assert torch.equal(tensor, weights(small)[name])
 
 
 def test_an_interrupted_evaluation_is_run_on_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

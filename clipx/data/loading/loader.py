@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 
 from clipx.config.schema import DataConfig
 from clipx.data.loading.bad_samples import BadSampleCounter, check_bad_rate
+from clipx.data.loading.cached import CachedSamples
 from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate
 from clipx.data.loading.watchdog import WorkerActivity, start_process_group, with_timeout
 from clipx.data.preprocess.images import BadSample
@@ -77,11 +78,15 @@ class BatchLoader(ABC):
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         """Yield the batches in CPU memory; bad samples are not counted yet."""
 
-    def _read(self, dataset: Dataset[DecodedSample], **options: Any) -> Iterator[HostBatch]:
+    def _read(self, dataset: Dataset[Any], **options: Any) -> Iterator[HostBatch]:
         """Decode in loader processes; `options` are passed to DataLoader."""
         generator = torch.Generator()  # without it, DataLoader would draw from torch's global state
-        options |= {"collate_fn": collate, "worker_init_fn": start_process_group, "generator": generator}
-        return iter(DataLoader(dataset, **options))
+        defaults: dict[str, Any] = {
+            "collate_fn": collate,
+            "worker_init_fn": start_process_group,
+            "generator": generator,
+        }
+        return iter(DataLoader(dataset, **(defaults | options)))
 
 
 @dataclass(eq=False)
@@ -107,6 +112,16 @@ class SampleDataset(Dataset[DecodedSample]):
         return self.preprocess(sample_id, where, image, caption, generator)
 
 
+@dataclass(eq=False)
+class CachedDataset(Dataset[HostBatch]):
+    """Map-style data set of whole batches: list of (epoch, id) -> batch."""
+
+    samples: CachedSamples
+
+    def __getitem__(self, keys: list[SampleKey]) -> HostBatch:
+        return self.samples.batch(keys)
+
+
 class Loader(BatchLoader):
     """Batches of one rank in the sampler's order, for any number of workers."""
 
@@ -115,7 +130,12 @@ class Loader(BatchLoader):
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         dataset = SampleDataset(self.source, self.preprocess, self.sampler.seed, self.activity)
         order = self.sampler.batches(start)
-        batches = self._read(dataset, batch_sampler=order, num_workers=self.config.workers, pin_memory=pin_memory)
+        options: dict[str, Any] = {"num_workers": self.config.workers, "pin_memory": pin_memory}
+        if self.config.cache == "memory":
+            samples = CachedSamples(self.config, self.inputs, self.source, self.preprocess, self.sampler.seed)
+            batches = self._read(CachedDataset(samples), sampler=order, batch_size=None, collate_fn=None, **options)
+        else:
+            batches = self._read(dataset, batch_sampler=order, **options)
         for step, batch in enumerate(batches, start):
             yield batch if len(batch.sample_id) else self._replace_batch(dataset, step, batch)
 
@@ -184,7 +204,12 @@ def _drop_empty(batches: Iterator[HostBatch]) -> Iterator[HostBatch]:
 def open_loader(
     config: DataConfig, source: PairSource | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
 ) -> BatchLoader:
-    """Return the loader for the kind of source."""
+    """Return the loader for the kind of source. Raises UserError if a stream should be kept in memory."""
+    if source.streaming and config.cache != "none":
+        raise UserError(
+            f"data.cache={config.cache} needs random access, which data.source={config.source} does not have; "
+            "allowed: none"
+        )
     kind = StreamLoader if source.streaming else Loader
     return kind(config, source, sampler, inputs, tokenizer)
 

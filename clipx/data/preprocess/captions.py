@@ -10,18 +10,21 @@ MEMBERS = {"first": "txt", "random": "json"}  # data.captions -> member with the
 
 def from_member(column: str, data: bytes, generator: random.Random) -> str:
     """Return the caption of a .txt member, or a random one of a .json member. Raises BadSample if it has none."""
-    return from_txt(data) if column == "txt" else stripped(generator.choice(all_from_json(data)))
-
-
-def all_from_member(column: str, data: bytes) -> list[str]:
-    """Return the captions of a .txt or .json member. Raises BadSample if it has none or an empty one."""
-    return [from_txt(data)] if column == "txt" else [stripped(caption) for caption in all_from_json(data)]
+    captions = all_from_member(column, data)
+    return stripped(captions[0] if column == "txt" else generator.choice(captions))
 
 
 def from_txt(data: bytes) -> str:
     """Return the caption of a .txt member. Raises BadSample if it is empty or not UTF-8."""
+    return stripped(all_from_member("txt", data)[0])
+
+
+def all_from_member(column: str, data: bytes) -> list[str]:
+    """Return the caption of a .txt member, or all of a .json member. Raises BadSample if they cannot be read."""
+    if column == "json":
+        return all_from_json(data)
     try:
-        return stripped(data.decode())
+        return [data.decode()]
     except UnicodeDecodeError as error:
         raise BadSample(f"caption is not UTF-8 ({error})") from error
 
@@ -44,7 +47,7 @@ def from_cell(cell: str | list[str] | None, captions: str, generator: random.Ran
 
 
 def all_from_cell(cell: str | list[str] | None) -> list[str]:
-    """Return all captions of a table cell. Raises BadSample if there is none."""
+    """Return all captions of a table cell with one or several. Raises BadSample if there is none."""
     several = [cell] if isinstance(cell, str) else cell
     if not several or not all(isinstance(c, str) for c in several):
         raise BadSample("no caption")

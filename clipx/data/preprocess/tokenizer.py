@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from clipx.config import scene_words
+from clipx.data.preprocess.words import WordTokenizer
 from clipx.errors import UserError, one_line
 from clipx.types import Inputs
 from clipx.utils.hub import quiet_hub
@@ -67,8 +69,32 @@ def build_tokenizer(inputs: Inputs) -> Tokenizer:
     Raises UserError if the tokenizer is neither local nor downloadable, or data.clean is unknown.
     """
     kind, _, source = inputs.tokenizer.partition(":")
-    tokenizer = _hugging_face(source, inputs.context_length) if kind == "hf" and source else _open_clip(inputs)
+    tokenizer: Tokenizer
+    if inputs.tokenizer == scene_words.NAME:
+        tokenizer = WordTokenizer(inputs.context_length)
+    elif kind == "hf" and source:
+        tokenizer = _hugging_face(source, inputs.context_length)
+    else:
+        tokenizer = _open_clip(inputs)
     return CleanedTokenizer(lookup(CLEANERS, inputs.clean, "data.clean"), tokenizer)
+
+
+def words(inputs: Inputs, ids: Tensor) -> list[tuple[int, str]]:
+    """Return place and text of each token between start and end; not for Hugging Face. `ids` int64 [L]."""
+    end = int(ids.argmax())  # the end has the largest id
+    if inputs.tokenizer == scene_words.NAME:
+        known = dict(enumerate(scene_words.WORDS, start=scene_words.FIRST))
+        return [(place, known.get(int(ids[place]), "(unknown)")) for place in range(end)]
+    import open_clip
+
+    return [(place, open_clip.decode(ids[place : place + 1]).strip()) for place in range(1, end)]
+
+
+def notes(inputs: Inputs, source: str) -> list[str]:
+    """Return a log line if the tokenizer knows few words of the data; `source` is data.source."""
+    if inputs.tokenizer != scene_words.NAME or source == "scenes":
+        return []
+    return [f"the text tower knows only the words of scenes: all other words of data.source={source} share one token"]
 
 
 def _open_clip(inputs: Inputs) -> Tokenizer:

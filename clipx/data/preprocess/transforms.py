@@ -40,13 +40,26 @@ class TrainTransform:
         """Return uint8 [3, H, W]; `image` need not be decoded yet. Raises BadSample if it is corrupt."""
         box = crop_box(image.width, image.height, self.scale, generator)
         pixels = self.resize(image, box)
-        if self.flip and generator.random() < 0.5:
+        if self.flips(generator):
             pixels = pixels.flip(2)
         if self.augment is not None:
             with torch.random.fork_rng(devices=[]):  # torchvision draws from torch's global state
                 torch.default_generator.manual_seed(generator.getrandbits(62))
                 pixels = self.augment(pixels)
         return pixels
+
+    @property
+    def fixed(self) -> bool:
+        """True if the transform of an image is always its central square, which may be flipped."""
+        return self.scale == (1.0, 1.0) and self.augment is None
+
+    def central_square(self, image: Image.Image) -> Tensor:
+        """Return the result of a `fixed` transform before the flip, uint8 [3, H, W]. Raises BadSample if corrupt."""
+        return self.resize(image, crop_box(image.width, image.height, self.scale, random.Random(0)))
+
+    def flips(self, generator: random.Random) -> bool:
+        """Draw whether an image is flipped; call this after the draws of `crop_box`."""
+        return self.flip and generator.random() < 0.5
 
     def _exact(self, image: Image.Image, box: Box) -> Tensor:
         resampling = Image.Resampling[self.interpolation.upper()]

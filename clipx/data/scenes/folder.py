@@ -1,6 +1,5 @@
 """The rendered data set on disk: webdataset shards, complete or absent."""
 
-import fcntl
 import io
 import json
 import multiprocessing
@@ -12,7 +11,6 @@ import tarfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from clipx.data.scenes.evaluation_sets import CLASS_SETS, retrieval_samples
 from clipx.data.scenes.pairs import pair_samples
 from clipx.data.scenes.samples import Sample, training_sample, validate
 from clipx.errors import UserError
-from clipx.utils.files import cache_home, content_hash, new_folder
+from clipx.utils.files import cache_home, content_hash, lock, new_folder
 from clipx.utils.progress import ProgressBar
 
 FORMAT = 1  # increase it when rendering changes: cached data are then rendered again
@@ -48,7 +46,7 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
 
     Raises UserError: `root` holds something else.
     """
-    with _lock(root):  # all ranks of a run call this: one renders, the others wait
+    with lock(str(root.resolve())):  # all ranks of a run call this: one renders, the others wait
         if _is_finished(root, config):
             return
         if root.parent == cache_home() / "scenes":  # only clipx writes there: remove leftovers of killed processes
@@ -93,16 +91,6 @@ def _is_finished(root: Path, config: ScenesConfig) -> bool:
         differences = ", ".join(f"{k}={found.get(k)}, not {v}" for k, v in wanted.items() if found.get(k) != v)
         raise UserError(f"data.root={root} holds other scenes ({differences}); {advice}")
     return True
-
-
-@contextmanager
-def _lock(root: Path) -> Iterator[None]:
-    """Lock `root` against other processes; the system releases the lock if this process dies."""
-    locks = cache_home() / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
-    with (locks / content_hash(str(root.resolve()))).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _plan(config: ScenesConfig) -> dict[str, tuple[str, int, int]]:

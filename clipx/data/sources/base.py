@@ -19,18 +19,28 @@ class PairSource(Protocol):
     streaming: Literal[False] = False
     problems: Sequence[str] = ()  # one line per sample that is left out; found without decoding
     fingerprint: str  # changes with the samples or their order
+    draws_caption: bool = False  # `pair` draws one of the captions; else it takes the first
 
     def __len__(self) -> int: ...
 
     def where(self, sample_id: int) -> str:
         """Return the location of a sample, for messages."""
 
-    def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
-        """Return the encoded image and one caption. Raises BadSample if one is unusable."""
+    def image(self, sample_id: int) -> bytes:
+        """Return the encoded image. Raises BadSample if it is unusable."""
 
     def captions(self, sample_id: int) -> list[str]:
-        """Return the captions of a sample that training may draw. Raises BadSample if one is unusable."""
-        return [self.pair(sample_id, random.Random(0))[1]]
+        """Return the captions, at least one. Raises BadSample if they cannot be read."""
+
+    def caption(self, sample_id: int, generator: random.Random) -> str:
+        """Return one caption without reading the image. Raises BadSample if it is unusable."""
+        captions = self.captions(sample_id)
+        return texts.stripped(captions[generator.randrange(len(captions)) if self.draws_caption else 0])
+
+    def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
+        """Return the encoded image and one caption. Raises BadSample if one is unusable."""
+        caption = self.caption(sample_id, generator)
+        return self.image(sample_id), caption
 
     def image_of(self) -> NDArray[np.int32] | None:
         """Return the image index (from 0) of each sample, int32 [n]; None if no two samples share an image."""
@@ -43,6 +53,7 @@ class ShardPairs(PairSource):
     def __init__(self, folder: Path, captions: str, block: int) -> None:
         self.block = block
         self.column = lookup(texts.MEMBERS, captions, "data.captions")
+        self.draws_caption = captions == "random"
         self.shards = Shards.open(folder, ("image", self.column))
         self.problems = self.shards.problems
         self.fingerprint = f"{len(self.shards)}:{self.shards.content_hash()}"
@@ -56,12 +67,10 @@ class ShardPairs(PairSource):
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         if self.block:
             self.shards.prefetch(sample_id, self.block)
-        caption = self.caption(sample_id, generator)
-        return self.shards.read(sample_id, "image"), caption
+        return super().pair(sample_id, generator)
+
+    def image(self, sample_id: int) -> bytes:
+        return self.shards.read(sample_id, "image")
 
     def captions(self, sample_id: int) -> list[str]:
         return texts.all_from_member(self.column, self.shards.read(sample_id, self.column))
-
-    def caption(self, sample_id: int, generator: random.Random) -> str:
-        """Return one caption without reading the image. Raises BadSample if it is unusable."""
-        return texts.from_member(self.column, self.shards.read(sample_id, self.column), generator)

@@ -3,7 +3,6 @@
 import csv
 import hashlib
 import json
-import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -13,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clipx.config.schema import DataConfig
-from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample
 from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
@@ -49,6 +47,8 @@ class PackedTexts:
 class FilePairs(PairSource):
     """Pairs from rows of (image file, caption)."""
 
+    draws_caption = True  # even of one caption, so that later draws of a sample are the same for all `captions`
+
     def __init__(self, folder: Path, rows: list[Row], captions: str, problems: list[str]) -> None:
         """Build samples from rows with image paths relative to `folder`; `problems` has one message per skipped row.
 
@@ -77,17 +77,14 @@ class FilePairs(PairSource):
     def where(self, sample_id: int) -> str:
         return self._names[sample_id]
 
-    def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
-        begin, end = int(self._starts[sample_id]), int(self._starts[sample_id + 1])
-        caption = texts.stripped(self._captions[generator.randrange(begin, end)])
+    def image(self, sample_id: int) -> bytes:
         try:
-            return (self.folder / self._names[sample_id]).read_bytes(), caption
+            return (self.folder / self._names[sample_id]).read_bytes()
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
             raise BadSample(f"cannot be read ({error})") from error
 
     def captions(self, sample_id: int) -> list[str]:
-        begin, end = int(self._starts[sample_id]), int(self._starts[sample_id + 1])
-        return [texts.stripped(self._captions[i]) for i in range(begin, end)]
+        return [self._captions[i] for i in range(self._starts[sample_id], self._starts[sample_id + 1])]
 
     def image_of(self) -> NDArray[np.int32] | None:
         numbers: dict[str, int] = {}

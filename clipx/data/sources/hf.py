@@ -20,7 +20,8 @@ class HFPairs(PairSource):
     """Rows of a data set in memory-mapped Arrow files; a caption cell holds one text or a list of texts."""
 
     def __init__(self, config: DataConfig, root: Path) -> None:
-        self.image, self.caption, self.choice = config.image_column, config.caption_column, config.captions
+        self.image_column, self.caption_column = config.image_column, config.caption_column
+        self.choice, self.draws_caption = config.captions, config.captions == "random"
         self.rows = load(config, root, streaming=False)
         if not len(self.rows):
             raise UserError(f"data.root={root} has no rows in split {config.split}")
@@ -33,22 +34,24 @@ class HFPairs(PairSource):
         return f"row {sample_id}"
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
-        row = self.rows[sample_id]
-        return image_bytes(row[self.image]), texts.from_cell(row[self.caption], self.choice, generator)
+        row = self.rows[sample_id]  # read once for both
+        return image_bytes(row[self.image_column]), texts.from_cell(row[self.caption_column], self.choice, generator)
+
+    def image(self, sample_id: int) -> bytes:
+        return image_bytes(self.rows[sample_id][self.image_column])
 
     def captions(self, sample_id: int) -> list[str]:
-        found = texts.all_from_cell(self.rows[sample_id][self.caption])
-        return found[:1] if self.choice == "first" else found
+        return texts.all_from_cell(self.rows[sample_id][self.caption_column])
 
     def _digest(self) -> str:
         """Hash some rows. The fingerprint of `datasets` is unsuitable: it depends on paths and its version."""
         digest = hashlib.sha256()
         for k in range(HASHED_ROWS):
             row = self.rows[k * (len(self) - 1) // (HASHED_ROWS - 1)]
-            cell = row[self.image]
+            cell = row[self.image_column]
             if cell and cell["path"]:  # an absolute path in a folder of image files
                 cell = {**cell, "path": Path(cell["path"]).name}
-            digest.update(repr((row[self.caption], cell)).encode())
+            digest.update(repr((row[self.caption_column], cell)).encode())
         return digest.hexdigest()[:16]
 
 

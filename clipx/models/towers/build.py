@@ -1,4 +1,4 @@
-"""Builds towers by name, `KIND:NAME`. Each kind is a library, and clipx re-implements none of its models."""
+"""Builds towers by name, `KIND:NAME`. Each kind but `small` is a library; clipx re-implements none of its models."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import torch
 
 from clipx.config.schema import ImageTowerConfig, ModelConfig, TextTowerConfig
 from clipx.errors import UserError, one_line
-from clipx.models.towers import hf_towers, open_clip_towers, timm_towers
+from clipx.models.towers import hf_towers, open_clip_towers, small_towers, timm_towers
 from clipx.models.towers.base import ImageTower, TextTower, split_kind
 from clipx.models.towers.open_clip_towers import build_open_clip_towers
 from clipx.utils import plugins
@@ -29,6 +29,7 @@ TOWERS: dict[str, TowerKind] = {  # kind, the part of a tower's name before the 
     ),
     "timm": TowerKind(image=timm_towers.build_timm_tower),
     "hf": TowerKind(text=hf_towers.build_hf_tower),
+    "small": TowerKind(small_towers.build_image_tower, small_towers.build_text_tower),
 }
 
 
@@ -53,8 +54,8 @@ def build_towers(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]
         _check_image_size(model.image, image)
     if model.projection_lr_factor != 1 and not any(t.module is not t.body for t in (image, text)):
         raise UserError(
-            f"model.projection_lr_factor={model.projection_lr_factor} has no effect: only timm: and hf: towers have a "
-            f"separate projection, not {model.image.name} and {model.text.name}"
+            f"model.projection_lr_factor={model.projection_lr_factor} has no effect: only timm:, hf:, small:conv and "
+            f"small:bag have a separate projection, not {model.image.name} and {model.text.name}"
         )
     return image, text
 
@@ -65,7 +66,7 @@ def _check_widths(model: ModelConfig, image: ImageTower, text: TextTower) -> Non
         if model.embed_dim is not None and width != model.embed_dim:
             raise UserError(
                 f"model.embed_dim={model.embed_dim} does not fit {name}, which has width {width}: "
-                "omit it, or use timm: and hf: towers, which are projected to any width"
+                "omit it, or use timm:, hf: and small: towers, which are projected to any width"
             )
     if image.embed_dim != text.embed_dim:
         raise UserError(
@@ -90,6 +91,7 @@ def _check_image_size(config: ImageTowerConfig, tower: ImageTower) -> None:
 def describe_towers() -> dict[str, str]:
     """Return name -> description for `clipx ls towers`: each open_clip name, and the name patterns of timm and hf."""
     return {
+        **small_towers.describe(),
         "timm:NAME": f"{len(timm_towers.model_names())} image towers of timm, e.g. timm:resnet50; set model.embed_dim",
         "hf:NAME_OR_FOLDER": "text towers of Hugging Face, e.g. hf:distilbert-base-uncased; set model.embed_dim",
         **{f"{kind}:NAME": "of a plug-in" for kind in plugins.added("TOWERS")},

@@ -6,12 +6,12 @@ held_out:RUN          the pairs that the run `RUN` holds out of training (data.h
 """
 
 import json
-import random
 from pathlib import Path
 
 from PIL.Image import Image
 
 from clipx.config.schema import DataConfig
+from clipx.data.preprocess.captions import stripped
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.sampler import split_held_out
 from clipx.data.sources import files
@@ -93,7 +93,7 @@ def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
     first_of: dict[int, int] = {}  # image -> its first sample
     for i in _usable(source, [int(i) for i in ids]):
         first = first_of.setdefault(i if image_of is None else int(image_of[i]), i)
-        captions.setdefault(first, []).extend(source.captions(i))
+        captions.setdefault(first, []).extend(_captions(source, i))
     if not captions:
         raise UserError(f"datasets={spec}: none of the {len(ids)} held-out pairs is usable")
     images = SourceImages(spec, source, [*captions])
@@ -111,13 +111,20 @@ def _usable(source: PairSource, ids: list[int]) -> list[int]:
         progress.start("checking held-out pairs", len(ids))
         for i in ids:
             try:
-                decode(source.pair(i, random.Random(0))[0])
+                _captions(source, i)
+                decode(source.image(i))
                 good.append(i)
             except BadSample:
                 pass
             progress.advance(1)
     write_text(cache, json.dumps(good))
     return good
+
+
+def _captions(source: PairSource, sample_id: int) -> list[str]:
+    """Return the captions that training may draw. Raises BadSample if one is unusable."""
+    captions = source.captions(sample_id)
+    return [stripped(caption) for caption in (captions if source.draws_caption else captions[:1])]
 
 
 def _config(settings: Settings, source: str, root: str | None = None, split: str = "train") -> DataConfig:
@@ -134,7 +141,7 @@ def _config(settings: Settings, source: str, root: str | None = None, split: str
 
 def _all_captions(spec: str, pairs: PairSource) -> list[list[str]]:
     try:
-        return [pairs.captions(i) for i in range(len(pairs))]
+        return [_captions(pairs, i) for i in range(len(pairs))]
     except BadSample as error:
         raise UserError(f"datasets={spec}: {error}") from error
 

@@ -51,6 +51,13 @@ def test_the_sample_table_counts_and_a_short_run_keeps_one_checkpoint(counted: N
     assert many.disk == nuclr.train.keep * one.disk
 
 
+def test_a_finished_run_may_drop_the_moments(counted: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "moment_bytes", lambda config: 6 * 10**8)
+    config = compose_run(["recipe=wpse_cc3m", "arm=imq", "train.keep_optimizer=false", "train.keep=1"])
+    found = Estimator("H100", 0.5).cost(config)
+    assert found is not None and found.disk == 4 * 10**8
+
+
 def test_data_of_unknown_size_have_no_cost_unless_the_run_sets_its_length(counted: None) -> None:
     own = compose_run(["recipe=wpse_cc3m", "data=shards", "data.name=mine"])
     assert num_pairs(own) is None and Estimator("H100", 0.5).cost(own) is None

@@ -164,7 +164,9 @@ def test_ls_settings_prints_default_range_and_meaning_below_a_prefix(
     assert rows["eval.device"].startswith("eval.device auto auto | cpu | cuda auto: CUDA")
     assert "temperature.kind" not in rows
     kept = [line.split() for line in clipx_here("ls", "settings", "train.ke", cwd=tmp_path).stdout.splitlines()[2:]]
-    defaults = {"train.keep": "2", "train.keep_every": "null", "train.keep_best": "null"}
+    defaults = {"train.keep": "2", "train.keep_optimizer": "true"} | dict.fromkeys(
+        ("train.keep_every", "train.keep_best"), "null"
+    )
     assert [row[:3] for row in kept] == [[key, "*", default] for key, default in defaults.items()]
 
 

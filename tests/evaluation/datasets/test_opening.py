@@ -8,6 +8,7 @@ import pytest
 from clipx.errors import UserError
 from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
 from evaluation.datasets.opening import open_dataset
+from evaluation.types import Settings
 from tests.helpers import fakes
 
 
@@ -157,3 +158,12 @@ def test_samples_that_are_no_pair_are_refused(tmp_path: Path, facts: list[dict[s
     samples = [{"png": fakes.picture(0), "txt": b"x", "json": json.dumps(fact).encode()} for fact in facts]
     fakes.shard(tmp_path / "0.tar", samples)
     assert part in error_of(f"pairs:{tmp_path}")
+
+
+def test_a_small_folder_is_read_once_as_long_as_it_does_not_change(tmp_path: Path) -> None:
+    spec = fakes.captioned(tmp_path / "set", counts=(1, 2))
+    first = open_dataset(spec)
+    assert open_dataset(spec) is first
+    assert open_dataset(spec, Settings(protocol="paper")) is not first
+    fakes.captioned(tmp_path / "set", counts=(1, 2, 1))
+    assert len(open_dataset(spec).images("all")) == 3

@@ -12,6 +12,7 @@ from clipx.errors import UserError
 from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.features import Loading, cache_key, extract
+from evaluation.embedding.kept_inputs import forget
 from evaluation.types import Encoder, FeatureRequest, Features
 from tests.helpers import fakes
 
@@ -76,6 +77,7 @@ def test_variants_of_a_view_share_one_pass_over_the_images(tmp_path: Path) -> No
     first = found(whole, twice)
     assert len(decoded) == 4
     torch.testing.assert_close(first[twice], 2 * first[whole])
+    forget()
     second = found(whole, twice, half)
     assert len(decoded) == 8, "for the one that was not cached"
     torch.testing.assert_close(second[half], first[whole] / 2)

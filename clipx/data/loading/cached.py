@@ -1,0 +1,162 @@
+"""Samples from decoded images and tokenized captions in memory (data.cache=memory).
+
+Samples, order and random draws are the same as from the source. If the transform is fixed (data.crop_scale=[1,1]
+without RandAugment), a batch is one look-up, and flips act on the whole batch. Other transforms run on each decoded
+image.
+"""
+
+import random
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from clipx.config.schema import DataConfig
+from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate
+from clipx.data.loading.pixel_cache import KEPT, PixelCache, open_pixels
+from clipx.data.preprocess.captions import stripped
+from clipx.data.preprocess.images import BadSample
+from clipx.data.preprocess.transforms import crop_box
+from clipx.data.sampler import SampleKey
+from clipx.data.sources.base import PairSource
+from clipx.errors import UserError
+from clipx.types import Inputs
+from clipx.utils.files import content_hash
+
+Array = NDArray[Any]
+
+
+@dataclass
+class CaptionCache:
+    """Tokens and labels of all captions, sample by sample."""
+
+    starts: Array  # int64 [n + 1], first caption of each sample
+    text: Tensor  # int64 [captions, L]
+    label: Tensor  # int64 [captions]
+    errors: dict[int, str]  # caption -> why it is bad
+
+
+_captions: OrderedDict[str, CaptionCache] = OrderedDict()  # of this process, least recent first
+
+
+class CachedSamples:
+    """The batches of a source, for any loader process."""
+
+    def __init__(
+        self, config: DataConfig, inputs: Inputs, source: PairSource, preprocess: SamplePreprocessor, seed: int
+    ) -> None:
+        """Raise UserError if the images do not fit into memory, or data.decode is not exact."""
+        if config.decode != "exact":
+            raise UserError(
+                f"data.cache=memory keeps whole images, but data.decode={config.decode} decodes some at a reduced "
+                "size; allowed: data.decode=exact, or data.cache=none"
+            )
+        self.source, self.preprocess, self.seed = source, preprocess, seed
+        self.transform = preprocess.transform
+        self.pixels: PixelCache = open_pixels(source, self.transform)
+        self.captions = _open_captions(config, inputs, source, preprocess)
+
+    def batch(self, keys: list[SampleKey]) -> HostBatch:
+        """Return the samples (epoch, id)."""
+        ids = np.array([sample_id for _, sample_id in keys], np.int64)
+        images = self.pixels.images(ids)
+        captions, flips = self._draw(keys, ids, images)
+        if not self.transform.fixed or self._has_errors(images, captions):
+            return collate([self.sample(epoch, sample_id) for epoch, sample_id in keys])
+        pixels = torch.from_numpy(self.pixels.data[images])
+        if flips is not None:
+            pixels[flips] = pixels[flips].flip(3)
+        rows = torch.from_numpy(captions)
+        return HostBatch(torch.from_numpy(ids), pixels, self.captions.text[rows], self.captions.label[rows], [])
+
+    def sample(self, epoch: int, sample_id: int) -> DecodedSample:
+        """Return one sample, with the transform of its own image."""
+        generator = self._generator(epoch, sample_id)
+        where = self.source.where(sample_id)
+        number = int(self.pixels.images(np.array(sample_id)))
+        caption = self._caption(sample_id, generator)
+        try:
+            if caption in self.captions.errors:
+                raise BadSample(self.captions.errors[caption])
+            pixels = self._transformed(number, generator)
+        except BadSample as error:
+            return DecodedSample(sample_id, error=f"{where}: {error}")
+        return DecodedSample(sample_id, pixels, self.captions.text[caption], int(self.captions.label[caption]))
+
+    def _transformed(self, number: int, generator: random.Random) -> Tensor:
+        if not self.transform.fixed:
+            return self.transform(self.pixels.image(number), generator)
+        if number in self.pixels.errors:
+            raise BadSample(self.pixels.errors[number])
+        pixels = torch.from_numpy(self.pixels.data[number].copy())
+        return pixels.flip(2) if self._flips(number, generator) else pixels
+
+    def _draw(self, keys: list[SampleKey], ids: Array, images: Array) -> tuple[Array, Tensor | None]:
+        """Return the caption of each sample, and whether it is flipped; None if none is."""
+        captions, flips = self.captions.starts[ids], None
+        draws_flip = self.transform.fixed and self.transform.flip
+        if self.source.draws_caption or draws_flip:
+            generators = [self._generator(*key) for key in keys]
+            captions = np.array([self._caption(i, g) for i, g in zip(ids.tolist(), generators, strict=True)])
+            if draws_flip:
+                pairs = zip(images.tolist(), generators, strict=True)
+                flips = torch.tensor([self._flips(number, generator) for number, generator in pairs])
+        return captions, flips
+
+    def _generator(self, epoch: int, sample_id: int) -> random.Random:
+        return random.Random(f"{self.seed},{epoch},{sample_id}")
+
+    def _caption(self, sample_id: int, generator: random.Random) -> int:
+        """Return the number of a caption, drawn as `PairSource.caption` draws it."""
+        first, end = map(int, self.captions.starts[sample_id : sample_id + 2])
+        return first + generator.randrange(end - first) if self.source.draws_caption else first
+
+    def _flips(self, number: int, generator: random.Random) -> bool:
+        """Draw as `TrainTransform` does: first a box, which a fixed transform does not use."""
+        if not self.transform.flip:
+            return False
+        width, height = self.pixels.sizes[number].tolist()
+        crop_box(width, height, self.transform.scale, generator)
+        return self.transform.flips(generator)
+
+    def _has_errors(self, images: Array, captions: Array) -> bool:
+        bad = self.pixels.errors.keys() & images.tolist() if self.pixels.errors else ()
+        return bool(bad or (self.captions.errors and self.captions.errors.keys() & captions.tolist()))
+
+
+def _open_captions(
+    config: DataConfig, inputs: Inputs, source: PairSource, preprocess: SamplePreprocessor
+) -> CaptionCache:
+    """Return the tokenized captions; tokenize them unless this process has done so for an earlier run."""
+    tokens = [inputs.tokenizer, inputs.context_length, inputs.clean]
+    key = content_hash([source.fingerprint, config.captions, *tokens, config.keywords, config.keyword_digits])
+    if key not in _captions:
+        while len(_captions) >= KEPT:
+            _captions.popitem(last=False)
+        _captions[key] = _tokenize(source, preprocess)
+    _captions.move_to_end(key)
+    return _captions[key]
+
+
+def _tokenize(source: PairSource, preprocess: SamplePreprocessor) -> CaptionCache:
+    starts = np.zeros(len(source) + 1, np.int64)
+    captions: list[str] = []
+    errors: dict[int, str] = {}
+    for sample_id in range(len(source)):
+        try:
+            found = source.captions(sample_id)
+        except BadSample as error:
+            found, errors[len(captions)] = [""], str(error)
+        for caption in found if source.draws_caption else found[:1]:
+            try:
+                captions.append(stripped(caption))
+            except BadSample as error:
+                errors.setdefault(len(captions), str(error))
+                captions.append("")
+        starts[sample_id + 1] = len(captions)
+    label = torch.tensor([preprocess.keywords(caption) for caption in captions])
+    return CaptionCache(starts, preprocess.tokenizer(captions), label, errors)

@@ -1,0 +1,150 @@
+"""Decoded images in memory that all processes of a machine share (data.cache=memory).
+
+The pixels lie in a memory-mapped file in the cache folder, so a process that maps them takes no memory of its own, and
+containers with a small /dev/shm can use them too. Each process that uses a file holds a lock on it. The system releases
+the lock if the process dies. The last user removes the file, or the next one that opens any.
+"""
+
+import fcntl
+import json
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from clipx.data.preprocess.images import BadSample, open_image, to_rgb
+from clipx.data.preprocess.transforms import TrainTransform
+from clipx.data.sources.base import PairSource
+from clipx.utils.files import cache_home, content_hash, lock, new_folder
+from clipx.utils.memory import check_room
+
+LOCK = "pixel cache"  # held while files are written or removed
+KEPT = 4  # data sets that a process keeps, for its next runs
+Array = NDArray[Any]
+
+
+@dataclass
+class PixelCache:
+    """Images by number: decoded, or central squares if the transform is `fixed`."""
+
+    data: Array  # uint8; squares: [n, 3, S, S]; decoded: [total], each image [H, W, 3] at `offsets`
+    offsets: Array  # int64 [n + 1], bytes
+    sizes: Array  # int32 [n, 2], width and height of the encoded images; 0 for a bad one
+    errors: dict[int, str]  # image number -> why it is bad
+    image_of: Array | None  # image number of each sample; None: the sample id
+
+    def images(self, ids: Array) -> Array:
+        """Return the image numbers of samples."""
+        return ids if self.image_of is None else self.image_of[ids]
+
+    def image(self, number: int) -> Image.Image:
+        """Return a decoded image; not for central squares. Raises BadSample if it is bad."""
+        if number in self.errors:
+            raise BadSample(self.errors[number])
+        width, height = self.sizes[number]
+        pixels = self.data[self.offsets[number] : self.offsets[number + 1]]
+        return Image.fromarray(pixels.reshape(height, width, 3))
+
+
+_opened: OrderedDict[str, tuple[PixelCache, Any]] = OrderedDict()  # key -> cache, locked file; least recent first
+
+
+def open_pixels(source: PairSource, transform: TrainTransform) -> PixelCache:
+    """Return the images of a source; decode them unless a process of this machine uses them already.
+
+    Raises UserError if they do not fit into the free memory.
+    """
+    fixed = [transform.size, transform.interpolation] if transform.fixed else []
+    key = content_hash([source.fingerprint, *fixed])
+    if key not in _opened:
+        while len(_opened) >= KEPT:
+            _opened.popitem(last=False)[1][1].close()
+        if not _opened:
+            Finalize(None, _release, exitpriority=10)  # unlike atexit, also in processes of a pool
+        _opened[key] = _open(cache_home() / "pixels" / key, source, transform)
+    _opened.move_to_end(key)
+    return _opened[key][0]
+
+
+def _release() -> None:
+    """Stop using all files, and remove those without another user."""
+    while _opened:
+        _opened.popitem()[1][1].close()
+    with lock(LOCK):
+        _remove_unused(cache_home() / "pixels")
+
+
+def _open(folder: Path, source: PairSource, transform: TrainTransform) -> tuple[PixelCache, Any]:
+    with lock(LOCK):  # one process decodes, the others wait
+        _remove_unused(folder.parent)
+        if not folder.is_dir():
+            _write(folder, source, transform)
+        handle = (folder / "sizes.npy").open("rb")
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    sizes, image_of = np.load(folder / "sizes.npy"), source.image_of()
+    errors = {int(number): text for number, text in json.loads((folder / "errors.json").read_text()).items()}
+    data: Array = np.memmap(folder / "pixels", np.uint8, "r")
+    if transform.fixed:
+        data = data[:-1].reshape(len(sizes), 3, transform.size, transform.size)
+    return PixelCache(data, _offsets(sizes), sizes, errors, image_of), handle
+
+
+def _offsets(sizes: Array) -> Array:
+    """Return the first byte of each image, and the end of the last."""
+    return np.concatenate([[0], np.cumsum(3 * sizes.prod(axis=1, dtype=np.int64))])
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove the files that no process uses; the caller holds LOCK."""
+    for path in folder.glob("*"):
+        try:
+            with (path / "sizes.npy").open("rb") as handle:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+        except BlockingIOError:
+            continue
+        except OSError:  # the unfinished folder of a killed process
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _write(folder: Path, source: PairSource, transform: TrainTransform) -> None:
+    """Decode every image once, in order."""
+    image_of = source.image_of()
+    first = range(len(source)) if image_of is None else np.unique(image_of, return_index=True)[1].tolist()
+    size = 3 * transform.size**2 if transform.fixed else 0
+    sizes = np.zeros((len(first), 2), np.int32)
+    errors: dict[int, str] = {}
+
+    def each(action: Callable[[int, Image.Image], None]) -> None:
+        for number, sample_id in enumerate(first):
+            try:
+                action(number, open_image(source.image(sample_id)))
+            except BadSample as error:
+                errors[number] = str(error)
+
+    def measure(number: int, image: Image.Image) -> None:
+        sizes[number] = image.size
+
+    each(measure)  # reads only headers
+    places = np.arange(len(first) + 1) * size if size else _offsets(sizes)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    check_room(int(places[-1]), folder.parent, f"data.cache=memory: {len(first):,} decoded images")
+    with new_folder(folder) as temporary:
+        with (temporary / "pixels").open("wb") as file:
+
+            def decode(number: int, image: Image.Image) -> None:
+                pixels = transform.central_square(image).contiguous().numpy() if size else np.array(to_rgb(image))
+                file.seek(int(places[number]))
+                file.write(pixels.tobytes())
+
+            each(decode)
+            file.truncate(int(places[-1]) + 1)  # one more byte: an empty file cannot be mapped
+        np.save(temporary / "sizes.npy", sizes)
+        (temporary / "errors.json").write_text(json.dumps(errors))

@@ -1,0 +1,44 @@
+"""Preprocessed images and tokens of small data sets, kept in memory for the next model that this process evaluates.
+
+`clipx reproduce` evaluates many runs in one process, and log.evaluate_every many steps of a run. Decoding takes longer
+than a small model.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator
+
+from torch import Tensor
+
+LIMIT = 512 * 2**20  # bytes per process; larger sets are not kept
+
+_kept: OrderedDict[Hashable, list[Tensor]] = OrderedDict()  # least recently used first
+
+
+def kept(key: Hashable, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Yield the batches kept under `key`; else yield `batches`, which must be lazy, and keep them if they are small.
+
+    Equal keys must have equal batches. Nothing is kept if not all batches are taken.
+    """
+    if key in _kept:
+        _kept.move_to_end(key)
+        yield from _kept[key]
+        return
+    new: list[Tensor] = []
+    for batch in batches:
+        if _bytes(new) <= LIMIT:
+            # a batch of a loader process holds a file descriptor as long as it lives
+            new.append(batch.clone() if batch.is_shared() else batch)  # type: ignore[no-untyped-call]
+        yield batch
+    if _bytes(new) <= LIMIT:
+        while _kept and _bytes(new) + sum(map(_bytes, _kept.values())) > LIMIT:
+            _kept.popitem(last=False)
+        _kept[key] = new
+
+
+def forget() -> None:
+    """Remove everything."""
+    _kept.clear()
+
+
+def _bytes(batches: list[Tensor]) -> int:
+    return sum(batch.nbytes for batch in batches)

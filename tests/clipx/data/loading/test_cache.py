@@ -1,0 +1,258 @@
+"""data.cache=memory: the same batches and weights as from the source, one copy for all processes, none left behind."""
+
+import multiprocessing
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from clipx.config.schema import DataConfig, RunConfig, TrainConfig
+from clipx.data.loading import cached, pixel_cache
+from clipx.data.loading.loader import open_loader
+from clipx.data.preprocess.transforms import TrainTransform
+from clipx.data.sampler import Sampler
+from clipx.data.sources.opening import open_pair_source, open_source
+from clipx.errors import UserError
+from clipx.run import directory
+from clipx.run.checkpoint import checkpoints
+from clipx.train import Outcome, fit
+from clipx.types import Batch, Inputs
+from clipx.utils import memory
+from tests.helpers.folder import add, add_bad_samples, jpeg, settings, write_shards
+
+INPUTS = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "words", 8)
+
+
+@pytest.fixture(autouse=True)
+def empty() -> Iterator[None]:
+    """Forget the cached data of other tests."""
+    cached._captions.clear()
+    yield
+    pixel_cache._release()
+
+
+def tokenize(texts: list[str]) -> torch.Tensor:
+    """Return the first 8 bytes of each text."""
+    return torch.tensor([list(t.encode()[:8].ljust(8)) for t in texts])
+
+
+def write_noise(folder: Path, samples: int) -> None:
+    """Write images of several sizes whose flips and crops differ."""
+    generator = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    with tarfile.open(folder / "0.tar", "w") as tar:
+        for i in range(samples):
+            pixels = generator.integers(0, 256, (32 + 8 * (i % 3), 40, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / "x.png")
+            add(tar, f"{i:03d}.png", (folder / "x.png").read_bytes())
+            add(tar, f"{i:03d}.txt", f"{i} objects".encode())
+            add(tar, f"{i:03d}.json", f'{{"captions": ["{i} objects", "three {i}", "red {i}"]}}'.encode())
+
+
+def load(root: Path, cache: str, workers: int = 0, start: int = 0, **changes: Any) -> list[tuple[Batch, list[str]]]:
+    config = DataConfig(name="t", source="shards", root=str(root), cache=cache, workers=workers, max_bad_rate=1.0)
+    config.keywords = ["three"]
+    for key, value in changes.items():
+        setattr(config, key, value)
+    source = open_source(config)
+    sampler = Sampler(len(source), TrainConfig(epochs=3, batch_size=8), 5, 0, 1)
+    return list(open_loader(config, source, sampler, INPUTS, tokenize).batches(start, torch.device("cpu")))
+
+
+def assert_equal(first: list[tuple[Batch, list[str]]], second: list[tuple[Batch, list[str]]]) -> None:
+    for (a, bad), (b, bad_too) in zip(first, second, strict=True):
+        assert bad == bad_too
+        for name, tensor in vars(a).items():
+            other = getattr(b, name)
+            assert torch.equal(tensor, other) and tensor.dtype == other.dtype, name
+            assert tensor.stride() == other.stride() or name != "image"
+
+
+TRANSFORMS: list[dict[str, Any]] = [
+    {"crop_scale": [1.0, 1.0]},
+    {"crop_scale": [1.0, 1.0], "flip": True},
+    {"crop_scale": [1.0, 1.0], "flip": True, "captions": "random"},
+    {"crop_scale": [1.0, 1.0], "captions": "random"},
+    {"crop_scale": [0.3, 1.0], "flip": True, "captions": "random"},
+    {"crop_scale": [1.0, 1.0], "rand_augment": [2, 9]},
+]
+
+
+@pytest.mark.parametrize("changes", TRANSFORMS, ids=str)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_equal_those_from_the_source(tmp_path: Path, workers: int, changes: dict[str, Any]) -> None:
+    write_noise(tmp_path / "train", samples=21)
+    from_source = load(tmp_path, "none", **changes)
+    assert_equal(from_source, load(tmp_path, "memory", workers, **changes))
+    assert_equal(from_source[3:], load(tmp_path, "memory", workers, start=3, **changes))
+
+
+def test_the_draws_are_not_trivial(tmp_path: Path) -> None:
+    write_noise(tmp_path / "train", samples=16)
+    batches = load(tmp_path, "memory", flip=True, captions="random", crop_scale=[1.0, 1.0])
+    images = {
+        (int(i), image.numpy().tobytes()) for b, _ in batches for i, image in zip(b.sample_id, b.image, strict=True)
+    }
+    texts = {(int(i), str(text.tolist())) for b, _ in batches for i, text in zip(b.sample_id, b.text, strict=True)}
+    assert 16 < len(images) <= 32 and 16 < len(texts) <= 48
+
+
+@pytest.mark.parametrize("scale", [[1.0, 1.0], [0.5, 1.0]], ids=str)
+@pytest.mark.parametrize("captions", ["first", "random"])
+def test_bad_samples_are_left_out_with_the_same_messages(tmp_path: Path, scale: list[float], captions: str) -> None:
+    write_shards(tmp_path / "train", samples=20)
+    add_bad_samples(tmp_path / "train")
+    with tarfile.open(tmp_path / "train" / "texts.tar", "w") as tar:
+        for i, text in enumerate(['["", "x"]', '"x"', "[]"]):
+            add(tar, f"t{i}.jpg", jpeg("red"))
+            add(tar, f"t{i}.json", f'{{"captions": {text}}}'.encode())
+    options: dict[str, Any] = {"crop_scale": scale, "captions": captions, "flip": True}
+    from_source = load(tmp_path, "none", **options)
+    assert any(bad for _, bad in from_source)
+    assert_equal(from_source, load(tmp_path, "memory", **options))
+
+
+def test_an_image_with_several_captions_is_kept_once(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(jpeg("red"))
+    (tmp_path / "b.jpg").write_bytes(jpeg("blue"))
+    rows = [f"{name}.jpg,caption {k} of {name}" for k in range(6) for name in "ab"]
+    (tmp_path / "pairs.csv").write_text("\n".join(["image,caption", *rows]))
+    options: dict[str, Any] = {
+        "source": "csv",
+        "annotations": "pairs.csv",
+        "split": ".",
+        "captions": "each",
+        "flip": True,
+    }
+    options |= {"image_column": "image", "caption_column": "caption"}
+    config = DataConfig(name="t", root=str(tmp_path), **options)
+    pixels = pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, INPUTS))
+    assert len(pixels.sizes) == 2
+    assert_equal(load(tmp_path, "none", **options), load(tmp_path, "memory", **options))
+
+
+def run(root: Path, name: str, cache: str, workers: int, samples: int = 48) -> RunConfig:
+    config = settings(root)
+    config.name, config.data.cache, config.data.workers = name, cache, workers
+    config.data.captions, config.data.flip, config.data.crop_scale = "random", True, [1.0, 1.0]
+    config.model.image.name, config.model.text.name = "small:conv", "small:bag"
+    config.train.epochs, config.train.samples = None, samples
+    return config
+
+
+def weights(config: RunConfig) -> dict[str, torch.Tensor]:
+    return load_file(checkpoints(directory.directory(config))[-1] / "model.safetensors")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_weights_are_equal_bit_for_bit_with_and_without_the_cache(tmp_path: Path, workers: int) -> None:
+    write_noise(tmp_path / "train", samples=21)
+    plain, fast = run(tmp_path, "plain", "none", 0), run(tmp_path, "fast", "memory", workers)
+    for config in (plain, fast):
+        assert fit(config, directory.claim(config)) is Outcome.FINISHED
+    expected, found = weights(plain), weights(fast)
+    assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_run_resumes_with_the_cache_and_ends_with_equal_weights(tmp_path: Path, workers: int) -> None:
+    write_noise(tmp_path / "train", samples=21)
+    whole, cut = run(tmp_path, "whole", "none", 0), run(tmp_path, "cut", "none", workers)
+    assert fit(whole, directory.claim(whole)) is Outcome.FINISHED
+    cut.train.max_minutes = 1e-9  # stop after the first step
+    assert fit(cut, directory.claim(cut)) is Outcome.STOPPED
+    cut.train.max_minutes, cut.data.cache = None, "memory"
+    assert fit(cut, directory.claim(cut)) is Outcome.FINISHED
+    expected, found = weights(whole), weights(cut)
+    assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
+
+
+def _use(config: DataConfig, ready: Any, leave: Any) -> None:
+    pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, INPUTS))
+    ready.set()
+    leave.wait(60)
+
+
+def test_processes_share_the_pixels_and_the_last_one_removes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    config = DataConfig(name="t", source="shards", root=str(tmp_path), crop_scale=[1.0, 1.0])
+    context = multiprocessing.get_context("fork")
+    ready, leave = context.Event(), context.Event()
+    other = context.Process(target=_use, args=(config, ready, leave))
+    other.start()
+    assert ready.wait(60)
+    files = list((tmp_path / "cache" / "pixels").iterdir())
+    monkeypatch.setattr(pixel_cache, "_write", None)  # a second decoding would fail
+    pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, INPUTS))
+    pixel_cache._release()
+    assert list((tmp_path / "cache" / "pixels").iterdir()) == files
+    leave.set()
+    other.join(60)
+    assert list((tmp_path / "cache" / "pixels").iterdir()) == []
+
+
+def test_pixels_of_a_killed_process_are_removed_by_the_next_one(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    config = DataConfig(name="t", source="shards", root=str(tmp_path), crop_scale=[1.0, 1.0])
+    context = multiprocessing.get_context("fork")
+    ready = context.Event()
+    other = context.Process(target=_use, args=(config, ready, context.Event()))
+    other.start()
+    assert ready.wait(60)
+    other.kill()
+    other.join(60)
+    assert len(list((tmp_path / "cache" / "pixels").iterdir())) == 1
+    config.crop_scale = [0.5, 1.0]
+    pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, INPUTS))
+    assert len(list((tmp_path / "cache" / "pixels").iterdir())) == 1
+
+
+def test_a_second_run_in_a_process_decodes_and_tokenizes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    first = load(tmp_path, "memory")
+    monkeypatch.setattr(pixel_cache, "_write", None)
+    monkeypatch.setattr(cached, "_tokenize", None)
+    assert_equal(first, load(tmp_path, "memory"))
+
+
+@pytest.mark.parametrize("scale", [[1.0, 1.0], [0.5, 1.0]], ids=str)
+def test_images_larger_than_the_free_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: list[float]
+) -> None:
+    write_shards(tmp_path / "train", samples=400)
+    monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
+    needed = {1.0: "1", 0.5: "3"}[scale[0]]  # MiB: 32 px squares, 48 px originals
+    message = rf"data\.cache=memory: 400 decoded images needs? {needed} MiB; free are 1 MiB of memory"
+    with pytest.raises(UserError, match=message):
+        load(tmp_path, "memory", crop_scale=scale)
+    assert list((tmp_path / "cache" / "pixels").iterdir()) == []
+
+
+def test_the_free_memory_is_read() -> None:
+    assert 2**24 < memory.available_memory() < 2**50
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"decode": "fast"}, r"data\.decode=fast.*allowed: data\.decode=exact"),
+        (
+            {"source": "webdataset", "urls": ["{root}/train/0.tar"], "num_samples": 16},
+            r"data\.cache=memory needs random access, which data\.source=webdataset does not have; allowed: none",
+        ),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    with pytest.raises(UserError, match=message):
+        load(tmp_path, "memory", **changes)

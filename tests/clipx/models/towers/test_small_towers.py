@@ -1,0 +1,145 @@
+"""Small towers: sizes, shapes, point sets, and what they refuse."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from clipx.config.scene_words import PADDING, VOCABULARY
+from clipx.config.schema import ImageTowerConfig, ModelConfig, PointsConfig, RunConfig, TextTowerConfig
+from clipx.data.preprocess.tokenizer import build_tokenizer
+from clipx.errors import UserError
+from clipx.models import clip
+from clipx.run import directory
+from clipx.train import Outcome, fit
+from clipx.training.flops import step_flops
+from clipx.training.optimizer import build_optimizer
+from clipx.types import Progress
+from tests.helpers.folder import settings, write_shards
+
+START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
+CAPTIONS = ["a red circle and a blue ring", "a blue circle and a red ring", "two stars"]
+
+
+def config(image: str = "conv", text: str = "bag", **changes: object) -> RunConfig:
+    towers = ImageTowerConfig(name=f"small:{image}"), TextTowerConfig(name=f"small:{text}")
+    run = RunConfig(model=ModelConfig(image=towers[0], text=towers[1]), objective={"clip": {}})
+    run.train.batch_size = 8
+    for key, value in changes.items():
+        setattr(run.model, key, value)
+    return run
+
+
+def tokens(model: clip.ClipModel) -> torch.Tensor:
+    return build_tokenizer(model.inputs)(CAPTIONS)
+
+
+def parameters(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(("image", "text"), [("conv", "bag"), ("vit", "transformer"), ("conv", "transformer")])
+def test_they_embed_as_unit_vectors(image: str, text: str) -> None:
+    model = clip.build_model(config(image, text))
+    assert model.inputs.image_size == 32
+    found = model(torch.randn(3, 3, 32, 32), tokens(model), START)
+    for embedded in found[:2]:
+        assert embedded.shape == (3, 128)
+        assert torch.allclose(embedded.norm(dim=-1), torch.ones(3), atol=1e-5)
+
+
+def test_they_are_small() -> None:
+    model = clip.build_model(config())
+    assert 150_000 <= parameters(model.image) <= 250_000
+    assert parameters(model.text) <= 40_000
+    points = clip.build_model(config("vit", "transformer"))
+    assert parameters(points.image) <= 130_000
+    assert parameters(points.text) <= 80_000
+
+
+def test_width_and_size_follow_the_settings() -> None:
+    run = config(embed_dim=24)
+    run.model.image.size, run.model.text.context_length = 48, 9
+    model = clip.build_model(run)
+    assert model.inputs.image_size == 48 and model.inputs.context_length == 9
+    assert model.encode_image(torch.randn(2, 3, 48, 48)).shape == (2, 24)
+    assert model.encode_text(tokens(model)).shape == (3, 24)
+
+
+@pytest.mark.parametrize(("name", "differ"), [("bag", False), ("transformer", True)])
+def test_only_the_transformer_sees_word_order(name: str, differ: bool) -> None:
+    model = clip.build_model(config(text=name)).eval()
+    first, second, _ = model.encode_text(tokens(model))
+    assert torch.allclose(first, second, atol=1e-6) is not differ
+
+
+def test_padding_has_no_effect_on_a_bag() -> None:
+    model = clip.build_model(config()).eval()
+    short = build_tokenizer(model.inputs)(["two stars"])[:, :4]
+    longer = torch.cat([short, torch.full((1, 3), PADDING)], dim=1)
+    assert torch.allclose(model.encode_text(short), model.encode_text(longer), atol=1e-6)
+
+
+def test_every_parameter_gets_a_gradient_and_a_group() -> None:
+    run = config()
+    run.model.projection_lr_factor, run.model.image.layer_decay = 3.0, 0.5
+    model = clip.build_model(run)
+    image, text, scale, _ = model(torch.randn(4, 3, 32, 32), tokens(model).repeat(2, 1)[:4], START)
+    (scale * (image @ text.T)).diagonal().sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    names = {group["name"] for group in build_optimizer(model, run).param_groups}
+    assert {"image.projection decay", "text.projection decay", "image layer 1 decay"} <= names
+
+
+def test_point_sets_have_17_image_tokens_and_16_text_tokens() -> None:
+    model = clip.build_model(config("vit", "transformer", points=PointsConfig(kernel="imq", features_train=32)))
+    image, text = model.image(torch.randn(3, 3, 32, 32)), model.text(tokens(model))
+    assert image.points.shape == (3, 17, 128) and text.points.shape == (3, 16, 128)
+    assert model.penultimate_features(torch.randn(2, 3, 32, 32)).shape == (2, 64)
+    embedded = model(torch.randn(3, 3, 32, 32), tokens(model), START)
+    assert embedded[0].shape == embedded[1].shape and embedded[0].isfinite().all()
+
+
+def test_a_bag_gives_no_tokens() -> None:
+    with pytest.raises(UserError, match=r"model\.text\.name=small:bag gives no tokens"):
+        clip.build_model(config("vit", "bag", points=PointsConfig(kernel="imq")))
+
+
+def test_flops_of_a_step_are_counted() -> None:
+    assert 3e7 < step_flops(config()) < 6e7
+
+
+def test_they_combine_with_other_towers() -> None:
+    run = config()
+    run.model.text.name = "open_clip:micro-48"
+    assert clip.build_model(run).inputs.tokenizer == "micro-48"
+
+
+@pytest.mark.parametrize(
+    ("image", "text", "message"),
+    [
+        ({"name": "small:cnn"}, {}, "model.image.name=small=cnn|'conv'"),
+        ({"pretrained": "openai"}, {}, r"model\.image\.pretrained=openai.*allowed: null"),
+        ({}, {"pretrained": "weights.pt"}, r"model\.text\.pretrained=weights\.pt.*allowed: null"),
+        ({"size": 36}, {}, r"model\.image\.size=36 does not suit small:conv; allowed: multiples of 8"),
+    ],
+)
+def test_what_they_lack_is_refused(image: dict[str, object], text: dict[str, object], message: str) -> None:
+    run = config()
+    for tower, changes in ((run.model.image, image), (run.model.text, text)):
+        for key, value in changes.items():
+            setattr(tower, key, value)
+    with pytest.raises(UserError, match=message):
+        clip.build_model(run)
+
+
+def test_generated_token_ids_are_in_the_vocabulary() -> None:
+    """`clipx check` draws ids below 100."""
+    assert VOCABULARY > 100
+
+
+def test_they_train_on_any_pairs(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    run = settings(tmp_path, epochs=1)
+    run.model.image.name, run.model.text.name = "small:conv", "small:bag"
+    assert fit(run, directory.claim(run)) is Outcome.FINISHED
