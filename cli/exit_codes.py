@@ -15,7 +15,7 @@ DRIVE_FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.
 
 
 def exit_code_of(call: Callable[[], None]) -> int:
-    """Run a command and return its exit code: 0 done, 2 wrong input, 1 external failure, 130 Ctrl-C.
+    """Run a command and return its exit code: 0 done, 2 wrong input, 1 external failure, 3 diverged, 130 Ctrl-C.
 
     Errors of these kinds are printed in one line; any other exception is a bug and propagates with its traceback.
     A training run that stopped early and was saved exits with 75 (SystemExit).
@@ -32,7 +32,7 @@ def exit_code_of(call: Callable[[], None]) -> int:
         return 2
     except Fault as error:
         print(f"clipx: {error}", file=sys.stderr)
-        return 1
+        return error.code
     except OSError as error:
         if error.filename is None and error.errno not in DISK_FULL:
             raise

@@ -1,14 +1,32 @@
 """Errors that end a command with one line on the terminal and no traceback."""
 
+from collections.abc import Sequence
+
 REQUEUE = 75  # exit code EX_TEMPFAIL: stopped early and saved; the same command resumes, schedulers may requeue
 
 
 class UserError(ValueError):
     """Wrong input. The message names the key, the value, and the allowed values or what to type. Exit code 2."""
 
+    code = 2
+
 
 class Fault(RuntimeError):
     """External failure, such as a file system that hangs. Exit code 1."""
+
+    code = 1
+
+
+class RunDiverged(Fault):
+    """A run ended after train.max_bad_steps steps in a row without a finite loss and gradient. Exit code 3."""
+
+    code = 3
+
+
+def most_severe(errors: Sequence[Exception]) -> type[UserError | Fault]:
+    """Return the type of error of a command in which several runs failed: Fault, then UserError, then RunDiverged."""
+    kinds = {RunDiverged if isinstance(e, RunDiverged) else UserError if isinstance(e, UserError) else Fault for e in errors}
+    return next(kind for kind in (Fault, UserError, RunDiverged) if kind in kinds)
 
 
 def one_line(error: BaseException) -> str:

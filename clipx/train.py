@@ -93,7 +93,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             geometry = _measure_geometry(session, progress)
             _log_step(session, numbers, progress, geometry)
             if components.bad_steps >= config.train.max_bad_steps:
-                log.info(directory.record_divergence(run, state.step, components.bad_steps).message(run))
+                directory.record_divergence(run, state.step, components.bad_steps)
                 return Outcome.DIVERGED
 
             # Save
@@ -175,10 +175,8 @@ def _build_sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
 
 
 def _earlier_outcome(session: _Session, run: Path) -> Outcome | None:
-    """Return the outcome, and log it, if an earlier call has finished this run or the run has diverged."""
-    diverged = distributed.broadcast_object(directory.read_divergence(run))  # rank 0 may have just restored it
-    if diverged:
-        session.log.info(diverged.message(run))
+    """Return the outcome if an earlier call has finished this run, which it logs, or the run has diverged."""
+    if distributed.broadcast_object(directory.read_divergence(run)):  # rank 0 may have just restored it
         return Outcome.DIVERGED
     total_steps = session.sampler.total_steps
     if session.components.state.step == total_steps and checkpoints(run):

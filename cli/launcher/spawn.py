@@ -1,5 +1,6 @@
 """Start the worker processes of a command, and check that there are enough GPUs for them."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -34,7 +35,9 @@ def run_workers(
     """
     options = [f"--nproc-per-node={processes}", f"--max-restarts={launch.max_restarts}"]
     options += _rendezvous_options(launch, name)
-    process = subprocess.Popen([sys.executable, "-m", "cli.launcher.agent", *options, "-m", module, *arguments])
+    command = [sys.executable, "-m", "cli.launcher.agent", *options, "-m", module, *arguments]
+    # safe path: `-m` would else search the working directory first, where a user may have a folder cli/ or evaluation/
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1"})
     received: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -21,10 +21,11 @@ from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
 from cli.settings.compose import compose_eval, compose_run, recipe
 from cli.trial.bench import bench, benchmarks_of
 from clipx.config.schema import RunConfig
-from clipx.errors import REQUEUE, Fault, UserError, one_line
+from clipx.errors import REQUEUE, Fault, RunDiverged, UserError, most_severe, one_line
 from clipx.run import checkpoint, directory
 from clipx.training.stop_signals import handled_signals
 from clipx.utils.files import write_text
+from clipx.utils.lock import hold
 from evaluation.claims.design import Design, refuse_another, store
 from evaluation.runs.reader import TIMING
 
@@ -52,6 +53,14 @@ def reproduce(arguments: list[str]) -> None:
         return
     _check_evaluations(configs)
     gpus = _gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
+    doing, instead = f"the experiment of {plan.out} is being reproduced", "wait for it or stop it, or set another out="
+    with hold(plan.out / "reproduce.lock", doing, instead):
+        _reproduce(plan, runs, designs, gpus)
+
+
+def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[str]) -> None:
+    """Run everything and write the report; raise the errors of `reproduce`."""
+    configs = [run.config for run in runs]
     for design in designs:
         store(plan.runs, design)
     batch, ending = _run(plan, runs, designs, gpus)
@@ -65,9 +74,8 @@ def reproduce(arguments: list[str]) -> None:
     if ending:
         print(ending)
     if failures:
-        kind = UserError if all(isinstance(error, UserError) for error in failures.values()) else Fault
         named = "; ".join(f"{run} {_failure(error)}" for run, error in failures.items())
-        raise kind(f"{len(failures)} of {len(batch.finished) + len(failures)} runs failed: {named}")
+        raise most_severe(list(failures.values()))(f"{len(failures)} of {len(batch.finished) + len(failures)} runs failed: {named}")
 
 
 def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> None:
@@ -248,7 +256,8 @@ def run_one(overrides: list[str]) -> tuple[str, float]:
     # processes and workers as in training; results do not depend on them
     like_training = [f"processes={config.train.processes}", f"workers={config.data.workers}"]
     try:
-        train(config)
+        with suppress(RunDiverged):  # the evaluation records it
+            train(config)
         trained = time.monotonic()
         for settings in recipe(config.recipe).evaluations if config.data.evaluation else []:
             evaluate(compose_eval([f"checkpoint={run}", *like_training, *settings]))

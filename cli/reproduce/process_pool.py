@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import TypeVar
 
+from cli.launcher.parent import end_with_parent
 from clipx.errors import REQUEUE
 
 Argument = TypeVar("Argument")
@@ -92,7 +93,8 @@ class Pool:
 
 
 def _prepare(gpu: str) -> None:
-    """Set the GPU, the start method and the signal handling of a new process."""
+    """Set the GPU, the start method and the signal handling of a new process; it ends if its parent is killed."""
+    end_with_parent()
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # read by CUDA at its first use, inside a call
     set_start_method("fork", force=True)  # spawned loader processes would each import torch again

@@ -25,7 +25,7 @@ from cli.settings.recipes import Recipe, expand_arm, load_recipe
 from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import EvalConfig, RunConfig
 from clipx.config.setting import check, check_key, settings_of, suggest_key
-from clipx.errors import Fault, UserError
+from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.registry import lookup
 
 UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys already in the run's path, or not settings of the run
@@ -69,8 +69,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises exceptions instead of printing them
     _translate_errors(lambda: hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(job)())
     if failures:
-        kind = Fault if any(type(failure) is Fault for failure in failures) else UserError
-        raise kind("; ".join(map(str, failures)))
+        raise most_severe(failures)("; ".join(map(str, failures)))
 
 
 def complete(arguments: list[str]) -> None:
