@@ -6,11 +6,14 @@ Every subcommand raises UserError for wrong input and Fault for an external fail
 import os
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from cli.exit_codes import exit_code_of
+from cli.exit_codes import ends_on_ctrl_c, exit_code_of
 from cli.settings.arguments import split_config_dir
-from clipx.config.schema import RunConfig
 from clipx.utils.registry import lookup
+
+if TYPE_CHECKING:
+    from clipx.config.schema import RunConfig
 
 HELP = """\
 clipx: train, evaluate and compare contrastive image-text objectives
@@ -51,7 +54,7 @@ def train(arguments: list[str]) -> None:
     """
     from cli.settings import compose
 
-    def launch(config: RunConfig) -> None:
+    def launch(config: "RunConfig") -> None:
         from cli.train import train as start  # imports torch, so only after the settings were checked
 
         start(config)
@@ -70,10 +73,12 @@ def evaluate(arguments: list[str]) -> None:
     Rows are written to RUN/results.jsonl, or into out=DIR. Finished evaluations are skipped unless force=true.
     clipx ls settings eval lists all settings.
     """
-    from cli.eval import evaluate as start
     from cli.settings.compose import compose_eval
 
-    start(compose_eval(arguments))
+    config = compose_eval(arguments)  # before torch is imported, so that a wrong setting ends at once
+    from cli.eval import evaluate as start
+
+    start(config)
 
 
 def report(arguments: list[str]) -> None:
@@ -157,9 +162,11 @@ def check(arguments: list[str]) -> None:
     Builds the run and does a trial step on generated pairs. Prints parameters, memory, time and missing data.
     """
     from cli.settings.compose import compose_run
+
+    config = compose_run(arguments)  # before torch is imported
     from cli.trial.check import check as start
 
-    start(compose_run(arguments))
+    start(config)
 
 
 def export(arguments: list[str]) -> None:
@@ -214,7 +221,10 @@ def main() -> None:
         from cli.settings.compose import complete
 
         complete(sys.argv[1:])
-    elif code := exit_code_of(lambda: _run(name, arguments)):
+        return
+    with ends_on_ctrl_c():
+        code = exit_code_of(lambda: _run(name, arguments))
+    if code:
         sys.exit(code)
 
 

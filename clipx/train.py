@@ -13,7 +13,7 @@ import torch
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
-from clipx.data.loading.bad_samples import BadSampleFile
+from clipx.data.loading.bad_samples import BadSampleFile, listed_bad_samples
 from clipx.data.loading.loader import BatchLoader, open_loader, source_notes
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler
@@ -28,7 +28,7 @@ from clipx.run.checkpoint import checkpoints, resume
 from clipx.run.checkpoint_manager import CheckpointManager
 from clipx.run.log import RunLog
 from clipx.run.remote import open_remote_store
-from clipx.training import geometry_probe
+from clipx.training import geometry_probe, optimizer
 from clipx.training.setup import TrainComponents, build_components, build_initial_model, initial_weights_source
 from clipx.training.step import log_row, reset_peak_memory, train_step
 from clipx.training.stop_signals import StopMonitor
@@ -62,6 +62,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
     device = choose_device(config.train.device)
     with (
         distributed.group(device, timeout=max(1800.0, 2 * config.data.stall_seconds)),
+        listed_bad_samples(run),
         StopMonitor(config.train.max_minutes, started or time.monotonic()) as stop,
         _open_session(config, run, device) as session,
     ):
@@ -143,6 +144,7 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
     notes = [
         *temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature),
         *objective.notes(sampler.total_epochs),
+        *optimizer.notes(config.schedule, sampler.steps_per_epoch, sampler.total_steps),
         *source_notes(pairs, objective.columns),
         *restored,
         *resume(state, run),

@@ -11,6 +11,7 @@ from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
@@ -187,9 +188,14 @@ def _pool(gpus: list[str]) -> Iterator[Pool]:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // len(gpus))))  # inherited by the pool's processes
     # sys.exit leaves the block of the pool, which sends SIGTERM to its processes; each run saves a checkpoint and stops
     for number in handled_signals():
-        signal.signal(number, lambda number, frame: sys.exit(REQUEUE))
+        signal.signal(number, _stop)
     with Pool(gpus) as pool:
         yield pool
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends this process, and the runs with it
+    sys.exit(REQUEUE)
 
 
 def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | None = None) -> Batch:

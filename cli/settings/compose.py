@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cli.settings.arguments import split_config_dir
-from cli.settings.recipes import Recipe, expand_arm, load_recipe
+from cli.settings import mistakes
+from cli.settings.recipes import Recipe, expand_arm, key_of, load_recipe
+from clipx.config.combinations import check_combinations
 from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import EvalConfig, RunConfig
-from clipx.config.setting import check, check_key, settings_of, suggest_key
+from clipx.config.setting import check, check_key, check_value, settings_of, suggest_key
 from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.registry import lookup
 
@@ -93,6 +96,7 @@ def compose_run(overrides: list[str]) -> RunConfig:
 def compose_eval(overrides: list[str]) -> EvalConfig:
     """Compose the config of `clipx eval`. Raises UserError: invalid overrides."""
     _register()
+    mistakes.refuse_duplicates(overrides)
     for override in _parse(overrides):
         check_key(EvalConfig, str(override.key_or_group))
     with hydra.initialize_config_module("recipes", version_base="1.3"):
@@ -111,12 +115,16 @@ def _register() -> None:
     for name, objective in OBJECTIVES.items():
         store.store(group="objective", name=name, node=objective)
     for name, path in recipes().items():
-        store.store(group="recipe", name=name, node=load_recipe(path).settings, package="_global_")
+        with suppress(UserError):  # another recipe may be broken; the chosen one was read before
+            store.store(group="recipe", name=name, node=load_recipe(path).settings, package="_global_")
 
 
 def recipe(name: str) -> Recipe:
-    """Read a recipe by name. Raises UserError: an unknown recipe, or an invalid file."""
-    return load_recipe(lookup(recipes(), name, "recipe"))
+    """Read a recipe by name. Raises UserError: an unknown recipe, an invalid file, or a key that is no setting."""
+    path = lookup(recipes(), name, "recipe")
+    found = load_recipe(path)
+    mistakes.check_recipe(name, path, found.settings)
+    return found
 
 
 def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
@@ -134,6 +142,8 @@ def _parse(overrides: list[str]) -> list[Any]:
         try:
             parsed += OverridesParser.create().parse_overrides([override])
         except HydraException as error:
+            if key_of(override) == "name":
+                check_value(RunConfig, "name", override.partition("=")[2])
             raise UserError(
                 f"{override} is not of the form key=value; quote a value that contains = , : {{ }} or [ ] twice: "
                 f"\"key='value'\" ({_line(error).partition(' See ')[0]})"
@@ -141,15 +151,23 @@ def _parse(overrides: list[str]) -> list[Any]:
     return parsed
 
 
+def _groups() -> dict[str, Mapping[str, Any]]:
+    """Return group -> its choices."""
+    return {"recipe": recipes(), "data": DATA, "objective": OBJECTIVES}
+
+
 def _check_overrides(overrides: list[str]) -> None:
     """Check every key and group choice, with or without +, before Hydra reads it."""
-    groups: dict[str, Mapping[str, Any]] = {"recipe": recipes(), "data": DATA, "objective": OBJECTIVES}
-    parsed = _parse(overrides)
+    mistakes.refuse_duplicates(overrides)
+    groups, parsed = _groups(), _parse(overrides)
     for override in parsed:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
             if isinstance(value, str):
                 lookup(groups[key], value, key)
+            elif override.is_choice_sweep():
+                for choice in value.list:
+                    lookup(groups[key], str(choice), key)
             elif not override.is_sweep_override():
                 raise UserError(f"{key}={value} must be one name; allowed: {', '.join(groups[key])}")
         elif key != "hydra" and not key.startswith(("hydra.", "hydra/")):
@@ -165,25 +183,12 @@ def _to_run_config(composed: DictConfig, overrides: list[str], from_arm: set[str
     with_names.recipe = choices["recipe"]
     if OmegaConf.is_missing(with_names, "name"):
         with_names.name = "-".join([choices["recipe"], *_name_parts([o for o in overrides if o not in from_arm])])
+    mistakes.refuse_missing(with_names, choices["recipe"])
     config = _translate_errors(lambda: OmegaConf.to_object(with_names))
     assert isinstance(config, RunConfig)
     check(config)
-    _check_combinations(config)
+    check_combinations(config)
     return config
-
-
-def _check_combinations(config: RunConfig) -> None:
-    """Raise UserError if two settings contradict each other."""
-    if "keyword" in config.objective and not config.data.keywords:
-        raise UserError(
-            "objective.keyword needs labels, but data.keywords is empty: set data.keywords=[numbers], or other lists "
-            "(colours, directions) or words"
-        )
-    if config.log.evaluate_every and not config.data.evaluation:
-        raise UserError(
-            f"log.evaluate_every={config.log.evaluate_every} has nothing to evaluate on, as data.evaluation is empty; "
-            "allowed: 0, or data.evaluation=[KIND:FOLDER,...] with sets below data.root"
-        )
 
 
 def _name_parts(overrides: list[str]) -> list[str]:
@@ -201,7 +206,7 @@ def _name_parts(overrides: list[str]) -> list[str]:
         elif not UNNAMED.match(key) and not (key in known and known[key].resumable):
             settings[key] = f"{key}_{value}"
     parts = [choices[key] for key in CHOICES if key in choices] + [settings[key] for key in sorted(settings)]
-    return [re.sub(r"[^\w.+-]+", "_", part).strip("_") for part in parts]
+    return [re.sub(r"[^\w.+-]+", "_", part, flags=re.ASCII).strip("_") for part in parts]
 
 
 def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
@@ -213,11 +218,12 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
             raise UserError(
                 "hydra/launcher=submitit_slurm needs the extra `slurm`: pip install -e '.[slurm]' in the checkout"
             ) from error
+        mistakes.refuse_unknown_choice(str(error), _groups())
         key = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
         near = suggest_key(schema, key[1]) if key else ""
         hint = f" ({near})" if near else ""
         cause = f": {_line(error.__cause__)}" if error.__cause__ else ""
-        raise UserError(f"{_line(error)}{cause}{hint}") from error
+        raise UserError(mistakes.of_value(f"{_line(error)}{cause}", schema) + hint) from error
 
 
 def _line(error: BaseException) -> str:

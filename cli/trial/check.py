@@ -12,7 +12,7 @@ from clipx.config.schema import EvalConfig, RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
-from clipx.training.setup import TrainComponents, build_components, check_batch_size
+from clipx.training.setup import TrainComponents, build_components
 from clipx.training.trial import generated_batch, timed_step
 from clipx.types import Progress
 from clipx.utils.device import choose_device

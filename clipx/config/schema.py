@@ -19,6 +19,7 @@ from clipx.config.setting import (
     CROP_SCALE,
     DECAY,
     FACTOR,
+    NAME,
     POSITIVE,
     RAND_AUGMENT,
     SHARE,
@@ -304,7 +305,7 @@ class LogConfig:
 class RunConfig:
     """One training run: the content of `config.yaml` in the run directory."""
 
-    name: str = setting(MISSING, "name of the run: its directory is <runs>/<name>/s<seed>")
+    name: str = setting(MISSING, "name of the run: its directory is <runs>/<name>/s<seed>", NAME)
     recipe: str = setting(MISSING, "recipe of the run; `clipx ls recipes` lists them")
     arm: str = setting("", "arm of the recipe, whose overrides this config already contains")
     claims: list[str] = setting([], "the papers' claims that runs of this recipe test", resumable=True)
@@ -329,7 +330,7 @@ class EvalConfig:
     checkpoint: str | None = setting(
         None, "run directory (best checkpoint if train.keep_best is set, else the last) or its checkpoints/step_*"
     )
-    model: str | None = setting(None, "open_clip:NAME/TAG, open_clip:NAME/FILE; open_clip:NAME: random weights")
+    model: str | None = setting(None, "open_clip:NAME/TAG, open_clip:NAME/FILE; open_clip:NAME/random: random weights")
     tasks: list[str] = setting([], "tasks to run; empty: all that fit the data sets (`clipx ls tasks`)")
     datasets: list[str] = setting([], "NAME or KIND:FOLDER (`clipx ls data`); empty: those of the run's config")
     root: str = setting("data", "folder of the data sets given by NAME")

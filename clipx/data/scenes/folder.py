@@ -22,6 +22,7 @@ from clipx.data.scenes.pairs import pair_samples
 from clipx.data.scenes.samples import Sample, training_sample, validate
 from clipx.errors import UserError
 from clipx.utils.files import cache_home, content_hash, new_folder
+from clipx.utils.interrupts import children_ignore_ctrl_c
 
 FORMAT = 1  # increase it when rendering changes: cached data are then rendered again
 SHARD = 5_000  # samples per shard
@@ -63,8 +64,14 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
             workers = min(os.cpu_count() or 1, len(shards))
             spawn = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(workers, spawn, _end_with_parent) as pool:
-                for done in [pool.submit(_write_shard, temporary / file, *ids, config) for file, ids in shards.items()]:
-                    done.result()
+                with children_ignore_ctrl_c():
+                    jobs = [pool.submit(_write_shard, temporary / file, *ids, config) for file, ids in shards.items()]
+                try:
+                    for done in jobs:
+                        done.result()
+                except BaseException:  # also Ctrl-C: do not wait for the other shards
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
             (temporary / FINISHED).write_text(json.dumps(_identity(config)))
 
 
