@@ -30,7 +30,7 @@ def evaluate(config: EvalConfig) -> None:
     Raises UserError: not exactly one of checkpoint and model, no data sets, or unusable weights or data.
     """
     if (config.checkpoint is None) == (config.model is None):
-        raise UserError("give one of checkpoint=RUN_DIRECTORY and model=open_clip:NAME[/TAG_OR_FILE]")
+        raise UserError("give one of checkpoint=RUN_DIRECTORY and model=open_clip:NAME/TAG_OR_FILE")
     if config.ema and config.checkpoint is None:
         raise UserError("ema=true needs checkpoint= of a run with averaged weights (train.ema)")
     if config.checkpoint is not None:

@@ -49,6 +49,7 @@ def train(arguments: list[str]) -> None:
 
     Trains in runs/<name>/s<seed>/. Run the same command again to resume. The default name of a run is its recipe and
     its overrides; name=NAME sets it. arm=NAME selects an arm of the recipe.
+    Exit code 2: wrong input; 3: diverged; 75: stopped early and saved.
     clipx ls settings lists all settings; --cfg job prints those of this run; -m key=a,b,c sweeps over values.
     --config-dir DIR adds the recipes (YAML files) in DIR.
     """
@@ -63,7 +64,7 @@ def train(arguments: list[str]) -> None:
 
 
 def evaluate(arguments: list[str]) -> None:
-    """clipx eval checkpoint=RUN_OR_STEP | model=open_clip:NAME[/TAG_OR_FILE] [tasks=[...]] [datasets=[...]]
+    """clipx eval checkpoint=RUN_OR_STEP | model=open_clip:NAME/TAG_OR_FILE [tasks=[...]] [datasets=[...]]
 
     datasets= takes names of sets in root=DIR (cifar10, mscoco, ...), or a layout and a place (wds:DIR, captions:DIR,
     hf:REPOSITORY, ...); clipx ls data lists them. The default is data.evaluation of the run's config.
@@ -159,7 +160,8 @@ def bench(arguments: list[str]) -> None:
 def check(arguments: list[str]) -> None:
     """clipx check recipe=NAME [key=value ...]
 
-    Builds the run and does a trial step on generated pairs. Prints parameters, memory, time and missing data.
+    Estimates the memory of a step, builds the run, does a trial step on generated pairs and decodes some samples.
+    Prints parameters, memory, time and missing data.
     """
     from cli.settings.compose import compose_run
 

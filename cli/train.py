@@ -12,6 +12,8 @@ from clipx.data.sources.opening import open_source
 from clipx.errors import REQUEUE, RunDiverged
 from clipx.run import directory
 from clipx.train import Outcome, fit
+from clipx.training.memory import check_memory
+from clipx.utils.device import choose_device
 from clipx.utils.lock import hold
 from evaluation.during_training import build_periodic_evaluator
 
@@ -44,6 +46,9 @@ def _train(config: RunConfig, started: float) -> None:
 
 def _start(config: RunConfig, run: Path, started: float) -> None:
     """Train in this process, or in workers."""
+    device = choose_device(config.train.device)
+    if device.type == "cpu" and config.train.samples != 0:
+        check_memory(config, device)
     if config.train.processes == 1 and config.launch.nodes == 1:
         if code := _fit(config, run, started):
             sys.exit(code)

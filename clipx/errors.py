@@ -25,8 +25,9 @@ class RunDiverged(Fault):
 
 def most_severe(errors: Sequence[Exception]) -> type[UserError | Fault]:
     """Return the type of error of a command in which several runs failed: Fault, then UserError, then RunDiverged."""
-    kinds = {RunDiverged if isinstance(e, RunDiverged) else UserError if isinstance(e, UserError) else Fault for e in errors}
-    return next(kind for kind in (Fault, UserError, RunDiverged) if kind in kinds)
+    order: tuple[type[UserError | Fault], ...] = (RunDiverged, UserError, Fault)
+    ranks = [next((k for k, kind in enumerate(order) if isinstance(error, kind)), len(order) - 1) for error in errors]
+    return order[max(ranks)]
 
 
 def one_line(error: BaseException) -> str:

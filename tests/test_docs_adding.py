@@ -79,7 +79,13 @@ def test_the_added_objective_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert apply("add_objective.md", tmp_path, monkeypatch) == 1
     write_shards(tmp_path / "shards", samples=16)
     data = ["data=shards", f"data.root={tmp_path / 'shards'}", "data.name=mine", "data.workers=0"]
-    short = ["train.samples=16", "train.batch_size=8", "log.every=1", f"runs={tmp_path / 'runs'}"]
+    short = [
+        "train.samples=16",
+        "schedule.warmup_steps=1",
+        "train.batch_size=8",
+        "log.every=1",
+        f"runs={tmp_path / 'runs'}",
+    ]
     config = compose_run(["recipe=demo", *data, *short, "objective.uniform.weight=0.5", "objective.uniform.t=3"])
     run = directory.claim(config)
     fit(config, run)
@@ -91,7 +97,13 @@ def test_the_added_data_set_is_trained_on(tmp_path: Path, monkeypatch: pytest.Mo
     for number, name in enumerate(("okapi", "red_panda") * 8):
         (tmp_path / "zoo" / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / "zoo" / name / f"{number}.jpg").write_bytes(jpeg("red", 48 + number))
-    short = ["train.samples=8", "train.batch_size=8", "data.workers=0", f"runs={tmp_path / 'runs'}"]
+    short = [
+        "train.samples=8",
+        "schedule.warmup_steps=1",
+        "train.batch_size=8",
+        "data.workers=0",
+        f"runs={tmp_path / 'runs'}",
+    ]
     config = compose_run(["recipe=demo", "data=zoo", f"data.root={tmp_path / 'zoo'}", *short])
     run = directory.claim(config)
     fit(config, run)

@@ -24,8 +24,8 @@ def run_workers(
 ) -> None:
     """Run `python -m module arguments` in one group of `processes` processes per machine, and wait for them.
 
-    Forwards SIGTERM and SIGUSR1 to the workers, and SIGINT as SIGTERM; a second SIGINT kills them. Exits with code 75 if the workers
-    stopped early.
+    Forwards SIGTERM and SIGUSR1 to the workers, and SIGINT as SIGTERM; a second SIGINT kills them. Exits with code 75
+    if the workers stopped early.
 
     Args:
         name: what the workers do, for the error message; also the id of the rendezvous.

@@ -76,7 +76,9 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
         print(ending)
     if failures:
         named = "; ".join(f"{run} {_failure(error)}" for run, error in failures.items())
-        raise most_severe(list(failures.values()))(f"{len(failures)} of {len(batch.finished) + len(failures)} runs failed: {named}")
+        raise most_severe(list(failures.values()))(
+            f"{len(failures)} of {len(batch.finished) + len(failures)} runs failed: {named}"
+        )
 
 
 def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> None:

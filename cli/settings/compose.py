@@ -21,8 +21,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cli.settings.arguments import split_config_dir
 from cli.settings import mistakes
+from cli.settings.arguments import split_config_dir
 from cli.settings.recipes import Recipe, expand_arm, key_of, load_recipe
 from clipx.config.combinations import check_combinations
 from clipx.config.presets import DATA, OBJECTIVES

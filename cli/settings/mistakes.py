@@ -28,7 +28,9 @@ def refuse_missing(composed: DictConfig, recipe: str) -> None:
     """Raise UserError naming all settings that have no default and that neither recipe nor overrides set."""
     if missing := sorted(OmegaConf.missing_keys(composed)):
         place = "; `clipx ls towers` lists towers" if any(key.startswith("model.") for key in missing) else ""
-        raise UserError(f"recipe={recipe} does not set {', '.join(missing)}: add them to the recipe or the command{place}")
+        raise UserError(
+            f"recipe={recipe} does not set {', '.join(missing)}: add them to the recipe or the command{place}"
+        )
 
 
 def check_recipe(name: str, path: Path, settings: DictConfig) -> None:

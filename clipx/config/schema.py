@@ -222,7 +222,9 @@ class TrainConfig:
     """Length, batch size, precision, checkpoints and devices of a run."""
 
     epochs: int | None = setting(None, "length of the run; set either this or samples", AT_LEAST_1, unit="epochs")
-    samples: int | None = setting(None, "length of the run; set either this or epochs", AT_LEAST_0, unit="samples")
+    samples: int | None = setting(
+        None, "length of the run; set either this or epochs; 0: save the untrained model", AT_LEAST_0, unit="samples"
+    )
     batch_size: int = setting(MISSING, "B, global batch over all ranks", AT_LEAST_1, unit="pairs")
     grad_clip: float | None = setting(None, "largest global gradient norm; null: off", POSITIVE)
     precision: str = setting(

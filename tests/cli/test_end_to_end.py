@@ -69,7 +69,13 @@ def test_too_much_damage_ends_a_run_with_exit_code_2_and_the_list(tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.real_data
 def test_photographs_and_their_five_captions(tmp_path: Path, real_data: Path) -> None:
-    data = ["data=flickr8k", f"data.root={real_data}/flickr8k", "train.samples=640", "schedule.warmup_steps=1", "data.workers=1"]
+    data = [
+        "data=flickr8k",
+        f"data.root={real_data}/flickr8k",
+        "train.samples=640",
+        "schedule.warmup_steps=1",
+        "data.workers=1",
+    ]
     trained = clipx("train", "recipe=demo", *data, "name=photos", cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr
     assert clipx_here("eval", "checkpoint=runs/photos/s0", cwd=tmp_path).returncode == 0

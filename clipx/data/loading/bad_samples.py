@@ -61,7 +61,7 @@ class BadSampleCounter:
     names: dict[str, None] = field(default_factory=dict)  # bad samples in order of occurrence, without repeats
 
     def count(self, total: int, bad: list[str]) -> None:
-        """Add `total` samples, of which those in `bad` are bad. Raises TooManyBadSamples if the rate is above `limit`."""
+        """Add `total` samples, of which those in `bad` are bad. Raises TooManyBadSamples above `limit`."""
         self.seen += total
         self.bad += len(bad)
         self.names.update(dict.fromkeys(bad))
@@ -74,5 +74,6 @@ def check_bad_rate(limit: float, bad: int, total: int, names: Sequence[str]) -> 
     if bad > limit * total:
         more = f"; and {len(names) - 5} more" if len(names) > 5 else ""
         raise TooManyBadSamples(
-            f"{bad} of {total} samples are bad, more than data.max_bad_rate={limit}: {'; '.join(names[:5])}{more}", names
+            f"{bad} of {total} samples are bad, more than data.max_bad_rate={limit}: {'; '.join(names[:5])}{more}",
+            names,
         )

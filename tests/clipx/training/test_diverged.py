@@ -11,6 +11,7 @@ from torch import Tensor
 from cli import train as launch
 from clipx import train
 from clipx.config.schema import RunConfig
+from clipx.errors import RunDiverged
 from clipx.objectives.base import Objective
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints

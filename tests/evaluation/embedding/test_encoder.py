@@ -124,7 +124,10 @@ def test_a_checkpoint_of_open_clips_trainer_is_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_lower_precision_is_close_and_another_model_to_the_cache(precision: str) -> None:
-    full, low = from_open_clip("open_clip:mini-48/random", CPU), from_open_clip("open_clip:mini-48/random", CPU, precision)
+    full, low = (
+        from_open_clip("open_clip:mini-48/random", CPU),
+        from_open_clip("open_clip:mini-48/random", CPU, precision),
+    )
     tokens = full.tokenize(["a photo of a dog"])
     assert low.text(tokens).dtype == torch.float32
     assert not torch.equal(full.text(tokens), low.text(tokens))
