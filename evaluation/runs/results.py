@@ -102,7 +102,7 @@ def _turn(folder: Path) -> AbstractContextManager[None]:
 
 
 def write_tables(out: Path) -> None:
-    """Write the rows of results.jsonl in `out` to results.csv (all fields, hashes as JSON) and results.md (per cent)."""
+    """Write the rows of results.jsonl in `out` to results.csv (all fields) and results.md (shares in per cent)."""
     with _turn(out):
         _write_tables(out, read(out / RESULTS))
 
