@@ -44,7 +44,7 @@ def _keys(settings: DictConfig, prefix: str = "") -> list[str]:
     keys = []
     for key in settings:
         value = settings._get_node(key)
-        full = f"{prefix}{key}"
+        full = f"{prefix}{key!s}"
         keys += _keys(value, f"{full}.") if isinstance(value, DictConfig) and len(value) else [full]
     return keys
 

@@ -79,12 +79,13 @@ def load_config(run: Path) -> RunConfig:
     return config
 
 
-def record_divergence(run: Path, step: int, bad_steps: int) -> None:
+def record_divergence(run: Path, step: int, bad_steps: int) -> Diverged:
     """Write outcome.json on rank 0; all ranks call this."""
     found = checkpoints(run)
     diverged = Diverged(step, bad_steps, f"checkpoints/{found[-1].name}" if found else None)
     if distributed.rank() == 0:
         write_text(run / OUTCOME, json.dumps(asdict(diverged)) + "\n")
+    return diverged
 
 
 def read_divergence(run: Path) -> Diverged | None:

@@ -69,14 +69,14 @@ def step_bytes(config: RunConfig, processes: int = 1) -> int:
     states = 2 * trained + (weights if train.ema is not None else 0) + (trained if processes > 1 else 0)
     other_images = (pairs - micro_batch) * 3 * inputs.image_size**2
     embeddings = 6 * train.batch_size * image_vectors.shape[-1]  # both modalities: value, gathered, gradient
-    return live.peak + VALUE * (states + other_images + embeddings) + OF_LIBRARIES
+    return int(live.peak + VALUE * (states + other_images + embeddings) + OF_LIBRARIES)
 
 
-class _LiveBytes(TorchDispatchMode):
+class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of all living tensors that were created in the `with` block."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.peak = 0
         self.known: set[int] = set()
 

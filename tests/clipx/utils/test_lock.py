@@ -87,7 +87,7 @@ def test_a_killed_owner_on_this_machine_is_replaced_at_once(
     owner = start("")
     owner.kill()
     owner.wait()
-    monkeypatch.setattr(lock.time, "sleep", None)  # a wait would fail
+    monkeypatch.setattr("time.sleep", None)  # a wait would fail
     take(tmp_path)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"clipx: a is being trained by process {owner.pid} on ")
