@@ -54,9 +54,8 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
     run after the current step. The minutes count from `started`, a time.monotonic() value (default: now). All ranks
     call `evaluate` every log.evaluate_every steps, after saving.
 
-    Raises:
-        UserError: unusable settings, data or checkpoints, too many bad samples, no room for a checkpoint.
-        Fault: no batch came for data.stall_seconds.
+    Raises UserError: unusable settings, data or checkpoints, too many bad samples, no room for a checkpoint. Raises
+    Fault: no batch came for data.stall_seconds.
     """
     _check_config(config, evaluate)
     device = choose_device(config.train.device)
