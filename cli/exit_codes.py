@@ -5,9 +5,14 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 from clipx.errors import Fault, UserError
+
+STOPPED = 130  # exit code after Ctrl-C, as a shell counts it
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk or the user's quota
 # a disk, a network drive or its server failed: the same command may work later
@@ -15,7 +20,7 @@ DRIVE_FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.
 
 
 def exit_code_of(call: Callable[[], None]) -> int:
-    """Run a command and return its exit code: 0 done, 2 wrong input, 1 external failure, 130 Ctrl-C.
+    """Run a command and return its exit code: 0 done, 2 wrong input, 1 external failure, 3 diverged, 130 Ctrl-C.
 
     Errors of these kinds are printed in one line; any other exception is a bug and propagates with its traceback.
     A training run that stopped early and was saved exits with 75 (SystemExit).
@@ -32,7 +37,7 @@ def exit_code_of(call: Callable[[], None]) -> int:
         return 2
     except Fault as error:
         print(f"clipx: {error}", file=sys.stderr)
-        return 1
+        return error.code
     except OSError as error:
         if error.filename is None and error.errno not in DISK_FULL:
             raise
@@ -40,9 +45,47 @@ def exit_code_of(call: Callable[[], None]) -> int:
         print(f"clipx: cannot use {what}: {error.strerror}", file=sys.stderr)
         return 1 if error.errno in DRIVE_FAILED else 2
     except KeyboardInterrupt:
-        print("clipx: stopped", file=sys.stderr)
-        return 130
+        return STOPPED
     return 0
+
+
+@contextmanager
+def ends_on_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end the command with one line. Further ones, and one after the command, end it at once and silently.
+
+    While a run trains it has another handler, because it saves first.
+    """
+    command, before = os.getpid(), signal.getsignal(signal.SIGINT)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == command:  # a forked process ends with its parent
+            _stop(frame)
+
+    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield  # ignored after `&` in a script
+        return
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _stop(frame: FrameType | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.write(2, b"\nclipx: stopped\n")  # os.write, because the signal may have interrupted a print
+    if _importing(frame):  # a library in the middle of its start may print a traceback of its own; nothing is open yet
+        os._exit(STOPPED)
+    raise KeyboardInterrupt
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Return True if this frame is below an import."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _reader_left() -> bool:

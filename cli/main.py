@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cli.exit_codes import exit_code_of
+from cli.exit_codes import ends_on_ctrl_c, exit_code_of
 from cli.settings.arguments import plugin_names, split_config_dir
 from clipx.utils.plugins import load_plugins
 from clipx.utils.registry import lookup
@@ -56,6 +56,7 @@ def train(arguments: list[str]) -> None:
 
     Trains in runs/<name>/s<seed>/. Run the same command again to resume. The default name of a run is its recipe and
     its overrides; name=NAME sets it. arm=NAME selects an arm of the recipe.
+    Exit code 2: wrong input; 3: diverged; 75: stopped early and saved.
     clipx ls settings lists all settings; --cfg job prints those of this run; -m key=a,b,c sweeps over values.
     --config-dir DIR adds the recipes (YAML files) in DIR.
     """
@@ -71,7 +72,7 @@ def train(arguments: list[str]) -> None:
 
 
 def evaluate(arguments: list[str]) -> None:
-    """clipx eval RUN... | model=open_clip:NAME[/TAG_OR_FILE] [tasks=[...]] [datasets=[...]] [jobs=N] [limit=N]
+    """clipx eval RUN... | model=open_clip:NAME/TAG_OR_FILE [tasks=[...]] [datasets=[...]] [jobs=N] [limit=N]
 
     RUN is a run directory, a folder of runs, a pattern ('runs/*/s0') or a checkpoint (RUN/checkpoints/STEP);
     checkpoint=RUN and checkpoint=[RUN,RUN] are the same. A run is evaluated at its last checkpoint, or at the best one
@@ -175,12 +176,15 @@ def bench(arguments: list[str]) -> None:
 def check(arguments: list[str]) -> None:
     """clipx check recipe=NAME [key=value ...]
 
-    Builds the run and does a trial step on generated pairs. Prints parameters, memory, time and missing data.
+    Estimates the memory of a step, builds the run, does a trial step on generated pairs and decodes some samples.
+    Prints parameters, memory, time and missing data.
     """
     from cli.settings.compose import compose_run
+
+    config = compose_run(arguments)  # before torch is imported
     from cli.trial.check import check as start
 
-    start(compose_run(arguments))
+    start(config)
 
 
 def completion(arguments: list[str]) -> None:
@@ -278,7 +282,10 @@ def main() -> None:
         from cli.shell.completion import answer
 
         answer(arguments, COMMANDS)
-    elif code := exit_code_of(lambda: _run(name, arguments)):
+        return
+    with ends_on_ctrl_c():
+        code = exit_code_of(lambda: _run(name, arguments))
+    if code:
         sys.exit(code)
 
 

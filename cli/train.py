@@ -1,30 +1,54 @@
 """`clipx train`: train a run in this process, or in several worker processes on one or more machines."""
 
+import os
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from cli.launcher.spawn import TRAIN_MEMORY_HINT, check_gpus, explain_out_of_memory, run_workers
 from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import open_source
-from clipx.errors import REQUEUE
+from clipx.errors import REQUEUE, RunDiverged
 from clipx.run import directory
 from clipx.train import Outcome, fit
+from clipx.training.memory import check_memory
+from clipx.utils.device import choose_device
+from clipx.utils.lock import hold
 from evaluation.during_training import build_periodic_evaluator
 
 
 def train(config: RunConfig) -> None:
-    """Train or resume a run in its directory. A diverged run is reported and left unchanged.
+    """Train or resume a run in its directory. Exits with code 75 if the run stopped early and was saved.
 
-    Exits with code 75 if the run stopped early and was saved.
-
-    Raises UserError: invalid settings, data or checkpoints.
+    Raises:
+        UserError: invalid settings, data or checkpoints, or another process trains this run.
+        RunDiverged: now or earlier; a run that diverged earlier is left unchanged.
     """
     started = time.monotonic()
+    # with several machines, each runs this command, and rank 0 holds the lock
+    with _hold(directory.directory(config)) if config.launch.nodes == 1 else nullcontext():
+        _train(config, started)
+
+
+def _hold(run: Path) -> AbstractContextManager[None]:
+    """Return the lock of a run directory: its checkpoints and its log must have one writer."""
+    return hold(run / "train.lock", f"{run} is being trained", "wait for it or stop it, or give this run another name=")
+
+
+def _train(config: RunConfig, started: float) -> None:
     run = directory.claim(config)
+    if directory.read_divergence(run) is None:
+        _start(config, run, started)
     if (ended := directory.read_divergence(run)) is not None:
-        print(ended.message(run), file=sys.stderr)
-        return
+        raise RunDiverged(ended.message(run))
+
+
+def _start(config: RunConfig, run: Path, started: float) -> None:
+    """Train in this process, or in workers."""
+    device = choose_device(config.train.device)
+    if device.type == "cpu" and config.train.samples != 0:
+        check_memory(config, device)
     if config.train.processes == 1 and config.launch.nodes == 1:
         if code := _fit(config, run, started):
             sys.exit(code)
@@ -46,10 +70,12 @@ def _print_next(config: RunConfig, run: Path) -> None:
 
 def _fit(config: RunConfig, run: Path, started: float) -> int:
     """Train in this process and return the exit code."""
+    several = config.launch.nodes > 1 and os.environ["RANK"] == "0"
     per_gpu = config.train.batch_size // (config.train.processes * config.launch.nodes)
-    with explain_out_of_memory(
+    memory = explain_out_of_memory(
         f"train.batch_size={config.train.batch_size}, {per_gpu} pairs per GPU,", TRAIN_MEMORY_HINT
-    ):
+    )
+    with memory, _hold(run) if several else nullcontext():
         return REQUEUE if fit(config, run, started, build_periodic_evaluator(config)) is Outcome.STOPPED else 0
 
 

@@ -1,14 +1,33 @@
 """Errors that end a command with one line on the terminal and no traceback."""
 
+from collections.abc import Sequence
+
 REQUEUE = 75  # exit code EX_TEMPFAIL: stopped early and saved; the same command resumes, schedulers may requeue
 
 
 class UserError(ValueError):
     """Wrong input. The message names the key, the value, and the allowed values or what to type. Exit code 2."""
 
+    code = 2
+
 
 class Fault(RuntimeError):
     """External failure, such as a file system that hangs. Exit code 1."""
+
+    code = 1
+
+
+class RunDiverged(Fault):
+    """A run ended after train.max_bad_steps steps in a row without a finite loss and gradient. Exit code 3."""
+
+    code = 3
+
+
+def most_severe(errors: Sequence[Exception]) -> type[UserError | Fault]:
+    """Return the type of error of a command in which several runs failed: Fault, then UserError, then RunDiverged."""
+    order: tuple[type[UserError | Fault], ...] = (RunDiverged, UserError, Fault)
+    ranks = [next((k for k, kind in enumerate(order) if isinstance(error, kind)), len(order) - 1) for error in errors]
+    return order[max(ranks)]
 
 
 def one_line(error: BaseException) -> str:

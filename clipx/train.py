@@ -13,7 +13,7 @@ import torch
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
-from clipx.data.loading.bad_samples import BadSampleFile
+from clipx.data.loading.bad_samples import BadSampleFile, listed_bad_samples
 from clipx.data.loading.loader import BatchLoader, open_loader, source_notes
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler
@@ -28,7 +28,7 @@ from clipx.run.checkpoint import checkpoints, resume
 from clipx.run.checkpoint_manager import CheckpointManager
 from clipx.run.log import RunLog
 from clipx.run.remote import open_remote_store
-from clipx.training import geometry_probe
+from clipx.training import geometry_probe, optimizer
 from clipx.training.setup import TrainComponents, build_components, build_initial_model, initial_weights_source
 from clipx.training.step import log_row, reset_peak_memory, train_step
 from clipx.training.stop_signals import StopMonitor
@@ -54,14 +54,14 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
     run after the current step. The minutes count from `started`, a time.monotonic() value (default: now). All ranks
     call `evaluate` every log.evaluate_every steps, after saving.
 
-    Raises:
-        UserError: unusable settings, data or checkpoints, too many bad samples, no room for a checkpoint.
-        Fault: no batch came for data.stall_seconds.
+    Raises UserError: unusable settings, data or checkpoints, too many bad samples, no room for a checkpoint. Raises
+    Fault: no batch came for data.stall_seconds.
     """
     _check_config(config, evaluate)
     device = choose_device(config.train.device)
     with (
         distributed.group(device, timeout=max(1800.0, 2 * config.data.stall_seconds)),
+        listed_bad_samples(run),
         StopMonitor(config.train.max_minutes, started or time.monotonic()) as stop,
         _open_session(config, run, device) as session,
     ):
@@ -93,7 +93,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             geometry = _measure_geometry(session, progress)
             _log_step(session, numbers, progress, geometry)
             if components.bad_steps >= config.train.max_bad_steps:
-                log.info(directory.record_divergence(run, state.step, components.bad_steps).message(run))
+                directory.record_divergence(run, state.step, components.bad_steps)
                 return Outcome.DIVERGED
 
             # Save
@@ -145,6 +145,7 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
         _summary(config, run, device, pairs),
         *temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature),
         *objective.notes(sampler.total_epochs),
+        *optimizer.notes(config.schedule, sampler.steps_per_epoch, sampler.total_steps),
         *source_notes(pairs, objective.columns),
         *tokenizer.notes(model.inputs, config.data.source),
         *restored,
@@ -190,10 +191,8 @@ def _build_sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
 
 
 def _earlier_outcome(session: _Session, run: Path) -> Outcome | None:
-    """Return the outcome, and log it, if an earlier call has finished this run or the run has diverged."""
-    diverged = distributed.broadcast_object(directory.read_divergence(run))  # rank 0 may have just restored it
-    if diverged:
-        session.log.info(diverged.message(run))
+    """Return the outcome if an earlier call has finished this run, which it logs, or the run has diverged."""
+    if distributed.broadcast_object(directory.read_divergence(run)):  # rank 0 may have just restored it
         return Outcome.DIVERGED
     total_steps = session.sampler.total_steps
     if session.components.state.step == total_steps and checkpoints(run):

@@ -74,7 +74,7 @@ def evaluate(
                 job.rows = _score(encoder, job, features, device)
                 results.add(path, job.rows)
             rows += job.rows
-    results.write_tables(out, results.read(path))
+    results.write_tables(out)
     results.show(rows)
     return rows
 

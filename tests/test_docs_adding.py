@@ -92,7 +92,8 @@ def patch(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 
 def train(*overrides: str) -> Path:
     """Train two steps and return the run directory."""
-    config = compose_run(["recipe=demo", "train.samples=16", "train.batch_size=8", "log.every=1", *overrides])
+    short = ["train.samples=16", "train.batch_size=8", "schedule.warmup_steps=1", "log.every=1"]
+    config = compose_run(["recipe=demo", *short, *overrides])
     run = directory.claim(config)
     fit(config, run)
     return run

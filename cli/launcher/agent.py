@@ -12,7 +12,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from torch.distributed.launcher import api
 from torch.distributed.run import parse_args, run
 
 from cli.exit_codes import exit_code_of
+from cli.launcher.parent import end_with_parent
 from clipx.errors import REQUEUE, Fault, UserError
 from clipx.training.stop_signals import SIGNALS, handled_signals
 
@@ -64,18 +64,6 @@ class Agent(LocalElasticAgent):
                 os.kill(pid, number)
             except ProcessLookupError:  # already ended
                 continue
-
-
-def end_with_parent() -> None:
-    """End this process soon after its parent ends or is killed; otherwise two runs could share a directory."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def run_worker(job: Callable[[], int | None]) -> NoReturn:

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import torch
 
+from cli.launcher.parent import end_with_parent
 from clipx.errors import REQUEUE, UserError
 
 Argument = TypeVar("Argument")
@@ -111,7 +112,8 @@ def gpu_of_each_job(jobs: int, processes: int) -> list[str]:
 
 
 def _prepare(gpu: str) -> None:
-    """Set the GPU, the start method and the signal handling of a new process."""
+    """Set the GPU, the start method and the signal handling of a new process; it ends if its parent is killed."""
+    end_with_parent()
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # read by CUDA at its first use, inside a call
     set_start_method("fork", force=True)  # spawned loader processes would each import torch again

@@ -1,5 +1,6 @@
 """Start the worker processes of a command, and check that there are enough GPUs for them."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import torch
 from clipx.config.schema import LaunchConfig
 from clipx.errors import REQUEUE, Fault, UserError
 from clipx.training.stop_signals import handled_signals
+from clipx.utils.interrupts import children_ignore_ctrl_c
 
 ONE_MACHINE = LaunchConfig(max_restarts=0)
 TRAIN_MEMORY_HINT = "train.grad_checkpointing=true, train.precision=bf16 or train.accumulation=2"  # for a training step
@@ -22,8 +24,8 @@ def run_workers(
 ) -> None:
     """Run `python -m module arguments` in one group of `processes` processes per machine, and wait for them.
 
-    Forwards SIGINT, SIGTERM and SIGUSR1 to the workers; a second SIGINT kills them. Exits with code 75 if the workers
-    stopped early.
+    Forwards SIGTERM and SIGUSR1 to the workers, and SIGINT as SIGTERM; a second SIGINT kills them. Exits with code 75
+    if the workers stopped early.
 
     Args:
         name: what the workers do, for the error message; also the id of the rendezvous.
@@ -34,17 +36,24 @@ def run_workers(
     """
     options = [f"--nproc-per-node={processes}", f"--max-restarts={launch.max_restarts}"]
     options += _rendezvous_options(launch, name)
-    process = subprocess.Popen([sys.executable, "-m", "cli.launcher.agent", *options, "-m", module, *arguments])
+    command = [sys.executable, "-m", "cli.launcher.agent", *options, "-m", module, *arguments]
+    # safe path: `-m` would else search the working directory first, where a user may have a folder cli/ or evaluation/
     received: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        if received.count(signal.SIGINT) > 1:
-            process.kill()  # the workers end when their parent does, without saving
-        else:
+        if number != signal.SIGINT:
             process.send_signal(number)
+        elif received.count(number) == 1:
+            os.write(2, b"\nclipx: saving and ending after this step; press Ctrl-C again to end at once\n")
+            process.terminate()
+        else:
+            process.kill()  # the workers end when their parent does, without saving
 
-    before = {number: signal.signal(number, pass_on) for number in handled_signals()}
+    heard = handled_signals()
+    with children_ignore_ctrl_c():
+        process = subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1"})
+    before = {number: signal.signal(number, pass_on) for number in heard}
     try:
         code = process.wait()
     finally:

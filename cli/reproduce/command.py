@@ -10,8 +10,9 @@ import traceback
 from collections.abc import Iterator
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 from cli.launcher.process_pool import Pool, gpu_of_each_job
 from cli.reproduce.design import designs_of
@@ -20,10 +21,11 @@ from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
 from cli.settings.compose import compose_eval, compose_run, recipe
 from cli.trial.bench import benchmarks_of
 from clipx.config.schema import RunConfig
-from clipx.errors import REQUEUE, Fault, UserError, one_line
+from clipx.errors import REQUEUE, Fault, RunDiverged, UserError, most_severe, one_line
 from clipx.run import checkpoint, directory
 from clipx.training.stop_signals import handled_signals
 from clipx.utils.files import write_text
+from clipx.utils.lock import hold
 from evaluation.claims.design import Design, refuse_another, store
 from evaluation.runs.reader import TIMING
 
@@ -51,6 +53,14 @@ def reproduce(arguments: list[str]) -> None:
         return
     _check_evaluations(configs)
     gpus = gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
+    doing, instead = f"the experiment of {plan.out} is being reproduced", "wait for it or stop it, or set another out="
+    with hold(plan.out / "reproduce.lock", doing, instead):
+        _reproduce(plan, runs, designs, gpus)
+
+
+def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[str]) -> None:
+    """Run everything and write the report; raise the errors of `reproduce`."""
+    configs = [run.config for run in runs]
     for design in designs:
         store(plan.runs, design)
     batch, ending = _run(plan, runs, designs, gpus)
@@ -64,9 +74,10 @@ def reproduce(arguments: list[str]) -> None:
     if ending:
         print(ending)
     if failures:
-        kind = UserError if all(isinstance(error, UserError) for error in failures.values()) else Fault
         named = "; ".join(f"{run} {_failure(error)}" for run, error in failures.items())
-        raise kind(f"{len(failures)} of {len(batch.finished) + len(failures)} runs failed: {named}")
+        raise most_severe(list(failures.values()))(
+            f"{len(failures)} of {len(batch.finished) + len(failures)} runs failed: {named}"
+        )
 
 
 def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> None:
@@ -135,7 +146,7 @@ def _run_benchmarks(configs: list[RunConfig]) -> dict[Path, Exception]:
 
 def _run_benchmark(folder: Path) -> int:
     """Run a benchmark in a process of its own, as the papers' towers need 12 GB; return its exit code."""
-    command = [sys.executable, "-m", "cli.main", "bench", folder.name, f"out={folder}"]
+    command = [sys.executable, "-P", "-m", "cli.main", "bench", folder.name, f"out={folder}"]
     return subprocess.run(command, check=False).returncode
 
 
@@ -165,9 +176,14 @@ def _pool(gpus: list[str]) -> Iterator[Pool]:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // len(gpus))))  # inherited by the pool's processes
     # sys.exit leaves the block of the pool, which sends SIGTERM to its processes; each run saves a checkpoint and stops
     for number in handled_signals():
-        signal.signal(number, lambda number, frame: sys.exit(REQUEUE))
+        signal.signal(number, _stop)
     with Pool(gpus) as pool:
         yield pool
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends this process, and the runs with it
+    sys.exit(REQUEUE)
 
 
 def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | None = None) -> Batch:
@@ -234,7 +250,8 @@ def run_one(overrides: list[str]) -> tuple[str, float]:
     # processes and workers as in training; results do not depend on them
     like_training = [f"processes={config.train.processes}", f"workers={config.data.workers}"]
     try:
-        train(config)
+        with suppress(RunDiverged):  # the evaluation records it
+            train(config)
         trained = time.monotonic()
         for settings in recipe(config.recipe).evaluations if config.data.evaluation else []:
             evaluate(compose_eval([f"checkpoint={run}", *like_training, *settings]))

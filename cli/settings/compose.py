@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from cli.settings import mistakes
 from cli.settings.arguments import plugin_names, split_config_dir, split_places
 from cli.settings.recipes import Recipe, expand_arm, key_of, load_recipe
+from clipx.config.combinations import check_combinations
 from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import EvalConfig, RunConfig
-from clipx.config.setting import check, check_key, settings_of, suggest_key
-from clipx.errors import Fault, UserError
+from clipx.config.setting import check, check_key, check_value, settings_of, suggest_key
+from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.plugins import RECIPES, added, load_plugins
 from clipx.utils.registry import lookup
 
@@ -75,8 +78,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises exceptions instead of printing them
     _translate_errors(lambda: hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(job)())
     if failures:
-        kind = Fault if any(type(failure) is Fault for failure in failures) else UserError
-        raise kind("; ".join(map(str, failures)))
+        raise most_severe(failures)("; ".join(map(str, failures)))
 
 
 def compose_run(overrides: list[str]) -> RunConfig:
@@ -105,6 +107,7 @@ def compose_eval(overrides: list[str]) -> EvalConfig:
     overrides, names = _with_list(overrides)
     load_plugins(names or [])
     _register([])
+    mistakes.refuse_duplicates(overrides)
     for override in _parse(overrides):
         check_key(EvalConfig, str(override.key_or_group))
     with hydra.initialize_config_module("recipes", version_base="1.3"):
@@ -128,10 +131,11 @@ def _register(overrides: list[str]) -> None:
         for name, objective in objectives.items():
             store.store(group="objective", name=name, node=objective)
     for name, path in recipes().items():
-        found = load_recipe(path)
-        if _stored.get(name) is not found:
-            store.store(group="recipe", name=name, node=found.settings, package="_global_")
-            _stored[name] = found
+        with suppress(UserError):  # another recipe may be broken; the chosen one was read before
+            found = load_recipe(path)
+            if _stored.get(name) is not found:
+                store.store(group="recipe", name=name, node=found.settings, package="_global_")
+                _stored[name] = found
 
 
 def _data_sets() -> dict[str, dict[str, Any]]:
@@ -151,8 +155,11 @@ def _objectives(overrides: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def recipe(name: str) -> Recipe:
-    """Read a recipe by name. Raises UserError: an unknown recipe, or an invalid file."""
-    return load_recipe(lookup(recipes(), name, "recipe"))
+    """Read a recipe by name. Raises UserError: an unknown recipe, an invalid file, or a key that is no setting."""
+    path = lookup(recipes(), name, "recipe")
+    found = load_recipe(path)
+    mistakes.check_recipe(name, path, found.settings)
+    return found
 
 
 def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
@@ -184,6 +191,8 @@ def _parse(overrides: list[str]) -> list[Any]:
         try:
             parsed += OverridesParser.create().parse_overrides([override])
         except HydraException as error:
+            if key_of(override) == "name":
+                check_value(RunConfig, "name", override.partition("=")[2])
             raise UserError(
                 f"{override} is not of the form key=value; quote a value that contains = , : {{ }} or [ ] twice: "
                 f"\"key='value'\" ({_line(error).partition(' See ')[0]})"
@@ -191,19 +200,23 @@ def _parse(overrides: list[str]) -> list[Any]:
     return parsed
 
 
+def _groups(overrides: list[str]) -> dict[str, Mapping[str, Any]]:
+    """Return group -> its choices."""
+    return {"recipe": recipes(), "data": _data_sets(), "objective": _objectives(overrides)}
+
+
 def _check_overrides(overrides: list[str]) -> None:
     """Check every key and group choice, with or without +, before Hydra reads it."""
-    groups: dict[str, Mapping[str, Any]] = {
-        "recipe": recipes(),
-        "data": _data_sets(),
-        "objective": _objectives(overrides),
-    }
-    parsed = _parse(overrides)
+    mistakes.refuse_duplicates(overrides)
+    groups, parsed = _groups(overrides), _parse(overrides)
     for override in parsed:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
             if isinstance(value, str):
                 lookup(groups[key], value, key)
+            elif override.is_choice_sweep():
+                for choice in value.list:
+                    lookup(groups[key], str(choice), key)
             elif not override.is_sweep_override():
                 raise UserError(f"{key}={value} must be one name; allowed: {', '.join(groups[key])}")
         elif key != "hydra" and not key.startswith(("hydra.", "hydra/")):
@@ -220,26 +233,13 @@ def _to_run_config(composed: DictConfig, overrides: list[str], from_arm: set[str
     if OmegaConf.is_missing(with_names, "name"):
         parts = _name_parts([o for o in overrides if o not in from_arm], with_names.objective)
         with_names.name = "-".join([choices["recipe"], *parts])
+    mistakes.refuse_missing(with_names, choices["recipe"])
     config = _translate_errors(lambda: OmegaConf.to_object(with_names))
     assert isinstance(config, RunConfig)
     load_plugins(config.plugins)  # this may be another process, started by a launcher of Hydra
     check(config)
-    _check_combinations(config)
+    check_combinations(config)
     return config
-
-
-def _check_combinations(config: RunConfig) -> None:
-    """Raise UserError if two settings contradict each other."""
-    if "keyword" in config.objective and not config.data.keywords:
-        raise UserError(
-            "objective.keyword needs labels, but data.keywords is empty: set data.keywords=[numbers], or other lists "
-            "(colours, directions) or words"
-        )
-    if config.log.evaluate_every and not config.data.evaluation:
-        raise UserError(
-            f"log.evaluate_every={config.log.evaluate_every} has nothing to evaluate on, as data.evaluation is empty; "
-            "allowed: 0, or data.evaluation=[KIND:FOLDER,...] with sets below data.root"
-        )
 
 
 def _name_parts(overrides: list[str], terms: Iterable[Any]) -> list[str]:
@@ -261,7 +261,7 @@ def _name_parts(overrides: list[str], terms: Iterable[Any]) -> list[str]:
     if any(REMOVED.match(override) for override in overrides):
         choices["objective"] = "+".join(map(str, terms))
     parts = [choices[key] for key in CHOICES if key in choices] + [settings[key] for key in sorted(settings)]
-    return [re.sub(r"[^\w.+-]+", "_", part).strip("_") for part in parts]
+    return [re.sub(r"[^\w.+-]+", "_", part, flags=re.ASCII).strip("_") for part in parts]
 
 
 def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
@@ -273,11 +273,12 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
             raise UserError(
                 "hydra/launcher=submitit_slurm needs the extra `slurm`: pip install -e '.[slurm]' in the checkout"
             ) from error
+        mistakes.refuse_unknown_choice(str(error), _groups([]))
         key = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
         near = suggest_key(schema, key[1]) if key else ""
         hint = f" ({near})" if near else ""
         cause = f": {_line(error.__cause__)}" if error.__cause__ else ""
-        raise UserError(f"{_line(error)}{cause}{hint}") from error
+        raise UserError(mistakes.of_value(f"{_line(error)}{cause}", schema) + hint) from error
 
 
 def _line(error: BaseException) -> str:

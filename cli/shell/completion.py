@@ -183,7 +183,7 @@ def _write_table_in_background() -> None:
     if started.is_file() and time.time() - started.stat().st_mtime < BUILD_SECONDS:
         return  # another process does
     write_text(started, "")
-    command = [sys.executable, "-m", "cli.shell.completion"]
+    command = [sys.executable, "-P", "-m", "cli.shell.completion"]
     null = subprocess.DEVNULL
     subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
 

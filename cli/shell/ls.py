@@ -69,7 +69,11 @@ def _recipes() -> dict[str, str]:
     rows = {}
     for name, path in recipes().items():
         comment = " ".join(re.findall(r"^# ?(.*)$", path.read_text(), re.MULTILINE))
-        arms = ", ".join(recipe(name).arms)
+        try:
+            arms = ", ".join(recipe(name).arms)
+        except UserError as error:  # a broken file does not hide the others
+            rows[name] = str(error)
+            continue
         rows[name] = re.split(r"(?<=\.) ", comment)[0] + (f" Arms: {arms}" if arms else "")
     return rows
 

@@ -1,4 +1,4 @@
-"""`clipx check`: build a run, do a trial step on generated pairs, and look for its tokenizer and data."""
+"""`clipx check`: estimate a run's memory, do a trial step on generated pairs, and read its tokenizer and data."""
 
 import resource
 from collections.abc import Iterator
@@ -9,24 +9,30 @@ import torch
 
 from cli.launcher.spawn import TRAIN_MEMORY_HINT, explain_out_of_memory
 from clipx.config.schema import EvalConfig, RunConfig
+from clipx.data.loading.loader import open_loader
 from clipx.data.preprocess import tokenizer
+from clipx.data.sampler import Sampler
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
-from clipx.training.setup import TrainComponents, build_components, check_batch_size
+from clipx.training.memory import check_memory
+from clipx.training.setup import TrainComponents, build_components
 from clipx.training.trial import generated_batch, timed_step
 from clipx.types import Progress
 from clipx.utils.device import choose_device
 from evaluation.during_training import check_evaluation
 
+TRIED = 16  # samples that are decoded
+
 
 def check(config: RunConfig) -> None:
-    """Print parameter counts, time and memory of a step, and whether tokenizer, data and evaluation sets are found.
+    """Print parameter counts, time and memory of a step, and whether tokenizer, data and evaluation sets can be used.
 
-    With several processes, try the step of one of them, on its share of the batch.
+    With several processes, try the step of one of them, on its share of the batch. Raises UserError, before anything is
+    allocated, if a step needs more memory than is free.
     """
     device = choose_device(config.train.device)
     processes = config.train.processes * config.launch.nodes
-    check_batch_size(config, processes)
+    print(f"memory        {check_memory(config, device)}", flush=True)
     pairs = config.train.batch_size // processes
     share = replace(config, train=replace(config.train, batch_size=pairs))
     components = build_components(share, device, num_samples=pairs, data_fingerprint="generated")
@@ -43,7 +49,7 @@ def check(config: RunConfig) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)
-    print(f"memory        {peak / 2**20:.0f} MiB at most")
+    print(f"peak          {peak / 2**20:.0f} MiB in these steps")
     _look_for_data(config, components)
 
 
@@ -63,10 +69,27 @@ def _look_for_data(config: RunConfig, components: TrainComponents) -> None:
         tokenizer.build_tokenizer(inputs)
         print(f"tokenizer     {inputs.tokenizer}, {inputs.context_length} tokens")
     with look_for("data"):
-        print(f"data          {len(open_source(config.data))} pairs, {config.data.name}")
+        print(f"data          {_read_some(config, components)}, {config.data.name}")
     if config.data.evaluation:
         with look_for("evaluation sets"):
             check_evaluation(config, EvalConfig())
             print(f"evaluation    {len(config.data.evaluation)} sets, all found")
     if missing:
-        raise UserError(f"{' and '.join(missing)} missing, all else is fine: {'; '.join(missing.values())}")
+        raise UserError(
+            f"{' and '.join(missing)} missing, all else is fine: {'; '.join(dict.fromkeys(missing.values()))}"
+        )
+
+
+def _read_some(config: RunConfig, components: TrainComponents) -> str:
+    """Decode a few random training samples; return the number of pairs and of bad samples among those tried.
+
+    Raises UserError: the data cannot be opened, or all samples tried are bad.
+    """
+    pairs = open_source(config.data)
+    inputs = components.state.model.inputs
+    few = replace(config.train, batch_size=min(TRIED, len(pairs)), epochs=1, samples=None)
+    sampler = Sampler(len(pairs), few, config.seed, 0, 1)
+    loader = open_loader(replace(config.data, workers=0), pairs, sampler, inputs, tokenizer.build_tokenizer(inputs))
+    _, bad = next(loader.batches(0, torch.device("cpu")))
+    found = f"{len(pairs)} pairs, {few.batch_size} decoded"
+    return f"{found}, of which {len(bad)} are bad ({'; '.join(bad[:3])})" if bad else found

@@ -19,6 +19,7 @@ from clipx.config.setting import (
     CROP_SCALE,
     DECAY,
     FACTOR,
+    NAME,
     POSITIVE,
     RAND_AUGMENT,
     SHARE,
@@ -251,7 +252,9 @@ class TrainConfig:
     """Length, batch size, precision, checkpoints and devices of a run."""
 
     epochs: int | None = setting(None, "length of the run; set either this or samples", AT_LEAST_1, unit="epochs")
-    samples: int | None = setting(None, "length of the run; set either this or epochs", AT_LEAST_0, unit="samples")
+    samples: int | None = setting(
+        None, "length of the run; set either this or epochs; 0: save the untrained model", AT_LEAST_0, unit="samples"
+    )
     batch_size: int = setting(MISSING, "B, global batch over all ranks", AT_LEAST_1, unit="pairs")
     grad_clip: float | None = setting(None, "largest global gradient norm; null: off", POSITIVE)
     precision: str = setting(
@@ -338,7 +341,7 @@ class LogConfig:
 class RunConfig:
     """One training run: the content of `config.yaml` in the run directory."""
 
-    name: str = setting(MISSING, "name of the run: its directory is <runs>/<name>/s<seed>")
+    name: str = setting(MISSING, "name of the run: its directory is <runs>/<name>/s<seed>", NAME)
     recipe: str = setting(MISSING, "recipe of the run; `clipx ls recipes` lists them")
     arm: str = setting("", "arm of the recipe, whose overrides this config already contains")
     claims: list[str] = setting([], "the papers' claims that runs of this recipe test", resumable=True)
@@ -366,7 +369,7 @@ class EvalConfig:
         "run directory (best checkpoint if train.keep_best is set, else the last) or its checkpoints/step_*; on the "
         "command line also a list, a pattern or a folder of runs; RUN... without a key is the same",
     )
-    model: str | None = setting(None, "open_clip:NAME/TAG, open_clip:NAME/FILE; open_clip:NAME: random weights")
+    model: str | None = setting(None, "open_clip:NAME/TAG, open_clip:NAME/FILE; open_clip:NAME/random: random weights")
     plugins: list[str] = setting([], "modules of yours, besides those of the run's config")
     tasks: list[str] = setting([], "tasks to run; empty: all that fit the data sets (`clipx ls tasks`)")
     datasets: list[str] = setting([], "NAME or KIND:FOLDER (`clipx ls data`); empty: those of the run's config")

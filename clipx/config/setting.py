@@ -6,6 +6,7 @@ the settings of a schema by dotted key.
 
 import copy
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
 from operator import attrgetter
@@ -38,6 +39,10 @@ BETAS: Rule = (lambda v: len(v) == 2 and all(0 <= b < 1 for b in v), "two number
 ALPHA: Rule = (lambda v: len(v) == 2 and min(v) >= 0 and any(v), "two numbers of 0 or more, one above 0")
 CROP_SCALE: Rule = (lambda v: len(v) == 2 and 0 < v[0] <= v[1] <= 1, "[low, high] with 0 < low <= high <= 1")
 CONTEXT_LENGTH: Rule = (lambda v: v >= 3, "3 or more: start, end and one token between")
+NAME: Rule = (
+    lambda v: re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*", v) is not None,
+    "one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -",
+)
 RAND_AUGMENT: Rule = (lambda v: len(v) == 2 and v[0] >= 1 and 0 <= v[1] <= 10, "[n, m] with n >= 1 and m in 0..10")
 
 
@@ -95,13 +100,21 @@ def check(config: Any, prefix: str = "") -> None:
     Raises UserError naming the first key whose value is not allowed, the value and the allowed values.
     """
     for key, declared in settings_of(type(config)).items():
-        value = attrgetter(key)(config)
-        if value is None:
-            continue
-        if declared.choices:
-            one_of(value, declared.names(), prefix + key)
-        if declared.rule and not declared.rule[0](value):
-            raise UserError(f"{prefix}{key}={value} is out of range; allowed: {declared.rule[1]}")
+        _check_value(declared, prefix + key, attrgetter(key)(config))
+
+
+def check_value(schema: type, key: str, value: Any) -> None:
+    """Check the value of one setting. Raises UserError like `check`."""
+    _check_value(settings_of(schema)[key], key, value)
+
+
+def _check_value(declared: Setting, key: str, value: Any) -> None:
+    if value is None:
+        return
+    if declared.choices:
+        one_of(value, declared.names(), key)
+    if declared.rule and not declared.rule[0](value):
+        raise UserError(f"{key}={value} is out of range; allowed: {declared.rule[1]}")
 
 
 def settings_of(schema: type, prefix: str = "") -> dict[str, Setting]:
@@ -133,6 +146,8 @@ def suggest_key(schema: type, key: str) -> str:
             return "" if getattr(node, "__origin__", None) is dict else f"{prefix.rstrip('.')} has no parts"
         types = get_type_hints(node)
         if part not in types:
+            if node is schema and (ends := [name for name in settings_of(schema) if name.endswith(f".{key}")]):
+                return f"did you mean {' or '.join(map(repr, ends))}?"
             return suggest(prefix + part, [prefix + name for name in types])
         node = types[part]
         prefix += f"{part}."

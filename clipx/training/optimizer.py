@@ -58,7 +58,7 @@ def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -
     for an unknown schedule.kind.
     """
     shape = lookup(SCHEDULES, config.kind, "schedule.kind")
-    warmup = config.warmup_steps if config.warmup_epochs is None else round(config.warmup_epochs * steps_per_epoch)
+    warmup = warmup_steps(config, steps_per_epoch)
 
     def learning_rate(progress: Progress) -> float:
         if progress.step < warmup:
@@ -67,6 +67,22 @@ def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -
         return config.min_lr + (lr - config.min_lr) * shape((progress.step - warmup) / remaining, config.cooldown)
 
     return learning_rate
+
+
+def warmup_steps(config: ScheduleConfig, steps_per_epoch: int) -> int:
+    """Return the length of the warm-up in steps."""
+    return config.warmup_steps if config.warmup_epochs is None else round(config.warmup_epochs * steps_per_epoch)
+
+
+def notes(config: ScheduleConfig, steps_per_epoch: int, total_steps: int) -> list[str]:
+    """Return a line for the log if the run ends before its warm-up; the command line knows this only for samples."""
+    warmup = warmup_steps(config, steps_per_epoch)
+    if not 0 < total_steps < warmup:
+        return []
+    return [
+        f"the warm-up of {warmup} steps is longer than the run of {total_steps} steps, which never reaches "
+        "optimizer.lr: set schedule.warmup_steps, or train longer"
+    ]
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:

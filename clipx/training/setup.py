@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from clipx import distributed, objectives
+from clipx.config.combinations import check_batch_size
 from clipx.config.schema import RunConfig
 from clipx.config.setting import check
 from clipx.data.sampler import num_train
@@ -99,16 +100,6 @@ def build_components(
         ema=ema,
     )
     return TrainComponents(config, device, state, parallel, mix, learning_rate, StepTimer(device))
-
-
-def check_batch_size(config: RunConfig, processes: int) -> None:
-    """Raise UserError if the global batch cannot be split evenly into micro-batches."""
-    size, accumulation = config.train.batch_size, config.train.accumulation
-    if size % (processes * accumulation):
-        raise UserError(
-            f"train.batch_size={size} must be divisible by {processes * accumulation} ({processes} processes x "
-            f"train.accumulation={accumulation})"
-        )
 
 
 def _parallelise(model: clip.ClipModel, config: RunConfig, device: torch.device) -> nn.Module:

@@ -50,6 +50,9 @@ class StopMonitor:
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
             if self.received == signal.SIGINT:  # the user does not want to wait for the save
+                signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third one ends the process without cleaning up
+                if distributed.rank() == 0:
+                    os.write(2, b"\nclipx: stopped\n")
                 raise KeyboardInterrupt
             if distributed.rank() == 0:  # os.write, because the signal may have interrupted a print
                 os.write(2, b"\nclipx: saving and ending after this step; press Ctrl-C again to end at once\n")

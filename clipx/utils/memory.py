@@ -1,27 +1,70 @@
-"""Free memory and disk space."""
+"""Memory and disk space of the machine that this process may still use."""
 
-import os
 import shutil
 from pathlib import Path
 
+import torch
+
 from clipx.errors import UserError
 
-MEMINFO = Path("/proc/meminfo")
+PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
-def available_memory() -> int:
-    """Return the bytes that new data can take without swapping; without Linux's estimate, all memory."""
-    for line in MEMINFO.read_text().splitlines() if MEMINFO.is_file() else ():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes that are free for this process on a device; None if the system does not tell.
+
+    On a CPU it is the machine's available memory, or what the cgroup (a container's or SLURM's limit) leaves of it.
+    """
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    found = [free for free in (_of_machine(), *_of_cgroups()) if free is not None]
+    return min(found) if found else None
 
 
 def check_room(needed: int, folder: Path, what: str) -> None:
     """Raise UserError if memory, or the disk of `folder`, has less than `needed` bytes; `what` needs them."""
-    memory, disk = available_memory(), shutil.disk_usage(folder).free
-    if needed > min(memory, disk):
+    memory, disk = free_memory(torch.device("cpu")), shutil.disk_usage(folder).free
+    if needed > (disk if memory is None else min(memory, disk)):
+        free = "" if memory is None else f"{memory / 2**20:,.0f} MiB of memory, and "
         raise UserError(
-            f"{what} needs {needed / 2**20:,.0f} MiB; free are {memory / 2**20:,.0f} MiB of memory, and "
-            f"{disk / 2**20:,.0f} MiB on the disk of {folder}"
+            f"{what} needs {needed / 2**20:,.0f} MiB; free are {free}{disk / 2**20:,.0f} MiB on the disk of {folder}"
         )
+
+
+def _of_machine() -> int | None:
+    try:
+        lines = dict(line.split(":", 1) for line in (PROC / "meminfo").read_text().splitlines())
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _of_cgroups() -> list[int]:
+    """Return what the limits of this process's cgroup and of those above it leave, for both versions of cgroups."""
+    free = []
+    try:
+        entries = [line.split(":", 2) for line in (PROC / "self/cgroup").read_text().splitlines()]
+    except OSError:
+        return []
+    for _, controllers, place in entries:
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = CGROUPS / "memory" if controllers else CGROUPS
+        limit, used = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
+        )
+        folder = root / place.lstrip("/")
+        for level in (folder, *folder.parents):
+            if level.is_relative_to(root) and (left := _left(level, limit, used)) is not None:
+                free.append(left)
+    return free
+
+
+def _left(folder: Path, limit: str, used: str) -> int | None:
+    """Return limit - use; the file cache, which counts as use, makes room when needed."""
+    try:
+        of_files = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        cache = int(of_files.get("inactive_file", 0))
+        return int((folder / limit).read_text()) - int((folder / used).read_text()) + cache
+    except (OSError, ValueError):  # no limit: the word max
+        return None

@@ -83,7 +83,7 @@ def evaluate(
         return []
     rows = [replace(row, model=encoder.name, seed=encoder.seed, hashes=hashes) for row in rows]
     results.add(path, rows)
-    results.write_tables(out, results.read(path))
+    results.write_tables(out)
     results.show(rows)
     write_text(out / "artifacts" / f"{TASK}-{config.data.name}.json", json.dumps(artifact))
     return rows

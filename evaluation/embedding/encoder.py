@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from clipx.data.preprocess import tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
+from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint as checkpoints
@@ -67,14 +68,14 @@ def of_model(model: clip.ClipModel, name: str, digest: str, seed: int, device: t
 
 
 def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> Encoder:
-    """Return the encoder of `open_clip:NAME` (random weights, seed 0), `open_clip:NAME/TAG` or `open_clip:NAME/FILE`.
+    """Return the encoder of `open_clip:NAME/TAG`, `open_clip:NAME/FILE` or `open_clip:NAME/random` (seed 0).
 
     Raises UserError: unknown name or precision, or missing weights; the message says how to get them.
     """
     model_name, weights = parse(name)
     torch.manual_seed(0)
     model: Any = open_clip_towers.create_model(model_name, weights, "model", custom_text=False)
-    title = name if weights else f"{name} (random weights)"
+    title = name if weights else f"{name.removesuffix('/random')} (random weights)"
 
     def image(pixels: Tensor) -> Tensor:
         return F.normalize(model.encode_image(pixels).float(), dim=-1)
@@ -89,14 +90,21 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
 
 
 def parse(name: str) -> tuple[str, str | None]:
-    """Split `open_clip:NAME/TAG_OR_FILE` into open_clip's model name and the tag or file.
+    """Split `open_clip:NAME/TAG_OR_FILE` into open_clip's model name and the tag or file; None for `/random`.
 
-    Raises UserError: unknown name, or weights that are neither published nor a file.
+    Raises UserError: unknown name, no weights, or weights that are neither published nor a file.
     """
     matching = [known for known in open_clip_towers.tower_names() if f"{name}/".startswith(f"{known}/")]
     known = max(matching, key=len, default="")
-    weights = name[len(known) + 1 :] or None
+    weights = name[len(known) + 1 :]
     model_name = open_clip_towers.parse_name(known or name.partition("/")[0], "model")
+    if not weights:
+        raise UserError(
+            f"model={name} names no weights: add a published tag or a file, as in {name}/TAG; {name}/random scores "
+            "random weights"
+        )
+    if weights == "random":
+        return model_name, None
     open_clip_towers.check_weights(model_name, weights, "model")
     return model_name, weights
 

@@ -1,9 +1,13 @@
-"""`results.jsonl`: one result per line. The file is replaced as a whole, so a killed run loses nothing."""
+"""`results.jsonl`: one result per line. The file is replaced as a whole, so a killed run loses nothing.
+
+Several evaluations may write to one folder at the same time: each change of the files waits for its turn.
+"""
 
 import csv
 import io
 import json
 import math
+from contextlib import AbstractContextManager
 from dataclasses import asdict, fields
 from itertools import groupby
 from pathlib import Path
@@ -19,9 +23,11 @@ from clipx.run import directory
 from clipx.run.log import WANDB_ID
 from clipx.run.sinks import start_wandb
 from clipx.utils.files import write_text
+from clipx.utils.lock import turn
 from evaluation.types import Result, printable_line, spreadsheet_cell
 
 NAMES = [field.name for field in fields(Result)]
+RESULTS = "results.jsonl"
 DIVERGED = "train"  # task of the row of a diverged run
 LIMIT = "limit"  # name in a row's hashes: the row is a quick look at some examples
 
@@ -64,13 +70,14 @@ def limit_note(hashes: dict[str, str]) -> str:
 
 
 def add(path: Path, rows: list[Result]) -> None:
-    """Add rows; they replace rows with the same task, data set and hashes."""
+    """Add rows to the file; they replace rows with the same task, data set and hashes."""
 
     def key(row: Result) -> tuple[str, str, list[tuple[str, str]]]:
         return row.task, row.dataset, sorted(row.hashes.items())
 
     new = [key(row) for row in rows]
-    write(path, [row for row in read(path) if key(row) not in new] + rows)
+    with _turn(path.parent):
+        write(path, [row for row in read(path) if key(row) not in new] + rows)
 
 
 def record_divergence(run: Path, ended: directory.Diverged) -> list[Result]:
@@ -90,15 +97,24 @@ def record_divergence(run: Path, ended: directory.Diverged) -> list[Result]:
         seed=config.seed,
         model=f"{config.name}/s{config.seed} diverged at step {ended.step}",
     )
-    path = run / "results.jsonl"
-    rows = [*(other for other in read(path) if other.task != DIVERGED), row]
-    write(path, rows)
-    write_tables(run, rows)
+    with _turn(run):
+        rows = [*(other for other in read(run / RESULTS) if other.task != DIVERGED), row]
+        write(run / RESULTS, rows)
+    write_tables(run)
     return rows
 
 
-def write_tables(out: Path, rows: list[Result]) -> None:
-    """Write results.csv (all fields, hashes as JSON) and results.md (shares in per cent) to the folder `out`."""
+def _turn(folder: Path) -> AbstractContextManager[None]:
+    return turn(folder / "results.lock")
+
+
+def write_tables(out: Path) -> None:
+    """Write the rows of results.jsonl in `out` to results.csv (all fields) and results.md (shares in per cent)."""
+    with _turn(out):
+        _write_tables(out, read(out / RESULTS))
+
+
+def _write_tables(out: Path, rows: list[Result]) -> None:
     lines = io.StringIO()
     table = csv.DictWriter(lines, NAMES, lineterminator="\n")
     table.writeheader()

@@ -160,7 +160,7 @@ def _compare_extraction() -> None:
     from evaluation.embedding.encoder import from_open_clip
     from tests.helpers import fakes
 
-    encoder = from_open_clip("open_clip:mini-vit-64", torch.device("cpu"))
+    encoder = from_open_clip("open_clip:mini-vit-64/random", torch.device("cpu"))
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         specs = [fakes.labelled(root / f"set{i}", classes=10 + i, test=400) for i in range(10)]

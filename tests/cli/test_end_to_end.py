@@ -51,7 +51,7 @@ def test_too_much_damage_ends_a_run_with_exit_code_2_and_the_list(tmp_path: Path
         for i in range(4):
             add(shard, f"torn{i}.jpg", jpeg("red")[:400])
             add(shard, f"torn{i}.txt", b"a caption")
-    arguments = [*tiny(tmp_path / "shards"), "train.samples=64", "log.every=1"]
+    arguments = [*tiny(tmp_path / "shards", samples=64), "log.every=1"]
     done = clipx("train", *arguments, "data.max_bad_rate=0.1", "name=some", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert {f"corrupt.tar:torn{i}: corrupt image" in done.stderr for i in range(4)} == {True}
@@ -62,12 +62,20 @@ def test_too_much_damage_ends_a_run_with_exit_code_2_and_the_list(tmp_path: Path
     last = done.stderr.splitlines()[-1]
     assert last.startswith("clipx: 4 of 64 samples are bad, more than data.max_bad_rate=0.05: corrupt.tar:torn")
     assert all(f"torn{i}" in last for i in range(4))
+    listed = (tmp_path / "runs/much/s0/damage.txt").read_text().splitlines()
+    assert len(listed) == 4 and all(f"torn{i}" in line for i, line in enumerate(sorted(listed)))
 
 
 @pytest.mark.slow
 @pytest.mark.real_data
 def test_photographs_and_their_five_captions(tmp_path: Path, real_data: Path) -> None:
-    data = ["data=flickr8k", f"data.root={real_data}/flickr8k", "train.samples=640", "data.workers=1"]
+    data = [
+        "data=flickr8k",
+        f"data.root={real_data}/flickr8k",
+        "train.samples=640",
+        "schedule.warmup_steps=1",
+        "data.workers=1",
+    ]
     trained = clipx("train", "recipe=demo", *data, "name=photos", cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr
     assert clipx_here("eval", "checkpoint=runs/photos/s0", cwd=tmp_path).returncode == 0

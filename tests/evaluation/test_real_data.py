@@ -82,7 +82,7 @@ def test_coco_captions_belong_to_their_images() -> None:
 def test_the_command_scores_data_sets_of_every_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     replicas.mmvp(tmp_path, [f"pattern {i}" for i in range(9)] * 3)
     config = EvalConfig(
-        model="open_clip:mini-48",
+        model="open_clip:mini-48/random",
         datasets=[f"clevr:{DATA}/CLEVR_v1.0", f"coco:{DATA}/coco/annotations/captions_train2017.json", "mmvp"],
         root=str(tmp_path),
         out=str(tmp_path / "out"),

@@ -27,7 +27,7 @@ def sets(folder: Path) -> str:
 
 @pytest.mark.slow
 def test_two_ranks_give_the_rows_and_embeddings_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ["eval", "model=open_clip:mini-48", sets(tmp_path), "batch_size=4", "workers=0", "device=cpu"]
+    arguments = ["eval", "model=open_clip:mini-48/random", sets(tmp_path), "batch_size=4", "workers=0", "device=cpu"]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     files = {}
     for world in (1, 2):
@@ -46,7 +46,7 @@ def test_two_ranks_give_the_rows_and_embeddings_of_one(tmp_path: Path, monkeypat
 def test_a_failure_in_one_rank_ends_all_ranks(tmp_path: Path) -> None:
     good = {"txt": b"a", "png": fakes.picture(0)}
     fakes.shard(tmp_path / "s" / "0.tar", [good] * 6 + [good | {"png": fakes.picture(0)[:90]}])  # in rank 1's share
-    arguments = ["model=open_clip:mini-48", f"datasets=[captions:{tmp_path}/s]", "batch_size=2", "workers=0"]
+    arguments = ["model=open_clip:mini-48/random", f"datasets=[captions:{tmp_path}/s]", "batch_size=2", "workers=0"]
     done = clipx("eval", *arguments, "processes=2", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("s00006") == 1, "rank 0 alone reports it, once"

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ def clipx(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def clipx_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """The same in this process, which has loaded torch: seconds less where the process itself is not the subject."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
+    out, err, code, of_test = io.StringIO(), io.StringIO(), 0, signal.getsignal(signal.SIGINT)
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.chdir(cwd)
         patch.setattr("sys.argv", ["clipx", *arguments])
@@ -27,10 +28,12 @@ def clipx_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
             main()
         except SystemExit as end:
             code = int(end.code or 0)
+        finally:
+            signal.signal(signal.SIGINT, of_test)
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
-def tiny(root: Path) -> list[str]:
-    """Overrides for a run of two steps."""
+def tiny(root: Path, samples: int = 16) -> list[str]:
+    """Overrides for a run of samples / 8 steps."""
     data = ["data=shards", f"data.root={root}", "data.split=train", "data.workers=0"]
-    return ["recipe=demo", *data, "train.batch_size=8", "train.samples=16"]
+    return ["recipe=demo", *data, "train.batch_size=8", f"train.samples={samples}", "schedule.warmup_steps=1"]

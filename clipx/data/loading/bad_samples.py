@@ -1,12 +1,21 @@
 """List the bad samples of a training run in RUN/damage.txt; raise an error if their share exceeds data.max_bad_rate."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from clipx.errors import UserError
 
 LOGGED = 20  # bad samples that a run logs by name; it only counts the others
+
+
+class TooManyBadSamples(UserError):
+    """More than a share data.max_bad_rate of the samples is bad; `names` has a line for each that is known."""
+
+    def __init__(self, message: str, names: Sequence[str]) -> None:
+        super().__init__(message)
+        self.names = list(names)
 
 
 class BadSampleFile:
@@ -30,6 +39,17 @@ class BadSampleFile:
         return messages
 
 
+@contextmanager
+def listed_bad_samples(run: Path) -> Iterator[None]:
+    """Add the samples of TooManyBadSamples to RUN/damage.txt, because the run ends before it logs them."""
+    try:
+        yield
+    except TooManyBadSamples as error:
+        file = BadSampleFile(run)
+        file.add(error.names)
+        raise UserError(f"{error}; all that were found are in {file.path}") from error
+
+
 @dataclass
 class BadSampleCounter:
     """Counts bad samples while training."""
@@ -41,7 +61,7 @@ class BadSampleCounter:
     names: dict[str, None] = field(default_factory=dict)  # bad samples in order of occurrence, without repeats
 
     def count(self, total: int, bad: list[str]) -> None:
-        """Add `total` samples, of which those in `bad` are bad. Raises UserError if the rate is above `limit`."""
+        """Add `total` samples, of which those in `bad` are bad. Raises TooManyBadSamples above `limit`."""
         self.seen += total
         self.bad += len(bad)
         self.names.update(dict.fromkeys(bad))
@@ -50,9 +70,10 @@ class BadSampleCounter:
 
 
 def check_bad_rate(limit: float, bad: int, total: int, names: Sequence[str]) -> None:
-    """Raise UserError with the first names if more than a share `limit` of the samples is bad."""
+    """Raise TooManyBadSamples with the first names if more than a share `limit` of the samples is bad."""
     if bad > limit * total:
         more = f"; and {len(names) - 5} more" if len(names) > 5 else ""
-        raise UserError(
-            f"{bad} of {total} samples are bad, more than data.max_bad_rate={limit}: {'; '.join(names[:5])}{more}"
+        raise TooManyBadSamples(
+            f"{bad} of {total} samples are bad, more than data.max_bad_rate={limit}: {'; '.join(names[:5])}{more}",
+            names,
         )

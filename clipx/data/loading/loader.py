@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from clipx.config.schema import DataConfig
-from clipx.data.loading.bad_samples import BadSampleCounter, check_bad_rate
+from clipx.data.loading.bad_samples import BadSampleCounter, TooManyBadSamples, check_bad_rate
 from clipx.data.loading.cached import CachedSamples
 from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate
 from clipx.data.loading.watchdog import WorkerActivity, start_process_group, with_timeout
@@ -62,8 +62,8 @@ class BatchLoader(ABC):
         for host in with_timeout(host_batches, self.config.stall_seconds, self.activity):
             if not len(host.sample_id):
                 names = "; ".join(host.bad[:5])
-                raise UserError(
-                    f"all samples of a batch are bad, and so are all samples tried as replacements: {names}"
+                raise TooManyBadSamples(
+                    f"all samples of a batch are bad, and so are all samples tried as replacements: {names}", host.bad
                 )
             self.bad.count(len(host.sample_id) + len(host.bad), host.bad)
             batch = Batch(

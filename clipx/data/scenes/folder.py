@@ -10,7 +10,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from clipx.data.scenes.pairs import pair_samples
 from clipx.data.scenes.samples import Sample, training_sample, validate
 from clipx.errors import UserError
 from clipx.utils.files import cache_home, content_hash, lock, new_folder
+from clipx.utils.interrupts import children_ignore_ctrl_c
 from clipx.utils.progress import ProgressBar
 
 FORMAT = 1  # increase it when rendering changes: cached data are then rendered again
@@ -61,16 +62,26 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
             workers = min(os.cpu_count() or 1, len(shards))
             spawn = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(workers, spawn, _end_with_parent) as pool:
-                futures = {
-                    pool.submit(_write_shard, temporary / file, *ids, config): ids for file, ids in shards.items()
-                }
-                with ProgressBar() as progress:
-                    progress.start("rendering", sum(stop - start for _, start, stop in shards.values()))
-                    for done in as_completed(futures):
-                        done.result()
-                        _, start, stop = futures[done]
-                        progress.advance(stop - start)
+                with children_ignore_ctrl_c():
+                    futures = {
+                        pool.submit(_write_shard, temporary / file, *ids, config): ids for file, ids in shards.items()
+                    }
+                try:
+                    _await(futures)
+                except BaseException:  # also Ctrl-C: do not wait for the other shards
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
             (temporary / FINISHED).write_text(json.dumps(_identity(config)))
+
+
+def _await(shards: dict[Future[None], tuple[str, int, int]]) -> None:
+    """Wait for all shards and show the progress; raise the first error."""
+    with ProgressBar() as progress:
+        progress.start("rendering", sum(stop - start for _, start, stop in shards.values()))
+        for done in as_completed(shards):
+            done.result()
+            _, start, stop = shards[done]
+            progress.advance(stop - start)
 
 
 def _identity(config: ScenesConfig) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class SourceImages(Images):
     def at(self, index: int) -> Image:
         sample_id = self.ids[index]
         try:
-            return decode(self.source.pair(sample_id, random.Random(0))[0])
+            return decode(self.source.image(sample_id))
         except BadSample as error:
             raise UserError(f"datasets={self.spec}: {self.source.where(sample_id)}: {error}") from error
 

@@ -20,6 +20,7 @@ RECIPE = """
 data: {{name: test, source: shards, root: "{root}", workers: 0, evaluation: ["captions:train"]}}
 model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "open_clip:mini-48"}}}}
 train: {{samples: 16, batch_size: 8}}
+schedule: {{warmup_steps: 1}}
 seeds: 2
 evaluations: [["pools=[4]"]]
 arms:

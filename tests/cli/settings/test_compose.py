@@ -18,7 +18,7 @@ MISTAKES = {
     "train recipe=demo train.epoch=3": "train.epoch is not a setting; did you mean 'train.epochs'",
     "train recipe=demo +train.epoch=3": "train.epoch is not a setting; did you mean 'train.epochs'",
     "train recipe=demo ++nmae=x": "nmae is not a setting; did you mean 'name'",
-    "train recipe=demo train.epochs=abc": "Value 'abc' of type 'str' could not be converted to Integer",
+    "train recipe=demo train.epochs=abc": "train.epochs=abc must be a whole number; allowed: epochs, 1 or more",
     "train recipe=demo data=flickr": "data=flickr is not known; did you mean 'flickr8k'",
     "train recipe=demo data=flickr8k": "data.root is needed for data=flickr8k",
     "train recipe=demo +objective.clipp.weight=1": "objective=clipp is not known; did you mean 'clip'",
@@ -40,12 +40,12 @@ MISTAKES = {
     "eval checkpont=runs/demo": "checkpont is not a setting; did you mean 'checkpoint'",
     "eval checkpoint=nowhere": "checkpoint=nowhere is missing",
     "eval model=open_clip:ViT-B-23": "did you mean 'open_clip:ViT-B-32'",
-    "eval model=open_clip:ViT-B-32": "datasets= is empty",
+    "eval model=open_clip:ViT-B-32/random": "datasets= is empty",
     "eval model=open_clip:RN50/nonsense datasets=[wds:x]": "published for RN50: openai, yfcc15m, cc12m",
     "eval model=open_clip:ViT-B-23 processes=2": "did you mean 'open_clip:ViT-B-32'",
     "eval checkpoint=nowhere processes=2": "checkpoint=nowhere is missing",
-    "eval model=open_clip:mini-48 datasets=[wds:x] precision=fp8 processes=2": "precision=fp8 is not known",
-    "eval model=open_clip:mini-48 datasets=[captions:x] prompts=simpel": "prompts=simpel is not known",
+    "eval model=open_clip:mini-48/random datasets=[wds:x] precision=fp8 processes=2": "precision=fp8 is not known",
+    "eval model=open_clip:mini-48/random datasets=[captions:x] prompts=simpel": "prompts=simpel is not known",
     "eval checkpoint=runs/a=b": "checkpoint=runs/a=b is not of the form key=value",
     "report": "`clipx report` needs RUN_OR_DIR...",
     "report nowhere": "nowhere",
@@ -139,7 +139,7 @@ def test_check_builds_the_run_and_does_a_step(tmp_path: Path) -> None:
     done = clipx_here("check", *tiny(tmp_path / "shards"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "image tower   0.39 M parameters" in done.stdout
-    assert "16 pairs" in done.stdout
+    assert "16 pairs, 16 decoded" in done.stdout and "for a step" in done.stdout
     assert not (tmp_path / "runs").exists()
 
 

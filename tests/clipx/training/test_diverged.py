@@ -11,6 +11,7 @@ from torch import Tensor
 from cli import train as launch
 from clipx import train
 from clipx.config.schema import RunConfig
+from clipx.errors import RunDiverged
 from clipx.objectives.base import Objective
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
@@ -83,7 +84,7 @@ def test_a_skipped_step_changes_no_weights_or_other_state(factor: float, monkeyp
 
 
 def test_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small_config(tmp_path, epochs=3, save_every=2)
     config.train.max_bad_steps = 3
@@ -94,10 +95,9 @@ def test_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint(
     assert ended == directory.Diverged(7, 3, "checkpoints/step_00000004")
     assert json.loads((run / "outcome.json").read_text())["outcome"] == "diverged"
     assert len(log(run)) == 7
-    assert "diverged at step 7: 3 steps in a row" in capsys.readouterr().err
-    launch.train(config)  # reports the divergence again, without training
+    with pytest.raises(RunDiverged, match=f"^{run} diverged at step 7: 3 steps in a row"):
+        launch.train(config)  # reports the divergence again, without training
     assert len(log(run)) == 7
-    assert "diverged at step 7" in capsys.readouterr().err
 
 
 def test_no_checkpoint_is_written_between_bad_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

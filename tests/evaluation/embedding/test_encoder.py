@@ -71,7 +71,7 @@ def test_averaged_weights_are_another_model(tmp_path: Path) -> None:
 
 
 def test_an_open_clip_model_embeds_as_open_clip_does() -> None:
-    encoder = from_open_clip("open_clip:mini-48", CPU)
+    encoder = from_open_clip("open_clip:mini-48/random", CPU)
     torch.manual_seed(0)
     model = open_clip.create_model("mini-48").eval()
     tokens = open_clip.get_tokenizer("mini-48")(["a photo of a dog"])
@@ -82,7 +82,7 @@ def test_an_open_clip_model_embeds_as_open_clip_does() -> None:
         image = model.encode_image(transform(IMAGE)[None], normalize=True)
         assert torch.allclose(encoder.image(encoder.preprocess(IMAGE)[None]), image, atol=1e-6)
     assert "random weights" in encoder.name
-    assert encoder.provenance["checkpoint"] == from_open_clip("open_clip:mini-48", CPU).provenance["checkpoint"]
+    assert encoder.provenance["checkpoint"] == from_open_clip("open_clip:mini-48/random", CPU).provenance["checkpoint"]
 
 
 def test_a_local_file_of_weights_is_loaded(tmp_path: Path) -> None:
@@ -124,7 +124,10 @@ def test_a_checkpoint_of_open_clips_trainer_is_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_lower_precision_is_close_and_another_model_to_the_cache(precision: str) -> None:
-    full, low = from_open_clip("open_clip:mini-48", CPU), from_open_clip("open_clip:mini-48", CPU, precision)
+    full, low = (
+        from_open_clip("open_clip:mini-48/random", CPU),
+        from_open_clip("open_clip:mini-48/random", CPU, precision),
+    )
     tokens = full.tokenize(["a photo of a dog"])
     assert low.text(tokens).dtype == torch.float32
     assert not torch.equal(full.text(tokens), low.text(tokens))
@@ -134,4 +137,4 @@ def test_a_lower_precision_is_close_and_another_model_to_the_cache(precision: st
 
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(UserError, match=r"precision=fp8 is not known; .*bf16, fp16, fp32"):
-        from_open_clip("open_clip:mini-48", CPU, "fp8")
+        from_open_clip("open_clip:mini-48/random", CPU, "fp8")

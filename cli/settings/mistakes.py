@@ -1,0 +1,75 @@
+"""Wrong overrides in one line: what Hydra would accept silently, and its errors in the words of the settings."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from cli.settings.recipes import key_of
+from clipx.config.schema import RunConfig
+from clipx.config.setting import settings_of, suggest_key
+from clipx.errors import UserError
+from clipx.utils.registry import lookup
+
+KINDS = {"Float": "a number", "Integer": "a whole number", "Boolean": "true or false", "bool": "true or false"}
+
+
+def refuse_duplicates(overrides: list[str]) -> None:
+    """Raise UserError if a key is given twice: Hydra would take the last one."""
+    given: dict[str, str] = {}
+    for override in overrides:
+        first = given.setdefault(key_of(override), override)
+        if first is not override:
+            raise UserError(f"{key_of(override)} is given twice: {first} and {override}; leave one out")
+
+
+def refuse_missing(composed: DictConfig, recipe: str) -> None:
+    """Raise UserError naming all settings that have no default and that neither recipe nor overrides set."""
+    if missing := sorted(OmegaConf.missing_keys(composed)):
+        place = "; `clipx ls towers` lists towers" if any(key.startswith("model.") for key in missing) else ""
+        raise UserError(
+            f"recipe={recipe} does not set {', '.join(missing)}: add them to the recipe or the command{place}"
+        )
+
+
+def check_recipe(name: str, path: Path, settings: DictConfig) -> None:
+    """Raise UserError naming the file and the first key in a recipe that is no setting."""
+    for key in _keys(settings):
+        if key.partition(".")[0] not in ("defaults", "hydra") and (near := suggest_key(RunConfig, key)):
+            raise UserError(f"recipe={name}: {key} in {path} is not a setting; {near}")
+
+
+def _keys(settings: DictConfig, prefix: str = "") -> list[str]:
+    keys = []
+    for key in settings:
+        value = settings._get_node(key)
+        full = f"{prefix}{key!s}"
+        keys += _keys(value, f"{full}.") if isinstance(value, DictConfig) and len(value) else [full]
+    return keys
+
+
+def refuse_unknown_choice(message: str, groups: Mapping[str, Mapping[str, object]]) -> None:
+    """Raise UserError for Hydra's message on a group's choice that does not exist, as in a recipe's defaults."""
+    found = re.search(r"Could not find '(\w+)/([^']+)'", message)
+    if found and found[1] in groups:
+        lookup(groups[found[1]], found[2], found[1])
+
+
+def of_value(message: str, schema: type) -> str:
+    """Return Hydra's message on a value of the wrong type as `key=value must be ...`; any other message unchanged."""
+    found = re.match(r"Error merging override (\S+?)=(.*?): (.*)", message, re.DOTALL)
+    if not found:
+        return message
+    key, value, reason = found.groups()
+    key = key.lstrip("+~")
+    declared = settings_of(schema).get(key)
+    if declared is None:
+        return message
+    if "is not a ListConfig" in reason:
+        return f"{key}={value} must be a list: {key}=[{value}]"
+    kind = re.search(r"could not be converted to (\w+)|is not a valid (\w+)", reason)
+    words = KINDS.get((kind[1] or kind[2]) if kind else "", "")
+    if not words:
+        return message
+    return f"{key}={value} must be {words}" + (f"; allowed: {declared.allowed()}" if declared.allowed() else "")

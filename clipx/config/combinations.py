@@ -1,0 +1,53 @@
+"""Rules on several settings together. No torch here, so that the command line refuses a wrong run at once."""
+
+from clipx.config.schema import RunConfig
+from clipx.errors import UserError
+
+
+def check_combinations(config: RunConfig) -> None:
+    """Raise UserError if settings contradict each other."""
+    if "keyword" in config.objective and not config.data.keywords:
+        raise UserError(
+            "objective.keyword needs labels, but data.keywords is empty: set data.keywords=[numbers], or other lists "
+            "(colours, directions) or words"
+        )
+    if config.log.evaluate_every and not config.data.evaluation:
+        raise UserError(
+            f"log.evaluate_every={config.log.evaluate_every} has nothing to evaluate on, as data.evaluation is empty; "
+            "allowed: 0, or data.evaluation=[KIND:FOLDER,...] with sets below data.root"
+        )
+    check_batch_size(config, config.train.processes * config.launch.nodes)
+    _check_length(config)
+
+
+def check_batch_size(config: RunConfig, processes: int) -> None:
+    """Raise UserError if the global batch cannot be split evenly into micro-batches."""
+    size, accumulation = config.train.batch_size, config.train.accumulation
+    if size % (processes * accumulation):
+        raise UserError(
+            f"train.batch_size={size} must be divisible by {processes * accumulation} ({processes} processes x "
+            f"train.accumulation={accumulation})"
+        )
+
+
+def _check_length(config: RunConfig) -> None:
+    """Raise UserError for a run of no step that is not meant as one, or a warm-up that the run never leaves."""
+    train, schedule = config.train, config.schedule
+    if train.epochs is not None and (schedule.warmup_epochs or 0) > train.epochs:
+        raise UserError(
+            f"schedule.warmup_epochs={schedule.warmup_epochs:g} is longer than the run; allowed: 0..{train.epochs}, or "
+            "more train.epochs"
+        )
+    if train.samples is None or train.epochs is not None or train.samples == 0:  # samples=0: an untrained model
+        return
+    steps = train.samples // train.batch_size
+    if steps == 0:
+        raise UserError(
+            f"train.samples={train.samples} is less than one step of train.batch_size={train.batch_size}; "
+            "allowed: 0, which saves the untrained model, or at least one batch"
+        )
+    if schedule.warmup_epochs is None and schedule.warmup_steps > steps:
+        raise UserError(
+            f"schedule.warmup_steps={schedule.warmup_steps} is longer than the run: train.samples={train.samples} are "
+            f"{steps} steps; allowed: 0..{steps}, or a longer run"
+        )

@@ -1,0 +1,152 @@
+"""Locks, so that two commands do not write the same files; they work on one machine, between machines and over NFS.
+
+filelock's SoftFileLease is a file that is created exclusively and refreshed by a thread. It gives the place of a
+killed process on this machine away at once. A process on another machine counts as dead after STALE seconds without a
+refresh; they are counted on our own clock, so clocks may differ. Beside the lease, `hold` keeps a file that says who
+holds it: the lease itself does not know since when, nor the job.
+"""
+
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from filelock import SoftFileLease, Timeout
+
+from clipx.errors import UserError
+from clipx.utils.files import write_text
+
+BEAT = 5.0  # seconds between two refreshes
+STALE = 60.0  # seconds without a refresh after which an owner on another machine counts as dead
+
+
+@contextmanager
+def hold(path: Path, doing: str, instead: str) -> Iterator[None]:
+    """Hold the lock `path` in a `with` block. A lock whose owner is dead is taken over, which prints a line.
+
+    A process that loses its lock, because it was suspended or its folder was removed, ends at once with code 1.
+
+    Args:
+        doing: what the owner of the lock does, for messages: `runs/a/s0 is being trained`.
+        instead: what the user can do.
+
+    Raises UserError: another process holds the lock; the message says which one, on which machine and since when.
+    """
+    lease, owner = _lease(path, doing), path.with_name(f"{path.name}.owner")
+    with _writable(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _acquire(lease, owner, doing, instead)
+        try:
+            if dead := _read(owner):
+                _say(f"{doing} by {_name(dead)}, which is dead: taking over")
+            write_text(owner, json.dumps(_this_process()) + "\n")
+        except BaseException:
+            lease.release()
+            raise
+    try:
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
+        lease.release()
+
+
+@contextmanager
+def turn(path: Path) -> Iterator[None]:
+    """Wait until no other process is in a `with` block of the same path; for changes of a file, which are short."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _lease(path, f"{path.parent} was being written"):
+        yield
+
+
+def _lease(path: Path, doing: str) -> SoftFileLease:
+    def end(reason: object) -> NoReturn:
+        _say(f"{doing} by this process, but it lost its lock {path}: ending without saving")
+        os._exit(1)
+
+    return SoftFileLease(
+        path, lease_duration=STALE, heartbeat_interval=BEAT, on_compromise=end, thread_local=False, poll_interval=0.02
+    )
+
+
+@contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """Turn the error of a folder that cannot be written into a UserError that names the folder, not a file in it."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}") from error
+
+
+def _acquire(lease: SoftFileLease, owner: Path, doing: str, instead: str) -> None:
+    """Take the lease, at once or after its owner has been silent for STALE seconds; else raise UserError."""
+    path = Path(lease.lock_file)
+    seen, start, said = _signs_of_life(path), time.monotonic(), False
+    while not _taken(lease):
+        holder = _read(owner)
+        # an owner on this machine is dead only if its process is, which the lease knows
+        if holder.get("machine") == _machine() or _signs_of_life(path) not in (None, seen):
+            raise UserError(f"{doing} by {_name(holder)}: {instead}")
+        if not said and time.monotonic() - start > 2 * BEAT:
+            _say(f"{doing} by {_name(holder)}, which gives no sign of life: waiting {STALE:.0f} s before taking over")
+            said = True
+        time.sleep(0.2)
+
+
+def _taken(lease: SoftFileLease) -> bool:
+    for _ in range(2):  # the first try may only remove the lock of a dead process
+        try:
+            lease.acquire(timeout=0)
+        except Timeout:
+            continue
+        return True
+    return False
+
+
+def _signs_of_life(path: Path) -> tuple[int, int] | None:
+    """Return what a refresh changes; None if there is no lock. Opening the file makes NFS ask the server."""
+    try:
+        with path.open() as file:
+            state = os.fstat(file.fileno())
+    except OSError:
+        return None
+    return state.st_ino, state.st_mtime_ns
+
+
+def _this_process() -> dict[str, Any]:
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    host, job = socket.gethostname(), os.environ.get("SLURM_JOB_ID", "")
+    return {"pid": os.getpid(), "host": host, "machine": _machine(), "job": job, "since": now}
+
+
+def _machine() -> str:
+    """Return host and namespace of process ids: containers may share the host name, but not the processes."""
+    try:
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        namespace = 0
+    return f"{socket.gethostname()} {namespace}"
+
+
+def _read(owner: Path) -> dict[str, Any]:
+    """Return who holds the lock; {} if unknown, in the moment between taking a lock and writing this file."""
+    try:
+        return dict(json.loads(owner.read_text()))
+    except (OSError, ValueError):
+        return {}
+
+
+def _name(holder: dict[str, Any]) -> str:
+    if not holder:
+        return "another process"
+    job = f" (SLURM job {holder['job']})" if holder.get("job") else ""
+    return f"process {holder.get('pid')} on {holder.get('host')}{job} since {holder.get('since')}"
+
+
+def _say(line: str) -> None:
+    print(f"clipx: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,91 @@
+"""Two commands on one folder: the second is refused in one line, or waits for its turn; nothing is lost."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.reproduce.test_command import RECIPE
+from tests.helpers.commands import clipx, tiny
+from tests.helpers.folder import write_shards
+
+
+def begin(*arguments: str, cwd: Path) -> subprocess.Popen[bytes]:
+    """Start a command in the background, without its output."""
+    command = [sys.executable, "-m", "cli.main", *arguments]
+    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def wait_for(process: subprocess.Popen[bytes], condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 180
+    while not condition():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_run_has_one_trainer_and_a_killed_one_is_replaced(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=64)
+    command = ["train", *tiny(tmp_path / "shards", samples=320), "train.save_every=5", "log.every=1", "name=two"]
+    run = tmp_path / "runs" / "two" / "s0"
+    first = begin(*command, cwd=tmp_path)
+    wait_for(first, lambda: list(run.glob("checkpoints/step_*")))
+    first.send_signal(signal.SIGSTOP)  # it lives, however slow the second one is
+    before = (run / "log.jsonl").read_bytes()
+
+    second = clipx(*command, cwd=tmp_path)
+    assert second.returncode == 2
+    (line,) = second.stderr.splitlines()
+    assert line.startswith(f"clipx: runs/two/s0 is being trained by process {first.pid} on ")
+    evaluated = clipx("eval", "checkpoint=runs/two/s0", f"datasets=[captions:{tmp_path}/shards/train]", cwd=tmp_path)
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert (run / "log.jsonl").read_bytes() == before
+
+    first.kill()
+    first.wait()
+    third = clipx(*command, cwd=tmp_path)
+    assert third.returncode == 0, third.stderr
+    assert [line for line in third.stderr.splitlines() if "taking over" in line]
+    steps = [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()]
+    assert steps == sorted(set(steps)) and steps[-1] == 40
+    assert not list(run.glob("*.lock*"))
+
+
+@pytest.mark.slow
+def test_two_evaluations_into_one_folder_keep_the_rows_of_both(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_shards(tmp_path / name, samples=16)
+    arguments = ["eval", "model=open_clip:mini-48/random", "workers=0", "out=both"]
+    both = [begin(*arguments, f"datasets=[captions:{tmp_path}/{name}]", cwd=tmp_path) for name in ("a", "b")]
+    assert [process.wait() for process in both] == [0, 0]
+    rows = [json.loads(line) for line in (tmp_path / "both" / "results.jsonl").read_text().splitlines()]
+    assert {row["dataset"] for row in rows} == {"a", "b"}
+    table = (tmp_path / "both" / "results.csv").read_text()
+    assert table.count("\n") == 1 + len(rows)
+
+
+@pytest.mark.slow
+def test_an_experiment_has_one_reproducer_and_a_killed_one_is_replaced(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=32)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "two.yaml").write_text(RECIPE.format(root=tmp_path / "shards"))
+    command = ["reproduce", "recipe=two", "seeds=1", "--config-dir=recipes"]
+    first = begin(*command, cwd=tmp_path)
+    wait_for(first, (tmp_path / "runs/two-report/reproduce.lock.owner").exists)
+    first.send_signal(signal.SIGSTOP)
+    second = clipx(*command, cwd=tmp_path)
+    assert second.returncode == 2
+    (line,) = second.stderr.splitlines()
+    assert line.startswith(f"clipx: the experiment of runs/two-report is being reproduced by process {first.pid} on ")
+    first.kill()
+    first.wait()
+    third = clipx(*command, cwd=tmp_path)
+    assert third.returncode == 0, third.stderr
+    assert "which is dead: taking over" in third.stderr
+    assert {path.name for path in (tmp_path / "runs").glob("two-*/s0")} == {"s0"}
+    assert not list(tmp_path.glob("runs/**/*.lock*"))

@@ -1,0 +1,168 @@
+"""Wrong inputs end in one line that names key, value and what is allowed, with exit code 2 and before torch starts."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.commands import clipx, clipx_here, tiny
+from tests.helpers.folder import write_shards
+
+OWN = {
+    "bare.yaml": "data: {name: x, source: scenes}\ntrain: {samples: 64, batch_size: 8}\n",
+    "key.yaml": "train: {smaples: 64}\n",
+    "group.yaml": "trian: {samples: 64}\n",
+    "choice.yaml": "defaults: [{override /objective: foo}]\ntrain: {samples: 64}\n",
+    "broken.yaml": "train: [\n",
+}
+NAMES = "allowed: one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -"
+WRONG = {
+    "train recipe=demo name=../../evil": f"name=../../evil is out of range; {NAMES}",
+    "train recipe=demo name=": f"name= is out of range; {NAMES}",
+    "train recipe=demo name=/tmp/evil": f"name=/tmp/evil is out of range; {NAMES}",
+    "train recipe=demo name=läuf": f"name=läuf is out of range; {NAMES}",
+    "train recipe=demo name='läuf'": f"name=läuf is out of range; {NAMES}",
+    "train recipe=demo train.processes=3": "train.batch_size=128 must be divisible by 3 (3 processes x",
+    "check recipe=demo train.processes=3": "train.batch_size=128 must be divisible by 3 (3 processes x",
+    "train recipe=bare": "recipe=bare does not set model.image.name, model.text.name: add them to the recipe or",
+    "train recipe=key": "recipe=key: train.smaples in own/key.yaml is not a setting; did you mean 'train.samples'",
+    "train recipe=group": "recipe=group: trian.samples in own/group.yaml is not a setting; did you mean 'train'?",
+    "train recipe=choice": "objective=foo is not known; allowed: clip, ",
+    "train recipe=broken": "recipe own/broken.yaml is not valid YAML",
+    "train -m recipe=demo objective=clip,foo": "objective=foo is not known; allowed: clip, ",
+    "train recipe=demo optimizer.lr=abc": "optimizer.lr=abc must be a number; allowed: 0 or more",
+    "train recipe=demo train.samples=1.5": "train.samples=1.5 must be a whole number; allowed: samples, 0 or more",
+    "train recipe=demo data.flip=maybe": "data.flip=maybe must be true or false",
+    "train recipe=demo lr=abc": "lr is not a setting; did you mean 'optimizer.lr'?",
+    "train recipe=demo seed=0 seed=1": "seed is given twice: seed=0 and seed=1; leave one out",
+    "train recipe=demo train.samples=12": "train.samples=12 is less than one step of train.batch_size=128; allowed: 0",
+    "train recipe=demo train.samples=1280": "schedule.warmup_steps=100 is longer than the run: train.samples=1280",
+    "train recipe=demo train.samples=null train.epochs=2 schedule.warmup_epochs=3": "warmup_epochs=3 is longer",
+    "eval checkpoint=runs/x datasets=cifar10": "datasets=cifar10 must be a list: datasets=[cifar10]",
+    "eval checkpoint=runs/x processes=1 processes=2": "processes is given twice",
+    "eval checkpoint=runs/x worker=2": "worker is not a setting; did you mean 'workers'",
+}
+OF_TORCH = {
+    "eval model=open_clip:ViT-B-32 datasets=[cifar10]": "names no weights: add a published tag or a file, as in "
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "own").mkdir()
+    for name, text in OWN.items():
+        (tmp_path / "own" / name).write_text(text)
+    return tmp_path
+
+
+def arguments(line: str) -> list[str]:
+    return [*line.split(), *(["--config-dir=own"] if "recipe=" in line else [])]
+
+
+@pytest.mark.parametrize("line", WRONG | OF_TORCH)
+def test_a_wrong_input_is_one_line(line: str, folder: Path) -> None:
+    done = clipx_here(*arguments(line), cwd=folder)
+    assert done.returncode == 2
+    (message,) = done.stderr.splitlines()
+    assert message.startswith("clipx: ") and (WRONG | OF_TORCH)[line] in message
+    assert sorted(path.name for path in folder.iterdir()) == ["own"], "something was written"
+
+
+def test_they_are_refused_before_torch_is_imported(folder: Path) -> None:
+    code = (
+        "import sys; from cli.main import main\n"
+        "for line in sys.argv[1:]:\n"
+        "    sys.argv = ['clipx', *line.split('|')]\n"
+        "    try: main()\n"
+        "    except SystemExit as end: assert end.code == 2, line\n"
+        "    assert 'torch' not in sys.modules, line"
+    )
+    lines = ["|".join(arguments(line)) for line in WRONG]
+    done = subprocess.run([sys.executable, "-c", code, *lines], capture_output=True, text=True, cwd=folder, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == len(WRONG)
+
+
+def test_a_broken_recipe_does_not_block_the_others(folder: Path) -> None:
+    shown = clipx_here("train", "recipe=demo", "--config-dir=own", "--cfg", "job", cwd=folder)
+    assert shown.returncode == 0 and "batch_size: 128" in shown.stdout
+    listed = clipx_here("ls", "recipes", "--config-dir=own", cwd=folder)
+    assert listed.returncode == 0 and "broken.yaml is not valid YAML" in listed.stdout and "demo " in listed.stdout
+
+
+def test_a_run_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=16)
+    (tmp_path / "runs").touch()  # also for root, who may write everywhere
+    done = clipx_here("train", *tiny(tmp_path / "shards"), "name=a", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["clipx: runs/a/s0 cannot be written: Not a directory"]
+
+
+@pytest.mark.slow
+def test_divergence_has_an_exit_code_of_its_own_also_the_second_time(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=16)
+    hot = [*tiny(tmp_path / "shards", samples=160), "name=hot", "optimizer.lr=1e30", "train.max_bad_steps=2"]
+    for _ in range(2):
+        done = clipx_here("train", *hot, cwd=tmp_path)
+        assert done.returncode == 3
+        (message,) = [line for line in done.stderr.splitlines() if "diverged" in line]
+        assert message.startswith("clipx: runs/hot/s0 diverged at step ")
+
+
+@pytest.mark.slow
+def test_a_run_of_no_samples_is_the_untrained_model(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=16)
+    assert clipx_here("train", *tiny(tmp_path / "shards", samples=0), "name=none", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "runs/none/s0/checkpoints/step_00000000").is_dir()
+    evaluated = clipx_here("eval", "checkpoint=runs/none/s0", "datasets=[captions:shards/train]", cwd=tmp_path)
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert clipx_here("report", "runs/none", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_table_whose_images_are_all_missing_does_not_pass_the_check(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("image,caption\n" + "".join(f"{i}.jpg,text {i}\n" for i in range(20)))
+    data = ["data=csv", f"data.root={tmp_path}", "data.annotations=t.csv"]
+    done = clipx_here("check", "recipe=demo", *data, "train.batch_size=8", cwd=tmp_path)
+    assert done.returncode == 2
+    (message,) = done.stderr.splitlines()
+    assert message.startswith("clipx: data missing, all else is fine: all samples of a batch are bad")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["train", "eval"])
+@pytest.mark.parametrize("presses", [1, 5])
+def test_ctrl_c_in_start_up_is_one_line(command: str, presses: int, tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=16)
+    given = {
+        "train": ["train", *tiny(tmp_path / "shards", samples=80_000), "name=a"],
+        "eval": ["eval", "model=open_clip:mini-48/random", f"datasets=[captions:{tmp_path}/shards/train]"],
+    }
+    start = [sys.executable, "-m", "cli.main", *given[command]]
+    for seconds in (0.5, 2.0, 4.0):
+        process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        time.sleep(seconds)
+        for _ in range(presses):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.1)
+        lines = [line for line in process.communicate()[1].splitlines() if line]
+        if process.returncode in (130, -signal.SIGINT):  # else the command was faster
+            assert lines[-1] == "clipx: stopped" and not [line for line in lines if "Traceback" in line]
+
+
+@pytest.mark.slow
+def test_folders_of_the_user_with_our_names_do_not_replace_our_code(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=16)
+    for name in ("cli", "evaluation", "clipx"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the file of the user')\n")
+    command = [sys.executable, "-P", "-m", "cli.main"]  # as the installed command, which does not look here either
+    given = ["train", *tiny(tmp_path / "shards"), "train.processes=2", "train.device=cpu", "name=two"]
+    done = subprocess.run([*command, *given], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert clipx("ls", "terms", cwd=tmp_path).returncode != 0, "the folders shadow nothing: the test proves nothing"
