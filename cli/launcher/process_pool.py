@@ -7,7 +7,7 @@ ends all its processes.
 import os
 import signal
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context, set_start_method
@@ -60,11 +60,18 @@ class Pool:
         self._starting = Lock()
         self._closed = False
 
-    def submit(self, call: Callable[[Argument], Result], argument: Argument) -> "Future[Result]":
-        """Return the future of a call; it raises BrokenProcessPool if the process was killed."""
-        return self._threads.submit(self._call, call, argument)
+    def submit(
+        self, call: Callable[[Argument], Result], argument: Argument, after: "Future[Result] | None" = None
+    ) -> "Future[Result]":
+        """Return the future of a call, which starts when the call `after`, submitted before, has ended in any way.
 
-    def _call(self, call: Callable[[Argument], Result], argument: Argument) -> Result:
+        The future raises BrokenProcessPool if the process was killed.
+        """
+        return self._threads.submit(self._call, call, argument, after)
+
+    def _call(self, call: Callable[[Argument], Result], argument: Argument, after: "Future[Result] | None") -> Result:
+        if after is not None:
+            wait([after])
         slot = self._free.get()
         try:
             with self._starting:  # prevents a process from starting after the others got SIGTERM

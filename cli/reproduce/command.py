@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import as_completed
+from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from cli.launcher.process_pool import Pool, gpu_of_each_job
 from cli.reproduce.design import designs_of
-from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan
+from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan, parents_first
 from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
 from cli.settings.compose import compose_eval, compose_run, recipe
 from cli.trial.bench import benchmarks_of
@@ -196,25 +196,30 @@ def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | No
     batch, seconds = Batch(), list[float]()
     if deadline is not None and time.monotonic() >= deadline:
         return Batch(stopped=True)
-    futures = {pool.submit(run_one, run.overrides): run.folder for run in runs}
+    futures: dict[Future[tuple[str, float]], Path] = {}
+    by_folder: dict[Path, Future[tuple[str, float]]] = {}
+    for run in parents_first(runs):
+        parent = by_folder.get(run.parent) if run.parent else None
+        future = by_folder[run.folder] = pool.submit(run_one, run.overrides, after=parent)
+        futures[future] = run.folder
     try:
         left = None if deadline is None else deadline - time.monotonic()
         for done, future in enumerate(as_completed(futures, left), start=1):
-            run = futures[future]
+            folder = futures[future]
             try:
                 # raises SystemExit if a signal or train.max_minutes stopped the run after a save; this ends all runs
                 message, took = future.result()
                 seconds += [took] if took else []
-                batch.finished.append(run)
+                batch.finished.append(folder)
             except BrokenProcessPool:  # killed, for example when the system ran out of memory
-                progress = f"{run}/output.log shows its progress; run the same command to resume"
-                batch.failures[run] = Fault(f"its process was killed; {progress}")
-                message = _failure(batch.failures[run])
+                progress = f"{folder}/output.log shows its progress; run the same command to resume"
+                batch.failures[folder] = Fault(f"its process was killed; {progress}")
+                message = _failure(batch.failures[folder])
             except Exception as error:
-                batch.failures[run] = error
+                batch.failures[folder] = error
                 message = _failure(error)
             time_left = _time_left(seconds, len(runs) - done, jobs)
-            print(f"{done}/{len(runs)} {run} {message}{time_left}", file=sys.stderr, flush=True)
+            print(f"{done}/{len(runs)} {folder} {message}{time_left}", file=sys.stderr, flush=True)
     except TimeoutError:  # of as_completed
         pool.stop()
         batch.stopped = True

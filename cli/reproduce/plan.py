@@ -1,6 +1,7 @@
 """The runs of `clipx reproduce`: overrides of `clipx train` and config of each run, and the looks at their claims."""
 
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from cli.settings.arguments import count, flag, number
@@ -30,6 +31,11 @@ class PlannedRun:
     def folder(self) -> Path:
         """The run directory."""
         return directory.directory(self.config)
+
+    @property
+    def parent(self) -> Path | None:
+        """The run whose weights this run starts from (model.init), if any."""
+        return directory.initial_run(self.config)
 
     @property
     def arm(self) -> tuple[str, str]:
@@ -125,6 +131,17 @@ def composed(overrides: list[list[str]]) -> list[RunConfig]:
             known[others] = compose_run(of_run)
         configs.append(replace(known[others], seed=int(seed.removeprefix("seed="))))
     return configs
+
+
+def parents_first(runs: list[PlannedRun]) -> list[PlannedRun]:
+    """Return the runs, each after the run whose weights it starts from. Raises UserError: arms start from each other."""
+    by_folder = {run.folder: run for run in runs}
+    order = TopologicalSorter({folder: {run.parent} & by_folder.keys() for folder, run in by_folder.items()})
+    try:
+        return [by_folder[folder] for folder in order.static_order()]
+    except CycleError as error:
+        names = " -> ".join(by_folder[folder].config.arm for folder in error.args[1])
+        raise UserError(f"model.init: the arms {names} start from each other") from error
 
 
 def _data_roots(names: list[str], roots: dict[str, str]) -> dict[str, list[str]]:

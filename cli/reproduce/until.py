@@ -80,7 +80,13 @@ class Experiment:
             if look in looks:
                 names = arms_of(claim, recipe) if look == looks[0] else self._undecided_arms(claim, recipe)
                 arms |= {arm for arm in planned if arm[0] == recipe and {arm[1], ANY} & names}
-        return arms
+        return arms | self._parents(arms)
+
+    def _parents(self, arms: set[Arm]) -> set[Arm]:
+        """Return the arms whose weights these arms start from."""
+        parents = {run.parent for run in self.runs if run.arm in arms}
+        found = {run.arm for run in self.runs if run.folder in parents}
+        return found | self._parents(found) if found - arms else found
 
     def _undecided_arms(self, claim: Claim, recipe: str) -> set[str]:
         of_claim = [o for o in self.outcomes if o.claim is claim and o.recipe == recipe]

@@ -26,7 +26,7 @@ from cli.settings.arguments import plugin_names, split_config_dir, split_places
 from cli.settings.recipes import Recipe, expand_arm, key_of, load_recipe
 from clipx.config.combinations import check_combinations
 from clipx.config.presets import DATA, OBJECTIVES
-from clipx.config.schema import EvalConfig, RunConfig
+from clipx.config.schema import OF_ARM, EvalConfig, RunConfig
 from clipx.config.setting import check, check_key, check_value, settings_of, suggest_key
 from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.plugins import RECIPES, added, load_plugins
@@ -239,6 +239,8 @@ def _to_run_config(composed: DictConfig, overrides: list[str], from_arm: set[str
     load_plugins(config.plugins)  # this may be another process, started by a launcher of Hydra
     check(config)
     check_combinations(config)
+    if config.model.init and config.model.init.startswith(OF_ARM):
+        lookup(recipe(config.recipe).arms, config.model.init.removeprefix(OF_ARM), "model.init: arm of this recipe")
     return config
 
 

@@ -31,6 +31,7 @@ from clipx.config.setting import (
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 WANDB_MODES = ("off", "offline", "online")
+OF_ARM = "arm:"  # model.init=arm:NAME
 
 
 @dataclass(kw_only=True)
@@ -179,7 +180,11 @@ class ModelConfig:
 
     image: ImageTowerConfig = field(default_factory=ImageTowerConfig)
     text: TextTowerConfig = field(default_factory=TextTowerConfig)
-    init: str | None = setting(None, "run directory or checkpoint with the initial weights; null: as the towers define")
+    init: str | None = setting(
+        None,
+        "run directory or checkpoint with the initial weights; arm:NAME: the run of another arm of this recipe with the "
+        "same seed; null: as the towers define",
+    )
     embed_dim: int | None = setting(
         None, "E; needed by timm: and hf: towers, fixed for open_clip: towers, 128 for small: towers", AT_LEAST_1
     )

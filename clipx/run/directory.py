@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from clipx import distributed
-from clipx.config.schema import RunConfig
+from clipx.config.schema import OF_ARM, RunConfig
 from clipx.config.setting import settings_of
 from clipx.errors import UserError
 from clipx.run.checkpoint import checkpoints
@@ -43,6 +43,20 @@ class Diverged:
 def directory(config: RunConfig) -> Path:
     """Return the run directory of a config."""
     return Path(config.runs) / config.name / f"s{config.seed}"
+
+
+def initial_run(config: RunConfig) -> Path | None:
+    """Return the run directory or checkpoint of model.init; None if it is not set.
+
+    For arm:NAME it is the run of that arm with the same recipe, seed and other settings.
+    """
+    if config.model.init is None:
+        return None
+    arm = config.model.init.removeprefix(OF_ARM)
+    if arm == config.model.init:
+        return Path(config.model.init)
+    settings = config.name.removeprefix(f"{config.recipe}-{config.arm}")
+    return Path(config.runs) / f"{config.recipe}-{arm}{settings}" / f"s{config.seed}"
 
 
 def claim(config: RunConfig) -> Path:

@@ -1,0 +1,58 @@
+"""Arms that start from the weights of another arm: model.init=arm:NAME."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.commands import clipx_here
+from tests.helpers.folder import write_shards
+
+RECIPE = """
+model: {{image: {{name: "small:conv"}}, text: {{name: "small:bag"}}}}
+data: {{source: shards, root: {root}, name: mine, workers: 0, evaluation: []}}
+train: {{samples: 16, batch_size: 8}}
+schedule: {{warmup_steps: 0}}
+arms:
+  again: [model.init=arm:second]
+  second: [model.init=arm:first]
+  first: [optimizer.lr=0.01]
+seeds: 2
+"""
+
+
+@pytest.fixture(autouse=True)
+def recipe(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=16)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "chain.yaml").write_text(RECIPE.format(root=tmp_path / "shards"))
+
+
+def test_each_arm_starts_from_the_weights_of_its_own_seed(tmp_path: Path) -> None:
+    done = clipx_here("reproduce", "recipe=chain", "jobs=2", "--config-dir=recipes", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for seed in (0, 1):
+        for arm, parent in (("second", "first"), ("again", "second")):
+            init = json.loads((tmp_path / f"runs/chain-{arm}/s{seed}/environment.json").read_text())["init"]
+            assert init["checkpoint"] == f"runs/chain-{parent}/s{seed}/checkpoints/step_00000002"
+
+
+def test_the_parent_must_be_trained_first(tmp_path: Path) -> None:
+    done = clipx_here("train", "recipe=chain", "arm=second", "seed=3", "--config-dir=recipes", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "clipx train recipe=chain arm=first seed=3" in done.stderr.splitlines()[-1]
+
+
+def test_arms_that_start_from_each_other_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "recipes" / "chain.yaml"
+    file.write_text(file.read_text().replace("optimizer.lr=0.01", "model.init=arm:again"))
+    done = clipx_here("reproduce", "recipe=chain", "--config-dir=recipes", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "start from each other" in done.stderr.splitlines()[-1]
+
+
+def test_an_unknown_arm_is_refused(tmp_path: Path) -> None:
+    override = ["model.init=arm:frist", "arm=first", "train.samples=8"]
+    done = clipx_here("train", "recipe=chain", *override, "--config-dir=recipes", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "did you mean 'first'" in done.stderr.splitlines()[-1]
