@@ -19,7 +19,7 @@ from rich.text import Text
 from cli.eval import one
 from cli.eval.find import find_runs
 from cli.launcher.process_pool import Pool, gpu_of_each_job
-from clipx.config.schema import EvalConfig
+from clipx.config.eval_schema import EvalConfig
 from clipx.errors import Fault, UserError, one_line
 from clipx.run import checkpoint as checkpoints
 from evaluation.runs.description import duration

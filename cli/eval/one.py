@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cli.launcher.spawn import check_gpus, explain_out_of_memory, run_workers
 from clipx import distributed
-from clipx.config.schema import EvalConfig
+from clipx.config.eval_schema import EvalConfig
 from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory

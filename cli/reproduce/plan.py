@@ -134,7 +134,10 @@ def composed(overrides: list[list[str]]) -> list[RunConfig]:
 
 
 def parents_first(runs: list[PlannedRun]) -> list[PlannedRun]:
-    """Return the runs, each after the run whose weights it starts from. Raises UserError: arms start from each other."""
+    """Return the runs, each after the run whose weights it starts from.
+
+    Raises UserError: arms start from each other.
+    """
     by_folder = {run.folder: run for run in runs}
     order = TopologicalSorter({folder: {run.parent} & by_folder.keys() for folder, run in by_folder.items()})
     try:

@@ -25,8 +25,9 @@ from cli.settings import mistakes
 from cli.settings.arguments import plugin_names, split_config_dir, split_places
 from cli.settings.recipes import Recipe, expand_arm, key_of, load_recipe
 from clipx.config.combinations import check_combinations
+from clipx.config.eval_schema import EvalConfig
 from clipx.config.presets import DATA, OBJECTIVES
-from clipx.config.schema import OF_ARM, EvalConfig, RunConfig
+from clipx.config.schema import OF_ARM, RunConfig
 from clipx.config.setting import check, check_key, check_value, settings_of, suggest_key
 from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.plugins import RECIPES, added, load_plugins

@@ -191,8 +191,9 @@ def _write_table_in_background() -> None:
 def build_table() -> Completions:
     """Return what can be completed; imports everything."""
     from cli.shell import ls
+    from clipx.config.eval_schema import EvalConfig
     from clipx.config.presets import DATA, OBJECTIVES
-    from clipx.config.schema import EvalConfig, RunConfig
+    from clipx.config.schema import RunConfig
     from clipx.config.setting import settings_of
     from clipx.objectives import TERMS
     from evaluation.datasets.named import NAMED

@@ -8,7 +8,8 @@ from dataclasses import replace
 import torch
 
 from cli.launcher.spawn import TRAIN_MEMORY_HINT, explain_out_of_memory
-from clipx.config.schema import EvalConfig, RunConfig
+from clipx.config.eval_schema import EvalConfig
+from clipx.config.schema import RunConfig
 from clipx.data.loading.loader import open_loader
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler

@@ -10,7 +10,6 @@ from typing import Any
 from omegaconf import MISSING
 
 from clipx.config.setting import (
-    ALL_AT_LEAST_1,
     ALPHA,
     AT_LEAST_0,
     AT_LEAST_1,
@@ -182,7 +181,7 @@ class ModelConfig:
     text: TextTowerConfig = field(default_factory=TextTowerConfig)
     init: str | None = setting(
         None,
-        "run directory or checkpoint with the initial weights; arm:NAME: the run of another arm of this recipe with the "
+        "run directory or checkpoint with the initial weights; arm:NAME: the run of that arm of this recipe with the "
         "same seed; null: as the towers define",
     )
     embed_dim: int | None = setting(
@@ -363,45 +362,3 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     log: LogConfig = field(default_factory=LogConfig)
-
-
-@dataclass(kw_only=True)
-class EvalConfig:
-    """One call of `clipx eval`; set exactly one of checkpoint and model."""
-
-    checkpoint: str | None = setting(
-        None,
-        "run directory (best checkpoint if train.keep_best is set, else the last) or its checkpoints/step_*; on the "
-        "command line also a list, a pattern or a folder of runs; RUN... without a key is the same",
-    )
-    model: str | None = setting(None, "open_clip:NAME/TAG, open_clip:NAME/FILE; open_clip:NAME/random: random weights")
-    plugins: list[str] = setting([], "modules of yours, besides those of the run's config")
-    tasks: list[str] = setting([], "tasks to run; empty: all that fit the data sets (`clipx ls tasks`)")
-    datasets: list[str] = setting([], "NAME or KIND:FOLDER (`clipx ls data`); empty: those of the run's config")
-    root: str = setting("data", "folder of the data sets given by NAME")
-    prompts: str = setting("ensemble", "ensemble | simple | a prompt with {c} for the class name")
-    protocol: str = setting(
-        "corrected",
-        "paper: retrieval as in paper 1's evaluator, which counts 4 of 5 captions as hits without scoring them",
-        choices=("corrected", "paper"),
-    )
-    limit: int | None = setting(
-        None,
-        "a quick look: this many images or minimal pairs of each split, drawn with a fixed seed; reports leave these "
-        "rows out",
-        AT_LEAST_1,
-    )
-    image_column: str = setting("image", "csv, tsv, hf: column of image paths or images")
-    caption_column: str = setting("caption", "csv, tsv, hf: column of captions")
-    pools: list[int] = setting([], "retrieval: also score pools of this many images", ALL_AT_LEAST_1, unit="images")
-    out: str | None = setting(None, "folder of the results; null: the run directory, or runs/<model>")
-    batch_size: int = setting(256, "batch of the towers", AT_LEAST_1, unit="samples")
-    workers: int = setting(2, "processes per rank that decode images", AT_LEAST_0)
-    device: str = setting("auto", "auto: CUDA if present", choices=DEVICES)
-    precision: str = setting("fp32", "precision of the towers; scores are at least float32", choices=PRECISIONS)
-    processes: int = setting(1, "processes on this machine; they share the images and texts", AT_LEAST_1)
-    jobs: int = setting(1, "runs evaluated at the same time", AT_LEAST_1)
-    ema: bool = setting(False, "use the averaged weights of train.ema")
-    force: bool = setting(False, "repeat finished evaluations")
-    wandb: str = setting("off", "Weights & Biases", choices=WANDB_MODES)
-    project: str = setting("clipx", "W&B project")

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cli.eval import one
-from clipx.config.schema import EvalConfig, RunConfig
+from clipx.config.eval_schema import EvalConfig
+from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
 from clipx.train import fit

@@ -101,6 +101,7 @@ defaults:
   - override /data: folders
 model: {{image: {{name: "open_clip:okapi-48"}}, text: {{name: "open_clip:okapi-48"}}}}
 train: {{samples: 32, batch_size: 8, save_every: 1}}
+schedule: {{warmup_steps: 0}}
 arms:
   counted: [objective=counted, temperature.bias=-5]
   clip: []

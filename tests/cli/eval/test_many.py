@@ -12,7 +12,8 @@ from cli.eval import many, one
 from cli.eval.find import find_runs
 from cli.report.command import report
 from cli.settings.compose import compose_evals
-from clipx.config.schema import EvalConfig, RunConfig
+from clipx.config.eval_schema import EvalConfig
+from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
 from clipx.run import directory
@@ -141,7 +142,7 @@ def test_held_out_needs_held_out_pairs(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"datasets=held_out needs pairs .*, but .* has data.held_out=0.0"):
         one.evaluate(quick("held_out", checkpoint=str(trained(tmp_path, "a"))))
     with pytest.raises(UserError, match="datasets=held_out needs a run"):
-        one.evaluate(quick("held_out", model="open_clip:mini-48"))
+        one.evaluate(quick("held_out", model="open_clip:mini-48/random"))
 
 
 def test_an_undecodable_held_out_pair_is_left_out(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def without_report(world: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_report", lambda *_: None)
 
 
-@pytest.mark.parametrize("changed", ["looks=[3,5]", "train.samples=64", "objective.positive.weight=2"])
+@pytest.mark.parametrize("changed", ["looks=[3,5]", "train.samples=6400", "objective.positive.weight=2"])
 @pytest.mark.parametrize("way", ["seeds=1", "dry=true", "until=decided"])
 def test_the_design_is_stored_and_another_one_is_refused(
     way: str, changed: str, without_report: None, tmp_path: Path
@@ -177,6 +177,7 @@ claims: ["1.5"]
 data: {{name: test, source: shards, root: "{root}", workers: 0, evaluation: ["captions:train"]}}
 model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "open_clip:mini-48"}}}}
 train: {{samples: 16, batch_size: 8}}
+schedule: {{warmup_steps: 1}}
 arms:
   clip: []
   clip_reg: [objective=clip_reg]

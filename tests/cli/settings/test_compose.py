@@ -73,7 +73,7 @@ def test_mistakes_end_in_one_line_and_exit_code_2(line: str, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_automatic_names_leave_out_settings_that_change_no_result() -> None:
-    resumable = ["train.processes=2", "launch.nodes=3", "train.copy_to=file:///x", "data.workers=1"]
+    resumable = ["train.processes=2", "launch.nodes=2", "train.copy_to=file:///x", "data.workers=1"]
     assert compose_run(["recipe=demo", *resumable]).name == "demo"
     assert compose_run(["recipe=demo", "train.epochs=3", "data=flickr8k", "objective.positive.weight=0.1"]).name == (
         "demo-flickr8k-objective.positive.weight_0.1-train.epochs_3"
@@ -103,7 +103,9 @@ def test_a_sweep_continues_after_a_failed_job_and_names_its_runs(tmp_path: Path)
     assert "temperature.tau=0.0 is out of range; allowed: more than 0" in done.stderr
     finished = {p.parent.parent.name for p in tmp_path.glob("runs/*/s3/checkpoints")}
     assert len(finished) == 2
-    common = "demo-shards-data.split_train-temperature.tau_{}-train.batch_size_8-train.samples_16"
+    common = (
+        "demo-shards-data.split_train-schedule.warmup_steps_1-temperature.tau_{}-train.batch_size_8-train.samples_16"
+    )
     assert finished == {common.format(tau) for tau in ("0.1", "0.2")}
 
 

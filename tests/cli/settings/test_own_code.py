@@ -50,7 +50,7 @@ def test_without_the_plugin_its_names_are_unknown() -> None:
 def test_a_recipe_names_its_plugins_and_its_arms_use_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"plugins: [{NAME}]\nmodel: {{image: {{name: 'flat:x'}}, text: {{name: 'open_clip:mini-48'}}}}\n"
     (tmp_path / "mine.yaml").write_text(
-        f"{text}train: {{samples: 8, batch_size: 8}}\narms:\n  a: [objective=counted]\n"
+        f"{text}train: {{samples: 8, batch_size: 8}}\nschedule: {{warmup_steps: 0}}\narms:\n  a: [objective=counted]\n"
     )
     monkeypatch.setattr("sys.argv", ["clipx", f"--config-dir={tmp_path}"])
     config = compose_run(["recipe=mine", "arm=a"])
@@ -61,7 +61,7 @@ def test_recipes_and_sources_of_a_plugin_are_found_by_name() -> None:
     config = compose_run([f"plugins={NAME}", "recipe=okapi", "arm=counted"])  # one name needs no brackets
     assert (config.data.name, config.data.source, config.name) == ("folders", "folders", "okapi-counted")
     assert "okapi" in recipes() and "base" not in recipes()
-    assert compose_eval([f"plugins={NAME}", "model=open_clip:RN50"]).plugins == [NAME]
+    assert compose_eval([f"plugins={NAME}", "model=open_clip:RN50/openai"]).plugins == [NAME]
 
 
 def test_a_plugin_of_a_recipe_may_be_written_only_as_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

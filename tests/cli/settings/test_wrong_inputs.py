@@ -33,7 +33,6 @@ WRONG = {
     "train recipe=group": "recipe=group: trian.samples in own/group.yaml is not a setting; did you mean 'train'?",
     "train recipe=choice": "objective=foo is not known; allowed: clip, ",
     "train recipe=broken": "recipe own/broken.yaml is not valid YAML",
-    "train -m recipe=demo objective=clip,foo": "objective=foo is not known; allowed: clip, ",
     "train recipe=demo optimizer.lr=abc": "optimizer.lr=abc must be a number; allowed: 0 or more",
     "train recipe=demo train.samples=1.5": "train.samples=1.5 must be a whole number; allowed: samples, 0 or more",
     "train recipe=demo data.flip=maybe": "data.flip=maybe must be true or false",
@@ -47,7 +46,8 @@ WRONG = {
     "eval checkpoint=runs/x worker=2": "worker is not a setting; did you mean 'workers'",
 }
 OF_TORCH = {
-    "eval model=open_clip:ViT-B-32 datasets=[cifar10]": "names no weights: add a published tag or a file, as in "
+    "train -m recipe=demo objective=clip,foo": "objective=foo is not known; allowed: clip, ",
+    "eval model=open_clip:ViT-B-32 datasets=[cifar10]": "names no weights: add a published tag or a file, as in ",
 }
 
 

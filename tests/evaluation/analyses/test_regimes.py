@@ -18,7 +18,7 @@ from evaluation.analyses.regimes import FAR, ROWS, Given, Measured, PaperRegime,
 from evaluation.runs import reader
 from tests.helpers.report_runs import write_lines, write_run
 
-MINI = ["train.samples=1280", "train.batch_size=64", "data.held_out=0"]
+MINI = ["train.samples=1280", "train.batch_size=64", "schedule.warmup_steps=0", "data.held_out=0"]
 CLEAN = [f"data.scenes.{fault}=0" for fault in ("omit", "mislabelled", "irrelevant_numbers", "noise")]
 
 

@@ -16,7 +16,7 @@ from clipx.errors import UserError
 from evaluation.report import render
 from evaluation.report.blocks import Block
 from evaluation.report.writer import ReportFiles, write_report
-from evaluation.runs.results import read, write_tables
+from evaluation.runs.results import write_tables
 from tests.helpers.report_runs import VALUES, row, rows, write_lines, write_run
 
 HOSTILE = "<script>alert(1)</script> & \"$x$ | `a` ' <img src=x onerror=alert(1)> {{ 6 * 7 }} {% raw %}"
