@@ -64,7 +64,13 @@ def milliseconds(folder: Path, name: str, changes: dict[str, object]) -> tuple[f
 
 def reproduce(folder: Path) -> None:
     """Print seconds between runs and of evaluations, and MB per run."""
-    few = [f"train.samples={50 * BATCH}", "log.every=1", "train.keep=1", "train.keep_optimizer=false"]
+    few = [
+        f"train.samples={50 * BATCH}",
+        "schedule.warmup_steps=1",
+        "log.every=1",
+        "train.keep=1",
+        "train.keep_optimizer=false",
+    ]
     arguments = [f"seeds={SEEDS}", "jobs=1", f"runs={folder}", f"out={folder / 'report'}", "arms=clip"]
     clipx("reproduce", "recipe=clip_reg_mini", *settings({**SMALL, **MEMORY, **LARGE}), *few, *arguments)
     runs = sorted(folder.glob("*/s*"), key=lambda run: (run / "log.jsonl").stat().st_mtime)
