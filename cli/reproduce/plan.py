@@ -139,7 +139,9 @@ def parents_first(runs: list[PlannedRun]) -> list[PlannedRun]:
     Raises UserError: arms start from each other.
     """
     by_folder = {run.folder: run for run in runs}
-    order = TopologicalSorter({folder: {run.parent} & by_folder.keys() for folder, run in by_folder.items()})
+    order: TopologicalSorter[Path] = TopologicalSorter()
+    for folder, run in by_folder.items():
+        order.add(folder, *([run.parent] if run.parent in by_folder else []))
     try:
         return [by_folder[folder] for folder in order.static_order()]
     except CycleError as error:
