@@ -4,12 +4,31 @@ from typing import Any
 
 from clipx.config.schema import RunConfig
 
+SCENES = {
+    "source": "scenes",
+    "crop_scale": [1.0, 1.0],  # no crop: a cut-off object would make the count wrong
+    "evaluation": [f"wds:scenes_{feature}" for feature in ("colour", "count", "shape")]
+    + ["captions:scenes_captions", "pairs:scenes_pairs"],
+}
 DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
-    "scenes": {
-        "source": "scenes",
-        "crop_scale": [1.0, 1.0],  # no crop: a cut-off object would make the count wrong
-        "evaluation": [f"wds:scenes_{feature}" for feature in ("colour", "count", "shape")]
-        + ["captions:scenes_captions", "pairs:scenes_pairs"],
+    "scenes": SCENES,
+    # the miniatures' world: 32 px, and few false negatives, so that small towers reach a small loss; large test sets
+    "small_scenes": SCENES
+    | {
+        "cache": "memory",
+        "workers": 0,
+        "held_out": 0.1,
+        "scenes": {
+            "image_size": 32,
+            "num_train": 10_000,
+            "omit": 0.0,
+            # each caption leaves out each attribute once in ten: with 1.0, prompts that name one of them fail
+            "count_share": 0.9,
+            "colour_share": 0.9,
+            "shape_share": 0.9,
+            "test_images": 5_000,
+            "test_pairs": 500,
+        },
     },
     # the official split as shards: data.root contains train/, dev/ and test/, with five captions per image
     "flickr8k": {

@@ -75,9 +75,7 @@ def often(arm: str, measure: Measure, share: float, label: str) -> Comparison:
     return Comparison(label, (arm,), (measure,), lambda v: v[0][0], share, kind="share")
 
 
-def rises_over_arms(
-    arms: tuple[str, ...], x: Measure, y: Measure, label: str, sign: int = 1, only_recipe: str = ""
-) -> Comparison:
+def rises_over_arms(arms: tuple[str, ...], x: Measure, y: Measure, label: str, sign: int = 1) -> Comparison:
     """Effect: rank correlation of `sign` * x with y over the means of the arms; must exceed 0."""
     return Comparison(
         f"rank correlation of {label}",
@@ -87,13 +85,10 @@ def rises_over_arms(
         0.0,
         "rank",
         min_arms=FEWEST_ARMS,
-        only_recipe=only_recipe,
     )
 
 
-def unrelated_over_arms(
-    arms: tuple[str, ...], x: Measure, y: Measure, most: float, label: str, only_recipe: str = ""
-) -> Comparison:
+def unrelated_over_arms(arms: tuple[str, ...], x: Measure, y: Measure, most: float, label: str) -> Comparison:
     """Effect: minus the absolute rank correlation of x and y over the means of the arms; must exceed -`most`."""
     return Comparison(
         f"−|rank correlation| of {label}",
@@ -103,7 +98,6 @@ def unrelated_over_arms(
         -most,
         "weak_rank",
         min_arms=FEWEST_ARMS,
-        only_recipe=only_recipe,
     )
 
 

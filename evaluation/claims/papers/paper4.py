@@ -27,8 +27,7 @@ SCHEDULES = ("ts_s0", "ts_s1", "ts_s2", "ts_s3", "ts_a0", "ts_a1")
 LEARNED = ("base", "softplus", "scale_2", "scale_10", "slrt")
 SWAPS = ("hs_1", "hs_1e-1", "hs_1e-2", "hs_1e-3", "hs_rows", "ss_5e-2")
 TABLES_2_TO_5 = (*LEARNED, *FIXED, *SCHEDULES, *SWAPS, "no_norm")
-CLOSING = ("flt_4e-2", "ts_s3", "softplus", "slrt", "ss_5e-2")  # arms of Table 2, without HS
-SWAPPED = {"gap_mscoco": "hs_1e-3", "gap_mini": "hs_1e-1"}  # the small runs are too short for 1e-3
+CLOSING = ("flt_4e-2", "ts_s3", "softplus", "slrt", "hs_1e-3", "ss_5e-2")  # arms of Table 2
 OVER_ARMS_LOOKS = (3,)  # more seeds of the same arms hardly add to statements over arms
 SCORES = {"zero-shot": ZEROSHOT, "linear probe": PROBE}
 
@@ -75,10 +74,7 @@ CLAIMS = (
         "FLT, TS, TR, SLRT, HS and SS each give a smaller gap than the baseline with a learned temperature",
         "base .294; .122, .088, .284, .268, .225, .139 (Table 2)",
         ARMS,
-        (
-            *(more("base", arm, GAP, quantity="gap") for arm in CLOSING),
-            *(more("base", arm, GAP, quantity="gap", only_recipe=recipe) for recipe, arm in SWAPPED.items()),
-        ),
+        tuple(more("base", arm, GAP, quantity="gap") for arm in CLOSING),
     ),
     Claim(
         "4.5",
@@ -121,10 +117,7 @@ CLAIMS = (
         "FLT, TS, TR, SLRT, HS and SS each have a higher R@1 than the baseline (mean of both directions)",
         "base 73.30; 78.05, 80.52, 75.08, 75.36, 74.73, 74.04 (Table 2)",
         ARMS,
-        (
-            *(more(arm, "base", RECALL_1, 0.002, "R@1") for arm in CLOSING),
-            *(more(arm, "base", RECALL_1, 0.002, "R@1", recipe) for recipe, arm in SWAPPED.items()),
-        ),
+        tuple(more(arm, "base", RECALL_1, 0.002, "R@1") for arm in CLOSING),
     ),
     Claim(
         "4.10",
@@ -148,7 +141,7 @@ CLAIMS = (
         ARMS,
         (
             more("base", "hs_rows", GAP, quantity="gap"),
-            *(more("hs_rows", arm, GAP, quantity="gap", only_recipe=recipe) for recipe, arm in SWAPPED.items()),
+            more("hs_rows", "hs_1e-3", GAP, quantity="gap"),
         ),
     ),
 )
