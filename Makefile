@@ -11,7 +11,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: help install constraints check test test-fast test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
-.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train bench-mini bench-leak
+.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train bench-mini bench-leak tune-mini
 .PHONY: reproduce-mini reproduce-all
 .PHONY: docs
 
@@ -125,6 +125,10 @@ reproduce-all: $(READY) ## reproduce all papers at full scale, one report; CC3M=
 # exit code 3 means that no data were found
 validate-evaluation: $(READY) ## compare published weights with published numbers on the data in ROOT (default: data)
 	$(BIN)/python -m cli.validate root=$(or $(ROOT),data) || [ $$? -eq 3 ]
+
+# Finished candidates are skipped when called again.
+tune-mini: $(READY) ## choose the miniatures' settings that the papers tuned, by held-out pairs; an hour and a half on two cores
+	$(BIN)/python -m tests.bench.tune
 
 bench-table: $(READY) ## cost of per-sample state: memory, read and write
 	$(BIN)/python -m tests.bench.table

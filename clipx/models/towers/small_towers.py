@@ -1,10 +1,11 @@
 """Small towers for worlds of small images, `small:NAME`: a training step takes a tenth of the time of `micro-48`.
 
-The texts are split into words of rendered scenes (clipx/config/scene_words.py). The vocabulary of CLIP has 49,408
-entries, which would be 95% of the parameters.
+`bag` and `transformer` split texts into words of rendered scenes (clipx/config/scene_words.py). The text towers for
+photographs have CLIP's tokenizer: its 49,408 entries are 95% of their parameters.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from open_clip import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from open_clip.transformer import TextTransformer, VisionTransformer
@@ -22,6 +23,7 @@ STRIDE = 8  # pixels per cell or patch, along one side: 16 in an image of 32 px
 CHANNELS = (16, 32, 80)  # of the convolutions
 WIDTH, HEADS = 64, 2  # of the transformers
 WORD_WIDTH, HIDDEN = 64, 128  # of the bag of words
+CLIP_TOKENIZER = "ViT-B-32"  # the open_clip model whose tokenizer is used
 
 
 class Convolutions(nn.Module):
@@ -47,9 +49,9 @@ def _convolution(channels_in: int, channels_out: int) -> nn.Module:
 class BagOfWords(nn.Module):
     """Mean of the words' vectors and a hidden layer, so word order has no effect."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: int) -> None:
         super().__init__()
-        self.token_embedding = nn.EmbeddingBag(VOCABULARY, WORD_WIDTH, mode="mean", padding_idx=PADDING)
+        self.token_embedding = nn.EmbeddingBag(vocabulary, WORD_WIDTH, mode="mean", padding_idx=PADDING)
         self.hidden = nn.Sequential(nn.Linear(WORD_WIDTH, HIDDEN), nn.GELU())
 
     def forward(self, text: Tensor) -> Tensor:
@@ -70,12 +72,12 @@ def _vit(size: int, embed_dim: int) -> nn.Module:
     return tower
 
 
-def _bag(length: int, embed_dim: int) -> nn.Module:
-    return Projected(BagOfWords(), HIDDEN, embed_dim)
+def _bag(vocabulary: int, length: int, embed_dim: int) -> nn.Module:
+    return Projected(BagOfWords(vocabulary), HIDDEN, embed_dim)
 
 
-def _transformer(length: int, embed_dim: int) -> nn.Module:
-    tower: nn.Module = TextTransformer(length, VOCABULARY, WIDTH, heads=HEADS, layers=1, output_dim=embed_dim)
+def _transformer(vocabulary: int, length: int, embed_dim: int) -> nn.Module:
+    tower: nn.Module = TextTransformer(length, vocabulary, WIDTH, heads=HEADS, layers=1, output_dim=embed_dim)
     return tower
 
 
@@ -84,12 +86,29 @@ IMAGE: dict[str, tuple[Callable[[int, int], nn.Module], str]] = {
     "conv": (_conv, "three convolutions, 0.2 M parameters"),
     "vit": (_vit, "vision transformer, 2 layers, 17 tokens with the class token, for point sets"),
 }
-# name -> function of (L, E), default L, description
-TEXT: dict[str, tuple[Callable[[int, int], nn.Module], int, str]] = {
+
+
+class TextKind(NamedTuple):
+    """A text tower: its function of (size of the vocabulary, L, E), its tokenizer, default L, description."""
+
+    build: Callable[[int, int, int], nn.Module]
+    tokenizer: str
+    length: int
+    description: str
+
+
+VOCABULARIES = {NAME: VOCABULARY, CLIP_TOKENIZER: 49_408}  # tokenizer -> number of token ids
+TEXT: dict[str, TextKind] = {
     # the longest caption of scenes has 27 words; without word order
-    "bag": (_bag, 32, "bag of words"),
+    "bag": TextKind(_bag, NAME, 32, "32 words of scenes: bag of words"),
     # cuts 5% of the training captions, and half of those that name all attributes
-    "transformer": (_transformer, 16, "transformer of 1 layer, for word order and point sets"),
+    "transformer": TextKind(
+        _transformer, NAME, 16, "16 words of scenes: transformer of 1 layer, for word order and point sets"
+    ),
+    "clip_bag": TextKind(_bag, CLIP_TOKENIZER, 32, "32 tokens of CLIP, for photographs: bag of tokens"),
+    "clip_transformer": TextKind(
+        _transformer, CLIP_TOKENIZER, 32, "32 tokens of CLIP, for photographs: transformer of 1 layer"
+    ),
 }
 
 
@@ -106,19 +125,17 @@ def build_image_tower(config: ImageTowerConfig, embed_dim: int | None, load: boo
 
 def build_text_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -> TextTower:
     """Build the tower with random weights. Raises UserError for an unknown name, or weights."""
-    build, length, _ = lookup(TEXT, _name(config, "model.text"), "model.text.name=small")
-    length = config.context_length or length
-    module = build(length, embed_dim or EMBED_DIM)
-    return TextTower(module, _body(module), embed_dim or EMBED_DIM, Tokens(NAME, length))
+    kind = lookup(TEXT, _name(config, "model.text"), "model.text.name=small")
+    length = config.context_length or kind.length
+    module = kind.build(VOCABULARIES[kind.tokenizer], length, embed_dim or EMBED_DIM)
+    return TextTower(module, _body(module), embed_dim or EMBED_DIM, Tokens(kind.tokenizer, length))
 
 
 def describe() -> dict[str, str]:
     """Return name -> description of each tower."""
-    image = {f"small:{name}": f"image tower, {SIZE} px: {text}" for name, (_, text) in IMAGE.items()}
-    words = {
-        f"small:{name}": f"text tower, {length} words of scenes: {text}" for name, (_, length, text) in TEXT.items()
-    }
-    return image | words
+    image = {f"small:{name}": f"image tower, {SIZE} px: {about}" for name, (_, about) in IMAGE.items()}
+    text = {f"small:{name}": f"text tower, {kind.description}" for name, kind in TEXT.items()}
+    return image | text
 
 
 def _name(config: TowerConfig, key: str) -> str:

@@ -38,7 +38,10 @@ def parameters(module: torch.nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-@pytest.mark.parametrize(("image", "text"), [("conv", "bag"), ("vit", "transformer"), ("conv", "transformer")])
+@pytest.mark.parametrize(
+    ("image", "text"),
+    [("conv", "bag"), ("vit", "transformer"), ("conv", "transformer"), ("conv", "clip_bag"), ("vit", "clip_transformer")],
+)
 def test_they_embed_as_unit_vectors(image: str, text: str) -> None:
     model = clip.build_model(config(image, text))
     assert model.inputs.image_size == 32
@@ -66,7 +69,9 @@ def test_width_and_size_follow_the_settings() -> None:
     assert model.encode_text(tokens(model)).shape == (3, 24)
 
 
-@pytest.mark.parametrize(("name", "differ"), [("bag", False), ("transformer", True)])
+@pytest.mark.parametrize(
+    ("name", "differ"), [("bag", False), ("transformer", True), ("clip_bag", False), ("clip_transformer", True)]
+)
 def test_only_the_transformer_sees_word_order(name: str, differ: bool) -> None:
     model = clip.build_model(config(text=name)).eval()
     first, second, _ = model.encode_text(tokens(model))
