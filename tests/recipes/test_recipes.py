@@ -113,10 +113,10 @@ def test_the_paper_s_tables_of_the_gap_have_26_arms() -> None:
 
 @pytest.mark.parametrize("g", ["log1p", "ratio"])
 @pytest.mark.parametrize("denominator", ["own", "same_label"])
-def test_eta_of_the_counting_miniature_is_the_papers_over_250(g: str, denominator: str) -> None:
+def test_eta_times_the_share_of_labels_is_the_papers(g: str, denominator: str) -> None:
     for eta in (100, 1000):
         settings = composed("counting_mini", f"{denominator}_{g}_{eta}").objective["keyword"]
-        assert settings == {"weight": pytest.approx(eta / 250), "g": g, "denominator": denominator}
+        assert settings == {"weight": pytest.approx(eta * 0.0028 / 0.08), "g": g, "denominator": denominator}
 
 
 def tasks_of(measure: object) -> set[str]:
@@ -243,7 +243,7 @@ ARM_NUMBERS: list[tuple[str, str, dict[str, Any]]] = [
     ("nuclr_cc3m", "gcl", {"objective": {"sogclr": {"gamma": 0.8, "own_pair": True}}}),
     ("nuclr_cc12m", "gcl", {"objective.sogclr.own_pair": True}),
     ("nuclr_mini", "gcl", {"objective.sogclr.own_pair": True}),
-    ("gap_dynamics_mini", "learned", {"temperature.kind": "learned", "temperature.lr_factor": 20.0}),
+    ("gap_dynamics_mini", "learned", {"temperature.kind": "learned", "temperature.tau": 0.07}),
     ("gap_dynamics_mini", "tau_07", {"temperature.kind": "fixed", "temperature.tau": 0.07}),
     ("gap_dynamics_mscoco", "tau_07", {"temperature.kind": "fixed", "temperature.tau": 0.07}),
     ("nuclr_cc3m", "nuclr", {"objective.nuclr.zeta0": -0.05, "objective.nuclr.freeze_epochs": 5}),

@@ -129,24 +129,22 @@ def test_statements_over_arms_have_one_set_of_arms_the_rows_of_tables_2_to_5() -
 
 
 def test_each_method_that_closes_the_gap_is_a_separate_comparison() -> None:
-    closed = ("flt_4e-2", "ts_s3", "softplus", "slrt")
+    closed = ("flt_4e-2", "ts_s3", "softplus", "slrt", "hs_1e-3")
     arms = {"base": geometry(gap=0.5), "ss_5e-2": geometry(gap=0.6), **{arm: geometry(gap=0.4) for arm in closed}}
-    arms["hs_1e-1"] = geometry(gap=0.4)
     found = outcome("4.4", "gap_mini", seeds("gap_mini", arms))
-    assert [f.verdict for f in found.findings] == ["holds"] * 4 + ["does not hold", "holds"]
+    assert [f.verdict for f in found.findings] == ["holds"] * 5 + ["does not hold"]
     assert found.verdict == "does not hold"
-    assert "hs_1e-3" in outcome("4.4", "gap_mscoco", []).findings[-1].label
 
 
 def test_each_method_must_also_raise_retrieval() -> None:
-    methods = ("flt_4e-2", "ts_s3", "softplus", "slrt", "ss_5e-2", "hs_1e-1")
+    methods = ("flt_4e-2", "ts_s3", "softplus", "slrt", "ss_5e-2", "hs_1e-3")
     arms = {"base": recall(0.5), **{arm: recall(0.6) for arm in methods}, "slrt": recall(0.4)}
     verdicts = {f.label: f.verdict for f in outcome("4.9", "gap_mini", seeds("gap_mini", arms)).findings}
     assert verdicts == {f"{arm} − base, R@1": "does not hold" if arm == "slrt" else "holds" for arm in methods}
 
 
 def test_gaps_without_normalisation_and_with_swapped_rows_are_compared_with_the_baseline() -> None:
-    gaps = {"base": 0.29, "no_norm": 0.47, "hs_rows": 0.28, "hs_1e-1": 0.2}
+    gaps = {"base": 0.29, "no_norm": 0.47, "hs_rows": 0.28, "hs_1e-3": 0.2}
     runs = seeds("gap_mini", {arm: geometry(gap=gap) for arm, gap in gaps.items()})
     assert outcome("4.11", "gap_mini", runs).verdict == "holds"
     assert outcome("4.12", "gap_mini", runs).verdict == "holds"
