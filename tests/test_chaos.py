@@ -9,4 +9,4 @@ from tests.bench.chaos import chaos
 
 @pytest.mark.slow
 def test_random_kills_of_one_or_all_workers_change_no_bit_of_the_weights(tmp_path: Path) -> None:
-    assert chaos(tmp_path, kills=3, seed=5, steps=150) == []
+    assert chaos(tmp_path, kills=2, seed=5, steps=60) == []

@@ -15,9 +15,9 @@ def test_train_eval_and_report_twice(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=64)
     captions = f"datasets=[captions:{tmp_path}/shards/train]"
     assert clipx("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path).returncode == 0
-    again = clipx("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path)
+    again = clipx_here("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path)
     assert "is done: 2 steps" in again.stderr
-    assert clipx("eval", "checkpoint=runs/e2e/s0", captions, cwd=tmp_path).returncode == 0
+    assert clipx_here("eval", "checkpoint=runs/e2e/s0", captions, cwd=tmp_path).returncode == 0
     results = tmp_path / "runs" / "e2e" / "s0" / "results.jsonl"
     rows = [json.loads(line) for line in results.read_text().splitlines()]
     assert {row["metric"] for row in rows if row["task"] == "retrieval"} == {
@@ -35,7 +35,7 @@ def test_train_eval_and_report_twice(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_checkpoint_corrupt_on_disk_is_named_by_eval(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
-    assert clipx("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path).returncode == 0
+    assert clipx_here("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path).returncode == 0
     weights = next((tmp_path / "runs" / "e2e" / "s0" / "checkpoints").glob("*/model.safetensors"))
     weights.write_bytes(weights.read_bytes()[:1000])
     done = clipx_here("eval", "checkpoint=runs/e2e/s0", "datasets=[captions:shards/train]", cwd=tmp_path)
@@ -52,12 +52,12 @@ def test_too_much_damage_ends_a_run_with_exit_code_2_and_the_list(tmp_path: Path
             add(shard, f"torn{i}.jpg", jpeg("red")[:400])
             add(shard, f"torn{i}.txt", b"a caption")
     arguments = [*tiny(tmp_path / "shards", samples=64), "log.every=1"]
-    done = clipx("train", *arguments, "data.max_bad_rate=0.1", "name=some", cwd=tmp_path)
+    done = clipx_here("train", *arguments, "data.max_bad_rate=0.1", "name=some", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert {f"corrupt.tar:torn{i}: corrupt image" in done.stderr for i in range(4)} == {True}
     rows = [json.loads(r) for r in (tmp_path / "runs/some/s0/log.jsonl").read_text().splitlines()]
     assert (rows[-1]["step"], rows[-1]["bad"]) == (8, 4)
-    done = clipx("train", *arguments, "data.max_bad_rate=0.05", "name=much", cwd=tmp_path)
+    done = clipx_here("train", *arguments, "data.max_bad_rate=0.05", "name=much", cwd=tmp_path)
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
     assert last.startswith("clipx: 4 of 64 samples are bad, more than data.max_bad_rate=0.05: corrupt.tar:torn")
@@ -76,7 +76,7 @@ def test_photographs_and_their_five_captions(tmp_path: Path, real_data: Path) ->
         "schedule.warmup_steps=1",
         "data.workers=1",
     ]
-    trained = clipx("train", "recipe=demo", *data, "name=photos", cwd=tmp_path)
+    trained = clipx_here("train", "recipe=demo", *data, "name=photos", cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr
     assert clipx_here("eval", "checkpoint=runs/photos/s0", cwd=tmp_path).returncode == 0
     rows = [json.loads(r) for r in (tmp_path / "runs/photos/s0/results.jsonl").read_text().splitlines()]

@@ -98,7 +98,7 @@ def test_the_installed_command_prints_no_traceback(tmp_path: Path) -> None:
 def test_a_sweep_continues_after_a_failed_job_and_names_its_runs(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     sweep = ["temperature.tau=0.1,0,0.2", "seed=3"]
-    done = clipx("train", "-m", *tiny(tmp_path / "shards"), *sweep, cwd=tmp_path)
+    done = clipx_here("train", "-m", *tiny(tmp_path / "shards"), *sweep, cwd=tmp_path)
     assert done.returncode == 2
     assert "temperature.tau=0.0 is out of range; allowed: more than 0" in done.stderr
     finished = {p.parent.parent.name for p in tmp_path.glob("runs/*/s3/checkpoints")}
@@ -120,7 +120,7 @@ def test_own_recipes_and_hydras_switches_work(tmp_path: Path) -> None:
     arguments = ["--config-dir", str(tmp_path / "mine"), "recipe=quick", *tiny(tmp_path / "shards")[1:]]
     shown = clipx_here("train", *arguments, "--cfg", "job", cwd=tmp_path)
     assert shown.returncode == 0 and "average: false" in shown.stdout
-    done = clipx("train", *arguments, "name=mine", cwd=tmp_path)
+    done = clipx_here("train", *arguments, "name=mine", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = (tmp_path / "runs" / "mine" / "s0" / "log.jsonl").read_text().splitlines()
     assert json.loads(rows[-1])["step"] == 2
@@ -130,7 +130,7 @@ def test_own_recipes_and_hydras_switches_work(tmp_path: Path) -> None:
 def test_a_misspelt_key_in_a_recipe_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "quick.yaml").write_text("train: {epoch: 1}\n")
-    done = clipx("train", "--config-dir", str(tmp_path / "mine"), "recipe=quick", cwd=tmp_path)
+    done = clipx_here("train", "--config-dir", str(tmp_path / "mine"), "recipe=quick", cwd=tmp_path)
     assert done.returncode == 2
     assert "did you mean 'train.epochs'" in done.stderr
 
