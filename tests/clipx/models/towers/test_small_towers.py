@@ -40,7 +40,13 @@ def parameters(module: torch.nn.Module) -> int:
 
 @pytest.mark.parametrize(
     ("image", "text"),
-    [("conv", "bag"), ("vit", "transformer"), ("conv", "transformer"), ("conv", "clip_bag"), ("vit", "clip_transformer")],
+    [
+        ("conv", "bag"),
+        ("vit", "transformer"),
+        ("conv", "transformer"),
+        ("conv", "clip_bag"),
+        ("vit", "clip_transformer"),
+    ],
 )
 def test_they_embed_as_unit_vectors(image: str, text: str) -> None:
     model = clip.build_model(config(image, text))
