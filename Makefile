@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 .PHONY: help install constraints check test test-fast test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train bench-mini bench-leak tune-mini
-.PHONY: reproduce-mini reproduce-all
+.PHONY: reproduce-mini reproduce-photos reproduce-all
 .PHONY: docs
 
 help: ## list the targets
@@ -101,6 +101,10 @@ reproduce-mini-wpse: $(READY) ## reproduce paper 5 on rendered scenes
 MINI = wpse_mini,clip_reg_mini,margin_mini,nuclr_mini,counting_mini,gap_mini,gap_dynamics_mini,gap_init_mini
 reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, one report: 3 to 4 hours on two cores, 30 GB of disk
 	$(call first,all) $(mini)$(MINI) out=runs/mini-report
+
+PHOTOS = clip_reg_photos,margin_photos,nuclr_photos,gap_photos
+reproduce-photos: $(READY) ## papers 1, 3 and 4 on Flickr8k, two hours on two cores; FLICKR8K=DIR with train/ and test/
+	$(mini)$(PHOTOS) flickr8k=$(call folder,FLICKR8K) out=runs/photos-report
 
 reproduce-clip-reg: $(READY) ## reproduce paper 1 at full scale; CC3M=DIR MSCOCO=DIR
 	$(call first,margin) $(objects) $(REPRODUCE) recipe=clip_reg_cc3m,margin_mscoco $(cc3m) $(mscoco)

@@ -17,8 +17,9 @@ from evaluation.claims.measures import MetricReader
 from evaluation.claims.names import MARGIN, MARGIN_QUANTILES, MARGINS_ABOVE_0, PROBE, RECALL_MEAN, aliases
 from evaluation.claims.types import Claim
 
-MARGINS = ("margin_mscoco", "margin_mini")
+MARGINS = ("margin_mscoco", "margin_mini", "margin_photos")
 ARMS = ("clip_reg_cc3m", "clip_reg_mini")
+RETRIEVAL = (*ARMS, "clip_reg_photos")
 OVER_CHANCE = MetricReader("zeroshot", ("top1",), above_chance=True)
 # Tables 1 and 7 leave out Flowers and Pets, which Table 2 (linear probing) has.
 ZEROSHOT = MetricReader("zeroshot", ("top1",), without=aliases("Flowers", "Pets"))
@@ -78,7 +79,7 @@ CLAIMS = (
         "CLIP with the positive term beats CLIP in retrieval (mean of R@1, R@5, R@10 in both directions)",
         "72.40 against 70.47 on Flickr30k, 47.14 against 46.86 on MSCOCO (Tables 3, 4); without the floor 56.84 "
         "against 54.16 and 13.17 against 12.74",
-        ARMS,
+        RETRIEVAL,
         (more("clip_reg", "clip", RECALL_MEAN, 0.004, "retrieval"),),
     ),
     Claim(
@@ -128,7 +129,7 @@ CLAIMS = (
         "CyCLIP with the positive term beats CyCLIP in retrieval (mean of R@1, R@5, R@10 in both directions)",
         "71.78 against 71.44 on Flickr30k, 47.23 against 46.86 on MSCOCO (Tables 3, 4); without the floor 55.75 "
         "against 55.10 and 13.39 against 12.27",
-        ARMS,
+        RETRIEVAL,
         (more("cyclip_reg", "cyclip", RECALL_MEAN, 0.002, "retrieval"),),
     ),
     Claim(
