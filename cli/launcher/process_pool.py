@@ -63,7 +63,7 @@ class Pool:
     def submit(
         self, call: Callable[[Argument], Result], argument: Argument, after: "Future[Result] | None" = None
     ) -> "Future[Result]":
-        """Return the future of a call, which starts when the call `after`, submitted before, has ended in any way.
+        """Return the future of a call. The call waits until the call `after`, submitted earlier, is done or has failed.
 
         The future raises BrokenProcessPool if the process was killed.
         """
@@ -119,7 +119,7 @@ def gpu_of_each_job(jobs: int, processes: int) -> list[str]:
 
 
 def _prepare(gpu: str) -> None:
-    """Set the GPU, the start method and the signal handling of a new process; it ends if its parent is killed."""
+    """Set the GPU, the start method and the signal handling of a new process, and make it end with its parent."""
     end_with_parent()
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # read by CUDA at its first use, inside a call
