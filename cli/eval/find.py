@@ -15,7 +15,7 @@ SHOWN = 3  # names of skipped runs in a message
 def find_runs(places: list[str]) -> list[str]:
     """Return the runs and checkpoints at `places`, each once.
 
-    If a place is a folder of runs, its runs without a checkpoint are skipped; one line names them.
+    In a folder of runs, those without a checkpoint or a recorded divergence are skipped; one line names them.
 
     Raises UserError: a pattern matches nothing, or a folder has no run with a checkpoint.
     """

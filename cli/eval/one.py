@@ -55,7 +55,7 @@ def evaluate(config: EvalConfig) -> list[Result]:
 
 
 def _best_or_last(run: Path) -> Path:
-    """Return the best checkpoint if the run keeps one (train.keep_best), and print its path; else return the last one."""
+    """Return the best checkpoint if the run keeps one (train.keep_best), and print its path; else the last one."""
     best = run / "checkpoints" / BEST
     kept = directory.load_config(run).train.keep_best if best.is_symlink() else None
     chosen = checkpoints.resolve(best if kept else run)
@@ -84,7 +84,7 @@ def _run(config: EvalConfig) -> list[Result]:
     with memory, distributed.group(device):
         if config.checkpoint is not None:
             model, run = encoder.from_checkpoint(Path(config.checkpoint), device, config.precision, config.ema)
-            out = run / "ema" if config.ema else run  # separate, because the report of a run shows the weights without averaging
+            out = run / "ema" if config.ema else run  # separate: a report shows the weights without averaging
         else:
             assert config.model is not None
             model = encoder.from_open_clip(config.model, device, config.precision)

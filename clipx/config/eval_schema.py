@@ -29,8 +29,8 @@ class EvalConfig:
     )
     limit: int | None = setting(
         None,
-        "for a quick look: number of images or minimal pairs of each split, drawn with a fixed seed; reports leave these "
-        "rows out",
+        "for a quick look: number of images or minimal pairs of each split, drawn with a fixed seed; reports leave "
+        "these rows out",
         AT_LEAST_1,
     )
     image_column: str = setting("image", "csv, tsv, hf: column of image paths or images")

@@ -1,8 +1,8 @@
-"""Settings of the miniatures that the papers tuned, chosen by held-out pairs: `make tune-mini`.
+"""Choose the settings of the miniatures that the papers tuned, by held-out pairs: `make tune-mini`.
 
 Each candidate trains once, with seed 100; the claims use seeds 0 to 19. The score is R@1 (mean of both directions) on
 the held-out training pairs, which no claim reads. Finished candidates are skipped, so the command can be interrupted.
-The chosen values stand in the recipes.
+The recipes contain the chosen values.
 """
 
 import sys
@@ -19,7 +19,7 @@ from clipx.run import directory
 SEED, RUNS = 100, "runs/tuning"
 LEARNING_RATES = ("optimizer.lr=5.0e-4", "optimizer.lr=1.0e-3", "optimizer.lr=2.0e-3")
 Grid = tuple[tuple[str, ...], ...]  # settings, each with its candidates
-# recipe -> its arms ("": all), and their grid
+# recipe -> arms ("": all) and their grid
 GRIDS: dict[str, list[tuple[str, Grid]]] = {
     # paper 4, appendix E.1: the best learning rate for each method
     "gap_mini": [("", (LEARNING_RATES,))],
@@ -40,7 +40,7 @@ SHORT = {"tau": "temperature.tau={}", "alpha": "model.points.alpha=[{},{}]"}
 
 
 def override(setting: str) -> str:
-    """Return the override of a candidate."""
+    """Return the override of `clipx train` for a setting in GRIDS."""
     key, _, value = setting.partition("=")
     return SHORT[key].format(value, round(1 - float(value), 3)) if key in SHORT else setting
 
@@ -68,7 +68,7 @@ def candidates(name: str, arms: str, grid: Grid) -> dict[tuple[str, ...], tuple[
 
 
 def main() -> None:
-    """Train all candidates of the recipes given as arguments, or of all recipes; print a table per recipe."""
+    """Train all candidates of the recipes given as arguments, or of all recipes; print one line per candidate."""
     for name in sys.argv[1:] or GRIDS:
         calls = {key: call for arms, grid in GRIDS[name] for key, call in candidates(name, arms, grid).items()}
         with Pool(["", ""]) as pool:
