@@ -28,8 +28,8 @@ TRIED = 16  # number of training samples to decode
 def check(config: RunConfig) -> None:
     """Print parameter counts, time and memory of a step, and whether tokenizer, data and evaluation sets can be used.
 
-    With several processes, try the step of one of them, on its share of the batch. Raises UserError, before anything is
-    allocated, if a step needs more memory than is free.
+    With several processes, try the step of one of them, on its share of the batch. Raises UserError if a step needs
+    more memory than is free; on a CPU, before anything is allocated.
     """
     device = choose_device(config.train.device)
     processes = config.train.processes * config.launch.nodes

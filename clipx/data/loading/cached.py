@@ -116,7 +116,7 @@ class CachedSamples:
         return first + generator.randrange(end - first) if self.source.draws_caption else first
 
     def _flips(self, number: int, generator: random.Random) -> bool:
-        """Draw in the order of `TrainTransform`: first a crop box, which a fixed transform does not use, then the flip."""
+        """Draw as `TrainTransform` does: first a crop box (a fixed transform does not use it), then the flip."""
         if not self.transform.flip:
             return False
         width, height = self.pixels.sizes[number].tolist()

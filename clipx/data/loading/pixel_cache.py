@@ -59,7 +59,7 @@ _opened: OrderedDict[str, tuple[PixelCache, Any]] = OrderedDict()  # key -> cach
 def open_pixels(source: PairSource, transform: TrainTransform) -> PixelCache:
     """Return the images of a source; decode them unless a process of this machine has them open already.
 
-    Raises UserError if they do not fit into the free memory.
+    Raises UserError if they do not fit into the free memory or disk space.
     """
     fixed = [transform.size, transform.interpolation] if transform.fixed else []
     key = content_hash([source.fingerprint, *fixed])
