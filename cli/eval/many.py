@@ -89,7 +89,7 @@ def _outcome(config: EvalConfig) -> list[Result] | Exception:
 
 
 def _in_worker(config: EvalConfig) -> list[Result] | Exception:
-    """Evaluate in a process of the pool. Its output goes to RUN/output.log; on the terminal, runs would mix."""
+    """Evaluate in a process of the pool. Its output goes to RUN/output.log, as lines of several runs would mix."""
     try:
         found = checkpoints.resolve(Path(str(config.checkpoint)))
     except UserError as error:

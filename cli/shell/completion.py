@@ -171,7 +171,7 @@ def _read_table() -> Completions:
 
 
 def _table_file() -> Path:
-    """Return the path of the table; it contains a hash of the modification times of SOURCES."""
+    """Return the path of the table. The file name is a hash of the modification times of SOURCES."""
     places = [ROOT / name for name in SOURCES]
     files = [file for place in places for file in ([place] if place.is_file() else sorted(place.glob("**/*")))]
     stamps = [(str(file), file.stat().st_mtime_ns) for file in files if file.suffix in (".py", ".yaml")]

@@ -93,7 +93,8 @@ def _acquire(lease: SoftFileLease, owner: Path, doing: str, instead: str) -> Non
         if holder.get("machine") == _machine() or _signs_of_life(path) not in (None, seen):
             raise UserError(f"{doing} by {_name(holder)}: {instead}")
         if not said and time.monotonic() - start > 2 * BEAT:
-            _say(f"{doing} by {_name(holder)}, which does not refresh its lock: waiting {STALE:.0f} s")
+            wait = f"waiting {STALE:.0f} s before taking over"
+            _say(f"{doing} by {_name(holder)}, which does not refresh its lock: {wait}")
             said = True
         time.sleep(0.2)
 

@@ -2,7 +2,7 @@
 
 The pixels are in a memory-mapped file in the cache folder. All processes share its pages, and containers with a small
 /dev/shm can use it too. Each process that uses a file holds a lock on it. The system releases the lock if the process
-dies. The last process that uses a file removes it; otherwise the next process that opens a cache does.
+dies. The last process that uses a file removes it. If that process was killed, the next one that opens a file does so.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
 """Small towers for images of about 32 px, `small:NAME`: a training step takes a tenth of the time of `micro-48`.
 
 `bag` and `transformer` split texts into words of rendered scenes (clipx/config/scene_words.py). `clip_bag` and
-`clip_transformer` are for photographs: they have CLIP's tokenizer, whose 49,408 tokens take 98% of their parameters.
+`clip_transformer` are for photographs: with CLIP's tokenizer, 49,408 token embeddings are 98% of their parameters.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ CLIP_TOKENIZER = "ViT-B-32"  # the open_clip model whose tokenizer is used
 
 
 class Convolutions(nn.Module):
-    """Three convolutions of stride 2. The output has all cells of the last map (no pooling), to count objects."""
+    """Three convolutions of stride 2. No pooling: the output keeps all cells, so that objects can be counted."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

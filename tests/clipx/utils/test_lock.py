@@ -104,7 +104,7 @@ def test_a_killed_owner_on_another_machine_is_replaced_after_the_stated_time(
     take(tmp_path)
     assert time.monotonic() - before >= lock.STALE
     waiting, taken = capsys.readouterr().err.splitlines()
-    assert "does not refresh its lock: waiting 2 s" in waiting
+    assert "does not refresh its lock: waiting 2 s before taking over" in waiting
     assert taken.endswith("which is dead: taking over")
 
 
