@@ -12,7 +12,7 @@ from types import FrameType
 
 from clipx.errors import Fault, UserError
 
-STOPPED = 130  # exit code after Ctrl-C, as a shell counts it
+STOPPED = 130  # exit code after Ctrl-C: 128 + SIGINT, as in a shell
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk or the user's quota
 # a disk, a network drive or its server failed: the same command may work later
@@ -51,9 +51,9 @@ def exit_code_of(call: Callable[[], None]) -> int:
 
 @contextmanager
 def ends_on_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C end the command with one line. Further ones, and one after the command, end it at once and silently.
+    """Let Ctrl-C end the command with one line. A second Ctrl-C ends the process at once, without a message.
 
-    While a run trains it has another handler, because it saves first.
+    The same holds for a Ctrl-C after the `with` block. A training run has its own handler, because it saves first.
     """
     command, before = os.getpid(), signal.getsignal(signal.SIGINT)
 
@@ -62,7 +62,7 @@ def ends_on_ctrl_c() -> Iterator[None]:
             _stop(frame)
 
     if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
-        yield  # ignored after `&` in a script
+        yield  # a shell script ignores SIGINT for commands that it starts with `&`
         return
     signal.signal(signal.SIGINT, stop)
     try:
@@ -74,13 +74,13 @@ def ends_on_ctrl_c() -> Iterator[None]:
 def _stop(frame: FrameType | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.write(2, b"\nclipx: stopped\n")  # os.write, because the signal may have interrupted a print
-    if _importing(frame):  # a library in the middle of its start may print a traceback of its own; nothing is open yet
+    if _importing(frame):  # an exception may make the imported library print a traceback; no file is open yet
         os._exit(STOPPED)
     raise KeyboardInterrupt
 
 
 def _importing(frame: FrameType | None) -> bool:
-    """Return True if this frame is below an import."""
+    """Return True if this frame runs during an import."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True

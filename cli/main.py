@@ -35,7 +35,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx ls recipes|terms|towers|data|tasks|claims|theory   list what is available
   clipx ls settings [PREFIX]                 list settings: default, unit, range, meaning
 
-  clipx init term|task|recipe NAME           write one of your own, with its test, into this folder
+  clipx init term|task|recipe NAME           write an example and its test into this folder
   clipx cp RECIPE FILE                       copy a recipe
 
   clipx COMMAND --help                       more about one command
@@ -77,10 +77,10 @@ def evaluate(arguments: list[str]) -> None:
     RUN is a run directory, a folder of runs, a pattern ('runs/*/s0') or a checkpoint (RUN/checkpoints/STEP);
     checkpoint=RUN and checkpoint=[RUN,RUN] are the same. A run is evaluated at its last checkpoint, or at the best one
     if it has train.keep_best. With several runs, jobs=N evaluates N at a time.
-    datasets= takes names of sets in root=DIR (cifar10, mscoco, ...), a layout and a place (wds:DIR, captions:DIR,
-    csv:FILE, hf:PLACE, ...), or held_out: the pairs of data.held_out, to choose settings by. clipx ls data lists all.
+    datasets= takes names of sets in root=DIR (cifar10, mscoco, ...), LAYOUT:PATH (wds:DIR, captions:DIR, csv:FILE,
+    hf:FOLDER_OR_NAME, ...), or held_out: the pairs of data.held_out, for choosing settings. clipx ls data lists all.
     The default is data.evaluation of the run's config.
-    limit=N is a quick look at N images of each set. Its rows say so, and reports leave them out.
+    limit=N evaluates only N images of each set, for a quick look. Reports leave these rows out.
     ema=true evaluates the averaged weights of train.ema and writes to RUN/ema/.
     The result rows record prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper and pools=[1000].
     Rows are written to RUN/results.jsonl, or into out=DIR. Finished evaluations are skipped unless force=true.
@@ -269,7 +269,7 @@ MAIN_SETTINGS = (  # in `clipx train --help`
     *("train.samples", "train.epochs", "train.batch_size", "train.precision", "train.accumulation", "train.processes"),
     *("train.save_every", "log.evaluate_every", "log.wandb"),
 )
-COMPOSED = (train, evaluate, reproduce, check, bench)  # commands with settings, of which plugins= is one
+COMPOSED = (train, evaluate, reproduce, check, bench)  # commands that take settings; plugins= is one of them
 
 
 def main() -> None:
@@ -312,19 +312,19 @@ def _run(name: str, arguments: list[str]) -> None:
 
 
 def _print_main_settings() -> None:
-    """Print the settings that most users change, with defaults."""
+    """Print MAIN_SETTINGS with defaults and meanings."""
     from clipx.config.schema import RunConfig
     from clipx.config.setting import settings_of
 
     known = settings_of(RunConfig)
-    print("\nMain settings (default, which the recipe may replace):")
+    print("\nMain settings with their defaults (a recipe may set other values):")
     for key in MAIN_SETTINGS:
         default = {"???": "", "None": "null", "{}": ""}.get(str(known[key].default), str(known[key].default))
         print(f"  {key:<22} {default:<8} {known[key].meaning}")
 
 
 def _announce_torch() -> None:
-    """Say on a terminal why nothing happens for some seconds."""
+    """Print on a terminal that torch is being loaded, which takes some seconds."""
     if "torch" not in sys.modules and sys.stderr.isatty():
         print("loading torch and open_clip ...", file=sys.stderr, flush=True)
 

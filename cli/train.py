@@ -23,10 +23,10 @@ def train(config: RunConfig) -> None:
 
     Raises:
         UserError: invalid settings, data or checkpoints, or another process trains this run.
-        RunDiverged: now or earlier; a run that diverged earlier is left unchanged.
+        RunDiverged: the run diverged, now or earlier; one that diverged earlier is left unchanged.
     """
     started = time.monotonic()
-    # with several machines, each runs this command, and rank 0 holds the lock
+    # with several machines, each one runs this command; there rank 0 holds the lock (`_fit`)
     with _hold(directory.directory(config)) if config.launch.nodes == 1 else nullcontext():
         _train(config, started)
 

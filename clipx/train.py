@@ -191,7 +191,7 @@ def _build_sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
 
 
 def _earlier_outcome(session: _Session, run: Path) -> Outcome | None:
-    """Return the outcome if an earlier call has finished this run, which it logs, or the run has diverged."""
+    """Return the outcome of a run that is finished (and log this) or has diverged; None if it must still be trained."""
     if distributed.broadcast_object(directory.read_divergence(run)):  # rank 0 may have just restored it
         return Outcome.DIVERGED
     total_steps = session.sampler.total_steps

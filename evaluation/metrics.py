@@ -17,7 +17,7 @@ MISS = torch.iinfo(torch.int64).max  # rank of an answer without a rank: outside
 CHUNK = 512  # texts whose similarities are held at once: with 5,000 images 20 MB in float64
 RESAMPLES = 1000
 DRAWS = 4_000_000  # bootstrap indices drawn at once
-KEPT_EXAMPLES = 10_000  # bootstrap draws for at most this many examples are kept for the next metric, 20 MB
+KEPT_EXAMPLES = 10_000  # bootstrap draws for at most this many examples are kept for the next metric (20 MB)
 
 
 @dataclass

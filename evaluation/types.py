@@ -124,7 +124,7 @@ class Task(Protocol):
 
 
 def spreadsheet_cell(value: object) -> object:
-    """Return a CSV cell that no spreadsheet runs as a formula: a text that begins like one gets a leading quote."""
+    """Return a CSV cell that no spreadsheet runs: a text that begins like a formula gets a leading quote."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 

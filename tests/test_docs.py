@@ -50,7 +50,7 @@ def for_commands(*names: str) -> "pytest.MarkDecorator":
 
 @pytest.fixture
 def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Work in a folder with the modules that the pages show how to write."""
+    """Work in a folder that contains the example modules of the pages."""
     for page in PAGES:
         for name, text in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page.read_text(), re.DOTALL):
             (tmp_path / name).write_text(text)

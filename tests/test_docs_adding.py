@@ -1,4 +1,4 @@
-"""Follow docs/add_*.md: the plug-ins that they show, and the same code in the package with the lines of the tables."""
+"""Follow docs/add_*.md in both ways: as a plug-in, and as code in the package with lines in its tables."""
 
 import importlib
 import re
@@ -57,7 +57,7 @@ def write(page: str) -> int:
 
 
 def put_into_the_package(page: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Create the page's module inside the package, without tables, and patch the tables by the page's diffs."""
+    """Create the page's module inside the package, without tables, and patch the tables with the page's diffs."""
     files, diffs = blocks(page)
     text = re.sub(
         r"^(TERMS|TASKS|SOURCES|DATA) = (.|\n)*", "", files[module.rpartition(".")[2] + ".py"], flags=re.MULTILINE
@@ -118,7 +118,7 @@ def test_the_page_shows_what_init_writes(page: str, kind: str, name: str, other:
 
 
 def plugin(page: str, name: str, tests: int) -> Callable[[pytest.MonkeyPatch], list[str]]:
-    """Return the first way of a page: write its files, and name the module."""
+    """Return the first way of a page: write its files and select the module with plugins=."""
 
     def first_way(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         assert write(page) == tests

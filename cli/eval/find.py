@@ -1,4 +1,4 @@
-"""The runs that `clipx eval` gets: run folders, checkpoints, patterns, and folders of runs."""
+"""Find the runs to evaluate from the arguments of `clipx eval`: run folders, checkpoints, patterns, folders of runs."""
 
 import glob
 import sys
@@ -15,7 +15,7 @@ SHOWN = 3  # names of skipped runs in a message
 def find_runs(places: list[str]) -> list[str]:
     """Return the runs and checkpoints at `places`, each once.
 
-    Runs without a checkpoint in a folder of runs are skipped, and named in one line.
+    In a folder of runs, those without a checkpoint or a recorded divergence are skipped; one line names them.
 
     Raises UserError: a pattern matches nothing, or a folder has no run with a checkpoint.
     """
@@ -23,7 +23,7 @@ def find_runs(places: list[str]) -> list[str]:
     for place in places:
         for path in _matches(place):
             if not path.is_dir() or (path / "config.yaml").is_file() or (path / checkpoints.MANIFEST).is_file():
-                found[str(path)] = None  # a missing path too: the evaluation names it
+                found[str(path)] = None  # also a missing path: the evaluation reports it
                 continue
             runs = sorted((p for p in run_folders(path) if (p / "config.yaml").is_file()), key=natural_order)
             usable = [run for run in runs if _can_be_evaluated(run)]

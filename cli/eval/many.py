@@ -28,7 +28,7 @@ from evaluation.types import Result
 
 
 def evaluate(config: EvalConfig, places: list[str]) -> None:
-    """Run `clipx eval`; with several runs, a failed one does not end the others, and a table ends the output.
+    """Run `clipx eval`. With several runs, continue if one fails, and print a table at the end.
 
     Raises:
         UserError: wrong settings or places; after all runs, if every failed run failed with a UserError.
@@ -62,10 +62,10 @@ def evaluate(config: EvalConfig, places: list[str]) -> None:
 
 
 def _outcomes(configs: list[EvalConfig], config: EvalConfig) -> Iterator[tuple[str, list[Result] | Exception]]:
-    """Yield each run with its rows or its error, as they end."""
+    """Yield each run with its rows or its error, in the order in which the runs end."""
     if config.jobs == 1:
         for each in configs:
-            with contextlib.redirect_stdout(io.StringIO()):  # the tables of all runs are one table at the end
+            with contextlib.redirect_stdout(io.StringIO()):  # `_show` prints one table of all runs
                 outcome = _outcome(each)
             yield str(each.checkpoint), outcome
         return
@@ -89,7 +89,7 @@ def _outcome(config: EvalConfig) -> list[Result] | Exception:
 
 
 def _in_worker(config: EvalConfig) -> list[Result] | Exception:
-    """Evaluate in a process of the pool; its output goes to RUN/output.log, where it does not mix with the others'."""
+    """Evaluate in a process of the pool. Its output goes to RUN/output.log, as lines of several runs would mix."""
     try:
         found = checkpoints.resolve(Path(str(config.checkpoint)))
     except UserError as error:

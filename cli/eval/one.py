@@ -26,9 +26,11 @@ from evaluation.types import Result, Settings
 
 
 def evaluate(config: EvalConfig) -> list[Result]:
-    """Evaluate a model, or record that its run diverged; checkpoints of a diverged run are evaluated by folder.
+    """Evaluate a model, or record that its run diverged.
 
-    Returns all rows; none if worker processes print them.
+    A diverged run is evaluated only if config.checkpoint is the folder of one of its checkpoints.
+
+    Returns all rows; an empty list if worker processes print them.
 
     Raises UserError: not exactly one of checkpoint and model, no data sets, or unusable weights or data.
     """
@@ -53,12 +55,12 @@ def evaluate(config: EvalConfig) -> list[Result]:
 
 
 def _best_or_last(run: Path) -> Path:
-    """Return the best checkpoint if the run keeps one (train.keep_best), and print it; else the last one."""
+    """Return the best checkpoint if the run keeps one (train.keep_best), and print its path; else the last one."""
     best = run / "checkpoints" / BEST
     kept = directory.load_config(run).train.keep_best if best.is_symlink() else None
     chosen = checkpoints.resolve(best if kept else run)
     if kept:
-        reason = f"because train.keep_best={kept}; give its step folder for another one"
+        reason = f"because train.keep_best={kept}; to evaluate another one, give its folder"
         print(f"evaluating {chosen}, {reason}", file=sys.stderr)
     return chosen
 
@@ -82,7 +84,7 @@ def _run(config: EvalConfig) -> list[Result]:
     with memory, distributed.group(device):
         if config.checkpoint is not None:
             model, run = encoder.from_checkpoint(Path(config.checkpoint), device, config.precision, config.ema)
-            out = run / "ema" if config.ema else run  # separate: reports show a run's last weights
+            out = run / "ema" if config.ema else run  # separate: a report shows the weights without averaging
         else:
             assert config.model is not None
             model = encoder.from_open_clip(config.model, device, config.precision)

@@ -63,7 +63,7 @@ class Pool:
     def submit(
         self, call: Callable[[Argument], Result], argument: Argument, after: "Future[Result] | None" = None
     ) -> "Future[Result]":
-        """Return the future of a call, which starts when the call `after`, submitted before, has ended in any way.
+        """Return the future of a call. The call waits until the call `after`, submitted earlier, is done or has failed.
 
         The future raises BrokenProcessPool if the process was killed.
         """
@@ -112,14 +112,15 @@ def gpu_of_each_job(jobs: int, processes: int) -> list[str]:
         return [""] * jobs
     if processes > 1:
         raise UserError(
-            f"with jobs={jobs} each run gets one GPU, but train.processes={processes}: set jobs=1 or train.processes=1"
+            f"with jobs={jobs} each run gets one GPU, but it has {processes} processes: set jobs=1, or "
+            "train.processes=1 (in clipx eval: processes=1)"
         )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
     return [visible[job % gpus] for job in range(jobs)]
 
 
 def _prepare(gpu: str) -> None:
-    """Set the GPU, the start method and the signal handling of a new process; it ends if its parent is killed."""
+    """Set the GPU, the start method and the signal handling of a new process, and make it end with its parent."""
     end_with_parent()
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # read by CUDA at its first use, inside a call

@@ -37,7 +37,7 @@ def run_workers(
     options = [f"--nproc-per-node={processes}", f"--max-restarts={launch.max_restarts}"]
     options += _rendezvous_options(launch, name)
     command = [sys.executable, "-m", "cli.launcher.agent", *options, "-m", module, *arguments]
-    # safe path: `-m` would else search the working directory first, where a user may have a folder cli/ or evaluation/
+    # PYTHONSAFEPATH: otherwise `-m` searches the working directory first, where a user may have a folder cli/
     received: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:

@@ -66,7 +66,7 @@ class Estimator:
         self.chip, self.share = lookup(CHIPS, chip, "chip"), share
         self._known: dict[
             str, tuple[int, int, int]
-        ] = {}  # settings -> FLOPs of a step, bytes of a checkpoint, of moments
+        ] = {}  # settings -> FLOPs of a step, bytes of a checkpoint, bytes of its moments
 
     def cost(self, config: RunConfig) -> Cost | None:
         """Return the cost, or None if the number of steps is unknown before the data are read.

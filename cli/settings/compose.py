@@ -92,9 +92,9 @@ def compose_run(overrides: list[str]) -> RunConfig:
 
 
 def compose_evals(arguments: list[str]) -> tuple[EvalConfig, list[str]]:
-    """Compose the config of `clipx eval`; return it without checkpoint, and the runs.
+    """Return the config of `clipx eval` without its checkpoint, and the list of runs.
 
-    Runs are arguments without a key, or values of checkpoint=. Raises UserError: invalid overrides.
+    The runs are the arguments without a key, then the values of checkpoint=. Raises UserError: invalid overrides.
     """
     runs, overrides = split_places(arguments)
     for override in _parse([o for o in overrides if key_of(o) == "checkpoint"]):
@@ -150,7 +150,7 @@ def _objectives(overrides: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
     chosen = [name for o in overrides if o.startswith("objective=") for name in o.partition("=")[2].split(",")]
     if all(name in known for name in chosen):
         return known
-    from clipx.objectives import TERMS  # imports torch, so only for a term of ours without a line in OBJECTIVES
+    from clipx.objectives import TERMS  # imports torch, so only for a term of the package that is not in OBJECTIVES
 
     return {**{name: {name: {}} for name in TERMS}, **known}
 
@@ -165,7 +165,7 @@ def recipe(name: str) -> Recipe:
 
 def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
     """Return all arguments in Hydra's form, and the subset that comes from arm=NAME; load the plug-ins."""
-    load_plugins(plugin_names(arguments) or [])  # first: they may have recipes
+    load_plugins(plugin_names(arguments) or [])  # first, because a plug-in may add recipes
     chosen = next((a.removeprefix("recipe=") for a in arguments if a.startswith("recipe=")), "")
     found = recipe(chosen) if chosen in recipes() else None
     given, from_arm = expand_arm(arguments, found.arms if found else {})
@@ -177,7 +177,7 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
 
 
 def _with_list(overrides: list[str]) -> tuple[list[str], list[str] | None]:
-    """Write plugins=NAME as plugins=[NAME]; return the overrides, and the names or None."""
+    """Write plugins=NAME as plugins=[NAME]; return the overrides, and the plug-ins' names (None without plugins=)."""
     names = plugin_names(overrides)
     if names is None:
         return overrides, None
@@ -237,7 +237,7 @@ def _to_run_config(composed: DictConfig, overrides: list[str], from_arm: set[str
     mistakes.refuse_missing(with_names, choices["recipe"])
     config = _translate_errors(lambda: OmegaConf.to_object(with_names))
     assert isinstance(config, RunConfig)
-    load_plugins(config.plugins)  # this may be another process, started by a launcher of Hydra
+    load_plugins(config.plugins)  # again, because a launcher of Hydra may have started this process
     check(config)
     check_combinations(config)
     if config.model.init and config.model.init.startswith(OF_ARM):

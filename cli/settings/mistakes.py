@@ -1,4 +1,4 @@
-"""Wrong overrides in one line: what Hydra would accept silently, and its errors in the words of the settings."""
+"""One-line errors for wrong overrides: mistakes that Hydra accepts silently, and clearer texts for Hydra's errors."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ KINDS = {"Float": "a number", "Integer": "a whole number", "Boolean": "true or f
 
 
 def refuse_duplicates(overrides: list[str]) -> None:
-    """Raise UserError if a key is given twice: Hydra would take the last one."""
+    """Raise UserError if a key is given twice: Hydra would silently use the last value."""
     given: dict[str, str] = {}
     for override in overrides:
         first = given.setdefault(key_of(override), override)
@@ -34,7 +34,7 @@ def refuse_missing(composed: DictConfig, recipe: str) -> None:
 
 
 def check_recipe(name: str, path: Path, settings: DictConfig) -> None:
-    """Raise UserError naming the file and the first key in a recipe that is no setting."""
+    """Raise UserError if a key of a recipe is not a setting; the message names the key and the file."""
     for key in _keys(settings):
         if key.partition(".")[0] not in ("defaults", "hydra") and (near := suggest_key(RunConfig, key)):
             raise UserError(f"recipe={name}: {key} in {path} is not a setting; {near}")
@@ -50,7 +50,7 @@ def _keys(settings: DictConfig, prefix: str = "") -> list[str]:
 
 
 def refuse_unknown_choice(message: str, groups: Mapping[str, Mapping[str, object]]) -> None:
-    """Raise UserError for Hydra's message on a group's choice that does not exist, as in a recipe's defaults."""
+    """Raise UserError if Hydra's message is about an unknown choice of a group, for example in a recipe's defaults."""
     found = re.search(r"Could not find '(\w+)/([^']+)'", message)
     if found and found[1] in groups:
         lookup(groups[found[1]], found[2], found[1])

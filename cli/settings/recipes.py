@@ -29,7 +29,7 @@ class Recipe:
 
 
 def load_recipe(path: Path) -> Recipe:
-    """Read a recipe file, once as long as it does not change.
+    """Read a recipe file; read it again only after a change.
 
     Raises UserError: invalid YAML, or malformed arms, seeds or evaluations.
     """

@@ -42,7 +42,7 @@ def filled(template: str, name: str) -> str:
 
 
 def cp(arguments: list[str]) -> None:
-    """Run `clipx cp RECIPE FILE`: copy the recipe into a file, or under its own name into a folder.
+    """Run `clipx cp RECIPE FILE`: copy the recipe to a file, or to a folder under its own name.
 
     Raises UserError: an unknown recipe, a file without the suffix .yaml, or one that exists.
     """

@@ -1,1 +1,1 @@
-"""What the shell shows: lists of names, and completion."""
+"""Lists of names (`clipx ls`) and shell completion."""

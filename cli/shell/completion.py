@@ -1,7 +1,7 @@
 """Completion in bash, zsh and fish: commands, settings with their choices, recipes, arms, names of data and tasks.
 
-The shell calls `clipx --complete SHELL LINE` at every TAB. This answers from a cached table and imports nothing heavy.
-If the table is missing or older than the code, a process in the background writes it, in seconds.
+The shell calls `clipx --complete SHELL LINE` at every TAB. The command reads a cached table and imports no slow
+library. If the table is missing or older than the code, a background process writes it within seconds.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ complete -c clipx -f -a '(__clipx_complete)'
 """,
 }
 ROOT = Path(__file__).parents[2]
-SOURCES = (  # files and folders whose change makes a new table necessary
+SOURCES = (  # the table is written again if one of these files and folders changes
     "recipes",
     "clipx/config/schema.py",
     "clipx/config/presets.py",
@@ -58,9 +58,9 @@ SOURCES = (  # files and folders whose change makes a new table necessary
     "cli/shell/completion.py",
 )
 FLAGS = ["true", "false"]
-BUILD_SECONDS = 120  # after this time a table that is still missing is built again
+BUILD_SECONDS = 120  # if the table is still missing after this time, start to build it again
 OF_ARM = ("arm", "arms", "reference")  # settings whose values are arms of the recipe
-# key=value arguments of the commands that are no settings; a value is checked by the command
+# command -> its arguments key=value that are not settings -> values to offer; the command checks the values
 OPTIONS: dict[str, dict[str, list[str]]] = {
     "report": {
         "out": [],
@@ -84,7 +84,7 @@ WITH_SETTINGS = ("train", "check", "reproduce", "bench")  # commands that take t
 
 
 class Completions(TypedDict):
-    """What can be completed."""
+    """Words that can be completed."""
 
     places: dict[str, list[str]]  # command -> arguments without "="
     values: dict[str, dict[str, list[str]]]  # command -> key -> values
@@ -104,17 +104,17 @@ def answer(arguments: list[str], commands: Iterable[str]) -> None:
     with contextlib.suppress(Exception):
         shell, line = arguments
         found = complete(line, list(commands), _read_table())
-        if shell == "bash":  # it replaces only the part after the last = or :
+        if shell == "bash":  # bash replaces only the part after the last = or :
             word = re.split(r"\s", line)[-1]
             typed = max(word.rfind("="), word.rfind(":")) + 1
             found = [candidate[typed:] for candidate in found]
-        if shell == "fish":  # it adds the space itself
+        if shell == "fish":  # fish adds the space itself
             found = [candidate.rstrip() for candidate in found]
         print("\n".join(found))
 
 
 def complete(line: str, commands: list[str], table: Completions) -> list[str]:
-    """Return the words that may replace the last word of the line; a word that needs no more ends with a space."""
+    """Return the words that may replace the last word of the line; a complete word ends with a space."""
     _, *words = re.split(r"\s+", line.lstrip())
     *before, word = words or [""]
     if not before:
@@ -171,7 +171,7 @@ def _read_table() -> Completions:
 
 
 def _table_file() -> Path:
-    """Return the file of the table; its name changes with the code."""
+    """Return the path of the table. The file name is a hash of the modification times of SOURCES."""
     places = [ROOT / name for name in SOURCES]
     files = [file for place in places for file in ([place] if place.is_file() else sorted(place.glob("**/*")))]
     stamps = [(str(file), file.stat().st_mtime_ns) for file in files if file.suffix in (".py", ".yaml")]
@@ -181,7 +181,7 @@ def _table_file() -> Path:
 def _write_table_in_background() -> None:
     started = _table_file().with_suffix(".started")
     if started.is_file() and time.time() - started.stat().st_mtime < BUILD_SECONDS:
-        return  # another process does
+        return  # another process is writing it
     write_text(started, "")
     command = [sys.executable, "-P", "-m", "cli.shell.completion"]
     null = subprocess.DEVNULL
@@ -189,7 +189,7 @@ def _write_table_in_background() -> None:
 
 
 def build_table() -> Completions:
-    """Return what can be completed; imports everything."""
+    """Return the table; this imports torch."""
     from cli.shell import ls
     from clipx.config.eval_schema import EvalConfig
     from clipx.config.presets import DATA, OBJECTIVES

@@ -1,4 +1,4 @@
-"""`clipx check`: estimate a run's memory, do a trial step on generated pairs, and read its tokenizer and data."""
+"""`clipx check`: estimate the memory of a step, do a trial step on generated pairs, try the tokenizer and the data."""
 
 import resource
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ from clipx.types import Progress
 from clipx.utils.device import choose_device
 from evaluation.during_training import check_evaluation
 
-TRIED = 16  # samples that are decoded
+TRIED = 16  # number of training samples to decode
 
 
 def check(config: RunConfig) -> None:
     """Print parameter counts, time and memory of a step, and whether tokenizer, data and evaluation sets can be used.
 
-    With several processes, try the step of one of them, on its share of the batch. Raises UserError, before anything is
-    allocated, if a step needs more memory than is free.
+    With several processes, try the step of one of them, on its share of the batch. Raises UserError if a step needs
+    more memory than is free; on a CPU, before anything is allocated.
     """
     device = choose_device(config.train.device)
     processes = config.train.processes * config.launch.nodes
@@ -82,7 +82,7 @@ def _look_for_data(config: RunConfig, components: TrainComponents) -> None:
 
 
 def _read_some(config: RunConfig, components: TrainComponents) -> str:
-    """Decode a few random training samples; return the number of pairs and of bad samples among those tried.
+    """Decode a few random training samples; return a line with the number of pairs, and the bad samples found.
 
     Raises UserError: the data cannot be opened, or all samples tried are bad.
     """

@@ -1,4 +1,4 @@
-"""Rules on several settings together. No torch here, so that the command line refuses a wrong run at once."""
+"""Checks of settings that depend on each other. Without torch, so that the command line refuses them at once."""
 
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
@@ -13,7 +13,7 @@ def check_combinations(config: RunConfig) -> None:
         )
     if config.log.evaluate_every and not config.data.evaluation:
         raise UserError(
-            f"log.evaluate_every={config.log.evaluate_every} has nothing to evaluate on, as data.evaluation is empty; "
+            f"log.evaluate_every={config.log.evaluate_every} needs evaluation sets, but data.evaluation is empty; "
             "allowed: 0, or data.evaluation=[KIND:FOLDER,...] with sets below data.root"
         )
     check_batch_size(config, config.train.processes * config.launch.nodes)
@@ -31,14 +31,14 @@ def check_batch_size(config: RunConfig, processes: int) -> None:
 
 
 def _check_length(config: RunConfig) -> None:
-    """Raise UserError for a run of no step that is not meant as one, or a warm-up that the run never leaves."""
+    """Raise UserError if the run has no step (except train.samples=0), or is shorter than its warm-up."""
     train, schedule = config.train, config.schedule
     if train.epochs is not None and (schedule.warmup_epochs or 0) > train.epochs:
         raise UserError(
             f"schedule.warmup_epochs={schedule.warmup_epochs:g} is longer than the run; allowed: 0..{train.epochs}, or "
             "more train.epochs"
         )
-    if train.samples is None or train.epochs is not None or train.samples == 0:  # samples=0: an untrained model
+    if train.samples is None or train.epochs is not None or train.samples == 0:  # samples=0 saves the untrained model
         return
     steps = train.samples // train.batch_size
     if steps == 0:

@@ -17,7 +17,7 @@ class EvalConfig:
         "command line also a list, a pattern or a folder of runs; RUN... without a key is the same",
     )
     model: str | None = setting(None, "open_clip:NAME/TAG, open_clip:NAME/FILE; open_clip:NAME/random: random weights")
-    plugins: list[str] = setting([], "modules of yours, besides those of the run's config")
+    plugins: list[str] = setting([], "modules of yours, in addition to those of the run's config")
     tasks: list[str] = setting([], "tasks to run; empty: all that fit the data sets (`clipx ls tasks`)")
     datasets: list[str] = setting([], "NAME or KIND:FOLDER (`clipx ls data`); empty: those of the run's config")
     root: str = setting("data", "folder of the data sets given by NAME")
@@ -29,19 +29,19 @@ class EvalConfig:
     )
     limit: int | None = setting(
         None,
-        "a quick look: this many images or minimal pairs of each split, drawn with a fixed seed; reports leave these "
-        "rows out",
+        "for a quick look: number of images or minimal pairs of each split, drawn with a fixed seed; reports leave "
+        "these rows out",
         AT_LEAST_1,
     )
     image_column: str = setting("image", "csv, tsv, hf: column of image paths or images")
     caption_column: str = setting("caption", "csv, tsv, hf: column of captions")
     pools: list[int] = setting([], "retrieval: also score pools of this many images", ALL_AT_LEAST_1, unit="images")
     out: str | None = setting(None, "folder of the results; null: the run directory, or runs/<model>")
-    batch_size: int = setting(256, "batch of the towers", AT_LEAST_1, unit="samples")
+    batch_size: int = setting(256, "batch size of the towers", AT_LEAST_1, unit="samples")
     workers: int = setting(2, "processes per rank that decode images", AT_LEAST_0)
     device: str = setting("auto", "auto: CUDA if present", choices=DEVICES)
     precision: str = setting("fp32", "precision of the towers; scores are at least float32", choices=PRECISIONS)
-    processes: int = setting(1, "processes on this machine; they share the images and texts", AT_LEAST_1)
+    processes: int = setting(1, "processes on this machine; each embeds a part of the images and texts", AT_LEAST_1)
     jobs: int = setting(1, "runs evaluated at the same time", AT_LEAST_1)
     ema: bool = setting(False, "use the averaged weights of train.ema")
     force: bool = setting(False, "repeat finished evaluations")

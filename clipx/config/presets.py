@@ -12,7 +12,7 @@ SCENES = {
 }
 DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
     "scenes": SCENES,
-    # the miniatures' world: 32 px, and few false negatives, so that small towers reach a small loss; large test sets
+    # for the miniatures: 32 px and few false negatives, so that small towers reach a small loss; large test sets
     "small_scenes": SCENES
     | {
         "cache": "memory",
@@ -22,7 +22,7 @@ DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
             "image_size": 32,
             "num_train": 10_000,
             "omit": 0.0,
-            # each caption leaves out each attribute once in ten: with 1.0, prompts that name one of them fail
+            # a caption names each attribute with probability 0.9: with 1.0, zero-shot prompts with one attribute fail
             "count_share": 0.9,
             "colour_share": 0.9,
             "shape_share": 0.9,

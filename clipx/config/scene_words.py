@@ -1,12 +1,12 @@
 """The vocabulary of the tokenizer `words:scenes`: the words that captions and prompts of rendered scenes can contain.
 
-Token ids: 0 padding, 1 any other word, then WORDS in this order, then the end of the text. The end has the largest id,
-because open_clip's text transformers find the end of a text by its largest id.
+Token ids: 0 for padding, 1 for a word outside the vocabulary, then WORDS in this order, then the end token. The end
+token has the largest id, because open_clip's text transformers take the position of the largest id as the end.
 """
 
 NAME = "words:scenes"  # as in `Inputs.tokenizer`
 WORDS = (
-    # counts, and unrelated numbers up to twenty
+    # numbers: counts, and irrelevant ones up to twenty
     "a", "an", "single", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
     "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
     # shapes and nouns

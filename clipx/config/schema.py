@@ -284,7 +284,9 @@ class TrainConfig:
     save_every: int = setting(200, "interval of checkpoints", AT_LEAST_1, unit="steps", resumable=True)
     keep: int = setting(2, "number of latest checkpoints kept", AT_LEAST_1, resumable=True)
     keep_optimizer: bool = setting(
-        True, "false: the checkpoint of a finished run drops the optimizer's state, two thirds of it", resumable=True
+        True,
+        "false: the checkpoint of a finished run drops the optimizer's state, two thirds of its size",
+        resumable=True,
     )
     keep_every: int | None = setting(
         None, "also keep every checkpoint whose step is a multiple of this", AT_LEAST_1, unit="steps", resumable=True

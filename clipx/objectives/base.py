@@ -34,7 +34,7 @@ class Term:
     Attributes:
         columns: the per-sample values that the term needs, with their initial values.
         state: numbers that `end_step` and `end_epoch` change; checkpoints store them.
-        needs: what the term reads besides image, text and scale, keys of NEEDS.
+        needs: further inputs of the term besides image, text and scale; keys of NEEDS.
         learns_temperature: True if the term has a gradient for the scale 1/tau.
     """
 
@@ -84,10 +84,10 @@ class Objective:
         Args:
             embeddings: of the global batch. Terms without columns need no sample_id.
             rows: column -> [B], for terms with columns: those of a `clipx.sample_table.SampleTable`.
-            progress: for terms that need it.
+            progress: position in the run, for terms that need it.
 
         Raises:
-            UserError: a term needs something that is not given; the message says what.
+            UserError: a term needs an input that is not given; the message names it.
         """
         given = {"bias": embeddings.bias, "label": embeddings.label, "progress": progress}
         rows, progress = rows or {}, progress or Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
@@ -132,12 +132,12 @@ class Objective:
 
 
 def _check_needs(name: str, term: Term, given: Mapping[str, object], rows: Rows) -> None:
-    """Raise UserError if the term needs something that is not given."""
+    """Raise UserError if the term needs an input that is not given."""
     for need in term.needs:
         if given[need] is None:
             raise UserError(f"objective.{name} needs {NEEDS[need]}")
     if missing := [column for column in term.columns if column not in rows]:
         raise UserError(
             f"objective.{name} keeps numbers of every pair ({', '.join(missing)}) in a SampleTable(objective.columns, "
-            "num_samples): pass rows=table.read(ids), and store the new ones by table.write(ids, loss.rows)"
+            "num_samples): pass rows=table.read(ids), and store the new values with table.write(ids, loss.rows)"
         )

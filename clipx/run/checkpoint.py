@@ -55,8 +55,8 @@ class TrainState:
     def save(self, run: Path, metrics: Mapping[str, float] | None = None, with_optimizer: bool = True) -> Path:
         """Write checkpoints/step_XXXXXXXX on rank 0 and return its path; all ranks must call this.
 
-        A corrupt checkpoint of the same step is replaced. `metrics` of this step go into the manifest. Without the
-        optimizer's state, no step can follow.
+        A corrupt checkpoint of the same step is replaced. `metrics` of this step go into the manifest. A run cannot
+        continue from a checkpoint without the optimizer's state.
 
         Raises UserError: the checkpoint could not be written, usually because the disk is full; earlier ones are kept.
         """

@@ -48,7 +48,7 @@ def directory(config: RunConfig) -> Path:
 def initial_run(config: RunConfig) -> Path | None:
     """Return the run directory or checkpoint of model.init; None if it is not set.
 
-    For arm:NAME it is the run of that arm with the same recipe, seed and other settings.
+    For arm:NAME it is the run of that arm with the same recipe, seed and overrides.
     """
     if config.model.init is None:
         return None
@@ -85,7 +85,7 @@ def refuse_changes(old: RunConfig, config: RunConfig, where: str) -> None:
 def load_config(run: Path) -> RunConfig:
     """Read the config of a run directory, and load its plug-ins.
 
-    Raises UserError: config.yaml is missing or unreadable, or a plug-in is gone.
+    Raises UserError: config.yaml is missing or unreadable, or a plug-in cannot be imported.
     """
     config = _read_config(run)
     try:
@@ -105,7 +105,7 @@ def _read_config(run: Path) -> RunConfig:
 
 @lru_cache(maxsize=256)
 def _parse(path: Path, mtime_ns: int, inode: int) -> RunConfig:
-    """Parse a config, once as long as its file is not replaced: it is read several times in an evaluation."""
+    """Parse a config; parse it again only if its file was replaced. An evaluation reads the config several times."""
     try:
         merged = OmegaConf.merge(OmegaConf.structured(RunConfig), OmegaConf.load(path))
         config = OmegaConf.to_object(merged)

@@ -1,4 +1,4 @@
-"""Where the log goes besides log.jsonl: Weights & Biases and TensorBoard."""
+"""Optional outputs of the run log besides log.jsonl: Weights & Biases and TensorBoard."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,12 +11,12 @@ def start_wandb(key: str, mode: str, **options: Any) -> Any:
     """Start or resume a W&B run.
 
     Args:
-        key: the setting, for the message.
+        key: name of the setting that holds `mode`, for the message.
         mode: online or offline.
-        options: of wandb.init.
+        options: further arguments of wandb.init.
 
     Raises:
-        UserError: without an API key, or if the server refuses.
+        UserError: there is no API key, or the server refuses the run.
     """
     import wandb
 
@@ -31,7 +31,7 @@ class TensorBoard:
     """Event files in a folder; a resumed run replaces the steps that it repeats."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        """`step`: steps done. Raises UserError: the package is not installed."""
+        """`step`: number of steps done. Raises UserError: the package is not installed."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
@@ -46,7 +46,7 @@ class TensorBoard:
             self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the buffered numbers and close the file."""
         self._writer.close()
 
 

@@ -18,21 +18,19 @@ from clipx.utils.device import autocast
 from clipx.utils.memory import free_memory
 
 VALUE = 4  # bytes of a float32
-OF_LIBRARIES = (
-    200 << 20
-)  # bytes; measured on a CPU: what libraries take for code, threads and workspaces in first steps
+OF_LIBRARIES = 200 << 20  # bytes of the libraries' code, threads and workspaces, measured in the first steps on a CPU
 CPU = torch.device("cpu")
 
 
 def check_memory(config: RunConfig, device: torch.device) -> str:
-    """Return what a step needs and what is free, in words.
+    """Return a text with the memory that a step needs and the free memory.
 
-    Raises UserError if a step needs more than is free on a CPU, where the kernel would kill the process without a word.
-    A GPU gives an error of its own, at its exact limit.
+    Raises UserError if a step on the CPU needs more memory than is free: the kernel would kill the process without a
+    message. On a GPU, CUDA itself raises an error, at the exact limit.
     """
     processes = config.train.processes * config.launch.nodes
     of_one, free = step_bytes(config, processes), free_memory(device)
-    here = of_one * (config.train.processes if device.type == "cpu" else 1)  # of this machine, or of one GPU
+    here = of_one * (config.train.processes if device.type == "cpu" else 1)  # of all processes on the CPU, or one GPU
     need = f"about {here / 1e9:.1f} GB for a step"
     if free is None:
         return need
@@ -49,7 +47,7 @@ def step_bytes(config: RunConfig, processes: int = 1) -> int:
 
     Counted: weights, gradients, activations of a micro-batch with the temporary tensors of forward and backward pass,
     AdamW's two moments, averaged weights, DDP's buckets, images of the process's pairs, embeddings of the global batch.
-    Not counted: per-sample columns, prefetched batches, and what the allocator wastes. Raises like `build_model`.
+    Not counted: per-sample columns, prefetched batches, and the allocator's overhead. Raises like `build_model`.
     """
     train = config.train
     pairs = ceil(train.batch_size / processes)

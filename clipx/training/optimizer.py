@@ -75,7 +75,7 @@ def warmup_steps(config: ScheduleConfig, steps_per_epoch: int) -> int:
 
 
 def notes(config: ScheduleConfig, steps_per_epoch: int, total_steps: int) -> list[str]:
-    """Return a line for the log if the run ends before its warm-up; the command line knows this only for samples."""
+    """Return a log line if the run is shorter than its warm-up. Before the data are read, its length may be unknown."""
     warmup = warmup_steps(config, steps_per_epoch)
     if not 0 < total_steps < warmup:
         return []

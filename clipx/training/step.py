@@ -22,7 +22,7 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
     lr = components.learning_rate(progress)
     optimizer.set_lr(state.optimizer, lr)
     state.optimizer.zero_grad()
-    if not components.parallel.training:  # evaluation restores the mode of the model
+    if not components.parallel.training:  # only in the first step: evaluations restore the mode
         components.parallel.train()
     sizes = distributed.all_gather_sizes(len(batch.sample_id))
     sample_id, label = distributed.gather(batch.sample_id, sizes), distributed.gather(batch.label, sizes)

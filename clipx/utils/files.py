@@ -62,7 +62,7 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def lock(name: str) -> Iterator[None]:
-    """Lock a name against other processes of this machine; the system releases the lock if this process dies."""
+    """Hold the lock `name` on this machine; the system releases the lock if this process dies."""
     locks = cache_home() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     with (locks / content_hash(name)).open("w") as file:

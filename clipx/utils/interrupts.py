@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def children_ignore_ctrl_c() -> Iterator[None]:
-    """Let processes that are started in this `with` block ignore Ctrl-C, which a terminal sends to all of them.
+    """Make processes that are started in this `with` block ignore Ctrl-C.
 
-    Otherwise each prints a traceback. They must end with their parent, or when it tells them.
+    A terminal sends Ctrl-C to all processes, and each would print a traceback. The parent must end these processes.
     """
     if threading.current_thread() is not threading.main_thread():  # Python forbids handlers in other threads
         yield

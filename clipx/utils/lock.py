@@ -1,9 +1,9 @@
 """Locks, so that two commands do not write the same files; they work on one machine, between machines and over NFS.
 
-filelock's SoftFileLease is a file that is created exclusively and refreshed by a thread. It gives the place of a
-killed process on this machine away at once. A process on another machine counts as dead after STALE seconds without a
-refresh; they are counted on our own clock, so clocks may differ. Beside the lease, `hold` keeps a file that says who
-holds it: the lease itself does not know since when, nor the job.
+The lock is filelock's SoftFileLease: a file that one process creates exclusively and a thread of it refreshes. If the
+owner was killed on this machine, the next process takes the lock at once. An owner on another machine counts as dead
+after STALE seconds without a refresh. The waiting process measures this time with its own clock, so clocks may differ.
+`hold` also writes the owner's process, start and SLURM job to a second file, because the lease stores no start and job.
 """
 
 import json
@@ -22,19 +22,19 @@ from filelock import SoftFileLease, Timeout
 from clipx.errors import UserError
 from clipx.utils.files import write_text
 
-BEAT = 5.0  # seconds between two refreshes
+BEAT = 5.0  # seconds between two refreshes of a lock file
 STALE = 60.0  # seconds without a refresh after which an owner on another machine counts as dead
 
 
 @contextmanager
 def hold(path: Path, doing: str, instead: str) -> Iterator[None]:
-    """Hold the lock `path` in a `with` block. A lock whose owner is dead is taken over, which prints a line.
+    """Hold the lock `path` in a `with` block. Take over the lock of a dead owner, and print a line.
 
     A process that loses its lock, because it was suspended or its folder was removed, ends at once with code 1.
 
     Args:
-        doing: what the owner of the lock does, for messages: `runs/a/s0 is being trained`.
-        instead: what the user can do.
+        doing: the work under the lock, for messages: `runs/a/s0 is being trained`.
+        instead: advice to the user if another process holds the lock.
 
     Raises UserError: another process holds the lock; the message says which one, on which machine and since when.
     """
@@ -58,7 +58,7 @@ def hold(path: Path, doing: str, instead: str) -> Iterator[None]:
 
 @contextmanager
 def turn(path: Path) -> Iterator[None]:
-    """Wait until no other process is in a `with` block of the same path; for changes of a file, which are short."""
+    """Hold the lock `path` in a `with` block; wait while another process holds it. For short changes of files."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with _lease(path, f"{path.parent} was being written"):
         yield
@@ -76,7 +76,7 @@ def _lease(path: Path, doing: str) -> SoftFileLease:
 
 @contextmanager
 def _writable(folder: Path) -> Iterator[None]:
-    """Turn the error of a folder that cannot be written into a UserError that names the folder, not a file in it."""
+    """Replace the OSError of a folder that cannot be written by a UserError that names the folder."""
     try:
         yield
     except OSError as error:
@@ -84,16 +84,17 @@ def _writable(folder: Path) -> Iterator[None]:
 
 
 def _acquire(lease: SoftFileLease, owner: Path, doing: str, instead: str) -> None:
-    """Take the lease, at once or after its owner has been silent for STALE seconds; else raise UserError."""
+    """Take the lease, at once or after its owner has not refreshed it for STALE seconds; else raise UserError."""
     path = Path(lease.lock_file)
     seen, start, said = _signs_of_life(path), time.monotonic(), False
     while not _taken(lease):
         holder = _read(owner)
-        # an owner on this machine is dead only if its process is, which the lease knows
+        # if the owner's process on this machine were dead, `_taken` would have taken the lease
         if holder.get("machine") == _machine() or _signs_of_life(path) not in (None, seen):
             raise UserError(f"{doing} by {_name(holder)}: {instead}")
         if not said and time.monotonic() - start > 2 * BEAT:
-            _say(f"{doing} by {_name(holder)}, which gives no sign of life: waiting {STALE:.0f} s before taking over")
+            wait = f"waiting {STALE:.0f} s before taking over"
+            _say(f"{doing} by {_name(holder)}, which does not refresh its lock: {wait}")
             said = True
         time.sleep(0.2)
 
@@ -109,7 +110,10 @@ def _taken(lease: SoftFileLease) -> bool:
 
 
 def _signs_of_life(path: Path) -> tuple[int, int] | None:
-    """Return what a refresh changes; None if there is no lock. Opening the file makes NFS ask the server."""
+    """Return inode and time of the lock file, which a refresh changes; None if there is no file.
+
+    The file is opened because NFS then asks the server for them.
+    """
     try:
         with path.open() as file:
             state = os.fstat(file.fileno())
@@ -125,7 +129,7 @@ def _this_process() -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """Return host and namespace of process ids: containers may share the host name, but not the processes."""
+    """Return the host and its namespace of process ids: containers with the same host name have different processes."""
     try:
         namespace = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
@@ -134,7 +138,7 @@ def _machine() -> str:
 
 
 def _read(owner: Path) -> dict[str, Any]:
-    """Return who holds the lock; {} if unknown, in the moment between taking a lock and writing this file."""
+    """Return the owner; {} if unknown, because the file is written a moment after the lock is taken."""
     try:
         return dict(json.loads(owner.read_text()))
     except (OSError, ValueError):

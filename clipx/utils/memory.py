@@ -1,4 +1,4 @@
-"""Memory and disk space of the machine that this process may still use."""
+"""Free memory and disk space for this process."""
 
 import shutil
 from pathlib import Path
@@ -11,9 +11,9 @@ PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Return the bytes that are free for this process on a device; None if the system does not tell.
+    """Return the bytes that are free for this process on a device; None if unknown.
 
-    On a CPU it is the machine's available memory, or what the cgroup (a container's or SLURM's limit) leaves of it.
+    On a CPU: the machine's available memory, or less if a cgroup (the limit of a container or of SLURM) allows less.
     """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
@@ -22,7 +22,7 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def check_room(needed: int, folder: Path, what: str) -> None:
-    """Raise UserError if memory, or the disk of `folder`, has less than `needed` bytes; `what` needs them."""
+    """Raise UserError if memory or the disk of `folder` has less than `needed` bytes free; the message names `what`."""
     memory, disk = free_memory(torch.device("cpu")), shutil.disk_usage(folder).free
     if needed > (disk if memory is None else min(memory, disk)):
         free = "" if memory is None else f"{memory / 2**20:,.0f} MiB of memory, and "
@@ -40,7 +40,7 @@ def _of_machine() -> int | None:
 
 
 def _of_cgroups() -> list[int]:
-    """Return what the limits of this process's cgroup and of those above it leave, for both versions of cgroups."""
+    """Return the bytes that are free in this process's cgroup and in each cgroup above it (cgroups v1 and v2)."""
     free = []
     try:
         entries = [line.split(":", 2) for line in (PROC / "self/cgroup").read_text().splitlines()]
@@ -61,10 +61,10 @@ def _of_cgroups() -> list[int]:
 
 
 def _left(folder: Path, limit: str, used: str) -> int | None:
-    """Return limit - use; the file cache, which counts as use, makes room when needed."""
+    """Return limit - usage + file cache: the cache counts as usage, but the system frees it when needed."""
     try:
         of_files = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
         cache = int(of_files.get("inactive_file", 0))
         return int((folder / limit).read_text()) - int((folder / used).read_text()) + cache
-    except (OSError, ValueError):  # no limit: the word max
+    except (OSError, ValueError):  # without a limit, the file contains the word max
         return None

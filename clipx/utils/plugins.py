@@ -1,6 +1,6 @@
 """Plug-ins: modules outside the package that add rows to its tables.
 
-`plugins=[MODULE]` names such a module. It has one or more of the tables below, each like ours, `{"name": row}`:
+`plugins=[MODULE]` names such a module. The module has one or more of the tables below, each a dict `{"name": row}`:
 
     TERMS = {"mine": MineTerm}
 
@@ -21,7 +21,7 @@ from typing import Any
 
 from clipx.errors import UserError, one_line
 
-# table of a plug-in -> our table; imported only when a plug-in has rows for it, because most of them import torch
+# table of a plug-in -> table of clipx; imported only when a plug-in has rows for it, because most of them import torch
 TABLES = {
     "TERMS": "clipx.objectives.TERMS",
     "OBJECTIVES": "clipx.config.presets.OBJECTIVES",
@@ -37,16 +37,16 @@ TABLES = {
 RECIPES = "RECIPES"
 
 Rows = dict[str, dict[str, Any]]  # table -> name -> row
-_loaded: dict[str, Rows] = {}  # plug-in -> the rows that it has
+_loaded: dict[str, Rows] = {}  # plug-in -> the rows that it added
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Import the modules and add their rows to the tables, once per process; also those of installed packages.
+    """Import the modules and add their rows to the tables, once per process. Also add the rows of installed packages.
 
-    Modules are also found in the current folder, after all other places.
+    Python searches the current folder for modules too, as the last folder of its path.
 
     Raises:
-        UserError: a module cannot be imported or has no table, or one of its names exists.
+        UserError: a module cannot be imported or has no table, or a name is already in the table.
     """
     _load_installed()
     for name in modules:
@@ -70,7 +70,7 @@ def _load_installed() -> None:
             place = f"entry point {point.name} = {point.value} of {point.dist.name if point.dist else 'a package'}"
             try:
                 row = point.load()
-            except Exception as error:  # whatever the package does
+            except Exception as error:  # the package's code may raise any error
                 raise UserError(f"{place} cannot be loaded ({_where(error)}): repair or uninstall it") from error
             _add(place, place, {table: {point.name: row}})
 
@@ -85,12 +85,12 @@ def _import(name: str) -> ModuleType:
                 "current folder is searched too)"
             ) from error
         raise UserError(f"plugins={name} cannot be imported: {_where(error)}") from error
-    except Exception as error:  # whatever the module does
+    except Exception as error:  # the module's code may raise any error
         raise UserError(f"plugins={name} cannot be imported: {_where(error)}") from error
 
 
 def _where(error: Exception) -> str:
-    """Return the type, message and last place of an error."""
+    """Return type, message, file and line of an error."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (last.filename, last.lineno)
     return f"{type(error).__name__}: {one_line(error)}, {file}:{line}"
@@ -114,7 +114,7 @@ def _recipes(folder: Path) -> dict[str, Any]:
 
 
 def _add(plugin: str, key: str, tables: Rows) -> None:
-    """Add the rows to our tables. A row that is there already is skipped; another one of its name is an error."""
+    """Add the rows to clipx's tables. Raises UserError if a table has another row with the same name."""
     ours = {table: _ours(table) for table in tables}
     for table, rows in tables.items():
         for name, row in rows.items():
@@ -126,7 +126,7 @@ def _add(plugin: str, key: str, tables: Rows) -> None:
 
 
 def _ours(table: str) -> dict[str, Any]:
-    if table == RECIPES:  # the commands read them with `added`
+    if table == RECIPES:  # clipx has no such table: the commands read the rows with `added`
         return _recipes(Path(str(files("recipes")))) | added(RECIPES)
     module, _, attribute = TABLES[table].rpartition(".")
     rows: dict[str, Any] = getattr(import_module(module), attribute)

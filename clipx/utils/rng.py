@@ -22,7 +22,7 @@ def generator(*key: int) -> Generator:
 
 
 def seed_device(seed: int, device: torch.device) -> None:
-    """Seed the CPU and the device. torch.manual_seed would also queue seeds, with a stack trace, for absent devices."""
+    """Seed the CPU and the device. torch.manual_seed also stores a call with its stack trace for every other device."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)

@@ -34,7 +34,7 @@ GEOMETRY: dict[str, MetricReader] = {
     "margin": MARGIN,
 }
 MIN_SEEDS = 3  # of an interval
-SHOWN = 4  # names in a line on what was left out
+SHOWN = 4  # number of names in a line about left-out runs
 MEAN = "mean"  # over the tasks that all methods have
 
 CONDITIONS = {  # must be equal, besides the data settings
@@ -76,7 +76,7 @@ class Method:
     label: str  # the name without the part that all names of the comparison share
     settings: str  # objective, then the settings that differ from most other methods
     values: dict[str, BySeed]  # name (TASKS, GEOMETRY, MEAN) -> values; names without values are left out
-    sets: dict[str, BySeed]  # "TASK SET" -> values, of every set that one of the runs has
+    sets: dict[str, BySeed]  # "TASK SET" -> values, for every set that at least one run has
     runs: list[Run]
 
     @property
@@ -123,7 +123,7 @@ class MethodComparison:
 def compare(
     groups: list[RunGroup], by: str = MEAN, on: tuple[str, ...] = ()
 ) -> tuple[list[MethodComparison], list[LeftOut]]:
-    """Return the comparisons that the runs allow, and what cannot be compared, by reason.
+    """Return the possible comparisons, and the runs that cannot be compared, grouped by reason.
 
     `on`: score only on these data sets; empty: on all, without the pairs held out of training.
 
@@ -149,7 +149,7 @@ def compare(
 
 
 def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
-    """Drop runs without settings and failed starts; merge groups with equal settings, with one run for each seed."""
+    """Drop runs without settings and failed starts; merge groups with equal settings; keep one run per seed."""
     unknown, failed, repeated = list[str](), list[str](), list[str]()
     merged: dict[str, dict[int, Run]] = {}  # settings -> seed -> run
     labels: dict[str, str] = {}
@@ -237,7 +237,7 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
                     sets.setdefault(name, {})[run.seed] = value
         methods.append(Method(group.label, labels[at], settings[at], values, sets, group.runs))
     ranked = [method for method in methods if method.values.get(by)]
-    # one seed says nothing about others: such a method never comes before one with several
+    # methods with one seed come last: their spread over seeds is unknown
     ranked.sort(key=lambda method: (len(method.values[by]) == 1, -fmean(method.values[by].values())))
     return MethodComparison(conditions, by, tasks, ranked, [method for method in methods if method not in ranked])
 

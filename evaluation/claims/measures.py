@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from evaluation.runs.reader import Run
 from evaluation.types import Result
 
-HELD_OUT = "heldout"  # canonical name: one chooses settings by these pairs, so they decide no claim
+HELD_OUT = "heldout"  # canonical name; users choose settings by these pairs, so no claim uses them
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class FileImages(Images):
 
 
 class SomeImages(Images):
-    """Some images of another set."""
+    """A subset of another set of images."""
 
     def __init__(self, images: Images, chosen: list[int]) -> None:
         self.images = images

@@ -14,11 +14,11 @@ from evaluation.datasets import prompts
 from evaluation.datasets.images import Images, SomeImages
 from evaluation.types import Kind, Settings, View
 
-LIMIT_SEED = 0  # of the images that limit= draws
+LIMIT_SEED = 0  # seed with which limit= draws images
 
 
 def draw(count: int, limit: int | None) -> list[int]:
-    """Return `limit` of `count` indices, ascending, drawn with a fixed seed; all without a limit."""
+    """Return `limit` of the indices below `count`, drawn with a fixed seed, ascending; all if `limit` is None."""
     if limit is None or limit >= count:
         return list(range(count))
     return sorted(torch.randperm(count, generator=torch.Generator().manual_seed(LIMIT_SEED))[:limit].tolist())
@@ -186,7 +186,7 @@ class MinimalPairs(_WithCaptions):
         """Images and captions 2p and 2p+1 form pair p, of category `categories[p]`.
 
         Args:
-            limit: draw this many pairs.
+            limit: number of pairs to draw; None: all.
             chosen_prompts: the setting `prompts`, if the captions contain a prompt.
         """
         assert len(images) == len(captions) == 2 * len(categories)

@@ -31,7 +31,7 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
     "tsv": open_table,
     HELD_OUT: open_held_out,
 }
-KEPT, MAX_FILES = 16, 100  # opened sets of small folders that this process keeps: reading all captions takes time
+KEPT, MAX_FILES = 16, 100  # number of opened sets that this process keeps; most files of a kept set
 _opened: OrderedDict[tuple[str, Settings, object], AnyDataset] = OrderedDict()  # least recently used first
 PROTOCOLS = {
     "corrected": "counts hits exactly",
@@ -64,7 +64,7 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
 
 
 def _files(folder: Path) -> tuple[tuple[str, int, int], ...] | None:
-    """Return name, size and time of each file of a folder; None for a large folder and for other places."""
+    """Return name, size and time of each file of a folder; None for more than MAX_FILES, or if it is no folder."""
     if not folder.is_dir():
         return None
     paths = list(islice((path for path in folder.rglob("*") if path.is_file()), MAX_FILES + 1))

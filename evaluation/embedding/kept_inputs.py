@@ -1,7 +1,7 @@
 """Preprocessed images and tokens of small data sets, kept in memory for the next model that this process evaluates.
 
-`clipx reproduce` evaluates many runs in one process, and log.evaluate_every many steps of a run. Decoding takes longer
-than a small model.
+`clipx reproduce` evaluates many runs in one process, and log.evaluate_every many steps of a run. Decoding images takes
+longer than embedding them with a small model.
 """
 
 from collections import OrderedDict
@@ -15,9 +15,9 @@ _kept: OrderedDict[Hashable, list[Tensor]] = OrderedDict()  # least recently use
 
 
 def kept(key: Hashable, batches: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Yield the batches kept under `key`; else yield `batches`, which must be lazy, and keep them if they are small.
+    """Yield the batches kept under `key`. If there are none, yield the lazy `batches`, and keep them if they are small.
 
-    Equal keys must have equal batches. Nothing is kept if not all batches are taken.
+    Equal keys must have equal batches. Batches are kept only after the caller has taken all of them.
     """
     if key in _kept:
         _kept.move_to_end(key)
@@ -36,7 +36,7 @@ def kept(key: Hashable, batches: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 def forget() -> None:
-    """Remove everything."""
+    """Remove all kept batches."""
     _kept.clear()
 
 

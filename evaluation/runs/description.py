@@ -53,10 +53,10 @@ def number(line: dict[str, Any], key: str) -> float | None:
 
 
 def digits(value: float, sign: str = "") -> str:
-    """Format with three significant digits: 0.500, -0.0123, 12.3, 1,235; `sign`: "+" shows it always."""
+    """Format with three significant digits: 0.500, -0.0123, 12.3, 1,235; sign="+" also shows a plus sign."""
     if not math.isfinite(value):
         return f"{value:{sign}}"
-    if abs(value) < 5e-7:  # rounding
+    if abs(value) < 5e-7:  # a rounding error
         return "0"
     return f"{value:{sign},.0f}" if abs(value) >= 999.5 else f"{value:{sign}#.3g}".rstrip(".")
 

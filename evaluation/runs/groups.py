@@ -64,8 +64,8 @@ def group_runs(runs: list[Run]) -> list[RunGroup]:
 
 
 def short_names(names: list[str]) -> list[str]:
-    """Drop the parts between dashes that all names begin or end with; a name without other parts stays whole."""
-    parts = [re.split(r"-(?=[^\W\d])", name) for name in names]  # no dash before a digit: it may be 4e-2
+    """Remove the first and last parts (between dashes) that all names share; a name with no other part stays whole."""
+    parts = [re.split(r"-(?=[^\W\d])", name) for name in names]  # not before a digit: the dash may belong to 4e-2
     if len(names) < 2:
         return names
     first = _common(parts)
@@ -76,7 +76,7 @@ def short_names(names: list[str]) -> list[str]:
 
 
 def _common(parts: list[list[str]]) -> int:
-    """Return how many first parts are the same in all lists."""
+    """Return the number of leading parts that all lists share."""
     return next(
         (at for at, several in enumerate(zip(*parts, strict=False)) if len(set(several)) > 1), min(map(len, parts))
     )

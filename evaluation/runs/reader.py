@@ -98,7 +98,7 @@ def run_folders(path: Path) -> Iterator[Path]:
 
 
 def natural_order(path: Path) -> tuple[str, int, str]:
-    """Sort s2 before s10."""
+    """Return a sorting key that puts s2 before s10."""
     digits = path.name[1:]
     return str(path.parent), int(digits) if digits.isdigit() else -1, path.name
 

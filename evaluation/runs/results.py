@@ -1,6 +1,6 @@
 """`results.jsonl`: one result per line. The file is replaced as a whole, so a killed run loses nothing.
 
-Several evaluations may write to one folder at the same time: each change of the files waits for its turn.
+Several evaluations may write to one folder: a lock lets only one of them change the files at a time.
 """
 
 import csv
@@ -29,7 +29,7 @@ from evaluation.types import Result, printable_line, spreadsheet_cell
 NAMES = [field.name for field in fields(Result)]
 RESULTS = "results.jsonl"
 DIVERGED = "train"  # task of the row of a diverged run
-LIMIT = "limit"  # name in a row's hashes: the row is a quick look at some examples
+LIMIT = "limit"  # key in the hashes of a row that scores only some examples (limit=N)
 
 
 def read(path: Path) -> list[Result]:
@@ -65,7 +65,7 @@ def write(path: Path, rows: list[Result]) -> None:
 
 
 def limit_note(hashes: dict[str, str]) -> str:
-    """Return what limit= adds to the names of splits and artifacts; "" without it."""
+    """Return the suffix that limit= adds to the names of splits and artifacts; "" without limit=."""
     return f", {LIMIT} {hashes[LIMIT]}" if LIMIT in hashes else ""
 
 

@@ -1,10 +1,9 @@
-"""Speed of runs on small worlds: `make bench-mini`, on an idle machine.
+"""Speed of runs on small rendered scenes: `make bench-mini`, on an idle machine.
 
 1. Milliseconds per step of 64 pairs in `clipx train` on one core: towers, loader, optimizer and log. The first line is
-   the miniature of before, on 48 px; the others are `small:` towers on 32 px, with and without data.cache=memory, and
-   in bfloat16.
+   `micro-48` on 48 px; the others are `small:` towers on 32 px, with and without data.cache=memory, and in bfloat16.
 2. `clipx reproduce`: seconds between two runs of one process (without evaluation), seconds of an evaluation on sets of
-   5,000 images, and MB of a run. The first run also decodes; the line is the median of the others.
+   5,000 images, and MB of a run. The first run also decodes images, so the medians leave it out.
 
 SAMPLES and SEEDS in the environment set the duration. Rendered scenes are kept in the cache.
 """

@@ -256,6 +256,8 @@ def own_numbers(seeds: int = 3) -> Iterator[OwnNumbers]:
     for claim in CLAIMS:
         for comparison in claim.comparisons:
             for table in (t for t in TABLES if comparison.contrast and t.recipe in claim.recipes):
+                if comparison.only_recipe not in ("", table.recipe):
+                    continue
                 cells = [table.rows.get(arm, "").split() for arm in comparison.arms]
                 labels = [column.label for column in table.columns]
                 at = labels.index("mean") if "mean" in labels else 0

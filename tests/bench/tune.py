@@ -1,8 +1,8 @@
-"""Settings of the miniatures that the papers tuned, chosen by held-out pairs: `make tune-mini`.
+"""Choose the settings of the miniatures that the papers tuned, by held-out pairs: `make tune-mini`.
 
 Each candidate trains once, with seed 100; the claims use seeds 0 to 19. The score is R@1 (mean of both directions) on
 the held-out training pairs, which no claim reads. Finished candidates are skipped, so the command can be interrupted.
-The chosen values stand in the recipes.
+The recipes contain the chosen values.
 """
 
 import sys
@@ -35,7 +35,7 @@ SHORT = {"tau": "temperature.tau={}", "alpha": "model.points.alpha=[{},{}]"}
 
 
 def override(setting: str) -> str:
-    """Return the override of a candidate."""
+    """Return the override of `clipx train` for a setting in GRIDS."""
     key, _, value = setting.partition("=")
     return SHORT[key].format(value, round(1 - float(value), 3)) if key in SHORT else setting
 
@@ -63,7 +63,7 @@ def candidates(name: str, arms: str, grid: Grid) -> dict[tuple[str, ...], tuple[
 
 
 def main() -> None:
-    """Train all candidates of the recipes given as arguments, or of all recipes; print a table per recipe."""
+    """Train all candidates of the recipes given as arguments, or of all recipes; print one line per candidate."""
     for name in sys.argv[1:] or GRIDS:
         calls = {key: call for arms, grid in GRIDS[name] for key, call in candidates(name, arms, grid).items()}
         with Pool(["", ""]) as pool:

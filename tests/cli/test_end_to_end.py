@@ -84,7 +84,7 @@ def test_photographs_and_their_five_captions(tmp_path: Path, real_data: Path) ->
     assert {row["metric"]: row["n"] for row in rows}["text_to_image_recall@1"] == 5000
 
 
-def test_a_run_begins_with_its_place_towers_and_data_and_ends_with_the_next_command(tmp_path: Path) -> None:
+def test_a_run_first_prints_its_folder_towers_and_data_and_last_the_next_command(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     done = clipx_here("train", *tiny(tmp_path / "shards"), "name=x", "train.device=cpu", cwd=tmp_path)
     lines = done.stderr.splitlines()

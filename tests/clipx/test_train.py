@@ -83,7 +83,7 @@ def test_a_finished_run_without_optimizer_state_is_smaller_has_equal_weights_and
     assert training[0][0] == training[1][0] > 100 * training[1][1]  # an earlier checkpoint can still be resumed
     assert fit(config, small) is Outcome.FINISHED
     shutil.rmtree(checkpoints(small)[-1])
-    assert fit(config, small) is Outcome.FINISHED  # again from step 2
+    assert fit(config, small) is Outcome.FINISHED  # trains again from step 2
     for name, tensor in weights(whole).items():
         assert torch.equal(tensor, weights(small)[name])
 

@@ -1,4 +1,4 @@
-"""Undo what plug-ins of a test added to the tables."""
+"""Restore the tables after a test that loads plug-ins."""
 
 import sys
 from collections.abc import Iterator

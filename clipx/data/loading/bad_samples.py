@@ -11,7 +11,7 @@ LOGGED = 20  # bad samples that a run logs by name; it only counts the others
 
 
 class TooManyBadSamples(UserError):
-    """More than a share data.max_bad_rate of the samples is bad; `names` has a line for each that is known."""
+    """Too many samples are bad to continue; `names` has one line for each bad sample that is known."""
 
     def __init__(self, message: str, names: Sequence[str]) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ def listed_bad_samples(run: Path) -> Iterator[None]:
     except TooManyBadSamples as error:
         file = BadSampleFile(run)
         file.add(error.names)
-        raise UserError(f"{error}; all that were found are in {file.path}") from error
+        raise UserError(f"{error}; all bad samples found are listed in {file.path}") from error
 
 
 @dataclass
@@ -61,7 +61,7 @@ class BadSampleCounter:
     names: dict[str, None] = field(default_factory=dict)  # bad samples in order of occurrence, without repeats
 
     def count(self, total: int, bad: list[str]) -> None:
-        """Add `total` samples, of which those in `bad` are bad. Raises TooManyBadSamples above `limit`."""
+        """Add `total` samples; `bad` lists the bad ones. Raises TooManyBadSamples if their share exceeds `limit`."""
         self.seen += total
         self.bad += len(bad)
         self.names.update(dict.fromkeys(bad))

@@ -1,8 +1,8 @@
 """Samples from decoded images and tokenized captions in memory (data.cache=memory).
 
-Samples, order and random draws are the same as from the source. If the transform is fixed (data.crop_scale=[1,1]
+Samples, order and random draws are the same as without the cache. If the transform is fixed (data.crop_scale=[1,1]
 without RandAugment), a batch is one look-up, and flips act on the whole batch. Other transforms run on each decoded
-image.
+image separately.
 """
 
 import random
@@ -44,7 +44,7 @@ _captions: OrderedDict[str, CaptionCache] = OrderedDict()  # of this process, le
 
 
 class CachedSamples:
-    """The batches of a source, for any loader process."""
+    """Builds batches of a source from the caches, in any loader process."""
 
     def __init__(
         self, config: DataConfig, inputs: Inputs, source: PairSource, preprocess: SamplePreprocessor, seed: int
@@ -61,7 +61,7 @@ class CachedSamples:
         self.captions = _open_captions(config, inputs, source, preprocess)
 
     def batch(self, keys: list[SampleKey]) -> HostBatch:
-        """Return the samples (epoch, id)."""
+        """Return the batch of the samples with these keys (epoch, id)."""
         ids = np.array([sample_id for _, sample_id in keys], np.int64)
         images = self.pixels.images(ids)
         captions, flips = self._draw(keys, ids, images)
@@ -74,7 +74,7 @@ class CachedSamples:
         return HostBatch(torch.from_numpy(ids), pixels, self.captions.text[rows], self.captions.label[rows], [])
 
     def sample(self, epoch: int, sample_id: int) -> DecodedSample:
-        """Return one sample, with the transform of its own image."""
+        """Return one sample, transformed separately; a bad sample contains its error."""
         generator = self._generator(epoch, sample_id)
         where = self.source.where(sample_id)
         number = int(self.pixels.images(np.array(sample_id)))
@@ -96,7 +96,7 @@ class CachedSamples:
         return pixels.flip(2) if self._flips(number, generator) else pixels
 
     def _draw(self, keys: list[SampleKey], ids: Array, images: Array) -> tuple[Array, Tensor | None]:
-        """Return the caption of each sample, and whether it is flipped; None if none is."""
+        """Return the caption number of each sample, and a mask of the flipped ones (None: no flips are drawn here)."""
         captions, flips = self.captions.starts[ids], None
         draws_flip = self.transform.fixed and self.transform.flip
         if self.source.draws_caption or draws_flip:
@@ -116,7 +116,7 @@ class CachedSamples:
         return first + generator.randrange(end - first) if self.source.draws_caption else first
 
     def _flips(self, number: int, generator: random.Random) -> bool:
-        """Draw as `TrainTransform` does: first a box, which a fixed transform does not use."""
+        """Draw as `TrainTransform` does: first a crop box (a fixed transform does not use it), then the flip."""
         if not self.transform.flip:
             return False
         width, height = self.pixels.sizes[number].tolist()

@@ -204,7 +204,7 @@ def _drop_empty(batches: Iterator[HostBatch]) -> Iterator[HostBatch]:
 def open_loader(
     config: DataConfig, source: PairSource | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
 ) -> BatchLoader:
-    """Return the loader for the kind of source. Raises UserError if a stream should be kept in memory."""
+    """Return the loader for the kind of source. Raises UserError for a stream with data.cache=memory."""
     if source.streaming and config.cache != "none":
         raise UserError(
             f"data.cache={config.cache} needs random access, which data.source={config.source} does not have; "

@@ -1,8 +1,8 @@
 """Decoded images in memory that all processes of a machine share (data.cache=memory).
 
-The pixels lie in a memory-mapped file in the cache folder, so a process that maps them takes no memory of its own, and
-containers with a small /dev/shm can use them too. Each process that uses a file holds a lock on it. The system releases
-the lock if the process dies. The last user removes the file, or the next one that opens any.
+The pixels are in a memory-mapped file in the cache folder. All processes share its pages, and containers with a small
+/dev/shm can use it too. Each process that uses a file holds a lock on it. The system releases the lock if the process
+dies. The last process that uses a file removes it. If that process was killed, the next one that opens a file does so.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ from clipx.utils.files import cache_home, content_hash, lock, new_folder
 from clipx.utils.memory import check_room
 
 LOCK = "pixel cache"  # held while files are written or removed
-KEPT = 4  # data sets that a process keeps, for its next runs
+KEPT = 4  # number of data sets that a process keeps open for its next runs
 Array = NDArray[Any]
 
 
@@ -57,9 +57,9 @@ _opened: OrderedDict[str, tuple[PixelCache, Any]] = OrderedDict()  # key -> cach
 
 
 def open_pixels(source: PairSource, transform: TrainTransform) -> PixelCache:
-    """Return the images of a source; decode them unless a process of this machine uses them already.
+    """Return the images of a source; decode them unless a process of this machine has them open already.
 
-    Raises UserError if they do not fit into the free memory.
+    Raises UserError if they do not fit into the free memory or disk space.
     """
     fixed = [transform.size, transform.interpolation] if transform.fixed else []
     key = content_hash([source.fingerprint, *fixed])
@@ -67,7 +67,7 @@ def open_pixels(source: PairSource, transform: TrainTransform) -> PixelCache:
         while len(_opened) >= KEPT:
             _opened.popitem(last=False)[1][1].close()
         if not _opened:
-            Finalize(None, _release, exitpriority=10)  # unlike atexit, also in processes of a pool
+            Finalize(None, _release, exitpriority=10)  # atexit functions do not run in processes of a pool
         _opened[key] = _open(cache_home() / "pixels" / key, source, transform)
     _opened.move_to_end(key)
     return _opened[key][0]

@@ -80,8 +80,8 @@ def build_tokenizer(inputs: Inputs) -> Tokenizer:
 
 
 def words(inputs: Inputs, ids: Tensor) -> list[tuple[int, str]]:
-    """Return place and text of each token between start and end; not for Hugging Face. `ids` int64 [L]."""
-    end = int(ids.argmax())  # the end has the largest id
+    """Return position and text of each token between start and end token. `ids`: int64 [L], not from Hugging Face."""
+    end = int(ids.argmax())  # the end token has the largest id
     if inputs.tokenizer == scene_words.NAME:
         known = dict(enumerate(scene_words.WORDS, start=scene_words.FIRST))
         return [(place, known.get(int(ids[place]), "(unknown)")) for place in range(end)]

@@ -50,7 +50,7 @@ class TrainTransform:
 
     @property
     def fixed(self) -> bool:
-        """True if the transform of an image is always its central square, which may be flipped."""
+        """True if the transform always returns the central square of an image, flipped or not."""
         return self.scale == (1.0, 1.0) and self.augment is None
 
     def central_square(self, image: Image.Image) -> Tensor:

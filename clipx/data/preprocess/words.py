@@ -18,7 +18,7 @@ class WordTokenizer:
         self._ids = {word: number for number, word in enumerate(WORDS, start=FIRST)}
 
     def __call__(self, texts: list[str]) -> Tensor:
-        """Return token ids, int64 [n, L]: at most L - 1 words, the end, padding."""
+        """Return token ids, int64 [n, L]: at most L - 1 words, the end token, then padding."""
         rows = torch.full((len(texts), self.context_length), PADDING)
         for row, text in zip(rows.numpy(), texts, strict=True):
             ids = [self._ids.get(word, UNKNOWN) for word in WORD.findall(text.lower())[: self.context_length - 1]]

@@ -19,7 +19,7 @@ class PairSource(Protocol):
     streaming: Literal[False] = False
     problems: Sequence[str] = ()  # one line per sample that is left out; found without decoding
     fingerprint: str  # changes with the samples or their order
-    draws_caption: bool = False  # `pair` draws one of the captions; else it takes the first
+    draws_caption: bool = False  # True: `pair` draws one of the captions; False: it takes the first
 
     def __len__(self) -> int: ...
 

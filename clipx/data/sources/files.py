@@ -47,7 +47,7 @@ class PackedTexts:
 class FilePairs(PairSource):
     """Pairs from rows of (image file, caption)."""
 
-    draws_caption = True  # even of one caption, so that later draws of a sample are the same for all `captions`
+    draws_caption = True  # also from one caption, so that later draws of a sample do not depend on data.captions
 
     def __init__(self, folder: Path, rows: list[Row], captions: str, problems: list[str]) -> None:
         """Build samples from rows with image paths relative to `folder`; `problems` has one message per skipped row.

@@ -1,4 +1,4 @@
-"""Builds towers by name, `KIND:NAME`. Each kind but `small` is a library; clipx re-implements none of its models."""
+"""Builds towers by name, `KIND:NAME`. Each kind except `small` is a library, whose models are used unchanged."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,7 +14,10 @@ from clipx.utils import plugins
 
 
 class TowerKind(NamedTuple):
-    """Functions of (settings, E or None if not set, True to load published weights); None: no tower on that side."""
+    """Functions that build the image and the text towers of a kind; None if the kind has no such towers.
+
+    Their arguments are the settings, E (None if not set), True to load published weights.
+    """
 
     image: Callable[[ImageTowerConfig, int | None, bool], ImageTower] | None = None
     text: Callable[[TextTowerConfig, int | None, bool], TextTower] | None = None
@@ -94,6 +97,6 @@ def describe_towers() -> dict[str, str]:
         **small_towers.describe(),
         "timm:NAME": f"{len(timm_towers.model_names())} image towers of timm, e.g. timm:resnet50; set model.embed_dim",
         "hf:NAME_OR_FOLDER": "text towers of Hugging Face, e.g. hf:distilbert-base-uncased; set model.embed_dim",
-        **{f"{kind}:NAME": "of a plug-in" for kind in plugins.added("TOWERS")},
+        **{f"{kind}:NAME": "towers of a plug-in" for kind in plugins.added("TOWERS")},
         **{name: open_clip_towers.describe(name) for name in open_clip_towers.tower_names()},
     }

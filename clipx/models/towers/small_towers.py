@@ -1,7 +1,7 @@
-"""Small towers for worlds of small images, `small:NAME`: a training step takes a tenth of the time of `micro-48`.
+"""Small towers for images of about 32 px, `small:NAME`: a training step takes a tenth of the time of `micro-48`.
 
-`bag` and `transformer` split texts into words of rendered scenes (clipx/config/scene_words.py). The text towers for
-photographs have CLIP's tokenizer: its 49,408 entries are 95% of their parameters.
+`bag` and `transformer` split texts into words of rendered scenes (clipx/config/scene_words.py). `clip_bag` and
+`clip_transformer` are for photographs: with CLIP's tokenizer, 49,408 token embeddings are 98% of their parameters.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ CLIP_TOKENIZER = "ViT-B-32"  # the open_clip model whose tokenizer is used
 
 
 class Convolutions(nn.Module):
-    """Three convolutions of stride 2 and all cells of the last map: objects are counted from their places."""
+    """Three convolutions of stride 2. No pooling: the output keeps all cells, so that objects can be counted."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ IMAGE: dict[str, tuple[Callable[[int, int], nn.Module], str]] = {
 
 
 class TextKind(NamedTuple):
-    """A text tower: its function of (size of the vocabulary, L, E), its tokenizer, default L, description."""
+    """A text tower; `build` takes the size of the vocabulary, L and E, and `length` is the default L."""
 
     build: Callable[[int, int, int], nn.Module]
     tokenizer: str
@@ -99,9 +99,9 @@ class TextKind(NamedTuple):
 
 VOCABULARIES = {NAME: VOCABULARY, CLIP_TOKENIZER: 49_408}  # tokenizer -> number of token ids
 TEXT: dict[str, TextKind] = {
-    # the longest caption of scenes has 27 words; without word order
+    # L = 32 holds all captions of scenes: the longest has 27 words
     "bag": TextKind(_bag, NAME, 32, "32 words of scenes: bag of words"),
-    # cuts 5% of the training captions, and half of those that name all attributes
+    # L = 16 truncates 5% of the training captions, and half of the captions that name all attributes
     "transformer": TextKind(
         _transformer, NAME, 16, "16 words of scenes: transformer of 1 layer, for word order and point sets"
     ),

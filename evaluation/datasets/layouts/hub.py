@@ -1,6 +1,6 @@
-"""hf:PLACE: a data set of the Hugging Face hub, or a local folder.
+"""hf:PLACE: a data set in a repository of the Hugging Face hub or in a local folder.
 
-In CLIP-benchmark's layout (see shards.py), or image-caption pairs of `datasets` (see training.py).
+The data set is in CLIP-benchmark's layout (see shards.py), or has image-caption pairs (see training.py).
 """
 
 from pathlib import Path
@@ -14,9 +14,9 @@ from evaluation.types import Settings
 
 
 def open_hub(spec: str, place: Path, settings: Settings) -> Labelled | Captioned:
-    """Open hf:FOLDER or hf:REPOSITORY, each with @SPLIT for pairs; without a network, use the local cache.
+    """Open hf:FOLDER or hf:REPOSITORY, for pairs also with @SPLIT; without a network, use the local cache.
 
-    Raises UserError: it is neither reachable nor cached; the message names the download command.
+    Raises UserError: the repository is neither reachable nor cached; the message has the download command.
     """
     name, _, split = str(place).partition("@")
     folder = Path(name) if Path(name).is_dir() else _download(spec, name)

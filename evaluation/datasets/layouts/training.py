@@ -1,6 +1,6 @@
 """Image-caption pairs in the layouts of training data.
 
-csv:FILE, tsv:FILE    a table with a header line; image paths are absolute or relative to the table
+csv:FILE, tsv:FILE    a table with a header line; image paths are absolute or relative to the table's folder
 hf:PLACE[@SPLIT]      a data set of Hugging Face `datasets`: a local folder, or a downloaded one
 held_out:RUN          the pairs that the run `RUN` holds out of training (data.held_out)
 """
@@ -27,7 +27,7 @@ from evaluation.datasets.kinds import Captioned
 from evaluation.types import Settings
 
 HELD_OUT = "held_out"
-SPLITS = ("test", "validation", "val", "train")  # of hf:PLACE without @SPLIT, the first that exists
+SPLITS = ("test", "validation", "val", "train")  # hf:PLACE without @SPLIT uses the first that exists
 
 
 class SourceImages(Images):
@@ -51,7 +51,7 @@ class SourceImages(Images):
 
 
 def open_table(spec: str, path: Path, settings: Settings) -> Captioned:
-    """Open csv:FILE or tsv:FILE; rows with the same image are its captions.
+    """Open csv:FILE or tsv:FILE; rows with the same image path give the captions of one image.
 
     Raises UserError: the file or a column is missing, a row is incomplete, or an image file is missing.
     """
@@ -69,7 +69,7 @@ def open_table(spec: str, path: Path, settings: Settings) -> Captioned:
 def open_rows(spec: str, place: Path, short: str, split: str, settings: Settings) -> Captioned:
     """Open a local folder of Hugging Face `datasets`; an empty `split` selects the first of SPLITS that exists.
 
-    Raises UserError: it is no data set, the split or a column is missing, or a row has no caption.
+    Raises UserError: the folder is no data set, the split or a column is missing, or a row has no caption.
     """
     split = split or _split(spec, place)
     pairs = HFPairs(_config(settings, source="hf", root=str(place), split=split), place)
@@ -101,7 +101,7 @@ def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
 
 
 def _usable(source: PairSource, ids: list[int]) -> list[int]:
-    """Return the samples that can be decoded. The cache keeps the list, as this reads every image."""
+    """Return the samples that can be decoded. The list is cached, because this reads every image."""
     cache = cache_home() / HELD_OUT / f"{content_hash([source.fingerprint, ids])}.json"
     if cache.is_file():
         found: list[int] = json.loads(cache.read_text())

@@ -100,7 +100,7 @@ def short(text: str, length: int = 24) -> str:
 
 
 def short_all(texts: Iterable[str], length: int = 24) -> list[str]:
-    """Return the texts, cut at the end, at the beginning or in the middle: whichever leaves them different."""
+    """Shorten all texts at the end, the beginning or the middle: whichever leaves the most different texts."""
     lines = [printable_line(text) for text in texts]
     half = (length - 1) // 2
     cuts: list[Callable[[str], str]] = [

@@ -1,4 +1,4 @@
-"""Render a table as LaTeX, for a paper: \\usepackage{booktabs}."""
+"""Render a table as LaTeX, for a paper that uses \\usepackage{booktabs}."""
 
 import re
 
@@ -16,7 +16,7 @@ SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
 
 
 def render_latex(caption: str, table: Table) -> str:
-    """Return a table environment. Numbers are right-aligned; notes below intervals and differences follow them."""
+    """Return a table environment. Columns of numbers are right-aligned; a number's note follows it."""
     numeric = [any(row[at].sort is not None for row in table.rows) for at in range(len(table.columns))]
     columns = "".join("r" if right else "l" for right in numeric)
     lines = [" & ".join(_escape(name) for name in table.columns), r"\midrule"]
@@ -33,7 +33,7 @@ def _cell(cell: Cell, is_number: bool) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape LaTeX's special characters; a line that begins with [ would be an option of the line before."""
+    """Escape special characters, and [ at the beginning, which LaTeX would read as an option of the line break."""
     pattern = "|".join(map(re.escape, SPECIAL))
     escaped = re.sub(pattern, lambda match: SPECIAL[match.group()], printable_line(text))
     return f"{{{escaped}}}" if escaped.startswith("[") else escaped

@@ -33,12 +33,12 @@ NAMES = {
     "margin": "mean margin",
 }
 MAX_NAMES = 4  # of tied methods in the lead
-MAX_IN_HEADER = 24  # characters of a name
+MAX_IN_HEADER = 24  # longest name in a column's header, in characters
 RULE = (
     "Differences are paired by seed: runs with the same seed saw the same samples in the same order. The 95% intervals "
     "are Student's t over at least three seeds. Methods with one seed come last. Where the intervals leave a rank "
     "open, it is a range: a method ranked 1–3 may be the best. The intervals are not corrected for multiple "
-    "comparisons: without any true difference, one in twenty excludes 0."
+    "comparisons: without any true difference, one interval in twenty excludes 0."
 )
 FOOTER = (
     "Scores are fractions, averaged over the data sets that all compared runs share. ▲ or ▼: the whole 95% interval of "
@@ -138,7 +138,7 @@ def ranking(comparison: MethodComparison) -> Table:
 
 
 def _labelled(comparison: MethodComparison) -> LabelledRuns:
-    """Return the runs whose curves are drawn: of the first methods, as many as there are colours."""
+    """Return the runs whose curves are drawn: those of the first len(COLOURS) ranked methods."""
     shown = comparison.ranked[: len(COLOURS)]
     return [(method.label, run) for method in shown for run in method.runs if run.log]
 

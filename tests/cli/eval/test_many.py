@@ -1,4 +1,4 @@
-"""`clipx eval RUN...`: places of runs, several runs at once, quick looks, held-out pairs, sets in training layouts."""
+"""`clipx eval RUN...`: arguments that name runs, several runs, limit=, held-out pairs, data in training layouts."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def quick(spec: str, **changes: object) -> EvalConfig:
     "arguments",
     [["runs/a/s0", "runs/b/s0"], ["checkpoint=[runs/a/s0,runs/b/s0]"], ["runs/a/s0", "checkpoint=runs/b/s0"]],
 )
-def test_runs_are_given_by_place_or_by_key(arguments: list[str]) -> None:
+def test_runs_are_given_without_a_key_or_by_checkpoint(arguments: list[str]) -> None:
     config, runs = compose_evals([*arguments, "tasks=[retrieval]"])
     assert runs == ["runs/a/s0", "runs/b/s0"] and config.checkpoint is None and config.tasks == ["retrieval"]
 
@@ -89,7 +89,7 @@ def test_all_runs_are_scored_and_one_failure_does_not_end_the_others(
     assert printed.out.count("retrieval") == 1 and str(runs[2])[:20] in printed.out
 
 
-def test_out_and_model_do_not_fit_several_runs(tmp_path: Path) -> None:
+def test_out_and_model_are_refused_with_several_runs(tmp_path: Path) -> None:
     runs = [str(trained(tmp_path, name)) for name in ("a", "b")]
     with pytest.raises(UserError, match="out=x would hold the results of 2 runs"):
         many.evaluate(EvalConfig(out="x"), runs)
@@ -97,7 +97,7 @@ def test_out_and_model_do_not_fit_several_runs(tmp_path: Path) -> None:
         many.evaluate(EvalConfig(model="open_clip:mini-48"), runs)
 
 
-def test_rows_of_a_quick_look_say_so_and_reports_leave_them_out(tmp_path: Path) -> None:
+def test_rows_with_a_limit_are_marked_and_reports_leave_them_out(tmp_path: Path) -> None:
     run = trained(tmp_path, "a")
     config = quick(fakes.captioned(tmp_path / "shots"), checkpoint=str(run))
     whole = one.evaluate(config)
@@ -127,7 +127,7 @@ def test_every_kind_of_set_is_limited(kind: str, count: int, tmp_path: Path) -> 
     assert all(list(image.get_flattened_data()) in kept for image in small.images(split))
 
 
-def test_held_out_pairs_are_an_evaluation_set_that_decides_no_claim(tmp_path: Path) -> None:
+def test_held_out_pairs_are_an_evaluation_set_that_no_claim_reads(tmp_path: Path) -> None:
     run = trained(tmp_path, "a", held_out=0.25)
     rows = one.evaluate(quick("held_out", checkpoint=str(run), tasks=[]))
     recall = [row for row in rows if row.metric == "image_to_text_recall@1"]
@@ -186,7 +186,7 @@ def test_tables_are_scored_as_shards_with_the_same_content(kind: str, delimiter:
     assert values[0] == values[1]
 
 
-def test_a_table_with_other_columns_and_mistakes(tmp_path: Path) -> None:
+def test_a_table_may_have_other_columns_and_its_mistakes_are_named(tmp_path: Path) -> None:
     from evaluation.datasets.opening import open_dataset
     from evaluation.types import Settings
 

@@ -35,7 +35,7 @@ def test_a_run_has_one_trainer_and_a_killed_one_is_replaced(tmp_path: Path) -> N
     run = tmp_path / "runs" / "two" / "s0"
     first = begin(*command, cwd=tmp_path)
     wait_for(first, lambda: list(run.glob("checkpoints/step_*")))
-    first.send_signal(signal.SIGSTOP)  # it lives, however slow the second one is
+    first.send_signal(signal.SIGSTOP)  # it stays alive until the second command has started
     before = (run / "log.jsonl").read_bytes()
 
     second = clipx(*command, cwd=tmp_path)

@@ -51,7 +51,7 @@ def test_recipes_on_several_data_sets_take_their_folders_by_name() -> None:
     assert ["recipe=nuclr_cc3m", "arm=clip", "seed=0", "data.root=/three"] in plan.overrides
     assert ["recipe=nuclr_cc12m", "arm=clip", "seed=0", "data.root=/twelve"] in plan.overrides
     assert ["recipe=gap_init_mini", "seed=0"] in plan.overrides
-    with pytest.raises(UserError, match="mscoco=/c: no recipe here uses mscoco; their data: cc3m, cc12m, scenes"):
+    with pytest.raises(UserError, match="mscoco=/c: no recipe here uses mscoco; their data: cc3m, cc12m, small_scenes"):
         make_plan([recipes, "mscoco=/c"])
 
 
@@ -233,5 +233,5 @@ def test_jobs_take_gpus_in_turn(
     assert gpu_of_each_job(jobs, processes=1) == expected
     assert gpu_of_each_job(jobs, processes=0) == [""] * jobs
     if expected[0]:
-        with pytest.raises(UserError, match=f"with jobs={jobs} each run gets one GPU, but train.processes=2"):
+        with pytest.raises(UserError, match=f"with jobs={jobs} each run gets one GPU, but it has 2 processes"):
             gpu_of_each_job(jobs, processes=2)

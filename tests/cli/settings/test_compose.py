@@ -28,7 +28,7 @@ MISTAKES = {
     "train recipe=demo train.samples=null train.epochs=0": "train.epochs=0 is out of range; allowed: 1 or more",
     "train recipe=demo optimizer.betas=[0.9]": "optimizer.betas=[0.9] is out of range; allowed: two numbers",
     "train recipe=demo log.every=0": "log.every=0 is out of range",
-    "train recipe=demo log.evaluate_every=5": "log.evaluate_every=5 has nothing to evaluate on",
+    "train recipe=demo log.evaluate_every=5": "log.evaluate_every=5 needs evaluation sets",
     "train recipe=demo objective.clip.averag=true": "objective.clip.averag is not known; did you mean 'average'",
     "train recipe=demo objective.clip.average=off": "objective.clip.average='off' must be true or false",
     "train recipe=[demo]": "recipe=['demo'] must be one name",

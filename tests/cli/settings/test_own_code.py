@@ -64,7 +64,7 @@ def test_recipes_and_sources_of_a_plugin_are_found_by_name() -> None:
     assert compose_eval([f"plugins={NAME}", "model=open_clip:RN50/openai"]).plugins == [NAME]
 
 
-def test_a_plugin_of_a_recipe_may_be_written_only_as_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugins_in_a_recipe_must_be_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.yaml").write_text("plugins: 3\n")
     monkeypatch.setattr("sys.argv", ["clipx", f"--config-dir={tmp_path}"])
     with pytest.raises(UserError, match=r"mine.yaml: plugins=3 must be a list of modules"):

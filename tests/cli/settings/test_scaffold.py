@@ -1,4 +1,4 @@
-"""`clipx init` and `clipx cp`: what they write runs as it is, and nothing of the user's is overwritten."""
+"""`clipx init` and `clipx cp`: the written files run without changes, and no file of the user is overwritten."""
 
 import subprocess
 import sys

@@ -45,7 +45,7 @@ WRONG = {
     "eval checkpoint=runs/x processes=1 processes=2": "processes is given twice",
     "eval checkpoint=runs/x worker=2": "worker is not a setting; did you mean 'workers'",
 }
-OF_TORCH = {
+OF_TORCH = {  # these are refused after torch is imported
     "train -m recipe=demo objective=clip,foo": "objective=foo is not known; allowed: clip, ",
     "eval model=open_clip:ViT-B-32 datasets=[cifar10]": "names no weights: add a published tag or a file, as in ",
 }
@@ -72,7 +72,7 @@ def test_a_wrong_input_is_one_line(line: str, folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["own"], "something was written"
 
 
-def test_they_are_refused_before_torch_is_imported(folder: Path) -> None:
+def test_wrong_inputs_are_refused_before_torch_is_imported(folder: Path) -> None:
     code = (
         "import sys; from cli.main import main\n"
         "for line in sys.argv[1:]:\n"
@@ -96,14 +96,14 @@ def test_a_broken_recipe_does_not_block_the_others(folder: Path) -> None:
 
 def test_a_run_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
-    (tmp_path / "runs").touch()  # also for root, who may write everywhere
+    (tmp_path / "runs").touch()  # a file, because root may write into every folder
     done = clipx_here("train", *tiny(tmp_path / "shards"), "name=a", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines() == ["clipx: runs/a/s0 cannot be written: Not a directory"]
 
 
 @pytest.mark.slow
-def test_divergence_has_an_exit_code_of_its_own_also_the_second_time(tmp_path: Path) -> None:
+def test_a_diverged_run_exits_with_code_3_also_the_second_time(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     hot = [*tiny(tmp_path / "shards", samples=160), "name=hot", "optimizer.lr=1e30", "train.max_bad_steps=2"]
     for _ in range(2):
@@ -114,7 +114,7 @@ def test_divergence_has_an_exit_code_of_its_own_also_the_second_time(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_run_of_no_samples_is_the_untrained_model(tmp_path: Path) -> None:
+def test_a_run_without_samples_saves_the_untrained_model(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     assert clipx_here("train", *tiny(tmp_path / "shards", samples=0), "name=none", cwd=tmp_path).returncode == 0
     assert (tmp_path / "runs/none/s0/checkpoints/step_00000000").is_dir()
@@ -151,7 +151,7 @@ def test_ctrl_c_in_start_up_is_one_line(command: str, presses: int, tmp_path: Pa
                 os.killpg(process.pid, signal.SIGINT)
             time.sleep(0.1)
         lines = [line for line in process.communicate()[1].splitlines() if line]
-        if process.returncode in (130, -signal.SIGINT):  # else the command was faster
+        if process.returncode in (130, -signal.SIGINT):  # otherwise the command ended before the signal
             assert lines[-1] == "clipx: stopped" and not [line for line in lines if "Traceback" in line]
 
 
@@ -161,8 +161,8 @@ def test_folders_of_the_user_with_our_names_do_not_replace_our_code(tmp_path: Pa
     for name in ("cli", "evaluation", "clipx"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the file of the user')\n")
-    command = [sys.executable, "-P", "-m", "cli.main"]  # as the installed command, which does not look here either
+    command = [sys.executable, "-P", "-m", "cli.main"]  # does not search the working directory
     given = ["train", *tiny(tmp_path / "shards"), "train.processes=2", "train.device=cpu", "name=two"]
     done = subprocess.run([*command, *given], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert clipx("ls", "terms", cwd=tmp_path).returncode != 0, "the folders shadow nothing: the test proves nothing"
+    assert clipx("ls", "terms", cwd=tmp_path).returncode != 0, "the folders hide no package of clipx"

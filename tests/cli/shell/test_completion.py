@@ -1,4 +1,4 @@
-"""Completion: what each command completes, in each shell, fast and silent."""
+"""Completion: the words that each command offers, in each shell, quickly and without error messages."""
 
 import json
 import shutil
@@ -68,7 +68,7 @@ def test_own_recipes_and_their_arms(tmp_path: Path, table: completion.Completion
     assert completion.complete(line[: line.index("=qui") + 3], list(COMMANDS), table) == ["recipe=quick "]
 
 
-def test_the_arms_of_the_installed_recipes_are_those_that_the_parser_finds(table: completion.Completions) -> None:
+def test_the_arms_of_the_installed_recipes_equal_those_of_the_yaml_parser(table: completion.Completions) -> None:
     from cli.settings.compose import recipe, recipes
 
     assert table["arms"] == {name: list(recipe(name).arms) for name in recipes()}

@@ -1,4 +1,4 @@
-"""The tests of every term also hold for a new one with a bias and per-sample columns, without an edit of the tests."""
+"""The tests that run for every term also pass for a new term with a bias and per-sample columns."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ NAME = "counted"
 
 
 class CountedTerm(Term):
-    """A sigmoid loss whose weight falls with the visits of a pair."""
+    """A sigmoid loss in which a pair counts less with each visit."""
 
     needs = ("bias",)
 
@@ -47,7 +47,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(step.TERMS, NAME, {})
 
 
-def test_every_test_of_all_terms_passes_for_it() -> None:
+def test_the_tests_of_all_terms_pass_for_a_new_term() -> None:
     test_objective.test_temperature_and_bias_always_get_a_gradient_as_ddp_requires(NAME)
     test_free_embeddings.test_every_term_trains_with_finite_metrics(NAME)
     for micro_batches in (2, 4):

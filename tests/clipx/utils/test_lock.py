@@ -1,4 +1,4 @@
-"""One process holds a lock; a dead one gives its place away, a living one never does, whatever its machine."""
+"""One process holds a lock. The lock of a dead owner is taken over, that of a living owner never, on any machine."""
 
 import os
 import subprocess
@@ -45,7 +45,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a process that holds tmp_path/run/train.lock on the given host; "" is this one."""
+    """Start a process that holds tmp_path/run/train.lock on the given host; "" is this host."""
     started = []
 
     def begin(host: str = "") -> subprocess.Popen[str]:
@@ -64,7 +64,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def take(folder: Path) -> None:
     with lock.hold(folder / "run" / "train.lock", "a is being trained", "stop it"):
         assert sorted(path.name for path in (folder / "run").iterdir()) == ["train.lock", "train.lock.owner"]
-    assert not list((folder / "run").iterdir()), "the lock was not given back"
+    assert not list((folder / "run").iterdir()), "the lock was not released"
 
 
 @pytest.mark.parametrize("host", ["", "node7"])
@@ -78,7 +78,7 @@ def test_a_living_owner_is_named_on_any_machine(
     before = time.monotonic()
     with pytest.raises(UserError, match=message):
         take(tmp_path)
-    assert time.monotonic() - before < 1.5, "it waited for a process that lives"
+    assert time.monotonic() - before < 1.5, "it waited although the owner is alive"
 
 
 def test_a_killed_owner_on_this_machine_is_replaced_at_once(
@@ -104,26 +104,26 @@ def test_a_killed_owner_on_another_machine_is_replaced_after_the_stated_time(
     take(tmp_path)
     assert time.monotonic() - before >= lock.STALE
     waiting, taken = capsys.readouterr().err.splitlines()
-    assert "gives no sign of life: waiting 2 s before taking over" in waiting
+    assert "does not refresh its lock: waiting 2 s before taking over" in waiting
     assert taken.endswith("which is dead: taking over")
 
 
 def test_an_owner_without_its_lock_ends_at_once(start: Start, tmp_path: Path) -> None:
-    """As after a long suspension, when another machine has taken over."""
+    """After a long suspension, another machine may have taken the lock."""
     owner = start("")
     (tmp_path / "run" / "train.lock").unlink()
     assert owner.wait(timeout=10) == 1
     assert owner.stderr and "by this process, but it lost its lock" in owner.stderr.read()
 
 
-def test_a_failed_owner_gives_the_lock_back(tmp_path: Path) -> None:
+def test_a_failed_owner_releases_the_lock(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), lock.hold(tmp_path / "run" / "train.lock", "a is being trained", "stop it"):
         raise KeyboardInterrupt
     take(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_is_named_without_temporary_files(tmp_path: Path) -> None:
-    (tmp_path / "run").touch()  # also for root, who may write everywhere
+    (tmp_path / "run").touch()  # a file, because root may write into every folder
     with (
         pytest.raises(UserError, match=f"^{tmp_path}/run cannot be written: File exists$"),
         lock.hold(tmp_path / "run" / "train.lock", "x", "y"),
@@ -139,7 +139,7 @@ def test_changes_of_a_file_in_turns_lose_nothing(tmp_path: Path) -> None:
     assert count.read_text() == "50"
 
 
-def test_a_forked_child_does_not_give_the_lock_back(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_release_the_lock(tmp_path: Path) -> None:
     """Loader processes are forked while the lock is held."""
     path = tmp_path / "run" / "train.lock"
     with lock.hold(path, "a is being trained", "stop it"):

@@ -117,7 +117,7 @@ def test_entry_points_of_an_installed_package_are_loaded(here: Path, monkeypatch
     plugins._load_installed.cache_clear()
 
 
-def test_a_plugin_that_is_gone_is_named_with_the_run(here: Path) -> None:
+def test_a_missing_plugin_is_named_with_the_run(here: Path) -> None:
     config = settings(here)
     config.plugins = ["gone_plugin"]
     run = directory.claim(config)

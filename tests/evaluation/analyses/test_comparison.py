@@ -237,7 +237,7 @@ def test_the_ranking_is_a_latex_table_too(tmp_path: Path) -> None:
         (["only-one"], ["only-one"]),
     ],
 )
-def test_labels_lack_the_common_part_of_the_names(names: list[str], expected: list[str]) -> None:
+def test_labels_omit_the_common_part_of_the_names(names: list[str], expected: list[str]) -> None:
     assert short_names(names) == expected
 
 

@@ -160,7 +160,7 @@ def test_samples_that_are_no_pair_are_refused(tmp_path: Path, facts: list[dict[s
     assert part in error_of(f"pairs:{tmp_path}")
 
 
-def test_a_small_folder_is_read_once_as_long_as_it_does_not_change(tmp_path: Path) -> None:
+def test_a_small_folder_is_read_again_only_after_a_change(tmp_path: Path) -> None:
     spec = fakes.captioned(tmp_path / "set", counts=(1, 2))
     first = open_dataset(spec)
     assert open_dataset(spec) is first

@@ -23,7 +23,7 @@ def batches(made: list[int], count: int = 3) -> Iterator[Tensor]:
         yield torch.full((4,), float(number))
 
 
-def test_the_second_pass_makes_nothing_and_is_equal() -> None:
+def test_the_second_pass_computes_nothing_and_is_equal() -> None:
     made: list[int] = []
     first, second = (list(kept("a", batches(made))) for _ in range(2))
     assert made == [0, 1, 2]

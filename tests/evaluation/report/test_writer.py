@@ -276,7 +276,7 @@ def test_no_cell_of_a_csv_is_a_formula_and_folders_are_relative_to_it(tmp_path: 
     (header, *cells) = csv.reader(io.StringIO(written.read_text()))
     assert [line[header.index("dataset")] for line in cells] == ["'=HYPERLINK(1)", "'+1", "'-1", "'@x", "plain"]
     assert {line[header.index("run")] for line in cells} == {"'=cmd"}
-    assert {line[header.index("value")] for line in cells} == {"-0.5"}  # a number stays one
+    assert {line[header.index("value")] for line in cells} == {"-0.5"}  # a number stays a number
     assert {(written.parent / line[header.index("folder")]).resolve() for line in cells} == {run.resolve()}
     write_tables(run)
     assert "'=HYPERLINK(1)" in (run / "results.csv").read_text()

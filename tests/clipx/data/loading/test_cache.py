@@ -1,4 +1,4 @@
-"""data.cache=memory: the same batches and weights as from the source, one copy for all processes, none left behind."""
+"""data.cache=memory: same batches and weights as from the source; one copy for all processes, removed at the end."""
 
 import multiprocessing
 import tarfile
@@ -93,7 +93,7 @@ def test_batches_equal_those_from_the_source(tmp_path: Path, workers: int, chang
     assert_equal(from_source[3:], load(tmp_path, "memory", workers, start=3, **changes))
 
 
-def test_the_draws_are_not_trivial(tmp_path: Path) -> None:
+def test_flips_and_captions_vary_between_epochs(tmp_path: Path) -> None:
     write_noise(tmp_path / "train", samples=16)
     batches = load(tmp_path, "memory", flip=True, captions="random", crop_scale=[1.0, 1.0])
     images = {
@@ -248,7 +248,7 @@ def test_images_larger_than_the_free_memory_are_refused(
         ),
     ],
 )
-def test_what_cannot_be_kept_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_reduced_decoding_and_streams_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     write_shards(tmp_path / "train", samples=16)
     with pytest.raises(UserError, match=message):
         load(tmp_path, "memory", **changes)

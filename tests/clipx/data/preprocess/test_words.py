@@ -76,17 +76,17 @@ def test_unknown_words_share_one_token_and_long_texts_are_cut_before_the_end() -
     assert tokens[1].tolist() == [END, PADDING, PADDING, PADDING]
 
 
-def test_the_end_has_the_largest_id() -> None:
+def test_the_end_token_has_the_largest_id() -> None:
     """Text transformers of open_clip pool at the largest id."""
     assert VOCABULARY - 1 == END > max(FIRST + len(WORDS) - 1, UNKNOWN)
 
 
-def test_the_configuration_finds_it_and_texts_are_cleaned_first() -> None:
+def test_the_setting_selects_the_tokenizer_and_texts_are_cleaned_first() -> None:
     inputs = Inputs(32, HALF, HALF, "bicubic", "shortest", "words:scenes", 4, clean="lower_no_punctuation")
     assert torch.equal(build_tokenizer(inputs)(["two-red"]), WordTokenizer(4)(["two red"]))
 
 
-def test_a_run_on_other_data_is_told_that_most_words_are_unknown() -> None:
+def test_a_run_on_other_data_logs_that_most_words_are_unknown() -> None:
     inputs = Inputs(32, HALF, HALF, "bicubic", "shortest", "words:scenes", 4)
     assert notes(inputs, "scenes") == []
     assert "data.source=shards" in notes(inputs, "shards")[0]

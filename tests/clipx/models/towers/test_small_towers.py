@@ -1,4 +1,4 @@
-"""Small towers: sizes, shapes, point sets, and what they refuse."""
+"""Small towers: sizes, shapes, point sets, and refused settings."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def parameters(module: torch.nn.Module) -> int:
         ("vit", "clip_transformer"),
     ],
 )
-def test_they_embed_as_unit_vectors(image: str, text: str) -> None:
+def test_small_towers_return_unit_vectors(image: str, text: str) -> None:
     model = clip.build_model(config(image, text))
     assert model.inputs.image_size == 32
     found = model(torch.randn(3, 3, 32, 32), tokens(model), START)
@@ -57,7 +57,7 @@ def test_they_embed_as_unit_vectors(image: str, text: str) -> None:
         assert torch.allclose(embedded.norm(dim=-1), torch.ones(3), atol=1e-5)
 
 
-def test_they_are_small() -> None:
+def test_small_towers_have_few_parameters() -> None:
     model = clip.build_model(config())
     assert 150_000 <= parameters(model.image) <= 250_000
     assert parameters(model.text) <= 40_000
@@ -78,7 +78,7 @@ def test_width_and_size_follow_the_settings() -> None:
 @pytest.mark.parametrize(
     ("name", "differ"), [("bag", False), ("transformer", True), ("clip_bag", False), ("clip_transformer", True)]
 )
-def test_only_the_transformer_sees_word_order(name: str, differ: bool) -> None:
+def test_only_transformers_depend_on_word_order(name: str, differ: bool) -> None:
     model = clip.build_model(config(text=name)).eval()
     first, second, _ = model.encode_text(tokens(model))
     assert torch.allclose(first, second, atol=1e-6) is not differ
@@ -120,7 +120,7 @@ def test_flops_of_a_step_are_counted() -> None:
     assert 3e7 < step_flops(config()) < 6e7
 
 
-def test_they_combine_with_other_towers() -> None:
+def test_small_towers_combine_with_other_towers() -> None:
     run = config()
     run.model.text.name = "open_clip:micro-48"
     assert clip.build_model(run).inputs.tokenizer == "micro-48"
@@ -135,7 +135,9 @@ def test_they_combine_with_other_towers() -> None:
         ({"size": 36}, {}, r"model\.image\.size=36 does not suit small:conv; allowed: multiples of 8"),
     ],
 )
-def test_what_they_lack_is_refused(image: dict[str, object], text: dict[str, object], message: str) -> None:
+def test_unknown_names_weights_and_sizes_are_refused(
+    image: dict[str, object], text: dict[str, object], message: str
+) -> None:
     run = config()
     for tower, changes in ((run.model.image, image), (run.model.text, text)):
         for key, value in changes.items():
@@ -149,7 +151,7 @@ def test_generated_token_ids_are_in_the_vocabulary() -> None:
     assert VOCABULARY > 100
 
 
-def test_they_train_on_any_pairs(tmp_path: Path) -> None:
+def test_small_towers_train_on_any_pairs(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
     run = settings(tmp_path, epochs=1)
     run.model.image.name, run.model.text.name = "small:conv", "small:bag"
