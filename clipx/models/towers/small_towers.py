@@ -83,8 +83,8 @@ def _transformer(vocabulary: int, length: int, embed_dim: int) -> nn.Module:
 
 # name -> function of (pixels, E), description
 IMAGE: dict[str, tuple[Callable[[int, int], nn.Module], str]] = {
-    "conv": (_conv, "three convolutions, 0.2 M parameters"),
-    "vit": (_vit, "vision transformer, 2 layers, 17 tokens with the class token, for point sets"),
+    "small:conv": (_conv, "three convolutions, 0.2 M parameters"),
+    "small:vit": (_vit, "vision transformer, 2 layers, 17 tokens with the class token, for point sets"),
 }
 
 
@@ -100,13 +100,13 @@ class TextKind(NamedTuple):
 VOCABULARIES = {NAME: VOCABULARY, CLIP_TOKENIZER: 49_408}  # tokenizer -> number of token ids
 TEXT: dict[str, TextKind] = {
     # L = 32 holds all captions of scenes: the longest has 27 words
-    "bag": TextKind(_bag, NAME, 32, "32 words of scenes: bag of words"),
+    "small:bag": TextKind(_bag, NAME, 32, "32 words of scenes: bag of words"),
     # L = 16 truncates 5% of the training captions, and half of the captions that name all attributes
-    "transformer": TextKind(
+    "small:transformer": TextKind(
         _transformer, NAME, 16, "16 words of scenes: transformer of 1 layer, for word order and point sets"
     ),
-    "clip_bag": TextKind(_bag, CLIP_TOKENIZER, 32, "32 tokens of CLIP, for photographs: bag of tokens"),
-    "clip_transformer": TextKind(
+    "small:clip_bag": TextKind(_bag, CLIP_TOKENIZER, 32, "32 tokens of CLIP, for photographs: bag of tokens"),
+    "small:clip_transformer": TextKind(
         _transformer, CLIP_TOKENIZER, 32, "32 tokens of CLIP, for photographs: transformer of 1 layer"
     ),
 }
@@ -114,7 +114,8 @@ TEXT: dict[str, TextKind] = {
 
 def build_image_tower(config: ImageTowerConfig, embed_dim: int | None, load: bool) -> ImageTower:
     """Build the tower with random weights. Raises UserError for an unknown name, weights, or an unsuitable size."""
-    build, _ = lookup(IMAGE, _name(config, "model.image"), "model.image.name=small")
+    _refuse_weights(config, "model.image")
+    build, _ = lookup(IMAGE, config.name, "model.image.name")
     size = config.size or SIZE
     if size % STRIDE:
         raise UserError(f"model.image.size={size} does not suit {config.name}; allowed: multiples of {STRIDE}")
@@ -125,7 +126,8 @@ def build_image_tower(config: ImageTowerConfig, embed_dim: int | None, load: boo
 
 def build_text_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -> TextTower:
     """Build the tower with random weights. Raises UserError for an unknown name, or weights."""
-    kind = lookup(TEXT, _name(config, "model.text"), "model.text.name=small")
+    _refuse_weights(config, "model.text")
+    kind = lookup(TEXT, config.name, "model.text.name")
     length = config.context_length or kind.length
     module = kind.build(VOCABULARIES[kind.tokenizer], length, embed_dim or EMBED_DIM)
     return TextTower(module, _body(module), embed_dim or EMBED_DIM, Tokens(kind.tokenizer, length))
@@ -133,15 +135,14 @@ def build_text_tower(config: TextTowerConfig, embed_dim: int | None, load: bool)
 
 def describe() -> dict[str, str]:
     """Return name -> description of each tower."""
-    image = {f"small:{name}": f"image tower, {SIZE} px: {about}" for name, (_, about) in IMAGE.items()}
-    text = {f"small:{name}": f"text tower, {kind.description}" for name, kind in TEXT.items()}
+    image = {name: f"image tower, {SIZE} px: {about}" for name, (_, about) in IMAGE.items()}
+    text = {name: f"text tower, {kind.description}" for name, kind in TEXT.items()}
     return image | text
 
 
-def _name(config: TowerConfig, key: str) -> str:
+def _refuse_weights(config: TowerConfig, key: str) -> None:
     if config.pretrained is not None:
         raise UserError(f"{key}.pretrained={config.pretrained}: {config.name} has no published weights; allowed: null")
-    return config.name.partition(":")[2]
 
 
 def _body(module: nn.Module) -> nn.Module:

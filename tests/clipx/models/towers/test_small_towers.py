@@ -129,7 +129,7 @@ def test_small_towers_combine_with_other_towers() -> None:
 @pytest.mark.parametrize(
     ("image", "text", "message"),
     [
-        ({"name": "small:cnn"}, {}, "model.image.name=small=cnn|'conv'"),
+        ({"name": "small:cnn"}, {}, "model.image.name=small:cnn is not known; did you mean 'small:conv'"),
         ({"pretrained": "openai"}, {}, r"model\.image\.pretrained=openai.*allowed: null"),
         ({}, {"pretrained": "weights.pt"}, r"model\.text\.pretrained=weights\.pt.*allowed: null"),
         ({"size": 36}, {}, r"model\.image\.size=36 does not suit small:conv; allowed: multiples of 8"),
