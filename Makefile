@@ -99,11 +99,11 @@ reproduce-mini-wpse: $(READY) ## reproduce paper 5 on rendered scenes
 
 # longest runs first, so that all cores finish at about the same time
 MINI = wpse_mini,clip_reg_mini,margin_mini,nuclr_mini,counting_mini,gap_mini,gap_dynamics_mini,gap_init_mini
-reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, one report: 3 to 4 hours on two cores, 30 GB of disk
+reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, one report: hours on two cores; UNTIL=decided HOURS=8 adds seeds
 	$(call first,all) $(mini)$(MINI) out=runs/mini-report
 
 PHOTOS = clip_reg_photos,margin_photos,nuclr_photos,gap_photos
-reproduce-photos: $(READY) ## papers 1, 3 and 4 on Flickr8k, two hours on two cores; FLICKR8K=DIR with train/ and test/
+reproduce-photos: $(READY) ## papers 1, 3 and 4 on Flickr8k, hours on two cores; FLICKR8K=DIR with train/ and test/
 	$(mini)$(PHOTOS) flickr8k=$(call folder,FLICKR8K) out=runs/photos-report
 
 reproduce-clip-reg: $(READY) ## reproduce paper 1 at full scale; CC3M=DIR MSCOCO=DIR
