@@ -1,7 +1,7 @@
 """A process pool that continues if one of its processes is killed.
 
-Each slot has a ProcessPoolExecutor of one process. If one process of a larger executor dies, the executor breaks and
-ends all its processes.
+Each slot has a ProcessPoolExecutor of one process, because an executor with several processes ends all of them if one
+dies.
 """
 
 import os

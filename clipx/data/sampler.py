@@ -17,7 +17,7 @@ from clipx.types import Progress
 
 SampleKey = tuple[int, int]  # epoch, sample id
 CHUNK_BLOCKS = 256  # blocks per chunk if block > 0
-CHUNK_SAMPLES = 2**20  # mean number of samples per chunk if block = 0
+CHUNK_SAMPLES = 2**20  # largest mean number of samples per chunk if block = 0
 
 Ids = NDArray[np.int32]
 Chunks = tuple[NDArray[np.int64], Callable[[int], Ids]]  # first position of each chunk; chunk -> its unshuffled ids
@@ -180,7 +180,7 @@ class Sampler:
             yield self._rank_part(order, epoch, position)
 
     def replacement_samples(self, step: int) -> Iterator[SampleKey]:
-        """Yield replacements if all samples of this rank at `step` are bad: the rank's samples of the next steps.
+        """Yield the samples that replace this rank's at `step` if all of them are bad: its samples of the next steps.
 
         After the epoch's last step, continue with its first one. No other rank uses these samples at this step,
         neither as regular samples nor as replacements.

@@ -41,13 +41,16 @@ def all_from_json(data: bytes) -> list[str]:
 
 
 def from_cell(cell: str | list[str] | None, captions: str, generator: random.Random) -> str:
-    """Return the "first" or a "random" caption of a table cell with one or several. Raises BadSample if it is empty."""
+    """Return the "first" or a "random" caption of a table cell, which holds one caption or a list.
+
+    Raises BadSample if there is none, or the chosen one is empty.
+    """
     several = all_from_cell(cell)
     return stripped(several[0] if captions == "first" else generator.choice(several))
 
 
 def all_from_cell(cell: str | list[str] | None) -> list[str]:
-    """Return all captions of a table cell with one or several. Raises BadSample if there is none."""
+    """Return all captions of a table cell, which holds one caption or a list. Raises BadSample if there is none."""
     several = [cell] if isinstance(cell, str) else cell
     if not several or not all(isinstance(c, str) for c in several):
         raise BadSample("no caption")

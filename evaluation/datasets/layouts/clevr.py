@@ -17,7 +17,7 @@ PARTS = {"train": "train", "test": "val"}  # split -> CLEVR's split; CLEVR's tes
 def open_clevr(spec: str, folder: Path, settings: Settings) -> Labelled:
     """Open CLEVR for counting; `folder` is CLEVR_v1.0.
 
-    Raises UserError: the validation scenes are missing or do not match the images.
+    Raises UserError: the validation scenes are missing.
     """
     if not _scenes(folder, "val").is_file():
         raise UserError(f"datasets={spec}: no {_scenes(folder, 'val')}; expected the folder CLEVR_v1.0 as published")

@@ -123,6 +123,6 @@ def test_a_missing_plugin_is_named_with_the_run(here: Path) -> None:
     run = directory.claim(config)
     with pytest.raises(UserError, match=re.escape(f"{run}/config.yaml: plugins=gone_plugin: there is no module")):
         directory.load_config(run)
-    config.plugins = []  # it was moved or is not needed any more: the run can be claimed again
+    config.plugins = []  # the run no longer needs the plug-in, and can be claimed without it
     (run / "log.jsonl").write_text("")
     assert directory.load_config(directory.claim(config)).plugins == []

@@ -128,7 +128,7 @@ def test_no_two_shapes_or_orientations_look_alike(diameter: int) -> None:
     masks = [mask(shape, None, diameter) for shape in INSIDE]
     masks += [mask("triangle", orientation, diameter) for orientation in ("left", "down", "right")]
     for i, a in enumerate(masks):
-        assert a.max() >= 0.9 * OPAQUE  # no pixel lies wholly in a diamond of 6 pixels
+        assert a.max() >= 0.9 * OPAQUE  # no pixel lies wholly in a cross or a ring of 6 pixels
         for b in masks[:i]:
             assert np.abs(a - b).sum() > 0.1 * OPAQUE * diameter**2
 
