@@ -69,7 +69,7 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
         "on": ["held_out"],
         "jobs": [],
     },
-    "export": {"out": [], "ema": FLAGS},
+    "export": {"out": [], "ema": FLAGS, "hub": [], "licence": ["apache-2.0", "mit", "other"], "private": FLAGS},
     "reproduce": {
         **{key: [] for key in ("arms", "seeds", "jobs", "max_seeds", "hours", "looks", "share", "out")},
         "until": ["decided"],
