@@ -61,8 +61,10 @@ def train(arguments: list[str]) -> None:
     --config-dir DIR adds the recipes (YAML files) in DIR.
     """
     from cli.settings import compose
+    from clipx.run.sinks import check_wandb
 
     def launch(config: "RunConfig") -> None:
+        check_wandb("log.wandb", config.log.wandb)
         _announce_torch()
         from cli.train import train as start  # imports torch, so only after the settings were checked
 
@@ -88,8 +90,10 @@ def evaluate(arguments: list[str]) -> None:
     clipx ls settings eval lists all settings.
     """
     from cli.settings.compose import compose_evals
+    from clipx.run.sinks import check_wandb
 
     config, runs = compose_evals(arguments)
+    check_wandb("wandb", config.wandb)
     _announce_torch()
     from cli.eval.many import evaluate as start  # imports torch, so only after the settings were checked
 
@@ -101,9 +105,9 @@ def report(arguments: list[str]) -> None:
 
     Writes report.md, report.html (one self-contained file) and report.csv, by default into the first folder.
     limited=true includes the rows of clipx eval limit=N.
-    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [on=SET,SET] [out=DIR]: compares
-    methods with the same towers, data, length and batch size over paired seeds; writes compare.html, .md, .csv and
-    .tex. on=held_out ranks by the pairs of data.held_out.
+    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs|TASK] [on=SET,SET] [out=DIR]:
+    compares methods with the same towers, data, length and batch size over paired seeds; writes compare.html, .md,
+    .csv and .tex. on=held_out ranks by the pairs of data.held_out.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
     clipx report power RUN_OR_DIR... [jobs=N]: prints the seeds and hours that undecided claims need.
     clipx report regimes RUN_OR_DIR... [out=DIR]: training regimes beside the papers'; writes regimes.md.

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from huggingface_hub import CommitOperationAdd, HfApi, ModelCard, constants, get_token
 from huggingface_hub.errors import HfHubHTTPError
-from huggingface_hub.utils import disable_progress_bars
+from huggingface_hub.utils.tqdm import disable_progress_bars
 from open_clip.constants import HF_CONFIG_NAME, HF_SAFE_WEIGHTS_NAME
 from safetensors.torch import save_file
 

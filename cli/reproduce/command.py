@@ -23,6 +23,7 @@ from cli.trial.bench import benchmarks_of
 from clipx.config.schema import RunConfig
 from clipx.errors import REQUEUE, Fault, RunDiverged, UserError, most_severe, one_line
 from clipx.run import checkpoint, directory
+from clipx.run.sinks import check_wandb
 from clipx.training.stop_signals import handled_signals
 from clipx.utils.files import write_text
 from clipx.utils.lock import hold
@@ -51,6 +52,8 @@ def reproduce(arguments: list[str]) -> None:
         for folder in _missing_benchmarks(configs):
             print(f"after the runs: clipx bench {folder.name}, about ten minutes")
         return
+    for mode in {config.log.wandb for config in configs}:
+        check_wandb("log.wandb", mode)
     _check_evaluations(configs)
     gpus = gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
     doing, instead = f"the experiment of {plan.out} is being reproduced", "wait for it or stop it, or set another out="

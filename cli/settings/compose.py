@@ -36,6 +36,7 @@ from clipx.utils.registry import lookup
 UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys already in the run's path, or not settings of the run
 REMOVED = re.compile(r"^~objective\.\w+$")  # a term of the objective
 _stored: dict[str, Recipe | str] = {}  # content of Hydra's store: recipes by name; "": the presets
+LONGEST_NAME = 255  # bytes of a folder name, in all common file systems
 CHOICES = ("arm", "data", "objective")  # a run's name contains only their values, not their keys
 
 
@@ -234,6 +235,11 @@ def _to_run_config(composed: DictConfig, overrides: list[str], from_arm: set[str
     if OmegaConf.is_missing(with_names, "name"):
         parts = _name_parts([o for o in overrides if o not in from_arm], with_names.objective)
         with_names.name = "-".join([choices["recipe"], *parts])
+        if len(with_names.name) > LONGEST_NAME:
+            raise UserError(
+                f"the overrides give the run a name of {len(with_names.name)} characters, and a folder name has at "
+                f"most {LONGEST_NAME}: add a short name=NAME"
+            )
     mistakes.refuse_missing(with_names, choices["recipe"])
     config = _translate_errors(lambda: OmegaConf.to_object(with_names))
     assert isinstance(config, RunConfig)

@@ -30,7 +30,6 @@ def test_the_ranking_fits_eighty_columns_and_four_files_are_written(
     ("arguments", "message"),
     [
         ([], "`clipx report compare` needs RUN_OR_DIR"),
-        (["x", "by=accuracy"], "by=accuracy"),
         (["missing"], "no run folder at missing"),
         (["x", "seeds=3"], "seeds"),
     ],
@@ -38,3 +37,10 @@ def test_the_ranking_fits_eighty_columns_and_four_files_are_written(
 def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         report(["compare", *arguments])
+
+
+def test_a_score_that_no_run_has_is_one_line(tmp_path: Path) -> None:
+    for one in runs_of("low", 0.50) + runs_of("high", 0.52):
+        write(tmp_path / "runs", one)
+    with pytest.raises(UserError, match=r"^by=accuracy is not known; .*allowed: linear_probe, mean, pairs, retrieval"):
+        report(["compare", str(tmp_path / "runs"), "by=accuracy"])
