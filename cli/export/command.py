@@ -47,7 +47,8 @@ def _write(model: OpenClipModel, out: Path) -> None:
     print(f"{out}\n{config_file}")
     if model.module:
         print(f"import {model.module}  # defines its image tower")
+    weights = f"pretrained={str(out)!r}).eval()"
     if open_clip.get_model_config(model.name) == model.model_config:
-        print(f"open_clip.create_model({model.name!r}, pretrained={str(out)!r})  # or, with the written configuration:")
+        print(f"open_clip.create_model({model.name!r}, {weights}  # or, with the written configuration:")
     print(f"open_clip.add_model_config({str(config_file)!r})  # once, then:")
-    print(f"open_clip.create_model({config_file.stem!r}, pretrained={str(out)!r})")
+    print(f"open_clip.create_model({config_file.stem!r}, {weights}")

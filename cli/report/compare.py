@@ -29,6 +29,9 @@ def compare(arguments: list[str]) -> None:
     on = tuple(canonical_name(name) for name in given["on"].strip("[]").split(",") if name)
     runs = reader.find(paths, limited=flag(given["limited"], "limited"))
     by = one_of(given["by"], (comparison.MEAN, *comparison.rankable(runs)), "by")
+    sets = {canonical_name(row.dataset) for run in runs for row in run.results}
+    for name in on if sets else ():
+        one_of(name, sets, "on")
     found, left_out = comparison.compare(group_runs(runs), by, on)
     console = Console(highlight=False)
     for one in found:

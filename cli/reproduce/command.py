@@ -55,6 +55,8 @@ def reproduce(arguments: list[str]) -> None:
     for mode in {config.log.wandb for config in configs}:
         check_wandb("log.wandb", mode)
     _check_evaluations(configs)
+    if missing := {config.recipe for config in configs if not config.data.evaluation}:
+        print(f"data.evaluation of {', '.join(sorted(missing))} is empty: its runs are trained, but not evaluated")
     gpus = gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
     doing, instead = f"the experiment of {plan.out} is being reproduced", "wait for it or stop it, or set another out="
     with hold(plan.out / "reproduce.lock", doing, instead):
@@ -128,7 +130,8 @@ def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
     report([*map(str, paths), f"out={out}"])
     ids = {claim for config in configs for claim in config.claims}
     papers = {claim.paper for claim in CLAIMS if claim.id in ids}
-    print_verdicts(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
+    if ids:  # a recipe of the user's has no claims
+        print_verdicts(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
 
 
 def _missing_benchmarks(configs: list[RunConfig]) -> list[Path]:

@@ -1,6 +1,7 @@
 """The page and the CSV of `clipx report compare`: ranking, paired differences, scores against geometry."""
 
 from evaluation.analyses.comparison import GEOMETRY, MEAN, TASKS, Estimate, LeftOut, Method, MethodComparison, estimate
+from evaluation.claims.measures import HELD_OUT, canonical_name
 from evaluation.report.blocks import (
     Block,
     Cell,
@@ -20,6 +21,7 @@ from evaluation.report.sections.settings import provenance
 from evaluation.report.sections.training import LabelledRuns, curves, score_curves
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import RunGroup
+from evaluation.runs.reader import Run
 
 NAMES = {
     MEAN: "mean of tasks",
@@ -70,7 +72,9 @@ def _name(measure: str) -> str:
 def _lead(comparison: MethodComparison) -> str:
     name = _name(comparison.by)
     if not comparison.ranked:
-        return f"No run has a value of {name}: run clipx eval RUN..., or rank by another score with by=NAME."
+        held_out = any(canonical_name(row.dataset) == HELD_OUT for run in _runs(comparison) for row in run.results)
+        instead = "by the pairs of data.held_out with on=held_out" if held_out else "by another score with by=NAME"
+        return f"No run has a value of {name}: run clipx eval RUN..., or rank {instead}."
     best, *others = comparison.ranked
     tied = [method.label for method in others if comparison.ranks(method)[0] == 1]
     lead = f"{conditions(comparison)}: {best.label} is first of {len(comparison.ranked)} by {name}"
@@ -82,6 +86,10 @@ def _lead(comparison: MethodComparison) -> str:
         return f"{lead}, significantly ahead of all others."
     more = f" and {len(tied) - MAX_NAMES} more" if len(tied) > MAX_NAMES else ""
     return f"{lead}, not significantly ahead of {', '.join(tied[:MAX_NAMES])}{more}."
+
+
+def _runs(comparison: MethodComparison) -> list[Run]:
+    return [run for method in (*comparison.ranked, *comparison.unranked) for run in method.runs]
 
 
 def conditions(comparison: MethodComparison) -> str:

@@ -70,6 +70,13 @@ def arguments(line: str) -> list[str]:
     return [*line.split(), *(["--config-dir=own"] if "recipe=" in line else [])]
 
 
+def test_a_recipe_of_this_folder_names_the_option_that_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(OWN["bare.yaml"])
+    done = clipx_here("train", "recipe=mine", cwd=tmp_path)
+    line = "clipx: recipe=mine is not known; for mine.yaml of this folder, add --config-dir .\n"
+    assert (done.returncode, done.stderr) == (2, line)
+
+
 @pytest.mark.parametrize("line", WRONG | OF_TORCH)
 def test_a_wrong_input_is_one_line(line: str, folder: Path) -> None:
     done = clipx_here(*arguments(line), cwd=folder)
