@@ -20,14 +20,14 @@ HELP = """\
 clipx: train, evaluate and compare contrastive image-text objectives
 
   clipx train recipe=NAME [key=value ...]    train or resume a run; -m sweeps, --cfg job prints the config
-  clipx eval RUN... [datasets=[..]]          evaluate runs, or model=open_clip:NAME/TAG
+  clipx eval RUN... [datasets=[..]]          evaluate runs, or model=open_clip:NAME/TAG, model=hf-hub:USER/NAME
   clipx report RUN_OR_DIR...                 tables and figures as Markdown, HTML and CSV; out=DIR
   clipx report claims RUN_OR_DIR...          verdicts on the papers' claims, with effects and intervals
   clipx report power RUN_OR_DIR...           seeds and hours that undecided claims need
   clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
   clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
   clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
-  clipx export RUN out=FILE.safetensors      weights and configuration for open_clip
+  clipx export RUN out=FILE.safetensors      weights and configuration for open_clip; hub=USER/NAME: to the hub
   clipx bench NAME                           time training steps in turns: the papers' claims on cost
   clipx theory [NAME] [key=value ...]        solve the papers' toy problems: claims, verdicts, figures
   clipx data index|verify|keywords FOLDER    index shards; check every sample; count captions per keyword
@@ -61,8 +61,10 @@ def train(arguments: list[str]) -> None:
     --config-dir DIR adds the recipes (YAML files) in DIR.
     """
     from cli.settings import compose
+    from clipx.run.sinks import check_wandb
 
     def launch(config: "RunConfig") -> None:
+        check_wandb("log.wandb", config.log.wandb)
         _announce_torch()
         from cli.train import train as start  # imports torch, so only after the settings were checked
 
@@ -72,7 +74,8 @@ def train(arguments: list[str]) -> None:
 
 
 def evaluate(arguments: list[str]) -> None:
-    """clipx eval RUN... | model=open_clip:NAME/TAG_OR_FILE [tasks=[...]] [datasets=[...]] [jobs=N] [limit=N]
+    """clipx eval RUN... [tasks=[...]] [datasets=[...]] [jobs=N] [limit=N] [key=value ...]
+    clipx eval model=open_clip:NAME/TAG_OR_FILE | model=hf-hub:USER/NAME datasets=[...] [tasks=[...]] [key=value ...]
 
     RUN is a run directory, a folder of runs, a pattern ('runs/*/s0') or a checkpoint (RUN/checkpoints/STEP);
     checkpoint=RUN and checkpoint=[RUN,RUN] are the same. A run is evaluated at its last checkpoint, or at the best one
@@ -87,8 +90,10 @@ def evaluate(arguments: list[str]) -> None:
     clipx ls settings eval lists all settings.
     """
     from cli.settings.compose import compose_evals
+    from clipx.run.sinks import check_wandb
 
     config, runs = compose_evals(arguments)
+    check_wandb("wandb", config.wandb)
     _announce_torch()
     from cli.eval.many import evaluate as start  # imports torch, so only after the settings were checked
 
@@ -100,9 +105,9 @@ def report(arguments: list[str]) -> None:
 
     Writes report.md, report.html (one self-contained file) and report.csv, by default into the first folder.
     limited=true includes the rows of clipx eval limit=N.
-    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs] [on=SET,SET] [out=DIR]: compares
-    methods with the same towers, data, length and batch size over paired seeds; writes compare.html, .md, .csv and
-    .tex. on=held_out ranks by the pairs of data.held_out.
+    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs|TASK] [on=SET,SET] [out=DIR]:
+    compares methods with the same towers, data, length and batch size over paired seeds; writes compare.html, .md,
+    .csv and .tex. on=held_out ranks by the pairs of data.held_out.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
     clipx report power RUN_OR_DIR... [jobs=N]: prints the seeds and hours that undecided claims need.
     clipx report regimes RUN_OR_DIR... [out=DIR]: training regimes beside the papers'; writes regimes.md.
@@ -201,11 +206,15 @@ def completion(arguments: list[str]) -> None:
 
 def export(arguments: list[str]) -> None:
     """clipx export RUN_OR_CHECKPOINT out=FILE.safetensors|FILE.pt [ema=true]
+    clipx export RUN_OR_CHECKPOINT hub=USER/NAME licence=LICENCE [private=true] [ema=true]
 
     Writes the weights for open_clip.create_model(..., pretrained=FILE), and FILE.json, the model configuration for
     open_clip.add_model_config. ema=true exports the averaged weights of train.ema.
+    hub=USER/NAME pushes both to the Hugging Face hub with a model card: data, objective, results with intervals. Load
+    it with open_clip, clipx eval model=hf-hub:USER/NAME, or clipx train model.image.pretrained=hf-hub:USER/NAME.
+    licence= is an identifier of the hub (apache-2.0, mit, cc-by-4.0, other); the token is that of `hf auth login`.
     """
-    from cli.export import export as start
+    from cli.export.command import export as start
 
     start(arguments)
 

@@ -64,7 +64,8 @@ def _start(config: RunConfig, run: Path, started: float) -> None:
 def _print_next(config: RunConfig, run: Path) -> None:
     """Print the command that evaluates the run, unless it diverged."""
     if directory.read_divergence(run) is None:
-        datasets = "" if config.data.evaluation else " datasets=[NAME,KIND:FOLDER]  # clipx ls data"
+        other = " datasets=[held_out]" if config.data.held_out else " datasets=[NAME,KIND:FOLDER]  # clipx ls data"
+        datasets = "" if config.data.evaluation else other
         print(f"to evaluate: clipx eval {run}{datasets}", file=sys.stderr)
 
 

@@ -106,8 +106,10 @@ def _show(rows: dict[str, list[Result]]) -> None:
     means: dict[str, dict[str, float]] = {}
     for run, of_run in rows.items():
         values: dict[str, list[float]] = {}
+        first = {row.task: row.metric for row in reversed(of_run)}  # the main metric of a task of the user's
         for row in of_run:
-            if row.metric in HEADLINE.get(row.task, ()) and row.chance is not None:  # geometry is no percentage
+            # geometry is no percentage
+            if row.metric in HEADLINE.get(row.task, (first[row.task],)) and row.chance is not None:
                 values.setdefault(row.task, []).append(row.value)
         means[run] = {task: 100 * fmean(of_task) for task, of_task in values.items()}
     tasks = list(dict.fromkeys(task for of_run in means.values() for task in of_run))

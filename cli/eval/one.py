@@ -35,7 +35,7 @@ def evaluate(config: EvalConfig) -> list[Result]:
     Raises UserError: not exactly one of checkpoint and model, no data sets, or unusable weights or data.
     """
     if (config.checkpoint is None) == (config.model is None):
-        raise UserError("give one of RUN (a run directory) and model=open_clip:NAME/TAG_OR_FILE")
+        raise UserError("give one of RUN (a run directory) and model=open_clip:NAME/TAG_OR_FILE or hf-hub:USER/NAME")
     if config.ema and config.checkpoint is None:
         raise UserError("ema=true needs a run with averaged weights (train.ema)")
     if config.checkpoint is not None:

@@ -25,10 +25,13 @@ def compare(arguments: list[str]) -> None:
     """Run `clipx report compare`: print the ranking, write compare.html, .md, .csv and .tex."""
     known = {"by": comparison.MEAN, "on": "", "out": "", "limited": "false"}
     places, given = split(arguments, known, "report compare", "RUN_OR_DIR...")
-    by = one_of(given["by"], (comparison.MEAN, *comparison.TASKS), "by")
     paths = [Path(place) for place in places]
     on = tuple(canonical_name(name) for name in given["on"].strip("[]").split(",") if name)
     runs = reader.find(paths, limited=flag(given["limited"], "limited"))
+    by = one_of(given["by"], (comparison.MEAN, *comparison.rankable(runs)), "by")
+    sets = {canonical_name(row.dataset) for run in runs for row in run.results}
+    for name in on if sets else ():
+        one_of(name, sets, "on")
     found, left_out = comparison.compare(group_runs(runs), by, on)
     console = Console(highlight=False)
     for one in found:

@@ -23,6 +23,7 @@ from cli.trial.bench import benchmarks_of
 from clipx.config.schema import RunConfig
 from clipx.errors import REQUEUE, Fault, RunDiverged, UserError, most_severe, one_line
 from clipx.run import checkpoint, directory
+from clipx.run.sinks import check_wandb
 from clipx.training.stop_signals import handled_signals
 from clipx.utils.files import write_text
 from clipx.utils.lock import hold
@@ -51,7 +52,11 @@ def reproduce(arguments: list[str]) -> None:
         for folder in _missing_benchmarks(configs):
             print(f"after the runs: clipx bench {folder.name}, about ten minutes")
         return
+    for mode in {config.log.wandb for config in configs}:
+        check_wandb("log.wandb", mode)
     _check_evaluations(configs)
+    if missing := {config.recipe for config in configs if not config.data.evaluation}:
+        print(f"data.evaluation of {', '.join(sorted(missing))} is empty: its runs are trained, but not evaluated")
     gpus = gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
     doing, instead = f"the experiment of {plan.out} is being reproduced", "wait for it or stop it, or set another out="
     with hold(plan.out / "reproduce.lock", doing, instead):
@@ -125,7 +130,8 @@ def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
     report([*map(str, paths), f"out={out}"])
     ids = {claim for config in configs for claim in config.claims}
     papers = {claim.paper for claim in CLAIMS if claim.id in ids}
-    print_verdicts(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
+    if ids:  # a recipe of the user's has no claims
+        print_verdicts(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
 
 
 def _missing_benchmarks(configs: list[RunConfig]) -> list[Path]:

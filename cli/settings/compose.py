@@ -36,6 +36,7 @@ from clipx.utils.registry import lookup
 UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys already in the run's path, or not settings of the run
 REMOVED = re.compile(r"^~objective\.\w+$")  # a term of the objective
 _stored: dict[str, Recipe | str] = {}  # content of Hydra's store: recipes by name; "": the presets
+LONGEST_NAME = 255  # bytes of a folder name, in all common file systems
 CHOICES = ("arm", "data", "objective")  # a run's name contains only their values, not their keys
 
 
@@ -167,7 +168,7 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
     """Return all arguments in Hydra's form, and the subset that comes from arm=NAME; load the plug-ins."""
     load_plugins(plugin_names(arguments) or [])  # first, because a plug-in may add recipes
     chosen = next((a.removeprefix("recipe=") for a in arguments if a.startswith("recipe=")), "")
-    found = recipe(chosen) if chosen in recipes() else None
+    found = recipe(chosen) if chosen in recipes() else mistakes.refuse_file_of_this_folder(chosen)
     given, from_arm = expand_arm(arguments, found.arms if found else {})
     given, names = _with_list(given)
     load_plugins((found.plugins if found else []) if names is None else names)
@@ -234,6 +235,11 @@ def _to_run_config(composed: DictConfig, overrides: list[str], from_arm: set[str
     if OmegaConf.is_missing(with_names, "name"):
         parts = _name_parts([o for o in overrides if o not in from_arm], with_names.objective)
         with_names.name = "-".join([choices["recipe"], *parts])
+        if len(with_names.name) > LONGEST_NAME:
+            raise UserError(
+                f"the overrides give the run a name of {len(with_names.name)} characters, and a folder name has at "
+                f"most {LONGEST_NAME}: add a short name=NAME"
+            )
     mistakes.refuse_missing(with_names, choices["recipe"])
     config = _translate_errors(lambda: OmegaConf.to_object(with_names))
     assert isinstance(config, RunConfig)

@@ -24,6 +24,12 @@ def refuse_duplicates(overrides: list[str]) -> None:
             raise UserError(f"{key_of(override)} is given twice: {first} and {override}; leave one out")
 
 
+def refuse_file_of_this_folder(recipe: str) -> None:
+    """Raise UserError if an unknown recipe is a file of the current folder, which needs --config-dir."""
+    if recipe and Path(f"{recipe}.yaml").is_file():
+        raise UserError(f"recipe={recipe} is not known; for {recipe}.yaml of this folder, add --config-dir .")
+
+
 def refuse_missing(composed: DictConfig, recipe: str) -> None:
     """Raise UserError naming all settings that have no default and that neither recipe nor overrides set."""
     if missing := sorted(OmegaConf.missing_keys(composed)):

@@ -69,7 +69,7 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
         "on": ["held_out"],
         "jobs": [],
     },
-    "export": {"out": [], "ema": FLAGS},
+    "export": {"out": [], "ema": FLAGS, "hub": [], "licence": ["apache-2.0", "mit", "other"], "private": FLAGS},
     "reproduce": {
         **{key: [] for key in ("arms", "seeds", "jobs", "max_seeds", "hours", "looks", "share", "out")},
         "until": ["decided"],
@@ -190,6 +190,7 @@ def _write_table_in_background() -> None:
 
 def build_table() -> Completions:
     """Return the table; this imports torch."""
+    from cli.settings.scaffold import KINDS
     from cli.shell import ls
     from clipx.config.eval_schema import EvalConfig
     from clipx.config.presets import DATA, OBJECTIVES
@@ -210,15 +211,17 @@ def build_table() -> Completions:
     evaluation = choices(EvalConfig) | {"tasks": list(TASKS), "datasets": [*NAMED, *(f"{kind}:" for kind in LAYOUTS)]}
     values = {command: settings | OPTIONS.get(command, {}) for command in WITH_SETTINGS}
     values["bench"] = values["bench"] | {"recipe": []}
+    recipes = {file.stem: _arms(file) for file in sorted((ROOT / "recipes").glob("*.yaml")) if file.stem != "base"}
     places = {
+        "init": list(KINDS),
+        "cp": list(recipes),
         "ls": [*ls.LISTS, "settings"],
-        "report": ["compare", "claims", "power", "missing-objects"],
+        "report": ["compare", "claims", "power", "regimes", "missing-objects"],
         "data": ["index", "verify", "keywords", "make", "pull"],
         "bench": ["nuclr", "wpse"],
         "theory": [*ls.LISTS["theory"](), "all"],
         "completion": list(SCRIPTS),
     }
-    recipes = {file.stem: _arms(file) for file in sorted((ROOT / "recipes").glob("*.yaml")) if file.stem != "base"}
     return {"places": places, "values": {**OPTIONS, **values, "eval": evaluation}, "arms": recipes}
 
 

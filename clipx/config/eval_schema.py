@@ -16,7 +16,9 @@ class EvalConfig:
         "run directory (best checkpoint if train.keep_best is set, else the last) or its checkpoints/step_*; on the "
         "command line also a list, a pattern or a folder of runs; RUN... without a key is the same",
     )
-    model: str | None = setting(None, "open_clip:NAME/TAG, open_clip:NAME/FILE; open_clip:NAME/random: random weights")
+    model: str | None = setting(
+        None, "open_clip:NAME/TAG, open_clip:NAME/FILE, hf-hub:USER/NAME; open_clip:NAME/random: random weights"
+    )
     plugins: list[str] = setting([], "modules of yours, in addition to those of the run's config")
     tasks: list[str] = setting([], "tasks to run; empty: all that fit the data sets (`clipx ls tasks`)")
     datasets: list[str] = setting([], "NAME or KIND:FOLDER (`clipx ls data`); empty: those of the run's config")

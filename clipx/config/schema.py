@@ -128,7 +128,10 @@ class TowerConfig:
     name: str = setting(
         MISSING, "open_clip:NAME | timm:NAME (image) | hf:NAME_OR_FOLDER (text) | small:NAME; see `clipx ls towers`"
     )
-    pretrained: str | None = setting(None, "published tag (hf: hub name), local file or folder; null: random weights")
+    pretrained: str | None = setting(
+        None,
+        "published tag (hf: hub name), local file or folder, open_clip: also hf-hub:USER/NAME; null: random weights",
+    )
     lr_factor: float = setting(1.0, "learning rate of the tower / optimizer.lr", AT_LEAST_0)
     layer_decay: float = setting(1.0, "learning rate of each layer relative to the layer above it", FACTOR)
     weight_decay: float | None = setting(None, "weight decay of the tower; null: optimizer.weight_decay", AT_LEAST_0)

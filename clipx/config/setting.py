@@ -40,8 +40,8 @@ ALPHA: Rule = (lambda v: len(v) == 2 and min(v) >= 0 and any(v), "two numbers of
 CROP_SCALE: Rule = (lambda v: len(v) == 2 and 0 < v[0] <= v[1] <= 1, "[low, high] with 0 < low <= high <= 1")
 CONTEXT_LENGTH: Rule = (lambda v: v >= 3, "3 or more: start, end and one token between")
 NAME: Rule = (
-    lambda v: re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*", v) is not None,
-    "one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -",
+    lambda v: re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}", v) is not None,  # 255: of file systems
+    "one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -, at most 255 characters",
 )
 RAND_AUGMENT: Rule = (lambda v: len(v) == 2 and v[0] >= 1 and 0 <= v[1] <= 10, "[n, m] with n >= 1 and m in 0..10")
 

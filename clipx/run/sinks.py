@@ -1,10 +1,35 @@
 """Optional outputs of the run log besides log.jsonl: Weights & Biases and TensorBoard."""
 
+import netrc
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from clipx.errors import UserError, one_line
+
+WANDB_LOGIN = "run `wandb login` or set WANDB_API_KEY; or write offline and send it later with `wandb sync`"
+
+
+def check_wandb(key: str, mode: str) -> None:
+    """Raise UserError if W&B is to be used online and this machine has no API key; `key` is the setting.
+
+    A quick look, without wandb, before anything is built. With settings files of W&B, wandb itself decides later.
+    """
+    folders = (Path(os.environ.get("WANDB_CONFIG_DIR", "~/.config/wandb")).expanduser(), Path("wandb"))
+    in_environment = any(os.environ.get(name) for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"))
+    if mode != "online" or in_environment or any((folder / "settings").is_file() for folder in folders):
+        return
+    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    given = os.environ.get("NETRC")
+    for file in map(Path, [given] if given else ["~/.netrc", "~/_netrc"]):
+        try:
+            if netrc.netrc(file.expanduser()).authenticators(host):
+                return
+        except (OSError, netrc.NetrcParseError):
+            continue
+    raise UserError(f"{key}=online needs an API key of W&B, and this machine has none: {WANDB_LOGIN}")
 
 
 def start_wandb(key: str, mode: str, **options: Any) -> Any:
@@ -23,8 +48,7 @@ def start_wandb(key: str, mode: str, **options: Any) -> Any:
     try:
         return wandb.init(mode="online" if mode == "online" else "offline", **options)
     except wandb.errors.Error as error:
-        advice = "run `wandb login` or set WANDB_API_KEY; or write offline and send it later with `wandb sync`"
-        raise UserError(f"{key}={mode}: W&B did not start ({one_line(error)}): {advice}") from error
+        raise UserError(f"{key}={mode}: W&B did not start ({one_line(error)}): {WANDB_LOGIN}") from error
 
 
 class TensorBoard:

@@ -33,6 +33,8 @@ TABLES = {
     "FREQUENCIES": "clipx.models.kernels.FREQUENCIES",
     "MASKS": "clipx.training.modality_mixing.MASKS",
     "TASKS": "evaluation.tasks.TASKS",
+    "HEADLINE": "evaluation.tasks.rows.HEADLINE",
+    "LAYOUTS": "evaluation.datasets.opening.LAYOUTS",
 }
 RECIPES = "RECIPES"
 

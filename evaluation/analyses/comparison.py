@@ -13,6 +13,7 @@ from statistics import fmean
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.directory import identity_keys
+from clipx.utils import plugins
 from evaluation.claims.measures import MetricReader
 from evaluation.claims.names import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
@@ -20,6 +21,7 @@ from evaluation.runs.description import flat, objective
 from evaluation.runs.groups import RunGroup, short_names
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
+from evaluation.tasks.rows import HEADLINE
 
 TASKS: dict[str, MetricReader] = {
     "zeroshot": ZEROSHOT,
@@ -103,7 +105,7 @@ class MethodComparison:
     """Methods trained under identical conditions."""
 
     conditions: dict[str, str]  # setting -> value
-    by: str  # ranking score: MEAN or a name in TASKS
+    by: str  # ranking score: MEAN, a name in TASKS, or another task of the runs
     tasks: list[str]  # tasks that MEAN averages: all scored methods have them
     ranked: list[Method]  # best first
     unranked: list[Method]  # without a value of `by`
@@ -118,6 +120,19 @@ class MethodComparison:
         others = [other for other in self.ranked if other is not method]
         signs = [difference.sign for other in others if (difference := self.difference(other, method))]
         return 1 + signs.count(1), len(self.ranked) - signs.count(-1)
+
+
+def rankable(runs: list[Run]) -> dict[str, MetricReader]:
+    """Return task -> reader of its score: TASKS, and other tasks in the rows of the runs, such as those of plug-ins.
+
+    The score of another task is the mean of the metrics in the plug-in's HEADLINE, or its first metric. Tasks whose
+    lower values are better are left out.
+    """
+    found, own = dict(TASKS), plugins.added("HEADLINE")
+    for row in (row for run in runs for row in run.results if row.higher_is_better):
+        if row.task in own or row.task not in HEADLINE:
+            found.setdefault(row.task, MetricReader(row.task, tuple(own.get(row.task, (row.metric,)))))
+    return found
 
 
 def compare(
@@ -218,9 +233,11 @@ def _not_comparable(conditions: list[dict[str, str]], labels: list[str]) -> str:
 
 
 def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on: tuple[str, ...]) -> MethodComparison:
-    measures = {name: replace(measure, datasets=on) for name, measure in {**TASKS, **GEOMETRY}.items()}
+    readers = rankable([run for group in groups for run in group.runs])
+    scores = TASKS | {name: reader for name, reader in readers.items() if name == by}
+    measures = {name: replace(measure, datasets=on) for name, measure in {**scores, **GEOMETRY}.items()}
     measured = {name: _values(measure, groups) for name, measure in measures.items()}
-    scored = [at for at in range(len(groups)) if any(measured[task][at] for task in TASKS)]
+    scored = [at for at in range(len(groups)) if any(measured[task][at] for task in scores)]
     tasks = [task for task in TASKS if scored and all(measured[task][at] for at in scored)]
     settings = _method_settings(groups)
     labels = short_names([group.label for group in groups])
@@ -232,7 +249,7 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
             values[MEAN] = {seed: fmean(values[task][seed] for task in tasks) for seed in sorted(seeds)}
         sets: dict[str, BySeed] = {}
         for run in group.runs:
-            for measure in (measures[task] for task in TASKS):
+            for measure in (measures[task] for task in scores):
                 for name, value in measure.read(run).items():
                     sets.setdefault(name, {})[run.seed] = value
         methods.append(Method(group.label, labels[at], settings[at], values, sets, group.runs))

@@ -37,7 +37,6 @@ PROTOCOLS = {
     "corrected": "counts hits exactly",
     "paper": "scores one caption per image and counts the others as hits, as paper 1",
 }
-KINDS = LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}
 
 
 def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
@@ -45,12 +44,13 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
 
     Raises UserError: unknown kind, place, protocol or prompts; or a missing file, split, caption or class name.
     """
+    kinds = LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}  # here: plug-ins add layouts
     lookup(PROTOCOLS, settings.protocol, "protocol")
     prompts.check_choice(settings.prompts)
     kind, colon, place = spec.partition(":")
     if not (colon and place):
-        raise UserError(f"datasets={spec}: expected a known name or kind:FOLDER; {suggest(kind, KINDS)}")
-    opener, folder = lookup(KINDS, kind, "datasets kind"), Path(place).expanduser()
+        raise UserError(f"datasets={spec}: expected a known name or kind:FOLDER; {suggest(kind, kinds)}")
+    opener, folder = lookup(kinds, kind, "datasets kind"), Path(place).expanduser()
     files = _files(folder)
     if files is None:
         return opener(spec, folder, settings)

@@ -14,7 +14,7 @@ from clipx.data.preprocess import tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.models.towers import open_clip_towers
+from clipx.models.towers import hub_weights, open_clip_towers
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from clipx.types import Inputs
@@ -68,13 +68,17 @@ def of_model(model: clip.ClipModel, name: str, digest: str, seed: int, device: t
 
 
 def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> Encoder:
-    """Return the encoder of `open_clip:NAME/TAG`, `open_clip:NAME/FILE` or `open_clip:NAME/random` (seed 0).
+    """Return the encoder of `open_clip:NAME/TAG`, `.../FILE`, `.../random` (seed 0), or of `hf-hub:USER/NAME`.
 
     Raises UserError: unknown name or precision, or missing weights; the message says how to get them.
     """
     model_name, weights = parse(name)
     torch.manual_seed(0)
-    model: Any = open_clip_towers.create_model(model_name, weights, "model", custom_text=False)
+    model: Any
+    if weights == name:
+        model = hub_weights.create_model(name, "model")
+    else:
+        model = open_clip_towers.create_model(model_name, weights, "model", custom_text=False)
     title = name if weights else f"{name.removesuffix('/random')} (random weights)"
 
     def image(pixels: Tensor) -> Tensor:
@@ -92,8 +96,13 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
 def parse(name: str) -> tuple[str, str | None]:
     """Split `open_clip:NAME/TAG_OR_FILE` into open_clip's model name and the tag or file; None for `/random`.
 
-    Raises UserError: unknown name, no weights, or weights that are neither published nor a file.
+    `hf-hub:USER/NAME` is both.
+
+    Raises UserError: unknown name, no weights, weights that are neither published nor a file, or no such repository.
     """
+    if hub_weights.is_on_hub(name):
+        hub_weights.load_config(name, "model")
+        return name, name
     matching = [known for known in open_clip_towers.tower_names() if f"{name}/".startswith(f"{known}/")]
     known = max(matching, key=len, default="")
     weights = name[len(known) + 1 :]

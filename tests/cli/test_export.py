@@ -12,7 +12,7 @@ import pytest
 import torch
 from timm.utils.model_ema import ModelEmaV3
 
-from cli.export import export
+from cli.export.command import export
 from clipx.config.schema import RunConfig, TemperatureConfig
 from clipx.errors import UserError
 from clipx.models import clip

@@ -58,7 +58,13 @@ def test_a_package_trains_on_two_processes_resumes_and_is_evaluated_ranked_and_e
         assert {row["metric"] for row in rows if row["task"] == "first_places"} == {"share"}
     ranked = run("report", "compare", "runs").stdout
     assert "own" in ranked and "other" in ranked
+    assert "first of 2 by first_places" in run("report", "compare", "runs", "by=first_places").stdout
     assert "first_places" in run("report", "runs").stdout + (work / "runs" / "report.md").read_text()
+
+    run("train", *plan, "arm=clip", "name=flat", "model.image.name=flat:x", "model.embed_dim=128")
+    flat = run("export", "runs/flat/s0", "out=flat.pt", code=2).stderr
+    assert "model.image.name=flat:x cannot be exported" in flat and "a plug-in registers its timm model" in flat
+    assert flat.count("\n") == 1
 
     exported = run("export", "runs/own/s0", "out=own.safetensors")
     assert f"import {PACKAGE}.towers  # defines its image tower" in exported.stdout

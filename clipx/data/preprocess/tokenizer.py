@@ -100,9 +100,10 @@ def notes(inputs: Inputs, source: str) -> list[str]:
 def _open_clip(inputs: Inputs) -> Tokenizer:
     import open_clip
 
-    text = (open_clip.get_model_config(inputs.tokenizer) or {}).get("text_cfg", {})
+    on_hub = inputs.tokenizer.startswith(open_clip.factory.HF_HUB_PREFIX)
     try:
-        with quiet_hub(fetching="hf_tokenizer_name" in text):
+        text = {} if on_hub else (open_clip.get_model_config(inputs.tokenizer) or {}).get("text_cfg", {})
+        with quiet_hub(fetching=on_hub or "hf_tokenizer_name" in text):
             tokenizer: Tokenizer = open_clip.get_tokenizer(inputs.tokenizer, context_length=inputs.context_length)
     except Exception as error:  # the hub's client raises many types
         raise UserError(f"the tokenizer of {inputs.tokenizer} could not be loaded: {one_line(error)}") from error

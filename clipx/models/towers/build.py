@@ -9,6 +9,7 @@ from clipx.config.schema import ImageTowerConfig, ModelConfig, TextTowerConfig
 from clipx.errors import UserError, one_line
 from clipx.models.towers import hf_towers, open_clip_towers, small_towers, timm_towers
 from clipx.models.towers.base import ImageTower, TextTower, split_kind
+from clipx.models.towers.hub_weights import is_on_hub
 from clipx.models.towers.open_clip_towers import build_open_clip_towers
 from clipx.utils import plugins
 
@@ -45,6 +46,11 @@ def build_towers(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]
     texts = {kind: row.text for kind, row in TOWERS.items() if row.text}
     image_kind, _ = split_kind(model.image.name, images, "model.image.name")
     text_kind, _ = split_kind(model.text.name, texts, "model.text.name")
+    for key, tower in (("model.image", model.image), ("model.text", model.text)):
+        if is_on_hub(tower.pretrained) and not tower.name.startswith("open_clip:"):
+            raise UserError(
+                f"{key}.pretrained={tower.pretrained} needs a tower named open_clip:NAME, not {key}.name={tower.name}"
+            )
     same = model.image.name == model.text.name and model.image.pretrained == model.text.pretrained
     if same and image_kind == "open_clip":  # one model gives both towers
         size, length = model.image.size, model.text.context_length

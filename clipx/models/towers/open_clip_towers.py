@@ -11,7 +11,10 @@ from torch import nn
 
 from clipx.config.schema import TowerConfig
 from clipx.errors import UserError, one_line
-from clipx.models.towers import small_cnn  # noqa: F401  (registers the small towers)
+from clipx.models.towers import (
+    hub_weights,
+    small_cnn,  # noqa: F401  (registers the small towers)
+)
 from clipx.models.towers.base import ImageTower, TextTower, download_error, split_kind
 from clipx.types import Inputs, Pixels, Tokens
 from clipx.utils.hub import quiet_hub
@@ -46,11 +49,16 @@ def parse_name(name: str, key: str) -> str:
 
 
 def check_weights(model: str, pretrained: str | None, key: str) -> None:
-    """Raise UserError if `pretrained` is neither a published tag nor a file. Downloads nothing."""
-    if pretrained and not _tag_config(model, pretrained) and not Path(pretrained).is_file():
+    """Raise UserError if `pretrained` is neither a published tag, nor a file, nor a fitting model `hf-hub:USER/NAME`.
+
+    Downloads nothing but the configuration of a model on the hub.
+    """
+    if pretrained and hub_weights.is_on_hub(pretrained):
+        hub_weights.check_fits(model, pretrained, key)
+    elif pretrained and not weights_config(model, pretrained) and not Path(pretrained).is_file():
         tags = open_clip.list_pretrained_tags_by_model(model)
         known = f"published for {model}: {', '.join(tags)}" if tags else f"none is published for {model}"
-        raise UserError(f"{key}={pretrained} is neither published weights nor a file; {known}")
+        raise UserError(f"{key}={pretrained} is neither published weights nor a file, nor {hub_weights.FORM}; {known}")
 
 
 def create_model(
@@ -64,28 +72,33 @@ def create_model(
 ) -> nn.Module:
     """Create the open_clip model `model` (a name without `open_clip:`), with a separate text tower if `custom_text`.
 
-    `pretrained` is a published tag, a local file or None; `key` is the setting that holds it. `load=False` skips the
-    weights, for loading a checkpoint afterwards; the activation still follows the tag. If `image_size` or
-    `context_length` differs from the configured one, position embeddings are resampled or cut.
+    `pretrained` is a published tag, a local file, `hf-hub:USER/NAME` or None; `key` is the setting that holds it.
+    `load=False` skips the weights, for loading a checkpoint afterwards; activation and sizes still follow the tag or
+    the model on the hub. If `image_size` or `context_length` differs from the configured one, position embeddings are
+    resampled or cut.
 
     Raises UserError for weights that are neither published nor a file, cannot be downloaded, or do not fit.
     """
-    tag = _tag_config(model, pretrained)
-    if load:
+    on_hub = hub_weights.is_on_hub(pretrained)
+    if load or on_hub:
         check_weights(model, pretrained, key)
+    tag = weights_config(model, pretrained)
+    bias = {"init_logit_bias": tag["init_logit_bias"]} if tag.get("init_logit_bias") is not None else {}
+    file = str(hub_weights.fetch_weights(pretrained, key)) if pretrained and on_hub and load else pretrained
     try:
-        with quiet_hub(fetching=bool(tag) and load), warnings.catch_warnings():
+        with quiet_hub(fetching=bool(tag) and load and not on_hub), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return open_clip.create_model(  # type: ignore[no-any-return]
                 model,
-                pretrained=pretrained if load else None,
+                pretrained=file if load else None,
                 force_custom_text=custom_text,
                 # the activation the weights were trained with, even if the configuration has another
                 force_quick_gelu=bool(tag.get("quick_gelu", False)),
-                force_image_size=image_size,
-                force_context_length=context_length,
+                force_image_size=image_size or tag.get("image_size"),
+                force_context_length=context_length or tag.get("context_length"),
                 pretrained_text=False,
                 device=torch.get_default_device(),
+                **bias,
             )
     except Exception as error:  # the hub client and torch.load raise many types
         if pretrained is None or not load:
@@ -94,7 +107,7 @@ def create_model(
             raise UserError(
                 f"{key}={pretrained}: these weights only fit {model}'s own image size and context length"
             ) from error
-        raise _load_error(f"{key}={pretrained}", model, tag, error) from error
+        raise _load_error(f"{key}={pretrained}", model, {} if on_hub else tag, error) from error
 
 
 def _load_error(setting: str, model: str, tag: dict[str, Any], error: Exception) -> UserError:
@@ -128,7 +141,7 @@ def model_inputs(model: Any, name: str, pretrained: str | None) -> Inputs:
 
 def _pixels(model: Any, name: str, pretrained: str | None) -> Pixels:
     pixels: dict[str, Any] = {**open_clip.get_model_preprocess_cfg(model)}
-    pixels.update({k: v for k, v in _tag_config(name, pretrained).items() if k in pixels and k != "size"})
+    pixels.update({k: v for k, v in weights_config(name, pretrained).items() if k in pixels and k != "size"})
     size = pixels["size"]
     return Pixels(
         image_size=size if isinstance(size, int) else size[0],
@@ -139,6 +152,21 @@ def _pixels(model: Any, name: str, pretrained: str | None) -> Pixels:
     )
 
 
-def _tag_config(model: str, pretrained: str | None) -> dict[str, Any]:
-    """Return open_clip's configuration of a published tag; {} for a file or for random weights."""
-    return dict(open_clip.get_pretrained_cfg(model, pretrained)) if pretrained else {}
+def weights_config(model: str, pretrained: str | None) -> dict[str, Any]:
+    """Return how published weights were trained: quick_gelu, mean, std, ...; {} for a file or for random weights.
+
+    For a model on the hub also image_size, context_length and init_logit_bias.
+    """
+    if not pretrained:
+        return {}
+    if not hub_weights.is_on_hub(pretrained):
+        return dict(open_clip.get_pretrained_cfg(model, pretrained))
+    config = hub_weights.load_config(pretrained, "pretrained")
+    shape = config["model_cfg"]
+    return {
+        **config.get("preprocess_cfg", {}),
+        "quick_gelu": shape.get("quick_gelu", False),
+        "init_logit_bias": shape.get("init_logit_bias"),
+        "image_size": shape["vision_cfg"].get("image_size"),
+        "context_length": shape["text_cfg"].get("context_length"),
+    }

@@ -1,6 +1,7 @@
 """Render a table as LaTeX, for a paper that uses \\usepackage{booktabs}."""
 
 import re
+from unicodedata import normalize
 
 from evaluation.report.blocks import Cell, Table
 from evaluation.types import printable_line
@@ -12,7 +13,16 @@ SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "–": "--",
     "▲ ": r"$\uparrow$ ",
     "▼ ": r"$\downarrow$ ",
+    "→": r"$\rightarrow$",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "τ": r"$\tau$",
+    "ζ": r"$\zeta$",
+    **{c: f"${c}$" for c in "<>|"},  # other signs in LaTeX's default font
 }
+PATTERN = "|".join(map(re.escape, SPECIAL))
+PLAIN = re.compile(r"[\x00-\x7fÀ-ÏÑ-ÖØ-Ýß-ïñ-öø-ýÿ]")  # characters that LaTeX sets without further packages
 
 
 def render_latex(caption: str, table: Table) -> str:
@@ -33,7 +43,15 @@ def _cell(cell: Cell, is_number: bool) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape special characters, and [ at the beginning, which LaTeX would read as an option of the line break."""
-    pattern = "|".join(map(re.escape, SPECIAL))
-    escaped = re.sub(pattern, lambda match: SPECIAL[match.group()], printable_line(text))
+    """Escape LaTeX's special characters; replace characters that would end pdflatex with an error: ę by e, 図 by ?.
+
+    A text that begins with [ is put in braces, because LaTeX would read [ as an option of the line break before it.
+    """
+    escaped = "".join(SPECIAL.get(part, _plain(part)) for part in re.split(f"({PATTERN})", printable_line(text)))
     return f"{{{escaped}}}" if escaped.startswith("[") else escaped
+
+
+def _plain(text: str) -> str:
+    return "".join(
+        c if PLAIN.match(c) else normalize("NFKD", c).encode("ascii", "ignore").decode() or "?" for c in text
+    )

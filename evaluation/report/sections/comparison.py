@@ -1,6 +1,7 @@
 """The page and the CSV of `clipx report compare`: ranking, paired differences, scores against geometry."""
 
 from evaluation.analyses.comparison import GEOMETRY, MEAN, TASKS, Estimate, LeftOut, Method, MethodComparison, estimate
+from evaluation.claims.measures import HELD_OUT, canonical_name
 from evaluation.report.blocks import (
     Block,
     Cell,
@@ -20,6 +21,7 @@ from evaluation.report.sections.settings import provenance
 from evaluation.report.sections.training import LabelledRuns, curves, score_curves
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import RunGroup
+from evaluation.runs.reader import Run
 
 NAMES = {
     MEAN: "mean of tasks",
@@ -63,10 +65,16 @@ def build_comparison(comparisons: list[MethodComparison], left_out: list[LeftOut
     return Document(f"Comparison of {count} methods", lead, [s for s in sections if s.blocks], FOOTER)
 
 
+def _name(measure: str) -> str:
+    return NAMES.get(measure, measure)
+
+
 def _lead(comparison: MethodComparison) -> str:
-    name = NAMES[comparison.by]
+    name = _name(comparison.by)
     if not comparison.ranked:
-        return f"No run has a value of {name}: run clipx eval RUN..., or rank by another score with by=NAME."
+        held_out = any(canonical_name(row.dataset) == HELD_OUT for run in _runs(comparison) for row in run.results)
+        instead = "by the pairs of data.held_out with on=held_out" if held_out else "by another score with by=NAME"
+        return f"No run has a value of {name}: run clipx eval RUN..., or rank {instead}."
     best, *others = comparison.ranked
     tied = [method.label for method in others if comparison.ranks(method)[0] == 1]
     lead = f"{conditions(comparison)}: {best.label} is first of {len(comparison.ranked)} by {name}"
@@ -80,6 +88,10 @@ def _lead(comparison: MethodComparison) -> str:
     return f"{lead}, not significantly ahead of {', '.join(tied[:MAX_NAMES])}{more}."
 
 
+def _runs(comparison: MethodComparison) -> list[Run]:
+    return [run for method in (*comparison.ranked, *comparison.unranked) for run in method.runs]
+
+
 def conditions(comparison: MethodComparison) -> str:
     """Return the conditions in short: `open_clip:tiny on scenes, 25,600 samples`."""
     values = comparison.conditions
@@ -91,8 +103,8 @@ def conditions(comparison: MethodComparison) -> str:
 def _section(comparison: MethodComparison, number: int) -> Section:
     blocks: list[Block] = []
     if comparison.ranked:
-        tasks = f" of {', '.join(NAMES[task] for task in comparison.tasks)}" if comparison.by == MEAN else ""
-        blocks = [Text(f"Ranked by the {NAMES[comparison.by]}{tasks}. {RULE}", "muted"), ranking(comparison)]
+        tasks = f" of {', '.join(_name(task) for task in comparison.tasks)}" if comparison.by == MEAN else ""
+        blocks = [Text(f"Ranked by the {_name(comparison.by)}{tasks}. {RULE}", "muted"), ranking(comparison)]
         runs, prefix = _labelled(comparison), f"compare-{number}-"
         if figures := curves(runs, prefix):
             blocks += [Text("Each loss is the method's own objective: compare shapes, not heights.", "muted")]
@@ -133,8 +145,8 @@ def ranking(comparison: MethodComparison) -> Table:
         for place, method in enumerate(comparison.ranked, 1)
     ]
     to_first = f"Difference to {first.label if len(first.label) <= MAX_IN_HEADER else 'the first'}"
-    columns = ["Rank", "Method", NAMES[by], "95% interval", to_first]
-    return Table([*columns, *(NAMES[name] for name in others), "Seeds"], rows)
+    columns = ["Rank", "Method", _name(by), "95% interval", to_first]
+    return Table([*columns, *(_name(name) for name in others), "Seeds"], rows)
 
 
 def _labelled(comparison: MethodComparison) -> LabelledRuns:
@@ -198,7 +210,7 @@ def _pairwise_differences(comparison: MethodComparison) -> Table:
 
 def _scores_against_geometry(comparison: MethodComparison, number: int) -> list[Figure]:
     figures = []
-    y_name = NAMES[comparison.by]
+    y_name = _name(comparison.by)
     for name in ("gap", "uniformity"):
         points = {
             method.label: (x.value, y.value)
@@ -206,8 +218,8 @@ def _scores_against_geometry(comparison: MethodComparison, number: int) -> list[
             if (x := estimate(method.values.get(name, {}))) and (y := estimate(method.values[comparison.by]))
         }
         if len(points) > 2:
-            caption = f"{y_name} against {NAMES[name]}, one point per method (mean of its seeds)"
-            figures.append(scatter_plot(f"compare-{number}-{name}", caption, points, NAMES[name], y_name))
+            caption = f"{y_name} against {_name(name)}, one point per method (mean of its seeds)"
+            figures.append(scatter_plot(f"compare-{number}-{name}", caption, points, _name(name), y_name))
     return figures
 
 

@@ -89,6 +89,12 @@ def test_all_runs_are_scored_and_one_failure_does_not_end_the_others(
     assert printed.out.count("retrieval") == 1 and str(runs[2])[:20] in printed.out
 
 
+def test_the_table_shows_the_first_metric_of_a_task_of_the_users(capsys: pytest.CaptureFixture[str]) -> None:
+    row = Result("mine", "x", "test", "first", 0.25, 9, 0.2, 0.3, 0.1, True)
+    many._show({"runs/a/s0": [row, replace(row, metric="second", value=0.75)]})
+    assert "mine" in (shown := capsys.readouterr().out) and "25.0" in shown and "75.0" not in shown
+
+
 def test_out_and_model_are_refused_with_several_runs(tmp_path: Path) -> None:
     runs = [str(trained(tmp_path, name)) for name in ("a", "b")]
     with pytest.raises(UserError, match="out=x would hold the results of 2 runs"):

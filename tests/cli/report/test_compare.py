@@ -1,5 +1,6 @@
 """`clipx report compare` in the terminal."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,6 @@ def test_the_ranking_fits_eighty_columns_and_four_files_are_written(
     ("arguments", "message"),
     [
         ([], "`clipx report compare` needs RUN_OR_DIR"),
-        (["x", "by=accuracy"], "by=accuracy"),
         (["missing"], "no run folder at missing"),
         (["x", "seeds=3"], "seeds"),
     ],
@@ -38,3 +38,25 @@ def test_the_ranking_fits_eighty_columns_and_four_files_are_written(
 def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         report(["compare", *arguments])
+
+
+def test_a_score_that_no_run_has_is_one_line(tmp_path: Path) -> None:
+    for one in runs_of("low", 0.50) + runs_of("high", 0.52):
+        write(tmp_path / "runs", one)
+    with pytest.raises(UserError, match=r"^by=accuracy is not known; .*allowed: linear_probe, mean, pairs, retrieval"):
+        report(["compare", str(tmp_path / "runs"), "by=accuracy"])
+    with pytest.raises(UserError, match=r"^on=pets is not known; allowed: c, x, y$"):
+        report(["compare", str(tmp_path / "runs"), "on=pets"])
+
+
+def test_runs_with_results_on_held_out_pairs_only_name_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for one in runs_of("low", 0.50) + runs_of("high", 0.52):
+        rows = [replace(row, task="retrieval", metric=metric, dataset="x/held_out") for row in one.results
+                for metric in ("image_to_text_recall@1", "text_to_image_recall@1")]  # fmt: skip
+        write(tmp_path / "runs", replace(one, results=rows))
+    report(["compare", str(tmp_path / "runs")])
+    assert "on=held_out" in capsys.readouterr().out
+    report(["compare", str(tmp_path / "runs"), "on=held_out"])
+    assert "is first of 2" in capsys.readouterr().out

@@ -41,6 +41,9 @@ WRONG = {
     "train recipe=demo train.samples=12": "train.samples=12 is less than one step of train.batch_size=128; allowed: 0",
     "train recipe=demo train.samples=1280": "schedule.warmup_steps=100 is longer than the run: train.samples=1280",
     "train recipe=demo train.samples=null train.epochs=2 schedule.warmup_epochs=3": "warmup_epochs=3 is longer",
+    f"train recipe=demo {' '.join(f'objective.clip.p{i}={i}' for i in range(20))}": "add a short name=NAME",
+    "train recipe=demo log.wandb=online": "log.wandb=online needs an API key of W&B, and this machine has none: run",
+    "eval runs/x wandb=online": "wandb=online needs an API key of W&B",
     "eval checkpoint=runs/x datasets=cifar10": "datasets=cifar10 must be a list: datasets=[cifar10]",
     "eval checkpoint=runs/x processes=1 processes=2": "processes is given twice",
     "eval checkpoint=runs/x worker=2": "worker is not a setting; did you mean 'workers'",
@@ -52,7 +55,11 @@ OF_TORCH = {  # these are refused after torch is imported
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "none"))
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / "own").mkdir()
     for name, text in OWN.items():
         (tmp_path / "own" / name).write_text(text)
@@ -61,6 +68,13 @@ def folder(tmp_path: Path) -> Path:
 
 def arguments(line: str) -> list[str]:
     return [*line.split(), *(["--config-dir=own"] if "recipe=" in line else [])]
+
+
+def test_a_recipe_of_this_folder_names_the_option_that_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(OWN["bare.yaml"])
+    done = clipx_here("train", "recipe=mine", cwd=tmp_path)
+    line = "clipx: recipe=mine is not known; for mine.yaml of this folder, add --config-dir .\n"
+    assert (done.returncode, done.stderr) == (2, line)
 
 
 @pytest.mark.parametrize("line", WRONG | OF_TORCH)

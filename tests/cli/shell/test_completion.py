@@ -45,6 +45,9 @@ def table() -> completion.Completions:
         ("clipx report compare by=z", ["by=zeroshot "]),
         ("clipx export x em", ["ema="]),
         ("clipx ls set", ["settings "]),
+        ("clipx export x hub=me/x licence=ap", ["licence=apache-2.0 "]),
+        ("clipx init t", ["term ", "task "]),
+        ("clipx cp gap_min", ["gap_mini "]),
         ("clipx theory pm", ["pmi "]),
     ],
 )

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -14,6 +15,7 @@ from clipx.run import directory
 from clipx.training.modality_mixing import MASKS, build_mixing
 from clipx.utils import plugins
 from clipx.utils.plugins import load_plugins
+from evaluation.datasets.opening import open_dataset
 from tests.helpers import plugin_tables
 from tests.helpers.folder import settings
 
@@ -126,3 +128,12 @@ def test_a_missing_plugin_is_named_with_the_run(here: Path) -> None:
     config.plugins = []  # the run no longer needs the plug-in, and can be claimed without it
     (run / "log.jsonl").write_text("")
     assert directory.load_config(directory.claim(config)).plugins == []
+
+
+def test_a_layout_of_a_plugin_opens_its_evaluation_sets(here: Path) -> None:
+    (here / "sets.py").write_text("LAYOUTS = {'mine': lambda spec, folder, settings: (spec, folder, settings)}\n")
+    with pytest.raises(UserError, match=r"datasets kind=mine is not known"):
+        open_dataset("mine:x")
+    load_plugins(["sets"])
+    spec, folder, _ = cast(tuple[str, Path, object], open_dataset("mine:x"))
+    assert (spec, folder) == ("mine:x", Path("x"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clipx.errors import UserError
-from evaluation.analyses.comparison import LeftOut, MethodComparison, compare
+from evaluation.analyses.comparison import TASKS, LeftOut, MethodComparison, compare, rankable
 from evaluation.report.sections import comparison
 from evaluation.report.writer import write_comparison
 from evaluation.runs.description import digits
@@ -59,6 +59,41 @@ def test_paired_differences_separate_methods_with_overlapping_intervals() -> Non
     assert difference is not None
     assert (difference.value, difference.low, difference.high) == expected and expected[2] < 0
     assert [compared.ranks(method) for method in (high, same, low)] == [(1, 2), (1, 2), (3, 3)]
+
+
+def with_task(runs: list[Run], value: float, metric: str = "share", higher_is_better: bool = True) -> list[Run]:
+    """Add rows of a task that clipx does not have; the first metric of a task counts."""
+    return [
+        replace(one, results=[*one.results, *(
+            replace(one.results[0], task="mine", metric=name, value=v, higher_is_better=higher_is_better)
+            for name, v in ((metric, value), ("other", 1 - value))
+        )])
+        for one in runs
+    ]  # fmt: skip
+
+
+def test_runs_are_ranked_by_the_task_of_a_plugin_that_is_not_loaded() -> None:
+    runs = with_task(runs_of("low", 0.5), 0.9) + with_task(runs_of("high", 0.6), 0.1)
+    by_task = compare_all(runs, by="mine")
+    assert [method.label for method in by_task.ranked] == ["low", "high"]
+    assert by_task.ranked[0].values["mine"] == {0: 0.9, 1: 0.9, 2: 0.9}
+    page = comparison.build_comparison([by_task], [])
+    assert "low is first of 2 by mine" in page.lead
+    mean = compare_all(runs)
+    assert mean.tasks == ["zeroshot"] and mean.ranked[0].label == "high", "its unit may be another"
+    assert "mine" not in mean.ranked[0].values
+
+
+def test_a_task_whose_lower_values_are_better_does_not_rank() -> None:
+    runs = with_task(runs_of("low", 0.5), 0.9, higher_is_better=False)
+    assert set(rankable(runs)) == set(TASKS)
+    assert set(rankable(with_task(runs, 0.9))) == {*TASKS, "mine"}
+
+
+def test_the_headline_of_a_plugin_names_its_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clipx.utils.plugins._loaded", {"own": {"HEADLINE": {"mine": {"other": "the other one"}}}})
+    runs = with_task(runs_of("low", 0.5), 0.9) + with_task(runs_of("high", 0.6), 0.1)
+    assert [method.label for method in compare_all(runs, by="mine").ranked] == ["high", "low"]
 
 
 def test_fewer_than_three_seeds_leave_every_rank_open() -> None:

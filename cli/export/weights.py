@@ -1,8 +1,9 @@
-"""`clipx export`: write a run's weights and model configuration in files that open_clip loads."""
+"""A run's weights and model configuration as open_clip has them."""
 
 import json
 import math
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,62 +11,80 @@ import open_clip
 import timm
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
 from torch import Tensor
 
-from cli.settings.arguments import flag, split
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
 from clipx.models import clip, temperature
+from clipx.models.towers.open_clip_towers import weights_config
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
-from clipx.types import Progress
-from clipx.utils.files import write_text
+from clipx.types import Inputs, Progress
+from clipx.utils import plugins
 from clipx.utils.hub import quiet_hub
 
-NEEDS = "RUN_OR_CHECKPOINT out=FILE.safetensors, or out=FILE.pt"
 CLOSE = 1e-5  # largest difference of embeddings due to rounding
+PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
 
 
-def export(arguments: list[str]) -> None:
-    """Run `clipx export`; print the files written and how to load them."""
-    (place,), given = split(arguments, {"out": "", "ema": "false"}, "export", NEEDS)
-    out = Path(given["out"])
-    if out.suffix not in (".safetensors", ".pt"):
-        raise UserError(f"`clipx export` needs {NEEDS}")
-    checkpoint = checkpoints.resolve(Path(place))
-    config = directory.load_config(checkpoint.parent.parent)
+@dataclass(frozen=True)
+class OpenClipModel:
+    """What open_clip needs to build the model of a run."""
+
+    name: str  # open_clip's name of the towers
+    model_config: dict[str, Any]
+    weights: dict[str, Tensor]  # with open_clip's names
+    inputs: Inputs
+    tau: float
+    step: int
+    digest: str  # SHA-256 of the run's weights
+    module: str  # to import before open_clip can build the image tower; "" if open_clip or timm has it
+
+    @property
+    def preprocess_config(self) -> dict[str, Any]:
+        """Return open_clip's preprocess_cfg: the run's preprocessing of images."""
+        return {key: getattr(self.inputs, key) for key in PREPROCESSING}
+
+
+def convert(run: Path, checkpoint: Path, averaged: bool, title: str, own_preprocessing: bool) -> OpenClipModel:
+    """Convert a checkpoint of a run, and check that open_clip computes the same embeddings.
+
+    Args:
+        averaged: take the averaged weights of train.ema.
+        title: open_clip's name of the new model.
+        own_preprocessing: the files will hold preprocess_config; without it open_clip uses that of its model.
+
+    Raises UserError: open_clip has no such towers, or would embed or preprocess differently.
+    """
+    config = directory.load_config(run)
     name = _model_name(config)
-    step = checkpoints.verify(checkpoint)["step"]
+    manifest = checkpoints.verify(checkpoint)
     model = clip.build_model(config, pretrained=False)
-    weights_file = checkpoints.chosen_weights(checkpoint, flag(given["ema"], "ema"))
+    weights_file = checkpoints.chosen_weights(checkpoint, averaged)
     checkpoints.load_weights(model, checkpoint, weights_file)
     model.eval()
 
     model_config = _model_config(config, name, model)
-    target = _open_clip_model(model_config, out.stem)
-    _check_transform(model, target, name)
+    target = _open_clip_model(model_config, title)
+    if not own_preprocessing:
+        _check_transform(model, target, name)
     text_prefix = "" if "token_embedding.weight" in target.state_dict() else "text."
-    weights = _weights(model, _last_step(config, step), text_prefix)
+    weights = _weights(model, _last_step(config, manifest["step"]), text_prefix)
     problem = target.load_state_dict(weights, strict=False)
     assert not problem.missing_keys and not problem.unexpected_keys, problem
-    _check_embeddings(model, target, place)
-
-    config_file = out.with_suffix(".json")
-    write_text(config_file, json.dumps(model_config, indent=4) + "\n")
-    if out.suffix == ".pt":
-        torch.save(weights, out)
-    else:
-        save_file(weights, out)
-    print(f"{out}\n{config_file}")
-    if module := _module_of_tower(model_config):
-        print(f"import {module}  # defines its image tower")
-    if open_clip.get_model_config(name) == model_config:
-        print(f"open_clip.create_model({name!r}, pretrained={str(out)!r})  # or, with the written configuration:")
-    print(f"open_clip.add_model_config({str(config_file)!r})  # once, then:")
-    print(f"open_clip.create_model({config_file.stem!r}, pretrained={str(out)!r})")
+    _check_embeddings(model, target, str(run))
+    return OpenClipModel(
+        name=name,
+        model_config=model_config,
+        weights=weights,
+        inputs=model.inputs,
+        tau=float((-weights["logit_scale"]).exp()),
+        step=manifest["step"],
+        digest=manifest["sha256"][weights_file],
+        module=_module_of_tower(model_config),
+    )
 
 
 def _model_name(config: RunConfig) -> str:
@@ -75,7 +94,9 @@ def _model_name(config: RunConfig) -> str:
         raise UserError(f"model.points.kernel={kernel} cannot be exported: open_clip has no point sets")
     for key, tower in (("model.image.name", image), ("model.text.name", text)):
         if not tower.name.startswith("open_clip:"):
-            raise UserError(f"{key}={tower.name} cannot be exported: only towers named open_clip:NAME can be")
+            raise UserError(
+                f"{key}={tower.name} cannot be exported: only towers named open_clip:NAME can be{_advice(tower.name)}"
+            )
     if image.name != text.name:
         raise UserError(
             f"model.image.name={image.name} with model.text.name={text.name} cannot be exported: an open_clip "
@@ -89,10 +110,19 @@ def _model_name(config: RunConfig) -> str:
     return image.name.partition(":")[2]
 
 
+def _advice(tower: str) -> str:
+    """Return what else the user of a tower can do."""
+    if tower.partition(":")[0] in plugins.added("TOWERS"):
+        return (
+            ", for which a plug-in registers its timm model and an open_clip configuration with "
+            "open_clip.add_model_config"
+        )
+    return "; others load with from_checkpoint of evaluation.embedding.encoder, from the run folder"
+
+
 def _quick_gelu(name: str, pretrained: str | None) -> bool:
-    """Return True if a published tag uses QuickGELU; the model configuration does not record it."""
-    tag = open_clip.get_pretrained_cfg(name.partition(":")[2], pretrained) if pretrained else {}
-    return bool(tag.get("quick_gelu", False))
+    """Return True if published weights use QuickGELU; the model configuration does not record it."""
+    return bool(weights_config(name.partition(":")[2], pretrained).get("quick_gelu", False))
 
 
 def _model_config(config: RunConfig, name: str, model: clip.ClipModel) -> dict[str, Any]:

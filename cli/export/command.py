@@ -1,0 +1,54 @@
+"""`clipx export`: write a run's weights and model configuration for open_clip, or push them to the hub."""
+
+import json
+from pathlib import Path
+
+import open_clip
+import torch
+from safetensors.torch import save_file
+
+from cli.export import hub
+from cli.export.weights import OpenClipModel, convert
+from cli.settings.arguments import flag, split
+from clipx.errors import UserError
+from clipx.run import checkpoint as checkpoints
+from clipx.utils.files import write_text
+
+NEEDS = "RUN_OR_CHECKPOINT out=FILE.safetensors, out=FILE.pt, or hub=USER/NAME licence=LICENCE"
+KNOWN = {"out": "", "ema": "false", "hub": "", "licence": "", "private": "false"}
+
+
+def export(arguments: list[str]) -> None:
+    """Run `clipx export`; print the files written, or the page on the hub, and how to load them."""
+    (place,), given = split(arguments, KNOWN, "export", NEEDS)
+    out, averaged = Path(given["out"]), flag(given["ema"], "ema")
+    if bool(given["out"]) == bool(given["hub"]) or (given["out"] and out.suffix not in (".safetensors", ".pt")):
+        raise UserError(f"`clipx export` needs {NEEDS}")
+    target = hub.target(given["hub"], given["licence"], flag(given["private"], "private")) if given["hub"] else None
+    if target is None and (given["licence"] or flag(given["private"], "private")):
+        raise UserError("licence= and private= need hub=USER/NAME")
+    checkpoint = checkpoints.resolve(Path(place))
+    run = checkpoint.parent.parent
+    title = out.stem if target is None else target.repository.replace("/", "--")
+    model = convert(run, checkpoint, averaged, title, own_preprocessing=target is not None)
+    if target is None:
+        _write(model, out)
+    else:
+        hub.push(target, model, run, averaged)
+
+
+def _write(model: OpenClipModel, out: Path) -> None:
+    config_file = out.with_suffix(".json")
+    write_text(config_file, json.dumps(model.model_config, indent=4) + "\n")
+    if out.suffix == ".pt":
+        torch.save(model.weights, out)
+    else:
+        save_file(model.weights, out)
+    print(f"{out}\n{config_file}")
+    if model.module:
+        print(f"import {model.module}  # defines its image tower")
+    weights = f"pretrained={str(out)!r}).eval()"
+    if open_clip.get_model_config(model.name) == model.model_config:
+        print(f"open_clip.create_model({model.name!r}, {weights}  # or, with the written configuration:")
+    print(f"open_clip.add_model_config({str(config_file)!r})  # once, then:")
+    print(f"open_clip.create_model({config_file.stem!r}, {weights}")

@@ -1,0 +1,145 @@
+"""Models on the Hugging Face hub in open_clip's layout, `hf-hub:USER/NAME`: configuration, preprocessing, weights."""
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+from huggingface_hub import errors, hf_hub_download
+from open_clip.constants import HF_CONFIG_NAME, HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
+
+from clipx.errors import UserError, one_line
+from clipx.utils.hub import quiet_hub
+
+PREFIX = "hf-hub:"
+FORM = f"{PREFIX}USER/NAME"
+REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)  # USER/NAME
+FREE = {  # settings in which a model may differ from its weights: sizes are resampled, the others load other weights
+    *("image_size", "context_length", "patch_dropout", "hf_model_pretrained", "hf_tokenizer_name", "tokenizer_kwargs"),
+    *("timm_model_pretrained", "tokenizer_mode"),
+}
+
+
+def is_on_hub(weights: str | None) -> bool:
+    """Return True for `hf-hub:...`."""
+    return weights is not None and weights.startswith(PREFIX)
+
+
+def load_config(weights: str, key: str) -> dict[str, Any]:
+    """Return open_clip_config.json of `hf-hub:USER/NAME`: model_cfg and, if the repository has it, preprocess_cfg.
+
+    `key` is the setting that holds `weights`. The file comes from the hub's cache if the hub cannot be reached.
+
+    Raises UserError: not USER/NAME, no such repository, or one without a usable configuration.
+    """
+    repository = weights.removeprefix(PREFIX)
+    if not REPOSITORY.fullmatch(repository):
+        raise UserError(f"{key}={weights} must be {FORM}")
+    try:
+        return _config(repository)
+    except Exception as error:  # the hub's client raises many types
+        raise _fetch_error(f"{key}={weights}", HF_CONFIG_NAME, error) from error
+
+
+def _config(repository: str) -> dict[str, Any]:
+    with quiet_hub(fetching=True):
+        file = Path(hf_hub_download(repository, HF_CONFIG_NAME))
+    config = json.loads(file.read_text(encoding="utf-8"))
+    if not {"embed_dim", "vision_cfg", "text_cfg"} <= set(config["model_cfg"]):
+        raise KeyError("model_cfg needs embed_dim, vision_cfg and text_cfg")
+    return dict(config)
+
+
+def fetch_weights(weights: str, key: str) -> Path:
+    """Return the file with the weights of `hf-hub:USER/NAME`, from the hub or its cache.
+
+    Raises UserError like `load_config`, or if the repository has no weights.
+    """
+    load_config(weights, key)
+    repository = weights.removeprefix(PREFIX)
+    try:
+        with quiet_hub(fetching=True):
+            try:
+                return Path(hf_hub_download(repository, HF_SAFE_WEIGHTS_NAME))
+            except errors.EntryNotFoundError:
+                return Path(hf_hub_download(repository, HF_WEIGHTS_NAME))
+    except Exception as error:  # the hub's client raises many types
+        raise _fetch_error(f"{key}={weights}", f"{HF_SAFE_WEIGHTS_NAME} or {HF_WEIGHTS_NAME}", error) from error
+
+
+def _fetch_error(setting: str, files: str, error: Exception) -> UserError:
+    repository = setting.partition(PREFIX)[2]
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        return UserError(
+            f"{setting}: {files} is not on this machine and the hub cannot be reached; run `hf download {repository}` "
+            "where there is a network"
+        )
+    if isinstance(error, errors.EntryNotFoundError):
+        return UserError(
+            f"{setting} is no model in open_clip's layout: the repository has no {files}; "
+            f"`clipx export RUN hub={repository}` writes them"
+        )
+    if isinstance(error, errors.GatedRepoError):
+        return UserError(f"{setting} is gated: ask for access on its page, then `hf auth login`")
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return UserError(f"{setting}: no such repository; if it is private, run `hf auth login` or set HF_TOKEN")
+    if isinstance(error, KeyError | TypeError | ValueError):
+        return UserError(f"{setting} has no usable {files}: {one_line(error)}")
+    return UserError(f"{setting}: {files} could not be downloaded ({one_line(error)})")
+
+
+def create_model(name: str, key: str) -> Any:
+    """Return the open_clip model `hf-hub:USER/NAME` with its weights, whatever its towers.
+
+    Raises UserError like `fetch_weights`, or if open_clip cannot build the model.
+    """
+    fetch_weights(name, key)
+    try:
+        with quiet_hub(fetching=True):
+            return open_clip.create_model(
+                name, require_pretrained=True, pretrained_text=False, device=torch.get_default_device()
+            )
+    except Exception as error:  # open_clip and torch.load raise many types
+        raise UserError(f"{key}={name} cannot be loaded by open_clip: {one_line(error)}") from error
+
+
+def check_fits(model: str, weights: str, key: str) -> None:
+    """Raise UserError if `hf-hub:USER/NAME` holds weights of other towers than the open_clip model `model`.
+
+    Shapes alone would not tell: the number of heads and the activation change no shape.
+    """
+    theirs = load_config(weights, key)["model_cfg"]
+    if not (differing := _differing(theirs, open_clip.get_model_config(model))):
+        return
+    fitting = [f"open_clip:{name}" for name in open_clip.list_models() if not _differing(theirs, _known(name))]
+    towers = f"it fits {' and '.join(fitting[:3])}" if fitting else "no known tower fits"
+    raise UserError(f"{key}={weights} has other towers than open_clip:{model} ({differing}); {towers}")
+
+
+def _known(name: str) -> dict[str, Any]:
+    config: dict[str, Any] = open_clip.get_model_config(name)
+    return config
+
+
+def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
+    """Return the first setting that differs, with both values; "" if the weights fit."""
+    try:
+        one, two = _flat(theirs), _flat(ours)
+    except TypeError as error:  # a setting that this version of open_clip does not know
+        return one_line(error)
+    if theirs.get("quick_gelu") and not ours.get("quick_gelu"):
+        two["quick_gelu"] = True  # the weights decide
+    return next((f"{key} is {one.get(key)}, not {value}" for key, value in two.items() if one.get(key) != value), "")
+
+
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that decide on the function of the towers, with open_clip's defaults."""
+    parts = {
+        "vision_cfg": asdict(open_clip.CLIPVisionCfg(**config["vision_cfg"])),
+        "text_cfg": asdict(open_clip.CLIPTextCfg(**config["text_cfg"])),
+    }
+    flat = {f"{part}.{key}": value for part, keys in parts.items() for key, value in keys.items() if key not in FREE}
+    return {"embed_dim": config["embed_dim"], "quick_gelu": bool(config.get("quick_gelu")), **flat}

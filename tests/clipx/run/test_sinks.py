@@ -1,0 +1,54 @@
+"""A key for W&B is looked for where wandb finds it."""
+
+from pathlib import Path
+
+import pytest
+
+from clipx.errors import UserError
+from clipx.run.sinks import check_wandb
+
+
+@pytest.fixture(autouse=True)
+def no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_CONFIG_DIR", "WANDB_BASE_URL", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_without_a_key_only_online_is_refused() -> None:
+    check_wandb("log.wandb", "off")
+    check_wandb("log.wandb", "offline")
+    with pytest.raises(
+        UserError, match=r"^log\.wandb=online needs an API key of W&B, .* set WANDB_API_KEY; or write off"
+    ):
+        check_wandb("log.wandb", "online")
+
+
+def test_a_key_in_the_environment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
+    check_wandb("log.wandb", "online")
+
+
+@pytest.mark.parametrize(("host", "found"), [("api.wandb.ai", True), ("github.com", False)])
+def test_a_key_of_wandb_login_is_found(tmp_path: Path, host: str, found: bool) -> None:
+    (tmp_path / ".netrc").write_text(f"machine {host}\n  login user\n  password {'x' * 40}\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    if found:
+        check_wandb("log.wandb", "online")
+    else:
+        with pytest.raises(UserError, match="needs an API key"):
+            check_wandb("log.wandb", "online")
+
+
+def test_another_server_needs_its_own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password x\n")
+    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.my-lab.org:8080")
+    with pytest.raises(UserError, match="needs an API key"):
+        check_wandb("log.wandb", "online")
+
+
+def test_settings_of_wandb_leave_the_decision_to_it(tmp_path: Path) -> None:
+    (tmp_path / ".config/wandb").mkdir(parents=True)
+    (tmp_path / ".config/wandb/settings").write_text("[default]\nbase_url = https://wandb.my-lab.org\n")
+    check_wandb("log.wandb", "online")
