@@ -5,6 +5,7 @@ from pathlib import Path
 
 from cli.report.claims import claims
 from cli.report.compare import compare
+from cli.report.diff import diff
 from cli.report.power import power
 from cli.report.regimes import report_regimes
 from cli.settings.arguments import flag, split
@@ -34,6 +35,7 @@ def _missing_objects(arguments: list[str]) -> None:
 KINDS: dict[str, Callable[[list[str]], None]] = {
     "claims": claims,
     "compare": compare,
+    "diff": diff,
     "missing-objects": _missing_objects,
     "power": power,
     "regimes": report_regimes,

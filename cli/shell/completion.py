@@ -212,7 +212,7 @@ def build_table() -> Completions:
     values["bench"] = values["bench"] | {"recipe": []}
     places = {
         "ls": [*ls.LISTS, "settings"],
-        "report": ["compare", "claims", "power", "missing-objects"],
+        "report": ["compare", "diff", "claims", "power", "missing-objects"],
         "data": ["index", "verify", "keywords", "make", "pull"],
         "bench": ["nuclr", "wpse"],
         "theory": [*ls.LISTS["theory"](), "all"],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from clipx.utils.files import write_text
 from evaluation.analyses.comparison import LeftOut, MethodComparison
+from evaluation.analyses.disagreement import Pair
 from evaluation.claims.evidence import collect_evidence
 from evaluation.report.blocks import Document
 from evaluation.report.contents import build_report
@@ -15,6 +16,7 @@ from evaluation.report.render.html import render_html
 from evaluation.report.render.latex import render_latex
 from evaluation.report.render.markdown import render_markdown
 from evaluation.report.sections.comparison import build_comparison, comparison_table, conditions, ranking
+from evaluation.report.sections.disagreement import build_disagreement, disagreement_table
 from evaluation.runs import reader
 from evaluation.runs.reader import Run
 from evaluation.types import Result, spreadsheet_cell
@@ -26,7 +28,7 @@ class ReportFiles:
 
     html: Path  # self-contained page
     markdown: Path
-    csv: Path  # all result rows; of a comparison one row per method and metric
+    csv: Path  # all result rows; of a comparison one row per method and metric, of two models one per item
     figures: list[Path]  # shown by the Markdown page
 
 
@@ -46,6 +48,11 @@ def write_comparison(comparisons: list[MethodComparison], left_out: list[LeftOut
     rankings = [(conditions(one), ranking(one)) for one in comparisons if one.ranked]
     write_text(out / "compare.tex", "\n".join(render_latex(caption, table) for caption, table in rankings))
     return _write(build_comparison(comparisons, left_out), comparison_table(comparisons), out, "compare")
+
+
+def write_disagreement(pairs: list[Pair], names: tuple[str, str], out: Path) -> ReportFiles:
+    """Write diff.html, diff.md and diff.csv, the items on which two models disagree, to the folder `out`."""
+    return _write(build_disagreement(pairs, names), disagreement_table(pairs, names), out, "diff")
 
 
 def _write(document: Document, table: list[list[object]], out: Path, name: str) -> ReportFiles:
