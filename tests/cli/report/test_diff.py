@@ -2,14 +2,22 @@
 
 import csv
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from cli.report.command import report
 from clipx.errors import UserError
 from evaluation.runner import evaluate
 from tests.helpers import fakes
+
+
+def scaled(encode: Callable[[Tensor], Tensor], factor: int, batch: Tensor) -> Tensor:
+    return factor * encode(batch)
 
 
 @pytest.fixture
@@ -23,10 +31,9 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     folders = tmp_path / "runs" / "a", tmp_path / "runs" / "b"
     for folder, sign in zip(folders, (1, -1), strict=True):
         encoder = fakes.encoder(checkpoint=f"c{sign}")
-        image = encoder.image
-        encoder.name, encoder.image = f"model {sign}", lambda batch, image=image, sign=sign: sign * image(batch)
         tasks = ["zeroshot", "retrieval", "pairs"]
-        evaluate(encoder, specs, tasks, folder, tmp_path / "features", 8, 0, "cpu")
+        changed = replace(encoder, name=f"model {sign}", image=partial(scaled, encoder.image, sign))
+        evaluate(changed, specs, tasks, folder, tmp_path / "features", 8, 0, "cpu")
     return folders
 
 

@@ -1,7 +1,6 @@
 """results/items.parquet: what `clipx eval` says about single items."""
 
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +98,7 @@ def test_a_rank_of_nan_is_null_and_wrong(tmp_path: Path) -> None:
 
 def test_evaluations_at_the_same_time_keep_all_rows(tmp_path: Path) -> None:
     spec = fakes.labelled(tmp_path / "things")
-    with ProcessPoolExecutor(4, get_context("forkserver")) as pool:
+    with ThreadPoolExecutor(4) as pool:
         list(pool.map(_add, [tmp_path] * 12, [spec] * 12, range(12)))
     assert len(_each(rows_of(tmp_path), "hashes")) == 12
 
