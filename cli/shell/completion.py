@@ -65,6 +65,7 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
     "report": {
         "out": [],
         "limited": FLAGS,
+        "reference": [],
         "by": ["mean", "zeroshot", "linear_probe", "retrieval", "pairs"],
         "on": ["held_out"],
         "jobs": [],
@@ -212,7 +213,7 @@ def build_table() -> Completions:
     values["bench"] = values["bench"] | {"recipe": []}
     places = {
         "ls": [*ls.LISTS, "settings"],
-        "report": ["compare", "diff", "claims", "power", "missing-objects"],
+        "report": ["compare", "diff", "claims", "power", "published", "missing-objects"],
         "data": ["index", "verify", "keywords", "make", "pull"],
         "bench": ["nuclr", "wpse"],
         "theory": [*ls.LISTS["theory"](), "all"],
