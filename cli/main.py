@@ -25,6 +25,8 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx report claims RUN_OR_DIR...          verdicts on the papers' claims, with effects and intervals
   clipx report power RUN_OR_DIR...           seeds and hours that undecided claims need
   clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
+  clipx report diff RUN RUN                  two models item by item: tests, and the pictures they disagree on
+  clipx report published SET|MODEL           open_clip's published results
   clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
   clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip; hub=USER/NAME: to the hub
@@ -101,13 +103,17 @@ def evaluate(arguments: list[str]) -> None:
 
 
 def report(arguments: list[str]) -> None:
-    """clipx report RUN_OR_DIR... [out=DIR] [limited=true]
+    """clipx report RUN_OR_DIR... [out=DIR] [limited=true] [reference=[RN50/cc12m,...]]
 
     Writes report.md, report.html (one self-contained file) and report.csv, by default into the first folder.
     limited=true includes the rows of clipx eval limit=N.
+    Beside a result stands that of the nearest model of open_clip's tables; reference=[NAME/TAG,...] chooses models.
+    clipx report published SET|MODEL: prints open_clip's results on a set (imagenet, mscoco, ...), or of a model.
     clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs|TASK] [on=SET,SET] [out=DIR]:
     compares methods with the same towers, data, length and batch size over paired seeds; writes compare.html, .md,
     .csv and .tex. on=held_out ranks by the pairs of data.held_out.
+    clipx report diff RUN RUN [out=DIR] [limited=true]: compares two runs, or checkpoints of runs, on the items of their
+    common sets; prints paired intervals and McNemar's test; writes diff.html with pictures, diff.md and diff.csv.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
     clipx report power RUN_OR_DIR... [jobs=N]: prints the seeds and hours that undecided claims need.
     clipx report regimes RUN_OR_DIR... [out=DIR]: training regimes beside the papers'; writes regimes.md.

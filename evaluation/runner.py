@@ -17,7 +17,7 @@ from evaluation.datasets.kinds import AnyDataset, Labelled, MinimalPairs
 from evaluation.datasets.opening import open_dataset
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.embedding.features import Loading, extract, fill_cache
-from evaluation.runs import results
+from evaluation.runs import items, results
 from evaluation.runs.results import LIMIT, limit_note
 from evaluation.tasks import TASKS
 from evaluation.types import DEFAULTS, Device, Encoder, FeatureRequest, Features, Result, Settings, Task
@@ -71,7 +71,7 @@ def evaluate(
         features = extract(encoder, by_name, _requests(group), cache_dir, loading)
         for job in group:
             if not job.rows:
-                job.rows = _score(encoder, job, features, device)
+                job.rows = _score(encoder, job, features, device, out)
                 results.add(path, job.rows)
             rows += job.rows
     results.write_tables(out)
@@ -101,18 +101,16 @@ def _requests(jobs: list[_Job]) -> list[FeatureRequest]:
     return [request for job in jobs if not job.rows for request in job.task.requests(job.dataset)]
 
 
-def _score(encoder: Encoder, job: _Job, features: Features, device: Device) -> list[Result]:
+def _score(encoder: Encoder, job: _Job, features: Features, device: Device, out: Path) -> list[Result]:
+    """Return the rows; store the artifact and the items, so that stored rows always have both."""
     score = job.task.score(job.dataset, features, device, encoder.cosine)
     if score.artifact is not None:
         _save_artifact(job, score.artifact)
+    note = limit_note(job.hashes)
+    by_item = [replace(one, split=one.split + note, hashes=job.hashes | one.hashes) for one in score.items]
+    items.add(out, by_item, job.task.name, job.dataset, encoder)
     return [
-        replace(
-            row,
-            split=row.split + limit_note(job.hashes),
-            model=encoder.name,
-            seed=encoder.seed,
-            hashes=job.hashes | row.hashes,
-        )
+        replace(row, split=row.split + note, model=encoder.name, seed=encoder.seed, hashes=job.hashes | row.hashes)
         for row in score.results
     ]
 
@@ -215,7 +213,7 @@ def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
 
 
 def _save_artifact(job: _Job, artifact: dict[str, Any]) -> None:
-    """Write the artifact with its hashes. Call this before storing the rows: rows then always have an artifact."""
+    """Write the artifact with its hashes."""
     if artifact["kind"] == "retrieval":  # show the images themselves instead of their numbers
         images = job.dataset.images(job.dataset.splits[0])
         found = [image for query in artifact["text_to_image"] for image in query["images"]]

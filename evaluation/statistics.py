@@ -1,7 +1,10 @@
-"""Intervals and rank correlation for a few values; scipy is imported on use, as it would delay training by a second."""
+"""Intervals, tests and rank correlation; scipy is imported on use, as it would delay training by a second."""
 
 import math
 import statistics
+from collections import Counter
+
+import numpy as np
 
 
 def t_interval(values: list[float]) -> tuple[float, float, float]:
@@ -34,3 +37,24 @@ def spearman(x: list[float], y: list[float]) -> float:
     if len(set(x)) < 2 or len(set(y)) < 2:
         return math.nan
     return float(stats.spearmanr(x, y).statistic)
+
+
+def mcnemar(differences: list[int]) -> float:
+    """Return the exact two-sided p-value of no difference between two models that answer the same questions.
+
+    Without a difference, the sign of each unit's difference is random. The p-value is the probability that the sum of
+    randomly signed differences is at least as far from 0. With one item per unit, this is McNemar's test (1947).
+
+    Args:
+        differences: per independent unit, the number of items that only the first model has right minus the number
+            that only the second has right.
+    """
+    from scipy import stats
+
+    chance = np.ones(1)  # probability of each sum, from the lowest to the highest
+    for size, units in Counter(abs(d) for d in differences if d).items():
+        of_size = np.zeros(2 * size * units + 1)
+        of_size[:: 2 * size] = stats.binom.pmf(np.arange(units + 1), units, 0.5)
+        chance = np.convolve(chance, of_size)
+    sums = np.abs(np.arange(len(chance)) - len(chance) // 2)
+    return min(1.0, float(chance[sums >= abs(sum(differences))].sum()))

@@ -94,11 +94,25 @@ class Result:
 
 
 @dataclass
+class Items:
+    """Whether a metric's answer to each item is right; `evaluation/runs/items.py` stores it."""
+
+    split: str
+    metric: str  # metric at rank 1: other ks follow from the rank
+    item: Tensor  # int64 [n], index in the split's images, captions or pairs
+    right: Tensor  # bool [n]
+    rank: Tensor | None = None  # int64 [n], rank of the right answer, 1 = best
+    unit: Tensor | None = None  # int64 [n], the image of each caption: its captions are not independent
+    hashes: dict[str, str] = field(default_factory=dict)  # of the row's group, as in Result
+
+
+@dataclass
 class Score:
-    """Output of a task: rows, and a JSON-serialisable artifact for the report's figures."""
+    """Output of a task: rows, a JSON-serialisable artifact for the report's figures, and right or wrong by item."""
 
     results: list[Result]
     artifact: dict[str, Any] | None = None
+    items: list[Items] = field(default_factory=list)
 
 
 class Task(Protocol):

@@ -15,7 +15,7 @@ PACKAGES = ("cli", "evaluation", "clipx", "recipes")  # each imports only packag
 # Each room imports only rooms to its right; rooms in one string never import each other.
 ROOMS = {
     "cli": "main, reproduce shell, eval train trial export theory validate report data, launcher settings, exit_codes",
-    "evaluation": "report, analyses, claims, during_training, runner, runs, tasks, datasets, embedding, "
+    "evaluation": "report, analyses reference, claims, during_training, runner, runs, tasks, datasets, embedding, "
     "metrics geometry, statistics, types",
     "clipx": "train, training, run, theory models objectives data, sample_table, distributed geometry, "
     "config, utils, types errors",

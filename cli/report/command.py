@@ -5,21 +5,26 @@ from pathlib import Path
 
 from cli.report.claims import claims
 from cli.report.compare import compare
+from cli.report.diff import diff
 from cli.report.power import power
+from cli.report.published import published
 from cli.report.regimes import report_regimes
 from cli.settings.arguments import flag, split
 from evaluation.analyses import missing_objects
+from evaluation.reference import models
 from evaluation.report.writer import write_report
 
 
 def report(arguments: list[str]) -> None:
-    """Run `clipx report RUN_OR_DIR... [out=DIR]` and print the files written, or run the KIND of report in KINDS."""
+    """Run `clipx report RUN_OR_DIR... [key=value ...]` and print the files written, or run a kind in KINDS."""
     if arguments and arguments[0] in KINDS:
         KINDS[arguments[0]](arguments[1:])
         return
-    places, given = split(arguments, {"out": "", "limited": "false"}, "report", "RUN_OR_DIR...")
-    limited = flag(given["limited"], "limited")
-    written = write_report([Path(place) for place in places], Path(given["out"] or places[0]), limited)
+    known = {"out": "", "limited": "false", "reference": ""}
+    places, given = split(arguments, known, "report", "RUN_OR_DIR...")
+    reference = [models.find(name.strip()) for name in given["reference"].strip("[]").split(",") if name.strip()]
+    paths, limited = [Path(place) for place in places], flag(given["limited"], "limited")
+    written = write_report(paths, Path(given["out"] or places[0]), limited, reference)
     print(written.html, written.markdown, written.csv, sep="\n")
 
 
@@ -34,7 +39,9 @@ def _missing_objects(arguments: list[str]) -> None:
 KINDS: dict[str, Callable[[list[str]], None]] = {
     "claims": claims,
     "compare": compare,
+    "diff": diff,
     "missing-objects": _missing_objects,
     "power": power,
+    "published": published,
     "regimes": report_regimes,
 }

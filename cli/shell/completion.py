@@ -65,6 +65,7 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
     "report": {
         "out": [],
         "limited": FLAGS,
+        "reference": [],
         "by": ["mean", "zeroshot", "linear_probe", "retrieval", "pairs"],
         "on": ["held_out"],
         "jobs": [],
@@ -216,7 +217,7 @@ def build_table() -> Completions:
         "init": list(KINDS),
         "cp": list(recipes),
         "ls": [*ls.LISTS, "settings"],
-        "report": ["compare", "claims", "power", "regimes", "missing-objects"],
+        "report": ["compare", "diff", "claims", "power", "published", "regimes", "missing-objects"],
         "data": ["index", "verify", "keywords", "make", "pull"],
         "bench": ["nuclr", "wpse"],
         "theory": [*ls.LISTS["theory"](), "all"],

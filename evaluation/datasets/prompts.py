@@ -32,7 +32,12 @@ def templates_of(key: str) -> Templates:
         return Templates(_filled(metadata.OPENAI_IMAGENET_TEMPLATES), _filled(metadata.SIMPLE_IMAGENET_TEMPLATES))
     # the usual alternative to clip-benchmark's counting prompt (paper 2)
     simple = "a photo of {c} objects." if key == "clevr_count_all" else PLAIN
-    return Templates(_table("en_zeroshot_classification_templates.json")[key], [simple])
+    return Templates(published_templates(key), [simple])
+
+
+def published_templates(key: str) -> list[str]:
+    """Return clip-benchmark's templates, also of ImageNet: the same 80 as open_clip's, without importing it."""
+    return _table("en_zeroshot_classification_templates.json")[key]
 
 
 def classnames(key: str) -> list[str]:

@@ -25,6 +25,7 @@ class Cell:
     tone: Tone = ""
     bar: IntervalBar | None = None  # HTML only
     note: str = ""  # small second line
+    images: tuple[str, ...] = ()  # data URIs, above the text
 
 
 @dataclass(frozen=True)

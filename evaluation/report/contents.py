@@ -10,6 +10,7 @@ from evaluation.report.sections.paper_figures import paper_figures, toy_problems
 from evaluation.report.sections.paper_tables import paper_tables
 from evaluation.report.sections.point_weights import point_weights
 from evaluation.report.sections.popularity import popularity
+from evaluation.report.sections.published import Published
 from evaluation.report.sections.results import all_results, headline_metrics, results, tone
 from evaluation.report.sections.retrieval_examples import retrieval_examples
 from evaluation.report.sections.settings import provenance, settings
@@ -26,8 +27,8 @@ FOOTER = (
 )
 
 
-def build_report(runs: list[Run], evidence: Evidence) -> Document:
-    """Return the report on the runs (at least one) and on the papers' claims."""
+def build_report(runs: list[Run], evidence: Evidence, published: Published) -> Document:
+    """Return the report on the runs (at least one), beside published models, and on the papers' claims."""
     groups = group_runs(runs)
     metrics = summarise_metrics(groups)
     headline = headline_metrics(metrics)
@@ -35,7 +36,7 @@ def build_report(runs: list[Run], evidence: Evidence) -> Document:
     any_claim_run = any(outcome.verdict != "not run" for outcome in claim_outcomes)
     on_papers = any_claim_run or any(table.recipe in evidence.runs for table in TABLES)
     claims_section = Section("Claims of the papers", claims(evidence, claim_outcomes))
-    results_section = Section("Results", results(headline, groups))
+    results_section = Section("Results", results(headline, groups, published))
     settings_section = Section("Settings", settings(groups))
     papers = [
         Section("Toy problems", toy_problems(evidence, claim_outcomes)),
@@ -53,7 +54,7 @@ def build_report(runs: list[Run], evidence: Evidence) -> Document:
         Section("Learned popularity", popularity(groups)),
         Section("Point weights", point_weights(groups)),
         Section("Retrieval examples", retrieval_examples(groups)),
-        Section("All results", all_results(runs)),
+        Section("All results", all_results(runs, published)),
         Section("Provenance", provenance(runs, groups)),
     ]
     lead = _summary(headline, runs, len(groups)) + claims_summary(claim_outcomes)

@@ -3,18 +3,23 @@
 import csv
 import io
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from clipx.utils.files import write_text
 from evaluation.analyses.comparison import LeftOut, MethodComparison
+from evaluation.analyses.disagreement import Pair
 from evaluation.claims.evidence import collect_evidence
+from evaluation.reference.models import PublishedModel
 from evaluation.report.blocks import Document
 from evaluation.report.contents import build_report
 from evaluation.report.render.html import render_html
 from evaluation.report.render.latex import render_latex
 from evaluation.report.render.markdown import render_markdown
 from evaluation.report.sections.comparison import build_comparison, comparison_table, conditions, ranking
+from evaluation.report.sections.disagreement import build_disagreement, disagreement_table
+from evaluation.report.sections.published import Published
 from evaluation.runs import reader
 from evaluation.runs.reader import Run
 from evaluation.types import Result, spreadsheet_cell
@@ -26,19 +31,24 @@ class ReportFiles:
 
     html: Path  # self-contained page
     markdown: Path
-    csv: Path  # all result rows; of a comparison one row per method and metric
+    csv: Path  # all result rows; of a comparison one row per method and metric, of two models one per item
     figures: list[Path]  # shown by the Markdown page
 
 
-def write_report(paths: list[Path], out: Path, limited: bool = False) -> ReportFiles:
+def write_report(
+    paths: list[Path], out: Path, limited: bool = False, reference: Sequence[PublishedModel] = ()
+) -> ReportFiles:
     """Write report.html, report.md and report.csv to the folder `out`. They cover all runs at or below `paths`.
 
-    The same runs give the same bytes. `limited`: include the rows of `clipx eval limit=N`.
+    The same runs give the same bytes. `limited`: include the rows of `clipx eval limit=N`. `reference`: published
+    models beside the results; by default the nearest one.
 
     Raises UserError: a path holds no run, or a file of a run is corrupt.
     """
     runs = reader.find(paths, limited=limited)
-    return _write(build_report(runs, collect_evidence(runs, paths)), results_table(runs, out), out, "report")
+    published = Published(runs, reference)
+    document = build_report(runs, collect_evidence(runs, paths), published)
+    return _write(document, results_table(runs, out, published), out, "report")
 
 
 def write_comparison(comparisons: list[MethodComparison], left_out: list[LeftOut], out: Path) -> ReportFiles:
@@ -46,6 +56,11 @@ def write_comparison(comparisons: list[MethodComparison], left_out: list[LeftOut
     rankings = [(conditions(one), ranking(one)) for one in comparisons if one.ranked]
     write_text(out / "compare.tex", "\n".join(render_latex(caption, table) for caption, table in rankings))
     return _write(build_comparison(comparisons, left_out), comparison_table(comparisons), out, "compare")
+
+
+def write_disagreement(pairs: list[Pair], names: tuple[str, str], out: Path) -> ReportFiles:
+    """Write diff.html, diff.md and diff.csv, the items on which two models disagree, to the folder `out`."""
+    return _write(build_disagreement(pairs, names), disagreement_table(pairs, names), out, "diff")
 
 
 def _write(document: Document, table: list[list[object]], out: Path, name: str) -> ReportFiles:
@@ -64,14 +79,14 @@ def _write(document: Document, table: list[list[object]], out: Path, name: str) 
     return report
 
 
-def results_table(runs: list[Run], out: Path) -> list[list[object]]:
-    """Return a header and all result rows: run, folder (relative to `out`), fields of Result, one column per hash."""
+def results_table(runs: list[Run], out: Path, published: Published) -> list[list[object]]:
+    """Return a header and all result rows: run, folder (relative to `out`), fields of Result, published, hashes."""
     hashes = list(dict.fromkeys(key for run in runs for row in run.results for key in row.hashes))
     names = [field.name for field in fields(Result) if field.name != "hashes"]
-    table: list[list[object]] = [["run", "folder", *names, *(f"hash_{key}" for key in hashes)]]
+    table: list[list[object]] = [["run", "folder", *names, *published.csv_columns, *(f"hash_{key}" for key in hashes)]]
     for run in runs:
         for row in run.results:
-            values = [getattr(row, name) for name in names]
+            values = [getattr(row, name) for name in names] + published.csv_cells(run, row)
             table.append(
                 [run.name, os.path.relpath(run.path, out), *values, *(row.hashes.get(key, "") for key in hashes)]
             )

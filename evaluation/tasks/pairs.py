@@ -5,7 +5,7 @@ import torch
 from evaluation.datasets.kinds import MinimalPairs
 from evaluation.metrics import pair_hits
 from evaluation.tasks.rows import CaptionTask, row, split_name
-from evaluation.types import Device, Features, Score
+from evaluation.types import Device, Features, Items, Score
 
 CHANCE = 0.25  # each of two statements finds its image with probability 1/2
 
@@ -35,4 +35,5 @@ class PairAccuracy(CaptionTask):
         by_category = {
             r.metric.partition("/")[2]: {"value": r.value, "low": r.low, "high": r.high, "n": r.n} for r in rows[1:]
         }
-        return Score(rows, {"kind": "pairs", "categories": by_category})
+        items = Items(split_name(split, dataset.prompts), "pair_accuracy", torch.arange(len(matched)), matched > 0)
+        return Score(rows, {"kind": "pairs", "categories": by_category}, [items])

@@ -10,7 +10,7 @@ from torch import Tensor
 from evaluation.datasets.kinds import Captioned
 from evaluation.metrics import Ranks, hits, retrieval_ranks, similarity
 from evaluation.tasks.rows import CaptionTask, row
-from evaluation.types import Device, Features, Result, Score
+from evaluation.types import Device, Features, Items, Result, Score
 
 KS = (1, 5, 10)
 EXAMPLES = 8  # queries shown in each direction
@@ -55,7 +55,7 @@ class Retrieval(CaptionTask):
             "text_to_image": _caption_examples(image, text, image_of_text, ranks.text_to_image, captions),
             "image_to_text": _image_examples(image, text, image_of_text, ranks.image_to_text, captions),
         }
-        return Score(rows, artifact)
+        return Score(rows, artifact, _items(rows[0], ranks, image_of_text))
 
     def _rows(
         self, dataset: Captioned, ranks: Ranks, owner: Tensor, images: int, note: str, hashes: dict[str, str]
@@ -81,6 +81,16 @@ class Retrieval(CaptionTask):
             metric = f"text_to_image_recall@{k}"
             rows.append(row(self.name, dataset.short, split, metric, share, counts, len(owner), chance))
         return [replace(one, hashes=hashes) for one in rows]
+
+
+def _items(row: Result, ranks: Ranks, owner: Tensor) -> list[Items]:
+    """Return right or wrong by image and by caption, over all images; images without a caption are not queries."""
+    images = torch.unique(owner)
+    of_image, of_text = ranks.image_to_text[images], ranks.text_to_image
+    return [
+        Items(row.split, "image_to_text_recall@1", images, of_image == 1, of_image, hashes=row.hashes),
+        Items(row.split, "text_to_image_recall@1", torch.arange(len(owner)), of_text == 1, of_text, owner, row.hashes),
+    ]
 
 
 def pool(image_of_text: Tensor, images: int, size: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,10 +1,11 @@
 """Shared by the tasks: feature requests, result rows, and the metrics that tables show first."""
 
+import torch
 from torch import Tensor
 
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.metrics import bootstrap_interval, weighted_mean
-from evaluation.types import Dataset, FeatureRequest, Result, Task
+from evaluation.types import Dataset, FeatureRequest, Items, Result, Task
 
 # task -> its main metrics and their names in tables; for any other task, the first metric of its rows
 HEADLINE = {
@@ -50,3 +51,8 @@ def row(
     low, high = bootstrap_interval(hits, weights)
     value = weighted_mean(hits, weights)
     return Result(task, dataset, split, metric, value, n, low, high, chance, higher_is_better=True)
+
+
+def ranked_items(split: str, metric: str, ranks: Tensor) -> list[Items]:
+    """Return the items of a metric that is right at rank 1; `ranks` int64 [n] of all examples of the split."""
+    return [Items(split, metric, torch.arange(len(ranks)), ranks == 1, ranks)]

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from evaluation.datasets.kinds import Labelled
 from evaluation.metrics import class_weights, hits, label_ranks, similarity
-from evaluation.tasks.rows import row, split_name
+from evaluation.tasks.rows import ranked_items, row, split_name
 from evaluation.types import Device, FeatureRequest, Features, Score, Task
 
 SPLIT = "test"
@@ -58,4 +58,5 @@ class ZeroShot(Task):
             for metric, k, weights in metrics
         ]
         matrix = confusion(scores.argmax(dim=1), label, classes)
-        return Score(rows, {"kind": "confusion", "classnames": dataset.classnames, "matrix": matrix})
+        artifact = {"kind": "confusion", "classnames": dataset.classnames, "matrix": matrix}
+        return Score(rows, artifact, ranked_items(split, "top1", ranks))

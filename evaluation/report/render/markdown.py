@@ -40,7 +40,8 @@ def _block(block: doc.Block, folder: str, files: dict[str, bytes]) -> list[str]:
         case doc.KeyValues(pairs):
             return [_table(["", ""], [[_escape(key), _escape(value)] for key, value in pairs])]
         case doc.Table(columns, rows):
-            return [_table([_escape(name) for name in columns], [[_cell(cell) for cell in row] for row in rows])]
+            cells = [[_cell(cell, folder, files) for cell in row] for row in rows]
+            return [_table([_escape(name) for name in columns], cells)]
         case doc.Figures(figures):
             return [_figure(figure, folder, files) for figure in figures]
         case doc.RetrievalExamples():
@@ -53,8 +54,9 @@ def _block(block: doc.Block, folder: str, files: dict[str, bytes]) -> list[str]:
             assert_never(block)
 
 
-def _cell(cell: doc.Cell) -> str:
-    return _escape(cell.text) + (f"<br>{_escape(cell.note)}" if cell.note else "")
+def _cell(cell: doc.Cell, folder: str, files: dict[str, bytes]) -> str:
+    images = [_image(image, folder, files) for image in cell.images]
+    return "<br>".join([*images, *(_escape(text) for text in (cell.text, cell.note) if text)])
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> str:
@@ -90,10 +92,12 @@ def _answer(item: doc.RetrievalItem, folder: str, files: dict[str, bytes]) -> st
 
 
 def _item(item: doc.RetrievalItem, folder: str, files: dict[str, bytes]) -> str:
-    """Return the caption, or a link to the image. Files are named after their content, so each is written once."""
-    if not item.image:
-        return _escape(item.text)
-    kind, _, data = item.image.removeprefix("data:image/").partition(";base64,")
+    return _image(item.image, folder, files) if item.image else _escape(item.text)
+
+
+def _image(uri: str, folder: str, files: dict[str, bytes]) -> str:
+    """Return a link to the image. Files are named after their content, so each is written once."""
+    kind, _, data = uri.removeprefix("data:image/").partition(";base64,")
     content = base64.b64decode(data)
     name = f"image-{hashlib.sha256(content).hexdigest()[:16]}.{kind.replace('jpeg', 'jpg')}"
     files[name] = content

@@ -3,6 +3,7 @@
 import math
 
 from evaluation.report.blocks import Block, Cell, Details, IntervalBar, Table, Text, Tone
+from evaluation.report.sections.published import Published
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import MetricSummary, RunGroup, Standing
 from evaluation.runs.reader import Run
@@ -19,14 +20,16 @@ MAX_METHODS = 4  # with more methods, the report starts with a table of one row 
 Key = tuple[str, str, str, str]  # task, data set, split, metric
 
 
-def results(headline: list[MetricSummary], groups: list[RunGroup]) -> list[Block]:
+def results(headline: list[MetricSummary], groups: list[RunGroup], published: Published) -> list[Block]:
     """Return a table with a row per metric and method; for many methods, folded below a table by method."""
     if not headline:
         return [Text(f"No results yet. To get them: clipx eval {groups[0].runs[0].path}")]
-    table = _by_metric(headline, several=len(groups) > 1)
+    table = _by_metric(headline, len(groups) > 1, published)
+    note: list[Block] = [Text(published.note, "muted")] if published.note else []
     if len(groups) <= MAX_METHODS:
-        return [table]
-    return [_by_method(headline, groups), Details("Comparison with chance, interval methods", [table])]
+        return [table, *note]
+    by_method = _by_method(headline, groups, published)
+    return [by_method, Details("Comparison with chance, interval methods", [table]), *note]
 
 
 def headline_metrics(metrics: list[MetricSummary]) -> list[MetricSummary]:
@@ -48,7 +51,7 @@ def tone(metric: MetricSummary) -> Tone:
     return "good" if (metric.standing == "above chance") == metric.row.higher_is_better else "bad"
 
 
-def all_results(runs: list[Run]) -> list[Block]:
+def all_results(runs: list[Run], published: Published) -> list[Block]:
     """Return every result row, folded."""
     rows = [
         [
@@ -58,21 +61,24 @@ def all_results(runs: list[Run]) -> list[Block]:
             *(_value(value) for value in (row.value, row.low, row.high, row.chance)),
             Cell(f"{row.n:,}", row.n),
             Cell(row.model),
+            *published.cells(run, row),
         ]
         for run in runs
         for row in run.results
     ]
     columns = ["Run", "Seed", "Task", "Data set", "Split", "Metric", "Value", "Low", "High", "Chance", "Examples"]
-    return [Details("Every metric of every seed", [Table([*columns, "Model"], rows)])] if rows else []
+    columns += ["Model", *published.columns]
+    return [Details("Every metric of every seed", [Table(columns, rows)])] if rows else []
 
 
-def _by_metric(headline: list[MetricSummary], several: bool) -> Table:
-    columns = ["Metric", *(["Method"] if several else []), "Value", "Against chance", "95% interval", "Chance"]
+def _by_metric(headline: list[MetricSummary], several: bool, published: Published) -> Table:
+    columns = ["Metric", *(["Method"] if several else []), "Value", *published.columns, "Against chance"]
     rows = [
         [
             Cell(_name(metric.row), note=_data(metric.row)),
             *([Cell(metric.group.label)] if several else []),
             _value(metric.row.value),
+            *published.cells(metric.group.runs[0], metric.row),
             Cell(SIGNS[metric.standing], tone=tone(metric)),
             Cell(_interval(metric.row), metric.row.low, bar=_bar(metric.row)),
             _value(metric.row.chance),
@@ -81,22 +87,30 @@ def _by_metric(headline: list[MetricSummary], several: bool) -> Table:
         ]
         for metric in headline
     ]
-    return Table([*columns, "Examples", "Interval method"], rows)
+    return Table([*columns, "95% interval", "Chance", "Examples", "Interval method"], rows)
 
 
-def _by_method(headline: list[MetricSummary], groups: list[RunGroup]) -> Table:
-    """Return one row per method and one column per metric, with intervals below the values."""
+def _by_method(headline: list[MetricSummary], groups: list[RunGroup], published: Published) -> Table:
+    """Return one row per method and published model, one column per metric, with intervals below the values."""
     columns: dict[Key, str] = {}
+    models: dict[str, dict[Key, Cell]] = {}
     values: dict[tuple[str, Key], Cell] = {}
     for metric in headline:
         row = metric.row
         key = (row.task, row.dataset, row.split, row.metric)
         columns.setdefault(key, f"{_name(row)}, {_data(row)}")
         values[metric.group.label, key] = _value(row.value, note=_interval(row))
+        for one in published.comparisons(metric.group.runs[0], row):
+            if not one.obstacle:
+                models.setdefault(one.model.name, {})[key] = Cell(f"{one.published:.4f}", one.published)
     rows = [
         [Cell(group.label), *(values.get((group.label, key), Cell(MISSING)) for key in columns)]
         for group in groups
         if any((group.label, key) in values for key in columns)
+    ]
+    rows += [
+        [Cell(name, note="published"), *(of_model.get(key, Cell(MISSING)) for key in columns)]
+        for name, of_model in models.items()
     ]
     return Table(["Method", *columns.values()], rows)
 

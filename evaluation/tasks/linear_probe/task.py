@@ -6,7 +6,7 @@ from torch import Tensor
 from evaluation.datasets.kinds import Labelled
 from evaluation.metrics import class_weights, hits, label_ranks
 from evaluation.tasks.linear_probe.regression import GRID, Regression, Search, search
-from evaluation.tasks.rows import row
+from evaluation.tasks.rows import ranked_items, row
 from evaluation.types import Device, FeatureRequest, Features, Score, Task
 
 SPLIT = "test"  # scored; never used to choose C
@@ -44,7 +44,8 @@ class LinearProbe(Task):
         found = search(Regression(known[train], label[train], classes), known[validation], label[validation])
         probe = Regression(known, label, classes).fit(found.chosen)
         truth = dataset.labels(SPLIT)
-        correct = hits(label_ranks(probe(features[test].to(device)).cpu(), truth), 1)
+        ranks = label_ranks(probe(features[test].to(device)).cpu(), truth)
+        correct = hits(ranks, 1)
         # Chance of top-1: even on meaningless features, a probe learns the most frequent class.
         largest = torch.bincount(truth).max().item() / len(truth)
         rows = [
@@ -54,7 +55,7 @@ class LinearProbe(Task):
                 ("mean_per_class", class_weights(truth), 1 / classes),
             )
         ]
-        return Score(rows, _artifact(self.name, found))
+        return Score(rows, _artifact(self.name, found), ranked_items(SPLIT, f"top1{self.suffix}", ranks))
 
 
 def _split(labels: list[Tensor]) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,59 @@
+"""`clipx report diff`: two models item by item, in the terminal and on a page with pictures."""
+
+from itertools import groupby
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cli.settings.arguments import flag, split
+from clipx.errors import UserError
+from evaluation.analyses.disagreement import Pair, pair_up
+from evaluation.report import writer
+from evaluation.report.sections.disagreement import p_text
+
+
+def diff(arguments: list[str]) -> None:
+    """Run `clipx report diff`: print the differences, write diff.html, .md and .csv."""
+    places, given = split(arguments, {"out": "", "limited": "false"}, "report diff", "RUN RUN...")
+    if len(places) != 2:
+        raise UserError(f"`clipx report diff` needs two runs or checkpoints, not {len(places)}")
+    a, b = map(Path, places)
+    pairs = pair_up(a, b, flag(given["limited"], "limited"))
+    names = _names(pairs[0], places)
+    _print(pairs, names)
+    written = writer.write_disagreement(pairs, names, Path(given["out"] or _folder(a)))
+    print(written.html, written.markdown, written.csv, sep="\n")
+
+
+def _names(pair: Pair, places: list[str]) -> tuple[str, str]:
+    """Return the models' names, or the places if the names are equal."""
+    names = pair.a.model, pair.b.model
+    return names if names[0] != names[1] else (places[0], places[1])
+
+
+def _folder(run: Path) -> Path:
+    """Return the run of a checkpoint, which holds weights only; else the folder itself."""
+    return run.parent.parent if run.parent.name == "checkpoints" else run
+
+
+def _print(pairs: list[Pair], names: tuple[str, str]) -> None:
+    console = Console(highlight=False)
+    console.print(Text(f"A: {names[0]}\nB: {names[1]}"))
+    table = Table(
+        box=box.SIMPLE, collapse_padding=True, caption="A - B with its 95% interval; p: McNemar", caption_justify="left"
+    )
+    table.add_column("metric", overflow="fold")
+    for column in ("A", "B", "A - B", "p"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, of_set in groupby(pairs, lambda pair: pair.a.place):
+        table.add_section()
+        table.add_row(Text(name, style="bold"))
+        for pair in of_set:
+            value, low, high = pair.difference()
+            shares = (f"{one.right.mean():.3f}" for one in (pair.a, pair.b))
+            interval = Text(f"{value:+.3f} [{low:+.3f}, {high:+.3f}]")
+            table.add_row(Text(f"  {pair.a.metric}"), *shares, interval, p_text(pair.p_value()))
+    console.print(table)

@@ -1,0 +1,169 @@
+"""Two models item by item: paired differences, and the items that only one of them has right."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from pyarrow import compute
+
+from clipx.errors import UserError
+from clipx.run import checkpoint as checkpoints
+from evaluation.metrics import bootstrap_interval, weighted_mean
+from evaluation.runs import items, reader
+from evaluation.runs.results import LIMIT
+from evaluation.statistics import binomial_interval, mcnemar
+
+KEY = ("task", "dataset", "split", "metric", "questions")
+SHOWN = 4  # sets in a message
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The items of one metric, as one model answered them, in the order of `item`."""
+
+    task: str
+    dataset: str
+    split: str
+    metric: str
+    model: str
+    hashes: dict[str, str]
+    source: str  # specification of the data set
+    item: Ints
+    unit: Ints  # items of one unit are not independent
+    right: Bools
+    rank: list[int | None]
+
+    @property
+    def place(self) -> str:
+        """Return `zeroshot cifar10`: task and data set, with the choices that the split names."""
+        return f"{self.task} {self.dataset}" + "".join(self.split.partition(", ")[1:])
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A metric of two models on the same items."""
+
+    a: Answers
+    b: Answers
+
+    def only(self, first: bool) -> Ints:
+        """Return the positions of the items that only the first, or only the second, model has right."""
+        right, wrong = (self.a.right, self.b.right) if first else (self.b.right, self.a.right)
+        return np.flatnonzero(right & ~wrong)
+
+    def count(self, a: bool, b: bool) -> int:
+        """Return the number of items on which the models are right (True) or wrong as given."""
+        return int(((self.a.right == a) & (self.b.right == b)).sum())
+
+    @property
+    def units(self) -> int:
+        """Number of independent units, such as images with several captions."""
+        return len(np.unique(self.a.unit))
+
+    def difference(self) -> tuple[float, float, float]:
+        """Return a - b as a fraction of the items, and its 95% interval: paired bootstrap over the units.
+
+        If all units have the same difference, usually 0, a bootstrap interval has no width. The exact bound on the
+        share of other units is used instead.
+        """
+        summed, sizes = self._by_unit()
+        values = summed / sizes
+        value = weighted_mean(values, sizes)
+        if bool((values == values[0]).all()):
+            bound = binomial_interval(0, self.units)[1]
+            return value, max(-1.0, value - bound), min(1.0, value + bound)
+        return value, *bootstrap_interval(values, sizes)
+
+    def p_value(self) -> float:
+        """Return the p-value of McNemar's test; see evaluation/statistics.py."""
+        return mcnemar(self._by_unit()[0].int().tolist())
+
+    def _by_unit(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return, per unit, the sum of the items' differences and the number of items; float64."""
+        _, place = np.unique(self.a.unit, return_inverse=True)
+        differences = self.a.right.astype(float) - self.b.right
+        return torch.from_numpy(np.bincount(place, differences)), torch.from_numpy(np.bincount(place).astype(float))
+
+
+def pair_up(a: Path, b: Path, limited: bool = False) -> list[Pair]:
+    """Return all metrics that both models have on the same items, in the order of the first.
+
+    Args:
+        a: a run directory, at its last evaluation, or a checkpoint folder in it.
+        b: the same.
+        limited: also the rows of `clipx eval limit=N`.
+
+    Raises UserError: an unknown run, one without items, or no common items.
+    """
+    first, second = (read_answers(path, limited) for path in (a, b))
+    common = [Pair(answers, second[key]) for key, answers in first.items() if key in second]
+    if not common:
+        has = "; ".join(f"{path}: {_names(answers)}" for path, answers in ((a, first), (b, second)))
+        raise UserError(f"no common items ({has}): evaluate both with the same datasets, prompts, protocol and limit")
+    return common
+
+
+def _names(answers: dict[tuple[str, ...], Answers]) -> str:
+    names = list(dict.fromkeys(f"{one.task} on {one.dataset} ({one.split})" for one in answers.values()))
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def read_answers(path: Path, limited: bool = False) -> dict[tuple[str, ...], Answers]:
+    """Return the answers in a run directory by KEY; the last evaluation of a metric counts.
+
+    Raises UserError: no run, several runs, or no items.
+    """
+    digest = ""
+    if (path / checkpoints.MANIFEST).is_file():
+        digest = str(json.loads((path / checkpoints.MANIFEST).read_text())["sha256"][checkpoints.WEIGHTS])[:16]
+    run = path.parent.parent if digest else _only_run(path)
+    found: dict[tuple[str, ...], Answers] = {}
+    for key, table in _groups(items.read(run)):
+        one = _answers(table)
+        if digest in ("", one.hashes.get("checkpoint")) and (limited or LIMIT not in one.hashes):
+            found.pop(key, None)
+            found[key] = one
+    if not found:
+        raise UserError(f"{path} has no items in {run / items.FILE}: run clipx eval {path} force=true")
+    return found
+
+
+def _only_run(path: Path) -> Path:
+    """Return the one run at or below `path`."""
+    runs = list(reader.run_folders(path))
+    if not runs:
+        raise UserError(f"no run at or below {path}; {reader.HINT}")
+    if len(runs) > 1:
+        shown = ", ".join(map(str, sorted(runs, key=reader.natural_order)[:SHOWN]))
+        raise UserError(f"{path} holds {len(runs)} runs, but diff compares two: give one of {shown}")
+    return runs[0]
+
+
+def _groups(table: pa.Table) -> list[tuple[tuple[str, ...], pa.Table]]:
+    """Split a table by KEY and hashes, in the order of the rows."""
+    by = [*KEY, "hashes"]
+    words = pa.table({name: table[name].cast(pa.string()) for name in by})
+    groups = []
+    for row in words.group_by(by, use_threads=False).aggregate([]).to_pylist():
+        same = [compute.equal(words[name], row[name]) for name in by]
+        chosen = same[0]
+        for one in same[1:]:
+            chosen = compute.and_(chosen, one)
+        groups.append((tuple(row[name] for name in KEY), table.filter(chosen)))
+    return groups
+
+
+def _answers(table: pa.Table) -> Answers:
+    table = table.sort_by("item")
+    word = {name: table[name][0].as_py() for name in ("task", "dataset", "split", "metric", "model", "source")}
+    item, unit = (table[name].to_numpy().astype(np.int64) for name in ("item", "unit"))
+    right: Bools = table["right"].to_numpy()
+    hashes = json.loads(table["hashes"][0].as_py())
+    return Answers(**word, hashes=hashes, item=item, unit=unit, right=right, rank=table["rank"].to_pylist())

@@ -1,0 +1,108 @@
+"""Columns of open_clip's tables, each with the result row that measures the same."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from clipx.utils.files import content_hash
+from evaluation.claims.measures import canonical_name
+from evaluation.datasets import prompts
+from evaluation.runs.results import LIMIT
+from evaluation.types import Result
+
+TOLERANCE = 0.01  # of the number of items: copies of a set differ by a few
+PAPER = ", paper protocol"  # end of a split's name under protocol=paper
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a published table."""
+
+    title: str  # in open_clip's table
+    names: tuple[str, ...]  # of the data set, as `canonical_name` returns them
+    metric: str
+    items: int  # images or captions that the published value is a mean over
+    templates: str = ""  # key in clip-benchmark's table of prompts; "" for retrieval
+    drawn: str = ""  # our name of the set, if clipx draws its test split
+
+    @property
+    def task(self) -> str:
+        """Task of the row."""
+        return "zeroshot" if self.templates else "retrieval"
+
+    def obstacle(self, row: Result) -> str:
+        """Return why the row of this set and metric cannot be compared; "" if it can."""
+        if row.split.endswith(PAPER):
+            return "protocol=paper; published: exact recall"
+        if row.dataset == self.drawn:
+            return "our own test split"
+        if LIMIT in row.hashes or abs(row.n - self.items) > TOLERANCE * self.items:
+            return f"{row.n:,} items; published: {self.items:,}"
+        if self.templates and row.hashes.get("templates/test") != _hash_of_templates(self.templates):
+            return "other prompts; published: CLIP-benchmark's"
+        return ""
+
+
+@cache
+def _hash_of_templates(key: str) -> str:
+    return content_hash(prompts.published_templates(key))
+
+
+def _set(title: str, names: str, items: int, templates: str, metric: str = "top1", drawn: str = "") -> Column:
+    return Column(title, tuple(names.split()), metric, items, templates, drawn)
+
+
+PER_CLASS = "mean_per_class"
+# Sets, main metrics and numbers of test images are DataComp's (Gadre et al. 2023), whose evaluation open_clip runs.
+COLUMNS = (
+    _set("ImageNet 1k", "imagenet imagenet1k", 50_000, "imagenet1k"),
+    _set("ImageNet v2", "imagenetv2", 10_000, "imagenet1k"),
+    _set("ImageNet Sketch", "imagenetsketch", 50_889, "imagenet1k"),
+    _set("ImageNet-A", "imageneta", 7_500, "imagenet1k"),
+    _set("ImageNet-O", "imageneto", 2_000, "imagenet1k"),
+    _set("ImageNet-R", "imagenetr", 30_000, "imagenet1k"),
+    _set("ObjectNet", "objectnet", 18_574, "imagenet1k"),
+    _set("Caltech-101", "caltech101", 6_085, "caltech101", PER_CLASS, "caltech101"),
+    _set("CIFAR-10", "cifar10", 10_000, "cifar10"),
+    _set("CIFAR-100", "cifar100", 10_000, "cifar100"),
+    _set("CLEVR Counts", "clevrcount clevrcountall", 15_000, "clevr_count_all"),
+    _set("CLEVR Distance", "clevrclosestobjectdistance", 15_000, "clevr_closest_object_distance"),
+    _set("Country211", "country211", 21_100, "country211"),
+    _set("Describable Textures", "dtd", 1_880, "dtd"),
+    _set("EuroSAT", "eurosat", 5_400, "eurosat", drawn="eurosat"),
+    _set("FGVC Aircraft", "aircraft fgvcaircraft", 3_333, "fgvc_aircraft", PER_CLASS),
+    _set("Food-101", "food101", 25_250, "food101"),
+    _set("GTSRB", "gtsrb", 12_630, "gtsrb"),
+    _set("KITTI Vehicle Distance", "kitticlosestvehicledistance", 711, "kitti_closest_vehicle_distance"),
+    _set("MNIST", "mnist", 10_000, "mnist"),
+    _set("Oxford Flowers-102", "flowers102 flowers", 6_149, "flowers", PER_CLASS),
+    _set("Oxford-IIIT Pet", "pets", 3_669, "pets", PER_CLASS),
+    _set("Pascal VOC 2007", "voc2007", 14_976, "voc2007"),
+    _set("PatchCamelyon", "pcam", 32_768, "pcam"),
+    _set("Rendered SST2", "renderedsst2", 1_821, "renderedsst2"),
+    _set("RESISC45", "resisc45", 6_300, "resisc45"),
+    _set("Stanford Cars", "cars", 8_041, "cars"),
+    _set("STL-10", "stl10", 8_000, "stl10"),
+    _set("SUN397", "sun397", 108_754, "sun397", drawn="sun397"),
+    _set("SVHN", "svhn", 26_032, "svhn"),
+    *(
+        Column(f"{title} {way} retr. R@{k}", names, f"{metric}_recall@{k}", items)
+        for title, names, images, captions in (
+            ("Flickr", ("flickr30k",), 1_000, 5_000),
+            ("MSCOCO", ("mscoco", "mscococaptions"), 5_000, 25_010),
+        )
+        for way, metric, items in (("image", "text_to_image", captions), ("text", "image_to_text", images))
+        for k in (1, 5, 10)
+    ),
+)
+BY_ROW = {(column.task, name, column.metric): column for column in COLUMNS for name in column.names}
+
+
+def counterpart(row: Result) -> Column | None:
+    """Return the published column of a row's task, data set and metric; None if there is none."""
+    return BY_ROW.get((row.task, canonical_name(row.dataset), row.metric))
+
+
+def titles_of(name: str) -> list[str]:
+    """Return the titles of the columns of a data set, by our name of it or by open_clip's; [] if unknown."""
+    wanted = canonical_name(name)
+    return [column.title for column in COLUMNS if wanted in column.names or wanted == canonical_name(column.title)]

@@ -1,0 +1,83 @@
+"""open_clip's published models and results (open_clip.csv.gz; CONTRIBUTING.md has the command that renews it)."""
+
+import csv
+import gzip
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from clipx.errors import UserError
+from clipx.utils.registry import did_you_mean
+
+FILE = Path(__file__).parent / "open_clip.csv.gz"
+FACTS = ("name", "pretrained", "params (M)", "FLOPs (B)", "image_mparams", "image_gflops")  # first columns, no results
+# Pairs in the training data of models whose tag does not name the samples seen. Their epochs are in the tag
+# (laion400m_e31), or 32: CLIP (Radford et al. 2021, section 2.5) and open_clip's YFCC models (docs/PRETRAINED.md). For
+# cc12m no number is published; 32 is assumed.
+PAIRS = {"openai": 400e6, "laion400m": 407e6, "yfcc15m": 15e6, "cc12m": 12e6}
+EPOCHS = 32
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """A model of open_clip's tables."""
+
+    tower: str  # open_clip's model name
+    tag: str  # of its weights
+    parameters: float  # millions
+    flops: float  # billions, image and text
+    image_flops: float  # billions
+    values: dict[str, float]  # title of the column -> result, a fraction
+
+    @property
+    def name(self) -> str:
+        """`RN50/cc12m`, as in `model=open_clip:RN50/cc12m`."""
+        return f"{self.tower}/{self.tag}"
+
+    @property
+    def data(self) -> str:
+        """Training data, from the tag: `cc12m`, `datacomp_xl`."""
+        return re.split(r"_(?:s\d+[mb]|e\d+|b\d+k)(?:_|$)", self.tag)[0]
+
+    @property
+    def samples(self) -> float | None:
+        """Samples seen in training; None if unknown."""
+        if found := re.search(r"_s(\d+)([mb])(_|$)", self.tag):
+            return float(found[1]) * {"m": 1e6, "b": 1e9}[found[2]]
+        if self.data not in PAIRS:
+            return None
+        epochs = re.search(r"_e(\d+)$", self.tag)
+        return PAIRS[self.data] * (float(epochs[1]) if epochs else EPOCHS)
+
+
+@cache
+def source() -> str:
+    """Return where the table comes from."""
+    return _lines()[0].removeprefix("# ").rstrip()
+
+
+@cache
+def models() -> dict[str, PublishedModel]:
+    """Return all models by name, in the order of open_clip's table: best mean first."""
+    found = {}
+    for row in csv.DictReader(_lines()[1:]):
+        tower, tag, parameters, flops, _, image_flops = (row.pop(name) for name in FACTS)
+        values = {title: float(value) for title, value in row.items()}
+        one = PublishedModel(tower, tag, float(parameters), float(flops), float(image_flops), values)
+        found[one.name] = one
+    return found
+
+
+def find(name: str) -> PublishedModel:
+    """Return the model `NAME/TAG`, also written `open_clip:NAME/TAG`. Raises UserError if open_clip has no such row."""
+    known = models()
+    wanted = name.removeprefix("open_clip:")
+    if wanted not in known:
+        hint = f"{did_you_mean(wanted, known)}`clipx report published imagenet` lists all"
+        raise UserError(f"reference={name} is not in open_clip's tables; {hint}")
+    return known[wanted]
+
+
+def _lines() -> list[str]:
+    return gzip.decompress(FILE.read_bytes()).decode().splitlines()

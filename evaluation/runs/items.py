@@ -1,0 +1,106 @@
+"""`results/items.parquet` in a run directory: whether a model is right on each single item of an evaluation.
+
+One row per item (image, caption or minimal pair) and metric, for tests that pair two models item by item. The rows are
+in the order of the evaluations.
+"""
+
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import compute, parquet
+
+from clipx.errors import UserError
+from clipx.utils.files import content_hash, write_bytes
+from clipx.utils.lock import turn
+from evaluation.datasets.kinds import AnyDataset
+from evaluation.metrics import MISS
+from evaluation.types import Encoder, Items
+
+FILE = Path("results") / "items.parquet"
+WORD = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema({
+    "task": WORD,
+    "dataset": WORD,
+    "split": WORD,  # with prompts, protocol and limit, as in results.jsonl
+    "metric": WORD,
+    "item": pa.int32(),  # index in the split's images, captions or pairs
+    "unit": pa.int32(),  # image of a caption, else the item: items of one unit are not independent
+    "right": pa.bool_(),
+    "rank": pa.int32(),  # of the right answer, 1 = best; null if the metric has no ranks, or for a NaN
+    "model": WORD,
+    "seed": pa.int32(),
+    "hashes": WORD,  # JSON, as in results.jsonl
+    "questions": WORD,  # hash of data, prompts and scoring: where two models have the same, items are the same
+    "source": WORD,  # specification of the data set, for its pictures
+})  # fmt: skip
+COUNTED = {"item": "DELTA_BINARY_PACKED", "unit": "DELTA_BINARY_PACKED"}  # 0, 1, 2, ... take almost no space
+
+
+def add(out: Path, items: list[Items], task: str, dataset: AnyDataset, encoder: Encoder) -> None:
+    """Add rows to results/items.parquet in `out`; they replace rows with the same task, data set and hashes."""
+    if not items:
+        return
+    path = out / FILE
+    with turn(path.with_suffix(".lock")):
+        table = read(out)
+        for one in items:
+            table = table.filter(compute.invert(_same(table, task, dataset.short, _text(one.hashes))))
+        added = [_table(one, task, dataset, encoder) for one in items]
+        _write(path, pa.concat_tables([table, *added]).unify_dictionaries())
+
+
+def read(out: Path) -> pa.Table:
+    """Return the rows of a run directory with the columns of SCHEMA; none if it has no items.
+
+    Raises UserError: the file is corrupt or has other columns.
+    """
+    path = out / FILE
+    if not path.is_file():
+        return SCHEMA.empty_table()
+    try:
+        return parquet.ParquetFile(path).read().select(SCHEMA.names).cast(SCHEMA)
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise UserError(f"{path} is not a table of items: remove it and run clipx eval with force=true") from error
+
+
+def _same(table: pa.Table, task: str, dataset: str, hashes: str) -> pa.ChunkedArray:
+    """Return for each row whether it has this task, data set and hashes."""
+    key = {"task": task, "dataset": dataset, "hashes": hashes}
+    same = [compute.equal(table[name].cast(pa.string()), value) for name, value in key.items()]
+    return compute.and_(compute.and_(*same[:2]), same[2])
+
+
+def _text(hashes: dict[str, str]) -> str:
+    return json.dumps(hashes, sort_keys=True)
+
+
+def _table(items: Items, task: str, dataset: AnyDataset, encoder: Encoder) -> pa.Table:
+    questions = {name: value for name, value in items.hashes.items() if name not in encoder.provenance}
+    words = {
+        "task": task,
+        "dataset": dataset.short,
+        "split": items.split,
+        "metric": items.metric,
+        "model": encoder.name,
+        "hashes": _text(items.hashes),
+        "questions": content_hash(sorted(questions.items())),
+        "source": dataset.name,
+    }
+    count, rank = len(items.item), items.rank
+    columns = {name: pa.repeat(word, count) for name, word in words.items()} | {
+        "item": items.item.numpy(),
+        "unit": (items.item if items.unit is None else items.unit).numpy(),
+        "right": items.right.numpy(),
+        "rank": pa.nulls(count) if rank is None else pa.array(rank.numpy(), mask=(rank == MISS).numpy()),
+        "seed": pa.repeat(encoder.seed, count),
+    }
+    return pa.table(columns).select(SCHEMA.names).cast(SCHEMA)
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    repeated = [name for name in SCHEMA.names if name not in (*COUNTED, "right")]
+    buffer = io.BytesIO()
+    parquet.write_table(table, buffer, compression="zstd", use_dictionary=repeated, column_encoding=COUNTED)
+    write_bytes(path, buffer.getvalue())

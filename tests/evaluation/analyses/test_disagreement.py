@@ -1,0 +1,125 @@
+"""Two models item by item: McNemar's test, paired intervals, and which evaluations pair."""
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from clipx.errors import UserError
+from evaluation.analyses.disagreement import Answers, Pair, pair_up
+from evaluation.datasets.opening import open_dataset
+from evaluation.runs import items, results
+from evaluation.statistics import mcnemar
+from evaluation.types import Items
+from tests.evaluation.runs.test_results import ROW
+from tests.helpers import fakes
+
+
+def answers(right: list[int], unit: list[int] | None = None) -> Answers:
+    item = np.arange(len(right))
+    units = item if unit is None else np.array(unit)
+    ranks: list[int | None] = [1 if r else 2 for r in right]
+    return Answers("zeroshot", "set", "test", "top1", "m", {}, "wds:x", item, units, np.array(right, bool), ranks)
+
+
+def test_mcnemar_is_the_binomial_sum() -> None:
+    differences = [1] * 10 + [-1] * 3 + [0] * 20
+    assert mcnemar(differences) == pytest.approx(2 * sum(math.comb(13, i) for i in range(4)) / 2**13)
+    assert mcnemar([0] * 5) == 1.0 and mcnemar([1, -1]) == 1.0
+
+
+def test_mcnemar_over_images_counts_all_sign_flips() -> None:
+    differences = [3, -1, 2, 2, 1, -2, 0, 3, 1, -1, 2, 1]
+    flips = itertools.product((1, -1), repeat=len(differences))
+    sums = [sum(s * d for s, d in zip(signs, differences, strict=True)) for signs in flips]
+    assert mcnemar(differences) == pytest.approx(sum(abs(s) >= abs(sum(differences)) for s in sums) / len(sums))
+
+
+def test_captions_of_one_image_do_not_count_as_independent() -> None:
+    a, b = [1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 1]
+    by_image = Pair(answers(a), answers(b))
+    unit = [i for i in range(6) for _ in range(5)]
+    five_a, five_b = ([r for r in one for _ in range(5)] for one in (a, b))
+    clustered = Pair(answers(five_a, unit), answers(five_b, unit))
+    assert clustered.p_value() == pytest.approx(by_image.p_value()) == pytest.approx(2 * 7 / 64)
+    assert clustered.difference() == pytest.approx(by_image.difference())
+    assert Pair(answers(five_a), answers(five_b)).p_value() < 0.001
+
+
+def test_counts_and_difference_are_those_of_the_table() -> None:
+    pair = Pair(answers([1, 1, 1, 0, 0]), answers([1, 0, 0, 1, 0]))
+    assert [pair.count(*both) for both in ((True, True), (True, False), (False, True), (False, False))] == [1, 2, 1, 1]
+    assert pair.difference()[0] == pytest.approx(0.2)
+    assert pair.only(first=True).tolist() == [1, 2] and pair.only(first=False).tolist() == [3]
+
+
+def test_the_interval_covers_the_true_difference() -> None:
+    """Both models are right on the same easy items, so the paired interval is narrow and must still cover."""
+    generator, covered, widths = np.random.default_rng(0), 0, []
+    for _ in range(200):
+        easy = generator.random(300) < 0.6
+        a, b = (easy | (generator.random(300) < chance) for chance in (0.2, 0.1))
+        _, low, high = Pair(answers(a.astype(int).tolist()), answers(b.astype(int).tolist())).difference()
+        covered += low <= 0.4 * 0.1 <= high
+        widths.append(high - low)
+    assert 0.90 <= covered / 200 <= 0.99
+    unpaired = 2 * 1.96 * math.sqrt((0.68 * 0.32 + 0.64 * 0.36) / 300)
+    assert np.mean(widths) < 0.7 * unpaired
+
+
+def test_equal_answers_give_a_symmetric_interval_with_a_width() -> None:
+    same = answers([1, 0, 1, 1])
+    value, low, high = Pair(same, same).difference()
+    assert value == 0 and low == -high < 0
+
+
+def store(out: Path, spec: str, right: list[int], checkpoint: str = "c0", limit: str = "", split: str = "test") -> None:
+    hashes = {"checkpoint": checkpoint, "images/test": "i"} | ({"limit": limit} if limit else {})
+    one = Items(split, "top1", torch.arange(len(right)), torch.tensor(right) > 0, hashes=hashes)
+    items.add(out, [one], "zeroshot", open_dataset(spec), fakes.encoder(checkpoint))
+    results.write(out / "results.jsonl", [ROW])
+
+
+def test_only_equal_questions_pair_and_the_last_evaluation_counts(tmp_path: Path) -> None:
+    spec = fakes.labelled(tmp_path / "things")
+    store(tmp_path / "a", spec, [1, 1, 0], "early")
+    store(tmp_path / "a", spec, [0, 0, 1], "late")
+    store(tmp_path / "b", spec, [0, 1, 1])
+    store(tmp_path / "b", spec, [1, 1], limit="2", split="test, limit 2")
+    (pair,) = pair_up(tmp_path / "a", tmp_path / "b")
+    assert pair.a.right.tolist() == [False, False, True] and pair.b.right.tolist() == [False, True, True]
+
+
+def test_a_checkpoint_selects_its_own_rows(tmp_path: Path) -> None:
+    spec = fakes.labelled(tmp_path / "things")
+    for checkpoint, right in (("aaaa", [1, 1, 0]), ("bbbb", [0, 0, 1])):
+        store(tmp_path / "run", spec, right, checkpoint * 4)
+        folder = tmp_path / "run" / "checkpoints" / checkpoint
+        folder.mkdir(parents=True)
+        (folder / "checkpoint.json").write_text(f'{{"sha256": {{"model.safetensors": "{checkpoint * 16}"}}}}')
+    first, second = (tmp_path / "run" / "checkpoints" / name for name in ("aaaa", "bbbb"))
+    (pair,) = pair_up(first, second)
+    assert pair.a.right.tolist() == [True, True, False] and pair.b.right.tolist() == [False, False, True]
+    (first / "checkpoint.json").write_text('{"sha256": {"model.safetensors": "cccccccccccccccccccc"}}')
+    with pytest.raises(UserError, match=r"aaaa has no items in .*: run clipx eval .*aaaa force=true"):
+        pair_up(first, second)
+
+
+def test_what_cannot_be_compared_is_one_line(tmp_path: Path) -> None:
+    spec, other = fakes.labelled(tmp_path / "things"), fakes.labelled(tmp_path / "others")
+    store(tmp_path / "runs" / "a", spec, [1, 0])
+    store(tmp_path / "runs" / "b", other, [1, 0])
+    (tmp_path / "runs" / "c").mkdir()
+    results.write(tmp_path / "runs" / "c" / "results.jsonl", [ROW])
+    a = tmp_path / "runs" / "a"
+    for b, message in (
+        ("b", r"no common items \(.*zeroshot on things \(test\); .*zeroshot on others \(test\)\): evaluate both"),
+        ("c", "c has no items in .*items.parquet: run clipx eval .*c force=true"),
+        ("d", "no run at or below .*d; run"),
+        ("", "holds 3 runs, but diff compares two: give one of .*a, .*b, .*c"),
+    ):
+        with pytest.raises(UserError, match=message):
+            pair_up(a, tmp_path / "runs" / b)

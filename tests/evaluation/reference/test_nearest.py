@@ -1,0 +1,116 @@
+"""Which published model stands beside a run, and which rows can be compared."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clipx.utils.files import content_hash
+from evaluation.datasets import prompts
+from evaluation.datasets.named import NAMED, Classes
+from evaluation.reference.columns import BY_ROW, counterpart
+from evaluation.reference.models import find, models
+from evaluation.reference.nearest import compare, nearest
+from evaluation.runs.reader import Run
+from evaluation.types import Result
+
+
+def run(data: str, tower: str, samples: float | None = None, model: str = "m") -> Run:
+    towers = {"image": {"name": tower}}
+    config: dict[str, Any] = {"data": {"name": data}, "model": towers, "train": {"samples": samples}}
+    return Run(Path("r"), "r", 0, config, [], [replace(IMAGENET, model=model)], {}, {})
+
+
+def row(task: str, dataset: str, metric: str, n: int, split: str = "test", **hashes: str) -> Result:
+    return Result(task, dataset, split, metric, 0.4, n, 0.3, 0.5, 0.0, True, 0, "m", hashes)
+
+
+def templates(key: str) -> dict[str, str]:
+    return {"templates/test": content_hash(prompts.published_templates(key))}
+
+
+IMAGENET = row("zeroshot", "imagenet", "top1", 50_000, **templates("imagenet1k"))
+COCO = row("retrieval", "mscoco", "text_to_image_recall@1", 25_010)
+
+
+@pytest.mark.parametrize(
+    ("data", "tower", "samples", "expected"),
+    [
+        ("cc12m", "open_clip:ViT-B-16", None, "RN50/cc12m"),  # the only data that are the same
+        ("cc12m", "timm:resnet50", 300e6, "RN50/cc12m"),
+        ("datacomp_small", "open_clip:ViT-B-32", 12.8e6, "ViT-B-32/commonpool_s_s13m_b4k"),
+        ("datacomp_m", "open_clip:ViT-B-32", 128e6, "ViT-B-32/datacomp_m_s128m_b4k"),
+        ("cc3m", "timm:resnet50.a1_in1k", 80e6, "RN50/cc12m"),  # the same tower and the fewest samples
+        ("mine", "timm:vit_base_patch16_224", 1e9, "ViT-B-16/datacomp_l_s1b_b8k"),
+        ("mine", "open_clip:RN101", 20e9, "RN101/openai"),
+        ("yfcc15m", "open_clip:RN101", None, "RN101/yfcc15m"),
+        ("mine", "small:conv", 1e6, "ViT-B-32/datacomp_s_s13m_b4k"),  # only the samples are known
+    ],
+)
+def test_the_nearest_has_the_data_then_the_tower_then_the_samples(
+    data: str, tower: str, samples: float | None, expected: str
+) -> None:
+    assert nearest(run(data, tower, samples)).name == expected
+
+
+def test_published_weights_stand_beside_their_own_row() -> None:
+    for name in ("RN50/cc12m", "ViT-L-14/openai"):
+        assert nearest(run("", "", model=f"open_clip:{name}")).name == name
+    assert nearest(run("cc12m", "open_clip:RN50", model="open_clip:RN50/random")).name == "RN50/cc12m"
+
+
+def test_the_logged_samples_count_more_than_the_planned_ones() -> None:
+    stopped = replace(run("mine", "open_clip:ViT-B-32", 13e9), log=[{"step": 1, "samples": 12e6}])
+    assert "_s13m_" in nearest(stopped).name
+
+
+def test_the_same_protocol_gives_a_difference() -> None:
+    for one, value in ((IMAGENET, 0.3591), (COCO, 0.2367)):
+        found = compare(one, find("RN50/cc12m"))
+        assert found is not None and found.obstacle == ""
+        assert found.published == value and found.difference == pytest.approx(0.4 - value)
+    copy = row("zeroshot", "wds_vtab-caltech101", "mean_per_class", 6084, **templates("caltech101"))
+    found = compare(copy, find("RN50/cc12m"))
+    assert found is not None and (found.published, found.obstacle) == (0.6432, "")
+
+
+@pytest.mark.parametrize(
+    ("one", "obstacle"),
+    [
+        (replace(IMAGENET, hashes={"templates/test": "x"}), "other prompts; published: CLIP-benchmark's"),
+        (replace(IMAGENET, hashes={}), "other prompts; published: CLIP-benchmark's"),
+        (replace(IMAGENET, n=10_000), "10,000 items; published: 50,000"),
+        (replace(IMAGENET, hashes=IMAGENET.hashes | {"limit": "49900"}, n=49_900), "49,900 items; published: 50,000"),
+        (replace(COCO, split="test, paper protocol"), "protocol=paper; published: exact recall"),
+        (replace(COCO, n=5003, split="test, 1000 of 5000 images (seed 0)"), "5,003 items; published: 25,010"),
+        (row("zeroshot", "caltech101", "mean_per_class", 6084, **templates("caltech101")), "our own test split"),
+        (row("zeroshot", "sun397", "top1", 21_758, **templates("sun397")), "our own test split"),
+    ],
+)
+def test_another_protocol_is_named_instead_of_compared(one: Result, obstacle: str) -> None:
+    found = compare(one, find("RN50/cc12m"))
+    assert found is not None and found.obstacle == obstacle
+
+
+def test_other_tasks_metrics_and_sets_have_no_counterpart() -> None:
+    assert counterpart(row("linear_probe", "imagenet", "top1", 50_000)) is None
+    assert counterpart(row("zeroshot", "pets", "top1", 3669)) is None
+    assert counterpart(row("zeroshot", "scenes_shape", "top1", 1000)) is None
+    assert counterpart(row("retrieval", "flickr8k", "text_to_image_recall@1", 5000)) is None
+
+
+def test_the_ensemble_prompts_of_each_named_set_are_the_published_ones() -> None:
+    checked = 0
+    for name, entry in NAMED.items():
+        metric = next((m for m in ("top1", "mean_per_class") if ("zeroshot", name.replace("_", ""), m) in BY_ROW), None)
+        if isinstance(entry, Classes) and metric:
+            key = BY_ROW["zeroshot", name.replace("_", ""), metric].templates
+            assert prompts.templates_of(entry.prompts).ensemble == prompts.published_templates(key), name
+            checked += 1
+    assert checked >= 14
+
+
+def test_every_model_has_every_result() -> None:
+    titles = set(find("RN50/cc12m").values)
+    assert all(set(model.values) == titles for model in models().values())
