@@ -1,6 +1,7 @@
 """Every term on several processes, each with its own rows: equal to one process, a share of the work, no B x B tensor."""
 
 from functools import cache
+from multiprocessing import get_context
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from clipx.objectives import similarity
 from clipx.sample_table import SampleTable
 from clipx.training.flops import flop_counter
 from clipx.types import Embeddings
+from tests.bench.loss import peak
 from tests.helpers.gloo import Gloo
 from tests.helpers.pairs import Terms, random_pairs
 from tests.helpers.table_steps import progress
@@ -136,3 +138,11 @@ def test_a_process_alone_needs_four_products_for_a_softmax_of_both_directions() 
 def test_no_term_stores_a_matrix_of_all_pairs() -> None:
     for name, (_, largest) in alone(256, 16).items():
         assert largest <= 3 * 8 * 256, f"{name}: a tensor of {largest} elements"  # three tiles of 8 rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sogclr", "nuclr"])
+def test_a_batch_of_16384_takes_less_than_half_a_matrix_of_all_pairs(name: str) -> None:
+    """One float32 matrix takes 1,024 MiB."""
+    with get_context("spawn").Pool(1) as pool:
+        assert pool.apply(peak, (name, 16384, 512)) < 512  # MiB
