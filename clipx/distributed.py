@@ -8,7 +8,7 @@ is a share: complete for its images, incomplete for texts, scale and bias. The r
     scale and bias.
 
 Terms keep it by `Part`: `sum` is an all-reduce whose backward pass is the identity (the loss is computed from the sum
-on every process), `sum_rows` a reduce-scatter of the gradient of the gathered texts. A term that ignores the part and
+on every process), `sum_rows_` a reduce-scatter of the gradient of the gathered texts. A term that ignores the part and
 computes the whole loss keeps the rule as well. `gather` then takes the own rows without communication and multiplies
 them by the world size, because DDP averages what must be summed; scale and bias are equal on all processes, and their
 average is right as it is.
@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from clipx.types import Part
+from clipx.types import ALL_ROWS, Part
 
 T = TypeVar("T")
 
@@ -152,7 +152,7 @@ def part(sizes: list[int]) -> Part:
 
     `sizes` lists the number of rows of every rank, as from `all_gather_sizes`.
     """
-    return Part() if world_size() == 1 else _OwnPart(sizes)
+    return ALL_ROWS if world_size() == 1 else _OwnPart(sizes)
 
 
 class _OwnPart(Part):
@@ -169,15 +169,16 @@ class _OwnPart(Part):
         dist.all_reduce(largest, dist.ReduceOp.MAX)
         return largest
 
-    def sum_rows(self, values: Tensor) -> Tensor:
-        padded = values.new_zeros(len(self.sizes), max(self.sizes), *values.shape[1:])
-        for shard, rows in zip(padded, values.split(self.sizes), strict=True):
-            shard[: len(rows)] = rows
-        own = torch.empty_like(padded[0])
-        dist.reduce_scatter(own, list(padded))
-        summed = torch.zeros_like(values)
-        summed[self.rows] = own[: self.sizes[rank()]]
-        return summed
+    def sum_rows_(self, values: Tensor) -> None:
+        shards = list(values.split(self.sizes))
+        if len(set(self.sizes)) > 1:  # gloo needs equal shapes
+            padded = values.new_zeros(len(self.sizes), max(self.sizes), *values.shape[1:])
+            for row, shard in zip(padded, shards, strict=True):
+                row[: len(shard)] = shard
+            shards = list(padded)
+        own = torch.empty_like(shards[0])
+        dist.reduce_scatter(own, shards)
+        values[self.rows] = own[: self.sizes[rank()]]
 
     def select(self, mask: Tensor) -> Part:
         return _OwnPart(torch.stack([rows.sum() for rows in mask.split(self.sizes)]).tolist())

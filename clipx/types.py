@@ -40,13 +40,15 @@ class Part:
         """Return the elementwise maximum over the processes, without gradient."""
         return values
 
-    def sum_rows(self, values: Tensor) -> Tensor:
-        """Sum [B, ...] over the processes, without gradient. Only this process's rows of the result are defined."""
-        return values
+    def sum_rows_(self, values: Tensor) -> None:
+        """Sum [B, ...] over the processes in place. Afterwards only this process's rows are defined."""
 
     def select(self, mask: Tensor) -> "Part":
         """Return the part of the batch `x[mask]`; mask is bool [B]."""
         return self
+
+
+ALL_ROWS = Part()
 
 
 @dataclass
@@ -59,7 +61,7 @@ class Embeddings:
     sample_id: Tensor | None = None  # int64 [B]
     label: Tensor | None = None  # int64 [B] keyword label, 0 = none
     bias: Tensor | None = None  # [] logit bias (SigLIP)
-    part: Part = Part()  # of this process; a term may ignore it and compute the whole loss
+    part: Part = ALL_ROWS  # of this process; a term may ignore it and compute the whole loss
 
 
 @dataclass

@@ -31,7 +31,7 @@ class CyclicInmodalTerm(Term):
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         part, B = embeddings.part, len(embeddings.image)
         x, y = embeddings.image[part.rows], embeddings.text[part.rows]
-        if B <= x.shape[1]:
+        if x.shape[1] >= B:
             A = x @ embeddings.image.detach().T - y @ embeddings.text.detach().T
             return twice_the_gradient(part.sum(A.square().sum())) / B, {}
         X, Y = x.double(), y.double()
@@ -48,7 +48,7 @@ class CyclicCrossmodalTerm(Term):
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         part, B = embeddings.part, len(embeddings.image)
         x, y = embeddings.image[part.rows], embeddings.text[part.rows]
-        if B <= x.shape[1]:
+        if x.shape[1] >= B:
             A = x @ embeddings.text.detach().T - y @ embeddings.image.detach().T
             return twice_the_gradient(part.sum(A.square().sum())) / B, {}
         X, Y = x.double(), y.double()

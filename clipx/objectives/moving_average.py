@@ -10,8 +10,8 @@ the B x B pairs is [B] vectors and products with P:
     1/d_i 1/(B-1) sum_{j != i} exp((D_ij - zeta_j)/tau) grad D_ij  =  g_i/d_i (sum_j P_ij grad s_ij - grad s_ii)
     sum_{i != j} exp((D_ij - zeta_j)/tau) / d_i                     =  (B-1) sum_i g_i/d_i P_ij
 
-The first line is a log-sum-exp, and P its derivative. One pass over tiles gives log g, a second one the gradient and the
-sums over i, four matrix products together as in `clip`. g_i/d_i is 1/gamma at most.
+The first line is a log-sum-exp, and P its derivative. One pass over tiles gives log g, a second one the gradient and
+the sums over i, four matrix products together as in `clip`. g_i/d_i is 1/gamma at most.
 """
 
 import math
@@ -79,9 +79,7 @@ class Contrast:
         """
         shares = [(self.log_g[anchor] - log_d[anchor]).exp() for anchor, _ in SIDES]  # g_i/d_i
         weights = [share / self.B / self.scale for share in shares]
-        factors = [
-            (self.log_g[anchor] - log_d_zeta[anchor]).exp() * (self.B - 1) for anchor, _ in SIDES if log_d_zeta
-        ]
+        factors = [(self.log_g[anchor] - log_d_zeta[anchor]).exp() * (self.B - 1) for anchor, _ in SIDES if log_d_zeta]
         part = self.embeddings.part
         gradients, sums = softmax_gradients(self.pairs, self.reductions, self.sums, weights, part, factors)
         image, text = self.embeddings.image, self.embeddings.text

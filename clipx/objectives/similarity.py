@@ -24,11 +24,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from clipx.types import Embeddings, Part
+from clipx.types import ALL_ROWS, Embeddings, Part
 
 # bytes per tile: large enough that threads seldom wait for each other, but small compared with B x B logits
 TILE_BYTES = {"cpu": 24 << 20, "cuda": 256 << 20}
-ALL_ROWS = Part()
 
 # (tile, index of its first row): adds constants to the logits in place; -inf excludes a pair
 Adjust = Callable[[Tensor, int], None]
@@ -116,7 +115,8 @@ class InputGradients:
 
     def complete(self, part: Part) -> None:
         """Add what the other processes have found, after the last tile."""
-        self.text, self.scale = part.sum_rows(self.text), part.sum(self.scale)
+        part.sum_rows_(self.text)
+        self.scale = part.sum(self.scale)
 
 
 def log_sums(

@@ -3,9 +3,9 @@
     python -m tests.bench.loss [B] [E] [repeats]        default: 8192 512 5, float32
 
 Measures one forward and backward pass. Each row gives wall seconds, CPU seconds and memory of a term, each followed by
-its ratio to ClipLoss: below 1 is faster or smaller. Then follow the time of `sogclr` and `nuclr` over that of `clip`, the
-difference of loss and gradients between `clip` and ClipLoss, and the time of two processes that share the objective,
-gather included, over that of one process; each process has one thread.
+its ratio to ClipLoss: below 1 is faster or smaller. Then follow the times of `sogclr` and `nuclr` over that of `clip`,
+the difference of loss and gradients between `clip` and ClipLoss, and the time of two processes that share the
+objective, gather included, over that of one process; each process has one thread.
 
 Times are medians over rounds in which all candidates take turns. On a busy machine set OMP_WAIT_POLICY=PASSIVE;
 otherwise waiting threads spin and their CPU time counts. Memory is measured in a new process per candidate: the largest

@@ -1,4 +1,4 @@
-"""Every term on several processes, each with its own rows: equal to one process, a share of the work, no B x B tensor."""
+"""Every term on several processes, each with its own rows: equal to one, a share of the work, no B x B tensor."""
 
 from functools import cache
 from multiprocessing import get_context
