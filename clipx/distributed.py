@@ -170,7 +170,7 @@ class _OwnPart(Part):
         return largest
 
     def sum_rows_(self, values: Tensor) -> None:
-        shards = list(values.split(self.sizes))
+        shards = list(torch.split(values, self.sizes))
         if len(set(self.sizes)) > 1:  # gloo needs equal shapes
             padded = values.new_zeros(len(self.sizes), max(self.sizes), *values.shape[1:])
             for row, shard in zip(padded, shards, strict=True):
@@ -181,7 +181,7 @@ class _OwnPart(Part):
         values[self.rows] = own[: self.sizes[rank()]]
 
     def select(self, mask: Tensor) -> Part:
-        return _OwnPart(torch.stack([rows.sum() for rows in mask.split(self.sizes)]).tolist())
+        return _OwnPart(torch.stack([rows.sum() for rows in torch.split(mask, self.sizes)]).tolist())
 
 
 class _Sum(torch.autograd.Function):

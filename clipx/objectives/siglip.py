@@ -49,7 +49,7 @@ class _SigmoidSum(torch.autograd.Function):
             grad_bias += W.sum()
             gradients.add(start, W)
         gradients.complete(part)
-        total, grad_bias = part.sum(torch.stack([total, grad_bias]))
+        total, grad_bias = part.sum(torch.stack([total, grad_bias])).unbind()
         ctx.save_for_backward(gradients.image, gradients.text, gradients.scale, grad_bias)
         return total
 

@@ -58,8 +58,8 @@ def softplus(x: Tensor) -> Tensor:
 def select(embeddings: Embeddings, mask: Tensor) -> Embeddings:
     """Return the embeddings of the pairs where the mask, bool [B], is True; without their ids."""
     label = None if embeddings.label is None else embeddings.label[mask]
-    chosen = {"image": embeddings.image[mask], "text": embeddings.text[mask], "part": embeddings.part.select(mask)}
-    return replace(embeddings, sample_id=None, label=label, **chosen)
+    image, text, part = embeddings.image[mask], embeddings.text[mask], embeddings.part.select(mask)
+    return replace(embeddings, image=image, text=text, sample_id=None, label=label, part=part)
 
 
 def logsumexp(
