@@ -42,13 +42,14 @@ def two_steps(terms: Terms, sizes: list[int], labels: list[int]) -> tuple[Result
     B, own = sum(sizes), distributed.part(sizes).rows
     objective = objectives.build(terms, num_samples=B)
     table = SampleTable(objective.columns, B, dtype=torch.float64)
-    shared, local = {}, {}
+    shared: Results = {}
+    local: Results = {}
     for step in range(2):
         image, text = (side[own].clone().requires_grad_() for side in random_pairs(B, E, seed=step))
         scale, bias = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (9.0, -3.0))
-        sides = [distributed.gather(side, sizes) for side in (image, text)]
         ids = torch.arange(B).roll(step)
-        batch = Embeddings(*sides, scale, ids, torch.tensor(labels), bias, distributed.part(sizes))
+        images, texts = distributed.gather(image, sizes), distributed.gather(text, sizes)
+        batch = Embeddings(images, texts, scale, ids, torch.tensor(labels), bias, distributed.part(sizes))
         loss = objective(batch, table.read(ids), progress(step))
         loss.total.backward()  # type: ignore[no-untyped-call]
         table.write(ids, loss.rows)
@@ -108,7 +109,7 @@ def work(B: int, width: int) -> dict[str, tuple[int, int]]:
         scale, bias = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (9.0, -3.0))
         batch = Embeddings(image, text, scale, torch.arange(B), torch.arange(B) % 3 + 1, bias, part)
         rows = SampleTable(objective.columns, B, dtype=torch.float64).read(torch.arange(B))
-        with pytest.MonkeyPatch.context() as patch, flop_counter() as counter, Largest() as largest:
+        with pytest.MonkeyPatch.context() as patch, flop_counter() as counter, Largest() as largest:  # type: ignore[no-untyped-call]
             patch.setitem(similarity.TILE_BYTES, "cpu", 8 * B * 8)
             objective(batch, rows, progress()).total.backward()  # type: ignore[no-untyped-call]
         found[name] = int(counter.get_total_flops()), largest.elements
