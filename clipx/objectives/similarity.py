@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from clipx.types import ALL_ROWS, Embeddings, Part
+from clipx.utils.products import add_product_, product
 
 # bytes per tile: large enough that threads seldom wait for each other, but small compared with B x B logits
 TILE_BYTES = {"cpu": 24 << 20, "cuda": 256 << 20}
@@ -92,7 +93,7 @@ def tiles(
     for start in range(first, end, height):
         rows = image[start : min(start + height, end)]
         tile = buffers[:, : len(rows)]
-        torch.mm(rows * scale, text.T, out=tile[0])
+        product(rows * scale, text.T, out=tile[0])
         yield start, tile
 
 
@@ -108,10 +109,10 @@ class InputGradients:
         """Add the rows `start ... start + len(W)`. Each row must be added exactly once."""
         image, text, scale = self.inputs
         rows = slice(start, start + len(W))
-        torch.mm(W, text, out=self.image[rows])
+        product(W, text, out=self.image[rows])
         self.scale += (self.image[rows] * image[rows]).sum()
         self.image[rows] *= scale
-        self.text.addmm_(W.T, image[rows] * scale)
+        add_product_(self.text, W.T, image[rows] * scale)
 
     def complete(self, part: Part) -> None:
         """Add what the other processes have found, after the last tile."""
