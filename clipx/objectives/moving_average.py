@@ -21,14 +21,7 @@ import torch
 from torch import Tensor
 
 from clipx.errors import UserError
-from clipx.objectives.similarity import (
-    Adjust,
-    Reduction,
-    exclude_positives,
-    log_sums,
-    positive_logits,
-    softmax_gradients,
-)
+from clipx.objectives.similarity import Reduction, exclude_positives, log_sums, positive_logits, softmax_gradients
 from clipx.types import Embeddings
 
 SIDES = (("image", "text"), ("text", "image"))  # anchors i, and the contrasted side j
@@ -53,10 +46,10 @@ class Contrast:
             raise UserError(f"objective={term} needs batches of 2 pairs or more, got {self.B}")
         self.embeddings, self.scale = embeddings, embeddings.scale.detach()
         self.pairs = embeddings.image.detach(), embeddings.text.detach(), self.scale
-        offsets = {side: self.scale * z for side, z in zeta.items()} if zeta is not None else {}
+        offsets = {side: self.scale * z for side, z in (zeta or {}).items()}
         self.reductions = (
-            Reduction(1, _negatives(1, offsets.get("text"))),
-            Reduction(0, _negatives(0, offsets.get("image"))),
+            Reduction(1, exclude_positives, offsets.get("text")),
+            Reduction(0, exclude_positives, offsets.get("image")),
         )
         self.sums = log_sums(*self.pairs, self.reductions, embeddings.part)
         log_g = self.sums - positive_logits(*self.pairs) - math.log(self.B - 1)
@@ -87,17 +80,6 @@ class Contrast:
         linear = linear - ((shares[0] + shares[1]) * (image * text).sum(dim=1)).mean()
         of_others = {other: row for (_, other), row in zip(SIDES, sums, strict=True)} if log_d_zeta else {}
         return value + (linear - linear.detach()), of_others
-
-
-def _negatives(dim: int, offset: Tensor | None) -> Adjust:
-    """Return a function that excludes the positive pairs and subtracts an offset [B] from the summed side."""
-
-    def adjust(tile: Tensor, start: int) -> None:
-        exclude_positives(tile, start)
-        if offset is not None:
-            tile.sub_(offset if dim == 1 else offset[start : start + len(tile), None])
-
-    return adjust
 
 
 def update_log_u(log_u: Tensor, log_g: Tensor, seen: Tensor, gamma: float) -> Tensor:

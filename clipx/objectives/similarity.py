@@ -35,10 +35,14 @@ Adjust = Callable[[Tensor, int], None]
 
 
 class Reduction(NamedTuple):
-    """A log-sum-exp over the texts of each image (dim = 1) or over the images of each text (dim = 0)."""
+    """A log-sum-exp over the texts of each image (dim = 1) or over the images of each text (dim = 0).
+
+    The offset [B] is subtracted from the logits, one number per summed text or image.
+    """
 
     dim: int
     adjust: Adjust | None = None
+    offset: Tensor | None = None
 
 
 def exclude_positives(tile: Tensor, start: int) -> None:
@@ -72,7 +76,7 @@ def logsumexp(
         image: [B, E].
         text: [B, E] of the same dtype.
         scale: [] of the same dtype.
-        reductions: the sums to compute; no gradient flows into the constants that `adjust` adds.
+        reductions: the sums to compute; no gradient flows into `offset` and the constants that `adjust` adds.
         part: of this process.
     """
     results: tuple[Tensor, ...] = _LogSumExp.apply(image, text, scale, tuple(reductions), part)
@@ -127,10 +131,13 @@ def log_sums(
     results = image.new_full((len(reductions), len(image)), -torch.inf)
     for start, (z, scratch) in tiles(image, text, scale, scratch=1, part=part):
         rows = slice(start, start + len(z))
-        for result, (dim, adjust) in zip(results, reductions, strict=True):
+        for result, (dim, adjust, offset) in zip(results, reductions, strict=True):
             adjusted = z
-            if adjust is not None:
+            if offset is not None:
+                adjusted = torch.sub(z, offset if dim == 1 else offset[rows, None], out=scratch)
+            elif adjust is not None:
                 adjusted = scratch.copy_(z)
+            if adjust is not None:
                 adjust(adjusted, start)
             # clamped, because -inf - (-inf) would be NaN
             largest = adjusted.amax(dim, keepdim=True).clamp_(min=torch.finfo(z.dtype).min)
@@ -170,9 +177,11 @@ def softmax_gradients(
     for start, (z, softmax, W) in tiles(*inputs, scratch=2, part=part):
         rows = slice(start, start + len(z))
         W.zero_()
-        for k, (dim, adjust) in enumerate(reductions):
-            anchors = (rows, None) if dim == 1 else slice(None)
+        for k, (dim, adjust, offset) in enumerate(reductions):
+            anchors, summed = ((rows, None), slice(None)) if dim == 1 else (slice(None), (rows, None))
             torch.sub(z, sums[k][anchors], out=softmax)
+            if offset is not None:
+                softmax.sub_(offset[summed])
             if adjust is not None:
                 adjust(softmax, start)
             W.addcmul_(softmax.exp_(), weights[k][anchors])
