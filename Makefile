@@ -60,7 +60,7 @@ test-lowest: .venv-lowest/.ready ## run the tests that are not slow on the lowes
 	$(subst $(VENV),.venv-lowest,$(PYTEST)) -m 'not slow'
 
 test-dist: $(READY) ## run the tests on several processes; every term on 1, 2 and 4 processes and with micro-batches
-	$(BIN)/pytest tests/clipx/training/test_step_distributed.py tests/clipx/training/test_step.py tests/clipx/training/test_leak.py tests/clipx/test_train_table.py
+	$(BIN)/pytest tests/clipx/training/test_step_distributed.py tests/clipx/training/test_step.py tests/clipx/training/test_leak.py tests/clipx/test_train_table.py tests/clipx/objectives/test_parts.py
 
 demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run again to resume
 	$(BIN)/clipx train recipe=demo
@@ -143,7 +143,7 @@ bench-index: $(READY) ## shard index of 12.4M samples: start-up time, memory, sc
 bench-data: $(READY) ## data loading against open_clip: images/s per core; needs CLIPX_DATA
 	$(BIN)/python -m tests.bench.data
 
-bench-loss: $(READY) ## every pairwise term against open_clip's ClipLoss: time and memory
+bench-loss: $(READY) ## every pairwise term against open_clip's ClipLoss, and on two processes: time and memory
 	$(BIN)/python -m tests.bench.loss
 
 bench-rule: $(READY) ## error rates and power of the rule of verdicts, in simulated experiments; ten minutes

@@ -1,4 +1,17 @@
-"""Process group: rank, world size, collectives on small values and Python objects, differentiable gather.
+"""Process group: rank, world size, collectives on small values and Python objects, gather, parts of the objective.
+
+Gradients over processes. The objective's inputs (gathered embeddings, scale, bias) and its value are equal on all
+processes. Each process computes the terms of its part, a [b, B] block of the B x B pairs, so the gradient that it finds
+is a share: complete for its images, incomplete for texts, scale and bias. The rule that all functions here follow:
+
+    after the objective's backward pass, a process holds the complete gradient of its own rows of image and text, and of
+    scale and bias.
+
+Terms keep it by `Part`: `sum` is an all-reduce whose backward pass is the identity (the loss is computed from the sum
+on every process), `sum_rows_` a reduce-scatter of the gradient of the gathered texts. A term that ignores the part and
+computes the whole loss keeps the rule as well. `gather` then takes the own rows without communication and multiplies
+them by the world size, because DDP averages what must be summed; scale and bias are equal on all processes, and their
+average is right as it is.
 
 torch.distributed.nn.all_gather is not used: its backward communicates, although every rank already has the gradient of
 its own rows, and it needs the same number of rows on every rank.
@@ -13,6 +26,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from clipx.types import ALL_ROWS, Part
 
 T = TypeVar("T")
 
@@ -108,9 +123,9 @@ def gather(local: Tensor, rows: list[int] | None = None) -> Tensor:
 
     `rows` lists b_r of every rank; if None, the ranks exchange them.
 
-    Every rank computes the same loss from the same global batch, so the gradient with respect to a rank's own rows is
-    complete on that rank. Backward therefore takes this rank's slice, without communication, and multiplies it by
-    the world size, because DDP averages gradients over ranks, and here they must be summed.
+    The gradient with respect to a rank's own rows is complete on that rank (see above). Backward therefore takes this
+    rank's slice, without communication, and multiplies it by the world size, because DDP averages gradients over
+    ranks, and here they must be summed.
     """
     if world_size() == 1:
         return local
@@ -130,3 +145,52 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         return gradients[0][ctx.start : ctx.end] * world_size(), None
+
+
+def part(sizes: list[int]) -> Part:
+    """Return the part of the objective that this rank computes: its own rows of what `gather` returns.
+
+    `sizes` lists the number of rows of every rank, as from `all_gather_sizes`.
+    """
+    return ALL_ROWS if world_size() == 1 else _OwnPart(sizes)
+
+
+class _OwnPart(Part):
+    def __init__(self, sizes: list[int]) -> None:
+        self.sizes = sizes
+        start = sum(sizes[: rank()])
+        self.rows = slice(start, start + sizes[rank()])
+
+    def sum(self, values: Tensor) -> Tensor:
+        return _Sum.apply(values)  # type: ignore[no-any-return]
+
+    def max(self, values: Tensor) -> Tensor:
+        largest = values.detach().clone()
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return largest
+
+    def sum_rows_(self, values: Tensor) -> None:
+        shards = list(torch.split(values, self.sizes))
+        if len(set(self.sizes)) > 1:  # gloo needs equal shapes
+            padded = values.new_zeros(len(self.sizes), max(self.sizes), *values.shape[1:])
+            for row, shard in zip(padded, shards, strict=True):
+                row[: len(shard)] = shard
+            shards = list(padded)
+        own = torch.empty_like(shards[0])
+        dist.reduce_scatter(own, shards)
+        values[self.rows] = own[: self.sizes[rank()]]
+
+    def select(self, mask: Tensor) -> Part:
+        return _OwnPart(torch.stack([rows.sum() for rows in torch.split(mask, self.sizes)]).tolist())
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0]

@@ -23,6 +23,34 @@ class PointSet:
     weights: Tensor  # [b, K]
 
 
+class Part:
+    """The rows of the global batch that this process computes, and how the results of all processes combine.
+
+    This class is the part of a single process, all rows; `clipx.distributed.part` returns that of one of several. All
+    processes call the same methods in the same order.
+    """
+
+    rows: slice = slice(None)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum a tensor over the processes. Differentiable, for a loss that every process computes from the sum."""
+        return values
+
+    def max(self, values: Tensor) -> Tensor:
+        """Return the elementwise maximum over the processes, without gradient."""
+        return values
+
+    def sum_rows_(self, values: Tensor) -> None:
+        """Sum [B, ...] over the processes in place. Afterwards only this process's rows are defined."""
+
+    def select(self, mask: Tensor) -> "Part":
+        """Return the part of the batch `x[mask]`; mask is bool [B]."""
+        return self
+
+
+ALL_ROWS = Part()
+
+
 @dataclass
 class Embeddings:
     """Embeddings of the global batch, after gather. Similarity is always the dot product of image and text."""
@@ -33,6 +61,7 @@ class Embeddings:
     sample_id: Tensor | None = None  # int64 [B]
     label: Tensor | None = None  # int64 [B] keyword label, 0 = none
     bias: Tensor | None = None  # [] logit bias (SigLIP)
+    part: Part = ALL_ROWS  # of this process; a term may ignore it and compute the whole loss
 
 
 @dataclass

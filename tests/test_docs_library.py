@@ -38,8 +38,8 @@ def test_the_loop_ends_in_the_same_weights_on_one_and_on_two_processes(tmp_path:
     assert printed[0] == pytest.approx(printed[1], abs=1e-4)
 
 
-def embeddings(**others: torch.Tensor) -> Embeddings:
-    return Embeddings(*random_pairs(4, 3), torch.tensor(10.0), **others)
+def embeddings(sample_id: torch.Tensor | None = None, label: torch.Tensor | None = None) -> Embeddings:
+    return Embeddings(*random_pairs(4, 3), torch.tensor(10.0), sample_id, label)
 
 
 @pytest.mark.parametrize(

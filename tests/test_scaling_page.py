@@ -23,10 +23,10 @@ def costs(i: dict[str, float], N: int) -> dict[str, float]:
     M = max(1, N // int(i["G"]))
     S = i["n"] // i["B"] * i["epochs"]
     r = 4 / 3 if i["a"] * i["B"] / N > i["m"] else 1
-    g = 2 * i["B"] * i["E"] * 4 * (N - 1) / N
+    g = 3 * i["B"] * i["E"] * 4 * (N - 1) / N
     k = min(N, i["G"])
     t1 = i["F"] * r / (N * i["P"] * i["u"])
-    t2 = 8 * i["B"] ** 2 * i["E"] / (i["P32"] * i["u32"])
+    t2 = 8 * i["B"] ** 2 * i["E"] / (N * i["P32"] * i["u32"])
     t3 = (2 * (k - 1) / k * 4 * i["p"] + g) / i["b_in"] if N > 1 else 0.0
     t4 = (2 * (M - 1) / M * 4 * i["p"] + g) / i["b_out"] if M > 1 else 0.0
     t = t1 + t2 + t3 + t4

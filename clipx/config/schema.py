@@ -29,6 +29,7 @@ from clipx.config.setting import (
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+LOSS_PRECISIONS = ("fp32", "tf32", "bf16")
 WANDB_MODES = ("off", "offline", "online")
 OF_ARM = "arm:"  # model.init=arm:NAME
 
@@ -266,9 +267,12 @@ class TrainConfig:
     grad_clip: float | None = setting(None, "largest global gradient norm; null: off", POSITIVE)
     precision: str = setting(
         "fp32",
-        "precision of the towers, the objective is always float32; tf32: float32 whose matrix products and "
-        "convolutions have a 10-bit mantissa on GPUs; fp16: with loss scaling",
+        "precision of the towers; tf32: float32 whose matrix products and convolutions have a 10-bit mantissa on GPUs; "
+        "fp16: with loss scaling",
         choices=PRECISIONS,
+    )
+    loss_precision: str = setting(
+        "fp32", "precision of the products of pairs in the objective; its sums are float32", choices=LOSS_PRECISIONS
     )
     accumulation: int = setting(
         1,

@@ -30,6 +30,6 @@ class ClipTerm(Term):
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         pairs = embeddings.image, embeddings.text, embeddings.scale
-        images, texts = logsumexp(*pairs, (Reduction(dim=1), Reduction(dim=0)))
+        images, texts = logsumexp(*pairs, (Reduction(dim=1), Reduction(dim=0)), embeddings.part)
         both = (images + texts - 2 * positive_logits(*pairs)).mean()
         return both / 2 if self.average else both, {}

@@ -36,7 +36,8 @@ class DclTerm(Term):
         positives = positive_logits(*pairs)
         if len(positives) == 1:
             return 0 * positives.sum(), {}
-        images, texts = logsumexp(*pairs, (Reduction(1, exclude_positives), Reduction(0, exclude_positives)))
+        reductions = Reduction(1, exclude_positives), Reduction(0, exclude_positives)
+        images, texts = logsumexp(*pairs, reductions, embeddings.part)
         return (self.direction(images, positives, scale) + self.direction(texts, positives, scale)) / 2, {}
 
     def direction(self, negatives: Tensor, positives: Tensor, scale: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from clipx.objectives.base import Rows, Term, TermOutput
-from clipx.objectives.similarity import Reduction, logsumexp, positive_logits, softplus
+from clipx.objectives.similarity import Reduction, logsumexp, positive_logits, select, softplus
 from clipx.types import Embeddings, Progress
 from clipx.utils.registry import lookup
 
@@ -40,8 +40,9 @@ class KeywordTerm(Term):
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         assert embeddings.label is not None
-        labelled = embeddings.label != 0
-        x, y, label = embeddings.image[labelled], embeddings.text[labelled], embeddings.label[labelled]
+        labelled = select(embeddings, embeddings.label != 0)
+        x, y, label = labelled.image, labelled.text, labelled.label
+        assert label is not None
 
         def keep_other_labels(tile: Tensor, start: int) -> None:
             tile.masked_fill_(label[start : start + len(tile), None] == label, -torch.inf)
@@ -52,6 +53,6 @@ class KeywordTerm(Term):
         reductions = [Reduction(1, keep_other_labels)]
         if self.sum_same_label:
             reductions.append(Reduction(1, keep_same_label))
-        log_negatives, *log_same = logsumexp(x, y, embeddings.scale, reductions)
+        log_negatives, *log_same = logsumexp(x, y, embeddings.scale, reductions, labelled.part)
         log_D = log_same[0] if log_same else positive_logits(x, y, embeddings.scale)
-        return self.g(log_negatives - log_D).sum() / len(labelled), {}
+        return self.g(log_negatives - log_D).sum() / len(embeddings.label), {}

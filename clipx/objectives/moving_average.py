@@ -2,39 +2,84 @@
 
 At tau = 0.01, exp((D_ij - zeta_j)/tau) overflows float32 from D_ij - zeta_j = 0.89 on. Therefore log u is stored and
 never exponentiated. Subtracting a running maximum would also work, but u would then need exact rescaling.
+
+With softmax weights P_ij = exp((D_ij - zeta_j)/tau) / ((B-1) g_i) over j != i, everything that Algorithm 1 needs of
+the B x B pairs is [B] vectors and products with P:
+
+    log g_i = log sum_{j != i} exp((s_ij - zeta_j)/tau) - s_ii/tau - log(B-1)
+    1/d_i 1/(B-1) sum_{j != i} exp((D_ij - zeta_j)/tau) grad D_ij  =  g_i/d_i (sum_j P_ij grad s_ij - grad s_ii)
+    sum_{i != j} exp((D_ij - zeta_j)/tau) / d_i                     =  (B-1) sum_i g_i/d_i P_ij
+
+The first line is a log-sum-exp, and P its derivative. One pass over tiles gives log g, a second one the gradient and
+the sums over i, four matrix products together as in `clip`. g_i/d_i is 1/gamma at most.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from clipx.errors import UserError
+from clipx.objectives.similarity import Reduction, exclude_positives, log_sums, positive_logits, softmax_gradients
 from clipx.types import Embeddings
 
+SIDES = (("image", "text"), ("text", "image"))  # anchors i, and the contrasted side j
 
-def differences(embeddings: Embeddings, term: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the similarities s, and D_ij = s_ij - s_ii of both directions with the anchors i in the rows.
 
-    Returns:
-        s [B, B], images in the rows, with gradients; D of image anchors and D of text anchors [B, B], detached.
+class Contrast:
+    """Both directions of a batch, anchors against the negatives of the other side.
+
+    Args:
+        zeta: side -> [B], subtracted from the similarities to that side; None for zeros.
+
+    Attributes:
+        log_g: side of the anchors -> log g [B].
 
     Raises:
         UserError: a batch of one pair, which has no negatives.
     """
-    if len(embeddings.image) < 2:
-        raise UserError(f"objective={term} needs batches of 2 pairs or more, got {len(embeddings.image)}")
-    similarity = embeddings.image @ embeddings.text.T
-    s = similarity.detach()
-    positives = s.diagonal()[:, None]
-    return similarity, s - positives, s.T - positives
 
+    def __init__(self, embeddings: Embeddings, term: str, zeta: Mapping[str, Tensor] | None = None) -> None:
+        self.B = len(embeddings.image)
+        if self.B < 2:
+            raise UserError(f"objective={term} needs batches of 2 pairs or more, got {self.B}")
+        self.embeddings, self.scale = embeddings, embeddings.scale.detach()
+        self.pairs = embeddings.image.detach(), embeddings.text.detach(), self.scale
+        offsets = {side: self.scale * z for side, z in (zeta or {}).items()}
+        self.reductions = (
+            Reduction(1, exclude_positives, offsets.get("text")),
+            Reduction(0, exclude_positives, offsets.get("image")),
+        )
+        self.sums = log_sums(*self.pairs, self.reductions, embeddings.part)
+        log_g = self.sums - positive_logits(*self.pairs) - math.log(self.B - 1)
+        self.log_g = {anchor: row for (anchor, _), row in zip(SIDES, log_g, strict=True)}
 
-def log_mean_of_negatives(logits: Tensor) -> Tensor:
-    """Compute log of the mean over j != i of exp(logits_ij): [B, B] -> [B]."""
-    negatives = logits.masked_fill(diagonal_mask(logits), -math.inf)
-    return negatives.logsumexp(dim=1) - math.log(len(logits) - 1)
+    def surrogate_loss(
+        self, value: Tensor, log_d: Mapping[str, Tensor], log_d_zeta: Mapping[str, Tensor] | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return a scalar [] with the given value; its gradient is the estimator of Algorithm 1 for both directions.
+
+        The estimator has no gradient for the temperature: a learned temperature does not move.
+
+        Args:
+            log_d: side of the anchors -> log d [B], the denominators of the gradient.
+            log_d_zeta: the same for the denominators of the sums over i.
+
+        Returns:
+            The scalar, and contrasted side -> sum over i != j of exp((D_ij - zeta_j)/tau) / d_i, [B]; empty without
+            `log_d_zeta`.
+        """
+        shares = [(self.log_g[anchor] - log_d[anchor]).exp() for anchor, _ in SIDES]  # g_i/d_i
+        weights = [share / self.B / self.scale for share in shares]
+        factors = [(self.log_g[anchor] - log_d_zeta[anchor]).exp() * (self.B - 1) for anchor, _ in SIDES if log_d_zeta]
+        part = self.embeddings.part
+        gradients, sums = softmax_gradients(self.pairs, self.reductions, self.sums, weights, part, factors)
+        image, text = self.embeddings.image, self.embeddings.text
+        linear = (gradients.image * image).sum() + (gradients.text * text).sum()
+        linear = linear - ((shares[0] + shares[1]) * (image * text).sum(dim=1)).mean()
+        of_others = {other: row for (_, other), row in zip(SIDES, sums, strict=True)} if log_d_zeta else {}
+        return value + (linear - linear.detach()), of_others
 
 
 def update_log_u(log_u: Tensor, log_g: Tensor, seen: Tensor, gamma: float) -> Tensor:
@@ -42,36 +87,6 @@ def update_log_u(log_u: Tensor, log_g: Tensor, seen: Tensor, gamma: float) -> Te
     log_keep = math.log1p(-gamma) if gamma < 1 else -math.inf
     average = torch.logaddexp(log_u + log_keep, log_g + math.log(gamma))
     return torch.where(seen > 0.5, average, log_g)
-
-
-def pair_weights(logits: Tensor, log_denominator: Tensor) -> Tensor:
-    """Compute W_ij = exp(logits_ij) / (B-1) / denominator_i for j != i, 0 on the diagonal: [B, B].
-
-    A row sums to 1/gamma at most, because the denominator contains gamma times the row's own mean.
-    """
-    log_weights = logits - log_denominator[:, None] - math.log(len(logits) - 1)
-    return log_weights.masked_fill(diagonal_mask(logits), -math.inf).exp()
-
-
-def surrogate_loss(similarity: Tensor, weights: Sequence[Tensor], value: Tensor, scale: Tensor) -> Tensor:
-    """Return a scalar [] with the given value; its gradient is the estimator of Algorithm 1 for both directions.
-
-    The gradient is (1/B) sum_ij W^image_ij grad D_ij + (1/B) sum_ij W^text_ij grad D'_ij, where `weights` holds
-    W^image [B, B] of image anchors and W^text [B, B] of text anchors (anchors in the rows of both) as constants.
-    D is a difference of similarities, so this equals sum_ij M_ij grad s_ij with
-    M = (W^image + W^text.T - diag(row sums of both)) / B. The estimator has no gradient for the temperature: a
-    learned temperature gets a gradient of zero and does not move.
-    """
-    weights_image, weights_text = weights
-    M = weights_image + weights_text.T
-    M.diagonal().sub_(weights_image.sum(dim=1) + weights_text.sum(dim=1))
-    linear = (M / len(M) * similarity).sum() + 0.0 * scale
-    return value + (linear - linear.detach())
-
-
-def diagonal_mask(square: Tensor) -> Tensor:
-    """Return a mask [B, B] that is True on the diagonal."""
-    return torch.eye(len(square), dtype=torch.bool, device=square.device)
 
 
 def check_settings(term: str, num_samples: int, gamma: float) -> None:

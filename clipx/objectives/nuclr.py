@@ -43,16 +43,14 @@ NEW_GRADIENT_WEIGHT = 0.9  # variant code: weight of the new gradient in its mov
 IMAGE_FACTOR = 0.1  # variant code: factor on the step size for images
 
 
-def batch_mean(ratios: Tensor, n: int) -> Tensor:
-    """Average over the anchors of the batch, positive pair included: [B, B] -> [B]."""
-    return ratios.mean(dim=0)
+def batch_mean(negatives: Tensor, positives: Tensor, n: int) -> Tensor:
+    """Average over the anchors of the batch, [B], from the sum over its negatives and the positive pair, [B] each."""
+    return (negatives + positives) / len(negatives)
 
 
-def unbiased_mean(ratios: Tensor, n: int) -> Tensor:
-    """Estimate the mean over all n anchors without bias, [B, B] -> [B], from one positive and B - 1 negatives."""
-    positives = ratios.diagonal()
-    negatives = ratios.masked_fill(ma.diagonal_mask(ratios), 0.0)
-    return ((n - 1) * negatives.sum(dim=0) / (len(ratios) - 1) + positives) / n
+def unbiased_mean(negatives: Tensor, positives: Tensor, n: int) -> Tensor:
+    """Estimate the mean over all n anchors without bias, [B], from one positive and the sum over B - 1 negatives."""
+    return ((n - 1) * negatives / (len(negatives) - 1) + positives) / n
 
 
 # variant -> (follows the authors' script, mean over anchors in G_j)
@@ -62,7 +60,7 @@ VARIANTS = {"paper": (False, batch_mean), "code": (True, batch_mean), "unbiased"
 class NuclrTerm(Term):
     """The value is (tau/B) sum_i log(u_i + exp(-xi/tau)/(n-1)) + mean zeta of both directions.
 
-    The gradient is the estimator above. Stores the differences of both directions, [B, B] each.
+    The gradient is the estimator above.
 
     Args:
         num_samples: n, number of training pairs.
@@ -110,34 +108,31 @@ class NuclrTerm(Term):
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         scale = embeddings.scale.detach()
-        similarity, D_image, D_text = ma.differences(embeddings, "nuclr")
+        zeta = {side: rows[f"nuclr_zeta_{side}"] for side in ("image", "text")}
+        contrast = ma.Contrast(embeddings, "nuclr", zeta)
         seen = rows["nuclr_seen"]
         new = {"nuclr_seen": seen.new_ones(len(seen))}
-        weights, values = [], []
-        for anchor, other, D in (("image", "text", D_image), ("text", "image", D_text)):
-            zeta = rows[f"nuclr_zeta_{other}"]
-            logits = scale * (D - zeta)
-            log_g = ma.log_mean_of_negatives(logits)
-            log_u = ma.update_log_u(rows[f"nuclr_log_u_{anchor}"], log_g, seen, self.gamma)
+        log_d, log_d_zeta, values = {}, {}, []  # log of u_i + exp(-xi/tau)/(n-1), and of u_i + exp(-zeta_i/tau)/(n-1)
+        for anchor, other in ma.SIDES:
+            log_u = ma.update_log_u(rows[f"nuclr_log_u_{anchor}"], contrast.log_g[anchor], seen, self.gamma)
             log_xi_term = -scale * self.state[f"xi_{other}"] - math.log(self.n - 1)
-            log_denominator = torch.logaddexp(log_u, log_xi_term)
-            weights.append(ma.pair_weights(logits, log_denominator))
-            values.append(log_denominator.mean() / scale + zeta.mean())
+            log_d[anchor] = torch.logaddexp(log_u, log_xi_term)
+            log_d_zeta[anchor] = torch.logaddexp(log_u, -scale * zeta[other] - math.log(self.n - 1))
+            values.append(log_d[anchor].mean() / scale + zeta[other].mean())
             new[f"nuclr_log_u_{anchor}"] = log_u
-            new |= self._update_zeta(other, rows, logits, log_u, scale, progress)
-        return ma.surrogate_loss(similarity, weights, values[0] + values[1], embeddings.scale), new
-
-    def _update_zeta(
-        self, side: str, rows: Rows, logits: Tensor, log_u: Tensor, scale: Tensor, progress: Progress
-    ) -> dict[str, Tensor]:
-        """Return the new zeta [B] of the contrasted side; with variant code also its averaged gradient."""
-        average = f"nuclr_gradient_{side}"
-        zeta = rows[f"nuclr_zeta_{side}"]
         if progress.step < self.freeze_steps or progress.epoch < self.freeze_epochs:
-            return {f"nuclr_zeta_{side}": zeta} | ({average: rows[average]} if self.code else {})
-        log_denominator = torch.logaddexp(log_u, -scale * zeta - math.log(self.n - 1))
-        ratios = (logits - log_denominator[:, None]).exp()  # [B, B], at most (B-1)/gamma; n-1 on the diagonal
-        G = 1 / self.n - self.anchor_mean(ratios, self.n) / (self.n - 1)
+            loss, _ = contrast.surrogate_loss(values[0] + values[1], log_d)
+            return loss, {column: rows[column] for column in self.columns} | new
+        loss, negatives = contrast.surrogate_loss(values[0] + values[1], log_d, log_d_zeta)
+        for anchor, other in ma.SIDES:
+            positives = (-scale * zeta[other] - log_d_zeta[anchor]).exp()  # at most n-1
+            G = 1 / self.n - self.anchor_mean(negatives[other], positives, self.n) / (self.n - 1)
+            new |= self._update_zeta(other, rows, G, progress)
+        return loss, new
+
+    def _update_zeta(self, side: str, rows: Rows, G: Tensor, progress: Progress) -> dict[str, Tensor]:
+        """Return the new zeta [B] of the contrasted side; with variant code also its averaged gradient."""
+        average, zeta = f"nuclr_gradient_{side}", rows[f"nuclr_zeta_{side}"]
         if not self.code:
             return {f"nuclr_zeta_{side}": zeta - self.eta * G}
         gradient = (1 - NEW_GRADIENT_WEIGHT) * rows[average] + NEW_GRADIENT_WEIGHT * self.n * G

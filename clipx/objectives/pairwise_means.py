@@ -5,7 +5,7 @@
 
 with s = image @ text.T [B, B], without the temperature. On unit vectors R is half the mean squared distance of a
 positive pair, minus 1. The sum over all pairs is the dot product of the summed embeddings, which avoids the B x B
-matrix.
+matrix. Sums over i run over this process's pairs and are then added over the processes.
 """
 
 from clipx.objectives.base import Rows, Term, TermOutput
@@ -18,7 +18,9 @@ class PositiveTerm(Term):
     learns_temperature = False
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
-        return -(embeddings.image * embeddings.text).sum(dim=1).mean(), {}
+        part = embeddings.part
+        x, y = embeddings.image[part.rows], embeddings.text[part.rows]
+        return -part.sum((x * y).sum()) / len(embeddings.image), {}
 
 
 class NegativeTerm(Term):
@@ -27,7 +29,8 @@ class NegativeTerm(Term):
     learns_temperature = False
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
-        x, y = embeddings.image, embeddings.text
-        B = len(x)
-        negatives = x.sum(dim=0) @ y.sum(dim=0) - (x * y).sum()
+        part = embeddings.part
+        x, y = embeddings.image[part.rows], embeddings.text[part.rows]
+        B = len(embeddings.image)
+        negatives = part.sum(x.sum(dim=0)) @ part.sum(y.sum(dim=0)) - part.sum((x * y).sum())
         return negatives / max(B * B - B, 1), {}

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import InputGradients, softplus, tiles
-from clipx.types import Embeddings, Progress
+from clipx.types import Embeddings, Part, Progress
 
 
 class SiglipTerm(Term):
@@ -24,7 +24,9 @@ class SiglipTerm(Term):
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         assert embeddings.bias is not None
-        total: Tensor = _SigmoidSum.apply(embeddings.image, embeddings.text, embeddings.scale, embeddings.bias)
+        total: Tensor = _SigmoidSum.apply(
+            embeddings.image, embeddings.text, embeddings.scale, embeddings.bias, embeddings.part
+        )
         return total / len(embeddings.image), {}
 
 
@@ -35,10 +37,10 @@ class _SigmoidSum(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, image: Tensor, text: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, image: Tensor, text: Tensor, scale: Tensor, bias: Tensor, part: Part) -> Tensor:
         gradients = InputGradients(image, text, scale)
         total, grad_bias = torch.zeros_like(bias), torch.zeros_like(bias)
-        for start, (z,) in tiles(image, text, scale):
+        for start, (z,) in tiles(image, text, scale, part=part):
             minus_yz = z.add_(bias)
             minus_yz.diagonal(offset=start).neg_()
             total += softplus(minus_yz).sum()
@@ -46,10 +48,12 @@ class _SigmoidSum(torch.autograd.Function):
             W.diagonal(offset=start).neg_()
             grad_bias += W.sum()
             gradients.add(start, W)
+        gradients.complete(part)
+        total, grad_bias = part.sum(torch.stack([total, grad_bias])).unbind()
         ctx.save_for_backward(gradients.image, gradients.text, gradients.scale, grad_bias)
         return total
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        return tuple(grad * saved for saved in ctx.saved_tensors)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *(grad * saved for saved in ctx.saved_tensors), None

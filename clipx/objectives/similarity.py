@@ -7,15 +7,25 @@ The backward pass recomputes each tile and turns it into W_ij = dL/dz_ij, which 
 
 Both directions together need four matrix products (one forward, three backward). The usual way, with a stored matrix
 for each direction, needs six. The result does not depend on the tile size.
+
+Several processes share the work: each computes the tiles of its own images against all texts (`Embeddings.part`).
+Sums over texts are then complete, sums over images are combined over the processes, [B] numbers each, by a maximum and
+a sum. In the backward pass a process has the complete gradient of its own images, and a share of the gradient of all
+texts and of the scale; these are summed over the processes. All results are equal on every process, so a term goes on
+as on one process. One process and several need the same number of products in total.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from clipx.types import ALL_ROWS, Embeddings, Part
+from clipx.utils.products import add_product_, product
 
 # bytes per tile: large enough that threads seldom wait for each other, but small compared with B x B logits
 TILE_BYTES = {"cpu": 24 << 20, "cuda": 256 << 20}
@@ -25,10 +35,14 @@ Adjust = Callable[[Tensor, int], None]
 
 
 class Reduction(NamedTuple):
-    """A log-sum-exp over the texts of each image (dim = 1) or over the images of each text (dim = 0)."""
+    """A log-sum-exp over the texts of each image (dim = 1) or over the images of each text (dim = 0).
+
+    The offset [B] is subtracted from the logits, one number per summed text or image.
+    """
 
     dim: int
     adjust: Adjust | None = None
+    offset: Tensor | None = None
 
 
 def exclude_positives(tile: Tensor, start: int) -> None:
@@ -46,31 +60,44 @@ def softplus(x: Tensor) -> Tensor:
     return F.softplus(x, threshold=50)
 
 
-def logsumexp(image: Tensor, text: Tensor, scale: Tensor, reductions: Sequence[Reduction]) -> tuple[Tensor, ...]:
+def select(embeddings: Embeddings, mask: Tensor) -> Embeddings:
+    """Return the embeddings of the pairs where the mask, bool [B], is True; without their ids."""
+    label = None if embeddings.label is None else embeddings.label[mask]
+    image, text, part = embeddings.image[mask], embeddings.text[mask], embeddings.part.select(mask)
+    return replace(embeddings, image=image, text=text, sample_id=None, label=label, part=part)
+
+
+def logsumexp(
+    image: Tensor, text: Tensor, scale: Tensor, reductions: Sequence[Reduction], part: Part = ALL_ROWS
+) -> tuple[Tensor, ...]:
     """Compute log sum exp z for each reduction, [B] each; -inf if all pairs are excluded. Differentiable once.
 
     Args:
         image: [B, E].
         text: [B, E] of the same dtype.
         scale: [] of the same dtype.
-        reductions: the sums to compute; no gradient flows into the constants that `adjust` adds.
+        reductions: the sums to compute; no gradient flows into `offset` and the constants that `adjust` adds.
+        part: of this process.
     """
-    results: tuple[Tensor, ...] = _LogSumExp.apply(image, text, scale, tuple(reductions))
+    results: tuple[Tensor, ...] = _LogSumExp.apply(image, text, scale, tuple(reductions), part)
     return results
 
 
-def tiles(image: Tensor, text: Tensor, scale: Tensor, scratch: int = 0) -> Iterator[tuple[int, Tensor]]:
+def tiles(
+    image: Tensor, text: Tensor, scale: Tensor, scratch: int = 0, part: Part = ALL_ROWS
+) -> Iterator[tuple[int, Tensor]]:
     """Yield the index of the first row and [1 + scratch, rows, B] for each tile: its logits and `scratch` buffers.
 
     All tiles share one memory block. The allocator would keep several blocks if each tile had its own.
     """
     B = len(text)
+    first, end, _ = part.rows.indices(B)
     height = max(1, TILE_BYTES[image.device.type] // max(1, B * image.element_size()))
-    buffers = image.new_empty(1 + scratch, min(height, len(image)), B)
-    for start in range(0, len(image), height):
-        rows = image[start : start + height]
+    buffers = image.new_empty(1 + scratch, min(height, end - first), B)
+    for start in range(first, end, height):
+        rows = image[start : min(start + height, end)]
         tile = buffers[:, : len(rows)]
-        torch.mm(rows * scale, text.T, out=tile[0])
+        product(rows * scale, text.T, out=tile[0])
         yield start, tile
 
 
@@ -79,58 +106,107 @@ class InputGradients:
 
     def __init__(self, image: Tensor, text: Tensor, scale: Tensor) -> None:
         self.inputs = image, text, scale
-        self.image, self.text = torch.empty_like(image), torch.zeros_like(text)
+        self.image, self.text = torch.zeros_like(image), torch.zeros_like(text)
         self.scale = torch.zeros_like(scale)
 
     def add(self, start: int, W: Tensor) -> None:
         """Add the rows `start ... start + len(W)`. Each row must be added exactly once."""
         image, text, scale = self.inputs
         rows = slice(start, start + len(W))
-        torch.mm(W, text, out=self.image[rows])
+        product(W, text, out=self.image[rows])
         self.scale += (self.image[rows] * image[rows]).sum()
         self.image[rows] *= scale
-        self.text.addmm_(W.T, image[rows] * scale)
+        add_product_(self.text, W.T, image[rows] * scale)
+
+    def complete(self, part: Part) -> None:
+        """Add what the other processes have found, after the last tile."""
+        part.sum_rows_(self.text)
+        self.scale = part.sum(self.scale)
+
+
+def log_sums(
+    image: Tensor, text: Tensor, scale: Tensor, reductions: Sequence[Reduction], part: Part = ALL_ROWS
+) -> Tensor:
+    """Compute `logsumexp` without a gradient, [number of reductions, B]."""
+    results = image.new_full((len(reductions), len(image)), -torch.inf)
+    for start, (z, scratch) in tiles(image, text, scale, scratch=1, part=part):
+        rows = slice(start, start + len(z))
+        for result, (dim, adjust, offset) in zip(results, reductions, strict=True):
+            adjusted = z
+            if offset is not None:
+                adjusted = torch.sub(z, offset if dim == 1 else offset[rows, None], out=scratch)
+            elif adjust is not None:
+                adjusted = scratch.copy_(z)
+            if adjust is not None:
+                adjust(adjusted, start)
+            # clamped, because -inf - (-inf) would be NaN
+            largest = adjusted.amax(dim, keepdim=True).clamp_(min=torch.finfo(z.dtype).min)
+            total = torch.sub(adjusted, largest, out=scratch).exp_().sum(dim).log_() + largest.squeeze(dim)
+            if dim == 1:
+                result[rows] = total
+            else:
+                torch.logaddexp(result, total, out=result)
+    # the other processes' rows are -inf here, so this also completes the sums over texts
+    largest = part.max(results).clamp(min=torch.finfo(results.dtype).min)
+    return part.sum((results - largest).exp()).log() + largest
+
+
+def softmax_gradients(
+    inputs: tuple[Tensor, Tensor, Tensor],
+    reductions: Sequence[Reduction],
+    sums: Tensor,
+    weights: Sequence[Tensor],
+    part: Part = ALL_ROWS,
+    factors: Sequence[Tensor] = (),
+) -> tuple[InputGradients, Tensor]:
+    """Compute the gradient of sum_k sum_i weights_ki sums_ki, and sums of softmax weights over the anchors i.
+
+    Args:
+        inputs: image, text, scale.
+        sums: result of `log_sums` for the same inputs and reductions, [K, B].
+        weights: [B] for each reduction.
+        part: of this process.
+        factors: [B] for each reduction, or none.
+
+    Returns:
+        The gradients, and [K, B] with sum_i factors_ki exp(z_ij - sums_ki) for each summed j; zeros without factors.
+    """
+    # finite, so that a row or column without any pair gives exp(-inf) = 0
+    sums = sums.clamp(min=torch.finfo(sums.dtype).min)
+    gradients, totals = InputGradients(*inputs), torch.zeros_like(sums)
+    for start, (z, softmax, W) in tiles(*inputs, scratch=2, part=part):
+        rows = slice(start, start + len(z))
+        W.zero_()
+        for k, (dim, adjust, offset) in enumerate(reductions):
+            anchors, summed = ((rows, None), slice(None)) if dim == 1 else (slice(None), (rows, None))
+            torch.sub(z, sums[k][anchors], out=softmax)
+            if offset is not None:
+                softmax.sub_(offset[summed])
+            if adjust is not None:
+                adjust(softmax, start)
+            W.addcmul_(softmax.exp_(), weights[k][anchors])
+            if factors and dim == 1:
+                totals[k].addmv_(softmax.T, factors[k][rows])
+            elif factors:
+                torch.mv(softmax, factors[k], out=totals[k, rows])
+        gradients.add(start, W)
+    gradients.complete(part)
+    return gradients, part.sum(totals) if factors else totals
 
 
 class _LogSumExp(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, image: Tensor, text: Tensor, scale: Tensor, reductions: tuple[Reduction, ...]
+        ctx: Any, image: Tensor, text: Tensor, scale: Tensor, reductions: tuple[Reduction, ...], part: Part
     ) -> tuple[Tensor, ...]:
-        results = [image.new_full((len(image),), -torch.inf) for _ in reductions]
-        for start, (z, scratch) in tiles(image, text, scale, scratch=1):
-            rows = slice(start, start + len(z))
-            for result, (dim, adjust) in zip(results, reductions, strict=True):
-                adjusted = z
-                if adjust is not None:
-                    adjusted = scratch.copy_(z)
-                    adjust(adjusted, start)
-                # clamped, because -inf - (-inf) would be NaN
-                largest = adjusted.amax(dim, keepdim=True).clamp_(min=torch.finfo(z.dtype).min)
-                total = torch.sub(adjusted, largest, out=scratch).exp_().sum(dim).log_() + largest.squeeze(dim)
-                if dim == 1:
-                    result[rows] = total
-                else:
-                    torch.logaddexp(result, total, out=result)
-        ctx.save_for_backward(image, text, scale, *results)
-        ctx.reductions = reductions
-        return tuple(results)
+        results = log_sums(image, text, scale, reductions, part)
+        ctx.save_for_backward(image, text, scale, results)
+        ctx.reductions, ctx.part = reductions, part
+        return tuple(results.unbind())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        image, text, scale, *results = ctx.saved_tensors
-        # finite, so that a row or column without any pair gives exp(-inf) = 0
-        results = [result.clamp(min=torch.finfo(result.dtype).min) for result in results]
-        gradients = InputGradients(image, text, scale)
-        for start, (z, softmax, W) in tiles(image, text, scale, scratch=2):
-            rows = slice(start, start + len(z))
-            W.zero_()
-            for result, grad, (dim, adjust) in zip(results, grads, ctx.reductions, strict=True):
-                total, weight = (result[rows, None], grad[rows, None]) if dim == 1 else (result, grad)
-                torch.sub(z, total, out=softmax)
-                if adjust is not None:
-                    adjust(softmax, start)
-                W.addcmul_(softmax.exp_(), weight)
-            gradients.add(start, W)
-        return gradients.image, gradients.text, gradients.scale, None
+        *inputs, results = ctx.saved_tensors
+        gradients, _ = softmax_gradients(tuple(inputs), ctx.reductions, results, grads, ctx.part)
+        return gradients.image, gradients.text, gradients.scale, None, None

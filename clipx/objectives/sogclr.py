@@ -49,19 +49,16 @@ class SogclrTerm(Term):
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         scale = embeddings.scale.detach()
-        similarity, D_image, D_text = ma.differences(embeddings, "sogclr")
+        contrast = ma.Contrast(embeddings, "sogclr")
         seen = rows["sogclr_seen"]
         new = {"sogclr_seen": seen.new_ones(len(seen))}
-        weights, values = [], []
-        for side, D in (("image", D_image), ("text", D_text)):
-            logits = scale * D
-            log_g = ma.log_mean_of_negatives(logits)
+        log_d = {}
+        for side, log_g in contrast.log_g.items():
             log_u = ma.update_log_u(rows[f"sogclr_log_u_{side}"], log_g, seen, self.gamma)
-            log_d = torch.logaddexp(log_u, log_u.new_tensor(self.log_own))
-            weights.append(ma.pair_weights(logits, log_d))
-            values.append(log_d.mean() / scale)
+            log_d[side] = torch.logaddexp(log_u, log_u.new_tensor(self.log_own))
             new[f"sogclr_log_u_{side}"] = log_u
-        return ma.surrogate_loss(similarity, weights, values[0] + values[1], embeddings.scale), new
+        value = (log_d["image"].mean() + log_d["text"].mean()) / scale
+        return contrast.surrogate_loss(value, log_d)[0], new
 
     def notes(self, total_epochs: int) -> list[str]:
         return ma.single_epoch_note("sogclr", total_epochs)

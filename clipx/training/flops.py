@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import FlopCounterMode, mm_flop, sdpa_backward_flop_count, sdpa_flop_count
 
 from clipx.config.schema import RunConfig
 from clipx.models import clip
@@ -14,13 +14,14 @@ BATCH = 8  # pairs counted; the FLOPs of the towers are proportional to the batc
 
 
 def flop_counter() -> FlopCounterMode:
-    """Return torch's FLOP counter, with attention formulas for the CPU kernel, which torch 2.14 does not count."""
+    """Return torch's FLOP counter with what torch 2.14 does not count: attention's CPU kernel and in-place products."""
     aten = torch.ops.aten
     forward: Any = sdpa_flop_count
     backward: Any = sdpa_backward_flop_count
     formulas = {
         aten._scaled_dot_product_flash_attention_for_cpu: lambda *shapes, **_: forward(*shapes[:3]),
         aten._scaled_dot_product_flash_attention_for_cpu_backward: lambda *shapes, **_: backward(*shapes[:4]),
+        aten.addmm_: lambda *shapes, **_: mm_flop(*shapes[1:3]),
     }
     return FlopCounterMode(display=False, custom_mapping=formulas)
 
@@ -28,8 +29,8 @@ def flop_counter() -> FlopCounterMode:
 def step_flops(config: RunConfig) -> int:
     """Return the FLOPs of both towers, forward and backward, for a global batch; a multiply-add counts as 2.
 
-    Counted on fake tensors: matrix products, convolutions and attention. Not counted: the objective (each process
-    computes it for the whole batch), the optimizer and accumulation's second forward pass. Raises like `build_model`.
+    Counted on fake tensors: matrix products, convolutions and attention. Not counted: the objective, the optimizer and
+    accumulation's second forward pass. Raises like `build_model`.
     """
     with torch.device("meta"):  # allocates nothing, however large the towers
         model = clip.build_model(config, pretrained=False).train()

@@ -24,6 +24,7 @@ from clipx.training.setup import TrainComponents
 from clipx.types import Batch, Loss, Progress
 from clipx.utils import rng
 from clipx.utils.device import autocast, tf32
+from clipx.utils.products import loss_precision
 
 STREAM = 0x544F57  # separates the towers' random draws from other draws seeded by (seed, step)
 
@@ -109,11 +110,11 @@ def _embed(components: TrainComponents, image: Tensor, text: Tensor, progress: P
 def _loss_and_gradients(components: TrainComponents, outputs: Outputs, loss_fn: LossFn) -> tuple[Loss, Gradients]:
     """Return the loss and its gradient with respect to the outputs; in fp16 it is multiplied by the scaler's factor.
 
-    Separate from the towers' backward pass, because the objective always runs in true float32, without TF32.
+    Separate from the towers' backward pass, because the objective has its own precision.
     """
     image, text, scale, bias = (None if output is None else output.detach().requires_grad_() for output in outputs)
     assert image is not None and text is not None and scale is not None
-    with tf32(False):
+    with loss_precision(components.config.train.loss_precision):
         loss = loss_fn(image, text, scale, bias)
         components.state.scaler.scale(loss.total).backward()  # type: ignore[no-untyped-call]
     return loss, (image.grad, text.grad, scale.grad, None if bias is None else bias.grad)

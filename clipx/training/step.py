@@ -26,12 +26,12 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
         components.parallel.train()
     sizes = distributed.all_gather_sizes(len(batch.sample_id))
     sample_id, label = distributed.gather(batch.sample_id, sizes), distributed.gather(batch.label, sizes)
-    rows = state.table.read(sample_id)
+    rows, part = state.table.read(sample_id), distributed.part(sizes)
 
     def loss_fn(image: Tensor, text: Tensor, scale: Tensor, bias: Tensor | None) -> Loss:
         """Gather this rank's embeddings and return the loss over the global batch."""
         image, text = distributed.gather(image.float(), sizes), distributed.gather(text.float(), sizes)
-        embeddings = Embeddings(image, text, scale.float(), sample_id, label, bias)
+        embeddings = Embeddings(image, text, scale.float(), sample_id, label, bias, part)
         return state.objective(components.mix(embeddings, progress.step), rows, progress)
 
     restore_buffers = gradients.snapshot_buffers(state.model)

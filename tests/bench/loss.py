@@ -3,7 +3,9 @@
     python -m tests.bench.loss [B] [E] [repeats]        default: 8192 512 5, float32
 
 Measures one forward and backward pass. Each row gives wall seconds, CPU seconds and memory of a term, each followed by
-its ratio to ClipLoss: below 1 is faster or smaller. The last line compares loss and gradients of `clip` with ClipLoss.
+its ratio to ClipLoss: below 1 is faster or smaller. Then follow the times of `sogclr` and `nuclr` over that of `clip`,
+the difference of loss and gradients between `clip` and ClipLoss, and the time of two processes that share the
+objective, gather included, over that of one process; each process has one thread.
 
 Times are medians over rounds in which all candidates take turns. On a busy machine set OMP_WAIT_POLICY=PASSIVE;
 otherwise waiting threads spin and their CPU time counts. Memory is measured in a new process per candidate: the largest
@@ -13,6 +15,7 @@ resident size during the step minus the size before it, with inputs and librarie
 import statistics
 import sys
 import time
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -21,8 +24,10 @@ import torch.nn.functional as F
 from open_clip.loss import ClipLoss
 from torch import Tensor
 
-from clipx import objectives
+from clipx import distributed, objectives
+from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress
+from tests.helpers.gloo import pool
 
 PEER = "open_clip ClipLoss"
 TERMS: dict[str, dict[str, dict[str, object]]] = {
@@ -36,7 +41,10 @@ TERMS: dict[str, dict[str, dict[str, object]]] = {
     "keyword own, all labelled": {"keyword": {}},
     "keyword same_label, all": {"keyword": {"denominator": "same_label"}},
     "keyword own, one in ten": {"keyword": {}},
+    "sogclr": {"sogclr": {}},
+    "nuclr": {"nuclr": {}},
 }
+SHARED = ("clip", "siglip", "nuclr")  # compared on one and two processes
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
 
@@ -54,11 +62,15 @@ def inputs(name: str, B: int, E: int) -> Embeddings:
 def step(name: str, given: Embeddings) -> Tensor:
     """Run one forward and backward pass of a candidate and return its loss."""
     for leaf in (given.image, given.text, given.scale):
-        leaf.grad = None
+        if leaf.is_leaf:
+            leaf.grad = None
     if name == PEER:
         loss: Tensor = ClipLoss()(given.image, given.text, given.scale)
     else:
-        loss = objectives.build(TERMS[name], num_samples=len(given.image))(given, {}, START).total
+        objective = objectives.build(TERMS[name], num_samples=len(given.image))
+        assert given.sample_id is not None
+        rows = SampleTable(objective.columns, len(given.image)).read(given.sample_id)
+        loss = objective(given, rows, START).total
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.detach()
 
@@ -71,6 +83,33 @@ def peak(name: str, B: int, E: int) -> float:
     before = status("VmRSS")
     step(name, given)
     return (status("VmHWM") - before) / 1024
+
+
+def shared_seconds(name: str, B: int, E: int, repeats: int) -> tuple[float, float]:
+    """Return the medians of wall and CPU seconds of a step on this rank of several, or alone, with one thread."""
+    torch.set_num_threads(1)
+    whole, world = inputs(name, B, E), distributed.world_size()
+    sizes = [len(rows) for rows in torch.arange(B).tensor_split(world)]
+    part = distributed.part(sizes)
+    image, text = (side.detach()[part.rows].requires_grad_() for side in (whole.image, whole.text))
+    wall, cpu = [], []
+    for _ in range(repeats + 1):
+        distributed.barrier()
+        start, cpu_start = time.perf_counter(), time.process_time()
+        gathered = {"image": distributed.gather(image, sizes), "text": distributed.gather(text, sizes)}
+        step(name, replace(whole, **gathered, part=part))
+        wall.append(time.perf_counter() - start)
+        cpu.append(time.process_time() - cpu_start)
+    return statistics.median(wall[1:]), statistics.median(cpu[1:])  # the first one allocates
+
+
+def compare_processes(B: int, E: int, repeats: int) -> None:
+    """Print one line per term: seconds of the slower process of two, and of one process."""
+    with pool() as gloo:
+        for name in SHARED:
+            one, two = (torch.tensor(gloo.run(w, shared_seconds, name, B, E, repeats)).amax(dim=0) for w in (1, 2))
+            cells = [f"{a:.2f} s -> {b:.2f} s ({b / a:.2f})" for a, b in zip(one.tolist(), two.tolist(), strict=True)]
+            print(f"{name} on one process -> on two: wall {cells[0]}, CPU of one {cells[1]}")
 
 
 def status(field: str) -> int:
@@ -105,11 +144,14 @@ def main(B: int = 8192, E: int = 512, repeats: int = 5) -> None:
         for measured in (median(wall), median(cpu), memory):
             cells += f"{measured[name]:8.{0 if measured is memory else 2}f}{measured[name] / measured[PEER]:7.2f}"
         print(f"{name:28}{cells}")
+    of_clip = {name: median(wall)[name] / median(wall)["clip"] for name in ("sogclr", "nuclr")}
+    print("time over clip's: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in of_clip.items()))
     grads = [(g.image.grad, g.text.grad) for g in (given[PEER], given["clip"])]
     worst = max(float((a - b).abs().max() / a.abs().max()) for a, b in zip(*grads, strict=True) if a is not None)
     print(
         f"clip - ClipLoss: loss {losses['clip'] - losses[PEER]:.1e}, largest gradient difference {worst:.1e} (relative)"
     )
+    compare_processes(B, E, repeats)
 
 
 if __name__ == "__main__":

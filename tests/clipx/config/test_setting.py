@@ -16,6 +16,7 @@ from clipx.models.point_sets import BOUNDS
 from clipx.training.modality_mixing import MASKS
 from clipx.training.optimizer import KINDS, SCHEDULES
 from clipx.utils.device import PRECISIONS
+from clipx.utils.products import LOSS_PRECISIONS
 from evaluation.datasets.opening import PROTOCOLS
 
 BAD = {
@@ -47,6 +48,7 @@ TABLES: dict[str, Collection[str]] = {  # that code looks the names up in
     "optimizer.kind": KINDS,
     "schedule.kind": SCHEDULES,
     "train.precision": PRECISIONS,
+    "train.loss_precision": LOSS_PRECISIONS,
 }
 
 

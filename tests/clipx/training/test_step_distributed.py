@@ -8,6 +8,10 @@ from torch import Tensor
 
 from clipx import objectives
 from clipx.config.schema import RunConfig
+from clipx.objectives.base import Objective, Rows
+from clipx.training.setup import TrainComponents
+from clipx.training.step import train_step
+from clipx.types import Embeddings, Loss, Progress
 from tests.helpers import tiny
 from tests.helpers.gloo import Gloo
 
@@ -102,3 +106,45 @@ def test_sync_batchnorm_gives_the_statistics_of_the_whole_batch(kind: str, gloo:
             check(found, expected, weights)
     with pytest.raises(AssertionError):  # without the setting the statistics differ
         check(gloo.run(2, resnet, kind, False)[0], expected, {})
+
+
+def one_bad_sample(term: str, accumulation: int = 1) -> TrainComponents:
+    """Return a run on batches of 7 pairs instead of 8: parts of 3 and 4, or of 1, 2, 2 and 2."""
+    config = settings(term, "soft", "sgd")
+    config.train.accumulation = accumulation
+    run = tiny.components(config)
+    run.config.train.batch_size = 7
+    return run
+
+
+def uneven(term: str, accumulation: int = 1) -> Result:
+    """Train with unequal parts and mixing."""
+    return tiny.train(one_bad_sample(term, accumulation))
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_unequal_parts_in_micro_batches_end_in_the_weights_and_rows_of_one(term: str, gloo: Gloo) -> None:
+    expected = uneven(term)
+    start = tiny.components(settings(term, "soft", "sgd")).state.model.state_dict()
+    for world, accumulation in ((2, 2), (4, 1)):
+        check(gloo.run(world, uneven, term, accumulation)[0], expected, start)
+
+
+def rows_of_a_step() -> list[slice]:
+    """Return the rows of the global batch that the objective of a training step gets as its part."""
+    run, found = one_bad_sample("clip"), []
+    plain = Objective.__call__
+
+    def recorded(objective: Objective, embeddings: Embeddings, rows: Rows, progress: Progress) -> Loss:
+        found.append(embeddings.part.rows)
+        return plain(objective, embeddings, rows, progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Objective, "__call__", recorded)
+        train_step(run, next(tiny.batches(run.config, 1)), Progress(0, 1, 0, 1))
+    return found
+
+
+def test_a_training_step_gives_each_rank_its_own_rows(gloo: Gloo) -> None:
+    assert gloo.run(2, rows_of_a_step) == [[slice(0, 3)], [slice(3, 7)]]
+    assert rows_of_a_step() == [slice(None)]

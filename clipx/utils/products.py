@@ -1,0 +1,58 @@
+"""Matrix products of the objective's tiles in the precision of `train.loss_precision`; sums are float32 in all of them.
+
+    fp32   inputs as they are
+    tf32   inputs rounded to a 10-bit mantissa, on GPUs
+    bf16   inputs rounded to a 7-bit mantissa
+
+Products of bfloat16 with a float32 result need an operation that torch has on GPUs only. On a CPU the rounded inputs
+are multiplied in float32, which gives the same result without saving time. Float64 is never rounded.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from clipx.utils.device import tf32
+from clipx.utils.registry import one_of
+
+LOSS_PRECISIONS = ("fp32", "tf32", "bf16")
+_precision = "fp32"  # not a context variable: on a GPU, backward runs in a thread of its own
+
+
+@contextmanager
+def loss_precision(name: str) -> Iterator[None]:
+    """Set the precision of `product` and `add_product_` in the block, one of LOSS_PRECISIONS.
+
+    Raises UserError for an unknown name.
+    """
+    one_of(name, LOSS_PRECISIONS, "train.loss_precision")
+    global _precision
+    before, _precision = _precision, name
+    try:
+        with tf32(name == "tf32"):
+            yield
+    finally:
+        _precision = before
+
+
+def product(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """Write a @ b to `out`; all of one dtype."""
+    if _precision == "bf16" and a.is_cuda and a.dtype == torch.float32:
+        torch.mm(a.bfloat16(), b.bfloat16(), out_dtype=torch.float32, out=out)
+    else:
+        torch.mm(rounded(a), rounded(b), out=out)
+
+
+def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add a @ b to `total`; all of one dtype."""
+    if _precision == "bf16" and a.is_cuda and a.dtype == torch.float32:
+        total += torch.mm(a.bfloat16(), b.bfloat16(), out_dtype=torch.float32)
+    else:
+        total.addmm_(rounded(a), rounded(b))
+
+
+def rounded(x: Tensor) -> Tensor:
+    """Round a float32 tensor to the precision of the block if this device has no product of its own for it."""
+    return x.bfloat16().float() if _precision == "bf16" and x.dtype == torch.float32 else x

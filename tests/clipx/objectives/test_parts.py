@@ -1,0 +1,149 @@
+"""Every term on several processes, each with its own rows: equal to one, a share of the work, no B x B tensor."""
+
+from functools import cache
+from multiprocessing import get_context
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from clipx import distributed, objectives
+from clipx.objectives import similarity
+from clipx.sample_table import SampleTable
+from clipx.training.flops import flop_counter
+from clipx.types import Embeddings
+from tests.bench.loss import peak
+from tests.helpers.gloo import Gloo
+from tests.helpers.pairs import Terms, random_pairs
+from tests.helpers.table_steps import progress
+
+TERMS: dict[str, Terms] = {
+    **{name: {name: {}} for name in objectives.TERMS},
+    "keyword same_label": {"keyword": {"denominator": "same_label"}},
+    "sogclr own_pair": {"sogclr": {"own_pair": True}},
+    "nuclr code": {"nuclr": {"variant": "code", "eta": 0.1}},
+    "nuclr unbiased": {"nuclr": {"variant": "unbiased"}},
+    "nuclr frozen": {"nuclr": {"freeze_steps": 1}},
+    "sum": {"clip": {}, "nuclr": {"weight": 0.5}, "cyclic_inmodal": {"weight": 0.25}},
+}
+WITHOUT_PRODUCTS = {"positive", "negative"}
+PARTS = {  # number of pairs -> parts of 2 and of 4 processes; the last ones are smaller, some are empty
+    11: ([6, 5], [11, 0], [3, 3, 3, 2], [4, 0, 5, 2]),
+    4: ([3, 1], [1, 1, 1, 1]),  # fewer than E, where the cyclic terms use other formulas
+}
+E = 6
+Results = dict[str, Tensor]
+
+
+def two_steps(terms: Terms, sizes: list[int], labels: list[int]) -> tuple[Results, Results]:
+    """Return what all processes share (loss, gradients of scale and bias, columns), and this process's gradients."""
+    B, own = sum(sizes), distributed.part(sizes).rows
+    objective = objectives.build(terms, num_samples=B)
+    table = SampleTable(objective.columns, B, dtype=torch.float64)
+    shared: Results = {}
+    local: Results = {}
+    for step in range(2):
+        image, text = (side[own].clone().requires_grad_() for side in random_pairs(B, E, seed=step))
+        scale, bias = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (9.0, -3.0))
+        ids = torch.arange(B).roll(step)
+        images, texts = distributed.gather(image, sizes), distributed.gather(text, sizes)
+        batch = Embeddings(images, texts, scale, ids, torch.tensor(labels), bias, distributed.part(sizes))
+        loss = objective(batch, table.read(ids), progress(step))
+        loss.total.backward()  # type: ignore[no-untyped-call]
+        table.write(ids, loss.rows)
+        objective.end_step(table)
+        shared |= {f"{name} {step}": value.detach() for name, value in (loss.terms | loss.rows).items()}
+        for name, leaf in (("scale", scale), ("bias", bias), ("image", image), ("text", text)):
+            assert leaf.grad is not None
+            if name in ("image", "text"):
+                local[f"{name} {step}"] = leaf.grad / distributed.world_size()  # as DDP averages
+            else:
+                shared[f"{name} {step}"] = leaf.grad
+    return shared, local
+
+
+def every_term(sizes: list[int], labels: list[int]) -> dict[str, tuple[Results, Results]]:
+    """Run every term in small tiles."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(similarity.TILE_BYTES, "cpu", 2 * sum(sizes) * 8)
+        return {name: two_steps(terms, sizes, labels) for name, terms in TERMS.items()}
+
+
+@pytest.mark.parametrize("labels", ["some", "none"])
+@pytest.mark.parametrize("sizes", [sizes for kinds in PARTS.values() for sizes in kinds], ids=str)
+def test_processes_with_parts_agree_with_one_process(sizes: list[int], labels: str, gloo: Gloo) -> None:
+    given = [i % 3 if labels == "some" and i < 8 else 0 for i in range(sum(sizes))]
+    expected = every_term([sum(sizes)], given)
+    by_rank = gloo.run(len(sizes), every_term, sizes, given)
+    for name, (shared, local) in expected.items():
+        for key, value in shared.items():
+            for found in by_rank:
+                torch.testing.assert_close(found[name][0][key], value, rtol=1e-11, atol=1e-13, msg=f"{name} {key}")
+        for key, value in local.items():
+            joined = torch.cat([found[name][1][key] for found in by_rank])
+            torch.testing.assert_close(joined, value, rtol=1e-11, atol=1e-13, msg=f"{name} {key}")
+
+
+class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Finds the largest tensor that any operation returns, in elements."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = function(*args, **kwargs or {})
+        found = [t.numel() for t in tree_leaves(result) if isinstance(t, Tensor)]
+        self.elements = max(self.elements, *found, 0)
+        return result
+
+
+def work(B: int, width: int) -> dict[str, tuple[int, int]]:
+    """Return the FLOPs of products of an objective on this process, forward and backward, and its largest tensor."""
+    world = distributed.world_size()
+    part = distributed.part([B // world] * world)
+    found = {}
+    for name, terms in TERMS.items():
+        objective = objectives.build(terms, num_samples=B)
+        image, text = (side.requires_grad_() for side in random_pairs(B, width))
+        scale, bias = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (9.0, -3.0))
+        batch = Embeddings(image, text, scale, torch.arange(B), torch.arange(B) % 3 + 1, bias, part)
+        rows = SampleTable(objective.columns, B, dtype=torch.float64).read(torch.arange(B))
+        with pytest.MonkeyPatch.context() as patch, flop_counter() as counter, Largest() as largest:  # type: ignore[no-untyped-call]
+            patch.setitem(similarity.TILE_BYTES, "cpu", 8 * B * 8)
+            objective(batch, rows, progress()).total.backward()  # type: ignore[no-untyped-call]
+        found[name] = int(counter.get_total_flops()), largest.elements
+    return found
+
+
+@cache
+def alone(B: int, width: int) -> dict[str, tuple[int, int]]:
+    return work(B, width)
+
+
+@pytest.mark.parametrize(("B", "width"), [(256, 16), (64, 64)])
+def test_four_processes_share_the_products(B: int, width: int, gloo: Gloo) -> None:
+    for found in gloo.run(4, work, B, width):
+        for name, (flops, _) in found.items():
+            whole, _ = alone(B, width)[name]
+            assert (whole == 0) == (name in WITHOUT_PRODUCTS), name
+            assert flops <= 0.27 * whole, f"{name}: {flops / max(whole, 1):.3f} of one process"
+
+
+def test_a_process_alone_needs_four_products_for_a_softmax_of_both_directions() -> None:
+    B, width = 256, 16
+    for name in ("clip", "dcl", "keyword", "sogclr", "nuclr", "nuclr code"):
+        assert alone(B, width)[name][0] == 8 * B * B * width, name
+
+
+def test_no_term_stores_a_matrix_of_all_pairs() -> None:
+    for name, (_, largest) in alone(256, 16).items():
+        assert largest <= 3 * 8 * 256, f"{name}: a tensor of {largest} elements"  # three tiles of 8 rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sogclr", "nuclr"])
+def test_a_batch_of_16384_takes_less_than_half_a_matrix_of_all_pairs(name: str) -> None:
+    """One float32 matrix takes 1,024 MiB."""
+    with get_context("spawn").Pool(1) as pool:
+        assert pool.apply(peak, (name, 16384, 512)) < 512  # MiB

@@ -1,0 +1,118 @@
+"""Products of the objective in lower precision: what is rounded, and the errors of the gradient in docs/training.md."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clipx import objectives
+from clipx.sample_table import SampleTable
+from clipx.training.step import train_step
+from clipx.types import Embeddings, Progress
+from clipx.utils import products
+from clipx.utils.products import add_product_, loss_precision, product
+from tests.helpers import tiny
+
+PAGE = Path(__file__).parents[3] / "docs" / "training.md"
+ROWS = re.findall(r"^\| `(\w+)`, (\w+) pairs \|(.*)\|$", PAGE.read_text(), re.MULTILINE)
+COLUMNS = [(precision, tau) for precision in ("fp32", "tf32", "bf16") for tau in (0.07, 0.01)]
+
+
+def ten_bits(x: Tensor) -> Tensor:
+    """Round float32 to the 10-bit mantissa of TF32, as a GPU does."""
+    return (
+        x if x.dtype == torch.float64 else ((x.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+    )
+
+
+def pairs(kind: str) -> tuple[Tensor, Tensor]:
+    """Return 1,024 pairs of 512 dimensions: random ones, or ones that resemble 15 others of the same concept."""
+    generator = torch.Generator().manual_seed(0)
+    image, text = torch.randn(2, 1024, 512, generator=generator)
+    if kind == "clustered":
+        concepts = torch.randn(64, 512, generator=generator).repeat(16, 1)
+        own = torch.randn(1024, 512, generator=generator)
+        image, text = (2 * concepts + 0.5 * own + 0.5 * noise for noise in (image, text))
+    return F.normalize(image, dim=1), F.normalize(text, dim=1)
+
+
+def gradient(term: str, kind: str, tau: float, dtype: torch.dtype) -> Tensor:
+    """Return the gradients of both modalities as one vector in float64."""
+    image, text = (side.to(dtype).requires_grad_() for side in pairs(kind))
+    scale, bias = torch.tensor(1 / tau, dtype=dtype), torch.tensor(-10.0, dtype=dtype)
+    objective, ids = objectives.build({term: {}}, 1024), torch.arange(1024)
+    rows = SampleTable(objective.columns, 1024, dtype=dtype).read(ids)
+    batch = Embeddings(image, text, scale, ids, ids % 64 % 19 + 1, bias)
+    objective(batch, rows, Progress(0, 1, 0, 1)).total.backward()  # type: ignore[no-untyped-call]
+    assert image.grad is not None and text.grad is not None
+    return torch.cat([image.grad.flatten(), text.grad.flatten()]).double()
+
+
+def error(term: str, kind: str, precision: str, tau: float) -> float:
+    """Return the error of the gradient beside float64, relative in the Euclidean norm."""
+    exact = gradient(term, kind, tau, torch.float64)
+    with pytest.MonkeyPatch.context() as patch, loss_precision(precision):
+        if precision == "tf32":
+            patch.setattr(products, "rounded", ten_bits)
+        return float((gradient(term, kind, tau, torch.float32) - exact).norm() / exact.norm())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("term", "kind", "cells"), ROWS, ids=[f"{term} {kind}" for term, kind, _ in ROWS])
+def test_the_errors_of_the_page_are_those_measured(term: str, kind: str, cells: str) -> None:
+    given = [float(cell) for cell in cells.split("|")]
+    found = [error(term, kind, *column) for column in COLUMNS]
+    # a factor of three, because processors sum in different orders
+    assert all(1 / 3 < a / b < 3 for a, b in zip(found, given, strict=True)), found
+
+
+def test_the_page_has_every_term_with_tiles_and_names_the_default() -> None:
+    tiled = {"clip", "siglip", "dcl", "keyword", "sogclr", "nuclr"}
+    # in clustered pairs dcl removes all negatives at tau = 0.01: its gradient is zero
+    expected = {(t, k) for t in tiled for k in ("random", "clustered")} - {("dcl", "clustered")}
+    assert {(term, kind) for term, kind, _ in ROWS} == expected
+    small_tau = {name: k for k, (name, tau) in enumerate(COLUMNS) if tau == 0.01}
+    worst = {name: max(float(cells.split("|")[k]) for *_, cells in ROWS) for name, k in small_tau.items()}
+    below = [name for name, value in worst.items() if value < 1e-3]
+    assert below[-1] == tiny.settings({"clip": {}}).train.loss_precision  # from slow to fast
+
+
+def test_bf16_rounds_the_inputs_and_sums_in_float32() -> None:
+    a, b = torch.randn(2, 64, 64)
+    exact = a.bfloat16().double() @ b.bfloat16().double()
+    found, total = torch.empty(64, 64), torch.ones(64, 64)
+    with loss_precision("bf16"):
+        product(a, b, out=found)
+        add_product_(total, a, b)
+    assert torch.allclose(found.double(), exact, atol=1e-4)
+    assert torch.allclose(total.double(), exact + 1, atol=1e-4)
+    product(a, b, out=found)
+    assert torch.equal(found, a @ b)
+
+
+def test_float64_is_never_rounded_and_an_error_restores_the_precision() -> None:
+    a, b = torch.randn(2, 8, 8, dtype=torch.float64)
+    found, tf32 = torch.empty_like(a), torch.backends.cuda.matmul.allow_tf32
+    with pytest.raises(ZeroDivisionError), loss_precision("bf16"):
+        product(a, b, out=found)
+        raise ZeroDivisionError
+    assert torch.equal(found, a @ b)
+    with loss_precision("tf32"):
+        assert torch.backends.cuda.matmul.allow_tf32
+    assert torch.backends.cuda.matmul.allow_tf32 == tf32
+    assert torch.equal(products.rounded(a.float()), a.float())
+
+
+def test_the_setting_reaches_the_objective_of_a_step() -> None:
+    weights = {}
+    for precision in ("fp32", "bf16"):
+        config = tiny.settings({"clip": {}})
+        config.train.loss_precision = precision
+        run = tiny.components(config)
+        train_step(run, next(tiny.batches(config, 1)), Progress(0, 1, 0, 1))
+        weights[precision] = torch.cat([p.flatten() for p in run.state.model.parameters()])
+    difference = (weights["fp32"] - weights["bf16"]).abs().max()
+    assert 0 < difference < 1e-2
