@@ -17,9 +17,9 @@ from evaluation.claims.measures import MetricReader
 from evaluation.claims.names import MARGIN, MARGIN_QUANTILES, MARGINS_ABOVE_0, PROBE, RECALL_MEAN, aliases
 from evaluation.claims.types import Claim
 
-MARGINS = ("margin_mscoco", "margin_mini", "margin_photos")
+MARGINS = ("margin_mscoco", "margin_photos", "margin_mini")
 ARMS = ("clip_reg_cc3m", "clip_reg_mini")
-RETRIEVAL = (*ARMS, "clip_reg_photos")
+RETRIEVAL = ("clip_reg_cc3m", "clip_reg_photos", "clip_reg_mini")
 OVER_CHANCE = MetricReader("zeroshot", ("top1",), above_chance=True)
 # Tables 1 and 7 leave out Flowers and Pets, which Table 2 (linear probing) has.
 ZEROSHOT = MetricReader("zeroshot", ("top1",), without=aliases("Flowers", "Pets"))

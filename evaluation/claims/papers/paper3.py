@@ -18,7 +18,7 @@ from evaluation.claims.names import RECALL_1, RECALL_1_AND_ZEROSHOT, ZETA_OPTIMU
 from evaluation.claims.types import Claim, Comparison
 
 WITH_CLASSES, PHOTOS = ("nuclr_cc3m", "nuclr_cc12m", "nuclr_mini"), "nuclr_photos"
-ARMS = (*WITH_CLASSES, PHOTOS)
+ARMS = ("nuclr_cc3m", "nuclr_cc12m", PHOTOS, "nuclr_mini")
 OPTIMUM = "rank correlation of zeta and the optimum of (5)"
 POPULARITY = "rank correlation of zeta and popularity"
 

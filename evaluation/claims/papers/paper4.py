@@ -20,7 +20,7 @@ from evaluation.claims.names import GAP, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORM
 from evaluation.claims.types import ANY, Claim, Comparison
 
 ARMS = ("gap_mscoco", "gap_mini")
-TABLE_2 = (*ARMS, "gap_photos")
+TABLE_2 = ("gap_mscoco", "gap_photos", "gap_mini")
 DYNAMICS = ("gap_dynamics_mscoco", "gap_dynamics_mini")
 INITIAL = ("gap_init_mscoco", "gap_init_mini")
 FIXED = {f"flt_{tau}": float(tau) for tau in ("1e-2", "2e-2", "4e-2", "7e-2", "1e-1", "2e-1", "3e-1", "4e-1")}

@@ -18,7 +18,11 @@ from evaluation.analyses.regimes import FAR, ROWS, Given, Measured, PaperRegime,
 from evaluation.runs import reader
 from tests.helpers.report_runs import write_lines, write_run
 
-MINI = ["train.samples=1280", "train.batch_size=64", "schedule.warmup_steps=0", "data.held_out=0"]
+SAID = ("count", "colour", "shape")
+TOWERS = ["model.image.name='open_clip:mini-48'", "model.text.name='open_clip:mini-48'", "model.embed_dim=null"]
+LENGTH = ["train.epochs=null", "train.samples=1280", "train.batch_size=64", "schedule.warmup_steps=0"]
+DATA = ["data.held_out=0", "data.scenes.num_train=60000", *(f"data.scenes.{name}_share=null" for name in SAID)]
+MINI = [*TOWERS, *LENGTH, *DATA]
 CLEAN = [f"data.scenes.{fault}=0" for fault in ("omit", "mislabelled", "irrelevant_numbers", "noise")]
 
 
