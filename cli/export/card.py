@@ -103,7 +103,7 @@ def _results(rows: list[Result]) -> str:
         numbers = (digits(row.value), f"{digits(row.low)} .. {digits(row.high)}", chance, f"{row.n:,}")
         names = (row.task, row.dataset, row.split, row.metric)
         lines.append(f"| {' | '.join(_cell(text) for text in (*names, *numbers))} |")
-    note = "Values are fractions, except geometry. Intervals are over the examples of each set; they do not cover other seeds."
+    note = "Values are fractions, except geometry. Intervals are over the examples of a set, not over seeds."
     return "\n".join(lines) + f"\n\n{note}"
 
 
