@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from huggingface_hub import CommitOperationAdd, HfApi, ModelCard, constants, get_token
+from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
 from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 from huggingface_hub.utils.tqdm import disable_progress_bars
 from open_clip.constants import HF_CONFIG_NAME, HF_SAFE_WEIGHTS_NAME
 from safetensors.torch import save_file
@@ -74,7 +75,7 @@ def push(place: Target, model: OpenClipModel, run: Path, averaged: bool) -> None
         files = [CommitOperationAdd(name, content) for name, content in contents.items()]
         api = HfApi(token=place.token, library_name="clipx")
         try:
-            ModelCard(card).validate()  # before a repository is created
+            _check_card(card)  # before a repository is created
             page = api.create_repo(place.repository, private=place.private, exist_ok=True)
             api.create_commit(place.repository, files, commit_message=f"clipx export, step {model.step}")
         except Exception as error:  # the hub's client raises many types
@@ -84,6 +85,14 @@ def push(place: Target, model: OpenClipModel, run: Path, averaged: bool) -> None
     if model.module:
         print(f"import {model.module}  # defines its image tower")
     print(f"open_clip.create_model_from_pretrained({name!r})", f"clipx eval model={name} datasets=[wds:DIR]", sep="\n")
+
+
+def _check_card(card: str) -> None:
+    """Raise ValueError if the hub refuses the card's metadata."""
+    given = {"repoType": "model", "content": card}
+    answer = get_session().post(f"{constants.ENDPOINT}/api/validate-yaml", json=given, headers={"Accept": "text/plain"})
+    if answer.status_code == 400:
+        raise ValueError(answer.text)
 
 
 def _refuse(place: Target, error: Exception) -> NoReturn:

@@ -168,9 +168,9 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
     """Return all arguments in Hydra's form, and the subset that comes from arm=NAME; load the plug-ins."""
     load_plugins(plugin_names(arguments) or [])  # first, because a plug-in may add recipes
     chosen = next((a.removeprefix("recipe=") for a in arguments if a.startswith("recipe=")), "")
-    if chosen not in recipes():
-        mistakes.refuse_file_of_this_folder(chosen)
     found = recipe(chosen) if chosen in recipes() else None
+    if found is None:
+        mistakes.refuse_file_of_this_folder(chosen)
     given, from_arm = expand_arm(arguments, found.arms if found else {})
     given, names = _with_list(given)
     load_plugins((found.plugins if found else []) if names is None else names)
