@@ -82,6 +82,7 @@ def evaluate(arguments: list[str]) -> None:
     datasets= takes names of sets in root=DIR (cifar10, mscoco, ...), a layout and a place (wds:DIR, captions:DIR,
     csv:FILE, hf:PLACE, ...), or held_out: the pairs of data.held_out, to choose settings by. clipx ls data lists all.
     The default is data.evaluation of the run's config.
+    suite=datacomp38|vtab|clip13|composition adds the sets of a group that are in root=DIR.
     limit=N is a quick look at N images of each set. Its rows say so, and reports leave them out.
     ema=true evaluates the averaged weights of train.ema and writes to RUN/ema/.
     The result rows record prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper and pools=[1000].
