@@ -85,6 +85,7 @@ def evaluate(arguments: list[str]) -> None:
     datasets= takes names of sets in root=DIR (cifar10, mscoco, ...), LAYOUT:PATH (wds:DIR, captions:DIR, csv:FILE,
     hf:FOLDER_OR_NAME, ...), or held_out: the pairs of data.held_out, for choosing settings. clipx ls data lists all.
     The default is data.evaluation of the run's config.
+    suite=datacomp38|vtab|clip13|composition adds the sets of a group that are in root=DIR.
     limit=N evaluates only N images of each set, for a quick look. Reports leave these rows out.
     ema=true evaluates the averaged weights of train.ema and writes to RUN/ema/.
     The result rows record prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper and pools=[1000].

@@ -18,7 +18,7 @@ from evaluation.tasks import TASKS
 from evaluation.tasks.rows import HEADLINE
 from evaluation.types import Encoder, Settings
 
-CHEAP = ("zeroshot", "retrieval", "pairs")  # tasks that are fast because they train nothing
+CHEAP = ("zeroshot", "retrieval", "pairs", "choices")  # tasks that are fast because they train nothing
 
 
 def own_datasets(config: RunConfig) -> list[str]:

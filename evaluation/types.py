@@ -8,7 +8,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-Kind = Literal["labelled", "captioned", "pairs"]
+Kind = Literal["labelled", "captioned", "pairs", "choices"]
 View = Literal["images", "prompts", "captions"]
 Device = torch.device | str
 
@@ -62,6 +62,7 @@ class Dataset(Protocol):
     labelled: has classnames, templates and `labels(split)`; its views are images (per split) and prompts.
     captioned: has `image_of_caption(split)`; its views are images and captions.
     pairs: images 2p and 2p+1 and captions 2p and 2p+1 belong to pair p; `categories(split)` [P].
+    choices: image i has `answers` captions, from `answers` i on, of which the first is right; `categories(split)` [N].
     """
 
     name: str

@@ -21,7 +21,7 @@ from evaluation.datasets.opening import locate
 from evaluation.during_training import own_datasets
 from evaluation.embedding import encoder
 from evaluation.embedding.features import Loading
-from evaluation.runs import results
+from evaluation.runs import results, suites
 from evaluation.types import Result, Settings
 
 
@@ -104,6 +104,8 @@ def _run(config: EvalConfig) -> list[Result]:
         )
         if distributed.rank() > 0:
             return []
+        if config.suite != "none":
+            print(suites.mean_line(config.suite, rows))
         if config.checkpoint is not None and not config.ema and config.limit is None:
             loading = Loading(config.batch_size, config.workers, device)
             rows += popularity.evaluate(  # needs only the checkpoint and its training data, no task
@@ -117,9 +119,10 @@ def _run(config: EvalConfig) -> list[Result]:
 
 
 def _datasets(config: EvalConfig) -> list[str]:
-    """Return the data sets of the command line, or of the run's config."""
+    """Return the data sets of the command line and of its suite, or of the run's config."""
     run = None if config.checkpoint is None else Path(config.checkpoint).parent.parent
-    datasets = [locate(spec, config.root, run) for spec in config.datasets]
+    of_suite = [] if config.suite == "none" else suites.sets_of(config.suite, Path(config.root).expanduser())
+    datasets = [locate(spec, config.root, run) for spec in [*config.datasets, *of_suite]]
     if not datasets and run is not None:
         datasets = own_datasets(directory.load_config(run))
     if not datasets:

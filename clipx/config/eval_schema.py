@@ -22,6 +22,11 @@ class EvalConfig:
     plugins: list[str] = setting([], "modules of yours, in addition to those of the run's config")
     tasks: list[str] = setting([], "tasks to run; empty: all that fit the data sets (`clipx ls tasks`)")
     datasets: list[str] = setting([], "NAME or KIND:FOLDER (`clipx ls data`); empty: those of the run's config")
+    suite: str = setting(
+        "none",
+        "also all sets of this group that are below root; the mean is printed only if none is missing",
+        choices=("none", "datacomp38", "vtab", "clip13", "composition"),
+    )
     root: str = setting("data", "folder of the data sets given by NAME")
     prompts: str = setting("ensemble", "ensemble | simple | a prompt with {c} for the class name")
     protocol: str = setting(

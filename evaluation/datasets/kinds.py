@@ -1,4 +1,4 @@
-"""The three kinds of evaluation sets. Each layout module builds one of them."""
+"""The kinds of evaluation sets. Each layout module builds one of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -182,12 +182,14 @@ class MinimalPairs(_WithCaptions):
         categories: list[str],
         limit: int | None,
         chosen_prompts: str = prompts.ENSEMBLE,
+        both_ways: bool = False,
     ) -> None:
         """Images and captions 2p and 2p+1 form pair p, of category `categories[p]`.
 
         Args:
             limit: number of pairs to draw; None: all.
             chosen_prompts: the setting `prompts`, if the captions contain a prompt.
+            both_ways: also score the choice of captions by image, and both choices together (Winoground).
         """
         assert len(images) == len(captions) == 2 * len(categories)
         if limit is not None:
@@ -198,6 +200,7 @@ class MinimalPairs(_WithCaptions):
         hashes = {"captions": content_hash(captions), "categories": content_hash(categories)}
         super().__init__(spec, short, split, images, captions, hashes)
         self.prompts = chosen_prompts
+        self.both_ways = both_ways
         self._categories = categories
 
     def categories(self, split: str) -> list[str]:
@@ -205,4 +208,35 @@ class MinimalPairs(_WithCaptions):
         return self._categories
 
 
-AnyDataset = Labelled | Captioned | MinimalPairs
+class Choices(_WithCaptions):
+    """Images with the same number of captions each, of which the first is right (SugarCrepe)."""
+
+    kind: Kind = "choices"
+
+    def __init__(
+        self,
+        spec: str,
+        short: str,
+        split: str,
+        images: Images,
+        captions: list[list[str]],
+        categories: list[str],
+        limit: int | None,
+    ) -> None:
+        """`captions[i]` belong to image i, of category `categories[i]`; `limit`: draw this many images."""
+        assert len(images) == len(captions) == len(categories) and len({len(some) for some in captions}) == 1
+        if limit is not None:
+            chosen = draw(len(categories), limit)
+            images, captions = SomeImages(images, chosen), [captions[i] for i in chosen]
+            categories = [categories[i] for i in chosen]
+        hashes = {"captions": content_hash(captions), "categories": content_hash(categories)}
+        super().__init__(spec, short, split, images, [one for some in captions for one in some], hashes)
+        self.answers = len(captions[0])
+        self._categories = categories
+
+    def categories(self, split: str) -> list[str]:
+        """Return the category of each image, [N]."""
+        return self._categories
+
+
+AnyDataset = Labelled | Captioned | MinimalPairs | Choices

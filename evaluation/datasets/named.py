@@ -11,6 +11,7 @@ from evaluation.datasets import prompts
 from evaluation.datasets.kinds import AnyDataset, Labelled, Split
 from evaluation.datasets.layouts import folders, vision
 from evaluation.datasets.layouts.clevr import open_clevr
+from evaluation.datasets.layouts.composition import open_sugar_crepe, open_winoground
 from evaluation.datasets.layouts.karpathy import open_karpathy
 from evaluation.datasets.layouts.mmvp import open_mmvp
 from evaluation.types import Settings
@@ -81,6 +82,12 @@ def _splits(path: str, names: str = "train test") -> dict[str, str]:
     return {split: path.format(split) for split in names.split()}
 
 
+def _variant(what: str, classes: int, place: str) -> Placed:
+    berkeley = f"people.eecs.berkeley.edu/~hendrycks/{place}.tar, unpacked"
+    get = "ImageNet-Sketch.zip of github.com/HaohanWang/ImageNet-Sketch, unpacked" if place == "sketch" else berkeley
+    return Placed(f"{classes:,} classes, {what}", place, partial(folders.open_variant, classes), get)
+
+
 AIRCRAFT = "fgvc-aircraft-2013b/data/images_variant_{}.txt"
 KARPATHY = "the splits from cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip"
 CARS = "`hf download clip-benchmark/wds_cars --repo-type dataset --local-dir DIR`, then datasets=[wds:DIR]"
@@ -104,6 +111,10 @@ NAMED: dict[str, Classes | Placed] = {
         "imagenet1k",
         get="`hf download vaishaal/ImageNetV2 imagenetv2-matched-frequency.tar.gz --repo-type dataset`, unpacked",
     ),
+    "imagenet_a": _variant("natural images that fooled a ResNet-50", 200, "imagenet-a"),
+    "imagenet_o": _variant("images of no ImageNet class, with the class a ResNet-50 took them for", 200, "imagenet-o"),
+    "imagenet_r": _variant("paintings, toys and other renditions", 200, "imagenet-r"),
+    "imagenet_sketch": _variant("sketches", 1000, "sketch"),
     "caltech101": Classes(
         "102 classes, per class; split drawn by us, 30 a class train",
         _splits("caltech101/101_ObjectCategories"),
@@ -152,6 +163,19 @@ NAMED: dict[str, Classes | Placed] = {
         "flickr8k/dataset_flickr8k.json",
         open_karpathy,
         f"Flicker8k_Dataset in flickr8k/, {KARPATHY}",
+    ),
+    "sugar_crepe": Placed(
+        "7,512 images with a right and a wrong caption, 7 kinds of changes",
+        "sugar_crepe",
+        open_sugar_crepe,
+        "data/*.json of github.com/RAIVNLab/sugar-crepe and val2017/ of cocodataset.org, both in ROOT/sugar_crepe",
+    ),
+    "winoground": Placed(
+        "400 pairs of images and captions of the same words",
+        "winoground",
+        open_winoground,
+        "`hf download facebook/winoground --repo-type dataset --local-dir ROOT/winoground`, then data/images.zip "
+        "unpacked in its folder",
     ),
     "mmvp": Placed(
         "135 minimal pairs, 9 visual patterns",

@@ -1,5 +1,6 @@
 """Table of the tasks that `clipx eval` runs."""
 
+from evaluation.tasks.choices import CaptionChoice
 from evaluation.tasks.geometry import Geometry
 from evaluation.tasks.linear_probe.task import LinearProbe
 from evaluation.tasks.pairs import PairAccuracy
@@ -15,5 +16,6 @@ TASKS: dict[str, Task] = {
     "linear_probe_before_projection": LinearProbe("before projection"),
     "retrieval": Retrieval(),
     "pairs": PairAccuracy(),
+    "choices": CaptionChoice(),
     "geometry": Geometry(),
 }

@@ -1,17 +1,23 @@
-"""Accuracy on minimal pairs: two images and two statements that differ in one visual pattern (MMVP-VLM)."""
+"""Accuracy on minimal pairs: two images and two statements that differ in one visual pattern (MMVP-VLM, Winoground)."""
 
 import torch
+from torch import Tensor
 
 from evaluation.datasets.kinds import MinimalPairs
 from evaluation.metrics import pair_hits
-from evaluation.tasks.rows import CaptionTask, row, split_name
+from evaluation.tasks.rows import CaptionTask, by_category, row, split_name
 from evaluation.types import Device, Features, Items, Score
 
 CHANCE = 0.25  # each of two statements finds its image with probability 1/2
+GROUP_CHANCE = 1 / 6  # both right scores are above both wrong ones, in 4 of 24 orders (Thrush et al. 2022, table 3)
 
 
 class PairAccuracy(CaptionTask):
-    """Pair accuracy over all pairs and by category (`pair_accuracy/colour`)."""
+    """Pair accuracy over all pairs and by category (`pair_accuracy/colour`): each statement finds its image.
+
+    This is Winoground's image score. Sets with `both_ways` also get `text_score` (each image finds its statement) and
+    `group_score` (both), over all pairs and by category.
+    """
 
     name = "pairs"
     kind = "pairs"
@@ -21,19 +27,23 @@ class PairAccuracy(CaptionTask):
         """Return the rows, and the categories for the report."""
         images, texts = (features[request].double() for request in self.requests(dataset))
         images, texts = images.view(-1, 2, images.shape[1]), texts.view(-1, 2, texts.shape[1])
-        matched = pair_hits((images @ texts.mT).float())
-        split = dataset.splits[0]
-        categories = dataset.categories(split)
-        masks = {"pair_accuracy": torch.ones(len(matched), dtype=torch.bool)} | {
-            f"pair_accuracy/{category}": torch.tensor([c == category for c in categories])
-            for category in dict.fromkeys(categories)
+        similarity = (images @ texts.mT).float()
+        found = pair_hits(similarity)
+        metrics: dict[str, tuple[Tensor, float]] = {"pair_accuracy": (found, CHANCE)}
+        if dataset.both_ways:
+            texts_found = pair_hits(similarity.mT)
+            metrics |= {"text_score": (texts_found, CHANCE), "group_score": (found * texts_found, GROUP_CHANCE)}
+        split, categories = dataset.splits[0], dataset.categories(dataset.splits[0])
+        named = split_name(split, dataset.prompts)
+        rows, items = [], []
+        for metric, (matched, chance) in metrics.items():
+            for name, mask in by_category(metric, categories).items():
+                hits = matched[mask]
+                rows.append(row(self.name, dataset.short, named, name, hits, torch.ones_like(hits), len(hits), chance))
+            items.append(Items(named, metric, torch.arange(len(matched)), matched > 0))
+        shown = {
+            one.metric.partition("/")[2]: {"value": one.value, "low": one.low, "high": one.high, "n": one.n}
+            for one in rows
+            if one.metric.startswith("pair_accuracy/")
         }
-        rows = []
-        for metric, mask in masks.items():
-            hits, named = matched[mask], split_name(split, dataset.prompts)
-            rows.append(row(self.name, dataset.short, named, metric, hits, torch.ones_like(hits), len(hits), CHANCE))
-        by_category = {
-            r.metric.partition("/")[2]: {"value": r.value, "low": r.low, "high": r.high, "n": r.n} for r in rows[1:]
-        }
-        items = Items(split_name(split, dataset.prompts), "pair_accuracy", torch.arange(len(matched)), matched > 0)
-        return Score(rows, {"kind": "pairs", "categories": by_category}, [items])
+        return Score(rows, {"kind": "pairs", "categories": shown}, items)

@@ -17,6 +17,7 @@ HEADLINE = {
     "linear_probe": {"top1": "linear probe accuracy"},
     "retrieval": {"image_to_text_recall@1": "image → text R@1", "text_to_image_recall@1": "text → image R@1"},
     "pairs": {"pair_accuracy": "pair accuracy"},
+    "choices": {"accuracy": "choice of the caption"},
     "geometry": {"gap": "modality gap", "uniformity": "uniformity", "margin_mean": "mean margin"},
     "popularity": {
         "zeta_text_sinkhorn_spearman": "rank correlation of ζ (texts) with its optimum",
@@ -56,3 +57,12 @@ def row(
 def ranked_items(split: str, metric: str, ranks: Tensor) -> list[Items]:
     """Return the items of a metric that is right at rank 1; `ranks` int64 [n] of all examples of the split."""
     return [Items(split, metric, torch.arange(len(ranks)), ranks == 1, ranks)]
+
+
+def by_category(metric: str, categories: list[str]) -> dict[str, Tensor]:
+    """Return metric -> mask, bool [n]: all examples for `metric`, those of a category for `metric/category`."""
+    every = {metric: torch.ones(len(categories), dtype=torch.bool)}
+    return every | {
+        f"{metric}/{category}": torch.tensor([one == category for one in categories])
+        for category in dict.fromkeys(categories)
+    }

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from timm.data.imagenet_info import ImageNetInfo
 
 from evaluation.datasets.kinds import AnyDataset
+from evaluation.datasets.layouts.composition import KINDS
 from evaluation.datasets.opening import open_dataset
 from evaluation.tasks import TASKS
 from evaluation.types import Settings
@@ -30,9 +32,28 @@ def of_pairs(folder: Path) -> str:
     return fakes.pairs(folder / "pairs", ("colour", "count", "size") * 60)
 
 
+def of_sugar_crepe(folder: Path) -> str:
+    replicas.sugar_crepe(folder, dict.fromkeys(KINDS, 60))
+    return f"sugar_crepe:{folder}"
+
+
+def of_winoground(folder: Path) -> str:
+    replicas.winoground(folder, ["Object", "Relation", "Both"] * 60)
+    return f"winoground:{folder}"
+
+
+def of_imagenet_a(folder: Path) -> str:
+    ids: Any = ImageNetInfo("imagenet-1k")
+    replicas.imagenet_variant(folder, "imagenet-a", ids.label_names()[::5], images=3)
+    return f"imagenet_a:{folder}"
+
+
 @pytest.mark.parametrize(
     ("task", "make", "settings"),
     [
+        ("choices", of_sugar_crepe, Settings()),
+        ("pairs", of_winoground, Settings()),
+        ("zeroshot", of_imagenet_a, Settings(prompts="simple")),
         ("zeroshot", counting, Settings()),
         ("zeroshot", counting, Settings(prompts="a photo of {c} objects.")),
         ("linear_probe", counting, Settings()),

@@ -9,6 +9,7 @@ import torch
 
 from clipx.errors import UserError
 from evaluation.datasets.kinds import Labelled
+from evaluation.datasets.layouts.composition import KINDS
 from evaluation.datasets.opening import open_dataset
 from evaluation.runner import evaluate
 from evaluation.runs import results
@@ -70,7 +71,8 @@ def test_rows_of_minimal_pairs_name_prompts_other_than_the_benchmarks(tmp_path: 
 
 def test_without_named_tasks_all_that_fit_run(tmp_path: Path) -> None:
     without_train = fakes.labelled(tmp_path / "others")
-    rows = run(tmp_path, [*three_kinds(tmp_path), without_train], [])
+    replicas.sugar_crepe(tmp_path, dict.fromkeys(KINDS, 1))
+    rows = run(tmp_path, [*three_kinds(tmp_path), without_train, f"sugar_crepe:{tmp_path}"], [])
     assert {row.task for row in rows} == {name for name, task in TASKS.items() if not task.variants}
     assert {row.task for row in rows if row.dataset == "others"} == {"zeroshot"}
 

@@ -229,3 +229,48 @@ def mmvp(root: Path, types: list[str], shuffle: bool = False) -> Path:
     csv.writer(text).writerows([["Question ID", "Type", "Statement"], *(rows[::-1] if shuffle else rows)])
     write(folder / "Questions.csv", text.getvalue())
     return folder
+
+
+def imagenet_variant(root: Path, place: str, ids: list[str], images: int = 1) -> Path:
+    """ImageNet-A, -O, -R or Sketch: a folder per WordNet id."""
+    for number, name in enumerate(ids):
+        for i in range(images):
+            write(root / place / name / f"{i}.jpg", jpeg(number))
+    return root / place
+
+
+def sugar_crepe(root: Path, counts: dict[str, int]) -> Path:
+    """SugarCrepe with these numbers of captions of each kind; keys may be missing, as in the published files."""
+    folder = root / "sugar_crepe"
+    number = 0
+    for kind, count in counts.items():
+        entries = {}
+        for i in range(count):
+            entries[str(2 * i)] = {
+                "filename": f"{number:012d}.jpg",
+                "caption": f"a {kind} {number} on a table",
+                "negative_caption": f"a table on a {kind} {number}",
+            }
+            write(folder / "val2017" / f"{number:012d}.jpg", jpeg(number))
+            number += 1
+        write(folder / f"{kind}.json", json.dumps(entries))
+    return folder
+
+
+def winoground(root: Path, tags: list[str]) -> Path:
+    """Winoground with an example of each tag."""
+    folder = root / "winoground" / "data"
+    lines = []
+    for number, tag in enumerate(tags):
+        names = [f"ex_{number}_img_{i}" for i in (0, 1)]
+        lines.append({
+            "id": number, "image_0": names[0], "image_1": names[1], "caption_0": f"some {number} in a box",
+            "caption_1": f"a box in some {number}", "tag": "Scope", "collapsed_tag": tag,
+        })  # fmt: skip
+        for i, name in enumerate(names):
+            picture = Image.new("RGB", (8, 8), (number, 100 * i, 0))
+            path = folder / "images" / f"{name}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            picture.save(path)
+    write(folder / "examples.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    return root / "winoground"

@@ -1,12 +1,15 @@
-"""Layouts with one folder per class: ImageNet, ImageNetV2, Caltech-101."""
+"""Layouts with one folder per class: ImageNet and its variants, Caltech-101."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from clipx.errors import UserError
-from evaluation.datasets.kinds import Split
+from evaluation.datasets import prompts
+from evaluation.datasets.kinds import Labelled, Split
 from evaluation.datasets.layouts.files import SEED, split_of_files
+from evaluation.types import Settings
 
 IMAGENETV2 = "imagenetv2-matched-frequency-format-val"  # folder below root
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
@@ -30,6 +33,30 @@ def imagenetv2(spec: str, root: Path, part: str, classes: int) -> Split:
         if not (name.isdecimal() and int(name) < classes):
             raise UserError(f"datasets={spec}: {folder / name}: the name must be a class index in 0..{classes - 1}")
     return _split(spec, folder, {int(name): _images(spec, folder / name) for name in sorted(names, key=int)})
+
+
+def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> Labelled:
+    """Open ImageNet-A, -O, -R or Sketch: a folder per WordNet id, for `classes` of ImageNet's classes.
+
+    Only these classes are answers, as in their papers (Hendrycks et al. 2021) and in CLIP-benchmark.
+
+    Raises UserError: the number of folders is not `classes`, or a folder is none of ImageNet's ids.
+    """
+    from timm.data.imagenet_info import ImageNetInfo
+
+    ids: Any = ImageNetInfo("imagenet-1k")
+    label_of = {name: label for label, name in enumerate(ids.label_names())}
+    folders = _class_folders(spec, folder, classes)
+    for path in folders:
+        if path.name not in label_of:
+            raise UserError(f"datasets={spec}: {path}: the name must be the WordNet id of one of ImageNet's classes")
+    names = prompts.classnames("imagenet1k")
+    chosen = [names[label_of[path.name]] for path in folders]
+
+    def test() -> Split:
+        return _split(spec, folder, {label: _images(spec, path) for label, path in enumerate(folders)})
+
+    return Labelled(spec, folder.name, chosen, prompts.templates_of("imagenet1k"), {"test": test}, settings)
 
 
 def caltech101(spec: str, root: Path, part: str, classes: int) -> Split:

@@ -59,7 +59,8 @@ def _pair_accuracies(groups: list[RunGroup], metrics: list[MetricSummary]) -> li
     for dataset, members in artifacts_by_dataset(groups, "pairs").items():
         categories = list(dict.fromkeys(name for _, seeds in members for seed in seeds for name in seed["categories"]))
         bars = [_bars(group, seeds, categories) for group, seeds in members]
-        chances = {m.row.chance for m in metrics if (m.row.task, m.row.dataset) == ("pairs", dataset)}
+        rows = [m.row for m in metrics if (m.row.task, m.row.dataset) == ("pairs", dataset)]
+        chances = {row.chance for row in rows if row.metric.startswith("pair_accuracy")}
         chance = chances.pop() if len(chances) == 1 else None
         name = f"pairs-{len(figures) + 1:02d}-{slug(dataset)}"
         caption = f"{_title(dataset, members)}: pair accuracy by category, with 95% intervals"

@@ -1,0 +1,82 @@
+"""Groups of evaluation sets, `suite=NAME`, and the mean over a group."""
+
+from pathlib import Path
+from statistics import fmean
+
+from clipx.errors import UserError
+from clipx.utils.registry import lookup
+from evaluation.datasets.named import NAMED, present
+from evaluation.types import Result
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+# Sets without a layout in clipx count in "n of 38" too.
+SUITES: dict[str, tuple[str, ...]] = {
+    "datacomp38": _names(  # Gadre et al. 2023, DataComp's evaluation
+        "imagenet imagenetv2 imagenet_sketch imagenet_a imagenet_o imagenet_r objectnet caltech101 cifar10 cifar100 "
+        "clevr_count clevr_distance country211 dtd eurosat aircraft food101 gtsrb kitti_distance mnist flowers102 pets "
+        "voc2007 pcam rendered_sst2 resisc45 cars stl10 sun397 svhn flickr30k mscoco winogavil iwildcam camelyon17 "
+        "fmow dollar_street geode"
+    ),
+    "vtab": _names(  # Zhai et al. 2019
+        "caltech101 cifar100 dtd flowers102 pets svhn sun397 camelyon eurosat resisc45 retinopathy clevr_count "
+        "clevr_distance dmlab kitti_distance dsprites_location dsprites_orientation smallnorb_azimuth "
+        "smallnorb_elevation"
+    ),
+    "clip13": _names(  # paper 5, table 1
+        "imagenet cifar10 cifar100 stl10 food101 caltech101 cars aircraft flowers102 eurosat dtd pets sun397"
+    ),
+    "composition": _names("sugar_crepe winoground mmvp"),
+}
+PER_CLASS = ("caltech101", "aircraft", "flowers102", "pets")  # the usual metric is the mean per class
+# task -> its metrics, which are averaged; the first task with rows counts
+MAIN = {
+    "zeroshot": ("top1",),
+    "retrieval": ("image_to_text_recall@1", "text_to_image_recall@1"),
+    "choices": ("accuracy",),
+    "pairs": ("pair_accuracy",),
+}
+
+
+def sets_of(suite: str, root: Path) -> list[str]:
+    """Return the sets of a suite that exist below root, in its order.
+
+    Raises UserError: an unknown suite, or none of its sets exists.
+    """
+    names = lookup(SUITES, suite, "suite")
+    found = [name for name in names if name in NAMED and present(name, root)]
+    if not found:
+        known = ", ".join(name for name in names if name in NAMED)
+        raise UserError(f"suite={suite}: none of its sets is below root={root} ({known}); clipx ls data describes them")
+    return found
+
+
+def mean_line(suite: str, rows: list[Result]) -> str:
+    """Return the mean over the suite in per cent, or, if a set is missing, `suite vtab: 7 of 19 sets, so no mean`."""
+    names = SUITES[suite]
+    values = {name: value for name in names if (value := _main_value(name, rows)) is not None}
+    if len(values) == len(names):
+        return f"suite {suite}: mean of {len(names)} sets {100 * fmean(values.values()):.1f}%"
+    missing = [name for name in names if name not in values]
+    unread = [name for name in missing if name not in NAMED]
+    lines = [f"missing: {', '.join(name for name in missing if name in NAMED)}"] if len(missing) > len(unread) else []
+    lines += [f"no layout in clipx: {', '.join(unread)}"] if unread else []
+    return f"suite {suite}: {len(values)} of {len(names)} sets, so no mean; {'; '.join(lines)}"
+
+
+def _main_value(name: str, rows: list[Result]) -> float | None:
+    """Return the set's main metric among the rows on all its images; None without one."""
+    for task, metrics in MAIN.items():
+        found = {
+            row.metric: row.value
+            for row in rows
+            if (row.task, row.dataset) == (task, name) and "pool" not in row.hashes
+        }
+        wanted = ("mean_per_class",) if task == "zeroshot" and name in PER_CLASS else metrics
+        wanted = ("group_score",) if "group_score" in found else wanted
+        if all(metric in found for metric in wanted):
+            return fmean(found[metric] for metric in wanted)
+    return None

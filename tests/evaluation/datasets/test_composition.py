@@ -1,0 +1,140 @@
+"""SugarCrepe, Winoground and ImageNet's variants: replicas as CLIP-benchmark's readers read them, and their faults."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clip_benchmark.datasets import builder, sugar_crepe
+
+from evaluation.datasets import prompts
+from evaluation.datasets.kinds import Choices, Labelled, MinimalPairs
+from evaluation.datasets.layouts.composition import KINDS
+from evaluation.datasets.opening import open_dataset
+from evaluation.types import Settings
+from tests.evaluation.datasets.test_layout_errors import edit, error_of
+from tests.helpers import replicas
+
+COUNTS = dict.fromkeys(KINDS, 2) | {"swap_att": 3}
+IDS = list(builder.all_imagenet_wordnet_ids)
+
+
+def test_sugar_crepe_is_what_clip_benchmark_reads(tmp_path: Path) -> None:
+    folder = replicas.sugar_crepe(tmp_path, COUNTS)
+    data = open_dataset(f"sugar_crepe:{tmp_path}")
+    assert isinstance(data, Choices) and data.answers == 2
+    images, captions, categories = data.images("test"), data.texts("test", "captions"), data.categories("test")
+    at = 0
+    for kind in KINDS:
+        reader = sugar_crepe.SugarCrepe(str(folder / "val2017"), str(folder / f"{kind}.json"))
+        for image, texts in (reader[i] for i in range(len(reader))):
+            np.testing.assert_array_equal(np.asarray(images[at]), np.asarray(image))
+            assert (captions[2 * at : 2 * at + 2], categories[at]) == (texts, kind)
+            at += 1
+    assert at == len(images) == 15
+
+
+def test_winoground_pairs_image_and_caption_by_number(tmp_path: Path) -> None:
+    replicas.winoground(tmp_path, ["Object", "Relation", "Both"])
+    data = open_dataset(f"winoground:{tmp_path}")
+    assert isinstance(data, MinimalPairs) and data.both_ways
+    assert data.categories("test") == ["Object", "Relation", "Both"]
+    assert data.texts("test", "captions")[2:4] == ["some 1 in a box", "a box in some 1"]
+    assert np.asarray(data.images("test")[3])[0, 0].tolist() == [1, 100, 0]
+
+
+def test_a_limit_keeps_images_with_their_captions(tmp_path: Path) -> None:
+    replicas.sugar_crepe(tmp_path, COUNTS)
+    spec = f"sugar_crepe:{tmp_path}"
+    some, every = open_dataset(spec, Settings(limit=4)), open_dataset(spec)
+    assert isinstance(some, Choices)
+    captions = some.texts("test", "captions")
+    assert (len(some.images("test")), len(captions), len(some.categories("test"))) == (4, 8, 4)
+    assert some.fingerprint("test", "images") != every.fingerprint("test", "images")
+    assert all(kind in caption for kind, caption in zip(some.categories("test"), captions[::2], strict=True))
+
+
+@pytest.mark.parametrize(("name", "place"), [("imagenet_a", "imagenet-a"), ("imagenet_r", "imagenet-r")])
+def test_only_the_classes_of_the_variant_are_answers(name: str, place: str, tmp_path: Path) -> None:
+    """CLIP-benchmark keeps the names of these classes, in the order of ImageNet's labels."""
+    ids = [*sorted(IDS[7:1000:5])[:198], IDS[0], IDS[999]]
+    folder = replicas.imagenet_variant(tmp_path, place, ids[::-1])
+    data = open_dataset(f"{name}:{tmp_path}")
+    assert isinstance(data, Labelled)
+    names = prompts.classnames("imagenet1k")
+    kept = [label for label, one in enumerate(IDS) if one in set(ids)]
+    assert data.classnames == [names[label] for label in kept] and len(data.templates) == 80
+    labels = data.labels("test").tolist()
+    paths = data.images("test").paths  # type: ignore[attr-defined]
+    assert [IDS[kept[label]] for label in labels] == [path.parent.name for path in paths]
+    assert {path.parent.parent for path in paths} == {folder}
+
+
+def test_sketch_has_all_classes_and_a_variant_is_what_clip_benchmark_reads(tmp_path: Path) -> None:
+    replicas.imagenet_variant(tmp_path, "sketch", IDS)
+    data = open_dataset(f"imagenet_sketch:{tmp_path}")
+    reader: Any = builder.build_dataset("imagenet_sketch", root=str(tmp_path / "sketch"), transform=None)
+    assert isinstance(data, Labelled)
+    assert data.labels("test").tolist() == [label for _, label in reader.samples]
+    assert len(data.classnames) == len(reader.classes) == 1000
+    different = [ours for ours, theirs in zip(data.classnames, reader.classes, strict=True) if ours != theirs]
+    assert len(different) < 20, different  # open_clip corrected some names since
+
+
+Break = Callable[[Path], object]
+SWAP = "sugar_crepe/swap_att.json"
+EXAMPLES = "winoground/data/examples.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("breaks", "part"),
+    [
+        (lambda root: (root / SWAP).unlink(), "swap_att.json is missing; it should hold SugarCrepe's captions"),
+        (lambda root: (root / SWAP).write_text("[1]"), "swap_att.json is corrupt"),
+        (lambda root: edit(root / SWAP, "negative_caption", "wrong"), 'entry 0 has no "negative_caption"'),
+        (lambda root: (root / SWAP).write_text(json.dumps({"7": 3})), 'swap_att.json: entry 7 has no "filename"'),
+        (lambda root: (root / "sugar_crepe/val2017/000000000003.jpg").unlink(), "000000000003.jpg is missing"),
+        (lambda root: (root / "sugar_crepe/val2017/000000000003.jpg").write_bytes(b"x"), "000000000003.jpg: corrupt"),
+    ],
+)
+def test_wrong_sugar_crepe(tmp_path: Path, breaks: Break, part: str) -> None:
+    replicas.sugar_crepe(tmp_path, COUNTS)
+    breaks(tmp_path)
+    assert part in error_of(f"sugar_crepe:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("breaks", "part"),
+    [
+        (lambda root: (root / EXAMPLES).unlink(), "examples.jsonl is missing"),
+        (lambda root: (root / EXAMPLES).write_text(""), "examples.jsonl has no examples"),
+        (lambda root: (root / EXAMPLES).write_text("{"), "examples.jsonl: line 1 is no JSON"),
+        (lambda root: edit(root / EXAMPLES, '"caption_1": "a box in some 1"', '"x": 1'), 'line 2 has no "caption_1"'),
+        (lambda root: edit(root / EXAMPLES, '"Relation"', '""'), 'line 2 has no "collapsed_tag"'),
+        (lambda root: (root / "winoground/data/images/ex_1_img_0.png").unlink(), "ex_1_img_0.png is missing"),
+    ],
+)
+def test_wrong_winoground(tmp_path: Path, breaks: Break, part: str) -> None:
+    replicas.winoground(tmp_path, ["Object", "Relation"])
+    breaks(tmp_path)
+    assert part in error_of(f"winoground:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("ids", "part"),
+    [
+        (IDS[:199], "imagenet-a holds 199 class folders, but there are 200 class names"),
+        ([*IDS[:199], "n99999999"], "n99999999: the name must be the WordNet id of one of ImageNet's classes"),
+    ],
+)
+def test_wrong_folders_of_a_variant(ids: list[str], part: str, tmp_path: Path) -> None:
+    replicas.imagenet_variant(tmp_path, "imagenet-a", ids)
+    assert part in error_of(f"imagenet_a:{tmp_path}")
+
+
+def test_an_empty_folder_of_a_variant_is_named(tmp_path: Path) -> None:
+    folder = replicas.imagenet_variant(tmp_path, "imagenet-r", IDS[:200])
+    (folder / IDS[5] / "0.jpg").unlink()
+    assert f"{IDS[5]} holds no images" in error_of(f"imagenet_r:{tmp_path}")

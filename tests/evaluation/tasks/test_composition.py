@@ -1,0 +1,94 @@
+"""Choices and pairs both ways: the numbers of CLIP-benchmark's own metric on the same embeddings, ties, categories."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from clip_benchmark.metrics import image_caption_selection
+from torch import Tensor
+
+from evaluation.datasets.layouts.composition import KINDS
+from evaluation.datasets.opening import open_dataset
+from evaluation.tasks.choices import CaptionChoice
+from evaluation.tasks.pairs import PairAccuracy
+from evaluation.types import Result
+from tests.helpers import fakes, replicas
+
+
+def theirs(images: Tensor, texts: Tensor) -> dict[str, float]:
+    """CLIP-benchmark's metric; images [n, images each, E], texts [n, texts each, E] are their own embeddings."""
+    flat = texts.flatten(0, 1)
+    model = SimpleNamespace(encode_image=lambda batch: batch.flatten(1), encode_text=lambda numbers: flat[numbers])
+    batches = [
+        (one[None, ..., None, None], [[str(i * texts.shape[1] + c) for c in range(texts.shape[1])]])
+        for i, one in enumerate(images)
+    ]
+
+    def tokenize(numbers: list[str]) -> Tensor:
+        return torch.tensor([int(number) for number in numbers])
+
+    found: dict[str, float] = image_caption_selection.evaluate(model, batches, tokenize, "cpu", amp=False)
+    return found
+
+
+def score(data: Any, task: Any, images: Tensor, texts: Tensor) -> dict[str, Result]:
+    requests = task.requests(data)
+    features = dict(zip(requests, (images.flatten(0, 1), texts.flatten(0, 1)), strict=True))
+    return {row.metric: row for row in task.score(data, features).results}
+
+
+def near(images: Tensor, noise: float, seed: int) -> Tensor:
+    """Return unit vectors that point in the images' directions, more or less."""
+    other = fakes.embeddings(images[..., 0].numel(), seed).view_as(images)
+    return torch.nn.functional.normalize(images + noise * other, dim=-1)
+
+
+def test_choices_are_scored_as_clip_benchmark_scores_them(tmp_path: Path) -> None:
+    replicas.sugar_crepe(tmp_path, dict.fromkeys(KINDS, 20))
+    data = open_dataset(f"sugar_crepe:{tmp_path}")
+    image = fakes.embeddings(140, 0).view(140, 1, -1)
+    text = torch.cat([near(image, 3.0, 1), near(image, 4.0, 2)], dim=1)
+    rows = score(data, CaptionChoice(), image, text)
+    assert 0.5 < rows["accuracy"].value < 1
+    assert rows["accuracy"].value == pytest.approx(theirs(image, text)["text_acc"])
+    for at, kind in enumerate(KINDS):
+        part = slice(20 * at, 20 * at + 20)
+        assert rows[f"accuracy/{kind}"].value == pytest.approx(theirs(image[part], text[part])["text_acc"])
+        assert (rows[f"accuracy/{kind}"].n, rows[f"accuracy/{kind}"].chance) == (20, 0.5)
+
+
+def test_winoground_is_scored_as_clip_benchmark_scores_it(tmp_path: Path) -> None:
+    replicas.winoground(tmp_path, ["Object", "Relation"] * 60)
+    data = open_dataset(f"winoground:{tmp_path}")
+    image = fakes.embeddings(240, 0).view(120, 2, -1)
+    text = near(image, 3.0, 1)
+    rows, expected = score(data, PairAccuracy(), image, text), theirs(image, text)
+    for ours, name in (("pair_accuracy", "image_acc"), ("text_score", "text_acc"), ("group_score", "acc")):
+        assert rows[ours].value == pytest.approx(expected[name]) and 0 < expected[name] < 1
+    part = theirs(image[::2], text[::2])
+    assert rows["group_score/Object"].value == pytest.approx(part["acc"])
+    assert rows["group_score"].value < min(rows["pair_accuracy"].value, rows["text_score"].value)
+
+
+def test_ties_and_nan_are_wrong(tmp_path: Path) -> None:
+    replicas.sugar_crepe(tmp_path, dict.fromkeys(KINDS, 1))
+    replicas.winoground(tmp_path, ["Object"] * 4)
+    for name, task, n in (("sugar_crepe", CaptionChoice(), 7), ("winoground", PairAccuracy(), 4)):
+        same = torch.ones(n, 2, 8) / 8**0.5
+        images = same[:, :1] if name == "sugar_crepe" else same
+        for value in (1.0, float("nan")):
+            rows = score(open_dataset(f"{name}:{tmp_path}"), task, images, value * same)
+            assert {row.value for row in rows.values()} == {0.0}
+
+
+def test_the_items_are_those_of_the_rows(tmp_path: Path) -> None:
+    replicas.winoground(tmp_path, ["Object", "Both"] * 30)
+    data, task = open_dataset(f"winoground:{tmp_path}"), PairAccuracy()
+    image = fakes.embeddings(120, 0)
+    result = task.score(data, dict(zip(task.requests(data), (image, near(image, 3.0, 1)), strict=True)))  # type: ignore[arg-type]
+    values = {row.metric: row.value for row in result.results}
+    assert [items.metric for items in result.items] == ["pair_accuracy", "text_score", "group_score"]
+    for items in result.items:
+        assert float(items.right.double().mean()) == pytest.approx(values[items.metric])
