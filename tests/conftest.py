@@ -13,6 +13,11 @@ from evaluation.embedding.kept_inputs import forget
 from tests.helpers.gloo import Gloo, pool
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run slow tests first: a slow last one would keep a single core busy."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each test empty caches, so that no cached index, input or features leak between tests."""

@@ -3,15 +3,17 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import fakes
-from tests.helpers.commands import clipx
+from tests.helpers.commands import clipx, clipx_here
 from tests.helpers.folder import jpeg
 from tests.helpers.own_package import NAME, PACKAGE, write_package
 
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
 # runs where clipx cannot be imported
 OPEN_CLIP = """
 import sys
@@ -37,8 +39,8 @@ def test_a_package_trains_on_two_processes_resumes_and_is_evaluated_ranked_and_e
         (zoo / name / f"{number}.jpg").write_bytes(jpeg("red", 48 + number))
     captions = fakes.captioned(tmp_path / "captions" / "test")
 
-    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = clipx(*arguments, cwd=work)
+    def run(*arguments: str, code: int = 0, command: Command = clipx) -> subprocess.CompletedProcess[str]:
+        done = command(*arguments, cwd=work)
         assert done.returncode == code, done.stderr
         return done
 
@@ -56,10 +58,14 @@ def test_a_package_trains_on_two_processes_resumes_and_is_evaluated_ranked_and_e
         run("eval", f"checkpoint=runs/{name}/s0", f"datasets=[{captions}]", several, "device=cpu", "workers=0")
         rows = [json.loads(line) for line in (work / f"runs/{name}/s0/results.jsonl").read_text().splitlines()]
         assert {row["metric"] for row in rows if row["task"] == "first_places"} == {"share"}
-    ranked = run("report", "compare", "runs").stdout
+    ranked = run("report", "compare", "runs", command=clipx_here).stdout
     assert "own" in ranked and "other" in ranked
-    assert "first of 2 by first_places" in run("report", "compare", "runs", "by=first_places").stdout
-    assert "first_places" in run("report", "runs").stdout + (work / "runs" / "report.md").read_text()
+    assert (
+        "first of 2 by first_places" in run("report", "compare", "runs", "by=first_places", command=clipx_here).stdout
+    )
+    assert (
+        "first_places" in run("report", "runs", command=clipx_here).stdout + (work / "runs" / "report.md").read_text()
+    )
 
     run("train", *plan, "arm=clip", "name=flat", "model.image.name=flat:x", "model.embed_dim=128")
     flat = run("export", "runs/flat/s0", "out=flat.pt", code=2).stderr
@@ -74,11 +80,11 @@ def test_a_package_trains_on_two_processes_resumes_and_is_evaluated_ranked_and_e
         assert loaded.returncode == code, loaded.stderr
         assert (loaded.stdout.strip() == "128 True") is tower
 
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    # this process does not find the package
     for arguments in (["eval", "checkpoint=runs/own/s0"], ["export", "runs/own/s0", "out=x.pt"]):
-        gone = run(*arguments, code=2)
+        gone = run(*arguments, code=2, command=clipx_here)
         assert gone.stderr.count("\n") == 1
         assert (
             f"clipx: runs/own/s0/config.yaml: plugins={NAME}: there is no module {PACKAGE}; install it" in gone.stderr
         )
-    run("report", "runs")  # reads rows only
+    run("report", "runs", command=clipx_here)  # reads rows only
