@@ -23,10 +23,11 @@ from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
 from clipx.training.setup import build_components
 from evaluation import runner
+from evaluation.datasets.layouts.composition import KINDS
 from evaluation.during_training import CHEAP, PeriodicEvaluator, build_periodic_evaluator, own_datasets
 from evaluation.runs import results
 from evaluation.runs.reader import read
-from tests.helpers import fakes
+from tests.helpers import fakes, replicas
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.gloo import Gloo
 
@@ -35,6 +36,7 @@ KEYS = [
     "shots/test retrieval image_to_text_recall@1",
     "shots/test retrieval text_to_image_recall@1",
     "minimal pairs pair_accuracy",
+    "sugar_crepe choices accuracy",
 ]
 
 
@@ -45,9 +47,10 @@ def watched(root: Path) -> RunConfig:
         fakes.labelled(root / "things", train=9, test=60)
         fakes.captioned(root / "shots" / "test", counts=(2, 1, 3) * 10)
         fakes.pairs(root / "minimal", categories=("colour", "count") * 5)
+        replicas.sugar_crepe(root / "sets", dict.fromkeys(KINDS, 2))
     config = settings(root, epochs=1)
     config.train.device = "cpu"
-    config.data.evaluation = ["wds:things", "captions:shots/test", "pairs:minimal"]
+    config.data.evaluation = ["wds:things", "captions:shots/test", "pairs:minimal", "sugar_crepe:sets"]
     config.log.evaluate_every = 3
     return config
 
