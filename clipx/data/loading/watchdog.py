@@ -59,10 +59,16 @@ class _Stalled(BaseException):
 def _alarm(seconds: float, activity: WorkerActivity) -> Iterator[None]:
     """Raise Fault if the block takes longer than `seconds`; outside the main thread, do nothing.
 
-    A signal ends the block, because it also interrupts a hanging read. Only the main thread can handle signals.
+    A signal ends the block, because it also interrupts a hanging read. Only the main thread can handle signals. The
+    second signal ends it, each after half of the time: a process that was suspended gets only one when it continues.
     """
+    signals = 0
 
     def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal signals
+        signals += 1
+        if signals < 2:
+            return
         reading = "; ".join(activity.current()) or "no worker is reading a sample (not started, or busy after the read)"
         raise _Stalled(f"no batch came for data.stall_seconds={seconds:g}; {reading}")
 
@@ -70,7 +76,7 @@ def _alarm(seconds: float, activity: WorkerActivity) -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds / 2, seconds / 2)
     try:
         yield
     except _Stalled as stalled:

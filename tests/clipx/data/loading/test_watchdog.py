@@ -1,7 +1,10 @@
 """A hanging loader ends the run and names the sample it was reading."""
 
+import os
 import random
+import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ import torch
 from clipx import train
 from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.loader import open_loader
-from clipx.data.loading.watchdog import NAME_BYTES, WorkerActivity
+from clipx.data.loading.watchdog import NAME_BYTES, WorkerActivity, with_timeout
 from clipx.data.sampler import Sampler
 from clipx.data.sources.base import ShardPairs
 from clipx.data.sources.opening import open_source
@@ -72,3 +75,18 @@ def test_long_names_are_cut_and_finished_ones_removed() -> None:
     assert activity.current() == [f"worker 0 is reading {'x' * (NAME_BYTES - 1)}"]
     activity.record("")
     assert activity.current() == []
+
+
+@pytest.mark.parametrize("alarms", [1, 2])
+def test_the_one_alarm_after_a_suspension_does_not_end_a_run(alarms: int) -> None:
+    def batches() -> Iterator[int]:
+        for _ in range(alarms):
+            os.kill(os.getpid(), signal.SIGALRM)
+        yield 1
+
+    found = with_timeout(batches(), 600, WorkerActivity(0))
+    if alarms == 1:
+        assert list(found) == [1]
+    else:
+        with pytest.raises(Fault, match="no batch came"):
+            next(found)
