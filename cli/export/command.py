@@ -44,11 +44,13 @@ def _write(model: OpenClipModel, out: Path) -> None:
         torch.save(model.weights, out)
     else:
         save_file(model.weights, out)
-    print(f"{out}\n{config_file}")
+    print(f"{out}\n{config_file}\nimport open_clip")
     if model.module:
         print(f"import {model.module}  # defines its image tower")
     weights = f"pretrained={str(out)!r}).eval()"
-    if open_clip.get_model_config(model.name) == model.model_config:
+    # not get_model_config alone: in this process it also finds the configurations of clipx and of plug-ins
+    built_in = Path(open_clip.__file__).parent / "model_configs" / f"{model.name}.json"
+    if built_in.is_file() and open_clip.get_model_config(model.name) == model.model_config:
         print(f"open_clip.create_model({model.name!r}, {weights}  # or, with the written configuration:")
     print(f"open_clip.add_model_config({str(config_file)!r})  # once, then:")
     print(f"open_clip.create_model({config_file.stem!r}, {weights}")

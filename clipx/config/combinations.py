@@ -49,5 +49,5 @@ def _check_length(config: RunConfig) -> None:
     if schedule.warmup_epochs is None and schedule.warmup_steps > steps:
         raise UserError(
             f"schedule.warmup_steps={schedule.warmup_steps} is longer than the run: train.samples={train.samples} are "
-            f"{steps} steps; allowed: 0..{steps}, or a longer run"
+            f"{steps} steps; allowed: 0..{steps} (schedule.warmup_steps=N), or a longer run"
         )

@@ -45,7 +45,9 @@ def test_open_clip_embeds_as_the_run_does(
     run = run_with(tmp_path, config)
     out = tmp_path / f"mine{suffix}"
     export([str(run), f"out={out}"])
-    assert f"open_clip.create_model('{tower}', pretrained='{out}')" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"open_clip.create_model('mine', pretrained='{out}')" in printed
+    assert f"create_model('{tower}'" not in printed, "open_clip has no such configuration in another process"
     ours = clip.build_model(config)
     checkpoint.load_weights(ours, checkpoint.resolve(run))
     pixels, tokens = torch.randn(3, 3, 48, 48), torch.randint(1, 999, (3, 32))
