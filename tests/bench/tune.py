@@ -17,7 +17,7 @@ from cli.train import train
 from clipx.run import directory
 
 SEED, RUNS = 100, "runs/tuning"
-LEARNING_RATES = ("optimizer.lr=5.0e-4", "optimizer.lr=1.0e-3", "optimizer.lr=2.0e-3")
+LEARNING_RATES = tuple(f"optimizer.lr={rate}" for rate in ("5.0e-4", "1.0e-3", "2.0e-3", "4.0e-3"))
 Grid = tuple[tuple[str, ...], ...]  # settings, each with its candidates
 # recipe -> arms and their grid
 GRIDS: dict[str, list[tuple[str, Grid]]] = {
