@@ -31,7 +31,7 @@ PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
 
 @dataclass(frozen=True)
 class OpenClipModel:
-    """What open_clip needs to build the model of a run."""
+    """The settings and weights from which open_clip builds the model of a run."""
 
     name: str  # open_clip's name of the towers
     model_config: dict[str, Any]

@@ -50,6 +50,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = (  # the table is written again if one of these files and folders changes
     "recipes",
     "clipx/config/schema.py",
+    "clipx/config/data_schema.py",
     "clipx/config/presets.py",
     "clipx/objectives",
     "evaluation/tasks",

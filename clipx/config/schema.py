@@ -9,21 +9,19 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from clipx.config.data_schema import DataConfig
 from clipx.config.setting import (
     ALPHA,
     AT_LEAST_0,
     AT_LEAST_1,
     BETAS,
     CONTEXT_LENGTH,
-    CROP_SCALE,
     DECAY,
     FACTOR,
     NAME,
     POSITIVE,
-    RAND_AUGMENT,
     SHARE,
     at_least,
-    between,
     setting,
 )
 
@@ -32,94 +30,6 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 LOSS_PRECISIONS = ("fp32", "tf32", "bf16")
 WANDB_MODES = ("off", "offline", "online")
 OF_ARM = "arm:"  # model.init=arm:NAME
-
-
-@dataclass(kw_only=True)
-class ScenesConfig:
-    """The rendered data set: its size and the faults of its training captions. Evaluation splits have no faults.
-
-    A caption has at most one of the four faults omit, mislabelled, irrelevant_numbers and noise. Their shares sum to at
-    most 1. Each caption gets a fault with a probability equal to its share.
-
-    What captions leave out is set either by omit or by count_share, colour_share and shape_share, which are independent
-    of each other.
-    """
-
-    seed: int = setting(0, "seed of the data set; sample i depends on (seed, i) and these settings only", AT_LEAST_0)
-    num_train: int = setting(60_000, "number of training pairs", AT_LEAST_1)
-    image_size: int = setting(48, "height and width", between(32, 128), unit="pixels")
-    max_count: int = setting(6, "largest number of objects in a group, on a grid of 9 cells", between(2, 9))
-    # above 0 by default: a model trained only on captions with all three fails on prompts that name one of them
-    omit: float = setting(0.3, "share of captions that leave out count, colour or shape (paper 1, figure 4)", SHARE)
-    count_share: float | None = setting(None, "share of captions with the number of objects; null: as omit", SHARE)
-    colour_share: float | None = setting(None, "share of captions with the colour of the objects; null: as omit", SHARE)
-    shape_share: float | None = setting(None, "share of captions with the shape of the objects; null: as omit", SHARE)
-    mislabelled: float = setting(0.0, "share of captions with a wrong count (paper 2)", SHARE)
-    irrelevant_numbers: float = setting(0.0, 'share with an unrelated number, "photo two of ten" (paper 2)', SHARE)
-    noise: float = setting(0.0, "share of captions with a wrong colour or shape, or unrelated (paper 2)", SHARE)
-    false_negatives: float = setting(0.0, "share of samples that show one of 50 recurring contents (paper 2)", SHARE)
-    popularity_skew: float = setting(0.0, "Zipf exponent over (shape, colour), 0: uniform (paper 3)", between(0, 3))
-    contents: int | None = setting(
-        None, "number of contents that all training samples show; null: each draws its own", between(1, 20_000)
-    )
-    layout: str = setting("grid", "grid: objects within their cells; free: across borders", choices=("grid", "free"))
-    test_images: int = setting(1_000, "test images of each class set, and images for retrieval", AT_LEAST_1)
-    test_pairs: int = setting(60, "minimal pairs of each category", AT_LEAST_1)
-
-
-@dataclass(kw_only=True)
-class DataConfig:
-    """Training pairs and their preprocessing."""
-
-    name: str = setting(MISSING, "name of the data set in run names and tables")
-    source: str = setting(MISSING, "scenes | shards | coco | csv | tsv | hf; streams: webdataset | hf_stream")
-    root: str | None = setting(None, "folder of the data; scenes: null is the cache folder", resumable=True)
-    split: str = setting("train", "folder below root with the training shards or images; hf: name of the split")
-    captions: str = setting(
-        "first",
-        "first: the .txt member or first text; random: one of the sample's texts each epoch (shards: the list "
-        "`captions` of the .json member); each: every caption with its image is a sample (coco, csv, tsv)",
-        choices=("first", "random", "each"),
-    )
-    annotations: str | None = setting(None, "coco, csv, tsv: caption file below root")
-    image_column: str = setting("image", "csv, tsv: column of paths, absolute or below root/split; hf: of images")
-    caption_column: str = setting("caption", "csv, tsv, hf: column of captions")
-    urls: list[str] = setting([], "webdataset: shards as PREFIX{00000..00099}.tar")
-    url_weights: list[float] = setting([], "webdataset: share of the samples drawn from each URL; empty: equal shares")
-    num_samples: int | None = setting(None, "streams: number of samples in an epoch", AT_LEAST_1)
-    shuffle_buffer: int = setting(1000, "streams: shuffle buffer per worker and URL", AT_LEAST_1, unit="samples")
-    decode: str = setting(
-        "exact", "exact: PIL as in open_clip; fast: JPEG at reduced size, integer resize", choices=("exact", "fast")
-    )
-    crop_scale: list[float] = setting([0.9, 1.0], "area share of random crops; [1, 1]: central square", CROP_SCALE)
-    flip: bool = setting(False, "random horizontal flip; keep it off if captions say left and right")
-    held_out: float = setting(0.0, "share of pairs held out of training, by image; the same for all seeds", SHARE)
-    keywords: list[str] = setting([], "words that label captions (paper 2), or lists: numbers, colours, directions")
-    keyword_digits: bool = setting(False, 'read digits as number words: "2" as "two"')
-    rand_augment: list[int] | None = setting(None, "RandAugment: n operations of magnitude m; null: off", RAND_AUGMENT)
-    clean: str = setting(
-        "none", "text cleaning of captions and prompts before the tokenizer", choices=("none", "lower_no_punctuation")
-    )
-    # 256 random blocks are shuffled together
-    block: int = setting(
-        0, "adjacent samples read together, e.g. 256 on spinning disks; 0: any order", AT_LEAST_0, unit="samples"
-    )
-    cache: str = setting(
-        "none",
-        "memory: decode each image once, into memory that all processes share (needs random access, decode=exact)",
-        choices=("none", "memory"),
-        resumable=True,
-    )
-    workers: int = setting(2, "loader processes per rank", AT_LEAST_0, resumable=True)
-    stall_seconds: float = setting(
-        600.0, "longest wait for a batch before the run ends", POSITIVE, unit="seconds", resumable=True
-    )
-    max_bad_rate: float = setting(0.05, "share of bad samples above which the run stops", SHARE, resumable=True)
-    evaluation: list[str] = setting([], "default data sets of `clipx eval`: KIND:FOLDER below root", resumable=True)
-    before_projection: bool = setting(
-        False, "`clipx eval` also probes the image features before the projection", resumable=True
-    )
-    scenes: ScenesConfig = field(default_factory=ScenesConfig)  # read only with source=scenes
 
 
 @dataclass(kw_only=True)

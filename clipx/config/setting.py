@@ -1,7 +1,7 @@
 """A setting: a dataclass field with its default, meaning, unit and allowed values in one place.
 
-`setting` declares one in clipx/config/schema.py, `check` validates the values of a config, and `settings_of` lists
-the settings of a schema by dotted key.
+`setting` declares one in schema.py, data_schema.py and eval_schema.py of this folder, `check` validates the values of a
+config, and `settings_of` lists the settings of a schema by dotted key.
 """
 
 import copy

@@ -76,7 +76,7 @@ def _files(folder: Path) -> tuple[tuple[str, int, int], ...] | None:
 def locate(spec: str, root: str, run: Path | None = None) -> str:
     """Return `NAME:root` for a named set, `held_out:run` for `held_out`, any other specification unchanged.
 
-    Raises UserError: `held_out` without a run.
+    Raises UserError: `spec` is `held_out` and `run` is None.
     """
     if spec != HELD_OUT:
         return f"{spec}:{root}" if spec in NAMED else spec

@@ -1,4 +1,4 @@
-"""The published model that stands beside a run: named by the user, or the nearest one."""
+"""Choose the published model that a report compares with a run: named by the user, or the nearest one."""
 
 import math
 import re

@@ -19,7 +19,7 @@ def clipx(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def clipx_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command in this process. It is faster, because torch is already imported."""
+    """Run a command in this process. This is faster, because torch is already imported."""
     out, err, code, of_test = io.StringIO(), io.StringIO(), 0, signal.getsignal(signal.SIGINT)
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.chdir(cwd)

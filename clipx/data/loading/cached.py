@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clipx.config.schema import DataConfig
+from clipx.config.data_schema import DataConfig
 from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate
 from clipx.data.loading.pixel_cache import KEPT, PixelCache, open_pixels
 from clipx.data.preprocess.captions import stripped

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from clipx.config.schema import DataConfig
+from clipx.config.data_schema import DataConfig
 from clipx.data.loading.bad_samples import BadSampleCounter, TooManyBadSamples, check_bad_rate
 from clipx.data.loading.cached import CachedSamples
 from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from clipx.config.schema import ScenesConfig
+from clipx.config.data_schema import ScenesConfig
 from clipx.data.preprocess.keywords import CARDINALS
 from clipx.data.scenes.captions import detailed_captions
 from clipx.data.scenes.content import COLOURS, SHAPES, Content, ContentDistribution, arrange

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 
-from clipx.config.schema import ScenesConfig
+from clipx.config.data_schema import ScenesConfig
 from clipx.data.preprocess.keywords import CARDINALS
 from clipx.data.scenes.captions import CAPTIONS_PER_IMAGE, DETAIL, Description, describe, leave_out, phrase
 from clipx.data.scenes.content import COLOURS, ORIENTED, SHAPES, Content

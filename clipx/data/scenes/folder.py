@@ -14,7 +14,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from clipx.config.schema import ScenesConfig
+from clipx.config.data_schema import ScenesConfig
 from clipx.data.scenes.evaluation_sets import CLASS_SETS, retrieval_samples
 from clipx.data.scenes.pairs import pair_samples
 from clipx.data.scenes.samples import Sample, training_sample, validate

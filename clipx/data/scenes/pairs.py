@@ -4,7 +4,7 @@ import copy
 import random
 from collections.abc import Callable, Iterator
 
-from clipx.config.schema import ScenesConfig
+from clipx.config.data_schema import ScenesConfig
 from clipx.data.scenes.captions import Detail, describe, phrase, plain
 from clipx.data.scenes.content import COLOURS, ORIENTATIONS, ORIENTED, SHAPES, ContentDistribution, position_of
 from clipx.data.scenes.render import PALETTE, SCALES, Scene, sample_scene

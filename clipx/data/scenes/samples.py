@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from clipx.config.schema import ScenesConfig
+from clipx.config.data_schema import ScenesConfig
 from clipx.config.setting import check
 from clipx.data.scenes.captions import Description
 from clipx.data.scenes.content import Concept, Content, ContentDistribution, content_set, popularity

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from clipx.config.schema import DataConfig
+from clipx.config.data_schema import DataConfig
 from clipx.data.preprocess.images import BadSample
 from clipx.data.sources.base import PairSource
 from clipx.errors import UserError

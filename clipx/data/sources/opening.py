@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from clipx.config.schema import DataConfig
+from clipx.config.data_schema import DataConfig
 from clipx.data.scenes.folder import ensure_rendered
 from clipx.data.sources import files, hf, streams
 from clipx.data.sources.base import PairSource, ShardPairs

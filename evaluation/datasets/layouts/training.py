@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL.Image import Image
 
-from clipx.config.schema import DataConfig
+from clipx.config.data_schema import DataConfig
 from clipx.data.preprocess.captions import stripped
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.sampler import split_held_out

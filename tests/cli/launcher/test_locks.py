@@ -1,4 +1,4 @@
-"""Two commands on one folder: the second is refused in one line, or waits for its turn; nothing is lost."""
+"""Two commands on one folder: the second is refused in one line, or waits until the first has finished."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""`clipx report diff` in the terminal, its page and its CSV."""
+"""The output of `clipx report diff`: text, HTML page and CSV."""
 
 import csv
 import shutil

@@ -51,7 +51,8 @@ def test_the_tests_of_all_terms_pass_for_a_new_term() -> None:
     test_objective.test_temperature_and_bias_always_get_a_gradient_as_ddp_requires(NAME)
     test_free_embeddings.test_every_term_trains_with_finite_metrics(NAME)
     for micro_batches in (2, 4):
-        step.test_micro_batches_end_in_the_weights_and_rows_of_the_whole_batch(NAME, micro_batches)
+        found = step.trained(NAME, micro_batches)
+        assert step.compared(NAME, found) == found.keys() != set()
 
 
 @pytest.mark.parametrize("world", [2, 4])

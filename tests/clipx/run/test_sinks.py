@@ -1,5 +1,6 @@
 """A key for W&B is looked for where wandb finds it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,39 +17,39 @@ def no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+def refused(value: str) -> str:
+    """Return the message for log.wandb=VALUE, or "" if it is accepted."""
+    try:
+        check_wandb("log.wandb", value)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
 def test_without_a_key_only_online_is_refused() -> None:
-    check_wandb("log.wandb", "off")
-    check_wandb("log.wandb", "offline")
-    with pytest.raises(
-        UserError, match=r"^log\.wandb=online needs an API key of W&B, .* set WANDB_API_KEY; or write off"
-    ):
-        check_wandb("log.wandb", "online")
+    assert refused("off") == refused("offline") == ""
+    assert re.match(r"log\.wandb=online needs an API key of W&B, .* set WANDB_API_KEY; or write off", refused("online"))
 
 
 def test_a_key_in_the_environment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
-    check_wandb("log.wandb", "online")
+    assert refused("online") == ""
 
 
 @pytest.mark.parametrize(("host", "found"), [("api.wandb.ai", True), ("github.com", False)])
 def test_a_key_of_wandb_login_is_found(tmp_path: Path, host: str, found: bool) -> None:
     (tmp_path / ".netrc").write_text(f"machine {host}\n  login user\n  password {'x' * 40}\n")
     (tmp_path / ".netrc").chmod(0o600)
-    if found:
-        check_wandb("log.wandb", "online")
-    else:
-        with pytest.raises(UserError, match="needs an API key"):
-            check_wandb("log.wandb", "online")
+    assert ("needs an API key" in refused("online")) is not found
 
 
 def test_another_server_needs_its_own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password x\n")
     monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.my-lab.org:8080")
-    with pytest.raises(UserError, match="needs an API key"):
-        check_wandb("log.wandb", "online")
+    assert "needs an API key" in refused("online")
 
 
 def test_settings_of_wandb_leave_the_decision_to_it(tmp_path: Path) -> None:
     (tmp_path / ".config/wandb").mkdir(parents=True)
     (tmp_path / ".config/wandb/settings").write_text("[default]\nbase_url = https://wandb.my-lab.org\n")
-    check_wandb("log.wandb", "online")
+    assert refused("online") == ""

@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from clipx.config.schema import DataConfig, RunConfig
+from clipx.config.data_schema import DataConfig
+from clipx.config.schema import RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler, split_held_out
 from clipx.data.sources.opening import open_pair_source

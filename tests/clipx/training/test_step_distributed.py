@@ -59,7 +59,7 @@ def resnet(kind: str, synchronised: bool = True) -> Result:
     return tiny.train(tiny.components(config, "resnet"))
 
 
-def check(found: Result, expected: Result, moved_from: Result) -> None:
+def assert_same(found: Result, expected: Result, moved_from: Result) -> None:
     """Compare up to float32 rounding, and check that the weights have moved."""
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -72,7 +72,7 @@ def compared(term: str, found: dict[Case, Result]) -> set[Case]:
     """Compare with one process and return the cases compared."""
     for (mixing, kind), expected in alone(term).items():
         start = tiny.components(settings(term, mixing, kind)).state.model.state_dict()
-        check(found[mixing, kind], expected, start)
+        assert_same(found[mixing, kind], expected, start)
     return set(alone(term))
 
 
@@ -103,9 +103,9 @@ def test_sync_batchnorm_gives_the_statistics_of_the_whole_batch(kind: str, gloo:
     expected = resnet(kind)
     for world in (2, 4):
         for found in gloo.run(world, resnet, kind):
-            check(found, expected, weights)
+            assert_same(found, expected, weights)
     with pytest.raises(AssertionError):  # without the setting the statistics differ
-        check(gloo.run(2, resnet, kind, False)[0], expected, {})
+        assert_same(gloo.run(2, resnet, kind, False)[0], expected, {})
 
 
 def one_bad_sample(term: str, accumulation: int = 1) -> TrainComponents:
@@ -127,7 +127,7 @@ def test_unequal_parts_in_micro_batches_end_in_the_weights_and_rows_of_one(term:
     expected = uneven(term)
     start = tiny.components(settings(term, "soft", "sgd")).state.model.state_dict()
     for world, accumulation in ((2, 2), (4, 1)):
-        check(gloo.run(world, uneven, term, accumulation)[0], expected, start)
+        assert_same(gloo.run(world, uneven, term, accumulation)[0], expected, start)
 
 
 def rows_of_a_step() -> list[slice]:

@@ -1,4 +1,4 @@
-"""Which published model stands beside a run, and which rows can be compared."""
+"""The published model chosen for a run, and the rows that can be compared with it."""
 
 from dataclasses import replace
 from pathlib import Path

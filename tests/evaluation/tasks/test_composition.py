@@ -40,7 +40,7 @@ def score(data: Any, task: Any, images: Tensor, texts: Tensor) -> dict[str, Resu
 
 
 def near(images: Tensor, noise: float, seed: int) -> Tensor:
-    """Return unit vectors that point in the images' directions, more or less."""
+    """Return unit vectors near the images' directions; `noise` is the share of another vector."""
     other = fakes.embeddings(images[..., 0].numel(), seed).view_as(images)
     return torch.nn.functional.normalize(images + noise * other, dim=-1)
 

@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from clipx.config.schema import DataConfig, RunConfig, TrainConfig
+from clipx.config.data_schema import DataConfig
+from clipx.config.schema import RunConfig, TrainConfig
 from clipx.data.loading import cached, pixel_cache
 from clipx.data.loading.loader import open_loader
 from clipx.data.preprocess.transforms import TrainTransform

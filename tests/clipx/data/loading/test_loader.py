@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clipx.config.schema import DataConfig, TrainConfig
+from clipx.config.data_schema import DataConfig
+from clipx.config.schema import TrainConfig
 from clipx.data.loading.bad_samples import BadSampleCounter
 from clipx.data.loading.collate import HostBatch
 from clipx.data.loading.loader import Loader

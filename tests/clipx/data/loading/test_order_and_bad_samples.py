@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from clipx.config.schema import DataConfig, TrainConfig
+from clipx.config.data_schema import DataConfig
+from clipx.config.schema import TrainConfig
 from clipx.data.loading.bad_samples import BadSampleCounter, BadSampleFile
 from clipx.data.loading.loader import Loader
 from clipx.data.preprocess.images import BadSample

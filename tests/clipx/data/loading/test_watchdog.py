@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from clipx import train
-from clipx.config.schema import DataConfig, TrainConfig
+from clipx.config.data_schema import DataConfig
+from clipx.config.schema import TrainConfig
 from clipx.data.loading.loader import open_loader
 from clipx.data.loading.watchdog import NAME_BYTES, WorkerActivity, with_timeout
 from clipx.data.sampler import Sampler

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clipx.config.schema import DataConfig, TrainConfig
+from clipx.config.data_schema import DataConfig
+from clipx.config.schema import TrainConfig
 from clipx.data.loading.loader import Loader
 from clipx.data.preprocess.keywords import CARDINALS, PRESETS, Keywords
 from clipx.data.sampler import Sampler

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from clipx.config.data_schema import ScenesConfig
 from clipx.config.scene_words import END, FIRST, PADDING, UNKNOWN, VOCABULARY, WORDS
-from clipx.config.schema import ScenesConfig
 from clipx.data.preprocess.tokenizer import build_tokenizer, notes
 from clipx.data.preprocess.words import WORD, WordTokenizer
 from clipx.data.scenes.evaluation_sets import CLASS_SETS, retrieval_samples

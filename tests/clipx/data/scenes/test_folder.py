@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import webdataset
 
-from clipx.config.schema import ScenesConfig
+from clipx.config.data_schema import ScenesConfig
 from clipx.data.scenes import folder as scenes_folder
 from clipx.data.scenes.samples import training_sample
 from clipx.errors import UserError

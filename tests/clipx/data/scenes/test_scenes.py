@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from clipx.config.schema import ScenesConfig
+from clipx.config.data_schema import ScenesConfig
 from clipx.data.scenes.content import CELL_NAMES, CONCEPTS
 from clipx.data.scenes.masks import INSIDE, OPAQUE, mask
 from clipx.data.scenes.render import PALETTE, render

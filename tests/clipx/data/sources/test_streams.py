@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from clipx.config.schema import DataConfig, TrainConfig
+from clipx.config.data_schema import DataConfig
+from clipx.config.schema import TrainConfig
 from clipx.data.loading.loader import STREAM_NOTE, StreamLoader, open_loader, source_notes
 from clipx.data.sampler import Sampler
 from clipx.data.sources.opening import open_source
