@@ -17,19 +17,25 @@ from cli.train import train
 from clipx.run import directory
 
 SEED, RUNS = 100, "runs/tuning"
-LEARNING_RATES = tuple(f"optimizer.lr={rate}" for rate in ("5.0e-4", "1.0e-3", "2.0e-3", "4.0e-3"))
+RATES = tuple(f"optimizer.lr={rate}" for rate in ("1.0e-3", "2.0e-3", "4.0e-3", "8.0e-3"))
+TAUS = ("tau=0.01", "tau=0.03", "tau=0.05")
 Grid = tuple[tuple[str, ...], ...]  # settings, each with its candidates
-# recipe -> arms and their grid
+# recipe -> arms and their grid. One learning rate for all arms of a recipe, CLIP's, where no method has its own; the
+# recipe's learning rate was set before the settings below it were tried
 GRIDS: dict[str, list[tuple[str, Grid]]] = {
+    "clip_reg_mini": [("clip", (RATES,))],
+    "counting_mini": [("clip", (RATES,))],
+    "margin_mini": [("tau_07", (RATES,))],
     # paper 4, appendix E.1: the best learning rate for each method; here the arms of Table 2 stand for their methods
-    "gap_mini": [("base,flt_4e-2,ts_s3,softplus,slrt,hs_1e-3,ss_5e-2,no_norm", (LEARNING_RATES,))],
+    "gap_mini": [("base,flt_4e-2,ts_s3,softplus,slrt,hs_1e-3,ss_5e-2,no_norm", (RATES,))],
     # paper 3, appendix H: hyperparameters tuned on a validation split; tau fixed, from 0.005 to 0.05
     "nuclr_mini": [
-        ("clip,dcl,cyclip,sogclr,gcl,nuclr,nuclr_unbiased", (("tau=0.01", "tau=0.03", "tau=0.05"),)),
-        ("siglip", (LEARNING_RATES,)),
+        ("clip", (RATES, TAUS)),
+        ("siglip", (RATES,)),
+        ("dcl,cyclip,sogclr,gcl,nuclr,nuclr_unbiased", (TAUS,)),
     ],
     # paper 5, section 6.1: three of the five alphas
-    "wpse_mini": [("gaussian,imq", (("alpha=0.667", "alpha=0.5", "alpha=0.333"),))],
+    "wpse_mini": [("clip", (RATES,)), ("gaussian,imq", (("alpha=0.667", "alpha=0.5", "alpha=0.333"),))],
 }
 SHORT = {"tau": "temperature.tau={}", "alpha": "model.points.alpha=[{},{}]"}
 
