@@ -108,11 +108,11 @@ def report(arguments: list[str]) -> None:
 
     Writes report.md, report.html (one self-contained file) and report.csv, by default into the first folder.
     limited=true includes the rows of clipx eval limit=N.
-    Beside a result stands that of the nearest model of open_clip's tables; reference=[NAME/TAG,...] chooses models.
+    Shows the nearest model of open_clip's tables beside each result; reference=[NAME/TAG,...] chooses other models.
     clipx report published SET|MODEL: prints open_clip's results on a set (imagenet, mscoco, ...), or of a model.
-    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs|TASK] [on=SET,SET] [out=DIR]:
-    compares methods with the same towers, data, length and batch size over paired seeds; writes compare.html, .md,
-    .csv and .tex. on=held_out ranks by the pairs of data.held_out.
+    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs|TASK] [on=SET,SET] [out=DIR]
+    [limited=true]: compares methods with the same towers, data, length and batch size over paired seeds; writes
+    compare.html, .md, .csv and .tex. on=held_out ranks by the pairs of data.held_out.
     clipx report diff RUN RUN [out=DIR] [limited=true]: compares two runs, or checkpoints of runs, on the items of their
     common sets; prints paired intervals and McNemar's test; writes diff.html with pictures, diff.md and diff.csv.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.

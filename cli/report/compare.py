@@ -38,6 +38,8 @@ def compare(arguments: list[str]) -> None:
         _print(console, one)
     for group in left_out:
         console.print(group.line(), markup=False, soft_wrap=True)
+    if note := reader.limited_note(runs):
+        console.print(note, markup=False, soft_wrap=True)
     written = writer.write_comparison(found, left_out, Path(given["out"] or paths[0]))
     print(written.html, written.markdown, written.csv, written.csv.with_suffix(".tex"), sep="\n")
 

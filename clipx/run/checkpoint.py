@@ -208,7 +208,9 @@ def resolve(path: Path, key: str = "checkpoint") -> Path:
     found = checkpoints(path)
     if not found:
         kind = "a file" if path.is_file() else "a folder without checkpoints" if path.is_dir() else "missing"
-        raise UserError(f"{key}={path} is {kind}: give a run directory or its checkpoints/step_* folder")
+        below = sorted(folder.parent for folder in path.glob("*/checkpoints"))
+        example = f", such as {below[0]}" if below else ""
+        raise UserError(f"{key}={path} is {kind}: give a run directory{example}, or its checkpoints/step_* folder")
     return found[-1]
 
 

@@ -125,11 +125,18 @@ def read_answers(path: Path, limited: bool = False) -> dict[tuple[str, ...], Ans
         digest = str(json.loads((path / checkpoints.MANIFEST).read_text())["sha256"][checkpoints.WEIGHTS])[:16]
     run = path.parent.parent if digest else _only_run(path)
     found: dict[tuple[str, ...], Answers] = {}
+    has_limited = False
     for key, table in _groups(items.read(run)):
         one = _answers(table)
-        if digest in ("", one.hashes.get("checkpoint")) and (limited or LIMIT not in one.hashes):
-            found.pop(key, None)
-            found[key] = one
+        if digest not in ("", one.hashes.get("checkpoint")):
+            continue
+        if LIMIT in one.hashes and not limited:
+            has_limited = True
+            continue
+        found.pop(key, None)
+        found[key] = one
+    if not found and has_limited:
+        raise UserError(f"{path} has only items of clipx eval limit=N: add limited=true to compare them")
     if not found:
         raise UserError(f"{path} has no items in {run / items.FILE}: run clipx eval {path} force=true")
     return found

@@ -17,7 +17,7 @@ from evaluation.report.sections.settings import provenance, settings
 from evaluation.report.sections.task_details import task_details
 from evaluation.report.sections.training import training
 from evaluation.runs.groups import MetricSummary, RunGroup, group_runs, summarise_metrics
-from evaluation.runs.reader import Run
+from evaluation.runs.reader import Run, limited_note
 
 MAX_NAMES = 3  # in the title
 FOOTER = (
@@ -74,7 +74,7 @@ def title(groups: list[RunGroup]) -> str:
 def _summary(headline: list[MetricSummary], runs: list[Run], methods: int) -> str:
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}" + (f" of {methods} methods" if methods > 1 else "")
     if not headline:
-        return f"{count}, not evaluated yet."
+        return limited_note(runs) or f"{count}, not evaluated yet."
     tones = [tone(metric) for metric in headline if metric.row.chance is not None]
     worse = f", worse: {tones.count('bad')}" if "bad" in tones else ""
     better = f"better than chance: {tones.count('good')} of {len(tones)}"

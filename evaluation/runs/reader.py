@@ -30,6 +30,7 @@ class Run:
     artifacts: dict[str, dict[str, Any]]  # "<task>-<dataset with / as _>" -> content for the report's figures
     environment: dict[str, Any]
     evaluation_seconds: float = 0.0  # of `clipx reproduce`; 0 if unknown
+    limited_rows: int = 0  # rows of `clipx eval limit=N` that are left out of `results`
 
     @property
     def diverged(self) -> bool:
@@ -70,6 +71,8 @@ def read(folder: Path, limited: bool = False) -> Run:
     Raises UserError: a file of the run is corrupt; the message names it.
     """
     config = _config(folder / "config.yaml")
+    rows = results.read(folder / "results.jsonl")
+    kept = [row for row in rows if limited or results.LIMIT not in row.hashes]
     is_seed_folder = folder.name[:1] == "s" and folder.name[1:].isdigit()
     return Run(
         path=folder,
@@ -77,7 +80,7 @@ def read(folder: Path, limited: bool = False) -> Run:
         seed=int(config.get("seed") or (folder.name[1:] if is_seed_folder else 0)),
         config=config,
         log=_log(folder / "log.jsonl"),
-        results=[r for r in results.read(folder / "results.jsonl") if limited or results.LIMIT not in r.hashes],
+        results=kept,
         artifacts={
             file.stem: _object(file)
             for file in sorted((folder / "artifacts").glob("*.json"))
@@ -85,7 +88,15 @@ def read(folder: Path, limited: bool = False) -> Run:
         },
         environment=_object(folder / "environment.json"),
         evaluation_seconds=float(_object(folder / TIMING).get("evaluation_seconds", 0)),
+        limited_rows=len(rows) - len(kept),
     )
+
+
+def limited_note(runs: list[Run]) -> str:
+    """Return a sentence that names the runs with only left-out rows of `clipx eval limit=N`; "" if there are none."""
+    only = [run for run in runs if run.limited_rows and not run.results]
+    evaluated = ", ".join(str(run.path) for run in only[:3]) + (", ..." if len(only) > 3 else "")
+    return f"Evaluated with limit=N only: {evaluated}. Add limited=true to include these rows." if only else ""
 
 
 def run_folders(path: Path) -> Iterator[Path]:

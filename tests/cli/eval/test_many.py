@@ -119,6 +119,16 @@ def test_rows_with_a_limit_are_marked_and_reports_leave_them_out(tmp_path: Path)
         assert ("limit 2" in (tmp_path / limited / "report.csv").read_text()) is expected
 
 
+def test_report_and_diff_of_runs_evaluated_with_a_limit_only_name_the_setting(tmp_path: Path) -> None:
+    runs = [trained(tmp_path, name) for name in ("a", "b")]
+    for run in runs:
+        one.evaluate(quick(fakes.captioned(tmp_path / "shots"), checkpoint=str(run), limit=2))
+    report([str(run) for run in runs])
+    assert "Add limited=true" in (runs[0] / "report.md").read_text()
+    with pytest.raises(UserError, match="add limited=true"):
+        report(["diff", *map(str, runs)])
+
+
 @pytest.mark.parametrize(("kind", "count"), [("labelled", 5), ("captioned", 2), ("pairs", 2)])
 def test_every_kind_of_set_is_limited(kind: str, count: int, tmp_path: Path) -> None:
     from evaluation.datasets.opening import open_dataset

@@ -60,3 +60,13 @@ def test_runs_with_results_on_held_out_pairs_only_name_the_option(
     assert "on=held_out" in capsys.readouterr().out
     report(["compare", str(tmp_path / "runs"), "on=held_out"])
     assert "is first of 2" in capsys.readouterr().out
+
+
+def test_runs_evaluated_with_a_limit_only_name_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for one in runs_of("low", 0.50) + runs_of("high", 0.52):
+        rows = [replace(row, hashes=row.hashes | {"limit": "2"}) for row in one.results]
+        write(tmp_path / "runs", replace(one, results=rows, log=[{"step": 1, "loss": 1.0}]))
+    report(["compare", str(tmp_path / "runs")])
+    assert "Add limited=true" in capsys.readouterr().out
+    report(["compare", str(tmp_path / "runs"), "limited=true"])
+    assert "is first of 2" in (shown := capsys.readouterr().out) and "limited=true" not in shown

@@ -33,6 +33,7 @@ WRONG = {
     "train recipe=group": "recipe=group: trian.samples in own/group.yaml is not a setting; did you mean 'train'?",
     "train recipe=choice": "objective=foo is not known; allowed: clip, ",
     "train recipe=broken": "recipe own/broken.yaml is not valid YAML",
+    "train demo": "demo is not of the form key=value; did you mean recipe=demo?",
     "train recipe=demo optimizer.lr=abc": "optimizer.lr=abc must be a number; allowed: 0 or more",
     "train recipe=demo train.samples=1.5": "train.samples=1.5 must be a whole number; allowed: samples, 0 or more",
     "train recipe=demo data.flip=maybe": "data.flip=maybe must be true or false",

@@ -221,6 +221,12 @@ def test_resolve_names_what_it_found_instead(tmp_path: Path, found: str, message
         resolve(path)
 
 
+def test_resolve_names_a_run_below_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "s0/checkpoints").mkdir(parents=True)
+    with pytest.raises(UserError, match=f"give a run directory, such as {tmp_path}/s0, or its"):
+        resolve(tmp_path)
+
+
 def test_a_missing_file_is_detected(tmp_path: Path) -> None:
     path = state().save(tmp_path)
     (path / "training.pt").unlink()
