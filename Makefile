@@ -9,7 +9,7 @@ TORCH := 2.14.1# the release in constraints.txt
 # one process per core with one thread each; more threads would compete for the cores
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: help install constraints check test test-fast test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
+.PHONY: help install constraints check test test-fast test-long test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train bench-mini bench-leak tune-mini
 .PHONY: reproduce-mini reproduce-photos reproduce-all
@@ -50,14 +50,17 @@ check: $(READY) ## check lint, format and types
 docs: $(READY) ## build README, docs/ and an API reference as HTML in site/; readable without a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-test: $(READY) ## run all tests; CLIPX_DATA=FOLDER adds the tests on real data
-	$(PYTEST)
+test: $(READY) ## run the tests, except the long ones; CLIPX_DATA=FOLDER adds the tests on real data
+	$(PYTEST) -m 'not long'
+
+test-long: $(READY) ## run the long tests: whole commands that are killed, repeated or used together, a few minutes
+	$(PYTEST) -m long
 
 test-fast: $(READY) ## run the tests that are not slow
-	$(PYTEST) -m 'not slow'
+	$(PYTEST) -m 'not slow and not long'
 
 test-lowest: .venv-lowest/.ready ## run the tests that are not slow on the lowest versions that pyproject.toml allows
-	$(subst $(VENV),.venv-lowest,$(PYTEST)) -m 'not slow'
+	$(subst $(VENV),.venv-lowest,$(PYTEST)) -m 'not slow and not long'
 
 test-dist: $(READY) ## run the tests on several processes; every term on 1, 2 and 4 processes and with micro-batches
 	$(BIN)/pytest tests/clipx/training/test_step_distributed.py tests/clipx/training/test_step.py tests/clipx/training/test_leak.py tests/clipx/test_train_table.py tests/clipx/objectives/test_parts.py

@@ -15,7 +15,7 @@ from tests.helpers.gloo import Gloo, pool
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run slow tests first, so that all cores finish at about the same time."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in ("slow", "long")))
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from cli.train import train
 from clipx.run import directory
 
 SEED, RUNS = 100, "runs/tuning"
-RATES = tuple(f"optimizer.lr={rate}" for rate in ("1.0e-3", "2.0e-3", "4.0e-3", "8.0e-3"))
+RATES = tuple(f"optimizer.lr={rate}" for rate in ("1.0e-3", "2.0e-3", "4.0e-3", "8.0e-3", "1.6e-2"))
 TAUS = ("tau=0.01", "tau=0.03", "tau=0.05")
 Grid = tuple[tuple[str, ...], ...]  # settings, each with its candidates
 # recipe -> arms and their grid. One learning rate for all arms of a recipe, CLIP's, where no method has its own; the
@@ -36,6 +36,11 @@ GRIDS: dict[str, list[tuple[str, Grid]]] = {
     ],
     # paper 5, section 6.1: three of the five alphas
     "wpse_mini": [("clip", (RATES,)), ("gaussian,imq", (("alpha=0.667", "alpha=0.5", "alpha=0.333"),))],
+    # photographs: also one tau for all arms of nuclr_photos
+    "clip_reg_photos": [("clip", (RATES,))],
+    "margin_photos": [("tau_07", (RATES,))],
+    "gap_photos": [("base", (RATES,))],
+    "nuclr_photos": [("clip", (RATES, TAUS)), ("siglip", (RATES,))],
 }
 SHORT = {"tau": "temperature.tau={}", "alpha": "model.points.alpha=[{},{}]"}
 
@@ -59,19 +64,25 @@ def score(arguments: tuple[str, ...]) -> float:
     return 100 * sum(found) / len(found)
 
 
-def candidates(name: str, arms: str, grid: Grid) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return (arm, settings) -> arguments of `clipx train`."""
+def candidates(name: str, arms: str, grid: Grid, given: list[str]) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Return (arm, settings) -> arguments of `clipx train`; all candidates get the overrides `given`."""
+    common = (f"recipe={name}", f"seed={SEED}", f"runs={RUNS}", *given)
     return {
-        (arm, *settings): (f"recipe={name}", f"arm={arm}", f"seed={SEED}", f"runs={RUNS}", *map(override, settings))
+        (arm, *settings): (*common, f"arm={arm}", *map(override, settings))
         for arm in arms.split(",")
         for settings in product(*grid)
     }
 
 
 def main() -> None:
-    """Train all candidates of the recipes given as arguments, or of all recipes; print one line per candidate."""
-    for name in sys.argv[1:] or GRIDS:
-        calls = {key: call for arms, grid in GRIDS[name] for key, call in candidates(name, arms, grid).items()}
+    """Train all candidates of the recipes given as arguments, by default those on scenes; print one line per candidate.
+
+    Arguments with = are overrides for all: `python -m tests.bench.tune gap_photos data.root=FOLDER`.
+    """
+    given = [word for word in sys.argv[1:] if "=" in word]
+    names = [word for word in sys.argv[1:] if "=" not in word]
+    for name in names or [name for name in GRIDS if name.endswith("_mini")]:
+        calls = {key: call for arms, grid in GRIDS[name] for key, call in candidates(name, arms, grid, given).items()}
         with Pool(["", ""]) as pool:
             futures = {pool.submit(score, call): key for key, call in calls.items()}
             for future in as_completed(futures):

@@ -68,7 +68,7 @@ open_clip.create_model({name!r}, pretrained={weights!r})
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_standard_towers_load_without_clipx_and_others_name_their_import(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,7 +91,7 @@ torch.save((found, repr(preprocess)), sys.argv[1])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tower", "imports"),
     [("open_clip:mini-48", "import clipx.models.towers.small_cnn"), ("open_clip:mini-vit-48", "")],

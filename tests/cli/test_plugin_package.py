@@ -27,7 +27,7 @@ print(model.encode_image(torch.zeros(1, 3, 48, 48)).shape[1], float(model.logit_
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_package_trains_on_two_processes_resumes_and_is_evaluated_ranked_and_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,7 +81,7 @@ def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> Non
         make_plan(arguments)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_runs_are_trained_evaluated_and_reported_once(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=32)
     (tmp_path / "recipes").mkdir()

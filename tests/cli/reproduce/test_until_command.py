@@ -184,7 +184,7 @@ arms:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_tiny_experiment_runs_to_its_first_look(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=32)
     (tmp_path / "recipes").mkdir()

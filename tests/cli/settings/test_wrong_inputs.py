@@ -170,7 +170,7 @@ def test_ctrl_c_in_start_up_is_one_line(command: str, presses: int, tmp_path: Pa
             assert lines[-1] == "clipx: stopped" and not [line for line in lines if "Traceback" in line]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_folders_of_the_user_with_our_names_do_not_replace_our_code(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     for name in ("cli", "evaluation", "clipx"):
