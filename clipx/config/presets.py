@@ -7,16 +7,17 @@ from clipx.config.schema import RunConfig
 SCENES = {
     "source": "scenes",
     "crop_scale": [1.0, 1.0],  # no crop: a cut-off object would make the count wrong
+    "cache": "memory",
+    "workers": 0,
+    "scenes": {"image_size": 32, "num_train": 30_000},
     "evaluation": [f"wds:scenes_{feature}" for feature in ("colour", "count", "shape")]
     + ["captions:scenes_captions", "pairs:scenes_pairs"],
 }
 DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
     "scenes": SCENES,
-    # for the miniatures: 32 px and few false negatives, so that small towers reach a small loss; large test sets
+    # for the miniatures: few false negatives, so that small towers reach a small loss; large test sets
     "small_scenes": SCENES
     | {
-        "cache": "memory",
-        "workers": 0,
         "held_out": 0.1,
         "scenes": {
             "image_size": 32,
