@@ -14,6 +14,7 @@ from evaluation.datasets.layouts.clevr import open_clevr
 from evaluation.datasets.layouts.composition import open_sugar_crepe, open_winoground
 from evaluation.datasets.layouts.karpathy import open_karpathy
 from evaluation.datasets.layouts.mmvp import open_mmvp
+from evaluation.datasets.layouts.shards import open_wds
 from evaluation.types import Settings
 
 Reader = Callable[[str, Path, str, int], Split]  # spec, root, part, number of classes
@@ -88,6 +89,13 @@ def _variant(what: str, classes: int, place: str) -> Placed:
     return Placed(f"{classes:,} classes, {what}", place, partial(folders.open_variant, classes), get)
 
 
+def _shards(what: str, folder: str) -> Placed:
+    """Return a set that CLIP-benchmark distributes as shards (its benchmark/webdatasets.txt lists them)."""
+    return Placed(
+        what, folder, open_wds, f"`hf download clip-benchmark/{folder} --repo-type dataset --local-dir ROOT/{folder}`"
+    )
+
+
 AIRCRAFT = "fgvc-aircraft-2013b/data/images_variant_{}.txt"
 KARPATHY = "the splits from cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip"
 CARS = "`hf download clip-benchmark/wds_cars --repo-type dataset --local-dir DIR`, then datasets=[wds:DIR]"
@@ -146,6 +154,26 @@ NAMED: dict[str, Classes | Placed] = {
     ),
     "sun397": _torchvision("397 scenes; split drawn by us", "sun397", _splits("SUN397", ALL), vision.drawn),
     "clevr_count": Placed("3 to 10 objects, tested on CLEVR's validation images", "clevr/CLEVR_v1.0", open_clevr),
+    "clevr_distance": _shards(
+        "distance of the nearest object in CLEVR, 6 ranges", "wds_vtab-clevr_closest_object_distance"
+    ),
+    "country211": _shards("photos from 211 countries", "wds_country211"),
+    "dmlab": _shards("scenes of a maze game, 6 classes of distance and reward", "wds_vtab-dmlab"),
+    "dsprites_location": _shards("x position of a shape", "wds_vtab-dsprites_label_x_position"),
+    "dsprites_orientation": _shards("angle of a shape", "wds_vtab-dsprites_label_orientation"),
+    "fer2013": _shards("7 facial expressions", "wds_fer2013"),
+    "gtsrb": _shards("43 German traffic signs", "wds_gtsrb"),
+    "kitti_distance": _shards("distance of the nearest vehicle, 4 ranges", "wds_vtab-kitti_closest_vehicle_distance"),
+    "mnist": _shards("10 handwritten digits", "wds_mnist"),
+    "objectnet": _shards("113 of ImageNet's classes in unusual views", "wds_objectnet"),
+    "pcam": _shards("lymph nodes with and without tumour (PatchCamelyon)", "wds_vtab-pcam"),
+    "rendered_sst2": _shards("positive and negative reviews, as images of text", "wds_renderedsst2"),
+    "resisc45": _shards("45 kinds of land use, from the air", "wds_vtab-resisc45"),
+    "retinopathy": _shards("5 grades of diabetic retinopathy", "wds_vtab-diabetic_retinopathy"),
+    "smallnorb_azimuth": _shards("azimuth of a toy", "wds_vtab-smallnorb_label_azimuth"),
+    "smallnorb_elevation": _shards("elevation of a toy", "wds_vtab-smallnorb_label_elevation"),
+    "svhn": _shards("10 digits of house numbers", "wds_vtab-svhn"),
+    "voc2007": _shards("20 classes, cropped objects", "wds_voc2007"),
     "mscoco": Placed(
         "5,000 images, 5 captions or more",
         "mscoco/dataset_coco.json",

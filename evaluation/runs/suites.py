@@ -22,7 +22,7 @@ SUITES: dict[str, tuple[str, ...]] = {
         "fmow dollar_street geode"
     ),
     "vtab": _names(  # Zhai et al. 2019
-        "caltech101 cifar100 dtd flowers102 pets svhn sun397 camelyon eurosat resisc45 retinopathy clevr_count "
+        "caltech101 cifar100 dtd flowers102 pets svhn sun397 pcam eurosat resisc45 retinopathy clevr_count "
         "clevr_distance dmlab kitti_distance dsprites_location dsprites_orientation smallnorb_azimuth "
         "smallnorb_elevation"
     ),

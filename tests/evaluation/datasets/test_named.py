@@ -15,7 +15,7 @@ from evaluation.datasets.layouts.vision import DOWNLOADS, SHARES, share
 from evaluation.datasets.named import NAMED, pull
 from evaluation.datasets.opening import open_dataset
 from evaluation.types import Settings
-from tests.helpers import replicas
+from tests.helpers import fakes, replicas
 
 MAKE: dict[str, Callable[[Path, pytest.MonkeyPatch], object]] = {
     "cifar10": lambda root, patch: replicas.cifar(root, 10, patch),
@@ -285,6 +285,16 @@ def test_a_prompt_without_a_place_for_the_statement_is_refused(tmp_path: Path) -
     replicas.mmvp(tmp_path, ["Color and Appearance"])
     with pytest.raises(UserError, match="prompts=a photo of is not known; allowed: ensemble, simple, or your own"):
         open_dataset(f"mmvp:{tmp_path}", Settings(prompts="a photo of"))
+
+
+SHARDS = {name: known.place for name, known in NAMED.items() if known.place.startswith("wds_")}
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_sets_in_shards_keep_their_classes_and_have_the_short_name(name: str, tmp_path: Path) -> None:
+    fakes.labelled(tmp_path / SHARDS[name], classes=3, test=6)
+    data = labelled(name, tmp_path)
+    assert len(data.classnames) == 3 and data.labels("test").tolist() == [0, 1, 2, 0, 1, 2]
 
 
 def test_every_named_set_says_what_is_missing_and_what_gets_it(tmp_path: Path) -> None:
