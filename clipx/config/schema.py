@@ -98,6 +98,11 @@ class ModelConfig:
         "run directory or checkpoint with the initial weights; arm:NAME: the run of that arm of this recipe with the "
         "same seed; null: as the towers define",
     )
+    teacher: str | None = setting(
+        None,
+        "frozen model for terms that need one (distill, ...): run directory or checkpoint, open_clip:NAME/TAG, "
+        "open_clip:NAME/FILE or hf-hub:USER/NAME; it must preprocess images and texts as the towers do",
+    )
     embed_dim: int | None = setting(
         None, "E; needed by timm: and hf: towers, fixed for open_clip: towers, 128 for small: towers", AT_LEAST_1
     )

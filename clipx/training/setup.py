@@ -21,8 +21,9 @@ from clipx.run import checkpoint, directory
 from clipx.run.checkpoint import TrainState
 from clipx.sample_table import SampleTable
 from clipx.training import modality_mixing, optimizer
+from clipx.training.teacher import Teacher, load_teacher
 from clipx.training.timing import StepTimer
-from clipx.types import Progress
+from clipx.types import Inputs, Progress
 from clipx.utils.device import grad_scaler
 
 INIT_KEY = "model.init"
@@ -39,6 +40,7 @@ class TrainComponents:
     mix: modality_mixing.Mixing
     learning_rate: Callable[[Progress], float]
     timer: StepTimer
+    teacher: Teacher | None = None
     bad_steps: int = 0  # number of consecutive steps skipped up to now (loss or gradient not finite)
 
 
@@ -84,8 +86,9 @@ def build_components(
     num_samples: int,
     data_fingerprint: str,
     build_model: Callable[[RunConfig], clip.ClipModel] = build_initial_model,
+    build_teacher: Callable[[RunConfig, Inputs, torch.device], Teacher] = load_teacher,
 ) -> TrainComponents:
-    """Build model, objective, optimizer and sample table on the device.
+    """Build model, objective, optimizer and sample table on the device, and the teacher if the objective needs it.
 
     Raises UserError if a setting is unknown or out of range, or weights are missing.
     """
@@ -99,6 +102,9 @@ def build_components(
     model = build_model(config).to(device).to(memory_format=torch.channels_last)
     ema = None if config.train.ema is None else ModelEmaV3(model, config.train.ema)  # copies the model, so before DDP
     parallel = _parallelise(model, config, device)
+    teacher = None
+    if "teacher" in objective.needs and config.model.teacher is not None:
+        teacher = build_teacher(config, model.inputs, device)
     table_device = torch.device("cpu") if config.train.table_device == "cpu" else device
     state = TrainState(
         model,
@@ -109,7 +115,7 @@ def build_components(
         scaler=grad_scaler(config.train.precision, device),
         ema=ema,
     )
-    return TrainComponents(config, device, state, parallel, mix, learning_rate, StepTimer(device))
+    return TrainComponents(config, device, state, parallel, mix, learning_rate, StepTimer(device), teacher)
 
 
 def _parallelise(model: clip.ClipModel, config: RunConfig, device: torch.device) -> nn.Module:
