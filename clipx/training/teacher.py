@@ -4,7 +4,7 @@ Every rank embeds its own pairs, without gradient. Teacher and student get the s
 preprocess images and tokenize texts in the same way.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,12 +55,33 @@ def load_teacher(config: RunConfig, student: Inputs, device: torch.device) -> Te
     """
     name = config.model.teacher
     assert name is not None
-    if name.startswith("open_clip:") or hub_weights.is_on_hub(name):
+    if _is_published(name):
         teacher, inputs = _published(name, device, config.model.normalise)
     else:
         teacher, inputs = _run(Path(name), device)
     _check_inputs(name, inputs, student)
     return teacher
+
+
+def notes(config: RunConfig, needs: Collection[str]) -> list[str]:
+    """Return a log line if no term of the objective needs the teacher."""
+    if config.model.teacher is None or "teacher" in needs:
+        return []
+    return [f"{KEY}={config.model.teacher} is not loaded: no term of the objective needs a teacher"]
+
+
+def source(config: RunConfig) -> dict[str, Any]:
+    """Return checkpoint and SHA-256 of the weights of a teacher that is a run, for environment.json; else {}."""
+    name = config.model.teacher
+    if name is None or _is_published(name):
+        return {}
+    path = checkpoint.resolve(Path(name), KEY)
+    digest = checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]
+    return {"teacher": {"checkpoint": str(path), "sha256": digest}}
+
+
+def _is_published(name: str) -> bool:
+    return name.startswith("open_clip:") or hub_weights.is_on_hub(name)
 
 
 def _published(name: str, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:

@@ -46,7 +46,7 @@ class BatchLoader(ABC):
         sampler: Sampler,
         inputs: Inputs,
         tokenizer: Tokenizer,
-        group: Tensor | None,
+        group: Tensor | None = None,
     ) -> None:
         self.config = config
         self.group = group  # int64 [n], of each sample
