@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from clipx import distributed, objectives
 from clipx.config.combinations import check_batch_size
-from clipx.config.schema import OF_ARM, RunConfig
+from clipx.config.schema import RunConfig
 from clipx.config.setting import check
 from clipx.data.sampler import num_train
 from clipx.errors import UserError
@@ -53,7 +52,7 @@ def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipM
     if resuming or config.model.init is None:
         return clip.build_model(config, pretrained=not resuming)
     model = clip.build_model(config, pretrained=False)
-    path = _initial_checkpoint(config)
+    path = directory.other_checkpoint(config, INIT_KEY, config.model.init)
     checkpoint.verify(path)
     try:
         checkpoint.load_weights(model, path)
@@ -66,18 +65,8 @@ def initial_weights_source(config: RunConfig) -> dict[str, Any]:
     """Return the checkpoint of model.init and the SHA-256 of its weights, for environment.json; {} if it is not set."""
     if config.model.init is None:
         return {}
-    path = _initial_checkpoint(config)
+    path = directory.other_checkpoint(config, INIT_KEY, config.model.init)
     return {"init": {"checkpoint": str(path), "sha256": checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]}}
-
-
-def _initial_checkpoint(config: RunConfig) -> Path:
-    run = directory.initial_run(config)
-    assert run is not None
-    if not run.exists() and config.model.init and config.model.init.startswith(OF_ARM):
-        arm = config.model.init.removeprefix(OF_ARM)
-        first = f"clipx train recipe={config.recipe} arm={arm} seed={config.seed}"
-        raise UserError(f"{INIT_KEY}={config.model.init}: {run} does not exist; train it first: {first}")
-    return checkpoint.resolve(run, INIT_KEY)
 
 
 def build_components(

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clipx.config.schema import RunConfig
+from clipx.config.schema import PUBLISHED, RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.models.towers import hub_weights, open_clip_towers
+from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint, directory
 from clipx.types import Batch, Inputs, Progress
 
@@ -47,18 +47,18 @@ class Teacher:
 
 
 def load_teacher(config: RunConfig, student: Inputs, device: torch.device) -> Teacher:
-    """Load model.teacher: a run or checkpoint, `open_clip:NAME/TAG`, `open_clip:NAME/FILE` or `hf-hub:USER/NAME`.
+    """Load model.teacher: a run, checkpoint or arm, `open_clip:NAME/TAG`, `open_clip:NAME/FILE` or `hf-hub:USER/NAME`.
 
-    A published teacher normalises its embeddings if this run does (model.normalise), another run as it was trained.
+    The teacher normalises its embeddings only if this run does (model.normalise).
 
     Raises UserError: no such model, missing or corrupt weights, or inputs that differ from the student's.
     """
     name = config.model.teacher
     assert name is not None
-    if _is_published(name):
+    if name.startswith(PUBLISHED):
         teacher, inputs = _published(name, device, config.model.normalise)
     else:
-        teacher, inputs = _run(Path(name), device)
+        teacher, inputs = _run(directory.other_checkpoint(config, KEY, name), device, config.model.normalise)
     _check_inputs(name, inputs, student)
     return teacher
 
@@ -73,15 +73,11 @@ def notes(config: RunConfig, needs: Collection[str]) -> list[str]:
 def source(config: RunConfig) -> dict[str, Any]:
     """Return checkpoint and SHA-256 of the weights of a teacher that is a run, for environment.json; else {}."""
     name = config.model.teacher
-    if name is None or _is_published(name):
+    if name is None or name.startswith(PUBLISHED):
         return {}
-    path = checkpoint.resolve(Path(name), KEY)
+    path = directory.other_checkpoint(config, KEY, name)
     digest = checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]
     return {"teacher": {"checkpoint": str(path), "sha256": digest}}
-
-
-def _is_published(name: str) -> bool:
-    return name.startswith("open_clip:") or hub_weights.is_on_hub(name)
 
 
 def _published(name: str, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
@@ -95,11 +91,12 @@ def _published(name: str, device: torch.device, normalise: bool) -> tuple[Teache
     ), inputs
 
 
-def _run(path: Path, device: torch.device) -> tuple[Teacher, Inputs]:
-    folder = checkpoint.resolve(path, KEY)
-    checkpoint.verify(folder)
-    model = clip.build_model(directory.load_config(folder.parent.parent), pretrained=False)
-    checkpoint.load_weights(model, folder)
+def _run(path: Path, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
+    checkpoint.verify(path)
+    config = directory.load_config(path.parent.parent)
+    config.model.normalise = config.model.normalise and normalise
+    model = clip.build_model(config, pretrained=False)
+    checkpoint.load_weights(model, path)
     model.to(device).eval().requires_grad_(False)
     return Teacher(model.encode_image, model.encode_text, model.temperature(END).to(device)), model.inputs
 

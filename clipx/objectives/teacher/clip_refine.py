@@ -7,7 +7,7 @@
 
 The form and the defaults are those of the authors' code; the paper writes L_RaFA as 1/2 E(|.|^2 + |.|^2), E/2 times
 as large. The code trains embeddings that are not normalised, at T = 1 and without a learned temperature:
-model.normalise=false (which also holds for a published teacher), and model.init or published weights as the start.
+model.normalise=false, which also holds for the teacher, and model.init or published weights as the start.
 
 r_i depends on the step and the place in the global batch only. Both directions of L_HyCD are computed in tiles of
 rows: 2 + 2 products forward, 4 backward.
