@@ -39,4 +39,5 @@ def group_means(vectors: Tensor, group: Tensor) -> Tensor:
     """Return the mean vector of each pair's group, [B, E]."""
     _, index, count = torch.unique(group, return_inverse=True, return_counts=True)
     sums = vectors.new_zeros(len(count), vectors.shape[1]).index_add(0, index, vectors)
-    return (sums / count[:, None])[index]
+    means: Tensor = sums / count[:, None]
+    return means[index]

@@ -41,8 +41,8 @@ class Teacher:
     @torch.no_grad()
     def __call__(self, batch: Batch, size: int) -> tuple[Tensor, Tensor]:
         """Return image and text embeddings of a batch, `size` pairs at a time."""
-        images = [self.image(pixels) for pixels in batch.image.split(size)]
-        texts = [self.text(tokens) for tokens in batch.text.split(size)]
+        images = [self.image(pixels) for pixels in torch.split(batch.image, size)]
+        texts = [self.text(tokens) for tokens in torch.split(batch.text, size)]
         return torch.cat(images).float(), torch.cat(texts).float()
 
 

@@ -64,19 +64,20 @@ class _DotProducts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
         ctx.save_for_backward(a, b)
-        out = a.new_empty(len(a), len(b))
-        product(a, b.T, out=out)
-        return out
+        return _new_product(a, b.T)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        found: list[Tensor | None] = [None, None]
-        for k, (left, right) in enumerate(((grad, ctx.saved_tensors[1]), (grad.T, ctx.saved_tensors[0]))):
-            if ctx.needs_input_grad[k]:
-                found[k] = left.new_empty(len(left), right.shape[1])
-                product(left, right, out=found[k])
-        return tuple(found)
+        a, b = ctx.saved_tensors
+        needs_a, needs_b = ctx.needs_input_grad
+        return _new_product(grad, b) if needs_a else None, _new_product(grad.T, a) if needs_b else None
+
+
+def _new_product(a: Tensor, b: Tensor) -> Tensor:
+    out = a.new_empty(len(a), b.shape[1])
+    product(a, b, out=out)
+    return out
 
 
 def rounded(x: Tensor) -> Tensor:

@@ -108,8 +108,8 @@ def shared_seconds(name: str, B: int, E: int, repeats: int) -> tuple[float, floa
     for _ in range(repeats + 1):
         distributed.barrier()
         start, cpu_start = time.perf_counter(), time.process_time()
-        gathered = {"image": distributed.gather(image, sizes), "text": distributed.gather(text, sizes)}
-        step(name, replace(whole, **gathered, part=part))
+        images, texts = distributed.gather(image, sizes), distributed.gather(text, sizes)
+        step(name, replace(whole, image=images, text=texts, part=part))
         wall.append(time.perf_counter() - start)
         cpu.append(time.process_time() - cpu_start)
     return statistics.median(wall[1:]), statistics.median(cpu[1:])  # the first one allocates

@@ -157,7 +157,8 @@ class FastClipV2Term(FastClipV1Term):
             raise UserError(f"objective.{self.name}.tau0={tau0} is out of range; allowed: {low}..{high}")
         self.rho, self.eta = rho, eta
         initial = {"tau": tau0, "m": 0.0, "v": 0.0}
-        self.columns |= {f"{self.name}_{c}_{side}": x for c, x in initial.items() for side in ("image", "text")}
+        more = {f"{self.name}_{c}_{side}": x for c, x in initial.items() for side in ("image", "text")}
+        self.columns = {**self.columns, **more}
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         x, y = embeddings.image, embeddings.text

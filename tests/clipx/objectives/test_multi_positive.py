@@ -64,7 +64,8 @@ def test_loss_matches_the_papers_double_loop(name: str, group: list[int]) -> Non
 
 @pytest.mark.parametrize("name", TERMS)
 def test_pairs_alone_in_their_groups_give_the_usual_loss_and_gradients(name: str) -> None:
-    usual: Terms = {"multi_positive": {"clip": {}}, "siglip": {"siglip": {}}}[name]
+    of_both: dict[str, Terms] = {"multi_positive": {"clip": {}}, "siglip": {"siglip": {}}}
+    usual = of_both[name]
     found, gradients = value_and_gradients(TERMS[name][0], batch(GROUPS["pairs alone"]))
     expected, expected_gradients = value_and_gradients(usual, batch(GROUPS["pairs alone"]))
     assert torch.allclose(found, expected, rtol=1e-13)

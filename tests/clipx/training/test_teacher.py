@@ -57,10 +57,12 @@ def test_a_published_teacher_embeds_as_open_clip_and_is_never_trained(tmp_path: 
 
 def test_a_teacher_follows_the_runs_normalisation(tmp_path: Path) -> None:
     config = student(tmp_path)
-    config.model.normalise = False
-    components, batch = built(config)
-    assert components.teacher is not None
-    assert (components.teacher(batch, 8)[0].norm(dim=1) - 1).abs().min() > 1e-3
+    saved = build_components(settings(tmp_path), CPU, 8, "generated").state.save(directory.claim(settings(tmp_path)))
+    for teacher in (TEACHER, str(saved)):
+        config.model.teacher, config.model.normalise = teacher, False
+        components, batch = built(config)
+        assert components.teacher is not None
+        assert (components.teacher(batch, 8)[0].norm(dim=1) - 1).abs().min() > 1e-3
 
 
 def test_a_run_teaches_another_and_its_weights_are_recorded(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from clipx import objectives
 from clipx.errors import UserError
+from clipx.objectives.per_sample.drrho import DrrhoTerm
 from clipx.objectives.per_sample.fastclip import decayed_gamma
 from tests.helpers.pairs import teacher_of
 from tests.helpers.table_steps import embeddings, fresh, pairs, progress, step
@@ -125,7 +126,7 @@ def test_gamma_decays_from_one_to_its_final_value() -> None:
 def test_drrho_takes_gamma_from_the_number_of_epochs() -> None:
     """README of Optimization-AI/DRRho-CLIP at 035e3bfd2cf36b1bebed0e1bdc78c4216a9f8cec: min(1, 4.177 E^-0.7265)."""
     term = objectives.build({"drrho": {}}, N).terms["drrho"]
-    assert isinstance(term, objectives.DrrhoTerm)
+    assert isinstance(term, DrrhoTerm)
     assert [term.gamma_of(progress(0, epoch=E, epochs=E)) for E in (7, 30)] == pytest.approx([1.0, 0.3529], abs=1e-4)
 
 
