@@ -28,7 +28,7 @@ from clipx.run.checkpoint import checkpoints, resume
 from clipx.run.checkpoint_manager import CheckpointManager
 from clipx.run.log import RunLog
 from clipx.run.remote import open_remote_store
-from clipx.training import geometry_probe, optimizer
+from clipx.training import geometry_probe, optimizer, teacher
 from clipx.training.setup import TrainComponents, build_components, build_initial_model, initial_weights_source
 from clipx.training.step import log_row, reset_peak_memory, train_step
 from clipx.training.stop_signals import StopMonitor
@@ -139,12 +139,13 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
     components = build_components(config, device, len(pairs), pairs.fingerprint, build_model)
     state, model, objective = components.state, components.state.model, components.state.objective
     tokenize = tokenizer.build_tokenizer(model.inputs)
-    loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize)
+    loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize, grouped="group" in objective.needs)
     probe = geometry_probe.build_probe(config, tokenize, model)
     notes = [
         _summary(config, run, device, pairs),
         *temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature),
         *objective.notes(sampler.total_epochs),
+        *teacher.notes(config, objective.needs),
         *optimizer.notes(config.schedule, sampler.steps_per_epoch, sampler.total_steps),
         *source_notes(pairs, objective.columns),
         *tokenizer.notes(model.inputs, config.data.source),
@@ -204,7 +205,8 @@ def _earlier_outcome(session: _Session, run: Path) -> Outcome | None:
 def _record_start(session: _Session, run: Path, device: torch.device) -> None:
     """Write environment.json and, in a new run, log the geometry of the untrained model."""
     step = session.components.state.step
-    environment.write(run, device, step, initial_weights_source(session.config) if step == 0 else {})
+    sources = initial_weights_source(session.config) | teacher.source(session.config) if step == 0 else {}
+    environment.write(run, device, step, sources)
     if step == 0:
         session.log.record(0, session.probe(0, session.sampler.progress(0)))
 

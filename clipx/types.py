@@ -13,6 +13,7 @@ class Batch:
     image: Tensor  # float [b, 3, H, W], normalised
     text: Tensor  # int64 [b, L] token ids
     label: Tensor  # int64 [b] keyword label, 0 = none
+    group: Tensor | None = None  # int64 [b], samples of one group are positives of each other; None: no groups
 
 
 @dataclass
@@ -52,6 +53,15 @@ ALL_ROWS = Part()
 
 
 @dataclass
+class TeacherEmbeddings:
+    """Embeddings of the same global batch by a frozen model; its width may differ."""
+
+    image: Tensor  # [B, E of the teacher]
+    text: Tensor  # [B, E of the teacher]
+    scale: Tensor  # [] the teacher's own 1/tau
+
+
+@dataclass
 class Embeddings:
     """Embeddings of the global batch, after gather. Similarity is always the dot product of image and text."""
 
@@ -62,6 +72,8 @@ class Embeddings:
     label: Tensor | None = None  # int64 [B] keyword label, 0 = none
     bias: Tensor | None = None  # [] logit bias (SigLIP)
     part: Part = ALL_ROWS  # of this process; a term may ignore it and compute the whole loss
+    group: Tensor | None = None  # int64 [B], samples of one group are positives of each other
+    teacher: TeacherEmbeddings | None = None  # of a frozen model; no gradient
 
 
 @dataclass

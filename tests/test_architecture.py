@@ -148,7 +148,7 @@ def test_the_rule_tells_up_from_down(module: str, imported: str, expected: bool)
     [
         ("cli/launcher/agent.py", "from cli.main import main"),
         ("cli/launcher/agent.py", "def train():\n    from cli.train import train"),
-        ("clipx/objectives/nuclr.py", "from clipx.objectives import moving_average"),
+        ("clipx/objectives/clip.py", "from clipx.objectives import siglip"),
         ("clipx/theory/paper4/gap.py", "from clipx.theory import free_embeddings"),
         ("evaluation/tasks/rows.py", "from evaluation.tasks import retrieval"),
     ],

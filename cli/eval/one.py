@@ -9,6 +9,7 @@ from cli.launcher.spawn import check_gpus, explain_out_of_memory, run_workers
 from clipx import distributed
 from clipx.config.eval_schema import EvalConfig
 from clipx.errors import UserError
+from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from clipx.run.checkpoint_manager import BEST
@@ -73,7 +74,7 @@ def _check(config: EvalConfig) -> None:
         checkpoints.chosen_weights(Path(config.checkpoint), config.ema)
     else:
         assert config.model is not None
-        encoder.parse(config.model)
+        open_clip_towers.parse_weights(config.model, "model")
     runner.check(_datasets(config), config.tasks, _settings(config))
 
 

@@ -6,7 +6,7 @@ dies.
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -61,17 +61,18 @@ class Pool:
         self._closed = False
 
     def submit(
-        self, call: Callable[[Argument], Result], argument: Argument, after: "Future[Result] | None" = None
+        self, call: Callable[[Argument], Result], argument: Argument, after: "Sequence[Future[Result]]" = ()
     ) -> "Future[Result]":
-        """Return the future of a call. The call waits until the call `after`, submitted earlier, is done or has failed.
+        """Return the future of a call. It waits until the calls `after`, submitted earlier, are done or have failed.
 
         The future raises BrokenProcessPool if the process was killed.
         """
         return self._threads.submit(self._call, call, argument, after)
 
-    def _call(self, call: Callable[[Argument], Result], argument: Argument, after: "Future[Result] | None") -> Result:
-        if after is not None:
-            wait([after])
+    def _call(
+        self, call: Callable[[Argument], Result], argument: Argument, after: "Sequence[Future[Result]]"
+    ) -> Result:
+        wait(after)
         slot = self._free.get()
         try:
             with self._starting:  # prevents a process from starting after the others got SIGTERM

@@ -205,8 +205,8 @@ def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | No
     futures: dict[Future[tuple[str, float]], Path] = {}
     by_folder: dict[Path, Future[tuple[str, float]]] = {}
     for run in parents_first(runs):
-        parent = by_folder.get(run.parent) if run.parent else None
-        future = by_folder[run.folder] = pool.submit(run_one, run.overrides, after=parent)
+        parents = [by_folder[parent] for parent in run.parents if parent in by_folder]
+        future = by_folder[run.folder] = pool.submit(run_one, run.overrides, after=parents)
         futures[future] = run.folder
     try:
         left = None if deadline is None else deadline - time.monotonic()

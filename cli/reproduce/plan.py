@@ -33,9 +33,9 @@ class PlannedRun:
         return directory.directory(self.config)
 
     @property
-    def parent(self) -> Path | None:
-        """The run whose weights this run starts from (model.init), if any."""
-        return directory.initial_run(self.config)
+    def parents(self) -> list[Path]:
+        """The runs that this run needs: whose weights it starts from (model.init), and its teacher."""
+        return directory.earlier_runs(self.config)
 
     @property
     def arm(self) -> tuple[str, str]:
@@ -134,19 +134,19 @@ def composed(overrides: list[list[str]]) -> list[RunConfig]:
 
 
 def parents_first(runs: list[PlannedRun]) -> list[PlannedRun]:
-    """Return the runs, each after the run whose weights it starts from.
+    """Return the runs, each after the runs that it starts from or learns from.
 
-    Raises UserError: arms start from each other.
+    Raises UserError: arms need each other.
     """
     by_folder = {run.folder: run for run in runs}
     order: TopologicalSorter[Path] = TopologicalSorter()
     for folder, run in by_folder.items():
-        order.add(folder, *([run.parent] if run.parent in by_folder else []))
+        order.add(folder, *(parent for parent in run.parents if parent in by_folder))
     try:
         return [by_folder[folder] for folder in order.static_order()]
     except CycleError as error:
         names = " -> ".join(by_folder[folder].config.arm for folder in error.args[1])
-        raise UserError(f"model.init: the arms {names} start from each other") from error
+        raise UserError(f"model.init, model.teacher: the arms {names} start from each other") from error
 
 
 def _data_roots(names: list[str], roots: dict[str, str]) -> dict[str, list[str]]:

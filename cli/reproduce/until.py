@@ -84,7 +84,7 @@ class Experiment:
 
     def _parents(self, arms: set[Arm]) -> set[Arm]:
         """Return the arms whose weights these arms start from."""
-        parents = {run.parent for run in self.runs if run.arm in arms}
+        parents = {parent for run in self.runs if run.arm in arms for parent in run.parents}
         found = {run.arm for run in self.runs if run.folder in parents}
         return found | self._parents(found) if found - arms else found
 

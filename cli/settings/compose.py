@@ -250,8 +250,9 @@ def _to_run_config(composed: DictConfig, overrides: list[str], from_arm: set[str
     load_plugins(config.plugins)  # again, because a launcher of Hydra may have started this process
     check(config)
     check_combinations(config)
-    if config.model.init and config.model.init.startswith(OF_ARM):
-        lookup(recipe(config.recipe).arms, config.model.init.removeprefix(OF_ARM), "model.init: arm of this recipe")
+    for key, name in (("init", config.model.init), ("teacher", config.model.teacher)):
+        if name and name.startswith(OF_ARM):
+            lookup(recipe(config.recipe).arms, name.removeprefix(OF_ARM), f"model.{key}: arm of this recipe")
     return config
 
 

@@ -3,6 +3,8 @@
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 
+TEACHER_TERMS = ("align_clip", "clip_refine", "distill", "drrho")  # the terms of clipx.objectives.TERMS with a teacher
+
 
 def check_combinations(config: RunConfig) -> None:
     """Raise UserError if settings contradict each other."""
@@ -10,6 +12,12 @@ def check_combinations(config: RunConfig) -> None:
         raise UserError(
             "objective.keyword needs labels, but data.keywords is empty: set data.keywords=[numbers], or other lists "
             "(colours, directions) or words"
+        )
+    with_teacher = [term for term in TEACHER_TERMS if term in config.objective]
+    if with_teacher and config.model.teacher is None:
+        raise UserError(
+            f"objective.{with_teacher[0]} needs a frozen teacher, but model.teacher is null; allowed: a run directory, "
+            "open_clip:NAME/TAG, open_clip:NAME/FILE or hf-hub:USER/NAME"
         )
     if config.log.evaluate_every and not config.data.evaluation:
         raise UserError(

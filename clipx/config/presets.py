@@ -82,6 +82,13 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "cyclip_reg": {"clip": {}, **CYCLIC, "positive": {"weight": 0.1}},
     # best arm of paper 2: eta = 1000 (the weight) with log1p
     "counting": {"clip": {}, "keyword": {"weight": 1000.0, "g": "log1p", "denominator": "own"}},
+    # open_clip's DistillClipLoss; RankCLIP; AlignCLIP, whose code sums both directions of clip (alpha 1, beta 0.5)
+    "clip_distill": {"clip": {}, "distill": {}},
+    "clip_rank": {"clip": {}, "rank": {"ramp": True}},
+    "clip_align": {"clip": {"average": False}, "align_clip": {"weight": 0.5}},
+    # terms of 2024 to 2026 with the authors' settings as defaults; the last two need model.teacher
+    **{name: {name: {}} for name in ("multi_positive", "fastclip_v1", "fastclip_v2", "fastclip_v3")},
+    **{name: {name: {}} for name in ("clip_refine", "drrho")},
     # baselines of paper 3
     "siglip": {"siglip": {}},  # initial t = 10, b = -10: set temperature.tau=0.1 temperature.bias=-10
     "dcl": {"dcl": {"tau_plus": 0.1}},

@@ -29,7 +29,8 @@ DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 LOSS_PRECISIONS = ("fp32", "tf32", "bf16")
 WANDB_MODES = ("off", "offline", "online")
-OF_ARM = "arm:"  # model.init=arm:NAME
+OF_ARM = "arm:"  # model.init=arm:NAME, model.teacher=arm:NAME
+PUBLISHED = ("open_clip:", "hf-hub:")  # values of model.teacher that are no run
 
 
 @dataclass(kw_only=True)
@@ -97,6 +98,11 @@ class ModelConfig:
         None,
         "run directory or checkpoint with the initial weights; arm:NAME: the run of that arm of this recipe with the "
         "same seed; null: as the towers define",
+    )
+    teacher: str | None = setting(
+        None,
+        "frozen model for terms that need one (distill, ...): run directory, checkpoint or arm:NAME, as for init, "
+        "open_clip:NAME/TAG, open_clip:NAME/FILE or hf-hub:USER/NAME; it must take the same pixels and tokens",
     )
     embed_dim: int | None = setting(
         None, "E; needed by timm: and hf: towers, fixed for open_clip: towers, 128 for small: towers", AT_LEAST_1

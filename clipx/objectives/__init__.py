@@ -6,10 +6,17 @@ from clipx.objectives.clip import ClipTerm
 from clipx.objectives.cyclic import CyclicCrossmodalTerm, CyclicInmodalTerm
 from clipx.objectives.dcl import DclTerm
 from clipx.objectives.keyword import KeywordTerm
-from clipx.objectives.nuclr import NuclrTerm
+from clipx.objectives.multi_positive import MultiPositiveTerm
 from clipx.objectives.pairwise_means import NegativeTerm, PositiveTerm
+from clipx.objectives.per_sample.drrho import DrrhoTerm
+from clipx.objectives.per_sample.fastclip import FastClipV1Term, FastClipV2Term, FastClipV3Term
+from clipx.objectives.per_sample.nuclr import NuclrTerm
+from clipx.objectives.per_sample.sogclr import SogclrTerm
+from clipx.objectives.rank import RankTerm
 from clipx.objectives.siglip import SiglipTerm
-from clipx.objectives.sogclr import SogclrTerm
+from clipx.objectives.teacher.align_clip import AlignClipTerm
+from clipx.objectives.teacher.clip_refine import ClipRefineTerm
+from clipx.objectives.teacher.distill import DistillTerm
 
 TERMS: dict[str, type[Term]] = {
     "clip": ClipTerm,
@@ -22,6 +29,15 @@ TERMS: dict[str, type[Term]] = {
     "keyword": KeywordTerm,
     "sogclr": SogclrTerm,
     "nuclr": NuclrTerm,
+    "fastclip_v1": FastClipV1Term,
+    "fastclip_v2": FastClipV2Term,
+    "fastclip_v3": FastClipV3Term,
+    "multi_positive": MultiPositiveTerm,
+    "rank": RankTerm,
+    "distill": DistillTerm,
+    "clip_refine": ClipRefineTerm,
+    "align_clip": AlignClipTerm,
+    "drrho": DrrhoTerm,
 }
 
 

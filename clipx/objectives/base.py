@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clipx.errors import UserError
-from clipx.types import Embeddings, Loss, Progress
+from clipx.types import Embeddings, Loss, Progress, TeacherEmbeddings
 
 Rows = Mapping[str, Tensor]  # column -> [B] per-sample values of the batch
 TermOutput = tuple[Tensor, dict[str, Tensor]]  # unweighted value [] of the term, and column -> [B] new values
@@ -16,6 +16,10 @@ TermOutput = tuple[Tensor, dict[str, Tensor]]  # unweighted value [] of the term
 NEEDS = {  # what a term may declare in `needs`, and how to provide it
     "bias": "a learned logit bias: set temperature.bias=-10, or in your own loop Embeddings(bias=...)",
     "label": "keyword labels: set data.keywords, or in your own loop Embeddings(label=...)",
+    "group": "groups of pairs that are positives of each other: set data.captions=each (coco, csv, tsv) or "
+    "data=scenes, or in your own loop Embeddings(group=...)",
+    "teacher": "a frozen teacher: set model.teacher=RUN or open_clip:NAME/TAG, or in your own loop "
+    "Embeddings(teacher=...)",
     "progress": "the position in the run: objective(embeddings, rows, Progress(step, steps, epoch, epochs))",
 }
 
@@ -63,7 +67,10 @@ def at_least_float32(embeddings: Embeddings) -> Embeddings:
     dtype = torch.promote_types(embeddings.image.dtype, torch.float32)
     bias = embeddings.bias if embeddings.bias is None else embeddings.bias.to(dtype)
     image, text, scale = (t.to(dtype) for t in (embeddings.image, embeddings.text, embeddings.scale))
-    return replace(embeddings, image=image, text=text, scale=scale, bias=bias)
+    teacher = embeddings.teacher
+    if teacher is not None:
+        teacher = TeacherEmbeddings(teacher.image.to(dtype), teacher.text.to(dtype), teacher.scale.to(dtype))
+    return replace(embeddings, image=image, text=text, scale=scale, bias=bias, teacher=teacher)
 
 
 class Objective:
@@ -76,6 +83,7 @@ class Objective:
         for term in terms.values():
             assert not self.columns.keys() & term.columns.keys(), "two terms write one column"
             self.columns.update(term.columns)
+        self.needs = {need for term in terms.values() for need in term.needs}
         self.learns_temperature = any(term.learns_temperature for term in terms.values())
 
     def __call__(self, embeddings: Embeddings, rows: Rows | None = None, progress: Progress | None = None) -> Loss:
@@ -89,7 +97,7 @@ class Objective:
         Raises:
             UserError: a term needs an input that is not given; the message names it.
         """
-        given = {"bias": embeddings.bias, "label": embeddings.label, "progress": progress}
+        given = vars(embeddings) | {"progress": progress}
         rows, progress = rows or {}, progress or Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
         for name, term in self.terms.items():
             _check_needs(name, term, given, rows)

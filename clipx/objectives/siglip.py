@@ -4,6 +4,8 @@
 
 with s = image @ text.T [B, B], t = 1/tau and the learned bias b = Embeddings.bias. The paper starts at t = 10 and
 b = -10. Paper 3's code does not normalise the embeddings; here they are normalised.
+
+`positives: group` sets y_ij = 1 for all pairs of one group (Embeddings.group), such as several captions of one image.
 """
 
 from typing import Any
@@ -15,17 +17,32 @@ from torch.autograd.function import once_differentiable
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import InputGradients, softplus, tiles
 from clipx.types import Embeddings, Part, Progress
+from clipx.utils.registry import lookup
+
+POSITIVES = {"pair": False, "group": True}  # True: y_ij = 1 within groups
 
 
 class SiglipTerm(Term):
-    """Loss summed over all B^2 pairs, divided by B."""
+    """Loss summed over all B^2 pairs, divided by B.
 
-    needs = ("bias",)
+    Raises UserError: unknown positives.
+    """
+
+    needs: tuple[str, ...] = ("bias",)
+
+    def __init__(self, positives: str = "pair") -> None:
+        self.by_group = lookup(POSITIVES, positives, "objective.siglip.positives")
+        self.needs = ("bias", "group") if self.by_group else ("bias",)
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         assert embeddings.bias is not None
         total: Tensor = _SigmoidSum.apply(
-            embeddings.image, embeddings.text, embeddings.scale, embeddings.bias, embeddings.part
+            embeddings.image,
+            embeddings.text,
+            embeddings.scale,
+            embeddings.bias,
+            embeddings.part,
+            embeddings.group if self.by_group else None,
         )
         return total / len(embeddings.image), {}
 
@@ -37,15 +54,17 @@ class _SigmoidSum(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, image: Tensor, text: Tensor, scale: Tensor, bias: Tensor, part: Part) -> Tensor:
+    def forward(
+        ctx: Any, image: Tensor, text: Tensor, scale: Tensor, bias: Tensor, part: Part, group: Tensor | None
+    ) -> Tensor:
         gradients = InputGradients(image, text, scale)
         total, grad_bias = torch.zeros_like(bias), torch.zeros_like(bias)
         for start, (z,) in tiles(image, text, scale, part=part):
             minus_yz = z.add_(bias)
-            minus_yz.diagonal(offset=start).neg_()
+            negate_positives(minus_yz, start, group)
             total += softplus(minus_yz).sum()
             W = minus_yz.sigmoid_()
-            W.diagonal(offset=start).neg_()
+            negate_positives(W, start, group)
             grad_bias += W.sum()
             gradients.add(start, W)
         gradients.complete(part)
@@ -56,4 +75,13 @@ class _SigmoidSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *(grad * saved for saved in ctx.saved_tensors), None
+        return *(grad * saved for saved in ctx.saved_tensors), None, None
+
+
+def negate_positives(tile: Tensor, start: int, group: Tensor | None) -> None:
+    """Multiply a tile by -y_ij, in place. Without groups only the pairs (i, i) are positive."""
+    if group is None:
+        tile.diagonal(offset=start).neg_()
+    else:
+        same = group[start : start + len(tile), None] == group
+        torch.where(same, -tile, tile, out=tile)

@@ -12,10 +12,10 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from clipx import distributed
-from clipx.config.schema import OF_ARM, RunConfig
+from clipx.config.schema import OF_ARM, PUBLISHED, RunConfig
 from clipx.config.setting import settings_of
 from clipx.errors import UserError
-from clipx.run.checkpoint import checkpoints
+from clipx.run.checkpoint import checkpoints, resolve
 from clipx.utils.files import write_text
 from clipx.utils.plugins import load_plugins
 
@@ -45,18 +45,34 @@ def directory(config: RunConfig) -> Path:
     return Path(config.runs) / config.name / f"s{config.seed}"
 
 
-def initial_run(config: RunConfig) -> Path | None:
-    """Return the run directory or checkpoint of model.init; None if it is not set.
+def other_run(config: RunConfig, name: str) -> Path:
+    """Return the run directory or checkpoint that `name` means: a path, or arm:NAME.
 
     For arm:NAME it is the run of that arm with the same recipe, seed and overrides.
     """
-    if config.model.init is None:
-        return None
-    arm = config.model.init.removeprefix(OF_ARM)
-    if arm == config.model.init:
-        return Path(config.model.init)
+    arm = name.removeprefix(OF_ARM)
+    if arm == name:
+        return Path(name)
     settings = config.name.removeprefix(f"{config.recipe}-{config.arm}")
     return Path(config.runs) / f"{config.recipe}-{arm}{settings}" / f"s{config.seed}"
+
+
+def earlier_runs(config: RunConfig) -> list[Path]:
+    """Return the runs or checkpoints that a run needs: of model.init, and of model.teacher if it is not published."""
+    names = [config.model.init, config.model.teacher]
+    return [other_run(config, name) for name in names if name and not name.startswith(PUBLISHED)]
+
+
+def other_checkpoint(config: RunConfig, key: str, name: str) -> Path:
+    """Return the checkpoint of another run; `key` is the setting that holds `name`.
+
+    Raises UserError: there is none; for arm:NAME the message has the command that trains it.
+    """
+    run = other_run(config, name)
+    if not run.exists() and name.startswith(OF_ARM):
+        first = f"clipx train recipe={config.recipe} arm={name.removeprefix(OF_ARM)} seed={config.seed}"
+        raise UserError(f"{key}={name}: {run} does not exist; train it first: {first}")
+    return resolve(run, key)
 
 
 def claim(config: RunConfig) -> Path:

@@ -6,6 +6,7 @@ K concepts with popularity pi_k proportional to 1/k^skew have m images and m tex
 
 In a batch, pairs of the same concept are false negatives; a share `noise` of the pairs is mismatched. Each image and
 each text has a free, normalised embedding. Batches come from a training set drawn from p; the metrics use p itself.
+Groups are the concepts of the texts; the teacher's embeddings are the one-hot vectors of the concepts.
 """
 
 import math
@@ -25,10 +26,11 @@ from clipx.theory.experiment import OPEN_SHARE, Settings, TableRow, out_of_range
 from clipx.theory.figure_style import GREY, Figures, ordered_colours, panels
 from clipx.theory.paper5.information import mutual_information
 from clipx.theory.paper5.pmi import nce
-from clipx.types import Embeddings, Loss, Progress
+from clipx.types import Embeddings, Loss, Progress, TeacherEmbeddings
 from clipx.utils.registry import lookup
 
 TAU: Rule = at_least(0.01)
+TEACHER_SCALE = torch.tensor(10.0, dtype=torch.float64)  # 1/tau of the teacher
 PANELS = {  # metric -> title in the figure
     "gap": "modality gap\n(distance)",
     "uniformity": "uniformity\n(-W2, 0 is best)",
@@ -152,7 +154,10 @@ def train(
             order = torch.randperm(settings.n, generator=generator)
         ids = order[at * settings.batch_size : (at + 1) * settings.batch_size]
         image, text = F.normalize(raw[0, joint.image[ids]], dim=1), F.normalize(raw[1, joint.text[ids]], dim=1)
-        embeddings = Embeddings(image, text, nu.exp(), ids, joint.label[ids], bias)
+        concepts = F.one_hot(joint.concept, settings.K).to(raw.dtype)
+        teacher = TeacherEmbeddings(concepts[joint.image[ids]], concepts[joint.text[ids]], TEACHER_SCALE)
+        group = joint.concept[joint.text[ids]]
+        embeddings = Embeddings(image, text, nu.exp(), ids, joint.label[ids], bias, group=group, teacher=teacher)
         progress = Progress(step, settings.epochs * per_epoch, epoch, settings.epochs)
         loss = loss_function(embeddings, table.read(ids), progress)
         optimizer.zero_grad()

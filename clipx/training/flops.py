@@ -29,8 +29,8 @@ def flop_counter() -> FlopCounterMode:
 def step_flops(config: RunConfig) -> int:
     """Return the FLOPs of both towers, forward and backward, for a global batch; a multiply-add counts as 2.
 
-    Counted on fake tensors: matrix products, convolutions and attention. Not counted: the objective, the optimizer and
-    accumulation's second forward pass. Raises like `build_model`.
+    Counted on fake tensors: matrix products, convolutions and attention. Not counted: the objective, the teacher, the
+    optimizer and accumulation's second forward pass. Raises like `build_model`.
     """
     with torch.device("meta"):  # allocates nothing, however large the towers
         model = clip.build_model(config, pretrained=False).train()

@@ -47,7 +47,7 @@ def step_bytes(config: RunConfig, processes: int = 1) -> int:
 
     Counted: weights, gradients, activations of a micro-batch with the temporary tensors of forward and backward pass,
     AdamW's two moments, averaged weights, DDP's buckets, images of the process's pairs, embeddings of the global batch.
-    Not counted: per-sample columns, prefetched batches, and the allocator's overhead. Raises like `build_model`.
+    Not counted: the teacher, per-sample columns, prefetched batches, the allocator's overhead. Raises as `build_model`.
     """
     train = config.train
     pairs = ceil(train.batch_size / processes)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from clipx import distributed, objectives
 from clipx.config.combinations import check_batch_size
-from clipx.config.schema import OF_ARM, RunConfig
+from clipx.config.schema import RunConfig
 from clipx.config.setting import check
 from clipx.data.sampler import num_train
 from clipx.errors import UserError
@@ -21,8 +20,9 @@ from clipx.run import checkpoint, directory
 from clipx.run.checkpoint import TrainState
 from clipx.sample_table import SampleTable
 from clipx.training import modality_mixing, optimizer
+from clipx.training.teacher import Teacher, load_teacher
 from clipx.training.timing import StepTimer
-from clipx.types import Progress
+from clipx.types import Inputs, Progress
 from clipx.utils.device import grad_scaler
 
 INIT_KEY = "model.init"
@@ -39,6 +39,7 @@ class TrainComponents:
     mix: modality_mixing.Mixing
     learning_rate: Callable[[Progress], float]
     timer: StepTimer
+    teacher: Teacher | None = None
     bad_steps: int = 0  # number of consecutive steps skipped up to now (loss or gradient not finite)
 
 
@@ -51,7 +52,7 @@ def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipM
     if resuming or config.model.init is None:
         return clip.build_model(config, pretrained=not resuming)
     model = clip.build_model(config, pretrained=False)
-    path = _initial_checkpoint(config)
+    path = directory.other_checkpoint(config, INIT_KEY, config.model.init)
     checkpoint.verify(path)
     try:
         checkpoint.load_weights(model, path)
@@ -64,18 +65,8 @@ def initial_weights_source(config: RunConfig) -> dict[str, Any]:
     """Return the checkpoint of model.init and the SHA-256 of its weights, for environment.json; {} if it is not set."""
     if config.model.init is None:
         return {}
-    path = _initial_checkpoint(config)
+    path = directory.other_checkpoint(config, INIT_KEY, config.model.init)
     return {"init": {"checkpoint": str(path), "sha256": checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]}}
-
-
-def _initial_checkpoint(config: RunConfig) -> Path:
-    run = directory.initial_run(config)
-    assert run is not None
-    if not run.exists() and config.model.init and config.model.init.startswith(OF_ARM):
-        arm = config.model.init.removeprefix(OF_ARM)
-        first = f"clipx train recipe={config.recipe} arm={arm} seed={config.seed}"
-        raise UserError(f"{INIT_KEY}={config.model.init}: {run} does not exist; train it first: {first}")
-    return checkpoint.resolve(run, INIT_KEY)
 
 
 def build_components(
@@ -84,8 +75,9 @@ def build_components(
     num_samples: int,
     data_fingerprint: str,
     build_model: Callable[[RunConfig], clip.ClipModel] = build_initial_model,
+    build_teacher: Callable[[RunConfig, Inputs, torch.device], Teacher] = load_teacher,
 ) -> TrainComponents:
-    """Build model, objective, optimizer and sample table on the device.
+    """Build model, objective, optimizer and sample table on the device, and the teacher if the objective needs it.
 
     Raises UserError if a setting is unknown or out of range, or weights are missing.
     """
@@ -99,6 +91,9 @@ def build_components(
     model = build_model(config).to(device).to(memory_format=torch.channels_last)
     ema = None if config.train.ema is None else ModelEmaV3(model, config.train.ema)  # copies the model, so before DDP
     parallel = _parallelise(model, config, device)
+    teacher = None
+    if "teacher" in objective.needs and config.model.teacher is not None:
+        teacher = build_teacher(config, model.inputs, device)
     table_device = torch.device("cpu") if config.train.table_device == "cpu" else device
     state = TrainState(
         model,
@@ -109,7 +104,7 @@ def build_components(
         scaler=grad_scaler(config.train.precision, device),
         ema=ema,
     )
-    return TrainComponents(config, device, state, parallel, mix, learning_rate, StepTimer(device))
+    return TrainComponents(config, device, state, parallel, mix, learning_rate, StepTimer(device), teacher)
 
 
 def _parallelise(model: clip.ClipModel, config: RunConfig, device: torch.device) -> nn.Module:

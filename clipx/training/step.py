@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from clipx import distributed
 from clipx.training import gradients, optimizer
 from clipx.training.setup import TrainComponents
-from clipx.types import Batch, Embeddings, Loss, Progress
+from clipx.types import Batch, Embeddings, Loss, Progress, TeacherEmbeddings
+from clipx.utils.device import autocast
 
 
 def train_step(components: TrainComponents, batch: Batch, progress: Progress) -> dict[str, Any]:
@@ -26,12 +27,14 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
         components.parallel.train()
     sizes = distributed.all_gather_sizes(len(batch.sample_id))
     sample_id, label = distributed.gather(batch.sample_id, sizes), distributed.gather(batch.label, sizes)
+    group = None if batch.group is None else distributed.gather(batch.group, sizes)
     rows, part = state.table.read(sample_id), distributed.part(sizes)
+    teacher = _teacher_embeddings(components, batch, sizes)
 
     def loss_fn(image: Tensor, text: Tensor, scale: Tensor, bias: Tensor | None) -> Loss:
         """Gather this rank's embeddings and return the loss over the global batch."""
         image, text = distributed.gather(image.float(), sizes), distributed.gather(text.float(), sizes)
-        embeddings = Embeddings(image, text, scale.float(), sample_id, label, bias, part)
+        embeddings = Embeddings(image, text, scale.float(), sample_id, label, bias, part, group, teacher)
         return state.objective(components.mix(embeddings, progress.step), rows, progress)
 
     restore_buffers = gradients.snapshot_buffers(state.model)
@@ -39,6 +42,16 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
     grad_norm = _update(components, loss, sample_id, restore_buffers)
     components.timer.end_phase("optimizer")
     return {"loss": loss.total.detach(), "terms": loss.terms, "scale": scale, "lr": lr, "grad_norm": grad_norm}
+
+
+def _teacher_embeddings(components: TrainComponents, batch: Batch, sizes: list[int]) -> TeacherEmbeddings | None:
+    """Embed this rank's pairs with the teacher, in micro-batches, and gather the embeddings."""
+    teacher, config = components.teacher, components.config.train
+    if teacher is None:
+        return None
+    with autocast(config.precision, components.device):
+        image, text = teacher(batch, -(-len(batch.image) // config.accumulation))
+    return TeacherEmbeddings(distributed.gather(image, sizes), distributed.gather(text, sizes), teacher.scale)
 
 
 def _update(components: TrainComponents, loss: Loss, sample_id: Tensor, restore_buffers: Callable[[], None]) -> Tensor:

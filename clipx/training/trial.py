@@ -20,7 +20,8 @@ UNKNOWN_SIZE = 1_000_000  # pairs of a data set whose size is unknown before it 
 def generated_batch(components: TrainComponents) -> Batch:
     """Return random images and texts with different, random sample ids and without keyword labels.
 
-    Its size is train.batch_size. Texts have the full length, because towers also compute padding.
+    Its size is train.batch_size. Each two pairs form a group. Texts have the full length, because
+    towers also compute padding.
     """
     size, device = components.config.train.batch_size, components.device
     inputs, stride = components.state.model.inputs, components.state.table.num_samples // size
@@ -29,6 +30,7 @@ def generated_batch(components: TrainComponents) -> Batch:
         image=torch.randn(size, 3, inputs.image_size, inputs.image_size, device=device),
         text=torch.randint(1, 100, (size, inputs.context_length), device=device),  # all vocabularies are larger
         label=torch.zeros(size, dtype=torch.int64, device=device),
+        group=torch.arange(size, device=device) // 2,
     )
 
 

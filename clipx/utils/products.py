@@ -10,9 +10,11 @@ are multiplied in float32, which gives the same result without saving time. Floa
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from clipx.utils.device import tf32
 from clipx.utils.registry import one_of
@@ -51,6 +53,31 @@ def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
         total += torch.mm(a.bfloat16(), b.bfloat16(), out_dtype=torch.float32)
     else:
         total.addmm_(rounded(a), rounded(b))
+
+
+def dot_products(a: Tensor, b: Tensor) -> Tensor:
+    """Return a @ b.T of [n, E] and [m, E]; differentiable once, with products of the same precision."""
+    return _DotProducts.apply(a, b)  # type: ignore[no-any-return]
+
+
+class _DotProducts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return _new_product(a, b.T)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        a, b = ctx.saved_tensors
+        needs_a, needs_b = ctx.needs_input_grad
+        return _new_product(grad, b) if needs_a else None, _new_product(grad.T, a) if needs_b else None
+
+
+def _new_product(a: Tensor, b: Tensor) -> Tensor:
+    out = a.new_empty(len(a), b.shape[1])
+    product(a, b, out=out)
+    return out
 
 
 def rounded(x: Tensor) -> Tensor:

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from clipx.data.preprocess import tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
-from clipx.errors import UserError
 from clipx.models import clip
-from clipx.models.towers import hub_weights, open_clip_towers
+from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from clipx.types import Inputs
@@ -72,14 +71,9 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
 
     Raises UserError: unknown name or precision, or missing weights; the message says how to get them.
     """
-    model_name, weights = parse(name)
-    torch.manual_seed(0)
     model: Any
-    if weights == name:
-        model = hub_weights.create_model(name, "model")
-    else:
-        model = open_clip_towers.create_model(model_name, weights, "model", custom_text=False)
-    title = name if weights else f"{name.removesuffix('/random')} (random weights)"
+    model, inputs = open_clip_towers.create_whole_model(name, "model")
+    title = f"{name.removesuffix('/random')} (random weights)" if name.endswith("/random") else name
 
     def image(pixels: Tensor) -> Tensor:
         return F.normalize(model.encode_image(pixels).float(), dim=-1)
@@ -88,34 +82,8 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
         return F.normalize(model.encode_text(tokens).float(), dim=-1)
 
     digest = _digest_of_weights(model)
-    inputs = open_clip_towers.model_inputs(model, model_name, weights)
     _to_device(model, device)
     return _encoder(title, model, inputs, (image, text), digest, 0, device, precision)
-
-
-def parse(name: str) -> tuple[str, str | None]:
-    """Split `open_clip:NAME/TAG_OR_FILE` into open_clip's model name and the tag or file; None for `/random`.
-
-    `hf-hub:USER/NAME` is both.
-
-    Raises UserError: unknown name, no weights, weights that are neither published nor a file, or no such repository.
-    """
-    if hub_weights.is_on_hub(name):
-        hub_weights.load_config(name, "model")
-        return name, name
-    matching = [known for known in open_clip_towers.tower_names() if f"{name}/".startswith(f"{known}/")]
-    known = max(matching, key=len, default="")
-    weights = name[len(known) + 1 :]
-    model_name = open_clip_towers.parse_name(known or name.partition("/")[0], "model")
-    if not weights:
-        raise UserError(
-            f"model={name} names no weights: add a published tag or a file, as in {name}/TAG; {name}/random scores "
-            "random weights"
-        )
-    if weights == "random":
-        return model_name, None
-    open_clip_towers.check_weights(model_name, weights, "model")
-    return model_name, weights
 
 
 def folder_name(model: str) -> str:

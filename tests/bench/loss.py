@@ -26,7 +26,7 @@ from torch import Tensor
 
 from clipx import distributed, objectives
 from clipx.sample_table import SampleTable
-from clipx.types import Embeddings, Progress
+from clipx.types import Embeddings, Progress, TeacherEmbeddings
 from tests.helpers.gloo import pool
 
 PEER = "open_clip ClipLoss"
@@ -43,20 +43,32 @@ TERMS: dict[str, dict[str, dict[str, object]]] = {
     "keyword own, one in ten": {"keyword": {}},
     "sogclr": {"sogclr": {}},
     "nuclr": {"nuclr": {}},
+    "fastclip_v1": {"fastclip_v1": {}},
+    "fastclip_v2": {"fastclip_v2": {}},
+    "fastclip_v3": {"fastclip_v3": {}},
+    "multi_positive": {"multi_positive": {}},
+    "siglip, groups": {"siglip": {"positives": "group"}},
+    "rank": {"rank": {}},
+    "distill": {"distill": {}},
+    "clip_refine": {"clip_refine": {}},
+    "align_clip": {"align_clip": {}},
+    "drrho": {"drrho": {}},
 }
 SHARED = ("clip", "siglip", "nuclr")  # compared on one and two processes
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
 
 def inputs(name: str, B: int, E: int) -> Embeddings:
-    """Draw random pairs at tau = 0.07 with 19 labels, the counts of paper 2."""
+    """Draw random pairs at tau = 0.07 with 19 labels, the counts of paper 2, groups of 4 and a teacher of width E."""
     generator = torch.Generator().manual_seed(0)
     image, text = (F.normalize(t, dim=-1).requires_grad_() for t in torch.randn(2, B, E, generator=generator))
     label = torch.randint(1, 20, (B,), generator=generator)
     if name.endswith("one in ten"):
         label[torch.rand(B, generator=generator) > 0.1] = 0
     scale, bias = (torch.tensor(v, requires_grad=True) for v in (1 / 0.07, -10.0))
-    return Embeddings(image, text, scale, torch.arange(B), label, bias)
+    of_image, of_text = (F.normalize(t, dim=-1) for t in torch.randn(2, B, E, generator=generator))
+    teacher, ids = TeacherEmbeddings(of_image, of_text, torch.tensor(1 / 0.07)), torch.arange(B)
+    return Embeddings(image, text, scale, ids, label, bias, group=ids // 4, teacher=teacher)
 
 
 def step(name: str, given: Embeddings) -> Tensor:
@@ -96,8 +108,8 @@ def shared_seconds(name: str, B: int, E: int, repeats: int) -> tuple[float, floa
     for _ in range(repeats + 1):
         distributed.barrier()
         start, cpu_start = time.perf_counter(), time.process_time()
-        gathered = {"image": distributed.gather(image, sizes), "text": distributed.gather(text, sizes)}
-        step(name, replace(whole, **gathered, part=part))
+        images, texts = distributed.gather(image, sizes), distributed.gather(text, sizes)
+        step(name, replace(whole, image=images, text=texts, part=part))
         wall.append(time.perf_counter() - start)
         cpu.append(time.process_time() - cpu_start)
     return statistics.median(wall[1:]), statistics.median(cpu[1:])  # the first one allocates

@@ -1,11 +1,13 @@
 """Helpers for tests of loss terms: small batches, losses and gradients."""
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from clipx import objectives
-from clipx.types import Embeddings, Loss, Progress
+from clipx.types import Embeddings, Loss, Progress, TeacherEmbeddings
 
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 Terms = dict[str, dict[str, object]]
@@ -21,8 +23,9 @@ def random_pairs(B: int, E: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 def embed(
     image: Tensor, text: Tensor, scale: float | Tensor, label: list[int] | None = None, bias: float | None = None
 ) -> Embeddings:
-    """Return Embeddings in the dtype of the image; without labels by default."""
+    """Return Embeddings in the dtype of the image; without labels by default. Pairs of one label form a group."""
     B, dtype = len(image), image.dtype
+    group = torch.tensor(label or [i // 2 for i in range(B)])
     return Embeddings(
         image=image,
         text=text,
@@ -30,7 +33,17 @@ def embed(
         sample_id=torch.arange(B),
         label=torch.tensor(label or [0] * B),
         bias=None if bias is None else torch.tensor(bias, dtype=dtype),
+        group=group,
+        teacher=teacher_of(image, text),
     )
+
+
+def teacher_of(image: Tensor, text: Tensor) -> TeacherEmbeddings:
+    """Return a teacher's embeddings [B, 5] in float64, a fixed function of each vector."""
+    generator = torch.Generator().manual_seed(7)
+    matrix = torch.randn(image.shape[1], 5, generator=generator, dtype=torch.float64)
+    of_image, of_text = (F.normalize(side.detach().double() @ matrix, dim=1) for side in (image, text))
+    return TeacherEmbeddings(of_image, of_text, torch.tensor(4.0, dtype=torch.float64))
 
 
 def loss_of(terms: Terms, embeddings: Embeddings) -> Loss:
@@ -42,7 +55,7 @@ def value_and_gradients(terms: Terms, embeddings: Embeddings) -> tuple[Tensor, d
     given = {"image": embeddings.image, "text": embeddings.text, "scale": embeddings.scale, "bias": embeddings.bias}
     leaves = {name: t.detach().clone().requires_grad_() for name, t in given.items() if t is not None}
     image, text, scale = leaves["image"], leaves["text"], leaves["scale"]
-    leaf = Embeddings(image, text, scale, embeddings.sample_id, embeddings.label, leaves.get("bias"))
+    leaf = replace(embeddings, image=image, text=text, scale=scale, bias=leaves.get("bias"))
     total = loss_of(terms, leaf).total
     total.backward()  # type: ignore[no-untyped-call]
     zeros = {name: torch.zeros_like(t) for name, t in leaves.items()}

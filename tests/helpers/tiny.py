@@ -1,8 +1,10 @@
 """Tiny towers and generated pairs, for fast training steps without data."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from timm.layers.norm_act import BatchNormAct2d
 from torch import Tensor, nn
 
@@ -13,6 +15,7 @@ from clipx.models.clip import ClipModel
 from clipx.models.heads import SinglePointHead
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
+from clipx.training.teacher import Teacher
 from clipx.types import Batch, Inputs, Progress
 
 SIDE, LENGTH, WORDS, E = 6, 4, 20, 12  # pixels, tokens, vocabulary, embedding width
@@ -82,7 +85,18 @@ def components(config: RunConfig, tower: str = "plain") -> TrainComponents:
         tau = temperature.build_temperature(config.temperature)
         return ClipModel(image, text, tau, config.temperature.bias, INPUTS, SinglePointHead(config.model.normalise))
 
-    return build_components(config, torch.device("cpu"), SAMPLES, "generated", build_model)
+    return build_components(config, torch.device("cpu"), SAMPLES, "generated", build_model, teacher)
+
+
+def teacher(config: RunConfig, student: Inputs, device: torch.device) -> Teacher:
+    """Return a teacher with random projections to 5 dimensions."""
+    generator = torch.Generator().manual_seed(3)
+    pixels, words = torch.randn(3 * SIDE**2, 5, generator=generator), torch.randn(WORDS, 5, generator=generator)
+    return Teacher(
+        lambda image: F.normalize(image.flatten(1) @ pixels, dim=1),
+        lambda text: F.normalize(words[text].mean(1), dim=1),
+        torch.tensor(4.0),
+    )
 
 
 def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
@@ -91,12 +105,13 @@ def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
     generator = torch.Generator().manual_seed(1)
     own = slice(rank * size // world, (rank + 1) * size // world)
     for _ in range(steps):
-        yield Batch(
+        batch = Batch(
             sample_id=torch.randperm(SAMPLES, generator=generator)[:size][own],
             image=torch.randn(size, 3, SIDE, SIDE, generator=generator)[own],
             text=torch.randint(WORDS, (size, LENGTH), generator=generator)[own],
             label=torch.randint(3, (size,), generator=generator)[own],
         )
+        yield replace(batch, group=batch.label)
 
 
 def train(run: TrainComponents, steps: int = 5) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from cli.settings.compose import compose_eval, compose_run, recipe
 from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.models import clip, temperature
+from clipx.run.directory import earlier_runs
 from clipx.training import modality_mixing, optimizer
 from clipx.training import optimizer as optim
 from clipx.types import Progress
@@ -316,3 +317,15 @@ def test_numbers_have_their_source_beside_them(name: str) -> None:
             bare.append(line)
         above = line
     assert [line for line in bare if name != "margin_mscoco" or not line.startswith(("optimizer", "schedule"))] == []
+
+
+def test_the_comparison_of_objectives_has_every_term_and_teachers_of_the_same_seed() -> None:
+    name = "objectives_mini"
+    configs = {arm: composed(name, arm) for arm in recipe(name).arms}
+    assert {term for config in configs.values() for term in config.objective} == set(objectives.TERMS)
+    for arm, config in configs.items():
+        needs = objectives.build(config.objective, num_samples=9000).needs
+        assert ("teacher" in needs) == (config.model.teacher == "arm:clip"), arm
+        assert ("bias" in needs) == (config.temperature.bias is not None), arm
+    (taught,) = earlier_runs(configs["drrho"])
+    assert taught == Path("runs/objectives_mini-clip/s0")

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from clipx.config.data_schema import DataConfig
@@ -39,9 +40,16 @@ class BatchLoader(ABC):
     """Base of both loaders: moves batches to the device and counts bad samples."""
 
     def __init__(
-        self, config: DataConfig, source: PairSource | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
+        self,
+        config: DataConfig,
+        source: PairSource | Stream,
+        sampler: Sampler,
+        inputs: Inputs,
+        tokenizer: Tokenizer,
+        group: Tensor | None = None,
     ) -> None:
         self.config = config
+        self.group = group  # int64 [n], of each sample
         self.source = source
         self.sampler = sampler
         self.inputs = inputs
@@ -71,6 +79,7 @@ class BatchLoader(ABC):
                 image=normalise(host.pixels.to(device, non_blocking=True)),
                 text=host.text.to(device, non_blocking=True),
                 label=host.label.to(device, non_blocking=True),
+                group=None if self.group is None else self.group[host.sample_id].to(device, non_blocking=True),
             )
             yield batch, host.bad
 
@@ -202,16 +211,35 @@ def _drop_empty(batches: Iterator[HostBatch]) -> Iterator[HostBatch]:
 
 
 def open_loader(
-    config: DataConfig, source: PairSource | Stream, sampler: Sampler, inputs: Inputs, tokenizer: Tokenizer
+    config: DataConfig,
+    source: PairSource | Stream,
+    sampler: Sampler,
+    inputs: Inputs,
+    tokenizer: Tokenizer,
+    grouped: bool = False,
 ) -> BatchLoader:
-    """Return the loader for the kind of source. Raises UserError for a stream with data.cache=memory."""
+    """Return the loader for the kind of source; `grouped`: batches have groups.
+
+    Raises UserError for a stream with data.cache=memory, and if no two samples belong to one group.
+    """
     if source.streaming and config.cache != "none":
         raise UserError(
             f"data.cache={config.cache} needs random access, which data.source={config.source} does not have; "
             "allowed: none"
         )
     kind = StreamLoader if source.streaming else Loader
-    return kind(config, source, sampler, inputs, tokenizer)
+    return kind(config, source, sampler, inputs, tokenizer, _groups(config, source) if grouped else None)
+
+
+def _groups(config: DataConfig, source: PairSource | Stream) -> Tensor:
+    """Return the group of each sample, int64 [n]."""
+    group = None if source.streaming else source.group_of()
+    if group is None:
+        raise UserError(
+            f"the objective needs groups of samples, but no two samples of data.source={config.source} share an image "
+            "or a content; use data.captions=each (coco, csv, tsv) or data.source=scenes"
+        )
+    return torch.from_numpy(group).long()
 
 
 def source_notes(source: PairSource | Stream, columns: Mapping[str, float]) -> list[str]:

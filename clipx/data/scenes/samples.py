@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from clipx.config.data_schema import ScenesConfig
@@ -57,7 +59,7 @@ def training_sample(config: ScenesConfig, index: int) -> Sample:
     whose content it repeats (`false_negatives`), or None; and "faults", the fault of each caption.
     """
     rng = random.Random(f"{config.seed}/train/{index}")
-    source = int(rng.random() * RECURRING) if rng.random() < config.false_negatives and index >= RECURRING else None
+    source = _repeated(config, index, rng)
     # The content has a separate generator, so that a later sample can repeat it, given only this sample's index.
     content = _content(config, index if source is None else source)
     scene = sample_scene(content, config.image_size, config.layout, rng)
@@ -69,6 +71,22 @@ def training_sample(config: ScenesConfig, index: int) -> Sample:
     }
     texts = [caption.text for caption in captions]
     return Sample(scene, texts, facts, descriptions=[caption.descriptions for caption in captions])
+
+
+def content_of(config: ScenesConfig) -> NDArray[np.int32]:
+    """Return the content number (from 0) of each training sample, int32 [num_train]; equal for contents of one key."""
+    numbers: dict[frozenset[tuple[object, ...]], int] = {}
+    of_each = np.empty(config.num_train, np.int32)
+    for index in range(config.num_train):
+        source = _repeated(config, index, random.Random(f"{config.seed}/train/{index}"))
+        key = _content(config, index if source is None else source).key()
+        of_each[index] = numbers.setdefault(key, len(numbers))
+    return of_each
+
+
+def _repeated(config: ScenesConfig, index: int, rng: random.Random) -> int | None:
+    """Return the earlier sample whose content this sample repeats; None if it has a content of its own."""
+    return int(rng.random() * RECURRING) if rng.random() < config.false_negatives and index >= RECURRING else None
 
 
 def concept_frequencies(config: ScenesConfig) -> dict[Concept, float]:

@@ -46,6 +46,10 @@ class PairSource(Protocol):
         """Return the image index (from 0) of each sample, int32 [n]; None if no two samples share an image."""
         return None
 
+    def group_of(self) -> NDArray[np.int32] | None:
+        """Return the group (from 0) of each sample, int32 [n]: samples that are positives of each other; None: none."""
+        return self.image_of()
+
 
 class ShardPairs(PairSource):
     """Pairs from a folder of webdataset shards; prefetches `block` neighbouring samples together, 0: no prefetching."""

@@ -3,8 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from clipx.config.data_schema import DataConfig
 from clipx.data.scenes.folder import ensure_rendered
+from clipx.data.scenes.samples import content_of
 from clipx.data.sources import files, hf, streams
 from clipx.data.sources.base import PairSource, ShardPairs
 from clipx.data.sources.streams import Stream
@@ -36,8 +40,19 @@ def _rendered(config: DataConfig) -> Path:
     return ensure_rendered(config.scenes, Path(config.root) if config.root else None)
 
 
+class ScenePairs(ShardPairs):
+    """Rendered pairs; images of one content form a group."""
+
+    def __init__(self, config: DataConfig) -> None:
+        super().__init__(_rendered(config) / config.split, config.captions, config.block)
+        self.scenes = config.scenes
+
+    def group_of(self) -> NDArray[np.int32] | None:
+        return content_of(self.scenes) if len(self) == self.scenes.num_train else None
+
+
 SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {
-    "scenes": lambda config: ShardPairs(_rendered(config) / config.split, config.captions, config.block),
+    "scenes": ScenePairs,
     "shards": lambda config: ShardPairs(_root(config) / config.split, config.captions, config.block),
     "coco": lambda config: files.coco(_images(config), _annotations(config), config),
     "csv": lambda config: files.table(_images(config), _annotations(config), config, ","),

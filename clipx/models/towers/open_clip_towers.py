@@ -134,6 +134,46 @@ def build_open_clip_towers(
     )
 
 
+def create_whole_model(name: str, key: str) -> tuple[nn.Module, Inputs]:
+    """Create `open_clip:NAME/TAG`, `.../FILE`, `.../random` (seed 0) or `hf-hub:USER/NAME`; return it and its inputs.
+
+    Raises UserError like `parse_weights` and `create_model`; `key` is the setting that holds `name`.
+    """
+    model_name, weights = parse_weights(name, key)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if weights == name:
+            model = hub_weights.create_model(name, key)
+        else:
+            model = create_model(model_name, weights, key, custom_text=False)
+    return model, model_inputs(model, model_name, weights)
+
+
+def parse_weights(name: str, key: str) -> tuple[str, str | None]:
+    """Split `open_clip:NAME/TAG_OR_FILE` into open_clip's model name and the tag or file; None for `/random`.
+
+    `hf-hub:USER/NAME` is both.
+
+    Raises UserError: unknown name, no weights, weights that are neither published nor a file, or no such repository.
+    """
+    if hub_weights.is_on_hub(name):
+        hub_weights.load_config(name, key)
+        return name, name
+    matching = [known for known in tower_names() if f"{name}/".startswith(f"{known}/")]
+    known = max(matching, key=len, default="")
+    weights = name[len(known) + 1 :]
+    model_name = parse_name(known or name.partition("/")[0], key)
+    if not weights:
+        raise UserError(
+            f"{key}={name} names no weights: add a published tag or a file, as in {name}/TAG; {name}/random has random "
+            "weights"
+        )
+    if weights == "random":
+        return model_name, None
+    check_weights(model_name, weights, key)
+    return model_name, weights
+
+
 def model_inputs(model: Any, name: str, pretrained: str | None) -> Inputs:
     """Return the inputs of an open_clip model: as configured, or as its published weights were trained."""
     return Inputs(**vars(_pixels(model, name, pretrained)), tokenizer=name, context_length=model.context_length)

@@ -37,6 +37,17 @@ def test_each_arm_starts_from_the_weights_of_its_own_seed(tmp_path: Path) -> Non
             assert init["checkpoint"] == f"runs/chain-{parent}/s{seed}/checkpoints/step_00000002"
 
 
+def test_an_arm_learns_from_the_arm_of_its_own_seed(tmp_path: Path) -> None:
+    file = tmp_path / "recipes" / "chain.yaml"
+    taught = "model.init=arm:first, model.teacher=arm:again, +objective.distill.weight=1"
+    file.write_text(file.read_text().replace("arms:\n", f"arms:\n  taught: [{taught}]\n"))
+    done = clipx_here("reproduce", "recipe=chain", "seeds=1", "jobs=2", "--config-dir=recipes", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    recorded = json.loads((tmp_path / "runs/chain-taught/s0/environment.json").read_text())
+    for key, arm in (("init", "first"), ("teacher", "again")):
+        assert recorded[key]["checkpoint"] == f"runs/chain-{arm}/s0/checkpoints/step_00000002"
+
+
 def test_the_parent_must_be_trained_first(tmp_path: Path) -> None:
     done = clipx_here("train", "recipe=chain", "arm=second", "seed=3", "--config-dir=recipes", cwd=tmp_path)
     assert done.returncode == 2

@@ -16,7 +16,7 @@ from clipx.training.flops import flop_counter
 from clipx.types import Embeddings
 from tests.bench.loss import peak
 from tests.helpers.gloo import Gloo
-from tests.helpers.pairs import Terms, random_pairs
+from tests.helpers.pairs import Terms, random_pairs, teacher_of
 from tests.helpers.table_steps import progress
 
 TERMS: dict[str, Terms] = {
@@ -26,6 +26,7 @@ TERMS: dict[str, Terms] = {
     "nuclr code": {"nuclr": {"variant": "code", "eta": 0.1}},
     "nuclr unbiased": {"nuclr": {"variant": "unbiased"}},
     "nuclr frozen": {"nuclr": {"freeze_steps": 1}},
+    "siglip group": {"siglip": {"positives": "group"}},
     "sum": {"clip": {}, "nuclr": {"weight": 0.5}, "cyclic_inmodal": {"weight": 0.25}},
 }
 WITHOUT_PRODUCTS = {"positive", "negative"}
@@ -49,7 +50,9 @@ def two_steps(terms: Terms, sizes: list[int], labels: list[int]) -> tuple[Result
         scale, bias = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (9.0, -3.0))
         ids = torch.arange(B).roll(step)
         images, texts = distributed.gather(image, sizes), distributed.gather(text, sizes)
-        batch = Embeddings(images, texts, scale, ids, torch.tensor(labels), bias, distributed.part(sizes))
+        teacher = teacher_of(*random_pairs(B, E, seed=step))
+        label, part = torch.tensor(labels), distributed.part(sizes)
+        batch = Embeddings(images, texts, scale, ids, label, bias, part, label, teacher)
         loss = objective(batch, table.read(ids), progress(step))
         loss.total.backward()  # type: ignore[no-untyped-call]
         table.write(ids, loss.rows)
@@ -107,7 +110,8 @@ def work(B: int, width: int) -> dict[str, tuple[int, int]]:
         objective = objectives.build(terms, num_samples=B)
         image, text = (side.requires_grad_() for side in random_pairs(B, width))
         scale, bias = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (9.0, -3.0))
-        batch = Embeddings(image, text, scale, torch.arange(B), torch.arange(B) % 3 + 1, bias, part)
+        ids = torch.arange(B)
+        batch = Embeddings(image, text, scale, ids, ids % 3 + 1, bias, part, ids // 2, teacher_of(image, text))
         rows = SampleTable(objective.columns, B, dtype=torch.float64).read(torch.arange(B))
         with pytest.MonkeyPatch.context() as patch, flop_counter() as counter, Largest() as largest:  # type: ignore[no-untyped-call]
             patch.setitem(similarity.TILE_BYTES, "cpu", 8 * B * 8)
@@ -132,7 +136,7 @@ def test_four_processes_share_the_products(B: int, width: int, gloo: Gloo) -> No
 
 def test_a_process_alone_needs_four_products_for_a_softmax_of_both_directions() -> None:
     B, width = 256, 16
-    for name in ("clip", "dcl", "keyword", "sogclr", "nuclr", "nuclr code"):
+    for name in ("clip", "dcl", "keyword", "sogclr", "nuclr", "nuclr code", "multi_positive", "fastclip_v3"):
         assert alone(B, width)[name][0] == 8 * B * B * width, name
 
 

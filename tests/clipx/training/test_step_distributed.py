@@ -18,7 +18,8 @@ from tests.helpers.gloo import Gloo
 TERMS: dict[str, dict[str, object]] = {
     "keyword": {"weight": 2.0},
     "nuclr": {"eta": 0.3, "freeze_steps": 1},
-    **{name: {} for name in objectives.TERMS if name not in ("keyword", "nuclr")},
+    "fastclip_v2": {"tau0": 0.2, "eta": 0.001},  # at the default tau rounding grows by exp(D / 0.01)
+    **{name: {} for name in objectives.TERMS if name not in ("keyword", "nuclr", "fastclip_v2")},
 }
 MIXED = ("none", "hard", "soft")
 OPTIMIZERS = {"adamw": 0.01, "sgd": 0.1}  # learning rates
@@ -32,6 +33,7 @@ def settings(term: str, mixing: str, kind: str) -> RunConfig:
     config.optimizer.kind, config.optimizer.lr = kind, OPTIMIZERS[kind]
     config.temperature.tau, config.train.ema = 0.2, 0.5
     config.temperature.bias = -2.0 if "bias" in objectives.TERMS[term].needs else None
+    config.model.teacher = "tiny" if "teacher" in objectives.TERMS[term].needs else None
     return config
 
 

@@ -13,7 +13,7 @@ from clipx.sample_table import SampleTable
 from clipx.training.step import train_step
 from clipx.types import Embeddings, Progress
 from clipx.utils import products
-from clipx.utils.products import add_product_, loss_precision, product
+from clipx.utils.products import add_product_, dot_products, loss_precision, product
 from tests.helpers import tiny
 
 PAGE = Path(__file__).parents[3] / "docs" / "training.md"
@@ -91,6 +91,20 @@ def test_bf16_rounds_the_inputs_and_sums_in_float32() -> None:
     assert torch.allclose(total.double(), exact + 1, atol=1e-4)
     product(a, b, out=found)
     assert torch.equal(found, a @ b)
+
+
+def test_differentiable_products_round_values_and_gradients_alike() -> None:
+    a, b = (t.requires_grad_() for t in torch.randn(2, 6, 4, dtype=torch.float64))
+    assert torch.autograd.gradcheck(dot_products, [a, b[:3]])
+    low_a, low_b = (t.detach().float().requires_grad_() for t in (a, b))
+    weights = torch.randn(6, 6).bfloat16().float()
+    with loss_precision("bf16"):
+        found = dot_products(low_a, low_b)
+        (found * weights).sum().backward()  # type: ignore[no-untyped-call]
+    assert torch.allclose(found, low_a.bfloat16().float() @ low_b.bfloat16().float().T, atol=1e-5)
+    assert low_a.grad is not None and low_b.grad is not None
+    assert torch.allclose(low_a.grad, weights @ low_b.bfloat16().float(), atol=1e-5)
+    assert torch.allclose(low_b.grad, weights.T @ low_a.bfloat16().float(), atol=1e-5)
 
 
 def test_float64_is_never_rounded_and_an_error_restores_the_precision() -> None:

@@ -1,4 +1,4 @@
-"""Shared by SogCLR and NUCLR: moving averages u in log space, and the gradient estimator whose weights contain u.
+"""Shared by SogCLR, NUCLR and FastCLIP: moving averages u in log space, and the gradient estimator that uses u.
 
 At tau = 0.01, exp((D_ij - zeta_j)/tau) overflows float32 from D_ij - zeta_j = 0.89 on. Therefore log u is stored and
 never exponentiated. Subtracting a running maximum would also work, but u would then need exact rescaling.
@@ -56,15 +56,20 @@ class Contrast:
         self.log_g = {anchor: row for (anchor, _), row in zip(SIDES, log_g, strict=True)}
 
     def surrogate_loss(
-        self, value: Tensor, log_d: Mapping[str, Tensor], log_d_zeta: Mapping[str, Tensor] | None = None
+        self,
+        value: Tensor,
+        log_d: Mapping[str, Tensor],
+        log_d_zeta: Mapping[str, Tensor] | None = None,
+        learns_scale: bool = False,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return a scalar [] with the given value; its gradient is the estimator of Algorithm 1 for both directions.
 
-        The estimator has no gradient for the temperature: a learned temperature does not move.
+        Without `learns_scale` the estimator has no gradient for the temperature: a learned temperature does not move.
 
         Args:
             log_d: side of the anchors -> log d [B], the denominators of the gradient.
             log_d_zeta: the same for the denominators of the sums over i.
+            learns_scale: add the gradient of tau/B sum_i g_i/d_i for the scale 1/tau inside g_i; without zeta.
 
         Returns:
             The scalar, and contrasted side -> sum over i != j of exp((D_ij - zeta_j)/tau) / d_i, [B]; empty without
@@ -77,7 +82,11 @@ class Contrast:
         gradients, sums = softmax_gradients(self.pairs, self.reductions, self.sums, weights, part, factors)
         image, text = self.embeddings.image, self.embeddings.text
         linear = (gradients.image * image).sum() + (gradients.text * text).sum()
-        linear = linear - ((shares[0] + shares[1]) * (image * text).sum(dim=1)).mean()
+        positives = (shares[0] + shares[1]) * (image * text).sum(dim=1)
+        linear = linear - positives.mean()
+        if learns_scale:  # d log g_i / d scale = sum_j P_ij s_ij - s_ii
+            scale_gradient = gradients.scale - (positives.mean() / self.scale).detach()
+            linear = linear + scale_gradient * self.embeddings.scale
         of_others = {other: row for (_, other), row in zip(SIDES, sums, strict=True)} if log_d_zeta else {}
         return value + (linear - linear.detach()), of_others
 

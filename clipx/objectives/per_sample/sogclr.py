@@ -22,7 +22,7 @@ import math
 
 import torch
 
-import clipx.objectives.moving_average as ma
+import clipx.objectives.per_sample.moving_average as ma
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.types import Embeddings, Progress
 

@@ -31,7 +31,7 @@ import math
 import torch
 from torch import Tensor
 
-import clipx.objectives.moving_average as ma
+import clipx.objectives.per_sample.moving_average as ma
 from clipx.errors import UserError
 from clipx.objectives.base import Columns, Rows, Term, TermOutput
 from clipx.types import Embeddings, Progress

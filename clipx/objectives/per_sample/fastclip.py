@@ -1,0 +1,232 @@
+"""FastCLIP: global contrastive losses with a schedule of gamma (Wei et al. 2024, arXiv 2407.01445).
+
+For image anchors D_ij = s_ij - s_ii and g_i = 1/(B-1) sum_{j != i} exp(D_ij / tau); text anchors have their own u and
+both directions are added. u_i is a moving average of g_i (first visit: g_i), and gradients of log(eps + g_i) use it:
+
+    u_i <- (1 - gamma) u_i + gamma g_i,   grad log(eps + g_i) ~ 1/(eps + u_i) grad g_i
+    gamma(epoch e) = gamma + (1 - gamma) (1 + cos(pi e / E)) / 2  for e < E, then gamma
+
+    fastclip_v1   GCL     tau/B sum_i log(eps + g_i)                  tau from outside; SogCLR with this schedule
+    fastclip_v2   RGCL    1/B sum_i tau_i ( log(eps + g_i) + rho )    every anchor has its own tau_i (iSogCLR)
+    fastclip_v3   RGCL-g  tau/B sum_i log(eps + g_i) + rho tau        one learned tau
+
+Formulas, constants and defaults (CC3M) are read from the authors' code and README. The code of v1 and v3 optimises half
+of this sum; that of v2 leaves out the factor tau_i of the embeddings' gradient, which RGCL has. v2 moves tau_i by
+
+    G = clamp( log(eps + u_i) + rho - 1/(eps + u_i) 1/(B-1) sum_{j != i} exp(D_ij / tau_i) D_ij / tau_i, -5, 5 )
+    m <- 0.9 m + 0.1 G,  v <- 0.999 v + 0.001 G^2,  tau_i <- clamp( tau_i - eta m' / (v' + 1e-8), 0.01, 1 )
+
+where m', v' are divided by 1 - 0.9^(e+1) and 1 - 0.999^(e+1), and in epoch 0 m = G, v = G^2. As in the code, there is
+no root over v'.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import clipx.objectives.per_sample.moving_average as ma
+from clipx.errors import UserError
+from clipx.objectives.base import Rows, Term, TermOutput
+from clipx.objectives.similarity import Reduction, exclude_positives, log_sums, positive_logits, softmax_gradients
+from clipx.types import Embeddings, Progress
+
+# of v2, from the authors' code
+BETA1, BETA2, EPS_TAU, LARGEST_GRADIENT = 0.9, 0.999, 1e-8, 5.0
+TAU_BOUNDS = 0.01, 1.0
+
+
+class FastClipV1Term(Term):
+    """The value is tau/B sum_i log(eps + u_i), added over both directions.
+
+    Args:
+        num_samples: n, number of training pairs.
+        gamma: weight of the new value in the moving average, after its decay from 1.
+        gamma_decay_epochs: E, length of the decay; null: half of the run.
+        eps: added to u_i.
+
+    Raises:
+        UserError: a value out of range, or n < 2.
+    """
+
+    name = "fastclip_v1"
+    learns_temperature = False
+    needs: tuple[str, ...] = ("progress",)
+
+    def __init__(
+        self, num_samples: int, gamma: float = 0.2, gamma_decay_epochs: int | None = None, eps: float = 1e-14
+    ) -> None:
+        check_settings(self.name, num_samples, gamma, gamma_decay_epochs, eps)
+        self.gamma, self.gamma_decay_epochs, self.log_eps = gamma, gamma_decay_epochs, math.log(eps)
+        self.columns = {f"{self.name}_{column}": 0.0 for column in ("seen", "log_u_image", "log_u_text")}
+
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+        contrast = ma.Contrast(embeddings, self.name)
+        log_d, new = self.update(contrast.log_g, rows, progress)
+        value = (log_d["image"].mean() + log_d["text"].mean()) / contrast.scale
+        return contrast.surrogate_loss(value, log_d)[0], new
+
+    def update(
+        self, log_g: Mapping[str, Tensor], rows: Rows, progress: Progress
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return side -> log(eps + u) [B] and the new values of the columns."""
+        seen, gamma = rows[f"{self.name}_seen"], self.gamma_of(progress)
+        new, log_d = {f"{self.name}_seen": torch.ones_like(seen)}, {}
+        for side, found in log_g.items():
+            log_u = ma.update_log_u(rows[f"{self.name}_log_u_{side}"], found, seen, gamma)
+            log_d[side] = torch.logaddexp(log_u, log_u.new_tensor(self.log_eps))
+            new[f"{self.name}_log_u_{side}"] = log_u
+        return log_d, new
+
+    def gamma_of(self, progress: Progress) -> float:
+        """Return gamma of the epoch."""
+        return decayed_gamma(self.gamma, progress.epoch, self.gamma_decay_epochs or progress.total_epochs // 2)
+
+    def notes(self, total_epochs: int) -> list[str]:
+        return ma.single_epoch_note(self.name, total_epochs)
+
+
+class FastClipV3Term(FastClipV1Term):
+    """The value is tau/B sum_i log(eps + u_i) + rho tau, added over both directions.
+
+    Args:
+        num_samples: n, number of training pairs.
+        gamma: weight of the new value in the moving average, after its decay from 1.
+        gamma_decay_epochs: E, length of the decay; null: half of the run.
+        eps: added to u_i.
+        rho: a larger rho gives a smaller tau.
+
+    Raises:
+        UserError: a value out of range, or n < 2.
+    """
+
+    name = "fastclip_v3"
+    learns_temperature = True
+
+    def __init__(
+        self,
+        num_samples: int,
+        gamma: float = 0.2,
+        gamma_decay_epochs: int | None = None,
+        eps: float = 1e-14,
+        rho: float = 6.5,
+    ) -> None:
+        super().__init__(num_samples, gamma, gamma_decay_epochs, eps)
+        self.rho = rho
+
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+        contrast = ma.Contrast(embeddings, self.name)
+        log_d, new = self.update(contrast.log_g, rows, progress)
+        value = (log_d["image"].mean() + log_d["text"].mean() + 2 * self.rho) / embeddings.scale
+        return contrast.surrogate_loss(value, log_d, learns_scale=True)[0], new
+
+
+class FastClipV2Term(FastClipV1Term):
+    """The value is 1/B sum_i tau_i (log(eps + u_i) + rho), added over both directions. The run's tau is not used.
+
+    Args:
+        num_samples: n, number of training pairs.
+        gamma: weight of the new value in the moving average, after its decay from 1.
+        gamma_decay_epochs: E, length of the decay; null: half of the run.
+        eps: added to u_i.
+        rho: a larger rho gives smaller tau_i.
+        tau0: initial value of every tau_i.
+        eta: step size of tau_i.
+
+    Raises:
+        UserError: a value out of range, or n < 2.
+    """
+
+    name = "fastclip_v2"
+
+    def __init__(
+        self,
+        num_samples: int,
+        gamma: float = 0.2,
+        gamma_decay_epochs: int | None = None,
+        eps: float = 1e-14,
+        rho: float = 7.0,
+        tau0: float = 0.03,
+        eta: float = 0.0133,
+    ) -> None:
+        super().__init__(num_samples, gamma, gamma_decay_epochs, eps)
+        low, high = TAU_BOUNDS
+        if not low <= tau0 <= high:
+            raise UserError(f"objective.{self.name}.tau0={tau0} is out of range; allowed: {low}..{high}")
+        self.rho, self.eta = rho, eta
+        initial = {"tau": tau0, "m": 0.0, "v": 0.0}
+        more = {f"{self.name}_{c}_{side}": x for c, x in initial.items() for side in ("image", "text")}
+        self.columns = {**self.columns, **more}
+
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+        x, y = embeddings.image, embeddings.text
+        directions = {"image": Direction(x, y, embeddings, rows[f"{self.name}_tau_image"])}
+        directions["text"] = Direction(y, x, embeddings, rows[f"{self.name}_tau_text"])
+        log_d, new = self.update({side: d.log_g for side, d in directions.items()}, rows, progress)
+        total = x.new_zeros(())
+        for side, direction in directions.items():
+            loss, expected = direction.surrogate_loss(log_d[side])
+            total = total + (direction.tau * (log_d[side] + self.rho)).mean() + loss
+            G = (log_d[side] + self.rho - expected).clamp(-LARGEST_GRADIENT, LARGEST_GRADIENT)
+            new |= self._update_tau(side, rows, G, progress.epoch)
+        return total, new
+
+    def _update_tau(self, side: str, rows: Rows, G: Tensor, epoch: int) -> dict[str, Tensor]:
+        """Return the new tau and its two moments, [B] each."""
+        tau, m, v = (f"{self.name}_{column}_{side}" for column in ("tau", "m", "v"))
+        beta1, beta2 = (BETA1, BETA2) if epoch else (0.0, 0.0)
+        new_m = beta1 * rows[m] + (1 - beta1) * G
+        new_v = beta2 * rows[v] + (1 - beta2) * G.square()
+        step = new_m / (1 - beta1 ** (epoch + 1)) / (new_v / (1 - beta2 ** (epoch + 1)) + EPS_TAU)
+        return {m: new_m, v: new_v, tau: (rows[tau] - self.eta * step).clamp(*TAU_BOUNDS)}
+
+
+@dataclass
+class Direction:
+    """Anchors a against the other side b, each anchor with its own tau; z_ij = <a_i, b_j> / tau_i."""
+
+    a: Tensor  # [B, E]
+    b: Tensor  # [B, E]
+    embeddings: Embeddings
+    tau: Tensor  # [B]
+
+    def __post_init__(self) -> None:
+        B = len(self.a)
+        if B < 2:
+            raise UserError(f"objective=fastclip_v2 needs batches of 2 pairs or more, got {B}")
+        self.pairs = (self.a / self.tau[:, None]).detach(), self.b.detach(), self.tau.new_ones(())
+        self.reductions = (Reduction(1, exclude_positives),)
+        self.sums = log_sums(*self.pairs, self.reductions, self.embeddings.part)
+        self.z_own = positive_logits(*self.pairs)
+        self.log_g = self.sums[0] - self.z_own - math.log(B - 1)  # [B]
+
+    def surrogate_loss(self, log_d: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a scalar of value 0 with the gradient 1/B sum_i tau_i/d_i grad g_i, and g_i/d_i E_P[D_ij/tau_i], [B].
+
+        P_ij is the softmax of z_ij over j != i.
+        """
+        B, part = len(self.a), self.embeddings.part
+        share = (self.log_g - log_d).exp()  # g_i/d_i
+        gradients, _ = softmax_gradients(self.pairs, self.reductions, self.sums, [self.tau * share / B], part)
+        mean_z = part.sum((gradients.image * self.pairs[0]).sum(dim=1)) * B / self.tau  # share_i sum_j P_ij z_ij
+        linear = (gradients.image * self.a / self.tau[:, None]).sum() + (gradients.text * self.b).sum()
+        linear = linear - (share * (self.a * self.b).sum(dim=1)).mean()
+        return linear - linear.detach(), mean_z - share * self.z_own
+
+
+def decayed_gamma(gamma: float, epoch: int, decay_epochs: int) -> float:
+    """Return gamma of an epoch: a cosine from 1 to `gamma` over the first `decay_epochs` epochs."""
+    if epoch >= decay_epochs:
+        return gamma
+    return gamma + (1 - gamma) * (1 + math.cos(math.pi * epoch / decay_epochs)) / 2
+
+
+def check_settings(term: str, num_samples: int, gamma: float, gamma_decay_epochs: int | None, eps: float) -> None:
+    """Raise UserError if a value is out of range."""
+    ma.check_settings(term, num_samples, gamma)
+    if gamma_decay_epochs is not None and gamma_decay_epochs < 0:
+        raise UserError(f"objective.{term}.gamma_decay_epochs={gamma_decay_epochs} is out of range; allowed: 0 or more")
+    if eps <= 0:
+        raise UserError(f"objective.{term}.eps={eps} is out of range; allowed: above 0")

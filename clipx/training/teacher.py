@@ -1,0 +1,116 @@
+"""The frozen teacher of model.teacher: a run of clipx or a published model that embeds the same batch as the towers.
+
+Every rank embeds its own pairs, without gradient. Teacher and student get the same pixels and tokens, so both must
+preprocess images and tokenize texts in the same way.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clipx.config.schema import PUBLISHED, RunConfig
+from clipx.data.preprocess import tokenizer
+from clipx.errors import UserError
+from clipx.models import clip
+from clipx.models.towers import open_clip_towers
+from clipx.run import checkpoint, directory
+from clipx.types import Batch, Inputs, Progress
+
+KEY = "model.teacher"
+PIXELS = ("image_size", "mean", "std", "interpolation")  # of the inputs, in training
+SAMPLES = (  # equal token ids for these texts mean equal tokenizers
+    "a photo of two large RED circles, top left!",
+    "naïve café – 12 dogs' toys; e.g. <b>x</b>",
+    " ".join(["a long caption"] * 60),
+)
+END = Progress(step=1, total_steps=2, epoch=1, total_epochs=2)  # of a run, where schedules have ended
+
+
+@dataclass
+class Teacher:
+    """Embeds pairs as in evaluation."""
+
+    image: Callable[[Tensor], Tensor]  # [b, 3, H, W] -> [b, E of the teacher]
+    text: Callable[[Tensor], Tensor]  # int64 [b, L] -> [b, E of the teacher]
+    scale: Tensor  # [] the teacher's 1/tau
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch, size: int) -> tuple[Tensor, Tensor]:
+        """Return image and text embeddings of a batch, `size` pairs at a time."""
+        images = [self.image(pixels) for pixels in torch.split(batch.image, size)]
+        texts = [self.text(tokens) for tokens in torch.split(batch.text, size)]
+        return torch.cat(images).float(), torch.cat(texts).float()
+
+
+def load_teacher(config: RunConfig, student: Inputs, device: torch.device) -> Teacher:
+    """Load model.teacher: a run, checkpoint or arm, `open_clip:NAME/TAG`, `open_clip:NAME/FILE` or `hf-hub:USER/NAME`.
+
+    The teacher normalises its embeddings only if this run does (model.normalise).
+
+    Raises UserError: no such model, missing or corrupt weights, or inputs that differ from the student's.
+    """
+    name = config.model.teacher
+    assert name is not None
+    if name.startswith(PUBLISHED):
+        teacher, inputs = _published(name, device, config.model.normalise)
+    else:
+        teacher, inputs = _run(directory.other_checkpoint(config, KEY, name), device, config.model.normalise)
+    _check_inputs(name, inputs, student)
+    return teacher
+
+
+def notes(config: RunConfig, needs: Collection[str]) -> list[str]:
+    """Return a log line if no term of the objective needs the teacher."""
+    if config.model.teacher is None or "teacher" in needs:
+        return []
+    return [f"{KEY}={config.model.teacher} is not loaded: no term of the objective needs a teacher"]
+
+
+def source(config: RunConfig) -> dict[str, Any]:
+    """Return checkpoint and SHA-256 of the weights of a teacher that is a run, for environment.json; else {}."""
+    name = config.model.teacher
+    if name is None or name.startswith(PUBLISHED):
+        return {}
+    path = directory.other_checkpoint(config, KEY, name)
+    digest = checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]
+    return {"teacher": {"checkpoint": str(path), "sha256": digest}}
+
+
+def _published(name: str, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
+    model: Any
+    model, inputs = open_clip_towers.create_whole_model(name, KEY)
+    model.to(device).eval().requires_grad_(False)
+    return Teacher(
+        lambda pixels: model.encode_image(pixels, normalize=normalise),
+        lambda tokens: model.encode_text(tokens, normalize=normalise),
+        model.logit_scale.detach().exp(),
+    ), inputs
+
+
+def _run(path: Path, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
+    checkpoint.verify(path)
+    config = directory.load_config(path.parent.parent)
+    config.model.normalise = config.model.normalise and normalise
+    model = clip.build_model(config, pretrained=False)
+    checkpoint.load_weights(model, path)
+    model.to(device).eval().requires_grad_(False)
+    return Teacher(model.encode_image, model.encode_text, model.temperature(END).to(device)), model.inputs
+
+
+def _check_inputs(name: str, teacher: Inputs, student: Inputs) -> None:
+    """Raise UserError if the teacher would get other pixels or tokens than it expects."""
+    for key in PIXELS:
+        expected, given = vars(teacher)[key], vars(student)[key]
+        if expected != given:
+            raise UserError(f"{KEY}={name} takes images with {key}={expected}, this run has {given}; they must agree")
+    if teacher == student:
+        return
+    of_both = (teacher, student)
+    expected, given = (tokenizer.build_tokenizer(inputs)(list(SAMPLES)) for inputs in of_both)
+    if not torch.equal(expected, given):  # also if the lengths differ
+        theirs, ours = (f"{i.tokenizer}, {i.context_length} tokens, clean={i.clean}" for i in of_both)
+        raise UserError(f"{KEY}={name} reads tokens of {theirs}, this run has {ours}; they must agree")

@@ -1,0 +1,94 @@
+"""Groups of samples: captions of one image, images of one content, and sources that have none."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from clipx.config.data_schema import DataConfig, ScenesConfig
+from clipx.config.schema import TrainConfig
+from clipx.data.loading.loader import open_loader
+from clipx.data.sampler import Sampler
+from clipx.data.scenes.samples import content_of, training_sample
+from clipx.data.sources.opening import SOURCES, open_source
+from clipx.errors import UserError
+from clipx.types import Batch, Inputs
+from tests.helpers.folder import COLOURS, jpeg, write_shards
+
+INPUTS = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
+
+
+def tokenize(texts: list[str]) -> torch.Tensor:
+    return torch.zeros(len(texts), 8, dtype=torch.int64)
+
+
+def batches(config: DataConfig, grouped: bool = True) -> list[Batch]:
+    """Return the batches of two epochs."""
+    source = open_source(config)
+    sampler = Sampler(len(source), TrainConfig(epochs=2, batch_size=5), 0, 0, 1)
+    loader = open_loader(config, source, sampler, INPUTS, tokenize, grouped)
+    return [batch for batch, _ in loader.batches(0, torch.device("cpu"))]
+
+
+def write_table(root: Path) -> DataConfig:
+    """Write three captions of each of six images, interleaved."""
+    for colour in COLOURS:
+        (root / f"{colour}.jpg").write_bytes(jpeg(colour))
+    rows = [f"{colour}.jpg,caption {k}" for k in range(3) for colour in COLOURS]
+    (root / "list.csv").write_text("image,caption\n" + "\n".join(rows))
+    return DataConfig(
+        name="t", source="csv", root=str(root), split=".", annotations="list.csv", captions="each", workers=0
+    )
+
+
+@pytest.mark.parametrize("cache", ["none", "memory"])
+def test_captions_of_one_image_form_a_group(tmp_path: Path, cache: str) -> None:
+    config = write_table(tmp_path)
+    config.cache = cache
+    found = batches(config)
+    assert len(found) == 6
+    for batch in found:
+        assert batch.group is not None
+        image = batch.sample_id % len(COLOURS)
+        same_image, same_group = image[:, None] == image, batch.group[:, None] == batch.group
+        assert torch.equal(same_image, same_group)
+    assert all(batch.group is None for batch in batches(config, grouped=False))
+
+
+@pytest.mark.parametrize(
+    "scenes",
+    [
+        ScenesConfig(num_train=300, false_negatives=0.5),
+        ScenesConfig(num_train=200, contents=20),
+        ScenesConfig(num_train=100, max_count=2, seed=3),
+    ],
+)
+def test_scenes_of_one_content_form_a_group(scenes: ScenesConfig) -> None:
+    group = content_of(scenes)
+    keys = [training_sample(scenes, i).scene.content.key() for i in range(scenes.num_train)]
+    expected = np.array([[a == b for b in keys] for a in keys])
+    assert np.array_equal(group[:, None] == group, expected)
+    assert expected.sum() > scenes.num_train, "some contents recur"
+    assert sorted(set(group.tolist())) == list(range(group.max() + 1))
+
+
+def test_the_source_of_scenes_knows_the_groups(tmp_path: Path) -> None:
+    scenes = ScenesConfig(num_train=40, image_size=32, contents=5, test_images=1, test_pairs=1)
+    config = DataConfig(name="s", source="scenes", root=str(tmp_path / "scenes"), workers=0, scenes=scenes)
+    group = torch.from_numpy(content_of(scenes)).long()
+    for batch in batches(config):
+        assert batch.group is not None and torch.equal(batch.group, group[batch.sample_id])
+
+
+@pytest.mark.parametrize("source", ["shards", "csv", "webdataset"])
+def test_a_source_without_groups_is_refused_before_training(tmp_path: Path, source: str) -> None:
+    config = write_table(tmp_path)
+    config.source, config.captions = source, "first"  # one caption per image
+    if source != "csv":
+        write_shards(tmp_path / "train", samples=16)
+        config = DataConfig(name="t", source=source, root=str(tmp_path), workers=0)
+        config.num_samples, config.urls = 16, [str(tmp_path / "train" / "00000.tar")]
+    assert source in SOURCES
+    with pytest.raises(UserError, match=f"no two samples of data.source={source} share an image or a content; use "):
+        batches(config)

@@ -1,0 +1,185 @@
+"""FastCLIP v1 to v3 and DRRho-CLIP against plain loops over floats, step by step."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clipx import objectives
+from clipx.errors import UserError
+from clipx.objectives.per_sample.drrho import DrrhoTerm
+from clipx.objectives.per_sample.fastclip import decayed_gamma
+from tests.helpers.pairs import teacher_of
+from tests.helpers.table_steps import embeddings, fresh, pairs, progress, step
+
+Matrix = list[list[float]]
+TAU, N, B, EPOCHS = 0.15, 9, 4, 6
+SIDES = ("image", "text")
+
+
+def gamma_of(epoch: int, gamma: float, decay_epochs: int) -> float:
+    """Optimization-AI/fast_clip, src/fast_clip/loss.py at 6dcaa93818baba0181cd1c12240a51b448856056: adjust_gamma."""
+    if epoch >= decay_epochs:
+        return gamma
+    return 0.5 * (1 + math.cos(math.pi * epoch / decay_epochs)) * (1 - gamma) + gamma
+
+
+@dataclass
+class Loops:
+    """The estimator of GCL, RGCL-g or RGCL, with moving averages u, and one tau or a tau per anchor."""
+
+    eps: float
+    rho: float = 0.0
+    individual: bool = False
+    eta: float = 0.0133
+    u: dict[tuple[str, int], float] = field(default_factory=dict)
+    tau: dict[tuple[str, int], float] = field(default_factory=dict)
+    m: dict[tuple[str, int], float] = field(default_factory=dict)
+    v: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    def step(self, s: Matrix, ids: list[int], gamma: float, epoch: int) -> tuple[float, Matrix, float]:
+        """Return the value, its gradient for s [B][B] (images in rows) and its gradient for the global tau."""
+        B = len(ids)
+        value, of_tau, gradient = 0.0, 0.0, [[0.0] * B for _ in range(B)]
+        for side in SIDES:
+            for i, number in enumerate(ids):
+                k = side, number
+                tau = self.tau.setdefault(k, 0.03) if self.individual else TAU
+                D = {j: (s[i][j] if side == "image" else s[j][i]) - s[i][i] for j in range(B) if j != i}
+                e = {j: math.exp(d / tau) / (B - 1) for j, d in D.items()}
+                g = sum(e.values())
+                self.u[k] = (1 - gamma) * self.u[k] + gamma * g if k in self.u else g
+                d = self.eps + self.u[k]
+                value += tau * (math.log(d) + self.rho) / B
+                G = math.log(d) + self.rho - sum(e[j] * D[j] / tau for j in D) / d
+                of_tau += G / B
+                for j in D:
+                    row, column = (i, j) if side == "image" else (j, i)
+                    gradient[row][column] += e[j] / d / B
+                    gradient[i][i] -= e[j] / d / B
+                if self.individual:
+                    self.move_tau(k, G, epoch)
+        return value, gradient, of_tau
+
+    def move_tau(self, k: tuple[str, int], G: float, epoch: int) -> None:
+        """FastCLIPLossIndividual.local of the same commit; there is no root over v."""
+        beta1, beta2 = (0.9, 0.999) if epoch > 0 else (0.0, 0.0)
+        G = max(-5.0, min(5.0, G))
+        self.m[k] = beta1 * self.m.get(k, 0.0) + (1 - beta1) * G
+        self.v[k] = beta2 * self.v.get(k, 0.0) + (1 - beta2) * G**2
+        m, v = self.m[k] / (1 - beta1 ** (epoch + 1)), self.v[k] / (1 - beta2 ** (epoch + 1))
+        self.tau[k] = max(0.01, min(1.0, self.tau[k] - self.eta * m / (v + 1e-8)))
+
+
+CASES: dict[str, tuple[str, dict[str, Any], Loops, tuple[float, int]]] = {
+    "v1": ("fastclip_v1", {}, Loops(eps=1e-14), (0.2, EPOCHS // 2)),
+    "v1 own gamma": ("fastclip_v1", {"gamma": 0.6, "gamma_decay_epochs": 5}, Loops(eps=1e-14), (0.6, 5)),
+    "v2": ("fastclip_v2", {}, Loops(eps=1e-14, rho=7.0, individual=True), (0.2, EPOCHS // 2)),
+    "v2 eps": ("fastclip_v2", {"eps": 0.3, "eta": 0.1, "rho": 2.0}, Loops(0.3, 2.0, True, 0.1), (0.2, EPOCHS // 2)),
+    "v3": ("fastclip_v3", {}, Loops(eps=1e-14, rho=6.5), (0.2, EPOCHS // 2)),
+    "v3 eps": ("fastclip_v3", {"eps": 0.4, "rho": 1.0}, Loops(eps=0.4, rho=1.0), (0.2, EPOCHS // 2)),
+    "drrho": ("drrho", {"gamma": 0.5}, Loops(eps=1e-4, rho=11.0), (0.5, EPOCHS)),
+}
+
+
+def close(found: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_six_epochs_match_plain_loops(name: str) -> None:
+    term, settings, given, schedule = CASES[name]
+    loops = replace(given, u={}, tau={}, m={}, v={})
+    objective, table = fresh({term: settings}, N)
+    for t in range(EPOCHS):
+        image, text = pairs(B, seed=t)
+        ids = torch.randperm(N, generator=torch.Generator().manual_seed(t))[:B]
+        batch = embeddings(image, text, ids, TAU)
+        batch.scale.requires_grad_()
+        teacher = teacher_of(image, text)
+        s = image @ text.T - (teacher.image @ teacher.text.T if term == "drrho" else 0)
+        value, gradient, of_tau = loops.step(s.tolist(), ids.tolist(), gamma_of(t, *schedule), t)
+        loss = step(objective, table, replace(batch, teacher=teacher), progress(t, epoch=t, epochs=EPOCHS))
+        assert loss.total.item() == pytest.approx(value, rel=1e-10)
+        M = torch.tensor(gradient, dtype=torch.float64)
+        assert image.grad is not None and text.grad is not None and batch.scale.grad is not None
+        assert close(image.grad, M @ text) and close(text.grad, M.T @ image)
+        expected = -of_tau * TAU**2 if objective.learns_temperature else 0.0  # d tau = -tau^2 d scale
+        assert batch.scale.grad.item() == pytest.approx(expected, rel=1e-10)
+        columns = table.whole()
+        for column, values in (("tau", loops.tau), ("m", loops.m), ("v", loops.v)):
+            for (side, k), expected in values.items():
+                assert columns[f"{term}_{column}_{side}"][k].item() == pytest.approx(expected, rel=1e-9)
+        for (side, k), u in loops.u.items():
+            assert columns[f"{term}_log_u_{side}"][k].item() == pytest.approx(math.log(u), abs=1e-9)
+    assert len(loops.u) < 2 * B * EPOCHS, "some sample was visited twice"
+
+
+def test_gamma_decays_from_one_to_its_final_value() -> None:
+    assert [decayed_gamma(0.2, epoch, 4) for epoch in (0, 2, 4, 9)] == pytest.approx([1.0, 0.6, 0.2, 0.2])
+    assert decayed_gamma(0.2, 0, 0) == 0.2
+
+
+def test_drrho_takes_gamma_from_the_number_of_epochs() -> None:
+    """README of Optimization-AI/DRRho-CLIP at 035e3bfd2cf36b1bebed0e1bdc78c4216a9f8cec: min(1, 4.177 E^-0.7265)."""
+    term = objectives.build({"drrho": {}}, N).terms["drrho"]
+    assert isinstance(term, DrrhoTerm)
+    assert [term.gamma_of(progress(0, epoch=E, epochs=E)) for E in (7, 30)] == pytest.approx([1.0, 0.3529], abs=1e-4)
+
+
+def test_v1_with_gamma_one_and_a_small_eps_is_sogclr() -> None:
+    image, text = pairs(B)
+    batch = embeddings(image, text, torch.arange(B), TAU)
+    found, expected = (
+        objective(batch, table.read(torch.arange(B)), progress()).total.item()
+        for objective, table in (fresh({"fastclip_v1": {}}, N), fresh({"sogclr": {}}, N))
+    )
+    assert found == pytest.approx(expected, rel=1e-10)
+
+
+def test_drrho_without_a_difference_to_the_reference_has_equal_weights() -> None:
+    image, text = pairs(B)
+    batch = embeddings(image, text, torch.arange(B), TAU)
+    assert batch.sample_id is not None
+    objective, table = fresh({"drrho": {"eps": 1e-14, "rho": 0.0}}, N)
+    own = replace(teacher_of(image, text), image=image.detach(), text=text.detach())
+    loss = objective(replace(batch, teacher=own), table.read(batch.sample_id), progress())
+    assert loss.total.item() == pytest.approx(0, abs=1e-12)  # g_i = 1
+
+
+@pytest.mark.parametrize("tau", [0.01, 0.5])
+@pytest.mark.parametrize("term", ["fastclip_v1", "fastclip_v2", "fastclip_v3", "drrho"])
+def test_float32_stays_finite_at_opposite_pairs(term: str, tau: float) -> None:
+    image, _ = pairs(6, dtype=torch.float32)
+    text = (-image.detach()).requires_grad_()
+    objective, table = fresh({term: {}}, 6, torch.float32)
+    batch = replace(embeddings(image, text, torch.arange(6), tau), teacher=teacher_of(image, text))
+    loss = step(objective, table, batch, progress())
+    assert image.grad is not None and image.grad.isfinite().all() and loss.total.isfinite()
+    assert all(row.isfinite().all() for row in loss.rows.values())
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({"fastclip_v1": {"gamma": 0.0}}, r"objective.fastclip_v1.gamma=0.0 is out of range"),
+        ({"fastclip_v3": {"eps": 0.0}}, r"objective.fastclip_v3.eps=0.0 is out of range; allowed: above 0"),
+        ({"fastclip_v1": {"gamma_decay_epochs": -1}}, r"objective.fastclip_v1.gamma_decay_epochs=-1 is out of range"),
+        ({"fastclip_v2": {"tau0": 2.0}}, r"objective.fastclip_v2.tau0=2.0 is out of range; allowed: 0.01..1.0"),
+    ],
+)
+def test_values_out_of_range_are_refused(terms: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        objectives.build(terms, N)
+
+
+@pytest.mark.parametrize("term", ["fastclip_v1", "fastclip_v2", "fastclip_v3"])
+def test_one_pair_has_no_negatives_and_is_refused(term: str) -> None:
+    objective, table = fresh({term: {}}, N)
+    image, text = pairs(1)
+    batch = embeddings(image, text, torch.arange(1), TAU)
+    with pytest.raises(UserError, match=f"objective={term} needs batches of 2 pairs or more, got 1"):
+        objective(batch, table.read(torch.arange(1)), progress())

@@ -1,0 +1,166 @@
+"""The stateless terms with a teacher against plain double loops, and `distill` against open_clip's own loss."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from open_clip.loss import DistillClipLoss
+
+from clipx import objectives
+from clipx.errors import UserError
+from clipx.types import Embeddings, Progress
+from clipx.utils import rng
+from tests.helpers.pairs import START, Terms, embed, loss_of, random_pairs, value_and_gradients
+
+Matrix = list[list[float]]
+SCALE, STEP = 6.0, 3
+TEACHER_SCALE = 4.0  # of tests.helpers.pairs.teacher_of
+
+
+def batch(B: int) -> Embeddings:
+    return embed(*random_pairs(B, 4), SCALE)
+
+
+def products(a: torch.Tensor, b: torch.Tensor) -> Matrix:
+    return [[sum(float(x) * float(y) for x, y in zip(row, column, strict=True)) for column in b] for row in a]
+
+
+def softmax(row: list[float]) -> list[float]:
+    total = sum(math.exp(x) for x in row)
+    return [math.exp(x) / total for x in row]
+
+
+def transposed(s: Matrix) -> Matrix:
+    return [list(column) for column in zip(*s, strict=True)]
+
+
+def distill(e: Embeddings) -> float:
+    """open_clip, src/open_clip/loss.py at b01786f069955d797150852e55405a27cc928cc7: DistillClipLoss."""
+    assert e.teacher is not None
+    s, t, total = products(e.image, e.text), products(e.teacher.image, e.teacher.text), 0.0
+    for student, teacher in ((s, t), (transposed(s), transposed(t))):
+        for row, target in zip(student, teacher, strict=True):
+            p, q = softmax([SCALE * x for x in row]), softmax([TEACHER_SCALE * x for x in target])
+            total -= sum(b * math.log(a) for a, b in zip(p, q, strict=True)) / len(s) / 2
+    return total
+
+
+def clip_refine(e: Embeddings, alpha: float = 0.5, T: float = 1.0) -> float:
+    """yshinya6/clip-refine, updater/contrastive.py at 31c2671368783695f1800253a6cd58f3c6e19bc0: RandRegUpdater."""
+    assert e.teacher is not None
+    B, E = e.image.shape
+    r = torch.randn(B, E, generator=rng.generator(STEP, 0x52464E), dtype=torch.float64)
+    total = 0.0
+    for side in (e.image, e.text):
+        total += sum((float(side[i, k]) - float(r[i, k])) ** 2 for i in range(B) for k in range(E)) / (B * E)
+    s, t = products(e.image, e.text), products(e.teacher.image, e.teacher.text)
+    for student, teacher in ((s, t), (transposed(s), transposed(t))):
+        for i, (row, target) in enumerate(zip(student, teacher, strict=True)):
+            p, q = softmax([x / T for x in row]), softmax([x / T for x in target])
+            for j in range(B):
+                a = alpha * (i == j) + (1 - alpha) * q[j]
+                total += T**2 * (a * math.log(a / p[j]) if a else 0.0) / B / 2
+    return total
+
+
+def align_clip(e: Embeddings, images: bool = True, texts: bool = True) -> float:
+    """sarahESL/AlignCLIP, align_clip/loss.py at 9480703a2522871b40279b5013467617e92b0c1c: ClipInModalityLoss, beta = 1.
+
+    `semantic_features` are the teacher's texts.
+    """
+    assert e.teacher is not None
+    B, t = len(e.image), products(e.teacher.text, e.teacher.text)
+    own, total = products(e.image, e.text), 0.0
+    for side in (e.image,) * images + (e.text,) * texts:
+        within = products(side, side)
+        for i in range(B):
+            logits = [SCALE * (own[i][i] if i == j else within[i][j] * (1 - t[i][j])) for j in range(B)]
+            total -= math.log(softmax(logits)[i]) / B
+    return total
+
+
+CASES: dict[str, tuple[Terms, Callable[[Embeddings], float]]] = {
+    "distill": ({"distill": {}}, distill),
+    "clip_refine": ({"clip_refine": {}}, clip_refine),
+    "clip_refine alpha": ({"clip_refine": {"alpha": 1.0, "T": 0.5}}, lambda e: clip_refine(e, 1.0, 0.5)),
+    "align_clip": ({"align_clip": {}}, align_clip),
+    "align_clip texts": ({"align_clip": {"images": False}}, lambda e: align_clip(e, images=False)),
+}
+
+
+def value(terms: Terms, e: Embeddings) -> torch.Tensor:
+    progress = Progress(step=STEP, total_steps=9, epoch=0, total_epochs=1)
+    return objectives.build(terms, num_samples=len(e.image))(e, {}, progress).total
+
+
+@pytest.mark.parametrize("B", [1, 2, 7])
+@pytest.mark.parametrize("name", CASES)
+def test_loss_matches_the_double_loop(name: str, B: int) -> None:
+    terms, by_loops = CASES[name]
+    assert abs(value(terms, batch(B)).item() - by_loops(batch(B))) < 1e-9
+
+
+def test_distill_has_value_and_gradients_of_open_clip() -> None:
+    e = batch(7)
+    assert e.teacher is not None
+    found, gradients = value_and_gradients({"distill": {}}, e)
+    leaves = [t.clone().requires_grad_() for t in (e.image, e.text, e.scale)]
+    _, expected = DistillClipLoss()(*leaves, e.teacher.image, e.teacher.text, e.teacher.scale)
+    expected.backward()
+    assert torch.allclose(found, expected, rtol=1e-13)
+    for leaf, name in zip(leaves, ("image", "text", "scale"), strict=True):
+        assert leaf.grad is not None
+        assert torch.allclose(gradients[name], leaf.grad, rtol=1e-10, atol=1e-14), name
+
+
+def test_clip_refines_gradient_matches_finite_differences() -> None:
+    e = batch(5)
+
+    def total(image: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        moved = Embeddings(image, text, e.scale, teacher=e.teacher)
+        return value({"clip_refine": {"alpha": 0.3, "T": 0.7}}, moved)
+
+    assert torch.autograd.gradcheck(total, [t.clone().requires_grad_() for t in (e.image, e.text)])
+
+
+def test_a_student_equal_to_its_teacher_has_no_gradient_of_distillation() -> None:
+    e = batch(6)
+    assert e.teacher is not None
+    copy = Embeddings(e.teacher.image, e.teacher.text, e.teacher.scale, teacher=e.teacher)
+    _, gradients = value_and_gradients({"distill": {}}, copy)
+    assert all(gradient.abs().max() < 1e-14 for gradient in gradients.values())
+
+
+def test_random_references_differ_between_steps_and_repeat_for_a_step() -> None:
+    e = batch(4)
+    objective = objectives.build({"clip_refine": {"lambda_kd": 0.0}}, num_samples=4)
+    first, again, other = (objective(e, {}, Progress(step, 9, 0, 1)).total.item() for step in (0, 0, 1))
+    assert first == again != other
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({"clip_refine": {"alpha": 1.5}}, r"objective.clip_refine.alpha=1.5 is out of range; allowed: 0..1"),
+        ({"clip_refine": {"T": 0.0}}, r"objective.clip_refine.T=0.0 is out of range; allowed: above 0"),
+        ({"align_clip": {"images": False, "texts": False}}, r"objective.align_clip.images=false and texts=false leave"),
+    ],
+)
+def test_values_out_of_range_are_refused(terms: Terms, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        objectives.build(terms, 4)
+
+
+@pytest.mark.parametrize("term", ["distill", "clip_refine", "align_clip", "drrho"])
+def test_a_missing_teacher_is_reported(term: str) -> None:
+    without = Embeddings(*random_pairs(4, 3), torch.tensor(10.0), torch.arange(4))
+    with pytest.raises(UserError, match=f"objective.{term} needs a frozen teacher: set model.teacher=RUN"):
+        objectives.build({term: {}}, 4)(without, {}, START)
+
+
+def test_a_teacher_that_no_term_uses_changes_nothing() -> None:
+    e = batch(5)
+    assert torch.equal(
+        loss_of({"clip": {}}, e).total, loss_of({"clip": {}}, Embeddings(e.image, e.text, e.scale)).total
+    )

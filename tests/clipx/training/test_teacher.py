@@ -1,0 +1,183 @@
+"""The frozen teacher: which models serve, that it never trains, and inputs that do not agree."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from clipx.config.combinations import TEACHER_TERMS, check_combinations
+from clipx.config.schema import RunConfig
+from clipx.errors import UserError
+from clipx.models.clip import build_model
+from clipx.objectives import TERMS
+from clipx.run import checkpoint, directory
+from clipx.train import fit
+from clipx.training.setup import TrainComponents, build_components
+from clipx.training.step import train_step
+from clipx.training.teacher import load_teacher
+from clipx.training.trial import generated_batch
+from clipx.types import Batch, Progress
+from tests.clipx.test_train import log
+from tests.helpers import tiny
+from tests.helpers.folder import settings, write_shards
+
+CPU = torch.device("cpu")
+TEACHER = "open_clip:mini-48/random"
+
+
+def student(folder: Path, teacher: str | None = TEACHER) -> RunConfig:
+    config = settings(folder, epochs=2)
+    config.name, config.objective, config.model.teacher = "student", {"clip": {}, "distill": {}}, teacher
+    return config
+
+
+def built(config: RunConfig) -> tuple[TrainComponents, Batch]:
+    components = build_components(config, CPU, 8, "generated")
+    return components, generated_batch(components)
+
+
+def test_a_published_teacher_embeds_as_open_clip_and_is_never_trained(tmp_path: Path) -> None:
+    components, batch = built(student(tmp_path))
+    teacher = components.teacher
+    assert teacher is not None
+    image, text = teacher(batch, size=3)
+    whole = teacher(batch, size=8)
+    assert torch.allclose(image, whole[0], atol=1e-6) and torch.allclose(text, whole[1], atol=1e-6)
+    assert not image.requires_grad and not text.requires_grad
+    assert torch.allclose(image.norm(dim=1), torch.ones(8)) and teacher.scale.item() == pytest.approx(1 / 0.07)
+    for step in range(3):
+        train_step(components, batch, Progress(step, 3, 0, 1))
+    assert all(torch.equal(a, b) for a, b in zip(teacher(batch, 8), whole, strict=True))
+    names = components.state.model.state_dict().keys()
+    assert names == build_model(components.config, pretrained=False).state_dict().keys(), "no weights of the teacher"
+
+
+def test_a_teacher_follows_the_runs_normalisation(tmp_path: Path) -> None:
+    config = student(tmp_path)
+    saved = build_components(settings(tmp_path), CPU, 8, "generated").state.save(directory.claim(settings(tmp_path)))
+    for teacher in (TEACHER, str(saved)):
+        config.model.teacher, config.model.normalise = teacher, False
+        components, batch = built(config)
+        assert components.teacher is not None
+        assert (components.teacher(batch, 8)[0].norm(dim=1) - 1).abs().min() > 1e-3
+
+
+def test_a_run_teaches_another_and_its_weights_are_recorded(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=32)
+    first = settings(tmp_path)
+    run = directory.claim(first)
+    fit(first, run)
+    config = student(tmp_path, str(run))
+    config.log.every = 1
+    second = directory.claim(config)
+    fit(config, second)
+    assert {"clip", "distill"} == {name for row in log(second) for name in dict(row["terms"])}  # type: ignore[call-overload]
+    recorded = json.loads((second / "environment.json").read_text())["teacher"]
+    path = checkpoint.resolve(run)
+    assert recorded == {"checkpoint": str(path), "sha256": checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]}
+
+    model = build_model(first, pretrained=False).eval()
+    checkpoint.load_weights(model, path)
+    teacher = load_teacher(config, model.inputs, CPU)
+    batch = built(config)[1]
+    with torch.no_grad():
+        assert torch.equal(teacher(batch, 8)[0], model.encode_image(batch.image))
+        assert torch.equal(teacher(batch, 8)[1], model.encode_text(batch.text))
+    assert torch.equal(teacher.scale, model.temperature(Progress(0, 1, 0, 1)))
+
+
+def test_a_distilled_student_gets_the_similarities_of_its_teacher() -> None:
+    config = tiny.settings({"distill": {}})
+    config.model.teacher, config.optimizer.lr = "tiny", 0.01
+    run, batch = tiny.components(config), next(tiny.batches(config, 1))
+    assert run.teacher is not None
+    for step in range(200):
+        train_step(run, batch, Progress(step, 200, 0, 1))
+    image, text = run.teacher(batch, 8)
+    with torch.no_grad():
+        x, y, scale, _ = run.state.model(batch.image, batch.text, Progress(0, 1, 0, 1))
+    found, expected = (scale * x @ y.T).softmax(1), (run.teacher.scale * image @ text.T).softmax(1)
+    assert (found - expected).abs().max() < 0.05
+
+
+def change(config: RunConfig, what: str) -> RunConfig:
+    if what == "size":
+        config.model.teacher = "open_clip:mini-64/random"
+    if what == "length":
+        config.model.text.context_length = 20
+    if what == "clean":
+        config.data.clean = "lower_no_punctuation"
+    return config
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("size", r"model.teacher=open_clip:mini-64/random takes images with image_size=64, this run has 48; they must"),
+        ("length", r"model.teacher=open_clip:mini-48/random reads tokens of mini-48, \d+ tokens, .* this run has mini"),
+        ("clean", r"reads tokens of mini-48, \d+ tokens, clean=none, this run has .* clean=lower_no_punctuation; they"),
+    ],
+)
+def test_inputs_that_do_not_agree_are_refused_in_one_line(tmp_path: Path, what: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        built(change(student(tmp_path), what))
+    assert "\n" not in str(raised.value)
+
+
+def test_tokenizers_with_other_names_may_agree(tmp_path: Path) -> None:
+    config = student(tmp_path)
+    components = build_components(config, CPU, 8, "generated")
+    renamed = replace(components.state.model.inputs, tokenizer="RN50")  # the same byte pairs
+    assert load_teacher(config, renamed, CPU).scale > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("open_clip:mini-48", r"model.teacher=open_clip:mini-48 names no weights"),
+        ("open_clip:mini-4/random", r"model.teacher=open_clip:mini-4 is not known; did you mean"),
+        ("nowhere", r"model.teacher=nowhere is missing: give a run directory"),
+    ],
+)
+def test_a_wrong_teacher_is_named(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        built(student(tmp_path, name))
+
+
+def test_a_missing_teacher_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    assert {name for name, term in TERMS.items() if "teacher" in term.needs} == set(TEACHER_TERMS)
+    check_combinations(student(tmp_path))
+    with pytest.raises(
+        UserError, match=r"objective.distill needs a frozen teacher, but model.teacher is null; allowed:"
+    ):
+        check_combinations(student(tmp_path, None))
+
+
+def test_a_teacher_that_no_term_needs_is_not_loaded_and_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    config = student(tmp_path)
+    config.objective = {"clip": {}}
+    assert build_components(config, CPU, 8, "generated").teacher is None
+    fit(config, directory.claim(config))
+    assert f"model.teacher={TEACHER} is not loaded: no term of the objective needs a teacher" in capsys.readouterr().err
+
+
+def test_the_teacher_embeds_each_pair_once_per_step() -> None:
+    config = tiny.settings({"distill": {}})
+    config.model.teacher, config.train.accumulation = "tiny", 4
+    run, sizes = tiny.components(config), list[int]()
+    assert run.teacher is not None
+    plain = run.teacher.image
+
+    def counted(pixels: Tensor) -> Tensor:
+        sizes.append(len(pixels))
+        return plain(pixels)
+
+    run.teacher.image = counted
+    train_step(run, next(tiny.batches(config, 1)), Progress(0, 1, 0, 1))
+    assert sizes == [2, 2, 2, 2]
