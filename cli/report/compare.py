@@ -1,5 +1,6 @@
 """`clipx report compare`: rank methods under the same conditions, in the terminal and on a page."""
 
+import shlex
 from pathlib import Path
 
 from rich import box
@@ -38,7 +39,8 @@ def compare(arguments: list[str]) -> None:
         _print(console, one)
     for group in left_out:
         console.print(group.line(), markup=False, soft_wrap=True)
-    written = writer.write_comparison(found, left_out, Path(given["out"] or paths[0]))
+    command = shlex.join(["clipx", "report", "compare", *arguments])
+    written = writer.write_comparison(found, left_out, Path(given["out"] or paths[0]), command)
     print(written.html, written.markdown, written.csv, written.csv.with_suffix(".tex"), sep="\n")
 
 
