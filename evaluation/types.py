@@ -1,5 +1,7 @@
 """Shared types: feature requests, settings, encoders, data sets, tasks and result rows."""
 
+import csv
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -141,6 +143,13 @@ class Task(Protocol):
 def spreadsheet_cell(value: object) -> object:
     """Return a CSV cell that no spreadsheet runs: a text that begins like a formula gets a leading quote."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def csv_text(table: Sequence[Sequence[object]]) -> str:
+    """Return the rows of a table as CSV that no spreadsheet runs."""
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows([spreadsheet_cell(value) for value in row] for row in table)
+    return lines.getvalue()
 
 
 def printable_line(text: str) -> str:

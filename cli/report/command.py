@@ -1,5 +1,6 @@
 """`clipx report`: write a report on run directories; `clipx report missing-objects`: measure claim 1.12 on COCO."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +25,8 @@ def report(arguments: list[str]) -> None:
     places, given = split(arguments, known, "report", "RUN_OR_DIR...")
     reference = [models.find(name.strip()) for name in given["reference"].strip("[]").split(",") if name.strip()]
     paths, limited = [Path(place) for place in places], flag(given["limited"], "limited")
-    written = write_report(paths, Path(given["out"] or places[0]), limited, reference)
+    command = shlex.join(["clipx", "report", *arguments])
+    written = write_report(paths, Path(given["out"] or places[0]), limited, reference, command)
     print(written.html, written.markdown, written.csv, sep="\n")
 
 

@@ -1,5 +1,6 @@
 """`clipx report compare`: rank methods under the same conditions, in the terminal and on a page."""
 
+import shlex
 from pathlib import Path
 
 from rich import box
@@ -40,7 +41,8 @@ def compare(arguments: list[str]) -> None:
         console.print(group.line(), markup=False, soft_wrap=True)
     if note := reader.limited_note(runs):
         console.print(note, markup=False, soft_wrap=True)
-    written = writer.write_comparison(found, left_out, Path(given["out"] or paths[0]))
+    command = shlex.join(["clipx", "report", "compare", *arguments])
+    written = writer.write_comparison(found, left_out, Path(given["out"] or paths[0]), command)
     print(written.html, written.markdown, written.csv, written.csv.with_suffix(".tex"), sep="\n")
 
 

@@ -176,7 +176,7 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
             elif not (run.log or run.results):
                 failed.append(name)
             else:
-                key = repr((_settings_of_method(run), _conditions(run)))
+                key = repr((settings_of_method(run), _conditions(run)))
                 by_seed = merged.setdefault(key, {})
                 labels.setdefault(key, group.label)
                 twin = by_seed.get(run.seed)
@@ -272,7 +272,7 @@ def _values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:
     ]
 
 
-def _settings_of_method(run: Run) -> tuple[str, dict[str, str]]:
+def settings_of_method(run: Run) -> tuple[str, dict[str, str]]:
     """Return the objective, and the other settings that are no conditions."""
     settings = _all_settings(run)
     keys = [key for key in identity_keys() if key not in NAMES and not key.startswith("data.scenes.")]
@@ -283,7 +283,7 @@ def _method_settings(groups: list[RunGroup]) -> list[str]:
     """Return each group's objective, and its settings that differ from the most common value."""
     by_group = []
     for group in groups:
-        by_group.append(_settings_of_method(group.runs[0])[1])
+        by_group.append(settings_of_method(group.runs[0])[1])
     all_keys = {key: None for settings in by_group for key in settings}
     usual = {key: Counter(settings.get(key) for settings in by_group).most_common(1)[0][0] for key in all_keys}
     return [

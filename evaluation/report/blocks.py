@@ -1,6 +1,6 @@
 """Building blocks of a report. The HTML and the Markdown renderer show the same blocks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Tone = Literal["", "good", "bad", "neutral", "muted"]
@@ -52,6 +52,14 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Data:
+    """The numbers behind a figure; each row has as many values as there are columns."""
+
+    columns: list[str]
+    rows: list[list[str | float]]
+
+
+@dataclass(frozen=True)
 class Figure:
     """An SVG drawing. Lines and text are `currentColor`, so it suits light and dark pages."""
 
@@ -60,6 +68,10 @@ class Figure:
     width: float  # px
     height: float  # px
     caption: str
+    pdf: bytes = field(repr=False)  # the same drawing, for a paper
+    data: Data
+    curves: dict[str, str]  # label -> colour of the curves that the reader can switch off; groups with data-label
+    legend: float  # px at the bottom that the legend takes; pages that list `curves` cut it off
 
 
 @dataclass(frozen=True)
@@ -138,3 +150,4 @@ class Document:
     lead: str  # main result, one or two sentences
     sections: list[Section]
     footer: str  # how to read the numbers
+    command: str = ""  # that wrote the report; shown with the figures

@@ -49,7 +49,7 @@ def build_report(runs: list[Run], evidence: Evidence, published: Published) -> D
         overview = [results_section, claims_section, *papers, settings_section]
     sections = [
         *overview,
-        Section("Training", training(groups)),
+        Section("Training", training(groups, headline)),
         Section("Task details", task_details(groups, metrics)),
         Section("Learned popularity", popularity(groups)),
         Section("Point weights", point_weights(groups)),

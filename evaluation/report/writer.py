@@ -1,10 +1,8 @@
 """Write reports: read the runs, build the document, save it as HTML, Markdown and CSV."""
 
-import csv
-import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from clipx.utils.files import write_text
@@ -22,7 +20,7 @@ from evaluation.report.sections.disagreement import build_disagreement, disagree
 from evaluation.report.sections.published import Published
 from evaluation.runs import reader
 from evaluation.runs.reader import Run
-from evaluation.types import Result, spreadsheet_cell
+from evaluation.types import Result, csv_text
 
 
 @dataclass(frozen=True)
@@ -36,26 +34,33 @@ class ReportFiles:
 
 
 def write_report(
-    paths: list[Path], out: Path, limited: bool = False, reference: Sequence[PublishedModel] = ()
+    paths: list[Path],
+    out: Path,
+    limited: bool = False,
+    reference: Sequence[PublishedModel] = (),
+    command: str = "",
 ) -> ReportFiles:
     """Write report.html, report.md and report.csv to the folder `out`. They cover all runs at or below `paths`.
 
     The same runs give the same bytes. `limited`: include the rows of `clipx eval limit=N`. `reference`: published
-    models beside the results; by default the nearest one.
+    models beside the results; by default the nearest one. `command`: shown with the figures.
 
     Raises UserError: a path holds no run, or a file of a run is corrupt.
     """
     runs = reader.find(paths, limited=limited)
     published = Published(runs, reference)
     document = build_report(runs, collect_evidence(runs, paths), published)
-    return _write(document, results_table(runs, out, published), out, "report")
+    return _write(replace(document, command=command), results_table(runs, out, published), out, "report")
 
 
-def write_comparison(comparisons: list[MethodComparison], left_out: list[LeftOut], out: Path) -> ReportFiles:
+def write_comparison(
+    comparisons: list[MethodComparison], left_out: list[LeftOut], out: Path, command: str = ""
+) -> ReportFiles:
     """Write compare.html, compare.md, compare.csv and compare.tex to the folder `out`."""
     rankings = [(conditions(one), ranking(one)) for one in comparisons if one.ranked]
     write_text(out / "compare.tex", "\n".join(render_latex(caption, table) for caption, table in rankings))
-    return _write(build_comparison(comparisons, left_out), comparison_table(comparisons), out, "compare")
+    document = replace(build_comparison(comparisons, left_out), command=command)
+    return _write(document, comparison_table(comparisons), out, "compare")
 
 
 def write_disagreement(pairs: list[Pair], names: tuple[str, str], out: Path) -> ReportFiles:
@@ -73,9 +78,7 @@ def _write(document: Document, table: list[list[object]], out: Path, name: str) 
     report = ReportFiles(out / f"{name}.html", out / f"{name}.md", out / f"{name}.csv", figures)
     write_text(report.html, render_html(document))
     write_text(report.markdown, markdown)
-    lines = io.StringIO()
-    csv.writer(lines, lineterminator="\n").writerows([spreadsheet_cell(value) for value in row] for row in table)
-    write_text(report.csv, lines.getvalue())
+    write_text(report.csv, csv_text(table))
     return report
 
 

@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from clipx.errors import UserError
+from clipx.run.directory import load_config
 from evaluation.runs.reader import Run
 
 MISSING = "-"
@@ -39,6 +41,17 @@ def training_seconds(run: Run) -> float | None:
             seconds += max(0.0, samples - before) / speed
             before = samples
     return seconds or None
+
+
+def sample_flops(run: Run) -> float | None:
+    """Return the FLOPs of a training step per pair; None if the run's towers cannot be built here."""
+    from clipx.training.flops import step_flops  # slow to import
+
+    try:
+        config = load_config(run.path)
+        return step_flops(config) / config.train.batch_size
+    except UserError:
+        return None
 
 
 def last(run: Run, key: str) -> float | None:

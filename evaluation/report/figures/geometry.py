@@ -1,11 +1,29 @@
 """Figures of the embedding geometry: density plot, scatter plot, histogram, column chart, PCA plot."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from evaluation.report.blocks import Figure
-from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, MAX_X_TICKS, drawing, short_all
+from evaluation.report.blocks import Data, Figure
+from evaluation.report.figures.svg import (
+    COLOURS,
+    DASHED,
+    FONT,
+    INK,
+    MAX_X_TICKS,
+    Drawing,
+    drawing,
+    plain_ticks,
+    short_all,
+)
 
 MAX_POINT_LABELS = 30  # scatter plots with more points have no point labels
+PLACES = [((dx, dy), "right" if dx < 0 else "left") for dx in (5, -5) for dy in (0, 7, -7)]  # offset in px, alignment
+
+COMPONENTS = ("first", "second")  # principal components
+
+Point = tuple[float, float]
+Scale = Literal["linear", "log", "logit"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +37,7 @@ class Density:
 
 def density_plot(name: str, caption: str, densities: dict[str, Density]) -> Figure:
     """Draw one stepped curve per label, without empty bins at its ends, and a dashed line at 0."""
+    rows: list[list[str | float]] = []
     with drawing(name, 340, 230, densities) as (plot, axes):
         for label, density in densities.items():
             filled = [at for at, value in enumerate(density.values) if value > 0] or [0]
@@ -26,21 +45,62 @@ def density_plot(name: str, caption: str, densities: dict[str, Density]) -> Figu
             edges = [density.start + density.width * (filled[0] + at) for at in range(len(values) + 1)]
             axes.stairs(values, edges, color=plot.colours[label], linewidth=1.4, fill=True, alpha=0.18)
             axes.stairs(values, edges, color=plot.colours[label], linewidth=1.4)
+            rows += [[label, *one] for one in zip(edges, edges[1:], values, strict=False)]
         axes.axvline(0, color=INK, linestyle=DASHED, linewidth=1)
-        return plot.to_figure(caption, "margin", "density")
+        return plot.to_figure(caption, Data(["curve", "from", "to", "density"], rows), "margin", "density")
 
 
-def scatter_plot(name: str, caption: str, points: dict[str, tuple[float, float]], x: str, y: str) -> Figure:
-    """Draw labelled points; `x` and `y` name the axes."""
+def scatter_plot(
+    name: str,
+    caption: str,
+    points: dict[str, Point],
+    x: str,
+    y: str,
+    scales: tuple[Scale, Scale] = ("linear", "linear"),
+    grey: dict[str, Point] | None = None,
+    dashed: Sequence[Point] = (),
+) -> Figure:
+    """Draw labelled points; `x` and `y` name the axes. `grey`: further points without labels; `dashed`: a line."""
     with drawing(name, 360, 260) as (plot, axes):
-        axes.plot(*zip(*points.values(), strict=True), "o", color=COLOURS[0], markersize=5, alpha=0.8)
-        names = short_all(points) if len(points) <= MAX_POINT_LABELS else []
-        for name, point in zip(names, points.values(), strict=False):
-            axes.annotate(name, point, xytext=(4, 3), textcoords="offset points", fontsize=FONT - 3)
+        axes.set_xscale(scales[0])
+        axes.set_yscale(scales[1])
+        if grey:
+            axes.plot(*zip(*grey.values(), strict=True), "o", color=INK, markersize=3, alpha=0.3, markeredgewidth=0)
+        if dashed:
+            axes.plot(*zip(*dashed, strict=True), color=INK, linestyle=DASHED, linewidth=1)
+        for label, point in points.items():
+            axes.plot(*point, "o", color=COLOURS[0], markersize=5, alpha=0.8, gid=plot.curve_id(label))
         axes.margins(0.12)
-        axes.locator_params(axis="x", nbins=MAX_X_TICKS)
+        for axis, scale in zip((axes.xaxis, axes.yaxis), scales, strict=True):
+            if scale == "linear":
+                axis.get_major_locator().set_params(nbins=MAX_X_TICKS)
+            else:
+                plain_ticks(axis)
         axes.grid(alpha=0.15, color=INK)
-        return plot.to_figure(caption, x, y)
+        if len(points) <= MAX_POINT_LABELS:
+            _add_labels(plot, points)
+        rows: list[list[str | float]] = [[label, *point] for label, point in {**(grey or {}), **points}.items()]
+        return plot.to_figure(caption, Data(["point", x, y], rows), x, y)
+
+
+def _add_labels(plot: Drawing, points: dict[str, Point]) -> None:
+    """Label each point at the first of six places where the label covers no other label and no point."""
+    plot.canvas.draw_without_rendering()  # computes the positions in pixels
+    dots = plot.axes.transData.transform(list(points.values()))
+    taken: list[Any] = []  # boxes of labels
+    for label, point in zip(short_all(points), points.values(), strict=True):
+        for offset, side in PLACES:
+            text = plot.axes.annotate(
+                label, point, offset, textcoords="offset points", ha=side, va="center", fontsize=FONT - 2
+            )
+            box = text.get_window_extent()
+            if not box.count_overlaps(taken) and not box.count_contains(dots):
+                break
+            text.remove()
+        else:
+            text = plot.axes.annotate(label, point, (5, 5), textcoords="offset points", fontsize=FONT - 2)
+            box = text.get_window_extent()
+        taken.append(box)
 
 
 def histogram(name: str, caption: str, values: list[float], x: str) -> Figure:
@@ -49,14 +109,14 @@ def histogram(name: str, caption: str, values: list[float], x: str) -> Figure:
         axes.hist(values, bins=20, color=COLOURS[0], alpha=0.75)
         axes.axvline(0, color=INK, linestyle=DASHED, linewidth=1)
         axes.yaxis.get_major_locator().set_params(integer=True)
-        return plot.to_figure(caption, x, "runs")
+        return plot.to_figure(caption, Data([x], [[value] for value in values]), x, "runs")
 
 
 def column_chart(name: str, caption: str, values: list[float], x: str, y: str) -> Figure:
     """Draw one column per value, at x = 0, 1, 2, ..."""
     with drawing(name, 340, 230) as (plot, axes):
         axes.bar(range(len(values)), values, color=COLOURS[0], alpha=0.75)
-        return plot.to_figure(caption, x, y)
+        return plot.to_figure(caption, Data([x, y], [[at, value] for at, value in enumerate(values)]), x, y)
 
 
 def pca_plot(name: str, caption: str, image: list[list[float]], text: list[list[float]]) -> Figure:
@@ -66,4 +126,6 @@ def pca_plot(name: str, caption: str, image: list[list[float]], text: list[list[
             axes.plot([x, u], [y, v], color=INK, linewidth=0.5, alpha=0.25)
         for label, points in (("images", image), ("texts", text)):
             axes.plot(*zip(*points, strict=True), "o", color=plot.colours[label], markersize=3.5)
-        return plot.to_figure(caption, "first component", "second component")
+        rows: list[list[str | float]] = [[*a, *b] for a, b in zip(image, text, strict=True)]
+        columns = [f"{component} component of the {side}" for side in ("image", "text") for component in COMPONENTS]
+        return plot.to_figure(caption, Data(columns, rows), "first component", "second component")

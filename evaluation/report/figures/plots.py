@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from evaluation.report.blocks import Figure
-from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, MAX_X_TICKS, drawing, short
+from evaluation.report.blocks import Data, Figure
+from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, MAX_X_TICKS, drawing, plain_ticks, short
 
 MAX_POINTS = 300  # per line; in longer lines, neighbours are averaged
+MAX_POINTS_OF_ALL = 12_000  # per figure; many lines have fewer points each, so that the page stays small
 MAX_CLASS_LABELS = 20  # larger confusion matrices have no class labels
 
 
@@ -21,12 +22,16 @@ class Line:
     x: list[float]
     y: list[float]
     mark: float | None = None  # x of a point to circle
+    seed: int | None = None
+    spread: list[tuple[float, float]] = field(default_factory=list)  # interval of each y; [] if there are none
 
     @classmethod
-    def of_finite(cls, label: str, points: Iterable[tuple[float | None, float | None]]) -> "Line":
+    def of_finite(
+        cls, label: str, points: Iterable[tuple[float | None, float | None]], seed: int | None = None
+    ) -> "Line":
         """Return the line through the points with a known x and a finite y."""
         known = [(x, y) for x, y in points if x is not None and y is not None and math.isfinite(y)]
-        return cls(label, [x for x, _ in known], [y for _, y in known])
+        return cls(label, [x for x, _ in known], [y for _, y in known], seed=seed)
 
 
 @dataclass(frozen=True)
@@ -40,29 +45,53 @@ class Bars:
 
 
 def line_plot(
-    name: str, caption: str, lines: list[Line], x: str, y: str, log_x: bool = False, log_y: bool = True
+    name: str,
+    caption: str,
+    lines: list[Line],
+    x: str,
+    y: str,
+    log_x: bool = False,
+    log_y: bool = True,
+    whole_x: bool = False,
 ) -> Figure:
-    """Draw lines. With `log_y`, the y axis is logarithmic if positive values span more than a factor of five."""
+    """Draw lines, with ticks at whole numbers only if `whole_x`.
+
+    With `log_y`, the y axis is logarithmic if positive values span more than a factor of five.
+    """
+    most = min(MAX_POINTS, max(20, MAX_POINTS_OF_ALL // max(1, len(lines))))
+    rows: list[list[str | float]] = []
     with drawing(name, 340, 230, [line.label for line in lines]) as (plot, axes):
         for line in lines:
-            xs, ys = _downsample(line.x), _downsample(line.y)
-            style = ".-" if len(xs) <= 12 else "-"
-            axes.plot(xs, ys, style, color=plot.colours[line.label], linewidth=1.4, alpha=0.9)
+            xs, ys = _downsample(line.x, most), _downsample(line.y, most)
+            gid = plot.curve_id(line.label, line.seed)
+            few = {"markersize": 4 if len(xs) <= 12 else 0}
+            axes.plot(xs, ys, linewidth=1.4, alpha=0.9, gid=gid, **plot.style(line.label), **few)
+            rows += _rows(line, xs, ys)
+            for at, interval in zip(line.x, line.spread, strict=False):
+                axes.plot([at, at], interval, linewidth=1, color=plot.colours[line.label], gid=gid)
             if line.mark is not None and line.mark in line.x:
                 at = line.x.index(line.mark)
                 ring = {"markerfacecolor": "none", "markeredgewidth": 1.6, "markersize": 10}
-                axes.plot(line.x[at], line.y[at], "o", color=plot.colours[line.label], **ring)
+                axes.plot(line.x[at], line.y[at], "o", color=plot.colours[line.label], gid=gid, **ring)
         values = [value for line in lines for value in line.y]
         if log_y and values and min(values) > 0 and max(values) > 5 * min(values):
             axes.set_yscale("log")
-            _plain_ticks(axes.yaxis)
+            plain_ticks(axes.yaxis)
         if log_x:
             axes.set_xscale("log")
-            _plain_ticks(axes.xaxis)
+            plain_ticks(axes.xaxis)
         else:
-            axes.locator_params(axis="x", nbins=MAX_X_TICKS)
+            axes.locator_params(axis="x", nbins=MAX_X_TICKS, integer=whole_x)
         axes.grid(alpha=0.15, color=INK)
-        return plot.to_figure(caption, x, y)
+        intervals = ["low", "high"] if any(line.spread for line in lines) else []
+        return plot.to_figure(caption, Data(["curve", "seed", x, y, *intervals], rows), x, y)
+
+
+def _rows(line: Line, xs: list[float], ys: list[float]) -> list[list[str | float]]:
+    """Return one row per point drawn."""
+    seed = "" if line.seed is None else line.seed
+    intervals = line.spread or [()] * len(xs)
+    return [[line.label, seed, x, y, *interval] for x, y, interval in zip(xs, ys, intervals, strict=True)]
 
 
 def confusion_matrix(name: str, caption: str, classnames: list[str], matrix: list[list[int]]) -> Figure:
@@ -74,7 +103,8 @@ def confusion_matrix(name: str, caption: str, classnames: list[str], matrix: lis
     side = 110 + 26 * size if labelled else 340
     with drawing(name, max(side, 250), max(side - 20, 230)) as (plot, axes):
         colour = to_rgb(COLOURS[0])
-        pixels = [[(*colour, 0.04 + 0.96 * share) for share in row] for row in shares]  # opacity shows the share
+        # opacity shows the share; at most 0.6, on which text of the page's colour has a contrast of 4.5
+        pixels = [[(*colour, 0.04 + 0.56 * share) for share in row] for row in shares]
         axes.imshow(pixels, interpolation="none", aspect="equal")
         if labelled:
             names = [short(classname) for classname in classnames]
@@ -84,7 +114,8 @@ def confusion_matrix(name: str, caption: str, classnames: list[str], matrix: lis
             _add_percentages(axes, shares)
         axes.xaxis.labelpad = 8
         axes.tick_params(length=0)
-        return plot.to_figure(caption, "predicted", "true")
+        counts: list[list[str | float]] = [[true, *row] for true, row in zip(classnames, matrix, strict=True)]
+        return plot.to_figure(caption, Data(["true", *classnames], counts), "predicted", "true")
 
 
 def bar_chart(name: str, caption: str, categories: list[str], groups: list[Bars], chance: float | None) -> Figure:
@@ -104,28 +135,23 @@ def bar_chart(name: str, caption: str, categories: list[str], groups: list[Bars]
         axes.set_xlim(0, 1)
         axes.grid(axis="x", alpha=0.15, color=INK)
         axes.tick_params(axis="y", length=0)
-        return plot.to_figure(caption, "accuracy")
+        rows: list[list[str | float]] = [
+            [group.label, *one]
+            for group in groups
+            for one in zip(categories, group.value, group.low, group.high, strict=True)
+        ]
+        columns = ["method", "category", "accuracy", "low", "high"]
+        return plot.to_figure(caption, Data(columns, rows), "accuracy")
 
 
-def _downsample(values: list[float]) -> list[float]:
-    """Return at most MAX_POINTS values by averaging neighbours."""
-    size = -(-len(values) // MAX_POINTS)
+def _downsample(values: list[float], most: int) -> list[float]:
+    """Return at most `most` values by averaging neighbours."""
+    size = -(-len(values) // most)
     return values if size <= 1 else [fmean(values[at : at + size]) for at in range(0, len(values), size)]
-
-
-def _plain_ticks(axis: Any) -> None:
-    """Label logarithmic ticks with plain numbers. Ticks: powers of ten, and 2 and 5 times these if there is room."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
 
 
 def _add_percentages(axes: Any, shares: list[list[float]]) -> None:
     for row, shares_of_row in enumerate(shares):
         for column, share in enumerate(shares_of_row):
             if share >= 0.005:
-                colour = "white" if share > 0.55 else INK
-                axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", color=colour, fontsize=9)
+                axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=9)

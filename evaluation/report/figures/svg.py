@@ -1,4 +1,4 @@
-"""Shared by all figures: matplotlib settings, colours, legend, SVG output."""
+"""Shared by all figures: matplotlib settings, colours, legend, output as SVG and PDF."""
 
 import io
 import math
@@ -6,16 +6,22 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
-from evaluation.report.blocks import Figure
+from evaluation.report.blocks import Data, Figure
 from evaluation.types import printable_line
 
 INK = "#010203"  # placeholder; replaced by currentColor, so that lines and text get the page's text colour
-COLOURS = ("#3d85c8", "#dd7a28", "#2a9d72", "#c2589a", "#8b72d6", "#a88a1c", "#3fa0b0", "#d3505f")
+# Contrast of at least 3 on white and on the dark page, and distinct for colour-blind readers (test_figures.py measures
+# both). Labels after the eighth repeat the colours with other dashes and markers.
+COLOURS = ("#1e5aff", "#d27800", "#007878", "#d21e2d", "#b42db4", "#879669", "#0096f0", "#ff3ca5")
+DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
+MARKERS = "os^DvP"
 FONT = 10.0  # px
 DASHED = (0, (4, 3))  # line style
+LOGITS = (0.01, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.99)  # ticks of an axis for fractions
 MAX_X_TICKS = 6  # with more, labels such as -0.0425 would touch
 
 
@@ -27,34 +33,68 @@ class Drawing:
     canvas: Any  # matplotlib.figure.Figure
     axes: Any  # matplotlib.axes.Axes
     colours: dict[str, str]  # label -> colour
+    named: list[str] = field(default_factory=list)  # labels of curve_id
 
-    def to_figure(self, caption: str, x: str = "", y: str = "") -> Figure:
+    def style(self, label: str) -> dict[str, Any]:
+        """Return colour, dashes and marker of a label; no two of the first 32 labels share colour and dashes."""
+        turn = list(self.colours).index(label) // len(COLOURS)
+        dashes, marker = DASHES[turn % len(DASHES)], MARKERS[turn % len(MARKERS)]
+        return {"color": self.colours[label], "linestyle": dashes, "marker": marker}
+
+    def curve_id(self, label: str, seed: int | None = None) -> str:
+        """Return the group id of an artist that shows its label, and can be switched off by label and seed."""
+        self.named.append(label)
+        return f"curve-{len(self.named) - 1}-{'' if seed is None else seed}"
+
+    def to_figure(self, caption: str, data: Data, x: str = "", y: str = "") -> Figure:
         """Label the axes, add the legend and return the SVG, without metadata, fonts, repeated ids and extra digits."""
         self.axes.set_xlabel(x)
         self.axes.set_ylabel(y)
-        if len(self.colours) > 1:  # a single label is named in the caption
-            self._add_legend()
-        buffer = io.StringIO()
-        no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        self.canvas.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
-        text = buffer.getvalue()
+        legend = self._add_legend() if len(self.colours) > 1 else 0.0  # a single label is named in the caption
+        text = self._saved("svg", "Date", "Creator", "Format", "Type").decode()
         body = text[text.index("</defs>") + len("</defs>") : text.rindex("</svg>")].replace(INK, "currentColor")
-        body = re.sub(r'<g id="[^"]*">', "<g>", body)  # every drawing has the id "axes_1"
+        body = re.sub(r'<g id="([^"]*)">', self._group, body)
         body = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", body)  # use the page's font
         body = re.sub(r"font-family: [^;\"]*;", "", body).replace("xlink:href=", "href=")
         body = re.sub(r' (?:d|x|y|transform)="[^"]*"', lambda m: re.sub(r"(\d\.\d\d)\d+", r"\1", m.group()), body)
+        body = re.sub(r"\n\s*", "\n", body)
         width, height = (72 * float(inches) for inches in self.canvas.get_size_inches())
-        return Figure(self.name, re.sub(r"\n\s*", "\n", body), width, height, caption)
+        pdf = self._saved("pdf", "Creator", "Producer", "CreationDate")
+        curves = self.colours if legend and self.named else {}
+        return Figure(self.name, body, width, height, caption, pdf, data, curves, legend)
 
-    def _add_legend(self) -> None:
-        """Add the legend below the axes, where it hides no curve."""
+    def _saved(self, file_format: str, *unwanted: str) -> bytes:
+        """Return the drawing without these metadata, so that equal drawings have equal bytes."""
+        buffer = io.BytesIO()
+        self.canvas.savefig(buffer, format=file_format, transparent=True, metadata=dict.fromkeys(unwanted))
+        return buffer.getvalue()
+
+    def _group(self, match: re.Match[str]) -> str:
+        """Return a group's tag without its id, which other drawings repeat ("axes_1"); name the curves."""
+        curve = re.fullmatch(r"curve-(\d+)-(\d*)", match[1])
+        if not curve:
+            return "<g>"
+        label = escape(printable_line(self.named[int(curve[1])]))
+        title = f"{label}, seed {curve[2]}" if curve[2] else label
+        return f'<g data-label="{label}" data-seed="{curve[2]}"><title>{title}</title>'
+
+    def _add_legend(self) -> float:
+        """Add the legend below the axes, where it hides no curve; return its height in px."""
+        from matplotlib.lines import Line2D
         from matplotlib.patches import Patch
 
-        patches = [Patch(color=colour) for colour in self.colours.values()]
+        if len(self.colours) > len(COLOURS):  # colours repeat with other dashes
+            styles = [self.style(label) for label in self.colours]
+            keys: list[Any] = [Line2D([], [], c=one["color"], ls=one["linestyle"], lw=2) for one in styles]
+        else:
+            keys = [Patch(color=colour) for colour in self.colours.values()]
         labels = [label.lstrip("_") for label in short_all(self.colours)]  # matplotlib hides labels with a leading _
-        compact: Any = {"frameon": False, "handlelength": 0.9, "handleheight": 0.7, "columnspacing": 1.2}
+        length = 2 if len(self.colours) > len(COLOURS) else 0.9
+        compact: Any = {"frameon": False, "handlelength": length, "handleheight": 0.7, "columnspacing": 1.2}
         columns = _legend_columns(list(self.colours))
-        self.canvas.legend(patches, labels, loc="outside lower center", ncols=columns, **compact)
+        legend = self.canvas.legend(keys, labels, loc="outside lower center", ncols=columns, **compact)
+        self.canvas.draw_without_rendering()
+        return float(legend.get_window_extent().y1)
 
 
 @contextmanager
@@ -71,6 +111,7 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
         **ink,
         "svg.fonttype": "none",
         "svg.hashsalt": name,  # ids are reproducible, and differ between the figures of a page
+        "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's default, Type 3
         "text.parse_math": False,  # captions and names may hold a $
         "axes.unicode_minus": False,
         "font.size": FONT,
@@ -84,13 +125,27 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
         height += 16 * math.ceil(len(unique) / _legend_columns(unique))
     with rc_context(options), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser has the glyph
-        canvas = Canvas(figsize=(width / 72, height / 72), layout="constrained")
+        canvas = Canvas(figsize=(width / 72, height / 72), dpi=72, layout="constrained")
         axes = canvas.add_subplot()
         yield Drawing(name, canvas, axes, colours), axes
 
 
 def _legend_columns(labels: list[str]) -> int:
     return max(1, min(len(labels), 56 // (max(len(short(label)) for label in labels) + 4)))
+
+
+def plain_ticks(axis: Any) -> None:
+    """Label the ticks of a logarithmic or logit axis with plain numbers.
+
+    Logarithmic: powers of ten, and 2 and 5 times these if there is room.
+    """
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    logit = axis.get_scale() == "logit"
+    axis.set_major_locator(FixedLocator(LOGITS) if logit else LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def short(text: str, length: int = 24) -> str:

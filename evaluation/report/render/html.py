@@ -1,14 +1,20 @@
 """Render a report as one self-contained HTML page from report.html.j2, report.css and report.js."""
 
 import base64
+import json
+import math
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from evaluation.report.blocks import Cell, Document, Table
+from evaluation.report.blocks import Cell, Data, Document, Figure, Table
+from evaluation.report.figures.svg import COLOURS
+from evaluation.report.render.latex import SPECIAL
 from evaluation.types import printable_line
 
 MAX_UNWRAPPED = 36  # characters; a column with longer texts wraps
+BORDERS = ("solid", "dashed", "dotted", "double")  # of the curves' switches, as figures.svg.DASHES
 
 
 def render_html(document: Document) -> str:
@@ -27,8 +33,31 @@ def render_html(document: Document) -> str:
         column_classes=_column_classes,
         percent=lambda fraction: f"{100 * min(1.0, max(0.0, fraction)):.2f}",
         base64=lambda content: base64.b64encode(content).decode(),
+        curves=_curves,
+        json=_json,
     )
-    return environment.get_template("report.html.j2").render(document=document).lstrip()
+    return environment.get_template("report.html.j2").render(document=document, latex=SPECIAL).lstrip()
+
+
+def _curves(figure: Figure) -> str | None:
+    """Return label, colour and style of each curve that can be switched off, as JSON; None if there are none."""
+    curves = enumerate(figure.curves.items())
+    styled = [
+        [printable_line(label), colour, BORDERS[at // len(COLOURS) % len(BORDERS)]] for at, (label, colour) in curves
+    ]
+    return json.dumps(styled, ensure_ascii=False) if styled else None
+
+
+def _json(data: Data) -> dict[str, list[Any]]:
+    """Return the data with six significant digits. JSON has no NaN: such values are empty."""
+    rows = [[_value(value) for value in row] for row in data.rows]
+    return {"columns": [printable_line(name) for name in data.columns], "rows": rows}
+
+
+def _value(value: str | float) -> str | float:
+    if isinstance(value, str):
+        return printable_line(value)
+    return float(f"{value:.6g}") if math.isfinite(value) else ""
 
 
 def _column_classes(table: Table) -> list[str | None]:

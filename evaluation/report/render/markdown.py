@@ -7,7 +7,7 @@ from html import escape
 from typing import assert_never
 
 from evaluation.report import blocks as doc
-from evaluation.types import printable_line
+from evaluation.types import csv_text, printable_line
 
 SVG_STYLE = (  # a file does not inherit the page's colours
     "<style>svg{color:#3d444d;font-family:system-ui,sans-serif;stroke-linejoin:round}"
@@ -67,13 +67,17 @@ def _table(columns: list[str], rows: list[list[str]]) -> str:
 def _figure(figure: doc.Figure | doc.SvgFile, folder: str, files: dict[str, bytes]) -> str:
     if isinstance(figure, doc.SvgFile):
         files[f"{figure.name}.svg"] = figure.svg
+        links = ""
     else:
         width, height = f"{figure.width:g}", f"{figure.height:g}"
         size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
         svg = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{SVG_STYLE}{figure.body}</svg>\n'
         files[f"{figure.name}.svg"] = svg.encode()
+        files[f"{figure.name}.pdf"] = figure.pdf
+        files[f"{figure.name}.csv"] = csv_text([figure.data.columns, *figure.data.rows]).encode()
+        links = f" ([PDF]({folder}/{figure.name}.pdf), [CSV]({folder}/{figure.name}.csv))"
     caption = _escape(figure.caption)
-    return f"![{caption}]({folder}/{figure.name}.svg)\n\n{caption}"
+    return f"![{caption}]({folder}/{figure.name}.svg)\n\n{caption}{links}"
 
 
 def _retrieval_examples(block: doc.RetrievalExamples, folder: str, files: dict[str, bytes]) -> list[str]:

@@ -2,10 +2,12 @@
 
 import math
 
+from evaluation.claims.assess import looks_of
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.types import Finding, Outcome, Verdict
 from evaluation.claims.verdict import survives_holm
-from evaluation.report.blocks import Block, Cell, Details, Table, Text, Tone
+from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table, Text, Tone
+from evaluation.report.figures.effects import Effect, forest_plot
 
 TONES: dict[Verdict, Tone] = {
     "holds": "good",
@@ -29,6 +31,7 @@ RULE = (
     "stays if all claims of this report share one error rate of 2.5%."
 )
 MAX_NOTE = 120  # characters below a claim's statement; claims with longer notes go to the table of parts
+MAX_EFFECTS = 40  # in one forest plot; more effects have one plot per paper
 NUMBERS = ["Effect", "Interval", "Smallest effect of interest", "Seeds", "Seeds needed"]
 
 
@@ -38,6 +41,7 @@ def claims(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
     untested = [outcome for outcome in outcomes if outcome.verdict == "not run"]
     return [
         *(_verdicts(tested) if tested else []),
+        *_forest(tested, evidence),
         *(_commands(untested) if untested else []),
         *(Text(line, "muted") for line in evidence.left_out),
     ]
@@ -61,6 +65,39 @@ def _verdicts(outcomes: list[Outcome]) -> list[Block]:
         table = Table(["Claim", "Verdict", "Part", *NUMBERS], parts)
         blocks.append(Details("Claims with several parts, and numbers from programs", [table], open=True))
     return blocks
+
+
+def _forest(outcomes: list[Outcome], evidence: Evidence) -> list[Block]:
+    """Return the effects with finite intervals, drawn; one figure, or one per paper."""
+    effects = {}
+    for outcome in outcomes:
+        once = sum(other.claim is outcome.claim for other in outcomes) == 1
+        title = outcome.claim.id if once else f"{outcome.claim.id} {outcome.recipe}"
+        looks = looks_of(outcome.claim, outcome.recipe, evidence)
+        found = [effect for finding in outcome.findings if (effect := _effect(title, finding, looks))]
+        effects.setdefault(outcome.claim.paper, []).extend(found)
+    together = sum(map(len, effects.values())) <= MAX_EFFECTS
+    if together:
+        effects = {0: [effect for of_paper in effects.values() for effect in of_paper]}
+    figures: list[Figure] = []
+    for paper, of_paper in sorted(effects.items()):
+        if of_paper:
+            title = "Effects of the claims" if together else f"Effects of the claims of paper {paper}"
+            caption = f"{title} with their intervals; tick: smallest effect of interest; at the right: seeds and look"
+            name = "forest" if together else f"forest-{paper}"
+            figures.append(forest_plot(name, caption, of_paper))
+    return [Figures(figures)] if figures else []
+
+
+def _effect(title: str, finding: Finding, looks: tuple[int, ...]) -> Effect | None:
+    estimate = finding.estimate
+    if estimate is None or not all(map(math.isfinite, (estimate.effect, estimate.low, estimate.high))):
+        return None
+    look = sum(look <= finding.seeds for look in looks)
+    text = f"{finding.seeds} seeds, look {look} of {len(looks)}"
+    return Effect(
+        f"{title} {finding.label}", finding.verdict, estimate.effect, estimate.low, estimate.high, finding.least, text
+    )
 
 
 def _row(outcome: Outcome, stays: bool | None) -> list[Cell]:

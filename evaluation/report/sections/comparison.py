@@ -17,8 +17,9 @@ from evaluation.report.blocks import (
 )
 from evaluation.report.figures.geometry import scatter_plot
 from evaluation.report.figures.svg import COLOURS
+from evaluation.report.sections.method_figures import method_figures
 from evaluation.report.sections.settings import provenance
-from evaluation.report.sections.training import LabelledRuns, curves, score_curves
+from evaluation.report.sections.training import LabelledRuns, curves, geometry_paths, score_curves
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
@@ -106,12 +107,15 @@ def _section(comparison: MethodComparison, number: int) -> Section:
         tasks = f" of {', '.join(_name(task) for task in comparison.tasks)}" if comparison.by == MEAN else ""
         blocks = [Text(f"Ranked by the {_name(comparison.by)}{tasks}. {RULE}", "muted"), ranking(comparison)]
         runs, prefix = _labelled(comparison), f"compare-{number}-"
+        if figures := method_figures(comparison, _name(comparison.by), prefix):
+            blocks.append(Figures(figures))
         if figures := curves(runs, prefix):
             blocks += [Text("Each loss is the method's own objective: compare shapes, not heights.", "muted")]
             blocks += [Figures(figures)]
         blocks += score_curves(runs, prefix)
-        if figures := _scores_against_geometry(comparison, number):
-            blocks.append(Figures(figures))
+        others = [*geometry_paths(runs, prefix), *_scores_against_geometry(comparison, number)]
+        if others:
+            blocks.append(Figures(others))
     if len(comparison.ranked) > 2:
         blocks.append(Details("All pairs: row minus column", [_pairwise_differences(comparison)]))
     if comparison.ranked:

@@ -1,11 +1,18 @@
 """Published results beside ours: columns of the tables of results, and of the CSV."""
 
 from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
 
-from evaluation.reference.models import PublishedModel, source
+import numpy as np
+
+from evaluation.reference.columns import counterpart
+from evaluation.reference.models import PublishedModel, models, source
 from evaluation.reference.nearest import Comparison, compare, references
-from evaluation.report.blocks import Cell
+from evaluation.report.blocks import Cell, Figure
+from evaluation.report.figures.geometry import Scale, scatter_plot
 from evaluation.runs.description import digits
+from evaluation.runs.groups import MetricSummary
 from evaluation.runs.reader import Run
 from evaluation.types import Result
 
@@ -13,6 +20,8 @@ NEAREST = (
     "The nearest published model has the same training data, if there is one, then the nearest image tower, then the "
     "nearest number of samples seen; reference=[NAME/TAG] chooses others."
 )
+IMAGENET = "ImageNet 1k"
+SHIFTS = ("ImageNet v2", "ImageNet Sketch", "ImageNet-A", "ImageNet-R", "ObjectNet")  # titles of columns
 CSV = ("published_model", "published", "published_difference", "not_compared")
 
 
@@ -51,3 +60,40 @@ def _cell(one: Comparison) -> Cell:
     if one.obstacle:
         return Cell("not compared", tone="muted", note=one.obstacle)
     return Cell(f"{one.published:.4f}", one.published, note=f"{one.model.name}, ours {digits(one.difference, '+')}")
+
+
+def robustness(headline: list[MetricSummary]) -> list[Figure]:
+    """Return the mean accuracy under the shifts of ImageNet that all groups have against ImageNet's; [] without them.
+
+    Published models are grey. The dashed line is their least-squares fit on logit axes; a model's distance above it is
+    its effective robustness (Taori et al. 2020).
+    """
+    ours: dict[str, dict[str, float]] = {}
+    for metric in headline:
+        column = counterpart(metric.row)
+        if column and not column.obstacle(metric.row):
+            ours.setdefault(metric.group.label, {})[column.title] = metric.row.value
+    ours = {label: values for label, values in ours.items() if IMAGENET in values}
+    shifts = [shift for shift in SHIFTS if ours and all(shift in values for values in ours.values())]
+    if not shifts:
+        return []
+    theirs = {model.name: model.values for model in models().values()}
+    points, grey = (
+        {name: (values[IMAGENET], fmean(values[shift] for shift in shifts)) for name, values in of_models.items()}
+        for of_models in (ours, theirs)
+    )
+    x, y = (np.array(axis) for axis in zip(*grey.values(), strict=True))
+    slope, intercept = np.polyfit(_logit(x), _logit(y), 1)
+    ends = np.linspace(x.min(), x.max(), 50)
+    fitted = 1 / (1 + np.exp(-(slope * _logit(ends) + intercept)))
+    caption = (
+        f"Effective robustness: mean accuracy on {', '.join(shifts)} against ImageNet. Grey: {len(grey)} published "
+        f"models, dashed: their fit, slope {slope:.2f}"
+    )
+    line = list(zip(ends.tolist(), fitted.tolist(), strict=True))
+    scales: tuple[Scale, Scale] = ("logit", "logit")
+    return [scatter_plot("robustness", caption, points, "ImageNet accuracy", "mean accuracy", scales, grey, line)]
+
+
+def _logit(share: Any) -> Any:
+    return np.log(share / (1 - share))

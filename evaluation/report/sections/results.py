@@ -2,8 +2,8 @@
 
 import math
 
-from evaluation.report.blocks import Block, Cell, Details, IntervalBar, Table, Text, Tone
-from evaluation.report.sections.published import Published
+from evaluation.report.blocks import Block, Cell, Details, Figures, IntervalBar, Table, Text, Tone
+from evaluation.report.sections.published import Published, robustness
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import MetricSummary, RunGroup, Standing
 from evaluation.runs.reader import Run
@@ -26,6 +26,8 @@ def results(headline: list[MetricSummary], groups: list[RunGroup], published: Pu
         return [Text(f"No results yet. To get them: clipx eval {groups[0].runs[0].path}")]
     table = _by_metric(headline, len(groups) > 1, published)
     note: list[Block] = [Text(published.note, "muted")] if published.note else []
+    if figures := robustness(headline):
+        note.append(Figures(figures))
     if len(groups) <= MAX_METHODS:
         return [table, *note]
     by_method = _by_method(headline, groups, published)

@@ -1,28 +1,33 @@
-"""Section "Training": loss, temperature and scores during training, and the last logged values."""
+"""Section "Training": loss, temperature, scores and geometry during training, error against cost, last values."""
 
-from statistics import median
+from statistics import fmean, median
 
 from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table
+from evaluation.report.figures.effects import paths
+from evaluation.report.figures.geometry import scatter_plot
 from evaluation.report.figures.plots import Line, line_plot
 from evaluation.report.figures.svg import slug
-from evaluation.runs.description import MISSING, digits, duration, last, number, training_seconds
-from evaluation.runs.groups import RunGroup
+from evaluation.runs.description import MISSING, digits, duration, last, number, sample_flops, setting, training_seconds
+from evaluation.runs.groups import MetricSummary, RunGroup
 from evaluation.runs.reader import Run
 
 MAX_ROWS = 12  # of a table that is not folded
 MAX_FIGURES = 6  # of scores during training that are not folded
 
+PATHS = ("gap", "uniformity", "alignment")
+
 LabelledRuns = list[tuple[str, Run]]  # label of the run's group, run
 
 
-def training(groups: list[RunGroup]) -> list[Block]:
-    """Return the curves, then one table row per run; [] without logs."""
+def training(groups: list[RunGroup], headline: list[MetricSummary]) -> list[Block]:
+    """Return the curves, the error against cost, then one table row per run; [] without logs."""
     runs = [(group.label, run) for group in groups for run in group.runs if run.log]
     if not runs:
         return []
     table = _last_values(runs)
     rows = Details(f"All {len(runs)} runs", [table]) if len(runs) > MAX_ROWS else table
-    return [Figures(curves(runs)), *score_curves(runs), rows]
+    others = [*geometry_paths(runs), *error_against_cost(headline)]
+    return [Figures(curves(runs)), *score_curves(runs), *([Figures(others)] if others else []), rows]
 
 
 def curves(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
@@ -41,7 +46,8 @@ def score_curves(runs: LabelledRuns, prefix: str = "") -> list[Block]:
     names = dict.fromkeys(name for _, run in runs for line in run.log for name in line.get("evaluation") or {})
     figures: list[Figure] = []
     for score in names:
-        if lines := [line for label, run in runs if (line := _line(label, run, score, "evaluation")).x]:
+        lines = [_line(label, run, score, "evaluation") for label, run in runs]
+        if any(line.x for line in lines):
             caption = f"{score} during training, one line per seed"
             name = f"{prefix}evaluation-{len(figures) + 1:02d}-{slug(score)}"
             figures.append(line_plot(name, caption, lines, "step", score.rpartition(" ")[2], log_y=False))
@@ -53,7 +59,101 @@ def score_curves(runs: LabelledRuns, prefix: str = "") -> list[Block]:
 def _line(label: str, run: Run, key: str, within: str = "") -> Line:
     """Return the logged values of `key`, or of `key` in the log's dictionary `within`, by step."""
     entries = [(entry, (entry.get(within) or {}) if within else entry) for entry in run.log]
-    return Line.of_finite(label, [(number(entry, "step"), number(values, key)) for entry, values in entries])
+    points = [(number(entry, "step"), number(values, key)) for entry, values in entries]
+    return Line.of_finite(label, points, run.seed)
+
+
+def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
+    """Return one figure per geometry measure against the mean of the logged scores, one arrow per label over training.
+
+    [] without log.evaluate_every and log.geometry_every. A point is a step that all seeds have logged, their mean.
+    """
+    logged = [set(names) for _, run in runs if (names := _logged_names(run))]
+    scores = sorted(set.intersection(*logged)) if logged else []
+    figures = []
+    for measure in PATHS if scores else ():
+        points = {}
+        for label in dict.fromkeys(label for label, _ in runs):
+            seeds = [_path(run, measure, scores) for of_run, run in runs if of_run == label]
+            steps = sorted(set.intersection(*(set(path) for path in seeds)))
+            if len(steps) > 1:
+                points[label] = [_mean_point([path[step] for path in seeds]) for step in steps]
+        if points:
+            y = scores[0] if len(scores) == 1 else f"mean of {len(scores)} scores"
+            caption = f"{measure} against {y}, one arrow per method over training, mean of its seeds"
+            figures.append(paths(f"{prefix}path-{measure}", caption, points, measure, y))
+    return figures
+
+
+def _logged_names(run: Run) -> list[str]:
+    return next((list(line["evaluation"]) for line in run.log if line.get("evaluation")), [])
+
+
+def _path(run: Run, measure: str, scores: list[str]) -> dict[float, tuple[float, float]]:
+    """Return step -> measure, mean score; for the steps at which both were logged."""
+    geometry = _by_step(run, measure, "geometry")
+    by_score = [_by_step(run, score, "evaluation") for score in scores]
+    steps = set(geometry).intersection(*by_score)
+    return {step: (geometry[step], fmean(of_score[step] for of_score in by_score)) for step in steps}
+
+
+def _by_step(run: Run, key: str, within: str) -> dict[float, float]:
+    line = _line("", run, key, within)
+    return dict(zip(line.x, line.y, strict=True))
+
+
+def _mean_point(points: list[tuple[float, float]]) -> tuple[float, float]:
+    return fmean(x for x, _ in points), fmean(y for _, y in points)
+
+
+def error_against_cost(headline: list[MetricSummary]) -> list[Figure]:
+    """Return the error of each group against samples seen, hours and FLOPs of training; without equal costs.
+
+    The error is 1 - the mean of the main metrics, of those with a chance level, that all evaluated groups have.
+    """
+    scores: dict[str, dict[tuple[str, ...], float]] = {}
+    groups: dict[str, RunGroup] = {}
+    for metric in headline:
+        row = metric.row
+        if row.chance is not None and row.higher_is_better and last(metric.group.runs[0], "samples"):
+            groups[metric.group.label] = metric.group
+            scores.setdefault(metric.group.label, {})[row.task, row.dataset, row.split, row.metric] = row.value
+    shared = set.intersection(*map(set, scores.values())) if scores else set()
+    if not shared:
+        return []
+    errors = {label: 1 - fmean(of_group[key] for key in shared) for label, of_group in scores.items()}
+    figures = []
+    y = f"1 - mean of {len(shared)} scores"
+    for name, costs in _costs(groups).items():
+        points = {label: (cost, errors[label]) for label, cost in costs.items() if cost and errors[label] > 0}
+        if len({cost for cost, _ in points.values()}) > 1:
+            caption = f"Error against {name} of training, one point per method (mean of its seeds)"
+            figures.append(scatter_plot(f"cost-{slug(name)}", caption, points, name, y, ("log", "log")))
+    return figures
+
+
+def _costs(groups: dict[str, RunGroup]) -> dict[str, dict[str, float]]:
+    """Return cost -> label -> value of one run; the FLOPs are of the first seed, without those of the objective."""
+    firsts = {label: group.runs[0] for label, group in groups.items()}
+    devices = {str((run.environment or {}).get("device") or "cpu") for run in firsts.values()}
+    hours = "CPU-hours" if "cpu" in devices else "GPU-hours"
+    known: dict[str, float] = {}  # model -> FLOPs of a sample
+    flops = {}
+    for label, run in firsts.items():
+        model = repr((setting(run, "model"), setting(run, "train", "grad_checkpointing")))
+        if model not in known:
+            known[model] = sample_flops(run) or 0.0
+        flops[label] = known[model] * (last(run, "samples") or 0.0)
+    return {
+        "samples": {label: last(run, "samples") or 0.0 for label, run in firsts.items()},
+        hours: {label: fmean(map(_hours, group.runs)) for label, group in groups.items()},
+        "FLOPs": flops,
+    }
+
+
+def _hours(run: Run) -> float:
+    """Return hours in training steps times processes; 0 if unknown."""
+    return (training_seconds(run) or 0.0) * float((run.environment or {}).get("processes") or 1) / 3600
 
 
 def _last_values(runs: LabelledRuns) -> Table:

@@ -1,52 +1,101 @@
-"""The page in a real browser at phone and desktop width: it fits, tables sort, the console has no errors."""
+"""The page in a real browser: it fits, tables sort and copy, curves switch off, axe-core finds no violation."""
 
 import json
 import re
 import shutil
 import subprocess
 from html import escape, unescape
+from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from evaluation.report.writer import write_report
+from evaluation.runs import reader
+from evaluation.runs.groups import group_runs
 from tests.helpers.report_runs import write_run
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
-    "--disable-sync --enable-logging=stderr --window-size=1600,1200 --virtual-time-budget=5000 --dump-dom"
+    "--disable-sync --enable-logging=stderr --window-size=1600,1200 --virtual-time-budget=20000 --dump-dom"
 )
-WIDTHS = (390, 1440)  # CSS px
+WIDTHS = (390, 1024, 1440)  # CSS px
+AXE = "axe_core_python"  # of the extra `dev`: axe-core as a Python package
+HOSTILE = "a_b & 50% ~ [x] | <i> τ≤1 é 図"
 MEASURE = """<script>
 console.error("a known message");
-addEventListener("load", () => {
-  document.body.dataset.measured = JSON.stringify([...document.querySelectorAll("iframe")].map((frame) => {
-    const page = frame.contentDocument, table = page.querySelector("table"), header = table.querySelector("button");
-    header.click(); header.click();
-    return { visible: page.documentElement.clientWidth, needed: page.documentElement.scrollWidth,
-      sorted: header.parentElement.getAttribute("aria-sort"),
-      column: [...table.tBodies[0].rows].map((row) => row.cells[0].textContent) };
-  }));
+const click = (element) => { element.click(); return element; };
+async function measure(frame) {
+  const page = frame.contentDocument, view = frame.contentWindow, run = (text) => view.eval(text);
+  const table = page.querySelector("table"), header = table.querySelector("button");
+  const latex = run("FORMATS.latex(readTable(document.querySelector('table')))");
+  const markdown = run("FORMATS.markdown(readTable(document.querySelector('table')))");
+  header.click(); header.click();
+  const column = [...table.tBodies[0].rows].map((row) => row.cells[0].textContent);
+  const figure = page.getElementById("loss"), form = page.querySelector("form.switches");
+  const shown = () => [...figure.querySelectorAll("[data-label]")].filter((g) => g.style.display !== "none").length;
+  const before = shown();
+  click(form.querySelector(".labels input"));
+  const without = shown(), file = view.svgFile(figure);
+  figure.querySelector("details").open = true;
+  await new Promise((done) => setTimeout(done, 100));
+  let violations = [];
+  if (window.AXE) {
+    run(AXE);
+    violations = (await view.axe.run(page)).violations.map((one) => `${one.id}: ${one.nodes[0].html.slice(0, 200)}`);
+  }
+  return { visible: page.documentElement.clientWidth, needed: page.documentElement.scrollWidth, column, latex, markdown,
+    sorted: header.parentElement.getAttribute("aria-sort"), before, without, violations,
+    csv: run("FORMATS.csv(readData(document.getElementById('loss')))"),
+    inFile: file.split("data-label=").length - 1, rows: figure.querySelectorAll("details tbody tr").length };
+}
+addEventListener("load", async () => {
+  const measured = [];
+  for (const frame of document.querySelectorAll("iframe")) measured.push(await measure(frame));
+  document.body.dataset.measured = JSON.stringify(measured);
 });
 </script>"""
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
-def test_the_page_fits_phone_and_desktop_sorts_and_logs_no_error(tmp_path: Path) -> None:
+def opened(page: str, folder: Path) -> list[dict[str, Any]]:
+    """Open the page at all widths and return what MEASURE found."""
     assert CHROMIUM is not None
-    for number in range(5):
-        write_run(tmp_path / "runs", name=f"a_method_with_a_rather_long_name_{number}", with_artifacts=number == 0)
-    page = escape(write_report([tmp_path / "runs"], tmp_path / "out").html.read_text(), quote=True)
-    frames = "".join(f'<iframe style="width:{width}px;height:900px" srcdoc="{page}"></iframe>' for width in WIDTHS)
-    (tmp_path / "frames.html").write_text(f'<!doctype html><meta charset="utf-8"><body>{MEASURE}{frames}</body>')
-    command = [CHROMIUM, *FLAGS.split(), f"--user-data-dir={tmp_path / 'browser'}", f"file://{tmp_path}/frames.html"]
+    text = escape(page, quote=True)
+    frames = "".join(
+        f'<iframe title="page" style="width:{width}px;height:900px" srcdoc="{text}"></iframe>' for width in WIDTHS
+    )
+    source = (resources.files(AXE) / "axe.min.js").read_text() if find_spec(AXE) else ""
+    axe = f"<script>window.AXE = {json.dumps(source)};</script>"  # without an end tag of its own
+    (folder / "frames.html").write_text(f'<!doctype html><meta charset="utf-8"><body>{axe}{MEASURE}{frames}</body>')
+    command = [CHROMIUM, *FLAGS.split(), f"--user-data-dir={folder / 'browser'}", f"file://{folder}/frames.html"]
     output = subprocess.run(command, capture_output=True, text=True, timeout=300)
     console = [line for line in output.stderr.splitlines() if "CONSOLE" in line]
     assert len(console) == 1 and "a known message" in console[0], console
     measured = re.search(r'data-measured="(.*?)"', output.stdout)
     assert measured, output.stderr[-2000:]
-    for frame, width in zip(json.loads(unescape(measured[1])), WIDTHS, strict=True):
+    found: list[dict[str, Any]] = json.loads(unescape(measured[1]))
+    assert len(found) == len(WIDTHS)
+    return found
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
+def test_the_page_in_a_browser(tmp_path: Path) -> None:
+    names = [HOSTILE, *(f"a_method_with_a_rather_long_name_{number}" for number in range(4))]
+    for number, name in enumerate(names):
+        folder = write_run(tmp_path / "runs", name=f"m{number}", with_artifacts=number == 0)
+        config = folder / "config.yaml"
+        config.write_text(config.read_text().replace(f"name: m{number}\n", f"name: {json.dumps(name)}\n"))
+    page = write_report([tmp_path / "runs"], tmp_path / "out").html.read_text()
+    labels = [group.label for group in group_runs(reader.find([tmp_path / "runs"]))]
+    for frame, width in zip(opened(page, tmp_path), WIDTHS, strict=True):
+        assert frame["violations"] == []
         assert frame["needed"] <= frame["visible"] <= width
         assert frame["sorted"] == "descending"
-        assert frame["column"] == sorted(frame["column"], reverse=True) and len(frame["column"]) == 5
+        assert frame["column"] == sorted(frame["column"], reverse=True) and sorted(frame["column"]) == sorted(labels)
+        assert (frame["before"], frame["without"], frame["inFile"]) == (5, 4, 4)  # one method is switched off
+        assert frame["csv"].splitlines()[0] == "curve,seed,step,loss" and frame["rows"] == 100
+        assert r"a\_b \& 50\% \textasciitilde{} [x] $|$ $<$i$>$ $\tau$$\leq$1 é ?" in frame["latex"]
+        assert r"| a_b &#38; 50% ~ \[x\] \| &#60;i&#62; τ≤1 é 図 |" in frame["markdown"]

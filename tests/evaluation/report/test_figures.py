@@ -1,9 +1,12 @@
 """Figures: content, and robustness to long names, special characters and many points."""
 
 import re
+from itertools import combinations
 from xml.etree import ElementTree
 
 import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from evaluation.report.blocks import Figure
@@ -16,6 +19,58 @@ from evaluation.report.figures.plots import (
     confusion_matrix,
     line_plot,
 )
+from evaluation.report.figures.svg import COLOURS
+
+# protanopia, deuteranopia, tritanopia in linear RGB (Machado, Oliveira and Fernandes 2009, severity 1)
+COLOUR_BLIND = (
+    ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+    ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
+)
+TO_XYZ = ((0.4124564, 0.3575761, 0.1804375), (0.2126729, 0.7151522, 0.0721750), (0.0193339, 0.1191920, 0.9503041))
+PAGES = ("#ffffff", "#1b1f25")  # --card of report.css, light and dark
+Vector = npt.NDArray[np.float64]
+
+
+def linear(colour: str) -> Vector:
+    shares = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    return np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(a: str, b: str) -> float:
+    high, low = sorted((float(np.dot(TO_XYZ[1], linear(colour))) for colour in (a, b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def lab(rgb: Vector) -> Vector:
+    x, y, z = np.cbrt(np.array(TO_XYZ) @ np.clip(rgb, 0, 1) / (0.95047, 1, 1.08883))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_colour_is_seen_on_the_light_and_on_the_dark_page(page: str) -> None:
+    assert min(contrast(colour, page) for colour in COLOURS) >= 3  # WCAG 1.4.11
+
+
+@pytest.mark.parametrize("matrix", [np.eye(3), *map(np.array, COLOUR_BLIND)])
+def test_no_two_colours_look_alike_to_colour_blind_readers(matrix: Vector) -> None:
+    seen = [lab(matrix @ linear(colour)) for colour in COLOURS]
+    assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) > 18  # CIE 1976
+
+
+def test_a_figure_has_its_numbers_and_a_pdf_without_type_3_fonts() -> None:
+    lines = [Line("a", [1, 2], [3, 4], seed=5), Line("b", [1], [0.5], spread=[(0, 1)])]
+    figure = line_plot("a", "", lines, "step", "loss")
+    assert figure.data.columns == ["curve", "seed", "step", "loss", "low", "high"]
+    assert figure.data.rows == [["a", 5, 1, 3], ["a", 5, 2, 4], ["b", "", 1, 0.5, 0, 1]]
+    assert figure.pdf.startswith(b"%PDF") and b"/Type3" not in figure.pdf and b"/FontFile2" in figure.pdf
+
+
+def test_labels_after_the_eighth_differ_in_dashes() -> None:
+    figure = line_plot("a", "", [Line(f"m{n}", [1, 2], [n, n]) for n in range(16)], "x", "y")
+    drawn = re.findall(r'data-label="m(\d+)".*?<path [^>]*style="([^"]*)"', figure.body, re.DOTALL)
+    styles = {label: tuple(re.findall(r"stroke(?:-dasharray)?: ([^;]*)", style)) for label, style in drawn}
+    assert len(styles) == 16 and len(set(styles.values())) == 16
 
 
 def texts(figure: Figure) -> list[str]:

@@ -1,15 +1,19 @@
 """Scores during training in the report: one figure per score, none without logged scores."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evaluation.report.blocks import Details, Figures
-from evaluation.report.sections.training import score_curves
+from evaluation.report.sections.results import headline_metrics
+from evaluation.report.sections.training import error_against_cost, geometry_paths, score_curves
 from evaluation.report.writer import write_report
+from evaluation.runs.groups import group_runs, summarise_metrics
 from evaluation.runs.reader import Run
+from tests.helpers import synthetic
 from tests.helpers.report_runs import log_lines, write_lines, write_run
 
 SCORE = "scenes_shape zeroshot top1"
@@ -26,11 +30,13 @@ def test_each_score_is_a_figure_with_one_curve_per_run(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run_with_scores(tmp_path / "runs", seed)
     report = write_report([tmp_path / "runs"], tmp_path / "out")
-    (figure,) = [path for path in report.figures if path.name.startswith("evaluation")]  # the other score is NaN
+    drawn = [path for path in report.figures if path.name.startswith("evaluation") and path.suffix == ".svg"]
+    (figure,) = drawn  # the other score is NaN
     assert figure.name == "evaluation-01-scenes_shape-zeroshot-top1.svg"
-    assert len(re.findall(r"fill: none; stroke: #3d85c8", figure.read_text())) == 2
+    seeds = re.findall(r'<g data-label="demo" data-seed="(\d)"><title>demo, seed \1</title>', figure.read_text())
+    assert seeds == ["0", "1"]
     text = report.html.read_text()
-    training = text[text.index(">Training<") : text.index(">Task details<")]
+    training = text[text.index("<h2>Training<") : text.index("<h2>Task details<")]
     assert f"{SCORE} during training, one line per seed" in training
 
 
@@ -45,3 +51,34 @@ def test_many_scores_are_folded(count: int, kind: type, tmp_path: Path) -> None:
     log = [{"step": step, "evaluation": {f"set{n} zeroshot top1": 0.5 for n in range(count)}} for step in (1, 2)]
     run = Run(tmp_path, "a", 0, {}, log, [], {}, {})
     assert [type(block) for block in score_curves([("a", run)])] == [kind]
+
+
+def test_paths_are_means_over_the_seeds_at_the_steps_that_all_have_logged() -> None:
+    def seed(number: int, steps: tuple[int, ...]) -> Run:
+        log: list[dict[str, Any]] = []
+        for step in steps:
+            log.append({"step": step, "geometry": {"gap": step + number}})
+            log.append({"step": step, "evaluation": {"a": step / 10, "b": number}})
+        return Run(Path("r"), "m", number, {}, log, [], {}, {})
+
+    (figure,) = geometry_paths([("m", seed(0, (1, 2, 3))), ("m", seed(4, (1, 2)))])
+    assert figure.name == "path-gap" and figure.data.columns == ["curve", "gap", "mean of 2 scores"]
+    assert figure.data.rows == [["m", 3.0, pytest.approx(1.05)], ["m", 4.0, pytest.approx(1.1)]]
+    assert geometry_paths([("m", seed(0, (1,)))]) == []
+
+
+def test_error_against_cost_uses_the_scores_that_all_methods_have() -> None:
+    runs = []
+    for arm, samples, values in (("a", 100.0, {"x": 0.5, "y": 0.7, "z": 0.9}), ("b", 400.0, {"x": 0.6, "y": 0.8})):
+        log = [{"step": 1, "samples": samples, "images_per_s": 10.0}]
+        rows = {("zeroshot", name, "top1"): value for name, value in values.items()}
+        one = synthetic.run("r", arm, 0, rows, log)
+        runs.append(replace(one, environment={"device": "NVIDIA H100", "processes": 8}))
+    figures = error_against_cost(headline_metrics(summarise_metrics(group_runs(runs))))
+    assert {figure.name: figure.data.rows for figure in figures} == {
+        "cost-samples": [["r-a", 100.0, pytest.approx(0.4)], ["r-b", 400.0, pytest.approx(0.3)]],
+        "cost-GPU-hours": [
+            ["r-a", pytest.approx(80 / 3600), pytest.approx(0.4)],
+            ["r-b", pytest.approx(320 / 3600), pytest.approx(0.3)],
+        ],
+    }  # the runs have no towers, so no FLOPs

@@ -1,0 +1,118 @@
+"""Figures of a comparison: all pairs, sets by methods, interval by number of seeds, learning rates."""
+
+import re
+
+from evaluation.analyses.comparison import MIN_SEEDS, BySeed, Method, MethodComparison, estimate, settings_of_method
+from evaluation.report.blocks import Data, Figure
+from evaluation.report.figures.effects import Shade, heat_map
+from evaluation.report.figures.plots import Line, line_plot
+from evaluation.runs.description import digits, setting
+
+MAX_WITH_TEXT = 16  # methods of a matrix whose cells show numbers
+COUNTS = ("wins", "ties", "losses")
+
+
+def method_figures(comparison: MethodComparison, score: str, prefix: str) -> list[Figure]:
+    """Return the figures that the comparison has data for.
+
+    Args:
+        score: name of the ranking score.
+        prefix: of the figures' names.
+    """
+    several = len(comparison.ranked) > 1
+    figures = [*_matrix(comparison, score, prefix), *_sets(comparison, prefix)] if several else []
+    return [*figures, *_interval_by_seeds(comparison, prefix), *_learning_rates(comparison, score, prefix)]
+
+
+def _matrix(comparison: MethodComparison, score: str, prefix: str) -> list[Figure]:
+    methods = comparison.ranked
+    cells: list[list[Shade]] = []
+    rows: list[list[str | float]] = []
+    for a in methods:
+        found = [None if a is b else comparison.difference(a, b) for b in methods]
+        signs = [one.sign for one in found if one]
+        counts = [signs.count(1), signs.count(0), signs.count(-1)]
+        shades = [Shade(digits(one.value, "+"), one.value, one.sign != 0) if one else Shade("") for one in found]
+        if len(methods) > MAX_WITH_TEXT:
+            shades = [Shade("", shade.value, shade.decided) for shade in shades]
+        cells.append([*shades, *(Shade(str(count)) for count in counts)])
+        rows.append([a.label, *("" if one is None else one.value for one in found), *counts])
+    labels = [method.label for method in methods]
+    caption = (
+        f"{score}: row minus column, paired by seed. Grey: the 95% interval contains 0, or there are fewer than "
+        f"{MIN_SEEDS} common seeds. Wins, ties and losses of the row"
+    )
+    data = Data(["row minus column", *labels, *COUNTS], rows)
+    return [heat_map(f"{prefix}matrix", caption, labels, [*labels, *COUNTS], cells, data)]
+
+
+def _sets(comparison: MethodComparison, prefix: str) -> list[Figure]:
+    methods, first = comparison.ranked, comparison.ranked[0]
+    names = list(dict.fromkeys(name for method in methods for name in method.sets))
+    cells, rows = [], []
+    for name in names:
+        cells.append([_against(method, first, name) for method in methods])
+        means = [estimate(method.sets.get(name, {})) for method in methods]
+        rows.append([name, *("" if mean is None else mean.value for mean in means)])
+    caption = (
+        f"Score by data set. Blue: better than {first.label}, orange: worse, grey: the 95% interval of the paired "
+        f"difference contains 0, or there are fewer than {MIN_SEEDS} common seeds"
+    )
+    labels = [method.label for method in methods]
+    return [heat_map(f"{prefix}sets", caption, names, labels, cells, Data(["set", *labels], rows))] if names else []
+
+
+def _against(method: Method, first: Method, name: str) -> Shade:
+    """Return the method's mean on a set, shaded by the paired difference to the first method."""
+    ours, theirs = method.sets.get(name, {}), first.sets.get(name, {})
+    mean, difference = estimate(ours), estimate(_paired(ours, theirs))
+    if mean is None:
+        return Shade("")
+    if method is first or difference is None:
+        return Shade(digits(mean.value))
+    return Shade(digits(mean.value), difference.value, difference.sign != 0)
+
+
+def _paired(a: BySeed, b: BySeed) -> BySeed:
+    return {seed: a[seed] - b[seed] for seed in a if seed in b}
+
+
+def _interval_by_seeds(comparison: MethodComparison, prefix: str) -> list[Figure]:
+    """Draw half the width of the interval of each method's difference to the first, over its first 3, 4, ... seeds."""
+    if not comparison.ranked:
+        return []
+    first, *others = comparison.ranked
+    lines = [Line(first.label, [], [])]  # so that all figures give a method the same colour
+    for method in others:
+        differences = sorted(_paired(method.values[comparison.by], first.values[comparison.by]).items())
+        points: list[tuple[float | None, float | None]] = []
+        for count in range(MIN_SEEDS, len(differences) + 1):
+            found = estimate(dict(differences[:count]))
+            if found and found.low is not None and found.high is not None:
+                points.append((count, (found.high - found.low) / 2))
+        lines.append(Line.of_finite(method.label, points))
+    if all(len(line.x) < 2 for line in lines):
+        return []
+    caption = f"Precision: half the width of the 95% interval of the difference to {first.label}, by number of seeds"
+    return [line_plot(f"{prefix}seeds", caption, lines, "seeds", "half-width", whole_x=True)]
+
+
+def _learning_rates(comparison: MethodComparison, score: str, prefix: str) -> list[Figure]:
+    families: dict[str, list[tuple[float, Method]]] = {}  # other settings -> learning rate, method
+    for method in comparison.ranked:
+        objective, others = settings_of_method(method.runs[0])
+        rate = setting(method.runs[0], "optimizer", "lr")
+        key = repr((objective, {name: value for name, value in others.items() if name != "optimizer.lr"}))
+        if rate:
+            families.setdefault(key, []).append((float(rate), method))
+    lines = [_sensitivity(members, comparison.by) for members in families.values() if len(members) > 1]
+    caption = f"{score} by learning rate: mean of the seeds, with its 95% interval from {MIN_SEEDS} seeds on"
+    return [line_plot(f"{prefix}lr", caption, lines, "learning rate", score, log_x=True, log_y=False)] if lines else []
+
+
+def _sensitivity(members: list[tuple[float, Method]], by: str) -> Line:
+    ordered = sorted(members, key=lambda member: member[0])
+    found = [(rate, one) for rate, method in ordered if (one := estimate(method.values[by]))]
+    label = re.sub(r"[-_]?optimizer\.lr_[^-]*", "", ordered[0][1].label)
+    spread = [(one.value if one.low is None else one.low, one.high or one.value) for _, one in found]
+    return Line(label, [rate for rate, _ in found], [one.value for _, one in found], spread=spread)
