@@ -202,9 +202,9 @@ def cases() -> Iterator[Case]:
     for parts in (2, 4, 6):
         yield Case(f"claim of {parts} parts, one baseline", of_parts(parts))
     for noise in (0.25, 0.5, 1.0, 4.0):
-        yield Case(f"rank correlation 0, 26 arms, noise {noise:g}", of_ranks(0.0, noise))
-        yield Case(f"weak rank correlation, 0.7, 26 arms, noise {noise:g}", of_ranks(0.7, noise))
-    yield Case("rank correlation 0, 26 arms in 5 families", of_ranks(0.0, 0.5, families=0.5))
+        yield Case(f'"positive rank correlation", true value 0, 26 arms, noise {noise:g}', of_ranks(0.0, noise))
+        yield Case(f'"rank correlation below 0.7", true value 0.7, 26 arms, noise {noise:g}', of_ranks(0.7, noise))
+    yield Case('"positive rank correlation", true value 0, 26 arms in 5 families', of_ranks(0.0, 0.5, families=0.5))
     yield Case("share of 100 seeds, 0.9", of_shares(0.9))
     yield Case("variance ratio, 1", of_variances)
 

@@ -1,5 +1,8 @@
 """Shared by SogCLR, NUCLR and FastCLIP: moving averages u in log space, and the gradient estimator that uses u.
 
+The notation is that of nuclr.py (paper 3, Algorithm 1): D_ij = s_ij - s_ii; g_i is the mean of exp((D_ij - zeta_j)/tau)
+over j != i, u_i its moving average, and d_i = u_i plus a small constant. SogCLR and FastCLIP have zeta = 0.
+
 At tau = 0.01, exp((D_ij - zeta_j)/tau) overflows float32 from D_ij - zeta_j = 0.89 on. Therefore log u is stored and
 never exponentiated. Subtracting a running maximum would also work, but u would then need exact rescaling.
 
@@ -64,12 +67,14 @@ class Contrast:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return a scalar [] with the given value; its gradient is the estimator of Algorithm 1 for both directions.
 
+        If `value` has a gradient, it is added.
         Without `learns_scale` the estimator has no gradient for the temperature: a learned temperature does not move.
 
         Args:
             log_d: side of the anchors -> log d [B], the denominators of the gradient.
             log_d_zeta: the same for the denominators of the sums over i.
-            learns_scale: add the gradient of tau/B sum_i g_i/d_i for the scale 1/tau inside g_i; without zeta.
+            learns_scale: also give the scale 1/tau the gradient of tau/B sum_i g_i/d_i with constant d_i and constant
+                factor tau, so of g_i alone. Not possible with zeta.
 
         Returns:
             The scalar, and contrasted side -> sum over i != j of exp((D_ij - zeta_j)/tau) / d_i, [B]; empty without
