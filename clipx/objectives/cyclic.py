@@ -58,7 +58,7 @@ class CyclicCrossmodalTerm(Term):
 
 
 def twice_the_gradient(squares: Tensor) -> Tensor:
-    """Return sum_ij A_ij^2 with its whole gradient, given the gradient for the factors with index i alone.
+    """Return `squares` = sum_ij A_ij^2 with its full gradient; the gradient of `squares` holds all vectors j constant.
 
     A_ji = A_ij or -A_ij, so each vector has equal gradients as i and as j. Only i is one of this process's pairs.
     """

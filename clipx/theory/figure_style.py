@@ -30,7 +30,7 @@ STYLE: dict[Any, Any] = {  # matplotlib's settings, while figures are drawn and 
 
 def panels(columns: int, rows: int = 1, width: float = 4.3, height: float = 3.3) -> tuple[Figure, Any]:
     """Return a figure and its axes, [columns] or [rows, columns]; width and height of a panel in inches."""
-    from matplotlib.figure import Figure as Canvas  # not pyplot, which needs a window system and keeps global state
+    from matplotlib.figure import Figure as Canvas  # not pyplot, which may open a window and keeps global state
 
     figure = Canvas(figsize=(columns * width, rows * height), layout="constrained")
     return figure, figure.subplots(rows, columns)

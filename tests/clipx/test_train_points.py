@@ -49,7 +49,7 @@ def test_two_ranks_end_in_the_weights_of_one(tmp_path: Path, gloo: Gloo) -> None
     one, two = (small_config(tmp_path, name) for name in ("one", "two"))
     for config in (one, two):
         config.train.epochs = 1
-        config.optimizer.eps = 1e-3  # else Adam amplifies the rounding of gradients that are 0, such as the key bias'
+        config.optimizer.eps = 1e-3  # Adam amplifies rounding errors of gradients that are 0 in theory (key bias)
     fit(one, directory.claim(one))
     gloo.run(2, fit_as_rank, str(directory.claim(two)), {"CLIPX_CACHE": os.environ["CLIPX_CACHE"]})
     expected, found = (load_file(checkpoints(directory.directory(c))[-1] / "model.safetensors") for c in (one, two))

@@ -2,14 +2,14 @@
 
 dgamma/dt = -2 beta gamma exp(-beta (1 - gamma^2)). Each scheme is integrated and compared with its closed form:
 
-  beta = exp(nu)   beta of gamma by (6); gamma log(t)^2 tends to beta0^2 gamma0 exp(-gamma0^2 / 2) (Theorem 3.2)
-  beta = nu        beta^2 = beta0^2 + log(gamma0/gamma) + (gamma^2 - gamma0^2)/2, from (5) with beta' = 1;
+  beta = exp(nu)   beta(gamma) by eq. (6); gamma log(t)^2 tends to beta0^2 gamma0 exp(-gamma0^2 / 2) (Theorem 3.2)
+  beta = nu        beta^2 = beta0^2 + log(gamma0/gamma) + (gamma^2 - gamma0^2)/2, from eq. (5) with dbeta/dnu = 1;
                    for small gamma, beta = log(t + exp(beta0)), hence gamma(t) = Theta(1/t^log t)
   beta constant    E1(beta gamma^2) - E1(beta gamma0^2) = 4 beta exp(-beta) t
   beta linear      from beta0 at 0 to beta1 at t: gamma(t) = gamma0 exp(-2 c t) for small gamma0,
                    c = [(beta0 + 1) exp(-beta0) - (beta1 + 1) exp(-beta1)] / (beta1 - beta0)
 
-The paper omits the factor 2 of dgamma/dt in the last two rates, since Theta ignores constants.
+The paper prints gamma(t) for constant and linear beta without the factor 2 of dgamma/dt in the exponent.
 """
 
 from collections.abc import Callable

@@ -95,7 +95,7 @@ def test_bash_gets_only_the_part_after_the_last_separator(
         assert capsys.readouterr().out == expected
 
 
-def test_without_a_table_commands_complete_and_one_process_builds_it(
+def test_commands_complete_while_the_table_is_missing_and_one_process_builds_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     started: list[list[str]] = []
@@ -106,7 +106,7 @@ def test_without_a_table_commands_complete_and_one_process_builds_it(
     assert capsys.readouterr().out == "train \ntrain \n" and len(started) == 1
 
 
-def test_an_answer_is_fast_and_loads_neither_torch_nor_omegaconf(table: completion.Completions) -> None:
+def test_an_answer_loads_no_slow_library(table: completion.Completions) -> None:
     write_text(completion._table_file(), json.dumps(table))
     code = (
         "import sys; sys.argv = ['clipx', '--complete', 'bash', 'clipx train temperature.k']\n"
