@@ -57,7 +57,7 @@ class Agent(LocalElasticAgent):
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         Agent.stopped = True
-        if number == signal.SIGINT:  # sent twice, by the terminal and by run_workers; workers would count both
+        if number == signal.SIGINT:  # the terminal has sent it to the workers too; they would count both
             number = signal.SIGTERM
         for pid in self._pcontext.pids().values() if self._pcontext else ():
             try:

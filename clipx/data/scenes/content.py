@@ -109,10 +109,11 @@ class ContentSet:
 
 @lru_cache(maxsize=4)
 def content_set(distribution: ContentDistribution, number: int) -> ContentSet:
-    """Return `number` contents. Samples drawn by the weights have the distribution's concepts, counts and groups.
+    """Return `number` contents. Samples drawn by the weights follow the distribution in their counts and first concepts.
 
     Contents are drawn, equally often for each concept, until `number` different ones were found. The weight of a
-    content is its share of its concept's draws, times the popularity of the concept.
+    content is its share of its concept's draws, times the popularity of the concept. A second group has any concept
+    with equal probability.
     """
     uniform, rng = replace(distribution, skew=0.0), random.Random(f"{distribution.seed}/contents")
     concepts = rng.sample(CONCEPTS, len(CONCEPTS))

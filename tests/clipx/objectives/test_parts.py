@@ -1,4 +1,4 @@
-"""Every term on several processes, each with its own rows: equal to one, a share of the work, no B x B tensor."""
+"""Every term on several processes: each one does a share of the work, the result is that of one process."""
 
 from functools import cache
 from multiprocessing import get_context

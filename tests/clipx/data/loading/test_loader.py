@@ -80,7 +80,7 @@ def test_workers_and_resume_give_the_same_pixels_and_tokens(tmp_path: Path) -> N
             assert torch.equal(a.text, b.text)
 
 
-def test_captions_and_crops_change_between_epochs(tmp_path: Path) -> None:
+def test_captions_change_between_epochs(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=40)
     texts: dict[int, set[bytes]] = {}
     for batch, _ in batches(tmp_path, workers=0):
