@@ -109,7 +109,7 @@ class ContentSet:
 
 @lru_cache(maxsize=4)
 def content_set(distribution: ContentDistribution, number: int) -> ContentSet:
-    """Return `number` contents. Samples drawn by the weights follow the distribution in their counts and first concepts.
+    """Return `number` contents. Samples drawn by the weights follow the distribution in counts and first concepts.
 
     Contents are drawn, equally often for each concept, until `number` different ones were found. The weight of a
     content is its share of its concept's draws, times the popularity of the concept. A second group has any concept

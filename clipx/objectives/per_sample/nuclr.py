@@ -11,8 +11,8 @@ with their own u. n is the number of training pairs, B the global batch size, D_
     xi = max(xi0, max_j zeta_j)        over all n
 
 The positive pair i = j has weight 1/B in G_j, because j is always in its own batch. Its weight in the full objective,
-eq. (5), is 1/n. Once the pairs are well separated, this term dominates. zeta_j then measures how well the model separates
-pair j, which is best where few other pairs resemble it. It no longer measures the popularity of j.
+eq. (5), is 1/n. Once the pairs are well separated, this term dominates. zeta_j then measures how well the model
+separates pair j, which is best where few other pairs resemble it. It no longer measures the popularity of j.
 
 `variant: unbiased` is Algorithm 1 with the correct expectation of G_j:
 
