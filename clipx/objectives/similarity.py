@@ -105,9 +105,10 @@ def tiles(
 def sum_over_rows(loss: RowLoss, inputs: Sequence[Tensor], part: Part = ALL_ROWS) -> Tensor:
     """Return the sum [] of `loss(rows, *inputs)` over tiles of rows; differentiable once.
 
-    For losses in which a row needs only its own vectors and all vectors of the other rows: every direction has its own
-    rows. The gradient of a tile is computed in the forward pass, so that no tile outlives it. Simpler than
-    `logsumexp`, but both directions together need six products of B x B x E, not four.
+    For losses that are sums over rows: image to text uses the rows of image @ text.T, text to image those of
+    text @ image.T, and no row needs the result of another one. The gradient of a tile is computed in the forward pass,
+    so that no tile outlives it. Simpler than `logsumexp`, but both directions together need six products of B x B x E,
+    not four.
 
     Args:
         loss: sum [] over the given rows, a slice; its gradient flows to `inputs`.
@@ -205,7 +206,9 @@ def softmax_gradients(
     part: Part = ALL_ROWS,
     factors: Sequence[Tensor] = (),
 ) -> tuple[InputGradients, Tensor]:
-    """Compute the gradient of sum_k sum_i weights_ki sums_ki, and sums of softmax weights over the anchors i.
+    """Compute the gradient of sum_k sum_i weights_ki sums_ki, and column sums of the softmax p_ij = exp(z_ij - sums_ki).
+
+    The anchors i of reduction k are images for dim = 1 and texts for dim = 0; z_ij includes `adjust` and `offset`.
 
     Args:
         inputs: image, text, scale.
@@ -215,7 +218,7 @@ def softmax_gradients(
         factors: [B] for each reduction, or none.
 
     Returns:
-        The gradients, and [K, B] with sum_i factors_ki exp(z_ij - sums_ki) for each summed j; zeros without factors.
+        The gradients, and [K, B] with sum_i factors_ki p_ij for each j; zeros without factors.
     """
     # finite, so that a row or column without any pair gives exp(-inf) = 0
     sums = sums.clamp(min=torch.finfo(sums.dtype).min)

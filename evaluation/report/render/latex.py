@@ -19,7 +19,7 @@ SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "≥": r"$\geq$",
     "τ": r"$\tau$",
     "ζ": r"$\zeta$",
-    **{c: f"${c}$" for c in "<>|"},  # other signs in LaTeX's default font
+    **{c: f"${c}$" for c in "<>|"},  # outside math, LaTeX's default font prints other characters for these
 }
 PATTERN = "|".join(map(re.escape, SPECIAL))
 PLAIN = re.compile(r"[\x00-\x7fÀ-ÏÑ-ÖØ-Ýß-ïñ-öø-ýÿ]")  # characters that LaTeX sets without further packages

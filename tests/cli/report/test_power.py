@@ -49,7 +49,8 @@ def test_the_row_has_effect_spread_seeds_look_and_hours(tmp_path: Path, capsys: 
     effect, least, spread = 0.041, 0.005, 0.02
     write(tmp_path, effect, STEPS)
     words, lines = printed(tmp_path, capsys, "jobs=2")
-    # by definition: the smallest n at which t with n - 1 degrees of freedom exceeds its 99.5% quantile in 80% of cases
+    # by definition: the smallest n at which the t statistic, noncentral because of the effect, exceeds the 99.5%
+    # quantile of Student's t in 80% of cases
     n = np.arange(4, 100)
     power = stats.nct.sf(stats.t.isf(0.005, n - 1), n - 1, (effect - least) * np.sqrt(n) / spread)
     needed = n[np.argmax(power >= 0.8)]
