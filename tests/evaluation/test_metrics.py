@@ -39,7 +39,7 @@ def recall_by_loops(image: Tensor, text: Tensor, image_of_text: Tensor, k: int) 
 
 
 def recall_writing_one_row_in_five(image: Tensor, text: Tensor, image_of_text: Tensor, k: int) -> dict[str, float]:
-    """The fault of a published evaluator: of the captions of an image, only the first is scored; others are hits."""
+    """The fault of a published evaluator: of the five slots of an image, it fills one; the others count as hits."""
     slots = torch.ones(len(text))
     found = hits(retrieval_ranks(image, text, image_of_text).image_to_text, k)
     slots[::5] = found.float()
@@ -58,7 +58,7 @@ def assert_recall_at_chance(recall: Recall) -> None:
     found = recall(embeddings(images, 0), embeddings(5 * images, 1), torch.arange(5 * images) // 5, k)
     share = k / images
     assert abs(found["text_to_image"] - share) < 4 * (share / (5 * images)) ** 0.5
-    assert abs(found["image_to_text"] - share) < 4 * (share / images) ** 0.5  # 5 of 2,000 texts are right
+    assert abs(found["image_to_text"] - share) < 4 * (share / images) ** 0.5  # k of 2,000 texts, 5 of them right
 
 
 def test_recall_equals_the_golden_values() -> None:
@@ -83,7 +83,7 @@ def test_random_embeddings_retrieve_at_chance() -> None:
     assert_recall_at_chance(recall_at_k)
 
 
-def test_the_chance_check_catches_an_evaluator_that_scores_one_caption_in_five() -> None:
+def test_the_chance_check_catches_an_evaluator_that_fills_one_slot_in_five() -> None:
     with pytest.raises(AssertionError):
         assert_recall_at_chance(recall_writing_one_row_in_five)
 
@@ -161,7 +161,7 @@ def test_random_scores_classify_at_chance() -> None:
     assert abs(mean_per_class(scores, label) - 1 / classes) < 4 * (1 / classes / n) ** 0.5
 
 
-def test_mean_per_class_is_not_the_accuracy_of_the_largest_class() -> None:
+def test_mean_per_class_does_not_reward_naming_only_the_largest_class() -> None:
     label = torch.tensor([0] * 90 + [1] * 10)
     scores = torch.tensor([[1.0, 0.0]]).expand(100, 2)
     assert accuracy(scores, label) == pytest.approx(0.9)
@@ -200,7 +200,7 @@ def test_the_bootstrap_is_repeatable_and_uses_the_weights() -> None:
     assert low < 0.9 < high and low > 0.8
 
 
-def test_no_hit_among_few_is_not_clearly_below_chance() -> None:
+def test_the_interval_has_a_width_if_all_or_none_are_hits() -> None:
     low, high = bootstrap_interval(torch.zeros(1000))
     assert low == 0.0 and 0.003 < high < 0.004  # 1 - 0.025 ** (1 / 1000)
     assert bootstrap_interval(torch.ones(1000)) == pytest.approx((1 - high, 1.0))

@@ -1,4 +1,4 @@
-"""Reading and scoring CIFAR-10 and Tiny-ImageNet (CLIP-benchmark's layout), Flickr8k, CLEVR and COCO as published."""
+"""Reading and scoring parts of CIFAR-10, Tiny-ImageNet, Flickr8k, CLEVR and COCO in their published layouts."""
 
 import json
 import os
@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 
-def test_cifar10_has_its_sizes_and_labels() -> None:
+def test_the_part_of_cifar10_has_its_sizes_and_labels() -> None:
     data = open_dataset(f"wds:{DATA}/wds_cifar10")
     assert isinstance(data, Labelled)
     assert data.classnames[0] == "airplane" and len(data.classnames) == 10
@@ -79,7 +79,7 @@ def test_coco_captions_belong_to_their_images() -> None:
     assert "People sitting down to a dinner with candles lit." in texts
 
 
-def test_the_command_scores_data_sets_of_every_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_scores_sets_of_three_layouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     replicas.mmvp(tmp_path, [f"pattern {i}" for i in range(9)] * 3)
     config = EvalConfig(
         model="open_clip:mini-48/random",

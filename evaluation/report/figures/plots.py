@@ -54,9 +54,9 @@ def line_plot(
     log_y: bool = True,
     whole_x: bool = False,
 ) -> Figure:
-    """Draw lines, with ticks at whole numbers only if `whole_x`.
+    """Draw lines. With `whole_x`, the ticks of the x axis are whole numbers.
 
-    With `log_y`, the y axis is logarithmic if positive values span more than a factor of five.
+    With `log_y`, the y axis is logarithmic if all values are positive and span more than a factor of five.
     """
     most = min(MAX_POINTS, max(20, MAX_POINTS_OF_ALL // max(1, len(lines))))
     rows: list[list[str | float]] = []
@@ -103,7 +103,7 @@ def confusion_matrix(name: str, caption: str, classnames: list[str], matrix: lis
     side = 110 + 26 * size if labelled else 340
     with drawing(name, max(side, 250), max(side - 20, 230)) as (plot, axes):
         colour = to_rgb(COLOURS[0])
-        # opacity shows the share; at most 0.6, on which text of the page's colour has a contrast of 4.5
+        # the opacity shows the share; it is at most 0.6, so that the text on it has a contrast of 4.5
         pixels = [[(*colour, 0.04 + 0.56 * share) for share in row] for row in shares]
         axes.imshow(pixels, interpolation="none", aspect="equal")
         if labelled:

@@ -43,12 +43,12 @@ def test_a_recipe_of_no_paper_has_an_empty_column(tmp_path: Path, capsys: pytest
         (["missing"], "no run folder at missing"),
     ],
 )
-def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> None:
+def test_wrong_arguments_are_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         report(["regimes", *arguments])
 
 
-def test_runs_without_training_are_one_line(tmp_path: Path) -> None:
+def test_runs_without_training_are_refused(tmp_path: Path) -> None:
     finished(tmp_path, "train.samples=0", log=[])
     with pytest.raises(UserError, match="has a logged training step"):
         report(["regimes", str(tmp_path)])

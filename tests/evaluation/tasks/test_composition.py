@@ -1,4 +1,4 @@
-"""Choices and pairs both ways: the numbers of CLIP-benchmark's own metric on the same embeddings, ties, categories."""
+"""Choices between captions, and pairs: numbers equal to CLIP-benchmark's on the same embeddings; ties; categories."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from tests.helpers import fakes, replicas
 
 
 def theirs(images: Tensor, texts: Tensor) -> dict[str, float]:
-    """CLIP-benchmark's metric; images [n, images each, E], texts [n, texts each, E] are their own embeddings."""
+    """Return CLIP-benchmark's metrics for the embeddings of images [n, images per item, E] and texts [n, texts, E]."""
     flat = texts.flatten(0, 1)
     model = SimpleNamespace(encode_image=lambda batch: batch.flatten(1), encode_text=lambda numbers: flat[numbers])
     batches = [
@@ -40,7 +40,7 @@ def score(data: Any, task: Any, images: Tensor, texts: Tensor) -> dict[str, Resu
 
 
 def near(images: Tensor, noise: float, seed: int) -> Tensor:
-    """Return unit vectors near the images' directions; `noise` is the share of another vector."""
+    """Return unit vectors near the images' directions; `noise` is the weight of an added random vector."""
     other = fakes.embeddings(images[..., 0].numel(), seed).view_as(images)
     return torch.nn.functional.normalize(images + noise * other, dim=-1)
 
@@ -83,7 +83,7 @@ def test_ties_and_nan_are_wrong(tmp_path: Path) -> None:
             assert {row.value for row in rows.values()} == {0.0}
 
 
-def test_the_items_are_those_of_the_rows(tmp_path: Path) -> None:
+def test_the_mean_over_the_items_is_the_reported_value(tmp_path: Path) -> None:
     replicas.winoground(tmp_path, ["Object", "Both"] * 30)
     data, task = open_dataset(f"winoground:{tmp_path}"), PairAccuracy()
     image = fakes.embeddings(120, 0)

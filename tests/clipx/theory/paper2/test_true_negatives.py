@@ -27,9 +27,7 @@ def example_2() -> TrueNegativesResult:
 
 
 @pytest.mark.parametrize(("tau", "theta"), [(0.02, 0.016), (0.05, 0.039), (0.2, 0.174)])
-def test_the_rare_class_is_lost_at_the_minimum_of_clip(
-    example_2: TrueNegativesResult, tau: float, theta: float
-) -> None:
+def test_the_rare_text_is_lost_at_the_minimum_of_clip(example_2: TrueNegativesResult, tau: float, theta: float) -> None:
     at = example_2.landscapes[tau].clip.argmin()
     assert THETA[at] == pytest.approx(theta, abs=0.0015)  # the grid's step is 0.0022
     assert example_2.error[at] == pytest.approx(0.01 / 0.99)
@@ -52,7 +50,7 @@ def test_claim_2_5_holds_at_p2_of_one_per_cent_and_fails_at_five(example_2: True
         assert 0.65 <= THETA[landscape.clip.argmin()] <= 0.87
 
 
-def test_the_boundary_lies_between_these_two_values_of_p2(example_2: TrueNegativesResult) -> None:
+def test_the_boundary_lies_between_a_p2_of_one_and_of_five_per_cent(example_2: TrueNegativesResult) -> None:
     for errors in example_2.grid_errors.values():
         boundary = largest_p2(errors, example_2.p2)
         assert 0.01 < np.interp(np.pi / 12, example_2.theta0, boundary) < 0.05
@@ -71,6 +69,6 @@ def test_population_loss_equals_the_sum_over_two_draws_in_plain_loops() -> None:
     assert found == pytest.approx([clip, negatives], rel=1e-12)
 
 
-def test_at_theta_0_the_error_is_the_share_of_the_rare_text() -> None:
+def test_the_error_at_an_angle_of_zero_is_the_share_of_the_rare_text_in_its_class() -> None:
     near, far = np.abs(THETA).argmin(), np.abs(THETA - np.pi / 2).argmin()
     assert top1_error(0.2, np.array(0.1))[[near, far]] == pytest.approx([0.1 / 0.9, 0])
