@@ -1,6 +1,6 @@
 """`clipx reproduce until=decided`: add seeds look by look, until all claims are decided.
 
-At the first look all arms run. At each further look only the arms run that an undecided claim needs. Nothing is
+The first look runs all arms. Each further look runs only the arms that an undecided claim needs. Nothing is
 remembered between calls: a second call with the same arguments goes through the same looks, because each verdict
 depends only on the runs of its look, which are found in their folders.
 """
@@ -160,7 +160,7 @@ def _state(experiment: Experiment) -> str:
     for outcome in undecided:
         without = any(finding.verdict == "not run" for finding in outcome.findings)
         kind = "undecided" if open_parts(outcome) else "undecided, more seeds do not help"
-        left.setdefault("without all numbers" if without else kind, []).append(name(outcome.claim.id, outcome.recipe))
+        left.setdefault("some numbers missing" if without else kind, []).append(name(outcome.claim.id, outcome.recipe))
     return "; ".join([line, *(f"{kind}: {', '.join(claims)}" for kind, claims in left.items())])
 
 

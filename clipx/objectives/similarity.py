@@ -208,7 +208,8 @@ def softmax_gradients(
 ) -> tuple[InputGradients, Tensor]:
     """Compute the gradient of sum_k sum_i weights_ki sums_ki, and column sums of the softmax.
 
-    The softmax is p_ij = exp(z_ij - sums_ki). The anchors i of reduction k are images for dim = 1 and texts for dim = 0; z_ij includes `adjust` and `offset`.
+    The softmax is p_ij = exp(z_ij - sums_ki). The anchors i of reduction k are images for dim = 1 and texts for
+    dim = 0; z_ij includes `adjust` and `offset`.
 
     Args:
         inputs: image, text, scale.

@@ -17,7 +17,7 @@ from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
 from clipx.utils.registry import lookup, suggest
 
-Row = tuple[str, str]  # path of an image below the folder, caption
+Row = tuple[str, str]  # path of an image (absolute, or below the folder), caption
 csv.field_size_limit(2**31 - 1)  # with the default, a caption above 128 KiB makes the whole file unreadable
 
 
@@ -47,10 +47,10 @@ class PackedTexts:
 class FilePairs(PairSource):
     """Pairs from rows of (image file, caption)."""
 
-    draws_caption = True  # also from one caption, so that later draws of a sample do not depend on data.captions
+    draws_caption = True  # also if there is only one caption
 
     def __init__(self, folder: Path, rows: list[Row], captions: str, problems: list[str]) -> None:
-        """Build samples from rows with image paths relative to `folder`; `problems` has one message per skipped row.
+        """Build samples from rows whose image paths are absolute or below `folder`; `problems`: what was skipped.
 
         captions="each" gives one sample per row. "first" and "random" give one sample per image: with its first
         caption, or with a random one in each epoch.

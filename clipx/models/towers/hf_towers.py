@@ -103,7 +103,7 @@ def _load_pretrained(weights: str, source: str, shape: Any) -> Any:
     try:
         if path.is_file():
             encoder = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
-            prefix = f"{encoder.base_model_prefix}."  # of the keys, in weights published with a head
+            prefix = f"{encoder.base_model_prefix}."  # weights published with a head have it before their keys
             saved = load_state_dict(str(path), weights_only=True)
             found = encoder.load_state_dict({k.removeprefix(prefix): v for k, v in saved.items()}, strict=False)
             missing = list(found.missing_keys)

@@ -1,4 +1,4 @@
-"""Towers of open_clip; the small towers of clipx are open_clip configurations in configs/."""
+"""Towers of open_clip, with the configurations of clipx in configs/ (mini-48, micro-48, ...)."""
 
 import warnings
 from functools import cache
@@ -13,7 +13,7 @@ from clipx.config.schema import TowerConfig
 from clipx.errors import UserError, one_line
 from clipx.models.towers import (
     hub_weights,
-    small_cnn,  # noqa: F401  (registers the small towers)
+    small_cnn,  # noqa: F401  (registers image towers of configs/ in timm)
 )
 from clipx.models.towers.base import ImageTower, TextTower, download_error, split_kind
 from clipx.types import Inputs, Pixels, Tokens
@@ -73,8 +73,8 @@ def create_model(
     """Create the open_clip model `model` (a name without `open_clip:`), with a separate text tower if `custom_text`.
 
     `pretrained` is a published tag, a local file, `hf-hub:USER/NAME` or None; `key` is the setting that holds it.
-    `load=False` skips the weights, for loading a checkpoint afterwards; activation and sizes still follow the tag or
-    the model on the hub. If `image_size` or `context_length` differs from the configured one, position embeddings are
+    `load=False` skips the weights, for loading a checkpoint afterwards; the activation still follows the tag, and
+    activation and sizes the model on the hub. If `image_size` or `context_length` differs from the configured one, position embeddings are
     resampled or cut.
 
     Raises UserError for weights that are neither published nor a file, cannot be downloaded, or do not fit.
@@ -152,7 +152,7 @@ def create_whole_model(name: str, key: str) -> tuple[nn.Module, Inputs]:
 def parse_weights(name: str, key: str) -> tuple[str, str | None]:
     """Split `open_clip:NAME/TAG_OR_FILE` into open_clip's model name and the tag or file; None for `/random`.
 
-    `hf-hub:USER/NAME` is both.
+    `hf-hub:USER/NAME` is returned twice, as name and as weights.
 
     Raises UserError: unknown name, no weights, weights that are neither published nor a file, or no such repository.
     """
