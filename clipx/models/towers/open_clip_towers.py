@@ -74,8 +74,8 @@ def create_model(
 
     `pretrained` is a published tag, a local file, `hf-hub:USER/NAME` or None; `key` is the setting that holds it.
     `load=False` skips the weights, for loading a checkpoint afterwards; the activation still follows the tag, and
-    activation and sizes the model on the hub. If `image_size` or `context_length` differs from the configured one, position embeddings are
-    resampled or cut.
+    activation and sizes the model on the hub. If `image_size` or `context_length` differs from the configured one,
+    position embeddings are resampled or cut.
 
     Raises UserError for weights that are neither published nor a file, cannot be downloaded, or do not fit.
     """

@@ -203,7 +203,7 @@ def test_a_failed_arm_is_not_tried_again_and_gets_no_further_seeds(experiment: M
     whole = experiment(FAR, NEAR)
     ending, _ = looked(whole, world)
     assert len(world.batches) == 1 and len(whole.done.failures) == 3
-    assert ending == "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); without all numbers: 9.2"
+    assert ending == "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); some numbers missing: 9.2"
 
 
 def test_the_longest_runs_start_first(experiment: Make, tmp_path: Path) -> None:
