@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -151,7 +152,9 @@ def test_flops_of_a_pair_do_not_depend_on_the_batch_and_unknown_towers_have_none
     model = {side: {"name": "open_clip:mini-vit-48"} for side in ("image", "text")}
     found = []
     for batch_size in (8, 64):
-        config = {"name": "a", "recipe": "demo", "model": model, "train": {"batch_size": batch_size, "epochs": 1}}
+        data = {"name": "scenes", "source": "scenes"}
+        config: dict[str, Any] = {"name": "a", "recipe": "demo", "data": data, "model": model}
+        config["train"] = {"batch_size": batch_size, "epochs": 1}
         (tmp_path / f"{batch_size}").mkdir()
         (tmp_path / f"{batch_size}" / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
         found.append(sample_flops(read(tmp_path / f"{batch_size}")))
