@@ -106,9 +106,11 @@ def heat_map(
 
 
 def paths(name: str, caption: str, points: dict[str, list[tuple[float, float]]], x: str, y: str) -> Figure:
-    """Draw one path per label: a dot at its beginning, an arrow at its end."""
+    """Draw one path per label: a dot at its beginning, an arrow at its end. Empty paths keep their label's colour."""
     with drawing(name, 340, 250, points) as (plot, axes):
         for label, path in points.items():
+            if not path:
+                continue
             style = plot.style(label)
             line: Any = {"color": style["color"], "linestyle": style["linestyle"], "gid": plot.curve_id(label)}
             axes.plot(*zip(*path, strict=True), linewidth=1.4, **line)

@@ -1,7 +1,7 @@
 """Figures of tasks and training: line plot, confusion matrix, bar chart."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -90,7 +90,7 @@ def line_plot(
 def _rows(line: Line, xs: list[float], ys: list[float]) -> list[list[str | float]]:
     """Return one row per point drawn."""
     seed = "" if line.seed is None else line.seed
-    intervals = line.spread or [()] * len(xs)
+    intervals: Sequence[tuple[float, ...]] = line.spread or [()] * len(xs)
     return [[line.label, seed, x, y, *interval] for x, y, interval in zip(xs, ys, intervals, strict=True)]
 
 

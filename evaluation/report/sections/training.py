@@ -76,9 +76,9 @@ def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
         for label in dict.fromkeys(label for label, _ in runs):
             seeds = [_path(run, measure, scores) for of_run, run in runs if of_run == label]
             steps = sorted(set.intersection(*(set(path) for path in seeds)))
-            if len(steps) > 1:
-                points[label] = [_mean_point([path[step] for path in seeds]) for step in steps]
-        if points:
+            path = [_mean_point([of_seed[step] for of_seed in seeds]) for step in steps]
+            points[label] = path if len(path) > 1 else []
+        if any(points.values()):
             y = scores[0] if len(scores) == 1 else f"mean of {len(scores)} scores"
             caption = f"{measure} against {y}, one arrow per method over training, mean of its seeds"
             figures.append(paths(f"{prefix}path-{measure}", caption, points, measure, y))

@@ -1,6 +1,7 @@
 """The report on the papers: verdicts, tables with both numbers, figures; little of it without runs of the papers."""
 
 import base64
+import csv
 import json
 import math
 import random
@@ -137,6 +138,16 @@ def test_every_paper_figure_with_data_is_drawn(papers: ReportFiles) -> None:
     for path in papers.figures:
         if path.suffix == ".svg":
             ElementTree.parse(path)
+
+
+def test_the_forest_plot_has_the_numbers_of_the_table(papers: ReportFiles) -> None:
+    (file,) = [path for path in papers.figures if path.name == "forest.csv"]
+    with file.open() as lines:
+        (margin,) = [row for row in csv.DictReader(lines) if row["part"].startswith("1.2 ")]
+    cells = Page(papers.html.read_text()).row("1.2")
+    assert cells[5] == f"{float(margin['effect']):.4f}"
+    assert cells[6] == f"[{float(margin['low']):.4f}, {float(margin['high']):.4f}]"
+    assert (margin["verdict"], margin["look"]) == (cells[1][2:], "3 seeds, look 1 of 5")
 
 
 def test_figures_without_data_show_the_command(tmp_path: Path) -> None:

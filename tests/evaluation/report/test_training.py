@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from evaluation.report.blocks import Details, Figures
+from evaluation.report.sections import training
 from evaluation.report.sections.results import headline_metrics
 from evaluation.report.sections.training import error_against_cost, geometry_paths, score_curves
 from evaluation.report.writer import write_report
@@ -67,7 +68,8 @@ def test_paths_are_means_over_the_seeds_at_the_steps_that_all_have_logged() -> N
     assert geometry_paths([("m", seed(0, (1,)))]) == []
 
 
-def test_error_against_cost_uses_the_scores_that_all_methods_have() -> None:
+def test_error_against_cost_uses_the_scores_that_all_methods_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "sample_flops", lambda run: 2e9)
     runs = []
     for arm, samples, values in (("a", 100.0, {"x": 0.5, "y": 0.7, "z": 0.9}), ("b", 400.0, {"x": 0.6, "y": 0.8})):
         log = [{"step": 1, "samples": samples, "images_per_s": 10.0}]
@@ -81,4 +83,5 @@ def test_error_against_cost_uses_the_scores_that_all_methods_have() -> None:
             ["r-a", pytest.approx(80 / 3600), pytest.approx(0.4)],
             ["r-b", pytest.approx(320 / 3600), pytest.approx(0.3)],
         ],
-    }  # the runs have no towers, so no FLOPs
+        "cost-FLOPs": [["r-a", 200e9, pytest.approx(0.4)], ["r-b", 800e9, pytest.approx(0.3)]],
+    }

@@ -2,15 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from clipx.errors import UserError
-from evaluation.runs.description import describe, duration, last, training_seconds
+from evaluation.runs.description import describe, duration, last, sample_flops, training_seconds
 from evaluation.runs.groups import group_runs, summarise_metrics
-from evaluation.runs.reader import find
+from evaluation.runs.reader import find, read
 from evaluation.statistics import t_interval, t_quantile
 from tests.helpers.report_runs import log_lines, row, write_lines, write_run
 
@@ -144,3 +146,17 @@ def test_the_description_shows_the_settings(tmp_path: Path) -> None:
     assert described["Temperature"] == "learned, from τ = 0.07"
     assert described["Samples seen"] == "25,600"
     assert json.loads((run.path / "environment.json").read_text())["device"] == described["Device"]
+
+
+def test_flops_of_a_pair_do_not_depend_on_the_batch_and_unknown_towers_have_none(tmp_path: Path) -> None:
+    model = {side: {"name": "open_clip:mini-vit-48"} for side in ("image", "text")}
+    found = []
+    for batch_size in (8, 64):
+        data = {"name": "scenes", "source": "scenes"}
+        config: dict[str, Any] = {"name": "a", "recipe": "demo", "data": data, "model": model}
+        config["train"] = {"batch_size": batch_size, "epochs": 1}
+        (tmp_path / f"{batch_size}").mkdir()
+        (tmp_path / f"{batch_size}" / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
+        found.append(sample_flops(read(tmp_path / f"{batch_size}")))
+    assert found[0] == found[1] and (found[0] or 0) > 1e6
+    assert sample_flops(read(write_run(tmp_path))) is None
