@@ -72,8 +72,10 @@ demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run 
 
 # Train every arm and seed, then write a report with the verdicts. Finished runs are skipped when called again. DRY=1
 # only lists the runs with their cost, JOBS=N runs N at a time, SET="key=value ..." changes settings of all runs.
-# UNTIL=decided adds seeds until the claims are decided, at most MAX_SEEDS=N, for at most HOURS=N.
-until = $(if $(UNTIL),until=$(UNTIL)) $(if $(MAX_SEEDS),max_seeds=$(MAX_SEEDS)) $(if $(HOURS),hours=$(HOURS))
+# UNTIL=decided adds seeds until the claims are decided, at most MAX_SEEDS=N, for at most HOURS=N. BUDGET=N trains only
+# the arms and seeds that decide the most claims within N GPU-hours; DRY=1 SORT=claims lists claims by their cost.
+until = $(if $(UNTIL),until=$(UNTIL)) $(if $(MAX_SEEDS),max_seeds=$(MAX_SEEDS)) $(if $(HOURS),hours=$(HOURS)) \
+  $(if $(BUDGET),budget=$(BUDGET)) $(if $(SORT),sort=$(SORT))
 REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(until) $(SET)
 first = $(if $(DRY),,$(foreach name,$(1),$(BIN)/clipx theory $(name) &&)) # toy problems before the runs, seconds each
 mini = $(REPRODUCE) jobs=$(or $(JOBS),2) recipe=

@@ -136,8 +136,10 @@ def reproduce(arguments: list[str]) -> None:
     until=decided adds seeds, first to 3, then to 5, 8, 12 and 20, until every claim is decided, at most max_seeds=N and
     for at most hours=N. After the first look only those arms run that an undecided claim needs. With dry=true it prints
     what the undecided claims need.
-    dry=true only lists the runs with estimated GPU-hours and disk space, for chip=H100 (or A100, H200, L40S, RTX4090)
-    at share=0.35 of its peak FLOP/s.
+    budget=HOURS trains only the arms and seeds that decide the most claims within so many GPU-hours (seeds of the first
+    look). dry=true sort=claims lists the claims by what they cost, those decided per GPU-hour first.
+    dry=true only lists the runs with estimated GPU-hours and disk space, for device=H100 (or A100, H200, L40S,
+    RTX4090) at share=0.35 of its peak FLOP/s.
     """
     from cli.reproduce.command import reproduce as start
 
@@ -187,13 +189,26 @@ def bench(arguments: list[str]) -> None:
 
 def check(arguments: list[str]) -> None:
     """clipx check recipe=NAME [key=value ...]
+    clipx check recipe=NAME device=H100 [processes=64] [key=value ...]
 
     Estimates the memory of a step, builds the run, does a trial step on generated pairs and decodes some samples.
     Prints parameters, memory, time and missing data.
+    device=A100-40|A100|H100|H200|L40S|RTX4090 processes=N: calculates the memory of each GPU and the time of a step on
+    N GPUs that are not here. Exit code 2 if a step does not fit; the message names settings with which it does.
     """
+    from cli.settings.arguments import gpus_elsewhere
     from cli.settings.compose import compose_run
+    from clipx.config.combinations import check_batch_size
 
+    arguments, name, processes = gpus_elsewhere(arguments)
     config = compose_run(arguments)  # before torch is imported
+    if name:
+        check_batch_size(config, processes)
+        _announce_torch()
+        from cli.trial.forecast import print_forecast
+
+        print_forecast(config, processes, name)
+        return
     from cli.trial.check import check as start
 
     start(config)

@@ -12,7 +12,7 @@ from clipx.data.sources.opening import open_source
 from clipx.errors import REQUEUE, RunDiverged
 from clipx.run import directory
 from clipx.train import Outcome, fit
-from clipx.training.memory import check_memory
+from clipx.training.forecast import check_memory
 from clipx.utils.device import choose_device
 from clipx.utils.lock import hold
 from evaluation.during_training import build_periodic_evaluator

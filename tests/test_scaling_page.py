@@ -1,47 +1,29 @@
-"""docs/scaling.md: the results follow from the inputs, the inputs equal the recipe's, and the settings exist."""
+"""docs/scaling.md: its forecasts, formulas and assumptions are those of the code, and its settings exist."""
 
-import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cli.reproduce.plan import COSTS
 from cli.settings.compose import compose_run
-from clipx.config.presets import PAIRS
+from clipx.config.presets import PAIRS, num_pairs
 from clipx.config.schema import RunConfig
 from clipx.config.setting import settings_of
+from clipx.training import forecast as assumed
+from clipx.training.cost import StepCost, count_step, step_key, whole_step
+from clipx.training.devices import DEVICES
+from clipx.training.forecast import Forecast, step_time, total_steps
 
 PAGE = Path(__file__).parent.parent / "docs" / "scaling.md"
 TEXT = PAGE.read_text()
 INPUTS = {name: float(value) for name, value in re.findall(r"^\| (\w+) \| ([\d.e]+) \|", TEXT, re.MULTILINE)}
-ROWS = re.findall(r"^\| (1|8|64) \|( [\d.,]+ \|.*)\|$", TEXT, re.MULTILINE)
-
-
-def costs(i: dict[str, float], N: int) -> dict[str, float]:
-    """The page's formulas."""
-    M = max(1, N // int(i["G"]))
-    S = i["n"] // i["B"] * i["epochs"]
-    r = 4 / 3 if i["a"] * i["B"] / N > i["m"] else 1
-    g = 3 * i["B"] * i["E"] * 4 * (N - 1) / N
-    k = min(N, i["G"])
-    t1 = i["F"] * r / (N * i["P"] * i["u"])
-    t2 = 8 * i["B"] ** 2 * i["E"] / (N * i["P32"] * i["u32"])
-    t3 = (2 * (k - 1) / k * 4 * i["p"] + g) / i["b_in"] if N > 1 else 0.0
-    t4 = (2 * (M - 1) / M * 4 * i["p"] + g) / i["b_out"] if M > 1 else 0.0
-    t = t1 + t2 + t3 + t4
-    moved = 2 * (k - 1) / k * 4 * i["p"] + g
-    return {
-        "t_1": t1 * 1e3,
-        "t_2": t2 * 1e3,
-        "t_3": t3 * 1e3,
-        "t_4": t4 * 1e3,
-        "t": t * 1e3,
-        "GB moved": moved / 1e9,
-        "images/s": i["B"] / t,
-        "days": S * t / 86400,
-        "GPU-hours": N * S * t / 3600,
-    }
+GPUS = (1, 8, 64)
+ROWS = re.findall(r"^\| (\w+_(?:cc3m|cc12m|mscoco|datacomp)) \| (\w*) \|(.*)\|$", TEXT, re.MULTILINE)
+FULL_SCALE = ["clip_reg_cc3m", "margin_mscoco", "counting_datacomp", "nuclr_cc3m", "nuclr_cc12m", "gap_mscoco"]
+FULL_SCALE += ["gap_dynamics_mscoco", "gap_init_mscoco", "wpse_cc3m", "wpse_cc12m"]
+_counted: dict[tuple[str, int], StepCost] = {}  # recipes with the same step share a count
 
 
 def rounded(value: float) -> str:
@@ -49,39 +31,90 @@ def rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-@pytest.mark.parametrize(("number", "cells"), ROWS, ids=[row[0] for row in ROWS])
-def test_the_costs_follow_from_the_inputs(number: str, cells: str) -> None:
-    expected = [rounded(value) for value in costs(INPUTS, int(number)).values()]
-    assert [cell.strip() for cell in cells.split("|")] == expected
+def counted(config: RunConfig, processes: int) -> StepCost:
+    key = step_key(config), processes
+    if key not in _counted:
+        _counted[key] = count_step(config, processes, on_gpu=True)
+    return _counted[key]
 
 
-def test_all_rows_exist_and_the_numbers_in_the_text_agree() -> None:
-    assert [row[0] for row in ROWS] == ["1", "8", "64"]
-    i = INPUTS
-    assert f"epochs = {i['n'] // i['B'] * i['epochs']:,.0f}." in TEXT
-    assert f"12 p bytes = {12 * i['p'] / 1e9:.2f} GB" in TEXT
-    assert f"per column: 3 for SogCLR ({12 * i['n'] / 1e9:.2f} GB), 5 for NUCLR ({20 * i['n'] / 1e9:.2f} GB)" in TEXT
-    assert math.isclose(i["a"], 34 * 12 * (197 * 768 + 77 * 512), rel_tol=1e-2)
+def cells(name: str, arm: str) -> list[str]:
+    """Return GB of each of 1, 8 and 64 GPUs, then GPU-hours on A100 and H100; "-" if the batch cannot be split."""
+    config = compose_run([f"recipe={name}", *([f"arm={arm}"] if arm else [])])
+    possible = [N for N in GPUS if config.train.batch_size % N == 0]
+    memory, hours = [], []
+    for N in possible:
+        peak = counted(config, N).peak
+        memory.append(rounded(peak / 1e9) + "*" * (peak > assumed.USABLE * 80e9))
+    missing = ["-"] * (len(GPUS) - len(possible))
+    for device in (DEVICES["A100"], DEVICES["H100"]):
+        assert device.memory == 80e9
+        for N in possible:
+            cost = counted(config, N)
+            found = Forecast(config, N, device, cost, step_time(config, cost, N, device))
+            assert found.gpu_hours is not None
+            hours.append(rounded(found.gpu_hours))
+        hours += missing
+    return [*memory, *missing, *hours]
 
 
-def test_dry_runs_assume_the_pairs_and_the_chip_of_the_page() -> None:
-    assert f"assumes {PAIRS['cc12m']:,} pairs (paper 3) and an {COSTS['chip']}," in TEXT
+@pytest.mark.slow
+def test_the_table_is_the_forecast_of_every_recipe() -> None:
+    assert [name for name, _, _ in ROWS] == FULL_SCALE
+    for name, arm, shown in ROWS:
+        assert [cell.strip() for cell in shown.split("|")] == cells(name, arm), name
 
 
-def test_the_inputs_are_those_of_the_recipe() -> None:
-    from clipx.models import clip
-    from clipx.training.flops import step_flops
+def test_the_assumptions_are_those_of_the_forecast() -> None:
+    shares = {"u": assumed.TOWER_SHARE, "u32": assumed.OBJECTIVE_SHARE, "G": assumed.PER_MACHINE}
+    assert shares | {"b_out": assumed.NETWORK, "m": assumed.USABLE} == {k: INPUTS[k] for k in (*shares, "b_out", "m")}
+    assert INPUTS["b_in"] == pytest.approx(assumed.LINK_SHARE, abs=0.005)
+    assert float(COSTS["share"]) == assumed.TOWER_SHARE
+    devices = re.findall(r"^\| ([\w-]+) \| (\d+) \| ([\d.]+) \| (\d+) \| (\d+) \|$", TEXT, re.MULTILINE)
+    assert {name: tuple(map(float, numbers)) for name, *numbers in devices} == {
+        name: (d.bf16 / 1e12, d.fp32 / 1e12, d.memory / 1e9, d.link / 1e9) for name, d in DEVICES.items()
+    }
 
-    imq, plain = (compose_run(["recipe=wpse_cc12m", f"arm={arm}", "data.root=x"]) for arm in ("imq", "clip"))
-    flops = step_flops(imq)
-    assert INPUTS["F"] == pytest.approx(flops, rel=1e-3)
-    assert (INPUTS["B"], INPUTS["epochs"]) == (imq.train.batch_size, imq.train.epochs)
-    assert INPUTS["E"] == 512 + imq.model.points.features_train
-    assert f"a WPSE step is {flops / step_flops(plain):.3f} of a CLIP step" in TEXT
-    import torch
 
-    with torch.device("meta"):
-        assert INPUTS["p"] == sum(p.numel() for p in clip.build_model(imq, pretrained=False).parameters())
+@pytest.mark.parametrize("N", [1, 2, 8, 16, 64])
+@pytest.mark.parametrize("precision", ["bf16", "tf32", "fp32"])
+def test_the_time_of_a_step_follows_the_pages_formulas(N: int, precision: str) -> None:
+    i, gpu = INPUTS, DEVICES["A100"]
+    B, E, p, F, objective = 2048, 1536, 1.5e8, 2.6e14, 8 * 2048**2 * 1536
+    config = compose_run(["recipe=wpse_cc12m", "arm=imq", f"train.precision={precision}"])
+    found = step_time(config, StepCost(int(F / N), objective // N, 0, int(p), E, {}), N, gpu)
+    M, k = max(1, N // int(i["G"])), min(N, int(i["G"]))
+    P = {"bf16": gpu.bf16, "tf32": gpu.bf16 / 2, "fp32": gpu.fp32}[precision]
+    g = 3 * B * E * 4 * (N - 1) / N
+    expected = [
+        F / (N * P * i["u"]),
+        objective / (N * gpu.fp32 * i["u32"]),
+        (2 * (k - 1) / k * 4 * p + g) / (gpu.link * 2 / 3) if N > 1 else 0.0,
+        (2 * (M - 1) / M * 4 * p + g) / i["b_out"] if M > 1 else 0.0,
+    ]
+    assert [found.towers, found.objective, found.links, found.network] == pytest.approx(expected, rel=1e-6)
+    assert found.total == pytest.approx(sum(expected), rel=1e-6)
+
+
+def test_the_example_of_the_page_is_the_forecast() -> None:
+    config = compose_run(["recipe=wpse_cc12m", "arm=imq", "data.root=x"])
+    plain = compose_run(["recipe=wpse_cc12m", "arm=clip", "data.root=x"])
+    whole = whole_step(config)
+    assert f"a WPSE step is {whole.tower_flops / whole_step(plain).tower_flops:.3f} of a CLIP step" in TEXT
+    share = replace(whole, tower_flops=whole.tower_flops // 64, objective_flops=whole.objective_flops // 64)
+    found = Forecast(config, 64, DEVICES["H100"], share, step_time(config, share, 64, DEVICES["H100"]))
+    milliseconds = [rounded(1e3 * t) for t in (found.time.towers, found.time.links, found.time.network)]
+    assert "takes {} ms in the towers, {} ms in the links and {} ms in the network".format(*milliseconds) in TEXT
+    assert f"{rounded(found.images_per_s)} images/s, {rounded(found.images_per_s / 64)} for each GPU" in TEXT
+    n = num_pairs(config)
+    assert n is not None and f"{total_steps(config, n):,} steps" in TEXT
+    assert f"12 p bytes = {12 * whole.trained / 1e9:.2f} GB" in TEXT
+    columns = f"per column: 3 for SogCLR ({12 * n / 1e9:.2f} GB), 5 for NUCLR ({20 * n / 1e9:.2f} GB)"
+    assert columns in " ".join(TEXT.split())
+
+
+def test_dry_runs_assume_the_pairs_and_the_device_of_the_page() -> None:
+    assert f"assumes {PAIRS['cc12m']:,} pairs of CC12M (paper 3) and an {COSTS['device']}" in TEXT
 
 
 def test_settings_of_the_page_exist() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from cli.launcher.process_pool import Pool, gpu_of_each_job
+from cli.reproduce.budget import print_steps, runs_of, steps_by_worth
 from cli.reproduce.design import designs_of
 from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan, parents_first
 from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
@@ -47,8 +48,12 @@ def reproduce(arguments: list[str]) -> None:
     designs = designs_of(plan)
     for design in designs:
         refuse_another(plan.runs, design)
+    if plan.by_worth:
+        runs = _by_worth(plan, runs)
+        configs = [run.config for run in runs]
     if plan.dry:
-        _print_costs(plan, runs, designs)
+        if not plan.by_worth:
+            _print_costs(plan, runs, designs)
         for folder in _missing_benchmarks(configs):
             print(f"after the runs: clipx bench {folder.name}, about ten minutes")
         return
@@ -85,6 +90,16 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
         )
 
 
+def _by_worth(plan: Plan, runs: list[PlannedRun]) -> list[PlannedRun]:
+    """Print the claims by their worth, and return the runs of those within the budget."""
+    from cli.reproduce.cost import hours_left
+
+    budget = float("inf") if plan.budget is None else plan.budget
+    steps = steps_by_worth(runs, plan.looks, hours_left(plan.device, plan.share), budget)
+    print_steps(steps, plan.budget)
+    return runs_of(steps, budget)
+
+
 def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> None:
     """Print what the runs cost; with until=, what the claims still need, or the first look if there are no runs."""
     from cli.reproduce.cost import print_costs
@@ -97,7 +112,7 @@ def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> N
             return
         runs = [run for run in runs if run.config.seed < experiment.first_look(run.config.recipe)]
         print("no run so far: the cost of the first look")
-    print_costs([run.config for run in runs], plan.chip, plan.share, plan.jobs, plan.out)
+    print_costs([run.config for run in runs], plan.device, plan.share, plan.jobs, plan.out)
 
 
 def _check_evaluations(configs: list[RunConfig]) -> None:

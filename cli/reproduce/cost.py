@@ -5,42 +5,26 @@ The cost (steps, FLOPs, GPU-hours, disk space) is calculated from a run's config
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-import torch
-
+from cli.reproduce.plan import PlannedRun
 from clipx import objectives
 from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
-from clipx.data.sampler import Sampler
-from clipx.models import clip
+from clipx.errors import UserError
 from clipx.run import directory
 from clipx.run.checkpoint import MANIFEST, checkpoints, step_of
-from clipx.training.flops import step_flops
+from clipx.training.cost import VALUE, StepCost, step_key, whole_step
+from clipx.training.devices import DEVICES
+from clipx.training.forecast import step_time, total_steps
 from clipx.utils.registry import lookup
 from evaluation.runs.description import duration, training_seconds
 from evaluation.runs.reader import read
 
 TRAINED = ("trained", "finished")  # states of a run that needs no more training
-
-
-@dataclass(frozen=True)
-class Chip:
-    """Dense peak of a GPU according to its maker, FLOP/s."""
-
-    bf16: float  # with float32 accumulation; the TF32 peak is half of it on all chips here
-    fp32: float
-
-
-CHIPS = {  # from NVIDIA's data sheets and white papers, without sparsity; H100 and H200: SXM
-    "A100": Chip(312e12, 19.5e12),
-    "H100": Chip(989e12, 67e12),
-    "H200": Chip(989e12, 67e12),
-    "L40S": Chip(362e12, 91.6e12),
-    "RTX4090": Chip(165e12, 82.6e12),
-}
 
 
 @dataclass(frozen=True)
@@ -53,71 +37,73 @@ class Cost:
 
 
 class Estimator:
-    """Estimates costs on one chip; measures the FLOPs of a step once for runs with the same model and batch size.
+    """Estimates costs on one GPU.
 
     Args:
-        share: fraction of the chip's peak that training reaches.
+        share: fraction of the device's peak that the towers reach.
 
     Raises:
-        UserError: an unknown chip.
+        UserError: an unknown device.
     """
 
-    def __init__(self, chip: str, share: float) -> None:
-        self.chip, self.share = lookup(CHIPS, chip, "chip"), share
-        self._known: dict[
-            str, tuple[int, int, int]
-        ] = {}  # settings -> FLOPs of a step, bytes of a checkpoint, bytes of its moments
+    def __init__(self, device: str, share: float) -> None:
+        self.device, self.share = lookup(DEVICES, device, "device"), share
+        self._known: dict[str, StepCost] = {}
 
     def cost(self, config: RunConfig) -> Cost | None:
         """Return the cost, or None if the number of steps is unknown before the data are read.
 
         Raises UserError: unknown towers or objectives.
         """
-        pairs = num_pairs(config)
+        pairs, key = num_pairs(config), step_key(config)
         steps = total_steps(config, pairs)
         if steps is None:
             return None
-        train = config.train
-        key = f"{config.model} {config.temperature} {train.batch_size} {train.ema} {train.grad_checkpointing}"
         if key not in self._known:
-            self._known[key] = step_flops(config), checkpoint_bytes(config), moment_bytes(config)
-        flops, size, moments = self._known[key]
-        peak = {"fp32": self.chip.fp32, "tf32": self.chip.bf16 / 2}.get(config.train.precision, self.chip.bf16)
+            self._known[key] = whole_step(config)
+        step, train = self._known[key], config.train
+        seconds = steps * step_time(config, step, 1, self.device, self.share).total
         columns = objectives.build(config.objective, pairs or 2).columns
         kept = min(train.keep, max(1, -(-steps // train.save_every)))
         kept += (steps // train.keep_every if train.keep_every else 0) + (train.keep_best is not None)
-        disk = kept * (size + 4 * len(columns) * (pairs or 0)) - (0 if train.keep_optimizer else moments)
-        return Cost(steps, flops * steps / (self.share * peak) / 3600, disk)
+        disk = kept * (checkpoint_bytes(config, step) + VALUE * len(columns) * (pairs or 0))
+        return Cost(steps, seconds / 3600, disk - (0 if train.keep_optimizer else moment_bytes(step)))
 
 
-def total_steps(config: RunConfig, pairs: int | None) -> int | None:
-    """Return the number of steps of a run, or None if it depends on an unknown number of pairs."""
-    if pairs is None and config.train.samples is None:
-        return None
-    return Sampler(pairs or config.train.batch_size, config.train, 0, 0, 1, config.data.held_out).total_steps
-
-
-def checkpoint_bytes(config: RunConfig) -> int:
+def checkpoint_bytes(config: RunConfig, step: StepCost) -> int:
     """Return the size of weights, averaged weights and AdamW's moments in float32, without the sample table."""
-    with torch.device("meta"):
-        model = clip.build_model(config, pretrained=False)
-    weights: int = sum(tensor.numel() for tensor in model.state_dict().values())
-    return 4 * weights * (1 if config.train.ema is None else 2) + moment_bytes(config)
+    return VALUE * step.values * (1 if config.train.ema is None else 2) + moment_bytes(step)
 
 
-def moment_bytes(config: RunConfig) -> int:
+def moment_bytes(step: StepCost) -> int:
     """Return the size of AdamW's moments in float32."""
-    with torch.device("meta"):
-        model = clip.build_model(config, pretrained=False)
-    return 8 * sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return 2 * VALUE * step.trained
 
 
-def print_costs(configs: list[RunConfig], chip: str, share: float, jobs: int, out: Path) -> None:
+def hours_left(device: str, share: float) -> Callable[[PlannedRun], float]:
+    """Return the GPU-hours of a run that is not trained, 0 for others.
+
+    Raises UserError: an unknown device; later, a run whose length is unknown before the data are read.
+    """
+    estimator = Estimator(device, share)
+
+    def hours(run: PlannedRun) -> float:
+        if _state(run.config) in TRAINED:
+            return 0.0
+        cost = estimator.cost(run.config)
+        if cost is None:
+            raise UserError(f"pairs of {run.config.data.name}: unknown; sort= and budget= need train.samples=N")
+        return cost.gpu_hours
+
+    return hours
+
+
+def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, out: Path) -> None:
     """Print a line per run name, with its seeds, then totals and the assumptions of the estimate.
 
-    Raises UserError: an unknown chip, or unknown towers.
+    Raises UserError: an unknown device, or unknown towers.
     """
-    estimator = Estimator(chip, share)
+    estimator = Estimator(device, share)
     by_name: dict[Path, list[RunConfig]] = {}
     for config in configs:
         by_name.setdefault(directory.directory(config).parent, []).append(config)
@@ -145,10 +131,10 @@ def print_costs(configs: list[RunConfig], chip: str, share: float, jobs: int, ou
         print(f"pairs of {names}: unknown; train.samples=N train.epochs=null sets the length of a run")
     pairs = {c.data.name: num_pairs(c) for c in configs if c.data.source != "scenes"}
     sizes = "".join(f", {name} taken as {count:,} pairs" for name, count in pairs.items() if count)
-    peak = estimator.chip
+    peak = estimator.device
     print(
-        f"GPU-hours: FLOPs of both towers{sizes}, at share={share:g} of one {chip}'s peak "
-        f"({peak.bf16 / 1e12:.0f} TFLOP/s in bf16, {peak.fp32 / 1e12:.0f} in fp32); chip= and share= change that. "
+        f"GPU-hours: towers{sizes}, at share={share:g} of one {device}'s peak ({peak.bf16 / 1e12:.0f} TFLOP/s in bf16, "
+        f"{peak.fp32 / 1e12:.0f} in fp32), and objective; device= and share= change that. "
         "Not included: evaluation, slow disks, and small towers that do not keep a GPU busy."
     )
 

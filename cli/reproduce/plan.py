@@ -17,7 +17,8 @@ from evaluation.claims.table import claims_of
 from evaluation.claims.types import Claim
 
 UNTIL = {"until": "", "max_seeds": "", "hours": "", "looks": ""}
-COSTS = {"chip": "H100", "share": "0.35"}  # for dry=true; CLIP reaches about this share of the peak without data stalls
+BY_WORTH = {"sort": "", "budget": ""}
+COSTS = {"device": "H100", "share": "0.35"}  # for dry=true, see clipx.training.forecast
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,16 @@ class Plan:
     overrides: list[list[str]]  # of `clipx train` by run; all arms of a seed first, so that early results compare arms
     jobs: int  # runs at the same time
     dry: bool  # only list the runs
-    chip: str  # for the cost estimate
-    share: float  # fraction of the chip's peak that training reaches
+    device: str  # for the cost estimate
+    share: float  # fraction of the device's peak that the towers reach
     out: Path  # folder of the report
     claims_folders: list[Path]  # folders in which other commands write a claims.json
     runs: Path  # folder of the runs
     settings: list[str]  # of all runs
     looks: dict[str, tuple[int, ...]]  # recipe -> numbers of seeds at which its claims are judged
     until: Until | None  # None: a fixed number of seeds
+    by_worth: bool  # sort=claims or budget=: order by claims decided per GPU-hour
+    budget: float | None  # GPU-hours
 
 
 def make_plan(arguments: list[str]) -> Plan:
@@ -77,7 +80,17 @@ def make_plan(arguments: list[str]) -> Plan:
 
     Raises UserError: an invalid argument.
     """
-    options = {"recipe": "", "arms": "", "seeds": "", "jobs": "1", "dry": "false", "out": "", **COSTS, **UNTIL}
+    options = {
+        "recipe": "",
+        "arms": "",
+        "seeds": "",
+        "jobs": "1",
+        "dry": "false",
+        "out": "",
+        **COSTS,
+        **UNTIL,
+        **BY_WORTH,
+    }
     roots: dict[str, str] = {}
     settings = []
     for argument in arguments:
@@ -109,7 +122,7 @@ def make_plan(arguments: list[str]) -> Plan:
         overrides=overrides,
         jobs=count(options["jobs"], "jobs"),
         dry=dry,
-        chip=options["chip"],
+        device=options["device"],
         share=number(options["share"], "share", 0.01, 1),
         out=Path(options["out"] or f"{folder}/{'+'.join(names)}-report"),
         claims_folders=[Path(folder) / name for name in ("theory", "missing_objects", "bench")],
@@ -117,6 +130,8 @@ def make_plan(arguments: list[str]) -> Plan:
         settings=settings,
         looks=looks,
         until=until,
+        by_worth=bool(options["sort"] or options["budget"]),
+        budget=_budget(options, dry, until),
     )
 
 
@@ -191,6 +206,18 @@ def _until(options: dict[str, str], looks: dict[str, tuple[int, ...]]) -> Until 
         if max_seeds is not None and max_seeds < of_recipe[0]:
             raise UserError(f"max_seeds={max_seeds} is below the first look, at {of_recipe[0]} seeds")
     return Until(max_seeds, number(options["hours"], "hours", 0.01, 10_000) if options["hours"] else None)
+
+
+def _budget(options: dict[str, str], dry: bool, until: Until | None) -> float | None:
+    """Parse sort= and budget=; None without a budget."""
+    given = next((f"{key}={options[key]}" for key in BY_WORTH if options[key]), "")
+    if given and until:
+        raise UserError(f"{given} contradicts until=decided: choose the runs of the first looks, then add seeds")
+    if options["sort"]:
+        one_of(options["sort"], ("claims",), "sort")
+    if options["sort"] and not (dry or options["budget"]):
+        raise UserError("sort=claims needs dry=true or budget=HOURS")
+    return number(options["budget"], "budget", 0.01, 1e9) if options["budget"] else None
 
 
 def _most_seeds(name: str, looks: tuple[int, ...], until: Until) -> int:

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from clipx.errors import UserError
-from clipx.utils.registry import lookup
+from clipx.training.devices import DEVICES
+from clipx.utils.registry import lookup, one_of
 
 
 def split(arguments: list[str], known: dict[str, str], command: str, needs: str) -> tuple[list[str], dict[str, str]]:
@@ -46,6 +47,20 @@ def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
         else:
             others.append(argument)
     return folders, others
+
+
+def gpus_elsewhere(arguments: list[str]) -> tuple[list[str], str, int]:
+    """Split device=NAME and processes=N, GPUs that are not here, from the other arguments; "" and 1 if not given.
+
+    Raises UserError: an unknown device, or processes= without device=.
+    """
+    given = dict(a.split("=", 1) for a in arguments if a.startswith(("device=", "processes=")))
+    others = [a for a in arguments if not a.startswith(("device=", "processes="))]
+    if "device" not in given:
+        if given:
+            raise UserError(f"processes={given['processes']} needs device=NAME; here it is train.processes=N")
+        return others, "", 1
+    return others, one_of(given["device"], DEVICES, "device"), count(given.get("processes", "1"), "processes")
 
 
 def plugin_names(arguments: list[str]) -> list[str] | None:

@@ -9,11 +9,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -36,7 +38,9 @@ from clipx.utils.registry import lookup
 UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys already in the run's path, or not settings of the run
 REMOVED = re.compile(r"^~objective\.\w+$")  # a term of the objective
 _stored: dict[str, Recipe | str] = {}  # content of Hydra's store: recipes by name; "": the presets
+_checked: dict[str, Recipe] = {}  # recipes whose keys were checked
 LONGEST_NAME = 255  # bytes of a folder name, in all common file systems
+GROUPS = ("recipe", "data", "objective")
 CHOICES = ("arm", "data", "objective")  # a run's name contains only their values, not their keys
 
 
@@ -71,7 +75,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     def job(config: DictConfig) -> None:
         # collect the exceptions: if one were raised here, Hydra would print extra lines and end the sweep
         try:
-            task(_to_run_config(config, HydraConfig.get().overrides.task, from_arm))
+            task(_to_run_config(config.copy(), HydraConfig.get().overrides.task, from_arm))
         except (UserError, Fault) as error:
             if os.getpid() != parent:
                 raise  # Hydra's launcher sends it to the parent process
@@ -88,8 +92,36 @@ def compose_run(overrides: list[str]) -> RunConfig:
     overrides, from_arm = _expand(overrides)
     _register(overrides)
     _check_overrides(overrides)
+
+    def composed() -> DictConfig:
+        groups, terms, values = _split_overrides(overrides)
+        config = _compose_groups(tuple(groups)).copy()
+        if terms:
+            OmegaConf.update(config, "objective", terms, merge=False)
+        ConfigLoaderImpl._apply_overrides_to_config(_parse(values), config)
+        return config
+
+    return _to_run_config(_translate_errors(composed), overrides, from_arm)
+
+
+def _split_overrides(overrides: list[str]) -> tuple[list[str], Mapping[str, Any], list[str]]:
+    """Split what Hydra must compose, the terms of objective=NAME, and single settings; Hydra is slow.
+
+    Hydra must also compose an objective whose parameters the recipe sets.
+    """
+    groups = [o for o in overrides if key_of(o) in GROUPS or key_of(o).startswith("hydra")]
+    values = [o for o in overrides if o not in groups]
+    choices = dict(o.split("=", 1) for o in groups)
+    if "objective" not in choices or "objective" in recipe(choices["recipe"]).settings:
+        return groups, {}, values
+    others = [o for o in groups if key_of(o) != "objective"]
+    return others, _objectives(overrides)[choices["objective"]], values
+
+
+@cache
+def _compose_groups(groups: tuple[str, ...]) -> DictConfig:
     with hydra.initialize_config_module("recipes", version_base="1.3"):
-        return _to_run_config(_translate_errors(lambda: hydra.compose("base", overrides)), overrides, from_arm)
+        return hydra.compose("base", list(groups))
 
 
 def compose_evals(arguments: list[str]) -> tuple[EvalConfig, list[str]]:
@@ -126,6 +158,7 @@ def _register(overrides: list[str]) -> None:
     presets = repr((data, objectives))
     if _stored.get("") != presets:
         _stored[""] = presets
+        _compose_groups.cache_clear()
         store.store(name="schema", node=RunConfig)
         store.store(name="eval", node=EvalConfig)
         for name, settings in data.items():
@@ -138,6 +171,7 @@ def _register(overrides: list[str]) -> None:
             if _stored.get(name) is not found:
                 store.store(group="recipe", name=name, node=found.settings, package="_global_")
                 _stored[name] = found
+                _compose_groups.cache_clear()
 
 
 def _data_sets() -> dict[str, dict[str, Any]]:
@@ -160,7 +194,9 @@ def recipe(name: str) -> Recipe:
     """Read a recipe by name. Raises UserError: an unknown recipe, an invalid file, or a key that is no setting."""
     path = lookup(recipes(), name, "recipe")
     found = load_recipe(path)
-    mistakes.check_recipe(name, path, found.settings)
+    if _checked.get(name) is not found:
+        mistakes.check_recipe(name, path, found.settings)
+        _checked[name] = found
     return found
 
 
@@ -195,7 +231,7 @@ def _parse(overrides: list[str]) -> list[Any]:
     parsed = []
     for override in overrides:
         try:
-            parsed += OverridesParser.create().parse_overrides([override])
+            parsed += _parse_one(override)
         except HydraException as error:
             if key_of(override) == "name":
                 check_value(RunConfig, "name", override.partition("=")[2])
@@ -206,9 +242,15 @@ def _parse(overrides: list[str]) -> list[Any]:
     return parsed
 
 
+@cache
+def _parse_one(override: str) -> list[Any]:
+    parsed: list[Any] = OverridesParser.create().parse_overrides([override])
+    return parsed
+
+
 def _groups(overrides: list[str]) -> dict[str, Mapping[str, Any]]:
     """Return group -> its choices."""
-    return {"recipe": recipes(), "data": _data_sets(), "objective": _objectives(overrides)}
+    return dict(zip(GROUPS, (recipes(), _data_sets(), _objectives(overrides)), strict=True))
 
 
 def _check_overrides(overrides: list[str]) -> None:
@@ -231,9 +273,8 @@ def _check_overrides(overrides: list[str]) -> None:
         raise UserError(f"recipe= is missing; allowed: {', '.join(recipes())}")
 
 
-def _to_run_config(composed: DictConfig, overrides: list[str], from_arm: set[str]) -> RunConfig:
+def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[str]) -> RunConfig:
     """Fill in recipe and name, check the values, and return the typed config."""
-    with_names = composed.copy()
     choices = dict(o.split("=", 1) for o in overrides if "=" in o)
     with_names.recipe = choices["recipe"]
     if OmegaConf.is_missing(with_names, "name"):
@@ -244,8 +285,11 @@ def _to_run_config(composed: DictConfig, overrides: list[str], from_arm: set[str
                 f"the overrides give the run a name of {len(with_names.name)} characters, and a folder name has at "
                 f"most {LONGEST_NAME}: add a short name=NAME"
             )
-    mistakes.refuse_missing(with_names, choices["recipe"])
-    config = _translate_errors(lambda: OmegaConf.to_object(with_names))
+    try:
+        config = _translate_errors(lambda: OmegaConf.to_object(with_names))
+    except UserError:
+        mistakes.refuse_missing(with_names, choices["recipe"])
+        raise
     assert isinstance(config, RunConfig)
     load_plugins(config.plugins)  # again, because a launcher of Hydra may have started this process
     check(config)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
 
+from clipx.training.devices import DEVICES
 from clipx.utils.files import cache_home, content_hash, write_text
 from clipx.utils.registry import lookup
 
@@ -73,11 +74,13 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
     },
     "export": {"out": [], "ema": FLAGS, "hub": [], "licence": ["apache-2.0", "mit", "other"], "private": FLAGS},
     "reproduce": {
-        **{key: [] for key in ("arms", "seeds", "jobs", "max_seeds", "hours", "looks", "share", "out")},
+        **{key: [] for key in ("arms", "seeds", "jobs", "max_seeds", "hours", "looks", "share", "out", "budget")},
         "until": ["decided"],
+        "sort": ["claims"],
         "dry": FLAGS,
-        "chip": ["H100", "A100", "H200", "L40S", "RTX4090"],
+        "device": list(DEVICES),
     },
+    "check": {"device": list(DEVICES), "processes": []},
     "bench": {key: [] for key in ("arms", "reference", "seconds", "pairs", "out")},
     "theory": {"out": []},
     "data": {key: [] for key in ("captions", "max_bad_rate", "workers", "out", "keywords", "digits", "urls", "root")},

@@ -15,7 +15,7 @@ from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
-from clipx.training.memory import check_memory
+from clipx.training.forecast import check_memory
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.trial import generated_batch, timed_step
 from clipx.types import Progress

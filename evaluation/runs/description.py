@@ -44,12 +44,12 @@ def training_seconds(run: Run) -> float | None:
 
 
 def sample_flops(run: Run) -> float | None:
-    """Return the FLOPs of a training step per pair; None if the run's towers cannot be built here."""
-    from clipx.training.flops import step_flops  # slow to import
+    """Return the towers' FLOPs of a training step per pair; None if the run's towers cannot be built here."""
+    from clipx.training.cost import whole_step  # slow to import
 
     try:
         config = load_config(run.path)
-        return step_flops(config) / config.train.batch_size
+        return whole_step(config).tower_flops / config.train.batch_size
     except UserError:
         return None
 

@@ -35,7 +35,8 @@ from torch import Tensor, nn
 
 from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
 from clipx.models.towers import open_clip_towers
-from clipx.training.flops import flop_counter
+from clipx.training.cost import flop_counter
+from clipx.training.devices import DEVICES
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import log_row, train_step
 from clipx.types import Batch, Progress
@@ -53,8 +54,6 @@ from open_clip_train.main import main
 open_clip.add_model_config(sys.argv[1])  # our small towers
 main(sys.argv[2:])
 """
-# dense bf16 FLOP/s of a chip, by a part of its name: NVIDIA's data sheets
-PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12}
 
 
 @dataclass(frozen=True)
@@ -249,7 +248,7 @@ def loops(case: Case, device: torch.device) -> None:
         train_step(parts, batch, Progress(0, STEPS, 0, 1))
     flops = counter.get_total_flops() * ours / case.batch
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    peak = next((value for key, value in PEAKS.items() if key in name), None)
+    peak = next((gpu.bf16 for key, gpu in DEVICES.items() if key in name.replace(" ", "")), None)
     share = f", {flops / peak:.1%} of its bf16 peak" if peak and case.precision == "bf16" else ""
     print(f"loops: {counter.get_total_flops() / 1e9:.1f} GFLOP per step, {flops / 1e12:.3g} TFLOP/s on {name}{share}")
 

@@ -14,19 +14,21 @@ from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
+from clipx.training.cost import StepCost, whole_step
 from tests.helpers import synthetic
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every step have 1e12 FLOPs and every checkpoint 1 GB."""
-    monkeypatch.setattr(cost, "step_flops", lambda config: 10**12)
-    monkeypatch.setattr(cost, "checkpoint_bytes", lambda config: 10**9)
+    """Let every step have 1e12 FLOPs, 1e10 of them in the objective, and every checkpoint 1 GB."""
+    monkeypatch.setattr(cost, "whole_step", lambda config: StepCost(10**12 - 10**10, 10**10, 1, 1, 1, {}))
+    monkeypatch.setattr(cost, "checkpoint_bytes", lambda config, step: 10**9)
 
 
 def test_the_estimated_size_of_checkpoints_is_that_on_disk() -> None:
     on_disk = 3_068_716 + 6_146_499  # model.safetensors and training.pt of such a run
-    assert checkpoint_bytes(compose_run(["recipe=gap_mini", "arm=base"])) == pytest.approx(on_disk, rel=0.003)
+    config = compose_run(["recipe=gap_mini", "arm=base"])
+    assert checkpoint_bytes(config, whole_step(config)) == pytest.approx(on_disk, rel=0.003)
 
 
 def test_gpu_hours_use_the_peak_of_the_runs_precision(counted: None) -> None:
@@ -34,12 +36,14 @@ def test_gpu_hours_use_the_peak_of_the_runs_precision(counted: None) -> None:
     found = Estimator("H100", 0.5).cost(config)
     assert found is not None
     assert found.steps == 50 * (2_786_288 // 2048)
-    assert found.gpu_hours == pytest.approx(found.steps * 1e12 / (0.5 * 989e12) / 3600)
+    in_objective = 1e10 / (0.5 * 67e12)
+    assert found.gpu_hours == pytest.approx(found.steps * (0.99e12 / (0.5 * 989e12) + in_objective) / 3600)
     assert found.disk == 2 * 10**9
     for precision, factor in (("fp32", 989 / 67), ("tf32", 2)):
         full = replace(config, train=replace(config.train, precision=precision))
         slower = Estimator("H100", 0.5).cost(full)
-        assert slower is not None and slower.gpu_hours == pytest.approx(found.gpu_hours * factor)
+        seconds = 0.99e12 * factor / (0.5 * 989e12) + in_objective
+        assert slower is not None and slower.gpu_hours == pytest.approx(found.steps * seconds / 3600)
 
 
 def test_the_sample_table_counts_and_a_short_run_keeps_one_checkpoint(counted: None) -> None:
@@ -52,7 +56,7 @@ def test_the_sample_table_counts_and_a_short_run_keeps_one_checkpoint(counted: N
 
 
 def test_a_finished_run_may_drop_the_moments(counted: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "moment_bytes", lambda config: 6 * 10**8)
+    monkeypatch.setattr(cost, "moment_bytes", lambda step: 6 * 10**8)
     config = compose_run(["recipe=wpse_cc3m", "arm=imq", "train.keep_optimizer=false", "train.keep=1"])
     found = Estimator("H100", 0.5).cost(config)
     assert found is not None and found.disk == 4 * 10**8
@@ -151,6 +155,6 @@ def test_known_and_unknown_costs_are_printed_together(
     )
 
 
-def test_an_unknown_chip_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"chip=H10.*did you mean 'H100'"):
+def test_an_unknown_device_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"device=H10 .*did you mean 'H100'"):
         print_costs(configs(tmp_path), "H10", 0.35, 1, tmp_path)

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from clipx import distributed, objectives
 from clipx.objectives import similarity
 from clipx.sample_table import SampleTable
-from clipx.training.flops import flop_counter
+from clipx.training.cost import flop_counter
 from clipx.types import Embeddings
 from tests.bench.loss import peak
 from tests.helpers.gloo import Gloo

@@ -12,7 +12,7 @@ from clipx.errors import UserError
 from clipx.models import clip
 from clipx.run import directory
 from clipx.train import Outcome, fit
-from clipx.training.flops import step_flops
+from clipx.training.cost import count_step
 from clipx.training.optimizer import build_optimizer
 from clipx.types import Progress
 from tests.helpers.folder import settings, write_shards
@@ -117,7 +117,7 @@ def test_a_bag_gives_no_tokens() -> None:
 
 
 def test_flops_of_a_step_are_counted() -> None:
-    assert 3e7 < step_flops(config()) < 6e7
+    assert 3e7 < count_step(config()).tower_flops < 6e7
 
 
 def test_small_towers_combine_with_other_towers() -> None:

@@ -1,0 +1,270 @@
+"""FLOPs and memory of a training step, counted on fake tensors (shapes without values) before anything is allocated.
+
+A count takes two to four seconds. `counted.csv` has the FLOPs of the recipes at the papers' scale, so that `clipx
+reproduce dry=true` is fast. `python -m tests.bench.counted` writes it, and a test compares it.
+"""
+
+import csv
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode, mm_flop, sdpa_backward_flop_count, sdpa_flop_count
+
+from clipx import objectives
+from clipx.config.schema import RunConfig
+from clipx.models import clip
+from clipx.objectives.similarity import TILE_BYTES
+from clipx.training import optimizer
+from clipx.types import Embeddings, Part, Progress, TeacherEmbeddings
+from clipx.utils.device import autocast
+
+VALUE = 4  # bytes of a float32
+CPU = torch.device("cpu")
+SAMPLES = 1_000_000  # n of an objective whose FLOPs are counted; they do not depend on it
+TILES = 3  # tiles of logits that an objective keeps, see `clipx.objectives.similarity.tiles`
+
+
+COUNTED = Path(__file__).with_name("counted.csv")
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """FLOPs of one process in a step, and the bytes of its tensors at the moment when they take most memory.
+
+    A multiply-add counts as 2 FLOPs: matrix products, convolutions and attention; what checkpointing recomputes counts.
+    """
+
+    tower_flops: int  # both towers, forward and backward, all its pairs; two forward passes with accumulation
+    objective_flops: int  # its part of the global batch, forward and backward
+    values: int  # numbers in a checkpoint's weights
+    trained: int  # number of trained parameters
+    width: int  # E
+    memory: dict[str, int]  # weights, gradients, optimizer, activations, objective, buckets, averages, batch -> bytes
+
+    @property
+    def peak(self) -> int:
+        """Bytes of all tensors at that moment."""
+        return sum(self.memory.values())
+
+
+def flop_counter() -> FlopCounterMode:
+    """Return torch's FLOP counter with what torch 2.14 does not count: attention's CPU kernel and in-place products."""
+    aten = torch.ops.aten
+    forward: Any = sdpa_flop_count
+    backward: Any = sdpa_backward_flop_count
+    formulas = {
+        aten._scaled_dot_product_flash_attention_for_cpu: lambda *shapes, **_: forward(*shapes[:3]),
+        aten._scaled_dot_product_flash_attention_for_cpu_backward: lambda *shapes, **_: backward(*shapes[:4]),
+        aten.addmm_: lambda *shapes, **_: mm_flop(*shapes[1:3]),
+    }
+    return FlopCounterMode(display=False, custom_mapping=formulas)
+
+
+def whole_step(config: RunConfig) -> StepCost:
+    """Return the FLOPs of a step on one process, from `counted.csv` if it has them. Raises as `count_step`."""
+    numbers = _counted().get(step_key(config))
+    return StepCost(*numbers, memory={}) if numbers else count_step(config)
+
+
+def step_key(config: RunConfig) -> str:
+    """Return the settings that the FLOPs of a step depend on, in one line."""
+    model, train = config.model, config.train
+    image, text, points = model.image, model.text, model.points
+    return "; ".join(
+        [
+            f"{image.name} {image.pretrained if image.size is None else image.size}{' frozen' * image.frozen}",
+            f"{text.name} {text.context_length}{' frozen' * text.frozen}",
+            f"E {model.embed_dim}, points {points.kernel} {points.features_train}",
+            f"{'+'.join(config.objective)}, batch {train.batch_size}",
+            f"{min(2, train.accumulation)} passes{' checkpointing' * train.grad_checkpointing}",
+        ]
+    )
+
+
+@cache
+def _counted() -> dict[str, list[int]]:
+    with COUNTED.open(newline="") as file:
+        return {key: [int(number) for number in numbers] for key, *numbers in list(csv.reader(file))[1:]}
+
+
+def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> StepCost:
+    """Count a step of one of `processes` processes, on its share of the global batch.
+
+    Not counted: the teacher's towers, per-sample columns, prefetched batches, libraries and the allocator's overhead. The FLOPs and bytes of
+    a term that depends on values, such as the labels of `keyword`, are those of `clip`, an upper bound.
+
+    Args:
+        on_gpu: True for the larger tiles of GPUs, and for AdamW's temporary tensors there.
+
+    Raises:
+        UserError: as `build_model`.
+    """
+    train = config.train
+    pairs = ceil(train.batch_size / processes)
+    micro_batch = ceil(pairs / train.accumulation)
+    with torch.device("meta"):  # allocates nothing, however large the towers
+        model = clip.build_model(config, pretrained=False).train()
+    inputs = model.inputs
+    with FakeTensorMode(allow_non_fake_inputs=True), LiveBytes() as live:
+        live.phase = "weights"
+        model.to_empty(device="cpu")
+        trained = [p for p in model.parameters() if p.requires_grad]
+        live.phase = "averages"
+        averages = [torch.empty_like(t) for t in model.state_dict().values()] if train.ema is not None else []
+        live.phase = "buckets"
+        buckets = [torch.empty_like(p) for p in trained] if processes > 1 else []
+        update = _optimizer_step(model, config, live, on_gpu)
+        live.phase = "batch"
+        size = inputs.image_size
+        others = torch.empty(pairs - micro_batch, 3, size, size)
+        image, text = torch.empty(micro_batch, 3, size, size), torch.zeros(micro_batch, inputs.context_length).long()
+        if train.accumulation > 1:  # the last micro-batch adds to the gradients of the others
+            live.phase = "gradients"
+            for parameter in trained:
+                parameter.grad = torch.empty_like(parameter)
+        live.phase = "activations"
+        with autocast(train.precision, CPU):
+            outputs = model(image, text, Progress(0, 1, 0, 1))
+        forward_flops, live.flops, live.phase = live.flops, 0, "objective"
+        _try_objective(config, outputs[0].shape[-1], pairs, on_gpu)
+        in_objective, live.flops, live.phase = live.flops, 0, "activations"
+        leaves = [output for output in outputs if output is not None and output.requires_grad]
+        _count_gradients(trained, live)
+        torch.autograd.backward(leaves, [torch.empty_like(leaf) for leaf in leaves])
+        update()
+        del averages, buckets, others
+    tower_flops = (forward_flops * (1 if train.accumulation == 1 else 2) + live.flops) * pairs // micro_batch
+    values = sum(tensor.numel() for tensor in model.state_dict().values())
+    count = sum(parameter.numel() for parameter in trained)
+    return StepCost(tower_flops, in_objective, values, count, outputs[0].shape[-1], dict(live.at_peak))
+
+
+def _optimizer_step(model: nn.Module, config: RunConfig, live: "LiveBytes", on_gpu: bool) -> Callable[[], None]:
+    """Allocate the moments, as the first step does; return a function that does the update of a later step."""
+    update = optimizer.build_optimizer(model, config)
+    for group in update.param_groups:
+        group["foreach"] = on_gpu  # torch's default: all parameters in one operation on GPUs, one by one on CPUs
+        for parameter in group["params"]:
+            parameter.grad = torch.empty_like(parameter)
+
+    def step() -> None:
+        live.phase = "optimizer"
+        update.step()
+        update.zero_grad()
+
+    step()
+    live.forget_peak()
+    return step
+
+
+def _try_objective(config: RunConfig, width: int, pairs: int, on_gpu: bool) -> None:
+    """Gather, and do the forward and backward pass of every term in turn."""
+    batch_size = config.train.batch_size
+    local = [torch.empty(pairs, width) for _ in range(2)] if config.train.accumulation > 1 else []
+    image, text = (torch.empty(batch_size, width, requires_grad=True) for _ in range(2))
+    scale, bias = (torch.tensor(0.0, requires_grad=True) for _ in range(2))
+    ids = torch.zeros(batch_size, dtype=torch.int64)
+    of_teacher = [torch.empty(batch_size, width) for _ in range(2)] if config.model.teacher is not None else []
+    teacher = TeacherEmbeddings(*of_teacher, torch.ones(())) if of_teacher else None
+    embeddings = Embeddings(image, text, scale, ids, ids, bias, _FirstRows(pairs), ids, teacher)
+    on_cuda, on_cpu = (min(TILE_BYTES[kind], pairs * batch_size * VALUE) for kind in ("cuda", "cpu"))
+    tiles = torch.empty(TILES * (on_cuda - on_cpu) if on_gpu else 0, dtype=torch.uint8)
+    for name, settings in config.objective.items():
+        try:
+            _try_term({name: settings}, embeddings)
+        except DynamicOutputShapeException:
+            _try_term({"clip": {}}, embeddings)
+    del local, tiles
+
+
+def _try_term(terms: dict[str, Any], embeddings: Embeddings) -> None:
+    objective = objectives.build(terms, SAMPLES)
+    rows = {column: torch.zeros(len(embeddings.image)) for column in objective.columns}
+    objective(embeddings, rows, Progress(1, 2, 1, 2)).total.backward()  # type: ignore[no-untyped-call]
+
+
+class _FirstRows(Part):
+    """The part of rank 0; nothing is exchanged."""
+
+    def __init__(self, pairs: int) -> None:
+        self.rows = slice(0, pairs)
+
+
+def _count_gradients(parameters: list[nn.Parameter], live: "LiveBytes") -> None:
+    """Count the gradient of each parameter as such as soon as it is complete."""
+
+    def completed(parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        live.move(parameter.grad.untyped_storage(), "gradients")
+
+    for parameter in parameters:
+        parameter.register_post_accumulate_grad_hook(completed)
+
+
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of all living tensors that were created in the `with` block, by the phase that created them.
+
+    torch.distributed._tools.mem_tracker finds the same peak (a test compares them), but takes eight times as long.
+    FLOPs are counted here too, because torch's counter keeps the tensors of checkpointed layers alive.
+
+    Attributes:
+        flops: of all operations so far.
+        phase: name under which new tensors are counted.
+        at_peak: phase -> bytes at the moment of the largest sum so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
+        self.phase = ""
+        self.at_peak: Counter[str] = Counter()
+        self._now: Counter[str] = Counter()
+        self._total = self._peak = 0
+        self._phase_of: dict[int, str] = {}
+        self._formulas: dict[Any, Callable[..., int]] = flop_counter().flop_registry
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if formula := self._formulas.get(func.overloadpacket):
+            self.flops += formula(*args, **(kwargs or {}), out_val=result)
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self._add(tensor.untyped_storage())
+        return result
+
+    def forget_peak(self) -> None:
+        """Count the peak from now on."""
+        self._peak = 0
+
+    def move(self, storage: torch.UntypedStorage, phase: str) -> None:
+        """Count a living tensor under another phase."""
+        before = self._phase_of[id(storage)]
+        self._now[before] -= storage.nbytes()
+        self._now[phase] += storage.nbytes()
+        self._phase_of[id(storage)] = phase
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        key, size = id(storage), storage.nbytes()
+        if key in self._phase_of:  # a view, or the result of an operation in place
+            return
+        self._phase_of[key] = self.phase
+        self._now[self.phase] += size
+        self._total += size
+        if self._total > self._peak:
+            self._peak, self.at_peak = self._total, Counter(self._now)
+        weakref.finalize(storage, self._remove, key, size)
+
+    def _remove(self, key: int, size: int) -> None:
+        self._now[self._phase_of.pop(key)] -= size
+        self._total -= size

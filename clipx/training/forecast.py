@@ -1,0 +1,171 @@
+"""Forecast of a run on GPUs that are not here: memory of a GPU, time of a step, and what to change if it does not fit.
+
+With N GPUs in machines of G, a step takes the sum of
+
+    towers      FLOPs of a GPU / (peak of train.precision x TOWER_SHARE)
+    objective   FLOPs of a GPU / (float32 peak x OBJECTIVE_SHARE)
+    links       bytes through a GPU's link in its machine / (its bandwidth x LINK_SHARE)
+    network     bytes through a machine's network card / NETWORK, with several machines
+
+DDP averages 4 p bytes of gradients in a ring: 2 (k - 1) / k x 4 p bytes through each link of k = min(N, G) GPUs, or of
+k = N / G machines. The objective gathers both embeddings and sums the gradient of the texts: 3 B E 4 (N - 1) / N bytes.
+Nothing overlaps here, so links and network are upper bounds. Also used by `clipx reproduce dry=true`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+import torch
+
+from clipx.config.combinations import check_batch_size
+from clipx.config.presets import num_pairs
+from clipx.config.schema import RunConfig
+from clipx.data.sampler import Sampler
+from clipx.errors import UserError
+from clipx.training.cost import VALUE, StepCost, count_step
+from clipx.training.devices import DEVICES, Device
+from clipx.utils.memory import free_memory
+from clipx.utils.registry import lookup
+
+# Assumed, not measured here:
+TOWER_SHARE = 0.35  # of the peak that the towers reach; `make bench-train` measures yours
+OBJECTIVE_SHARE = 0.5  # of the float32 peak that the objective reaches
+LINK_SHARE = 2 / 3  # of a link's bandwidth that an all-reduce reaches
+NETWORK = 20e9  # bytes/s of an all-reduce between machines, per machine (network of 200 Gbit/s)
+PER_MACHINE = 8  # G
+USABLE = 0.93  # share of a GPU's memory that tensors can use; the rest: CUDA, libraries' workspaces, fragments
+OF_LIBRARIES = 200 << 20  # bytes of the libraries' code, threads and workspaces, measured in the first steps on a CPU
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step, by part."""
+
+    towers: float
+    objective: float
+    links: float = 0.0
+    network: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Seconds of the step."""
+        return self.towers + self.objective + self.links + self.network
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Memory of one of `processes` GPUs, and the time of a step."""
+
+    config: RunConfig
+    processes: int
+    device: Device
+    cost: StepCost
+    time: StepTime
+
+    @property
+    def usable(self) -> float:
+        """Bytes of a GPU that tensors can use."""
+        return USABLE * self.device.memory
+
+    @property
+    def fits(self) -> bool:
+        """True if the tensors of a step fit into the memory."""
+        return self.cost.peak <= self.usable
+
+    @property
+    def images_per_s(self) -> float:
+        """Rate that the loaders of all GPUs must reach together."""
+        return self.config.train.batch_size / self.time.total
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """GPU-hours of the run; None if its number of steps is unknown before the data are read."""
+        steps = total_steps(self.config, num_pairs(self.config))
+        return None if steps is None else self.processes * steps * self.time.total / 3600
+
+
+def forecast(config: RunConfig, processes: int, name: str) -> Forecast:
+    """Forecast a run on `processes` GPUs.
+
+    Raises UserError: an unknown device, a batch that cannot be split, or unknown towers.
+    """
+    device = lookup(DEVICES, name, "device")
+    check_batch_size(config, processes)
+    cost = count_step(config, processes, on_gpu=True)
+    return Forecast(config, processes, device, cost, step_time(config, cost, processes, device))
+
+
+def step_time(
+    config: RunConfig, cost: StepCost, processes: int, device: Device, share: float = TOWER_SHARE
+) -> StepTime:
+    """Return the time of a step on `processes` GPUs from the cost on one of them; `share` replaces TOWER_SHARE."""
+    towers = cost.tower_flops / (device.peak(config.train.precision) * share)
+    objective = cost.objective_flops / (device.fp32 * OBJECTIVE_SHARE)
+    inside, machines = min(processes, PER_MACHINE), ceil(processes / PER_MACHINE)
+    gathered = 3 * config.train.batch_size * cost.width * VALUE * (processes - 1) / processes
+
+    def moved(members: int) -> float:
+        return 2 * (members - 1) / members * VALUE * cost.trained + gathered
+
+    links = moved(inside) / (device.link * LINK_SHARE) if processes > 1 else 0.0
+    network = moved(machines) / NETWORK if machines > 1 else 0.0
+    return StepTime(towers, objective, links, network)
+
+
+def total_steps(config: RunConfig, pairs: int | None) -> int | None:
+    """Return the number of steps of a run, or None if it depends on an unknown number of pairs."""
+    if pairs is None and config.train.samples is None:
+        return None
+    return Sampler(pairs or config.train.batch_size, config.train, 0, 0, 1, config.data.held_out).total_steps
+
+
+def changes_that_fit(found: Forecast, name: str) -> list[str]:
+    """Return settings with which a step fits, one of each kind, each with its memory and time."""
+    lines = []
+    for tried in _changes(found.config, found.processes):
+        for change in tried:
+            try:
+                config = replace(found.config, train=replace(found.config.train, **change))
+                new = forecast(config, found.processes, name)
+            except UserError:  # a tower without checkpointing
+                continue
+            if new.fits:
+                (key, value), pair = *change.items(), new.time.total / new.config.train.batch_size
+                longer = pair * found.config.train.batch_size / found.time.total
+                setting = f"train.{key}={str(value).lower()}"
+                lines.append(f"{setting} ({new.cost.peak / 1e9:.1f} GB, {longer:.2f} times as long)")
+                break
+    return lines
+
+
+def _changes(config: RunConfig, processes: int) -> Iterator[list[dict[str, Any]]]:
+    """Yield the kinds of changes, each with its values in the order in which they should be tried."""
+    pairs, accumulation = config.train.batch_size // processes, config.train.accumulation
+    powers = [2**k for k in range(1, pairs.bit_length())]
+    yield [{"accumulation": accumulation * k} for k in powers if pairs % (accumulation * k) == 0]
+    if not config.train.grad_checkpointing:
+        yield [{"grad_checkpointing": True}]
+    yield [{"batch_size": config.train.batch_size // k} for k in powers if pairs % (accumulation * k) == 0]
+
+
+def check_memory(config: RunConfig, device: torch.device) -> str:
+    """Return a text with the memory that a step needs on this machine and the free memory.
+
+    Raises UserError if a step on the CPU needs more memory than is free: the kernel would kill the process without a
+    message. On a GPU, CUDA itself raises an error, at the exact limit.
+    """
+    processes = config.train.processes * config.launch.nodes
+    on_gpu, free = device.type == "cuda", free_memory(device)
+    of_one = count_step(config, processes, on_gpu).peak + OF_LIBRARIES
+    here = of_one * (1 if on_gpu else config.train.processes)  # of one GPU, or all processes on the CPU
+    need = f"about {here / 1e9:.1f} GB for a step"
+    if free is None:
+        return need
+    if not on_gpu and here > free:
+        raise UserError(
+            f"train.batch_size={config.train.batch_size} needs {need}, but {free / 1e9:.1f} GB are free; try a smaller "
+            "one, train.accumulation=8 or train.grad_checkpointing=true"
+        )
+    return f"{need}, {free / 1e9:.1f} GB are free"

@@ -1,0 +1,43 @@
+"""Writes clipx/training/counted.csv, the FLOPs of a step of all recipes at the papers' scale.
+
+python -m tests.bench.counted
+"""
+
+import csv
+import sys
+
+from cli.settings.compose import compose_run
+from clipx.config.schema import RunConfig
+from clipx.training.cost import COUNTED, StepCost, count_step, step_key
+from tests.recipes.test_recipes import ALL
+
+FULL_SCALE = [*ALL, ("gap_dynamics_mscoco", "learned"), ("gap_init_mscoco", "")]
+COLUMNS = ("tower_flops", "objective_flops", "values", "trained", "width")
+
+
+def by_key() -> dict[str, RunConfig]:
+    """Return each key with the first arm that has it."""
+    found: dict[str, RunConfig] = {}
+    for name, arm in FULL_SCALE:
+        config = compose_run([f"recipe={name}", *([f"arm={arm}"] if arm else [])])
+        found.setdefault(step_key(config), config)
+    return found
+
+
+def row(cost: StepCost) -> list[int]:
+    """Return the numbers of a row."""
+    return [cost.tower_flops, cost.objective_flops, cost.values, cost.trained, cost.width]
+
+
+def main() -> None:
+    """Count all steps and write the table."""
+    with COUNTED.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["step", *COLUMNS])
+        for key, config in by_key().items():
+            table.writerow([key, *row(count_step(config))])
+            print(key, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""FLOPs and bytes of a step against the arithmetic of a transformer, torch's own counters and the stored table."""
+
+import csv
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.mem_tracker import MemTracker
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.flop_counter import flop_registry
+
+from clipx.config.schema import ImageTowerConfig, ModelConfig, PointsConfig, RunConfig, TextTowerConfig, TrainConfig
+from clipx.models import clip
+from clipx.training import optimizer
+from clipx.training.cost import COUNTED, StepCost, count_step, flop_counter, step_key, whole_step
+from clipx.types import Progress
+from tests.bench.counted import COLUMNS, by_key, row
+
+
+def config(tower: str, batch_size: int, kernel: str = "none") -> RunConfig:
+    model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower))
+    model.points = PointsConfig(kernel=kernel)
+    train = TrainConfig(batch_size=batch_size, epochs=1)
+    return RunConfig(name="x", recipe="x", model=model, train=train, objective={"clip": {}})
+
+
+def transformer(layers: int, width: int, tokens: int) -> float:
+    """Return forward FLOPs: 12 d^2 multiply-adds per token and layer, and two products of T^2 d in attention."""
+    return layers * (24 * width**2 * tokens + 4 * tokens**2 * width)
+
+
+@pytest.fixture
+def no_attention_in_torchs_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    for operation in [key for key in flop_registry if "attention" in str(key)]:
+        monkeypatch.delitem(flop_registry, operation)
+
+
+@pytest.mark.usefixtures("no_attention_in_torchs_table")
+def test_attention_is_counted_by_its_formula() -> None:
+    batch, heads, queries, keys, width = 2, 3, 5, 7, 8
+    q, k, v = (torch.randn(batch, heads, n, width, requires_grad=True) for n in (queries, keys, keys))
+    product = 2 * batch * heads * queries * keys * width
+    with flop_counter() as counter:
+        result = scaled_dot_product_attention(q, k, v)
+        assert counter.get_total_flops() == 2 * product
+        result.sum().backward()  # type: ignore[no-untyped-call]
+        assert counter.get_total_flops() == (2 + 5) * product
+
+
+@pytest.mark.usefixtures("no_attention_in_torchs_table")
+def test_flops_of_vit_b_16_match_its_shapes() -> None:
+    patches = 2 * 196 * (3 * 16 * 16) * 768
+    forward = transformer(12, 768, 197) + patches + transformer(12, 512, 77)
+    whole = config("open_clip:ViT-B-16", 64)
+    assert count_step(whole).tower_flops == pytest.approx(3 * 64 * forward, rel=0.01)
+    checkpointed = replace(whole, train=replace(whole.train, grad_checkpointing=True))
+    assert count_step(checkpointed).tower_flops == pytest.approx(4 * 64 * forward, rel=0.02)  # a second forward pass
+
+
+def test_flops_are_proportional_to_the_batch_and_include_point_sets() -> None:
+    small, large = (count_step(config("open_clip:mini-vit-48", size)) for size in (8, 4096))
+    assert large.tower_flops == 512 * small.tower_flops
+    assert large.objective_flops == 8 * 4096**2 * 128
+    assert count_step(config("open_clip:mini-vit-48", 8, kernel="imq")).tower_flops > small.tower_flops
+
+
+def test_processes_share_towers_and_objective_and_add_buckets() -> None:
+    tower = config("open_clip:mini-48", 512)
+    whole, share = count_step(tower), count_step(tower, processes=64)
+    assert (share.tower_flops, share.objective_flops) == (whole.tower_flops // 64, whole.objective_flops // 64)
+    assert whole.memory["weights"] == share.memory["weights"] == pytest.approx(4 * whole.values, rel=1e-3)
+    assert whole.memory["optimizer"] == pytest.approx(8 * whole.trained, rel=1e-3)
+    assert (whole.memory["buckets"], share.memory["buckets"]) == (0, 4 * whole.trained)
+
+
+def test_micro_batches_repeat_the_forward_pass_and_keep_the_gradients() -> None:
+    tower = config("open_clip:mini-48", 512)
+    whole = count_step(tower)
+    parts = count_step(replace(tower, train=replace(tower.train, accumulation=8)))
+    assert parts.tower_flops == pytest.approx(4 / 3 * whole.tower_flops, rel=0.05)
+    assert parts.memory["gradients"] == pytest.approx(4 * whole.trained, rel=1e-3)
+    assert parts.memory["activations"] < whole.memory["activations"] / 6
+
+
+def test_a_term_that_depends_on_labels_counts_as_clip() -> None:
+    tower = config("open_clip:mini-48", 64)
+    one = count_step(tower).objective_flops
+    both = count_step(replace(tower, objective={"clip": {}, "keyword": {"denominator": "same_label"}}))
+    assert both.objective_flops == 2 * one == 2 * 8 * 64**2 * 128
+
+
+@pytest.mark.parametrize("tower", ["open_clip:mini-48", "open_clip:mini-vit-48"])
+def test_torchs_memory_tracker_finds_the_same_peak(tower: str) -> None:
+    """The second of two steps, as here: the moments are there from the start."""
+    of_run, size = config(tower, 256), 48
+    with torch.device("meta"):
+        model = clip.build_model(of_run, pretrained=False).train()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model.to_empty(device="cpu")
+        update = optimizer.build_optimizer(model, of_run)
+        image, text = torch.empty(256, 3, size, size), torch.zeros(256, 32, dtype=torch.int64)
+        tracker = MemTracker()
+        tracker.track_external(model, update, image, text)
+        with tracker:
+            for _ in range(2):
+                tracker.reset_mod_stats()
+                outputs = model(image, text, Progress(0, 1, 0, 1))[:3]
+                gradients: list[Tensor] = [torch.empty_like(output) for output in outputs]
+                torch.autograd.backward(outputs, gradients)
+                update.step()
+                update.zero_grad()
+    expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    assert count_step(of_run).peak == pytest.approx(expected, rel=0.01)
+
+
+def test_the_table_has_every_recipe_at_the_papers_scale() -> None:
+    with COUNTED.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["step", *COLUMNS]
+    assert [key for key, *_ in rows] == list(by_key())
+
+
+@pytest.mark.slow
+def test_the_stored_flops_are_those_counted() -> None:
+    """A row of each pair of towers, because a count takes seconds; `python -m tests.bench.counted` writes all."""
+    of_towers = {key.rpartition("; ")[0].rpartition("; ")[0]: config for key, config in by_key().items()}
+    assert len(of_towers) == 9
+    for config in of_towers.values():
+        found, stored = count_step(config), whole_step(config)
+        assert row(found)[:2] == row(stored)[:2], step_key(config)
+        assert row(found)[2:] == pytest.approx(row(stored)[2:], abs=2)  # temperature and bias of other arms
+
+
+def test_other_settings_than_the_stored_ones_are_counted() -> None:
+    known = by_key()[next(key for key in by_key() if "RN50" in key)]
+    assert whole_step(known).memory == {}
+    small = replace(known, train=replace(known.train, batch_size=4))
+    assert whole_step(small) == count_step(small) != StepCost(*row(whole_step(known)), memory={})

@@ -1,0 +1,165 @@
+"""The forecast of memory and time, against measured memory, the formulas of docs/scaling.md and wrong inputs."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from cli.settings.compose import compose_run
+from clipx.config.schema import RunConfig
+from clipx.errors import UserError
+from clipx.training import forecast as forecasts
+from clipx.training.cost import count_step
+from clipx.training.devices import DEVICES
+from clipx.training.forecast import Forecast, changes_that_fit, forecast
+from clipx.utils import memory
+from tests.helpers.commands import clipx_here
+from tests.helpers.folder import settings
+
+CPU = torch.device("cpu")
+MEASURED = {  # in the recipe's precision; batches that fit into 3 GB
+    "wpse_cc3m": ["arm=imq", "train.batch_size=8"],
+    "gap_mscoco": ["arm=base", "train.batch_size=16"],
+    "counting_datacomp": ["arm=own_log1p_100", "train.batch_size=16"],
+    "nuclr_cc3m": ["arm=nuclr", "train.batch_size=12"],
+}
+MEASURE = """
+import sys, torch
+from functools import partial
+from cli.settings.compose import compose_run
+from clipx.models.clip import build_model
+from clipx.training.cost import count_step
+from clipx.training.setup import build_components
+from clipx.training.trial import generated_batch, timed_step
+from clipx.types import Progress
+config = compose_run([*sys.argv[1:], "data.root=x", "train.device=cpu"])
+predicted = count_step(config).peak
+def kib(name):
+    return int(next(line for line in open("/proc/self/status") if line.startswith(name)).split()[1])
+before = kib("VmRSS")
+pairs = 2 * config.train.batch_size
+components = build_components(config, torch.device("cpu"), pairs, "x", partial(build_model, pretrained=False))
+for step in range(2):
+    timed_step(components, generated_batch(components), Progress(step, 2, 0, 1))
+print(predicted / 1024 / (kib("VmHWM") - before))
+"""
+# glibc returns freed tensors to the system at once; otherwise it keeps a part, which differs from run to run
+RETURN_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+
+
+def large(folder: Path) -> RunConfig:
+    config = settings(folder)
+    config.model.image.name = config.model.text.name = "open_clip:ViT-B-32"
+    config.train.batch_size = 4096
+    return config
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_predicted_peak_is_within_a_tenth_of_the_measured_one(name: str) -> None:
+    command = [sys.executable, "-c", MEASURE, f"recipe={name}", *MEASURED[name]]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | RETURN_MEMORY)
+    assert 0.9 < float(done.stdout.splitlines()[-1]) < 1.1
+
+
+def test_a_batch_that_does_not_fit_is_refused_before_it_is_allocated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecasts, "free_memory", lambda device: 24 * 10**9)
+    message = r"^train.batch_size=4096 needs about 2\d\d\.\d GB for a step, but 24\.0 GB are free; try"
+    with pytest.raises(UserError, match=message):
+        forecasts.check_memory(large(tmp_path), CPU)
+
+
+def test_micro_batches_checkpointing_and_more_processes_need_less(tmp_path: Path) -> None:
+    config = large(tmp_path)
+    whole = count_step(config).peak
+    assert count_step(config, processes=4).peak < whole / 3
+    config.train.accumulation = 8
+    assert count_step(config).peak < whole / 4
+    config.train.accumulation, config.train.grad_checkpointing = 1, True
+    assert count_step(config).peak < whole / 3
+
+
+def test_the_changes_named_for_a_batch_that_does_not_fit_do_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DEVICES, "L40S", replace(DEVICES["L40S"], memory=1e9))
+
+    def with_setting(key: str, value: int) -> Forecast:
+        config = settings(tmp_path)
+        config.train.batch_size = 2048
+        setattr(config.train, key, value)
+        return forecast(config, 2, "L40S")
+
+    found = with_setting("accumulation", 1)
+    assert not found.fits
+    named = changes_that_fit(found, "L40S")
+    assert [line.partition("=")[0] for line in named] == ["train.accumulation", "train.batch_size"]
+    for line in named:
+        key, _, value = line.partition(" ")[0].removeprefix("train.").partition("=")
+        new = with_setting(key, int(value))
+        assert new.fits and f"({new.cost.peak / 1e9:.1f} GB, " in line
+        larger = int(value) // 2 if key == "accumulation" else int(value) * 2
+        assert not with_setting(key, larger).fits
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["device=H10"], r"device=H10 is not known; did you mean 'H100'\? allowed: A100, A100-40, H100, H200, L40S"),
+        (
+            ["device=H100", "processes=64", "train.batch_size=32"],
+            r"train.batch_size=32 must be divisible by 64 \(64 proc",
+        ),
+        (["device=H100", "processes=0"], "processes=0 must be a whole number, 1 or more"),
+        (["processes=64"], "processes=64 needs device=NAME; here it is train.processes=N"),
+    ],
+)
+def test_wrong_gpus_are_refused_in_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
+    done = clipx_here("check", "recipe=demo", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("clipx: ") and re.search(message, line)
+
+
+def test_check_prints_the_forecast_and_refuses_what_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["check", "recipe=demo", "device=L40S", "processes=4"]
+    found = forecast(compose_run(["recipe=demo"]), 4, "L40S")
+    done = clipx_here(*command, cwd=tmp_path)
+    assert done.returncode == 0
+    assert f"memory        {found.cost.peak / 1e9:.2f} GB of each GPU, of 44.6 usable" in done.stdout
+    assert f"{found.images_per_s:,.0f} images/s, {found.images_per_s / 4:,.0f} for each GPU" in done.stdout
+    monkeypatch.setitem(DEVICES, "L40S", replace(DEVICES["L40S"], memory=0.9 * found.cost.peak))
+    refused = clipx_here(*command, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "with these a step fits: train." in refused.stderr.replace(f"{tmp_path}", "")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_limit_of_a_container_counts(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
+    monkeypatch.setattr(memory, "PROC", proc)
+    monkeypatch.setattr(memory, "CGROUPS", groups)
+    assert memory.free_memory(CPU) == 8000 * 1024
+    root, names = (
+        (groups, ("memory.max", "memory.current"))
+        if version == 2
+        else (groups / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+    )
+    (proc / "self/cgroup").write_text("0::/job/step\n" if version == 2 else "3:cpu:/x\n7:memory:/job/step\n")
+    for folder, numbers in {root / "job/step": ("max", "900000"), root / "job": ("1000000", "900000")}.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "memory.stat").write_text("anon 5\ninactive_file 300000\n")
+        for name, number in zip(names, numbers, strict=True):
+            (folder / name).write_text(f"{number}\n")
+    assert memory.free_memory(CPU) == 400_000
