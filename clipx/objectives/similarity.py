@@ -32,7 +32,7 @@ TILE_BYTES = {"cpu": 24 << 20, "cuda": 256 << 20}
 # (tile, index of its first row): adds constants to the logits in place; -inf excludes a pair
 Adjust = Callable[[Tensor, int], None]
 RowLoss = Callable[..., Tensor]  # (rows, *inputs) -> sum of the loss over these rows
-ROW_TENSORS = 4  # tiles that a RowLoss has at a time, about; their sum is bounded by TILE_BYTES
+ROW_TENSORS = 8  # tiles that a RowLoss has at a time, about; together they have TILE_BYTES
 
 
 class Reduction(NamedTuple):

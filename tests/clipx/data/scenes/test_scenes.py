@@ -28,7 +28,7 @@ def test_a_sample_does_not_depend_on_the_order_or_the_number_of_samples() -> Non
 
 def test_another_process_renders_the_same_sample() -> None:
     script = (
-        "import hashlib; from clipx.config.schema import ScenesConfig;"
+        "import hashlib; from clipx.config.data_schema import ScenesConfig;"
         "from clipx.data.scenes.samples import training_sample;"
         f"m = training_sample(ScenesConfig(**{vars(CONFIG)}), 4321).members();"
         "print(hashlib.sha256(repr(m).encode()).hexdigest())"
