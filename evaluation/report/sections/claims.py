@@ -69,14 +69,14 @@ def _verdicts(outcomes: list[Outcome]) -> list[Block]:
 
 def _forest(outcomes: list[Outcome], evidence: Evidence) -> list[Block]:
     """Return the effects with finite intervals, drawn; one figure, or one per paper."""
-    effects = {}
+    effects: dict[int, list[Effect]] = {}
     for outcome in outcomes:
         once = sum(other.claim is outcome.claim for other in outcomes) == 1
         title = outcome.claim.id if once else f"{outcome.claim.id} {outcome.recipe}"
         looks = looks_of(outcome.claim, outcome.recipe, evidence)
         found = [effect for finding in outcome.findings if (effect := _effect(title, finding, looks))]
         effects.setdefault(outcome.claim.paper, []).extend(found)
-    together = sum(map(len, effects.values())) <= MAX_EFFECTS
+    together = sum(len(of_paper) for of_paper in effects.values()) <= MAX_EFFECTS
     if together:
         effects = {0: [effect for of_paper in effects.values() for effect in of_paper]}
     figures: list[Figure] = []

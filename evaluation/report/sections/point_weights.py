@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from evaluation.report.blocks import Block, Figure, Figures, Text
+from evaluation.report.blocks import Block, Data, Figure, Figures, Text
 from evaluation.report.figures.svg import INK, drawing, short, slug
 from evaluation.report.sections.task_details import artifacts
 from evaluation.runs.groups import RunGroup
@@ -33,7 +33,9 @@ def _patch_weights(name: str, title: str, pixels: list[Any], patches: list[list[
         axes.imshow(overlay, extent=extent, interpolation="none")
         axes.set_xticks([])
         axes.set_yticks([])
-        return plot.to_figure(f"{title}: patch weights, largest {largest:.3g}")
+        columns = ["row", *(f"column {at}" for at in range(len(patches[0])))]
+        data = Data(columns, [[at, *row] for at, row in enumerate(patches)])
+        return plot.to_figure(f"{title}: patch weights, largest {largest:.3g}", data)
 
 
 def _word_weights(name: str, title: str, words: list[list[Any]]) -> Figure:
@@ -44,7 +46,8 @@ def _word_weights(name: str, title: str, words: list[list[Any]]) -> Figure:
         axes.axvline(0, color=INK, linewidth=0.8)
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
-        return plot.to_figure(f"{title}: word weights", "weight")
+        rows: list[list[str | float]] = [[str(word), float(weight)] for word, weight in words]
+        return plot.to_figure(f"{title}: word weights", Data(["word", "weight"], rows), "weight")
 
 
 def _colour(weight: float) -> tuple[float, float, float]:
