@@ -205,8 +205,8 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
     load_plugins(plugin_names(arguments) or [])  # first, because a plug-in may add recipes
     chosen = next((a.removeprefix("recipe=") for a in arguments if a.startswith("recipe=")), "")
     found = recipe(chosen) if chosen in recipes() else None
-    if not chosen and (names := [a for a in arguments if a in recipes()]):
-        raise UserError(f"{names[0]} is not of the form key=value; did you mean recipe={names[0]}?")
+    if not chosen and (word := next((a for a in arguments if a in recipes()), "")):
+        raise UserError(f"{word} is not of the form key=value; did you mean recipe={word}?")
     if found is None:
         mistakes.refuse_file_of_this_folder(chosen)
     given, from_arm = expand_arm(arguments, found.arms if found else {})

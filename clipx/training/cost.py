@@ -101,8 +101,9 @@ def _counted() -> dict[str, list[int]]:
 def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> StepCost:
     """Count a step of one of `processes` processes, on its share of the global batch.
 
-    Not counted: the teacher's towers, per-sample columns, prefetched batches, libraries and the allocator's overhead. The FLOPs and bytes of
-    a term that depends on values, such as the labels of `keyword`, are those of `clip`, an upper bound.
+    Not counted: the teacher's towers, per-sample columns, prefetched batches, libraries and the allocator's overhead.
+    The FLOPs and bytes of a term that depends on values, such as the labels of `keyword`, are those of `clip`, an upper
+    bound.
 
     Args:
         on_gpu: True for the larger tiles of GPUs, and for AdamW's temporary tensors there.
