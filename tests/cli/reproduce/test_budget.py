@@ -22,7 +22,7 @@ LOOKS = {RECIPE: (3, 5)}
 
 
 def claim(number: str, *arms: str, looks: tuple[int, ...] = ()) -> Claim:
-    part = more(*arms, GAP, 0.1) if len(arms) == 2 else Comparison("above", arms, (GAP,), 0.1)
+    part = more(*arms, GAP, 0.1) if len(arms) == 2 else Comparison("all", arms, (GAP,), lambda values: 0.0, 0.1)
     return Claim(number, number, "", (RECIPE,), (part,), looks=looks)
 
 

@@ -21,7 +21,7 @@ from tests.helpers import synthetic
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every step have 1e12 FLOPs, 1e10 of them in the objective, and every checkpoint 1 GB."""
-    monkeypatch.setattr(cost, "whole_step", lambda config: StepCost(10**12 - 10**10, 10**10, 1, 1, 1, {}))
+    monkeypatch.setattr(cost, "whole_step", lambda config: StepCost(10**12 - 10**10, 10**10, 10**6, 10**6, 1, {}))
     monkeypatch.setattr(cost, "checkpoint_bytes", lambda config, step: 10**9)
 
 

@@ -56,7 +56,8 @@ def test_flops_of_vit_b_16_match_its_shapes() -> None:
     whole = config("open_clip:ViT-B-16", 64)
     assert count_step(whole).tower_flops == pytest.approx(3 * 64 * forward, rel=0.01)
     checkpointed = replace(whole, train=replace(whole.train, grad_checkpointing=True))
-    assert count_step(checkpointed).tower_flops == pytest.approx(4 * 64 * forward, rel=0.02)  # a second forward pass
+    # a second forward pass, without the last product of each layer, 4 d^2, whose result backward does not need
+    assert 3.6 * 64 * forward < count_step(checkpointed).tower_flops < 3.75 * 64 * forward
 
 
 def test_flops_are_proportional_to_the_batch_and_include_point_sets() -> None:
