@@ -67,7 +67,7 @@ def steps_by_worth(
 
 def _needs(runs: list[PlannedRun], looks: dict[str, tuple[int, ...]]) -> dict[Named, set[int]]:
     """Return the positions of the runs that each claim needs; claims with an arm that no run has are left out."""
-    position: dict[Path | None, int] = {run.folder: k for k, run in enumerate(runs)}
+    position: dict[Path, int] = {run.folder: k for k, run in enumerate(runs)}
     found: dict[Named, set[int]] = {}
     for recipe, of_recipe in looks.items():
         planned = {run.config.arm for run in runs if run.config.recipe == recipe}
@@ -77,7 +77,7 @@ def _needs(runs: list[PlannedRun], looks: dict[str, tuple[int, ...]]) -> dict[Na
                 chosen = planned if ANY in arms else arms
                 own = [k for k, run in enumerate(runs) if run.arm[0] == recipe and run.arm[1] in chosen]
                 own = [k for k in own if runs[k].config.seed < seeds]
-                parents = {position[runs[k].parent] for k in own if runs[k].parent in position}
+                parents = {position[parent] for k in own for parent in runs[k].parents if parent in position}
                 found[claim.id, recipe] = {*own, *parents}
     return found
 

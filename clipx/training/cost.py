@@ -73,8 +73,7 @@ def flop_counter() -> FlopCounterMode:
 
 def whole_step(config: RunConfig) -> StepCost:
     """Return the FLOPs of a step on one process, from `counted.csv` if it has them. Raises as `count_step`."""
-    numbers = _counted().get(step_key(config))
-    return StepCost(*numbers, memory={}) if numbers else count_step(config)
+    return _counted().get(step_key(config)) or count_step(config)
 
 
 def step_key(config: RunConfig) -> str:
@@ -93,9 +92,10 @@ def step_key(config: RunConfig) -> str:
 
 
 @cache
-def _counted() -> dict[str, list[int]]:
+def _counted() -> dict[str, StepCost]:
     with COUNTED.open(newline="") as file:
-        return {key: [int(number) for number in numbers] for key, *numbers in list(csv.reader(file))[1:]}
+        rows = list(csv.reader(file))[1:]
+    return {key: StepCost(int(a), int(b), int(c), int(d), int(e), memory={}) for key, a, b, c, d, e in rows}
 
 
 def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> StepCost:
@@ -176,8 +176,9 @@ def _try_objective(config: RunConfig, width: int, pairs: int, on_gpu: bool) -> N
     image, text = (torch.empty(batch_size, width, requires_grad=True) for _ in range(2))
     scale, bias = (torch.tensor(0.0, requires_grad=True) for _ in range(2))
     ids = torch.zeros(batch_size, dtype=torch.int64)
-    of_teacher = [torch.empty(batch_size, width) for _ in range(2)] if config.model.teacher is not None else []
-    teacher = TeacherEmbeddings(*of_teacher, torch.ones(())) if of_teacher else None
+    teacher = None
+    if config.model.teacher is not None:
+        teacher = TeacherEmbeddings(torch.empty_like(image), torch.empty_like(text), torch.ones(()))
     embeddings = Embeddings(image, text, scale, ids, ids, bias, _FirstRows(pairs), ids, teacher)
     on_cuda, on_cpu = (min(TILE_BYTES[kind], pairs * batch_size * VALUE) for kind in ("cuda", "cpu"))
     tiles = torch.empty(TILES * (on_cuda - on_cpu) if on_gpu else 0, dtype=torch.uint8)
@@ -210,7 +211,7 @@ def _count_gradients(parameters: list[nn.Parameter], live: "LiveBytes") -> None:
         live.move(parameter.grad.untyped_storage(), "gradients")
 
     for parameter in parameters:
-        parameter.register_post_accumulate_grad_hook(completed)
+        parameter.register_post_accumulate_grad_hook(completed)  # type: ignore[no-untyped-call]
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
