@@ -45,7 +45,7 @@ def test_the_matrix_counts_wins_ties_and_losses(figures: dict[str, Figure]) -> N
 
 def test_half_widths_are_those_of_the_first_seeds(figures: dict[str, Figure]) -> None:
     high, low = ([one.results[0].value for one in runs_of(name, METHODS[name], seeds=4)] for name in ("high", "low"))
-    expected: list[object] = []
+    expected: list[tuple[object, object]] = []
     for count in (3, 4):
         _, below, above = t_interval([low[seed] - high[seed] for seed in range(count)])
         expected.append((count, pytest.approx((above - below) / 2)))
