@@ -88,5 +88,5 @@ def test_a_run_first_prints_its_folder_towers_and_data_and_last_the_next_command
     write_shards(tmp_path / "shards" / "train", samples=16)
     done = clipx_here("train", *tiny(tmp_path / "shards"), "name=x", "train.device=cpu", cwd=tmp_path)
     lines = done.stderr.splitlines()
-    assert lines[0] == "runs/x/s0: open_clip:mini-48 on shards (16 pairs), CPU"
+    assert lines[0] == "runs/x/s0: small:conv and small:clip_bag on shards (16 pairs), CPU"
     assert lines[-1] == "to evaluate: clipx eval runs/x/s0 datasets=[NAME,KIND:FOLDER]  # clipx ls data"

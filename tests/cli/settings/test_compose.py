@@ -140,7 +140,7 @@ def test_check_builds_the_run_and_does_a_step(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     done = clipx_here("check", *tiny(tmp_path / "shards"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "image tower   0.39 M parameters" in done.stdout
+    assert "image tower   0.19 M parameters" in done.stdout
     assert "16 pairs, 16 decoded" in done.stdout and "for a step" in done.stdout
     assert not (tmp_path / "runs").exists()
 

@@ -41,7 +41,7 @@ def test_a_term_alone_is_chosen_by_name_and_names_the_run(
 
 
 def test_without_the_plugin_its_names_are_unknown() -> None:
-    with pytest.raises(UserError, match=r"objective=counted is not known; .*allowed: clip, "):
+    with pytest.raises(UserError, match=r"objective=counted is not known; .*allowed: align_clip, clip, "):
         compose_run(["recipe=demo", "objective=counted"])
     with pytest.raises(UserError, match=r"recipe=okapi is not known"):
         compose_run(["recipe=okapi"])

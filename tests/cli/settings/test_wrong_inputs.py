@@ -50,7 +50,7 @@ WRONG = {
     "eval checkpoint=runs/x worker=2": "worker is not a setting; did you mean 'workers'",
 }
 OF_TORCH = {  # these are refused after torch is imported
-    "train -m recipe=demo objective=clip,foo": "objective=foo is not known; allowed: clip, ",
+    "train -m recipe=demo objective=clip,foo": "objective=foo is not known; allowed: align_clip, clip, ",
     "eval model=open_clip:ViT-B-32 datasets=[cifar10]": "names no weights: add a published tag or a file, as in ",
 }
 

@@ -71,7 +71,7 @@ def test_a_batch_that_does_not_fit_is_refused_before_it_is_allocated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forecasts, "free_memory", lambda device: 24 * 10**9)
-    message = r"^train.batch_size=512 needs about 2\d\d\.\d GB for a step, but 24\.0 GB are free; try"
+    message = r"^train.batch_size=4096 needs about 2\d\d\.\d GB for a step, but 24\.0 GB are free; try"
     with pytest.raises(UserError, match=message):
         forecasts.check_memory(large(tmp_path), CPU)
 

@@ -91,7 +91,7 @@ def test_unnormalised_embeddings_have_the_geometry_that_training_logged(tmp_path
     trace = geometry_probe.GeometryProbe(config, open_pair_source(config.data), tokenize, model)
     model.eval()
     image, text = model.encode_image(trace.images), model.encode_text(trace.texts)
-    assert not torch.allclose(image.norm(dim=1), torch.ones(20), rtol=0.1)
+    assert not torch.allclose(image.norm(dim=1), torch.ones(20), rtol=0.01)
     rows = by_metric(score(tmp_path / "captions", (1,) * 20, image, text))
     traced = trace.measure(Progress(step=0, total_steps=1, epoch=0, total_epochs=1))
     assert {metric: rows[metric].value for metric in SHAPES} == pytest.approx({m: traced[m] for m in SHAPES}, rel=1e-4)

@@ -170,7 +170,7 @@ def test_a_killed_rendering_leaves_no_incomplete_folder_and_the_next_removes_its
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = (
-        "import time; from clipx.data.scenes import folder as w; from clipx.config.schema import ScenesConfig;"
+        "import time; from clipx.data.scenes import folder as w; from clipx.config.data_schema import ScenesConfig;"
         f"w._plan = lambda config: time.sleep(600); w.ensure_rendered(ScenesConfig(**{vars(CONFIG)}), None)"
     )
     home = tmp_path / "cache" / "scenes"
