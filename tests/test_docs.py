@@ -12,6 +12,7 @@ import torch
 from cli.data.command import data
 from cli.main import COMMANDS
 from cli.reproduce.plan import composed, make_plan
+from cli.settings.arguments import gpus_elsewhere
 from cli.settings.compose import compose_evals, compose_run
 from cli.shell import ls
 from cli.theory import experiments
@@ -71,6 +72,7 @@ def test_settings_exist(words: list[str]) -> None:
     given = [word for word in words[1:] if "=" in word and not word.startswith("hydra")]
     if "-m" in words:  # keep the first value of each swept setting
         given = [re.sub(r",.*", "", word) if "[" not in word else word for word in given]
+    given, _, _ = gpus_elsewhere(given)
     assert f"recipe={compose_run(given).recipe}" in given
 
 

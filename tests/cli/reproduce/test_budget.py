@@ -18,7 +18,7 @@ from tests.helpers.commands import clipx_here
 
 RECIPE = "gap_mini"
 HOURS = {"base": 4.0, "slrt": 1.0, "softplus": 2.0, "no_norm": 10.0}  # of a run
-LOOKS = {RECIPE: (3, 5)}
+LOOKS: dict[str, tuple[int, ...]] = {RECIPE: (3, 5)}
 
 
 def claim(number: str, *arms: str, looks: tuple[int, ...] = ()) -> Claim:
