@@ -92,7 +92,7 @@ def _data_parallel(model: nn.Module, recorder: Recorder) -> DistributedDataParal
     The ranks' gradients are equal, and so is their average.
     """
 
-    def keep(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
+    def keep(state: object, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
         recorder.add("bucket", [bucket.buffer()])
         future: Future[Tensor] = Future()
         future.set_result(bucket.buffer())
