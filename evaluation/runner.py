@@ -196,7 +196,7 @@ def _same(stored: dict[str, str], wanted: dict[str, str]) -> bool:
 
 
 def _artifact_path(out: Path, dataset: AnyDataset, task: Task, note: str) -> Path:
-    """Return the path. The name contains task, data set, prompts other than the ensemble, and the note of limit=."""
+    """Return the path. Its name has task and data set, and also prompts= and limit= if they are not the defaults."""
     uses_prompts = any(request.view in ("prompts", "captions") for request in task.requests(dataset))
     chosen = dataset.prompts if isinstance(dataset, Labelled | MinimalPairs) and uses_prompts else ENSEMBLE
     choice = "" if chosen == ENSEMBLE else f", prompts {chosen[:100]}"

@@ -1,1 +1,1 @@
-"""Lists of names (`clipx ls`) and shell completion."""
+"""Help, lists of names (`clipx ls`) and shell completion."""

@@ -10,7 +10,7 @@ from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, CROP_SCALE, POSITIVE, R
 
 @dataclass(kw_only=True)
 class ScenesConfig:
-    """The rendered data set: its size and the faults of its training captions. Evaluation splits have no faults.
+    """Settings of rendered scenes: number, size, and faults of the training captions. Evaluation sets have no faults.
 
     A caption has at most one of the four faults omit, mislabelled, irrelevant_numbers and noise. Their shares sum to at
     most 1. Each caption gets a fault with a probability equal to its share.

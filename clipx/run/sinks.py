@@ -13,7 +13,7 @@ WANDB_LOGIN = "run `wandb login` or set WANDB_API_KEY; or write offline and send
 
 
 def check_wandb(key: str, mode: str) -> None:
-    """Raise UserError if W&B is to be used online and this machine has no API key; `key` is the setting.
+    """Raise UserError if the setting `key` is online and this machine has no API key of W&B.
 
     A quick look, without wandb, before anything is built. With settings files of W&B, wandb itself decides later.
     """

@@ -89,7 +89,7 @@ def components(config: RunConfig, tower: str = "plain") -> TrainComponents:
 
 
 def teacher(config: RunConfig, student: Inputs, device: torch.device) -> Teacher:
-    """Return a teacher with random projections to 5 dimensions."""
+    """Return a teacher whose towers are random projections to 5 dimensions."""
     generator = torch.Generator().manual_seed(3)
     pixels, words = torch.randn(3 * SIDE**2, 5, generator=generator), torch.randn(WORDS, 5, generator=generator)
     return Teacher(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import COMMANDS, MAIN_SETTINGS, main
+from cli.main import COMMANDS, main
 from cli.shell import completion
+from cli.shell.help import MAIN_SETTINGS
 from clipx.config.schema import RunConfig
 from clipx.config.setting import settings_of
 from clipx.utils.files import write_text
