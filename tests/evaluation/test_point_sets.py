@@ -169,6 +169,14 @@ def test_a_task_whose_features_the_model_lacks_is_refused_alone_and_skipped_besi
     assert f"skipped: {need}" in capsys.readouterr().out
 
 
+def test_the_number_of_random_features_can_be_set_for_an_evaluation(tmp_path: Path) -> None:
+    run = trained(untrained(tmp_path))
+    images = torch.rand(2, 3, 48, 48)
+    own, fewer = (from_checkpoint(run, CPU, features_eval=count)[0] for count in (None, 8))
+    assert fewer.image(images).shape[1] < own.image(images).shape[1]
+    assert fewer.provenance["points"] != own.provenance["points"], "else cached embeddings would be mixed up"
+
+
 def test_a_diverged_run_has_a_nan_row_and_can_be_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained(untrained(tmp_path))
     ended = directory.record_divergence(run, step=7, bad_steps=3)
