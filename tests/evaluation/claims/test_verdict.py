@@ -62,7 +62,7 @@ def test_a_part_is_refuted_only_if_it_survives_holm_among_the_parts() -> None:
     assert kept.verdict == "does not hold"
     first, second = adjust([alone, part(0.3, 0.7, "undecided")], EACH)
     assert (first.verdict, second.verdict) == ("undecided", "undecided")
-    assert first.note == "below the bound by itself, not among 2 parts (Holm)"
+    assert first.note == "refuted alone, but not after Holm's adjustment for 2 parts"
     inside = [part(0.9, 0.0001, "equivalent", 0.004), part(0.3, 0.7, "undecided")]
     assert [finding.verdict for finding in adjust(inside, EACH)] == ["does not hold", "undecided"]
     strong = adjust([part(0.9, 0.002, "does not hold"), part(0.9, 0.004, "does not hold")], EACH)
@@ -159,7 +159,7 @@ def test_a_look_uses_the_first_seeds_and_no_others() -> None:
     runs = [run("clip_reg_mini", arm, seed, values) for arm in ("clip", "clip_reg") for seed in (1, 2, 3)]
     (finding,) = assess(claim("1.5"), "clip_reg_mini", evidence(runs)).findings
     assert finding.verdict == "undecided"
-    assert finding.note == "seeds 0 to 2 are judged, seed 0 has no number of all arms"
+    assert finding.note == "seeds 0 to 2 are judged, but not all arms have numbers for seed 0"
 
 
 def test_an_undecided_finding_says_how_many_seeds_it_needs() -> None:
