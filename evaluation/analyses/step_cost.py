@@ -80,7 +80,6 @@ def time_in_turns(
 
 
 def _costs(times: Times, reference: str, confidence: float) -> dict[str, StepCost]:
-    """Return the costs, with intervals of this confidence."""
     from scipy import stats
 
     costs = {}

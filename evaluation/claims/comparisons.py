@@ -77,28 +77,14 @@ def often(arm: str, measure: Measure, share: float, label: str) -> Comparison:
 
 def rises_over_arms(arms: tuple[str, ...], x: Measure, y: Measure, label: str, sign: int = 1) -> Comparison:
     """Effect: rank correlation of `sign` * x with y over the means of the arms; must exceed 0."""
-    return Comparison(
-        f"rank correlation of {label}",
-        arms,
-        (x, y),
-        lambda v: sign * _rank_correlation(v),
-        0.0,
-        "rank",
-        min_arms=FEWEST_ARMS,
-    )
+    label = f"rank correlation of {label}"
+    return Comparison(label, arms, (x, y), lambda v: sign * _rank_correlation(v), 0.0, "rank", min_arms=FEWEST_ARMS)
 
 
 def unrelated_over_arms(arms: tuple[str, ...], x: Measure, y: Measure, most: float, label: str) -> Comparison:
     """Effect: minus the absolute rank correlation of x and y over the means of the arms; must exceed -`most`."""
-    return Comparison(
-        f"−|rank correlation| of {label}",
-        arms,
-        (x, y),
-        _rank_correlation,
-        -most,
-        "weak_rank",
-        min_arms=FEWEST_ARMS,
-    )
+    label = f"−|rank correlation| of {label}"
+    return Comparison(label, arms, (x, y), _rank_correlation, -most, "weak_rank", min_arms=FEWEST_ARMS)
 
 
 def less_variable(stable: str, other: str, measure: Measure, label: str) -> Comparison:

@@ -95,9 +95,6 @@ CLAIMS = (
         '"the additional loss term (eta != 0) with either choice of g" (section 6); .1448, .1401 against .1405 '
         "(Table 1)",
         ARMS,
-        (
-            more("own_log1p_100", "clip", COUNT, 0.005, "counting"),
-            more("own_ratio_100", "clip", COUNT, 0.005, "counting"),
-        ),
+        tuple(more(f"own_{g}_100", "clip", COUNT, 0.005, "counting") for g in ("log1p", "ratio")),
     ),
 )

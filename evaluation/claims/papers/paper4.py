@@ -143,9 +143,6 @@ CLAIMS = (
         "Swapping whole rows also gives a smaller gap than the baseline, but a larger one than swapping entries",
         ".289 (rows), .294 (base), .225 (entries, p = 1e-3) (Tables 2, 5, appendix F; p of the rows is not given)",
         TABLE_2,
-        (
-            more("base", "hs_rows", GAP, quantity="gap"),
-            more("hs_rows", "hs_1e-3", GAP, quantity="gap"),
-        ),
+        (more("base", "hs_rows", GAP, quantity="gap"), more("hs_rows", "hs_1e-3", GAP, quantity="gap")),
     ),
 )

@@ -149,7 +149,7 @@ def test_methods_may_differ_in_other_settings_and_these_are_shown() -> None:
         "clip + 0.1 positive; data.keywords=numbers; temperature.tau=0.05; optimizer.lr=100",
         "clip",
         "clip; optimizer.lr=99",
-    ]  # fmt: skip
+    ]
 
 
 def test_each_set_of_conditions_has_one_comparison_and_a_method_alone_is_left_out() -> None:
@@ -157,10 +157,7 @@ def test_each_set_of_conditions_has_one_comparison_and_a_method_alone_is_left_ou
     runs = [*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.7, **long), *runs_of("d", 0.8, **long)]
     alone = runs_of("e", 0.9, train={"samples": 64, "batch_size": 64})
     comparisons, left_out = compare(group_runs([*runs, *alone]))
-    assert [[m.label for m in comparison.ranked] for comparison in comparisons] == [
-        ["b", "a"],
-        ["d", "c"],
-    ]
+    assert [[m.label for m in comparison.ranked] for comparison in comparisons] == [["b", "a"], ["d", "c"]]
     assert [one.line() for one in left_out] == [
         "left out, no other run with the same train.samples: mine-e (64, not 640)"
     ]
@@ -195,20 +192,15 @@ def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Pat
 def test_the_ranking_by_a_task_has_columns_for_the_geometry() -> None:
     compared = compare_all(runs_of("a", 0.5) + runs_of("b", 0.6), by="zeroshot")
     table = comparison.ranking(compared)
-    assert table.columns == [
-        "Rank", "Method", "zero-shot", "95% interval", "Difference to b", "gap", "Seeds"
-    ]  # fmt: skip
+    assert table.columns == ["Rank", "Method", "zero-shot", "95% interval", "Difference to b", "gap", "Seeds"]
     assert [cell.text for cell in table.rows[1]][:3] == ["2", "a", "0.500"]
     assert table.rows[1][4].text == "▼ -0.100"
 
 
 def test_a_method_with_one_seed_is_never_first_unless_all_have_one() -> None:
     lucky = runs_of("lucky", 0.9, seeds=1)
-    assert [m.label for m in compare_all([*lucky, *runs_of("a", 0.5), *runs_of("b", 0.6)]).ranked] == [
-        "b",
-        "a",
-        "lucky",
-    ]
+    compared = compare_all([*lucky, *runs_of("a", 0.5), *runs_of("b", 0.6)])
+    assert [method.label for method in compared.ranked] == ["b", "a", "lucky"]
     once = compare_all([*lucky, *runs_of("a", 0.5, seeds=1)])
     assert [m.label for m in once.ranked] == ["lucky", "a"]
     assert "with one seed each, so without intervals" in comparison.build_comparison([once], []).lead

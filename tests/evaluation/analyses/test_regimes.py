@@ -41,7 +41,7 @@ def finished(
     log: list[dict[str, Any]] | None = None,
 ) -> RunConfig:
     """Write config and log of a run of 20 steps, and return its config."""
-    settings = {o.partition("=")[0]: o for o in [*MINI, *recipe.split(), *overrides]}  # later settings replace earlier ones
+    settings = {o.partition("=")[0]: o for o in [*MINI, *recipe.split(), *overrides]}  # the last value of a key wins
     name = f"run{sum(1 for _ in root.glob('runs/*'))}"
     config = compose_run([*settings.values(), f"name={name}", f"seed={seed}", f"runs={root / 'runs'}"])
     write_lines(directory.claim(config) / "log.jsonl", lines([2.0, 1.0]) if log is None else log)
@@ -184,7 +184,9 @@ def regime(given: float | list[float] | None, ours: float) -> Regime:
         (100.0, -1.0, None),
     ],
 )
-def test_the_factor_is_our_value_over_the_nearer_end_of_the_papers_range(given: Any, ours: float, factor: float | None) -> None:
+def test_the_factor_divides_by_the_nearer_end_of_the_papers_range(
+    given: Any, ours: float, factor: float | None
+) -> None:
     assert regime(given, ours).factor("steps") == factor
     assert regime(given, ours).factor("tau") is None
 

@@ -49,7 +49,7 @@ def test_a_known_ratio_is_recovered(disturbed: float) -> None:
 def test_the_verdict_compares_the_interval_with_the_bound(bound: float, verdict: str) -> None:
     found, blocks = measure(noisy(1, 1.2), bound, 35)
     assert found.verdict(bound) == verdict
-    assert blocks == (35 if verdict == "undecided" else 10), "timing ends at the first look if it decides, else after all blocks"
+    assert blocks == (35 if verdict == "undecided" else 10), "the first look must end the timing if it decides"
 
 
 def test_intervals_widen_with_the_number_of_looks() -> None:

@@ -61,9 +61,8 @@ def test_the_optimum_is_found_where_sinkhorns_iteration_has_not_converged() -> N
     tau, sizes = 0.1, (24, 8)
     generator = torch.Generator().manual_seed(0)
     centre = torch.eye(6, dtype=torch.float64)[:2].repeat_interleave(torch.tensor(sizes), dim=0)
-    image, text = (
-        F.normalize(centre + 0.1 * torch.randn(32, 6, generator=generator, dtype=torch.float64), dim=1) for _ in range(2)
-    )
+    noise = 0.1 * torch.randn(2, 32, 6, generator=generator, dtype=torch.float64)
+    image, text = F.normalize(centre + noise, dim=-1)
     e = (image @ text.T).numpy() / tau
     few = tau * np.log(fixed_point(np.exp(e), 300)[0])
     many = tau * np.log(fixed_point(np.exp(e), 20_000)[0])
@@ -93,7 +92,7 @@ def test_small_temperatures_do_not_overflow() -> None:
         (TemperatureConfig(kind="linear", tau=0.01, tau_end=0.05), 0.05),
     ],
 )
-def test_final_tau_is_the_temperature_at_the_end_of_the_run(tmp_path: Path, temperature: TemperatureConfig, expected: float) -> None:
+def test_final_tau_is_that_of_the_last_step(tmp_path: Path, temperature: TemperatureConfig, expected: float) -> None:
     config = settings(tmp_path)
     config.temperature = temperature
     run = directory.claim(config)

@@ -96,7 +96,7 @@ def test_renewing_from_equal_tables_changes_only_the_commit(tmp_path: Path) -> N
         (renew.RETRIEVAL, "", "", "openclip_retrieval_results.csv is missing: give open_clip's folder docs"),
     ],
 )
-def test_unexpected_tables_of_open_clip_are_refused_with_the_reason(tmp_path: Path, file: str, old: str, new: str, message: str) -> None:
+def test_unexpected_tables_are_refused(tmp_path: Path, file: str, old: str, new: str, message: str) -> None:
     path = write_docs(tmp_path) / file
     path.write_text(path.read_text().replace(old, new)) if old else path.unlink()
     with pytest.raises(UserError, match=message):
