@@ -89,7 +89,7 @@ class Method:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Runs or methods that are not compared for the same reason."""
+    """Runs or methods that are left out, with their common reason."""
 
     reason: str
     names: list[str]

@@ -154,7 +154,7 @@ def _only_run(path: Path) -> Path:
 
 
 def _groups(table: pa.Table) -> list[tuple[tuple[str, ...], pa.Table]]:
-    """Return (KEY, rows) for each KEY and hashes, in the order of the rows."""
+    """Return (values of KEY, rows) for each combination of KEY and hashes, in the order of the rows."""
     by = [*KEY, "hashes"]
     words = pa.table({name: table[name].cast(pa.string()) for name in by})
     groups = []

@@ -136,7 +136,7 @@ def regimes(runs: list[Run]) -> list[Regime]:
 def measure(run: Run, known: Known) -> Values:
     """Return the values of a run; None for a row whose value the run folder does not contain.
 
-    `known` caches sizes and batch statistics for later runs with the same settings; the seed of the first run counts.
+    `known` caches sizes and batch statistics for later runs with the same settings; it ignores their seeds.
     """
     values: Values = {**dict.fromkeys(ROWS), "steps": last(run, "step"), "tau": last(run, "tau")}
     values["loss"] = _final_loss(run)

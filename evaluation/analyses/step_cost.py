@@ -37,7 +37,7 @@ class StepCost:
     high: float
 
     def verdict(self, bound: float) -> Verdict:
-        """Return the verdict on a ratio of at most `bound`; undecided if the interval contains it or is missing."""
+        """Return the verdict on "ratio <= bound"; undecided if the interval contains the bound or is missing."""
         return "holds" if self.high <= bound else "does not hold" if self.low > bound else "undecided"
 
     @property

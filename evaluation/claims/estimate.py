@@ -67,8 +67,8 @@ def rank_estimate(comparison: Comparison, rho: float, arms: int, error: float, s
 
     The kind `rank` has the bound 0, tested by permuting the arms: without a relation, all orders of the arms are
     assumed to be equally likely. The interval, and the test of the kind `weak_rank`, use Fisher's z with the standard
-    error of Bonett and Wright (2000). Noise weakens a correlation, so one that may be weak is divided by `share` first
-    (Spearman 1904).
+    error of Bonett and Wright (2000). Noise weakens a correlation, so `weak_rank` tests the correlation
+    divided by `share` (Spearman 1904).
 
     Args:
         share: geometric mean of the reliabilities of x and y.

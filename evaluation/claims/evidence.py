@@ -50,7 +50,7 @@ def collect_evidence(runs: list[Run], paths: list[Path]) -> Evidence:
     found: dict[str, dict[str, Seeds]] = {}
     left_out = []
     for recipe, by_overrides in experiments.items():
-        # Runs with overrides do not follow the recipe: they count only if the recipe has no runs with other overrides.
+        # Runs with overrides do not follow the recipe. They count only if no run of the recipe has different overrides.
         chosen = "" if "" in by_overrides or len(by_overrides) > 1 else next(iter(by_overrides))
         for overrides, same in by_overrides.items():
             for run in same if overrides == chosen else ():

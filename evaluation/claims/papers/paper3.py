@@ -1,7 +1,7 @@
 """Paper 3: NUCLR, which learns a log-popularity zeta of each image and text.
 
 Smallest effects of interest: about a quarter of the published effect, of the smaller one if the paper has two. Bounds
-that the paper does not give are ours, (5) is the paper's equation:
+that the paper does not give are ours; (5) is the paper's equation:
 
   3.5, 3.10  zeta follows the optimum of (5) if their rank correlation is above 0.5, half-way between unrelated (0) and
              the same order (1).

@@ -135,7 +135,7 @@ def test_captions_with_fewer_attributes_fit_more_images(tmp_path: Path) -> None:
     for share in shares:
         finished(tmp_path / str(share), *CLEAN, *(f"data.scenes.{name}_share={share}" for name in ATTRIBUTES))
     each = [value(only(tmp_path / str(share)), "false_negatives_each") for share in shares]
-    assert each[0] < 1 < 2 < each[1] < each[2] / 2
+    assert each[0] < 1 and 2 < each[1] < each[2] / 2
 
 
 def test_labels_are_counted_only_with_keywords(tmp_path: Path) -> None:
@@ -184,9 +184,7 @@ def regime(given: float | list[float] | None, ours: float) -> Regime:
         (100.0, -1.0, None),
     ],
 )
-def test_the_factor_divides_by_the_nearer_end_of_the_papers_range(
-    given: Any, ours: float, factor: float | None
-) -> None:
+def test_the_factor_uses_the_nearer_end_of_the_papers_range(given: Any, ours: float, factor: float | None) -> None:
     assert regime(given, ours).factor("steps") == factor
     assert regime(given, ours).factor("tau") is None
 
