@@ -24,7 +24,7 @@ def build_disagreement(pairs: list[Pair], names: tuple[str, str]) -> Document:
     for pair in pairs:
         blocks = [block for first in (True, False) for block in _examples(pair, first, is_open=len(sections) == 1)]
         if blocks:
-            sections.append(Section(f"{pair.a.place}: {pair.a.metric}", blocks))
+            sections.append(Section(f"{pair.a.title}: {pair.a.metric}", blocks))
     return Document(f"A: {names[0]}, B: {names[1]}", _lead(pairs), sections, FOOTER)
 
 
@@ -49,7 +49,7 @@ def differences(pairs: list[Pair]) -> Table:
         p = pair.p_value()
         counts = [pair.count(*both) for both in ((True, True), (True, False), (False, True), (False, False))]
         rows.append([
-            Cell(pair.a.metric, note=pair.a.place),
+            Cell(pair.a.metric, note=pair.a.title),
             Cell(f"{n:,}", n, note=f"of {units:,} images" if units < n else ""),
             *(Cell(digits(float(one.right.mean())), float(one.right.mean())) for one in (pair.a, pair.b)),
             Cell(digits(value, "+"), value, tones[_sign(pair)]),
