@@ -1,6 +1,7 @@
-"""`results.jsonl`: one result per line. The file is replaced as a whole, so a killed run loses nothing.
+"""Result rows in `results.jsonl`, one per line, and their tables in CSV, Markdown, W&B and the terminal.
 
-Several evaluations may write to one folder: a lock lets only one of them change the files at a time.
+The file is replaced as a whole, so a kill while it is written loses nothing. Several evaluations may write to one
+folder: a lock lets only one of them change the files at a time.
 """
 
 import csv
@@ -60,7 +61,7 @@ def read(path: Path) -> list[Result]:
 
 
 def write(path: Path, rows: list[Result]) -> None:
-    """Replace the file."""
+    """Replace the file by these rows."""
     write_text(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 
@@ -81,7 +82,7 @@ def add(path: Path, rows: list[Result]) -> None:
 
 
 def record_divergence(run: Path, ended: directory.Diverged) -> list[Result]:
-    """Write a row with a NaN loss for a run that diverged; return all rows, including scores of its checkpoints."""
+    """Write a row with a NaN loss for a run that diverged; return all rows of the run."""
     config = directory.load_config(run)
     row = Result(
         task=DIVERGED,
@@ -141,7 +142,7 @@ def _formatted(row: Result) -> tuple[str, str, str, str]:
 
 
 def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path) -> None:
-    """Write the rows to a W&B summary: `task/dataset[, choices]/metric` -> fraction.
+    """Write the rows to a W&B summary: `task/dataset[, choices]/metric` -> value.
 
     If `out` is a run directory, use the W&B run of the training, otherwise a new one.
     """
@@ -172,6 +173,6 @@ def show(rows: list[Result]) -> None:
 
 
 def _dataset_and_choices(row: Result) -> str:
-    """`flickr8k, 400 of 1000 images (seed 0)`: the data set, and the choices named after the split."""
+    """Return the data set with the choices that the split names: `flickr8k, 400 of 1000 images (seed 0)`."""
     _, comma, choices = row.split.partition(", ")
     return row.dataset + comma + choices

@@ -24,7 +24,7 @@ from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 
-NAMES = {
+NAMES = {  # score or geometry measure -> its name on the page
     MEAN: "mean of tasks",
     "zeroshot": "zero-shot",
     "linear_probe": "linear probe",
@@ -122,8 +122,8 @@ def _section(comparison: MethodComparison, number: int) -> Section:
         blocks.append(Details("Values by data set and seed", [_values(comparison)]))
     reasons: dict[str, list[str]] = {}
     for method in comparison.unranked:
-        diverged = f"{method.diverged} seeds diverged" if method.diverged else "not evaluated on the shared data sets"
-        reasons.setdefault(diverged, []).append(method.label)
+        reason = f"{method.diverged} seeds diverged" if method.diverged else "not evaluated on the shared data sets"
+        reasons.setdefault(reason, []).append(method.label)
     blocks += [Text(f"Not ranked, {reason}: {', '.join(labels)}", "muted") for reason, labels in reasons.items()]
     blocks.append(Details("Common settings of these runs", [KeyValues(list(comparison.conditions.items()))]))
     return Section(conditions(comparison), blocks)
@@ -172,7 +172,7 @@ def _values(comparison: MethodComparison) -> Table:
 
 
 def rank(comparison: MethodComparison, method: Method, place: int) -> Cell:
-    """Return the cell with the range of the method's rank; `place`, its rank by mean, is the sort key."""
+    """Return the cell with the range of the method's rank; `place`, the rank by the mean alone, is the sort key."""
     first, last = comparison.ranks(method)
     return Cell(f"{first}–{last}" if first < last else str(first), place)
 
@@ -184,7 +184,7 @@ def _description(method: Method) -> str:
 
 
 def _score(score: Estimate | None) -> tuple[Cell, Cell]:
-    """Return the cells of the mean and of its interval, which is empty if there are too few seeds."""
+    """Return the cells of the mean and of its interval; the latter is empty if there are too few seeds."""
     if score is None:
         return Cell(MISSING), Cell(MISSING)
     interval = Cell("")

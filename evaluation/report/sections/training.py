@@ -13,8 +13,7 @@ from evaluation.runs.reader import Run
 
 MAX_ROWS = 12  # of a table that is not folded
 MAX_FIGURES = 6  # of scores during training that are not folded
-
-PATHS = ("gap", "uniformity", "alignment")
+PATHS = ("gap", "uniformity", "alignment")  # geometry measures drawn against the scores
 
 LabelledRuns = list[tuple[str, Run]]  # label of the run's group, run
 
@@ -64,9 +63,10 @@ def _line(label: str, run: Run, key: str, within: str = "") -> Line:
 
 
 def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
-    """Return one figure per geometry measure against the mean of the logged scores, one arrow per label over training.
+    """Draw each geometry measure against the mean of the logged scores: one path per label, an arrow at its last step.
 
-    [] without log.evaluate_every and log.geometry_every. A point is a step that all seeds have logged, their mean.
+    A point is the mean over the seeds at one step; only steps that all seeds have logged are drawn. Returns [] if
+    log.evaluate_every or log.geometry_every was 0.
     """
     logged = [set(names) for _, run in runs if (names := _logged_names(run))]
     scores = sorted(set.intersection(*logged)) if logged else []
@@ -107,9 +107,10 @@ def _mean_point(points: list[tuple[float, float]]) -> tuple[float, float]:
 
 
 def error_against_cost(headline: list[MetricSummary]) -> list[Figure]:
-    """Return the error of each group against samples seen, hours and FLOPs of training; without equal costs.
+    """Draw each group's error against samples seen, hours and FLOPs of training, if the groups' costs differ.
 
-    The error is 1 - the mean of the main metrics, of those with a chance level, that all evaluated groups have.
+    The error is 1 - mean score, over the main metrics that all evaluated groups have. Metrics without a chance level,
+    or whose lower values are better, do not count.
     """
     scores: dict[str, dict[tuple[str, ...], float]] = {}
     groups: dict[str, RunGroup] = {}
@@ -133,7 +134,7 @@ def error_against_cost(headline: list[MetricSummary]) -> list[Figure]:
 
 
 def _costs(groups: dict[str, RunGroup]) -> dict[str, dict[str, float]]:
-    """Return cost -> label -> value of one run; the FLOPs are of the first seed, without those of the objective."""
+    """Return name of the cost -> label -> cost of a run: mean hours over seeds; samples and FLOPs of the first seed."""
     firsts = {label: group.runs[0] for label, group in groups.items()}
     devices = {str((run.environment or {}).get("device") or "cpu") for run in firsts.values()}
     hours = "CPU-hours" if "cpu" in devices else "GPU-hours"
@@ -152,7 +153,7 @@ def _costs(groups: dict[str, RunGroup]) -> dict[str, dict[str, float]]:
 
 
 def _hours(run: Run) -> float:
-    """Return hours in training steps times processes; 0 if unknown."""
+    """Return the hours spent in training steps, times the number of processes; 0 if unknown."""
     return (training_seconds(run) or 0.0) * float((run.environment or {}).get("processes") or 1) / 3600
 
 

@@ -1,4 +1,4 @@
-"""Figures of a comparison agree with a double loop over methods and seeds; the undecided is grey."""
+"""Figures of a comparison agree with plain loops over methods and seeds; undecided cells are grey."""
 
 import math
 import re
