@@ -8,7 +8,6 @@ import csv
 import io
 import json
 import math
-from contextlib import AbstractContextManager
 from dataclasses import asdict, fields
 from itertools import groupby
 from pathlib import Path
@@ -29,6 +28,7 @@ from evaluation.types import Result, printable_line, spreadsheet_cell
 
 NAMES = [field.name for field in fields(Result)]
 RESULTS = "results.jsonl"
+LOCK = "results.lock"
 DIVERGED = "train"  # task of the row of a diverged run
 LIMIT = "limit"  # key in the hashes of a row that scores only some examples (limit=N)
 
@@ -77,7 +77,7 @@ def add(path: Path, rows: list[Result]) -> None:
         return row.task, row.dataset, sorted(row.hashes.items())
 
     new = [key(row) for row in rows]
-    with _turn(path.parent):
+    with turn(path.parent / LOCK):
         write(path, [row for row in read(path) if key(row) not in new] + rows)
 
 
@@ -98,20 +98,16 @@ def record_divergence(run: Path, ended: directory.Diverged) -> list[Result]:
         seed=config.seed,
         model=f"{config.name}/s{config.seed} diverged at step {ended.step}",
     )
-    with _turn(run):
+    with turn(run / LOCK):
         rows = [*(other for other in read(run / RESULTS) if other.task != DIVERGED), row]
         write(run / RESULTS, rows)
     write_tables(run)
     return rows
 
 
-def _turn(folder: Path) -> AbstractContextManager[None]:
-    return turn(folder / "results.lock")
-
-
 def write_tables(out: Path) -> None:
     """Write the rows of results.jsonl in `out` to results.csv (all fields) and results.md (shares in per cent)."""
-    with _turn(out):
+    with turn(out / LOCK):
         _write_tables(out, read(out / RESULTS))
 
 

@@ -152,10 +152,10 @@ def plain_ticks(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def short(text: str, length: int = 24) -> str:
-    """Return the text on one line, cut to `length` characters."""
+def short(text: str) -> str:
+    """Return the text on one line, cut to 24 characters."""
     line = printable_line(text)
-    return line if len(line) <= length else line[: length - 1] + "…"
+    return line if len(line) <= 24 else f"{line[:23]}…"
 
 
 def short_all(texts: Iterable[str], length: int = 24) -> list[str]:

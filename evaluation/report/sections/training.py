@@ -68,13 +68,14 @@ def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
     A point is the mean over the seeds at one step; only steps that all seeds have logged are drawn. Returns [] if
     log.evaluate_every or log.geometry_every was 0.
     """
-    logged = [set(names) for _, run in runs if (names := _logged_names(run))]
+    first_scores = [next((line["evaluation"] for line in run.log if line.get("evaluation")), {}) for _, run in runs]
+    logged = [set(names) for names in first_scores if names]
     scores = sorted(set.intersection(*logged)) if logged else []
     figures = []
     for measure in PATHS if scores else ():
         points = {}
         for label in dict.fromkeys(label for label, _ in runs):
-            seeds = [_path(run, measure, scores) for of_run, run in runs if of_run == label]
+            seeds = [_path(run, measure, scores) for name, run in runs if name == label]
             steps = sorted(set.intersection(*(set(path) for path in seeds)))
             path = [_mean_point([of_seed[step] for of_seed in seeds]) for step in steps]
             points[label] = path if len(path) > 1 else []
@@ -83,10 +84,6 @@ def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
             caption = f"{measure} against {y}, one arrow per method over training, mean of its seeds"
             figures.append(paths(f"{prefix}path-{measure}", caption, points, measure, y))
     return figures
-
-
-def _logged_names(run: Run) -> list[str]:
-    return next((list(line["evaluation"]) for line in run.log if line.get("evaluation")), [])
 
 
 def _path(run: Run, measure: str, scores: list[str]) -> dict[float, tuple[float, float]]:
