@@ -50,6 +50,11 @@ class EvalConfig:
     precision: str = setting("fp32", "precision of the towers; scores are at least float32", choices=PRECISIONS)
     processes: int = setting(1, "processes on this machine; each embeds a part of the images and texts", AT_LEAST_1)
     jobs: int = setting(1, "runs evaluated at the same time", AT_LEAST_1)
+    features_eval: int | None = setting(
+        None,
+        "D, random Fourier features of models that have them; null: the run's model.points.features_eval",
+        AT_LEAST_1,
+    )
     ema: bool = setting(False, "use the averaged weights of train.ema")
     force: bool = setting(False, "repeat finished evaluations")
     wandb: str = setting("off", "Weights & Biases", choices=WANDB_MODES)

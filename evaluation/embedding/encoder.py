@@ -25,17 +25,22 @@ Encode = Callable[[Tensor], Tensor]
 
 
 def from_checkpoint(
-    path: Path, device: torch.device, precision: str = "fp32", averaged: bool = False
+    path: Path,
+    device: torch.device,
+    precision: str = "fp32",
+    averaged: bool = False,
+    features_eval: int | None = None,
 ) -> tuple[Encoder, Path]:
     """Return the encoder of a run directory or checkpoint folder, and its run directory.
 
-    `averaged`: use the averaged weights of train.ema.
+    `averaged`: use the averaged weights of train.ema. `features_eval`: number of random features, instead of the run's.
 
     Raises UserError: no checkpoint, a corrupt one, one without averaged weights, or an unknown precision.
     """
     checkpoint = checkpoints.resolve(path)
     run = checkpoint.parent.parent
     config = directory.load_config(run)
+    config.model.points.features_eval = features_eval or config.model.points.features_eval
     manifest = checkpoints.verify(checkpoint)
     model = clip.build_model(config, pretrained=False)
     weights = checkpoints.chosen_weights(checkpoint, averaged)
