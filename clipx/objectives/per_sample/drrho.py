@@ -6,7 +6,7 @@ This is `fastclip_v3` with the similarities of the trained model minus those of 
     L = tau/B sum_i log(eps + g_i) + rho tau, added over both directions
 
 with s of the model, s' of the reference, both divided by the model's tau; B, u and gamma are explained in fastclip.py.
-Negatives that the reference does not separate from the positive either weigh less. s - s' is computed as the dot
+A negative weighs less if the reference, too, gives it a large similarity to the anchor. s - s' is computed as the dot
 product of [x, x'] and [y, -y'], whose width is the sum of both models' widths.
 
 The defaults are those of the authors' script: eps = 1e-4, rho = 11, and gamma decays over the whole run from 1 to

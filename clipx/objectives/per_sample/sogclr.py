@@ -33,7 +33,7 @@ class SogclrTerm(Term):
     Args:
         num_samples: n, number of training pairs.
         gamma: weight of the new value in the moving average (paper 3: 0.8).
-        own_pair: true: the denominator contains the pair itself (paper 3); false: it does not (SogCLR's code).
+        own_pair: add the pair itself to the denominator (true: paper 3; false: SogCLR's code).
 
     Raises:
         UserError: gamma out of range, or n < 2.

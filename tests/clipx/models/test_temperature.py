@@ -1,4 +1,4 @@
-"""Initial value, bounds, gradients and schedules of the temperature."""
+"""Temperature: initial value, bounds, gradients and schedules."""
 
 import math
 

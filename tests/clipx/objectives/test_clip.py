@@ -55,7 +55,7 @@ def test_float32_stays_finite_at_tau_001() -> None:
     assert torch.isfinite(loss(image, text, 0.01).total)
 
 
-def test_terms_are_logged_before_their_weight() -> None:
+def test_terms_are_logged_without_their_weight() -> None:
     image, text = random_pairs(6, 4)
     embeddings = Embeddings(image, text, torch.tensor(10.0), torch.arange(6), torch.zeros(6))
     result = objectives.build({"clip": {"weight": 0.5}}, 6)(embeddings, {}, START)
