@@ -6,12 +6,13 @@ ListMLE, the negative log-likelihood of an order pi under the Plackett-Luce mode
     crossmodal   M(s_i., order of s_.i) + M(s_.i, order of s_i.)     texts near image i, images near text i
     inmodal      M(X_i., order of Y_i.) + M(Y_i., order of X_i.)     X = image @ image.T / tau, Y = text @ text.T / tau
 
-with s = image @ text.T / tau [B, B]. An order goes from the largest to the smallest value and gets no gradient. The
-authors' code averages both kinds over i and adds them to CLIP's loss with weight w / (32 B). In epoch e = 1 ... T,
-w = min(2, 3 (e - 1) / (T - 1)). This term is the sum of both averages times w / (32 B); w = 1 without `ramp`.
+with s = image @ text.T / tau [B, B], its rows s_i. and its columns s_.i. An order goes from the largest to the smallest
+value and gets no gradient. The authors' code averages both kinds over i and adds them to CLIP's loss with weight w /
+(32 B). In epoch e = 1 ... T, w = min(2, 3 (e - 1) / (T - 1)). This term is the sum of both averages times w / (32 B); w
+= 1 without `ramp`.
 
-The authors' code subtracts the row's largest score and adds 1e-10 inside the logarithm; here the sums are exact. It
-also shuffles equal scores, which here keep their order in the batch. All rows are computed in tiles: 4 matrix products
+The authors' code shuffles equal scores, subtracts the row's largest score and adds 1e-10 inside the logarithm. Here
+equal scores keep their order in the batch, and the sums are exact. All rows are computed in tiles: 4 matrix products
 forward, 8 backward, and a sort of each row.
 """
 

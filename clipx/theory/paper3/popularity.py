@@ -135,14 +135,11 @@ def solve(settings: PopularitySettings) -> PopularityResult:
 
 def mean_error(samples: list[Sample], method: str) -> tuple[float, float]:
     """Return the mean error of a method and the half-width of its 95% confidence interval."""
-    errors = [sample.error[method] for sample in samples]
-    return float(np.mean(errors)), float(half_width(errors))
+    return _mean([sample.error[method] for sample in samples])
 
 
-def mean_term(samples: list[Sample], method: str) -> tuple[float, float]:
-    """Return the mean error term of Theorem 2 and the half-width of its 95% confidence interval."""
-    terms = [sample.term[method] for sample in samples]
-    return float(np.mean(terms)), float(half_width(terms))
+def _mean(values: list[float]) -> tuple[float, float]:
+    return float(np.mean(values)), float(half_width(values))
 
 
 def claims(result: PopularityResult) -> list[CheckedClaim]:
@@ -150,9 +147,8 @@ def claims(result: PopularityResult) -> list[CheckedClaim]:
     n_low, n_high = min(result.samples), max(result.samples)
     recovered = []
     for n, samples in result.samples.items():
-        values = [sample.correlation for sample in samples]
-        name, mean = f"correlation of estimated and true q, n={n}", float(np.mean(values))
-        recovered.append(Check(name, mean, low=0.99, error=float(half_width(values))))
+        mean, width = _mean([sample.correlation for sample in samples])
+        recovered.append(Check(f"correlation of estimated and true q, n={n}", mean, low=0.99, error=width))
     last = max(s.residual[-1] for samples in result.samples.values() for s in samples)
     recovered.append(Check("relative change in the last sweep", last, high=1e-12))
     few, many = ({m: mean_error(result.samples[n], m) for m in METHODS} for n in (n_low, n_high))
@@ -162,7 +158,7 @@ def claims(result: PopularityResult) -> list[CheckedClaim]:
         _ratio(f"n={n_high}: error of {ours} / {gcl}", many[ours], many[gcl], high=1 / 3),
         _ratio(f"n={n_high}: error of {ours} / {likelihood}", many[ours], many[likelihood], high=3.0),
     ]
-    early, late = ({m: mean_term(result.samples[n], m) for m in METHODS[:2]} for n in (n_low, n_high))
+    early, late = ({m: _mean([s.term[m] for s in result.samples[n]]) for m in METHODS[:2]} for n in (n_low, n_high))
     # as for 3.4, a term counts as vanishing if it falls below half from the smallest to the largest n
     terms = [
         _ratio(f"{gcl}: error term at n={n_high} / at n={n_low}", late[gcl], early[gcl], low=0.5),

@@ -83,19 +83,15 @@ def test_tokens_up_to_the_end_match_the_plain_text_tower() -> None:
     torch.testing.assert_close(after, before)
 
 
-def padded(text: Tensor) -> tuple[Tensor, int]:
+def test_padding_ids_depend_only_on_the_distance_from_the_end_and_are_no_words() -> None:
     model: Any = mini_vit()
     body = to_token_tower(model.text, "x").body
     assert type(body) is PaddedText
-    rows = body.tower.token_embedding.weight
-    assert len(rows) == 49408 + 32 - 1
-    return body.padded(text), 49408
-
-
-def test_padding_ids_depend_only_on_the_distance_from_the_end_and_are_no_words() -> None:
+    vocabulary = 49408
+    assert len(body.tower.token_embedding.weight) == vocabulary + 32 - 1
     text = texts((3, 5, 0, 30))
     text[0, 10] = 7  # padding with another id than 0
-    found, vocabulary = padded(text)
+    found = body.padded(text)
     for row, length in zip(found, (3, 5, 0, 30), strict=True):
         count = 32 - length - 2
         assert row[length + 2 :].tolist() == [vocabulary + k for k in range(count)]
@@ -211,15 +207,8 @@ def test_penultimate_features_of_clip_are_the_projections_input() -> None:
 )
 @torch.no_grad()
 def test_penultimate_features_are_the_projections_input_for_every_pooling(pooling: dict[str, Any]) -> None:
-    size: dict[str, Any] = {
-        "width": 24,
-        "layers": 2,
-        "heads": 2,
-        "mlp_ratio": 2.0,
-        "output_dim": 8,
-        "attn_pooler_heads": 2,
-    }
-    tower, image = VisionTransformer(16, 8, **size, **pooling), torch.randn(2, 3, 16, 16)
+    tower = VisionTransformer(16, 8, 24, 2, 2, 2.0, output_dim=8, attn_pooler_heads=2, **pooling)
+    image = torch.randn(2, 3, 16, 16)
     found = clip.penultimate_features(tower, image)
     torch.testing.assert_close(found @ tower.get_parameter("proj"), tower(image))
 

@@ -7,9 +7,8 @@ from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTo
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers
-from clipx.types import Progress
+from tests.helpers.pairs import START
 
-START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 CONFIGURATIONS = ["micro-48", "mini-48", "mini-64", "mini-vit-48", "mini-vit-64"]
 
 

@@ -14,10 +14,9 @@ from clipx.run import directory
 from clipx.train import Outcome, fit
 from clipx.training.cost import count_step
 from clipx.training.optimizer import build_optimizer
-from clipx.types import Progress
 from tests.helpers.folder import settings, write_shards
+from tests.helpers.pairs import START
 
-START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 CAPTIONS = ["a red circle and a blue ring", "a blue circle and a red ring", "two stars"]
 
 
