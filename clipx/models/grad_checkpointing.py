@@ -33,9 +33,7 @@ def enable_grad_checkpointing(tower: nn.Module, setting: str) -> None:
 
 def _transformers(encoder: Any) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", FutureWarning
-        )  # transformers 5 deprecates this name; transformers 4 has no other
+        warnings.simplefilter("ignore", FutureWarning)  # transformers 5 renames the method, 4 has only this name
         encoder.gradient_checkpointing_enable({"use_reentrant": False})  # reentrant checkpointing breaks DDP
 
 

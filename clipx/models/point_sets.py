@@ -35,7 +35,7 @@ class TokenTower:
 
 
 class PointTower(nn.Module):
-    """Projects each token to d dimensions. A linear head without bias gives the weight of each token."""
+    """Projects each token to d dimensions. A linear head without bias gives each token's weight, not normalised."""
 
     def __init__(self, tokens: TokenTower, config: PointsConfig) -> None:
         super().__init__()

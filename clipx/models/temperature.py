@@ -133,7 +133,7 @@ def notes(config: TemperatureConfig, total_epochs: int, is_trained: bool) -> lis
     """
     if config.kind == "learned" and not is_trained:
         return [f"temperature.kind=learned, but the objective has no gradient for it: tau stays at {config.tau:g}"]
-    # a cosine of one period starts and ends at tau, so two epochs do not show its other end
+    # a cosine of one period starts and ends at tau, so tau would be equal in both of two epochs
     epochs_needed = {"linear": 2, "cosine": 3}.get(config.kind, 0)
     if config.every != "epoch" or total_epochs >= epochs_needed:
         return []

@@ -7,9 +7,9 @@ ListMLE, the negative log-likelihood of an order pi under the Plackett-Luce mode
     inmodal      M(X_i., order of Y_i.) + M(Y_i., order of X_i.)     X = image @ image.T / tau, Y = text @ text.T / tau
 
 with s = image @ text.T / tau [B, B], its rows s_i. and its columns s_.i. An order goes from the largest to the smallest
-value and gets no gradient. The authors' code averages both kinds over i and adds them to CLIP's loss with weight w /
-(32 B). In epoch e = 1 ... T, w = min(2, 3 (e - 1) / (T - 1)). This term is the sum of both averages times w / (32 B); w
-= 1 without `ramp`.
+value and gets no gradient. The authors' code averages both kinds over i and adds them to CLIP's loss, times w / (32 B).
+In epoch e = 1 ... T, w = min(2, 3 (e - 1) / (T - 1)). This term is the sum of both averages times w / (32 B), where
+w = 1 without `ramp`.
 
 The authors' code shuffles equal scores, subtracts the row's largest score and adds 1e-10 inside the logarithm. Here
 equal scores keep their order in the batch, and the sums are exact. All rows are computed in tiles: 4 matrix products

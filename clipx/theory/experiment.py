@@ -1,8 +1,8 @@
 """The protocol of an experiment: settings -> `solve` -> result -> `claims` and `draw`.
 
 Each problem module defines a `Settings` subclass, a result dataclass and the functions `solve` and `claims`; the
-module `<problem>_figure` next to it defines `draw`. `clipx.theory.THEORY` lists them. free_embeddings.py defines all
-four functions and a `table`; `clipx theory` adds the objectives to it.
+module `<problem>_figure` next to it defines `draw`. `clipx.theory.THEORY` lists the
+experiments except free_embeddings.py, to which `clipx theory` passes the objectives.
 """
 
 from collections.abc import Callable, Mapping

@@ -71,9 +71,8 @@ def _load_config(source: str) -> Any:
     known = CONFIGS / f"{source.removeprefix('distilbert/')}.json"
     is_folder = Path(source).is_dir()
     local = source if is_folder else str(known) if known.is_file() else ""
-    if (
-        is_folder and not (Path(source) / "config.json").is_file()
-    ):  # transformers up to 5.0 guesses a configuration from the name
+    # without the file, transformers up to 5.0 guesses a configuration from the name
+    if is_folder and not (Path(source) / "config.json").is_file():
         raise UserError(f"{KEY}.name=hf:{source} has no usable config.json: there is no such file")
     try:
         with quiet_hub(fetching=not local):

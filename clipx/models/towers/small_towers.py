@@ -1,5 +1,4 @@
-"""Small towers for images of about 32 px, `small:NAME`: a training step takes a tenth of the time of
-`open_clip:micro-48`.
+"""Small towers for images of about 32 px, `small:NAME`; a training step takes a tenth of that of micro-48.
 
 `bag` and `transformer` split texts into words of rendered scenes (clipx/config/scene_words.py). `clip_bag` and
 `clip_transformer` are for photographs: with CLIP's tokenizer, 49,408 token embeddings are 98% of their parameters.

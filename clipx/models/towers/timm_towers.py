@@ -112,7 +112,7 @@ def _load_local(full: str, pretrained: str, size: dict[str, Any]) -> Any:
 
 
 def _num_classes(full: str, weights: dict[str, Any]) -> int:
-    """Return the saved classifier's number of classes, 0 without one: timm only then checks for missing weights."""
+    """Return the number of classes of the saved classifier, or 0: with another, timm accepts missing weights."""
     classifier = get_pretrained_cfg_value(full, "classifier")
     first = classifier if isinstance(classifier, str) else (classifier or ("",))[0]
     return len(weights[f"{first}.weight"]) if f"{first}.weight" in weights else 0
