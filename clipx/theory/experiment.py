@@ -1,8 +1,8 @@
 """The protocol of an experiment: settings -> `solve` -> result -> `claims` and `draw`.
 
 Each problem module defines a `Settings` subclass, a result dataclass and the functions `solve` and `claims`; the
-module `<problem>_figure` next to it defines `draw`. `clipx.theory.THEORY` lists the
-experiments except free_embeddings.py, to which `clipx theory` passes the objectives.
+module `<problem>_figure` next to it defines `draw`. `clipx.theory.THEORY` lists the experiments. free_embeddings.py is
+missing there, because `clipx theory` adds it together with the objectives.
 """
 
 from collections.abc import Callable, Mapping
