@@ -1,4 +1,4 @@
-"""Initial value, bounds, gradients and schedules of the temperature."""
+"""Temperature: initial value, bounds, gradients and schedules."""
 
 import math
 
@@ -9,8 +9,7 @@ from clipx.config.schema import TemperatureConfig
 from clipx.errors import UserError
 from clipx.models.temperature import build_temperature, notes
 from clipx.types import Progress
-
-START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
+from tests.helpers.pairs import START
 
 
 @pytest.mark.parametrize("kind", ["learned", "fixed"])
