@@ -110,7 +110,7 @@ def test_wrong_sugar_crepe(tmp_path: Path, breaks: Break, part: str) -> None:
     [
         (lambda root: (root / EXAMPLES).unlink(), "examples.jsonl is missing"),
         (lambda root: (root / EXAMPLES).write_text(""), "examples.jsonl has no examples"),
-        (lambda root: (root / EXAMPLES).write_text("{"), "examples.jsonl: line 1 is no JSON"),
+        (lambda root: (root / EXAMPLES).write_text("{"), "examples.jsonl: line 1 is not JSON"),
         (lambda root: edit(root / EXAMPLES, '"caption_1": "a box in some 1"', '"x": 1'), 'line 2 has no "caption_1"'),
         (lambda root: edit(root / EXAMPLES, '"Relation"', '""'), 'line 2 has no "collapsed_tag"'),
         (lambda root: (root / "winoground/data/images/ex_1_img_0.png").unlink(), "ex_1_img_0.png is missing"),

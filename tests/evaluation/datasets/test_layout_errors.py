@@ -87,7 +87,7 @@ def test_wrong_karpathy_files(tmp_path: Path, breaks: Break, part: str) -> None:
 @pytest.mark.parametrize(
     ("notes", "part"),
     [
-        ([{"image_id": 7, "caption": "a"}], 'a caption of image 7, which "images" lacks'),
+        ([{"image_id": 7, "caption": "a"}], 'a caption belongs to image 7, which "images" lacks'),
         ([{"image_id": 1, "caption": " "}], "no sample has a caption"),
         ([{"image_id": "1", "caption": "a"}], 'has no "image_id" (int)'),
     ],
@@ -171,7 +171,7 @@ def test_unknown_choices_are_named(tmp_path: Path, settings: Settings, part: str
 
 @pytest.mark.parametrize(
     ("names", "templates", "part"),
-    [([], ["a {c}"], "it has no class name"), (["a"], [], "it has no prompt template"), (["a"], ["x"], "lacks {c}")],
+    [([], ["a {c}"], "has no class name"), (["a"], [], "has no prompt template"), (["a"], ["x"], "lacks {c}")],
 )
 def test_empty_prompt_lists_are_refused(names: list[str], templates: list[str], part: str) -> None:
     both = prompts.Templates(templates, templates)
