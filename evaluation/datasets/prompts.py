@@ -33,7 +33,7 @@ def templates_of(key: str) -> Templates:
         from open_clip import zero_shot_metadata as metadata
 
         return Templates(_filled(metadata.OPENAI_IMAGENET_TEMPLATES), _filled(metadata.SIMPLE_IMAGENET_TEMPLATES))
-    # the usual alternative to clip-benchmark's "a picture of {c} objects" (paper 2)
+    # the usual alternative to clip-benchmark's "a picture of {c} objects"
     simple = "a photo of {c} objects." if key == "clevr_count_all" else PLAIN
     return Templates(published_templates(key), [simple])
 
