@@ -117,9 +117,7 @@ def test_another_checkpoint_or_other_templates_add_rows(tmp_path: Path) -> None:
     assert len(results.read(path)) == 3 * count
 
 
-def test_results_of_other_settings_do_not_replace_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_of_other_settings_do_not_replace_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = [fakes.labelled(tmp_path / "things", train=30), fakes.captioned(tmp_path / "shots" / "test")]
     calls = [
         (["zeroshot", "linear_probe", "retrieval", "geometry"], Settings()),
