@@ -103,7 +103,7 @@ class PeriodicEvaluator:
 
 @torch.no_grad()
 def _take_buffers_of_rank0(model: ClipModel) -> None:
-    """Copy rank 0's running statistics of batch norms, which checkpoints store. DDP does so before its next forward."""
+    """Copy rank 0's batch-norm statistics, which checkpoints store; DDP does so before its next forward pass."""
     of_rank0 = distributed.broadcast_object([buffer.cpu() for buffer in model.buffers()])
     for buffer, value in zip(model.buffers(), of_rank0, strict=True):
         buffer.copy_(value)

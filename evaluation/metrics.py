@@ -42,7 +42,7 @@ def similarity(a: Tensor, b: Tensor) -> Tensor:
 def rank_of(scores: Tensor, own: Tensor) -> Tensor:
     """Return the rank int64 [n] of the right answer's score `own` [n] among `scores` [n, m], which include it.
 
-    Scores that are equal or NaN rank before it.
+    Other scores that are equal to it or NaN rank before it. If it is NaN itself, its rank is `MISS`.
     """
     rank = (~(scores < own[:, None])).sum(dim=1, dtype=torch.int32).long()  # faster than a sum in int64
     return rank.masked_fill(own.isnan(), MISS)
@@ -73,7 +73,7 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: i
     images = image.double()  # once instead of in every chunk
     for rows in _chunks(len(text), chunk):
         scores = similarity(text[rows], images)
-        scores.scatter_(1, image_of_text[rows, None], own[rows, None])  # the sums may differ in the last digit
+        scores.scatter_(1, image_of_text[rows, None], own[rows, None])  # the two sums may differ in the last digit
         text_to_image.append(rank_of(scores, own[rows]))
         ahead = ~(scores < best)
         ahead.scatter_(1, image_of_text[rows, None], False)  # an image's own captions do not lower its rank

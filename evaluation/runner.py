@@ -186,7 +186,7 @@ def _stored_rows(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, s
 
 
 def _same(stored: dict[str, str], wanted: dict[str, str]) -> bool:
-    """Compare hashes, but ignore two that older rows have needlessly: probes templates/, geometry protocol/."""
+    """Compare hashes, but ignore obsolete ones in older rows: templates/ (linear probes) and protocol/ (geometry)."""
     return {k: v for k, v in stored.items() if k in wanted or not k.startswith(("templates/", "protocol/"))} == wanted
 
 

@@ -46,7 +46,7 @@ class Labelled:
         readers: Mapping[str, Callable[[], Split]],
         settings: Settings,
     ) -> None:
-        """`readers`: split -> function that opens the split; it is called on first use.
+        """`spec`: KIND:PLACE; `short`: name in tables; `readers`: split -> function that opens it, called on first use.
 
         Raises UserError: no class names, no prompt, or a prompt without {c}.
         """
@@ -159,7 +159,7 @@ class Captioned(_WithCaptions):
         all_captions = [caption for of_image in captions for caption in of_image]
         super().__init__(spec, short, split, images, all_captions, {"captions": content_hash(captions)})
         self.protocol = settings.protocol
-        self.pools = tuple(pool for pool in settings.pools if pool < len(images))  # without the whole set
+        self.pools = tuple(pool for pool in settings.pools if pool < len(images))  # else equal to the whole set
         self._counts = torch.tensor([len(of_image) for of_image in captions])
 
     def image_of_caption(self, split: str) -> Tensor:

@@ -120,11 +120,11 @@ NAMED: dict[str, Classes | Placed] = {
         get="`hf download vaishaal/ImageNetV2 imagenetv2-matched-frequency.tar.gz --repo-type dataset`, unpacked",
     ),
     "imagenet_a": _variant("natural images that fooled a ResNet-50", 200, "imagenet-a"),
-    "imagenet_o": _variant("images of no ImageNet class, with the class a ResNet-50 took them for", 200, "imagenet-o"),
+    "imagenet_o": _variant("images of no ImageNet class, labelled with a ResNet-50's prediction", 200, "imagenet-o"),
     "imagenet_r": _variant("paintings, toys and other renditions", 200, "imagenet-r"),
     "imagenet_sketch": _variant("sketches", 1000, "sketch"),
     "caltech101": Classes(
-        "102 classes, per class; split drawn by us, 30 images a class for training",
+        "102 classes (metric: mean per class); split drawn by us, 30 images a class for training",
         _splits("caltech101/101_ObjectCategories"),
         folders.caltech101,
         "caltech101",
@@ -136,17 +136,22 @@ NAMED: dict[str, Classes | Placed] = {
     "food101": _torchvision("101 dishes", "food101", _splits("food-101/meta/{}.json"), vision.files),
     "cars": _torchvision("196 models", "cars", _splits("stanford_cars/cars_{}"), vision.files, get=CARS),
     "aircraft": _torchvision(
-        "100 variants, per class", "aircraft", _splits(AIRCRAFT, ALL), vision.files, "fgvc_aircraft"
+        "100 variants (metric: mean per class)", "aircraft", _splits(AIRCRAFT, ALL), vision.files, "fgvc_aircraft"
     ),
     "flowers102": _torchvision(
-        "102 flowers, per class", "flowers102", _splits("flowers-102/jpg", ALL), vision.files, "flowers", "flowers"
+        "102 flowers (metric: mean per class)",
+        "flowers102",
+        _splits("flowers-102/jpg", ALL),
+        vision.files,
+        "flowers",
+        "flowers",
     ),
     "eurosat": _torchvision(
         "10 kinds of land use; split drawn by us", "eurosat", _splits("eurosat/2750"), vision.drawn, names="eurosat"
     ),
     "dtd": _torchvision("47 textures", "dtd", _splits("dtd/dtd/labels/{}1.txt", ALL), vision.files),
     "pets": _torchvision(
-        "37 breeds, per class",
+        "37 breeds (metric: mean per class)",
         "pets",
         {"train": "oxford-iiit-pet/annotations/trainval.txt", "test": "oxford-iiit-pet/annotations/test.txt"},
         vision.pets,

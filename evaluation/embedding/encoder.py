@@ -111,7 +111,7 @@ def _encoder(
         text=text,
         provenance={
             "checkpoint": digest[:16],
-            "architecture": _hash(repr(model)),  # the activation function is not part of the weights
+            "architecture": _hash(repr(model)),  # the hash of the weights lacks the activation function
             "transform": _hash(repr(transform)),
             "tokenizer": _hash(f"{inputs.tokenizer} {inputs.context_length} {inputs.clean}"),
             "precision": f"{precision} {device.type}",

@@ -35,7 +35,7 @@ class CaptionTask(Task):
 
 
 def split_name(split: str, prompts: str) -> str:
-    """Return the split's name in result rows, with `prompts` unless they are the default: scores are not comparable."""
+    """Return the name of the split in result rows; it includes `prompts` unless they are the default."""
     return split if prompts == ENSEMBLE else f"{split}, prompts {prompts}"
 
 

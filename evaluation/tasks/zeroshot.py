@@ -17,7 +17,7 @@ def classifier(prompts: Tensor, classes: int, cosine: bool = True) -> Tensor:
 
     Args:
         prompts: [classes x templates, E], class by class.
-        cosine: False: take the mean without normalisation, as the lengths of the embeddings matter (paper 5, sec. 4.2).
+        cosine: if False, take the plain mean, because the lengths of the embeddings matter (paper 5, section 4.2).
     """
     by_class = prompts.view(classes, -1, prompts.shape[1])
     if not cosine:

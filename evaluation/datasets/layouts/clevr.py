@@ -1,4 +1,7 @@
-"""Counting of CLEVR's objects, 3 to 10. Layout of CLEVR_v1.0: images/PART, scenes/CLEVR_PART_scenes.json."""
+"""Counting of CLEVR's objects, 3 to 10.
+
+Layout of CLEVR_v1.0: images/PART, scenes/CLEVR_PART_scenes.json, with PART train or val.
+"""
 
 from functools import partial
 from pathlib import Path
