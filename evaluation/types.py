@@ -27,7 +27,7 @@ class FeatureRequest:
 
 @dataclass(frozen=True)
 class Settings:
-    """Scoring options; every result row records them."""
+    """Scoring options; the names of splits and the hashes in result rows depend on them."""
 
     prompts: str = "ensemble"  # ensemble | simple | a template with {c} for the class name
     protocol: str = "corrected"  # retrieval protocol: corrected | paper (evaluation/tasks/retrieval.py)
@@ -87,7 +87,7 @@ class Result:
     metric: str
     value: float  # a fraction, not per cent
     n: int  # number of examples
-    low: float  # 95% interval, bootstrap over examples
+    low: float  # 95% interval, in most tasks from a bootstrap over examples
     high: float
     chance: float | None  # expected value for random embeddings; None if it has no closed form
     higher_is_better: bool

@@ -83,7 +83,7 @@ def paired(image: Tensor, text: Tensor, image_of_text: Tensor) -> tuple[Tensor, 
 def batched_margins(image: Tensor, text: Tensor) -> Tensor | None:
     """Return the margins in whole batches of b pairs, float64 [batches, 2 b (b - 1)]; None with fewer than two pairs.
 
-    b is 64. With 4 to 127 pairs, b is half their number: an interval needs two batches.
+    b is 64, or half the number of pairs if that is less, but at least 2: an interval needs two batches.
     """
     if len(image) < 2:
         return None

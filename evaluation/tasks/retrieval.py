@@ -34,7 +34,7 @@ class Retrieval(CaptionTask):
     def groups(self, dataset: Captioned) -> list[dict[str, str]]:
         """Return one group for all images and one per pool.
 
-        The artifact's examples depend on neither protocol nor pool, so its hashes contain neither.
+        The artifact depends on neither protocol nor pool, so its hashes contain neither.
         """
         protocol = {f"protocol/{dataset.splits[0]}": dataset.protocol}
         return [protocol, *(protocol | {"pool": str(size)} for size in sorted(set(dataset.pools)))]

@@ -180,9 +180,7 @@ def test_caltech_has_thirty_training_images_per_class_and_tests_on_all_others(tm
     assert Counter(data.labels("test").tolist()) == {c: 1 + c % 3 for c in range(102)}
     train, test = (set(data.images(split).paths) for split in ("train", "test"))  # type: ignore[attr-defined]
     assert not train & test and len(train | test) == 3060 + 204
-    assert (
-        len(tv.Caltech101(str(tmp_path))) == len(train | test) - 31
-    )  # torchvision leaves out the 31 of the background
+    assert len(tv.Caltech101(str(tmp_path))) == len(train | test) - 31  # torchvision leaves out the background
 
 
 @pytest.mark.parametrize(("name", "total"), [("eurosat", 270), ("sun397", 30)])
