@@ -220,8 +220,8 @@ def karpathy(root: Path, name: str, folder: str, counts: list[int], filepath: st
     return path
 
 
-def mmvp(root: Path, types: list[str], shuffle: bool = False) -> Path:
-    """MMVP-VLM with a pair of each type; the rows in order, or last first."""
+def mmvp(root: Path, types: list[str], reverse: bool = False) -> Path:
+    """Write MMVP-VLM with one pair for each of these types; return its folder."""
     folder = root / "MMVP_VLM"
     rows = []
     for number in range(1, 2 * len(types) + 1):
@@ -229,17 +229,17 @@ def mmvp(root: Path, types: list[str], shuffle: bool = False) -> Path:
         rows.append([str(number), kind, f'Statement "{number}", in words'])
         write(folder / "MLLM_VLM Images" / kind / f"{number}.jpg", jpeg(number))
     text = io.StringIO()
-    csv.writer(text).writerows([["Question ID", "Type", "Statement"], *(rows[::-1] if shuffle else rows)])
+    csv.writer(text).writerows([["Question ID", "Type", "Statement"], *(rows[::-1] if reverse else rows)])
     write(folder / "Questions.csv", text.getvalue())
     return folder
 
 
-def imagenet_variant(root: Path, place: str, ids: list[str], images: int = 1) -> Path:
-    """ImageNet-A, -O, -R or Sketch: a folder per WordNet id."""
+def imagenet_variant(root: Path, folder: str, ids: list[str], images: int = 1) -> Path:
+    """Write ImageNet-A, -O, -R or Sketch with one folder per WordNet id; return root/folder."""
     for number, name in enumerate(ids):
         for i in range(images):
-            write(root / place / name / f"{i}.jpg", jpeg(number))
-    return root / place
+            write(root / folder / name / f"{i}.jpg", jpeg(number))
+    return root / folder
 
 
 def sugar_crepe(root: Path, counts: dict[str, int]) -> Path:

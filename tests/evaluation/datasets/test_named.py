@@ -254,7 +254,7 @@ def test_karpathys_test_split_with_every_caption(name: str, folder: str, filepat
 
 
 def test_mmvp_pairs_are_odd_and_even_ids_and_types_their_column(tmp_path: Path) -> None:
-    replicas.mmvp(tmp_path, ["Color and Appearance", "Quantity and Count", "Color and Appearance"], shuffle=True)
+    replicas.mmvp(tmp_path, ["Color and Appearance", "Quantity and Count", "Color and Appearance"], reverse=True)
     data = open_dataset(f"mmvp:{tmp_path}")
     assert isinstance(data, MinimalPairs)
     assert data.categories("test") == ["Color and Appearance", "Quantity and Count", "Color and Appearance"]
