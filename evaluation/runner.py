@@ -144,18 +144,25 @@ def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDatase
 def _plan(
     datasets: list[AnyDataset], names: list[str], encoder: Encoder | None = None
 ) -> list[tuple[AnyDataset, list[Task]]]:
-    """Return the tasks to run on each data set; without an encoder, the tasks' variants are not checked."""
+    """Return the tasks to run on each data set; without an encoder, the tasks' variants are not checked.
+
+    A named task whose variants the model lacks is skipped with a message if another one can run: the arms of a recipe
+    share its tasks.
+    """
     tasks = [lookup(TASKS, name, "tasks") for name in dict.fromkeys(names)]
     for task in tasks:
         if not any(fits(task, dataset) for dataset in datasets):
             splits = f" with {' and '.join(task.needs)} splits" if task.needs else ""
             given = ", ".join(f"{d.name} ({d.kind}: {', '.join(d.splits)})" for d in datasets) or "none"
             raise UserError(f"tasks={task.name} needs a {task.kind} data set{splits}; datasets are {given}")
-        if encoder is not None and not _has_variants(encoder, task):
-            raise UserError(
-                f"tasks={task.name} needs a model with features {', '.join(task.variants)}: {encoder.name} has none"
-            )
-    chosen = tasks or [task for task in TASKS.values() if encoder is None or _has_variants(encoder, task)]
+    chosen = [task for task in tasks or TASKS.values() if encoder is None or _has_variants(encoder, task)]
+    for task in tasks:
+        if encoder is not None and task not in chosen:
+            need = f"tasks={task.name} needs a model with features {', '.join(task.variants)}: {encoder.name} has none"
+            if not chosen:
+                raise UserError(need)
+            if distributed.rank() == 0:
+                print(f"skipped: {need}", flush=True)
     return [(dataset, [task for task in chosen if fits(task, dataset)]) for dataset in datasets]
 
 

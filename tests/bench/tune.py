@@ -21,8 +21,8 @@ RATES = tuple(f"optimizer.lr={rate}" for rate in ("1.0e-3", "2.0e-3", "4.0e-3", 
 MORE_RATES = (*RATES, "optimizer.lr=1.6e-2")  # for arms where 8e-3 was much better than 4e-3
 TAUS = ("tau=0.01", "tau=0.03", "tau=0.05")
 Grid = tuple[tuple[str, ...], ...]  # the candidates of each setting
-# recipe -> arms and their grid. All arms of a recipe get CLIP's best learning rate, unless the paper tunes one per
-# method. It was written into the recipe before the entries with only tau or alpha were run.
+# recipe -> arms and their grid. All arms of a recipe get the best learning rate of `clip`, unless other arms are listed
+# with rates. The rate was written into the recipe before the entries with only tau or alpha were run.
 GRIDS: dict[str, list[tuple[str, Grid]]] = {
     "clip_reg_mini": [("clip", (MORE_RATES,))],
     "counting_mini": [("clip", (RATES,))],

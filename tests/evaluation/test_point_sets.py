@@ -154,10 +154,19 @@ def test_the_probe_before_the_projection_has_its_own_task_and_metric(tmp_path: P
     assert again == rows
 
 
-def test_a_task_whose_features_the_model_lacks_is_refused_by_name(tmp_path: Path) -> None:
-    spec = fakes.labelled(tmp_path / "things")
-    with pytest.raises(UserError, match="tasks=zeroshot_draws needs a model with features draw 1"):
-        run_tasks(fakes.encoder(), [spec], ["zeroshot_draws"], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")
+def test_a_task_whose_features_the_model_lacks_is_refused_alone_and_skipped_beside_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, need = fakes.labelled(tmp_path / "things"), "tasks=zeroshot_draws needs a model with features draw 1"
+
+    def evaluated(*tasks: str) -> set[str]:
+        rows = run_tasks(fakes.encoder(), [spec], [*tasks], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")
+        return {row.task for row in rows}
+
+    with pytest.raises(UserError, match=need):
+        evaluated("zeroshot_draws")
+    assert evaluated("zeroshot_draws", "zeroshot") == {"zeroshot"}
+    assert f"skipped: {need}" in capsys.readouterr().out
 
 
 def test_a_diverged_run_has_a_nan_row_and_can_be_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
