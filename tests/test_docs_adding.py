@@ -70,10 +70,7 @@ def put_into_the_package(page: str, module: str, monkeypatch: pytest.MonkeyPatch
 
 
 def patch(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Apply a diff to the source of a module, execute the result, and add its new rows to the module's tables.
-
-    The first line of the diff names the file. A line with + is inserted after the line above it.
-    """
+    """Apply a diff (line 0: file) to a module's source, execute the result, add its new rows to the module's tables."""
     path = lines[0].removeprefix("--- ")
     source = (ROOT / path).read_text().splitlines()
     at = 0
@@ -121,11 +118,7 @@ def test_the_page_shows_the_files_that_clipx_init_writes(page: str, kind: str, n
 
 
 def plugin(page: str, name: str, tests: int) -> Callable[[pytest.MonkeyPatch], list[str]]:
-    """Return a function that follows a page as a plug-in: write its files, run their tests, select its module.
-
-    Args:
-        tests: number of tests on the page.
-    """
+    """Return a function that follows a page as a plug-in: write its files, run its `tests` tests, select its module."""
 
     def follow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         assert write_and_test(page) == tests

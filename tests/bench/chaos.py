@@ -182,7 +182,7 @@ def chaos(folder: Path, kills: int, seed: int, steps: int) -> list[str]:
 
 
 def main(kills: int = 20, seed: int | None = None) -> int:
-    """Print the kills and the verdict; return the exit code."""
+    """Print the kills and the result; return the exit code."""
     seed = random.SystemRandom().randrange(10**6) if seed is None else seed
     print(f"seed {seed}: {kills} kills", flush=True)
     started = time.monotonic()

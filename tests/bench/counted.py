@@ -30,7 +30,6 @@ def row(cost: StepCost) -> list[int]:
 
 
 def main() -> None:
-    """Count the step of each key and write the table."""
     with COUNTED.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["step", *COLUMNS])

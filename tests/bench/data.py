@@ -94,7 +94,6 @@ def pixel_difference(root: Path, size: int) -> float:
 
 
 def main() -> None:
-    """Print the speeds and ratios for each image size and decoder."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     root = Path(os.environ["CLIPX_DATA"]) / "photos_full_size"

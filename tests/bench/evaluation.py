@@ -27,7 +27,6 @@ Labelled = tuple[Tensor, Tensor]  # features [n, WIDTH], labels int64 [n]
 
 
 def main() -> None:
-    """Print the three comparisons."""
     print(f"{torch.get_num_threads()} threads")
     for title, separation, noise in (("well separated", 0.2, 0.0), ("overlapping, 3% wrong labels", 0.12, 0.03)):
         _compare_searches(title, separation, noise)
@@ -38,11 +37,8 @@ def main() -> None:
 def features(n: int, seed: int, separation: float, noise: float) -> Labelled:
     """Draw n labelled features like CLIP's: unit length, large common mean, k-th variance proportional to 1/k.
 
-    The mean and the class centres do not depend on `seed`.
-
-    Args:
-        separation: standard deviation of the class centres, in standard deviations within a class.
-        noise: share of the samples with a random label.
+    The class centres do not depend on `seed`. Their standard deviation is `separation` times that within a class. A
+    share `noise` of the labels is random.
     """
     fixed, own = torch.Generator().manual_seed(0), torch.Generator().manual_seed(seed)
     spread = torch.arange(1, WIDTH + 1).float().rsqrt()
@@ -101,7 +97,6 @@ def _their_search(train: Labelled, validation: Labelled, test: Labelled) -> Sear
 
 
 def timed(call: Callable[[], Searched]) -> tuple[float, Searched]:
-    """Return the wall seconds of a call and its result."""
     start = time.perf_counter()
     result = call()
     return time.perf_counter() - start, result

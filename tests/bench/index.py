@@ -23,6 +23,7 @@ from clipx.data.sampler import Sampler
 from clipx.data.shards.index import ABSENT, ARRAYS, PUBLISHED, Arrays, Index, Shard, save
 from clipx.data.shards.reader import Shards
 from clipx.data.shards.tar import scan
+from tests.bench.chaos import descendants
 
 SAMPLES, PER_SHARD = 12_400_000, 10_000
 RANKS, WORKERS = 2, 4
@@ -76,17 +77,8 @@ def run_rank(folder: Path, measured: Barrier, seconds: "multiprocessing.Queue[tu
         process.join()
 
 
-def process_tree(pid: int) -> list[int]:
-    """Return a process and all its descendants."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(q for child in children for q in process_tree(int(child)))]
-
-
 def mapped_megabytes(pids: list[int], pattern: str) -> float:
-    """Return the MB of memory mappings whose path matches the pattern, each page counted once over all processes.
-
-    Linux gives the share of a process (Pss): a page that n processes share counts 1/n in each.
-    """
+    """Return the MB in mappings whose path matches; a page that n processes share counts 1/n in each (Linux's Pss)."""
     total = 0
     for pid in pids:
         mapping = ""
@@ -114,7 +106,6 @@ def scan_speed(folder: Path, megabytes: int = 300) -> float:
 
 
 def main() -> None:
-    """Print all measurements."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["CLIPX_CACHE"] = str(folder / "cache")
@@ -127,7 +118,7 @@ def main() -> None:
         for process in ranks:
             process.start()
         measured.wait()
-        pids = [pid for process in ranks if process.pid for pid in process_tree(process.pid)]
+        pids = [pid for process in ranks if process.pid for pid in (process.pid, *descendants(process.pid))]
         memory = mapped_megabytes(pids, re.escape(name))
         measured.wait()
         for process in ranks:

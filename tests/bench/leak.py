@@ -47,7 +47,6 @@ def show(name: str, unit: str, steps: list[int], values: list[float]) -> None:
 
 
 def main() -> None:
-    """Print one line per quantity."""
     torch.set_num_threads(1)
     # a small batch, because a leak grows with the steps, not with the images per step
     components = our_components(replace(CPU, batch=32), torch.device("cpu"))

@@ -140,7 +140,6 @@ def median(seconds: dict[str, list[float]]) -> dict[str, float]:
 
 
 def main(B: int = 8192, E: int = 512, repeats: int = 5) -> None:
-    """Print all measurements."""
     names = (PEER, *TERMS)
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         memory = {name: pool.apply(peak, (name, B, E)) for name in names}

@@ -25,17 +25,13 @@ SAMPLES, SEEDS = int(os.environ.get("SAMPLES", "38400")), int(os.environ.get("SE
 BATCH, TRAINING = 64, 8_000  # batch size, rendered training pairs
 TEST_IMAGES = {"data.scenes.test_images": 5000}  # of each evaluation set
 SHARDS = {"data.cache": "none", "data.workers": 0}
+MICRO = {f"model.{side}.name": "open_clip:micro-48" for side in ("image", "text")} | {"data.scenes.image_size": 48}
 SMALL = {"data.scenes.image_size": 32, "model.image.name": "small:conv", "model.text.name": "small:bag"}
 MEMORY = {"data.cache": "memory", "data.workers": 0}
 TOKENS = {"model.image.name": "small:vit", "model.text.name": "small:transformer"}
 POINTS = {"model.points.kernel": "imq", "model.points.features_train": 512}
 CASES: dict[str, dict[str, object]] = {
-    "micro-48": {
-        **SHARDS,
-        "data.scenes.image_size": 48,
-        "model.image.name": "open_clip:micro-48",
-        "model.text.name": "open_clip:micro-48",
-    },
+    "micro-48": {**SHARDS, **MICRO},
     "small, from shards": {**SMALL, **SHARDS},
     "small": {**SMALL, **MEMORY},
     "small, bf16": {**SMALL, **MEMORY, "train.precision": "bf16"},
@@ -96,7 +92,6 @@ def reproduce(folder: Path) -> None:
 
 
 def main() -> None:
-    """Print both parts."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         baseline = 0.0

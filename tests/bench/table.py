@@ -19,7 +19,6 @@ ROWS = 512  # per read or write; paper 3's global batch
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Return the wall time of one call."""
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
@@ -55,7 +54,6 @@ def memory() -> None:
 
 
 def main() -> None:
-    """Print all measurements."""
     torch.set_num_threads(1)
     memory()
     print(f"read + write + max of {ROWS} rows, 1 rank    {read_and_write():.2f} ms")

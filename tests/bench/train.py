@@ -254,7 +254,6 @@ def loops(case: Case, device: torch.device) -> None:
 
 
 def main() -> None:
-    """Print both comparisons."""
     device = choose_device("auto")
     case = GPU if device.type == "cuda" else CPU
     if device.type == "cpu":

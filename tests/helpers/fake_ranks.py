@@ -40,7 +40,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return function(*args, **kwargs or {})
 
     def add(self, name: str, tensors: list[Tensor]) -> None:
-        """Append a call."""
         self.calls.append((name, tuple(tuple(t.shape) for t in tensors), str({t.dtype for t in tensors})))
 
 

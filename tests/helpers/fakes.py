@@ -67,12 +67,7 @@ def shard(path: Path, samples: list[dict[str, bytes]]) -> None:
 
 
 def labelled(folder: Path, classes: int = 3, train: int = 0, test: int = 12) -> str:
-    """Write a data set in CLIP-benchmark's layout; return its spec. Image i has the label i modulo `classes`.
-
-    Args:
-        train: number of training images.
-        test: number of test images.
-    """
+    """Write a data set in CLIP-benchmark's layout, image i with the label i modulo `classes`; return its spec."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "classnames.txt").write_text("".join(f"thing {c}\n" for c in range(classes)))
     (folder / "zeroshot_classification_templates.txt").write_text("a photo of a {c}.\na {c}\n")

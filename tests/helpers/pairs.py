@@ -23,11 +23,7 @@ def random_pairs(B: int, E: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 def embed(
     image: Tensor, text: Tensor, scale: float | Tensor, label: list[int] | None = None, bias: float | None = None
 ) -> Embeddings:
-    """Return Embeddings of the pairs, with a teacher. Scale and bias get the dtype of the image embeddings.
-
-    Args:
-        label: one per pair; pairs with the same label form a group. None: no labels, two neighbouring pairs per group.
-    """
+    """Return Embeddings in the dtype of `image`, with a teacher. A group has one label; without labels, two pairs."""
     B, dtype = len(image), image.dtype
     group = torch.tensor(label or [i // 2 for i in range(B)])
     return Embeddings(

@@ -188,10 +188,7 @@ def imagenetv2(root: Path, classes: list[int]) -> None:
 
 
 def clevr(root: Path, counts: dict[str, list[int]]) -> Path:
-    """Write CLEVR_v1.0 with these numbers of objects in the images of each part; return its folder.
-
-    The scenes file lists the images in reverse order.
-    """
+    """Write CLEVR_v1.0: part -> numbers of objects in its images, which the scenes file lists in reverse order."""
     folder = root / "clevr" / "CLEVR_v1.0"
     for part, numbers in counts.items():
         scenes = []
@@ -243,10 +240,7 @@ def imagenet_variant(root: Path, folder: str, ids: list[str], images: int = 1) -
 
 
 def sugar_crepe(root: Path, counts: dict[str, int]) -> Path:
-    """Write SugarCrepe with these numbers of captions of each kind; return its folder.
-
-    Only even numbers are keys, because keys are missing in the published files too.
-    """
+    """Write SugarCrepe: kind -> number of captions. Only even keys, because the published files have gaps too."""
     folder = root / "sugar_crepe"
     number = 0
     for kind, count in counts.items():

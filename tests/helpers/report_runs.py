@@ -127,12 +127,7 @@ def write_run(
     caption: str = "two large red circles left of a small blue star",
     with_artifacts: bool = True,
 ) -> Path:
-    """Write a finished run and return its directory.
-
-    Args:
-        results: lines of results.jsonl; None: `rows(seed)`.
-        caption: text of the captions in the retrieval artifact.
-    """
+    """Write a finished run; return its directory. `results` are lines of results.jsonl; None: `rows(seed)`."""
     folder = root / name / f"s{seed}"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config(name, seed))))

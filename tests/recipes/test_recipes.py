@@ -61,8 +61,7 @@ def composed(name: str, arm: str) -> RunConfig:
     return compose_run([f"recipe={name}", f"arm={arm}"])
 
 
-def at(config: Any, key: str) -> Any:
-    """Return the value of a dotted key."""
+def value_of(config: Any, key: str) -> Any:
     for part in key.split("."):
         config = config[part] if isinstance(config, dict) else getattr(config, part)
     return config
@@ -218,7 +217,7 @@ NUMBERS["wpse_cc12m"] = NUMBERS["wpse_cc3m"] | {"schedule.warmup_epochs": 1, "tr
 @pytest.mark.parametrize("name", NUMBERS)
 def test_settings_of_a_recipe_are_those_of_the_paper(name: str) -> None:
     config = composed(name, ARMS[name][1] if name == "margin_mscoco" else ARMS[name][0])
-    assert {key: at(config, key) for key in NUMBERS[name]} == NUMBERS[name]
+    assert {key: value_of(config, key) for key in NUMBERS[name]} == NUMBERS[name]
 
 
 ARM_NUMBERS: list[tuple[str, str, dict[str, Any]]] = [
@@ -261,7 +260,7 @@ ARM_NUMBERS: list[tuple[str, str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("name", "arm", "numbers"), ARM_NUMBERS, ids=[f"{name}-{arm}" for name, arm, _ in ARM_NUMBERS])
 def test_settings_of_an_arm_are_those_of_the_paper(name: str, arm: str, numbers: dict[str, Any]) -> None:
     config = composed(name, arm)
-    assert {key: at(config, key) for key in numbers} == numbers
+    assert {key: value_of(config, key) for key in numbers} == numbers
 
 
 @pytest.mark.parametrize("name", ["clip_reg_cc3m", "clip_reg_mini"])
@@ -309,7 +308,7 @@ def test_each_number_of_the_training_sections_has_a_comment_with_its_source(name
     path = FOLDER / f"{name}.yaml"
     assert yaml.safe_load(path.read_text())["seeds"] == 3
     sections, bare = ("optimizer", "schedule", "train", "temperature"), []
-    section, above = "", ""  # `above`: the previous line
+    section, above = "", ""
     for line in path.read_text().splitlines():
         section = line.partition(":")[0] if line and line[0].isalpha() else section
         numeric = any(c.isdigit() for c in line.partition("#")[0].partition(":")[2])
