@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("cli", "evaluation", "clipx", "recipes")  # each imports only packages to its right
-# The modules and subpackages directly below each package, in levels from left to right. One may import only those of
-# levels further right: those of the same level, which are separated by a space, never import each other.
+# The modules and subpackages directly below each package. Commas separate levels, spaces the members of a level. A
+# member imports only members of lower levels, to its right.
 LAYERS = {
     "cli": "main, reproduce shell, eval train trial export theory validate report data, launcher settings, exit_codes",
     "evaluation": "report, analyses reference, claims, during_training, runner, runs, tasks, datasets, embedding, "

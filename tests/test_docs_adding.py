@@ -1,4 +1,4 @@
-"""Follow docs/add_*.md in both ways that each page describes: write a plug-in, or add code and rows to the package."""
+"""Follow docs/add_*.md twice, as each page describes: write a plug-in, or add code and table rows to the package."""
 
 import importlib
 import re
@@ -137,14 +137,14 @@ def package(page: str, module: str) -> Callable[[pytest.MonkeyPatch], list[str]]
     return follow
 
 
-Way = Callable[[pytest.MonkeyPatch], list[str]]  # follows a page; returns overrides of `clipx train`
+Follow = Callable[[pytest.MonkeyPatch], list[str]]  # follows a page; returns overrides of `clipx train`
 
 
 @pytest.mark.parametrize(
-    "way", [plugin("add_objective.md", "uniform", 1), package("add_objective.md", "clipx.objectives.uniform")]
+    "follow", [plugin("add_objective.md", "uniform", 1), package("add_objective.md", "clipx.objectives.uniform")]
 )
-def test_a_run_trains_with_the_added_objective(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = way(monkeypatch)
+def test_a_run_trains_with_the_added_objective(follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = follow(monkeypatch)
     write_shards(Path("shards"), samples=16)
     data = ["data=shards", "data.root=shards", "data.name=mine", "data.workers=0"]
     run = train(*chosen, *data, "objective.uniform.weight=0.5", "objective.uniform.t=3")
@@ -153,21 +153,21 @@ def test_a_run_trains_with_the_added_objective(way: Way, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    "way", [plugin("add_data.md", "class_folders", 2), package("add_data.md", "clipx.data.sources.class_folders")]
+    "follow", [plugin("add_data.md", "class_folders", 2), package("add_data.md", "clipx.data.sources.class_folders")]
 )
-def test_a_run_trains_on_the_added_data_set(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = way(monkeypatch)
+def test_a_run_trains_on_the_added_data_set(follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = follow(monkeypatch)
     write_zoo()
     run = train(*chosen, "data=zoo", "data.root=zoo", "data.workers=0")
     assert (run / "checkpoints" / "step_00000002").is_dir()
 
 
 @pytest.mark.parametrize(
-    "way",
+    "follow",
     [plugin("add_task.md", "reciprocal_rank", 2), package("add_task.md", "evaluation.tasks.reciprocal_rank")],
 )
-def test_an_evaluation_runs_the_added_task(way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load_plugins(name for argument in way(monkeypatch) for name in re.findall(r"\[(.*)\]", argument))
+def test_an_evaluation_runs_the_added_task(follow: Follow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_plugins(name for argument in follow(monkeypatch) for name in re.findall(r"\[(.*)\]", argument))
     assert "reciprocal_rank" in TASKS
     spec = fakes.captioned(tmp_path / "data")
     (row,) = evaluate(fakes.encoder(), [spec], ["reciprocal_rank"], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")

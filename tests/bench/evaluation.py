@@ -140,7 +140,7 @@ RETRIEVALS = {"ours": _our_recalls, "clip-benchmark": _their_recalls}
 
 
 def _measure_retrieval(name: str) -> None:
-    """Print seconds, peak extra MB and recalls of one candidate; needs its own process, which the peak belongs to."""
+    """Print seconds, peak extra MB and recalls of one candidate. Runs in a new process: the peak is per process."""
     generator = torch.Generator().manual_seed(0)
     image = F.normalize(torch.randn(IMAGES, WIDTH, generator=generator), dim=1)
     owner = torch.arange(TEXTS) // (TEXTS // IMAGES)

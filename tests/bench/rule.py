@@ -40,7 +40,7 @@ from evaluation.statistics import spearman
 
 Array = NDArray[np.float64]
 EACH = error_of_each_look(LOOKS)  # one-sided error rate of one look
-DIFFERENCE = more("a", "b", GAP, 1.0)
+DIFFERENCE = more("a", "b", GAP, 1.0)  # s = 1, in standard deviations of one seed's difference a - b
 FAMILIES = (5, 8, 6, 6, 1)  # arms of each method in paper 4's Tables 2 to 5
 ARMS = sum(FAMILIES)
 Verdicts = list[Verdict]  # one per look
@@ -57,14 +57,14 @@ class Case:
     pooled: Simulation | None = None  # judged with the variance of all arms
 
 
-def seeds_by_arms(generator: np.random.Generator, covariance: Array, effect: float) -> Array:
-    """Draw values [A, 20] of A arms and 20 seeds, in standard deviations of one seed's first minus second arm.
+def draw_values(generator: np.random.Generator, covariance: Array, effect: float) -> Array:
+    """Draw values [A, 20] of A arms and 20 seeds. The unit is the standard deviation of arm 0 - arm 1 for one seed.
 
-    Each seed also has a common effect on all arms, with a standard deviation of 10 in this unit.
+    Each seed also has a common effect on all arms, with a standard deviation of 10 units.
 
     Args:
         covariance: [A, A] of the arms for one seed, without the common effect.
-        effect: true difference between the first and the second arm, in the same unit.
+        effect: true difference arm 0 - arm 1, in units.
     """
     size = math.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
     values = np.linalg.cholesky(covariance) @ generator.standard_normal((len(covariance), LOOKS[-1]))
@@ -77,26 +77,26 @@ def of_means(covariance: Array, effect: float, judge: Callable[[Array], Verdict]
     """Return the simulation of a difference between the means of the first two arms, judged at every look."""
 
     def simulate(generator: np.random.Generator) -> Verdicts:
-        values = seeds_by_arms(generator, covariance, effect)
+        values = draw_values(generator, covariance, effect)
         return [judge(values[:, :n]) for n in LOOKS]
 
     return simulate
 
 
 def by_rule(values: Array) -> Verdict:
-    """Judge values [A, n] by the rule, with s = 1. (s, the smallest effect of interest, is 1 in all rules here.)"""
+    """Judge values [A, n] by our rule, with s = 1."""
     return verdict_of(mean_estimate(DIFFERENCE, list(values[0] - values[1]), EACH), EACH)
 
 
 def by_plain_t(values: Array) -> Verdict:
-    """Judge values [A, n] by a 95% interval of paired t."""
+    """Judge values [A, n] by a 95% interval of paired t, with s = 1."""
     effects = values[0] - values[1]
     half = special.stdtrit(len(effects) - 1, 0.975) * effects.std(ddof=1) / math.sqrt(len(effects))
     return "holds" if effects.mean() - half > 1 else "does not hold" if effects.mean() + half < 1 else "undecided"
 
 
 def by_pooled_t(values: Array) -> Verdict:
-    """Judge values [A, n] with our rule's error rate and the residual variance of a two-way layout, arms x seeds."""
+    """Judge values [A, n] as our rule, but with the residual variance of the two-way layout arms x seeds."""
     arms, n = values.shape
     df = (arms - 1) * (n - 1)
     residuals = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
