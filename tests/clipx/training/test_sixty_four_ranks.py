@@ -21,7 +21,7 @@ from clipx.run.checkpoint_manager import CheckpointManager
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
-from tests.helpers.fake_ranks import Call, one_of
+from tests.helpers.fake_ranks import Call, fake_rank
 from tests.recipes.test_recipes import ARMS
 
 WORLD, RANKS = 64, (0, 1, 63)
@@ -67,7 +67,7 @@ def built(config: RunConfig) -> TrainComponents:
 
 def stepped(config: RunConfig, rank: int, run: Path) -> tuple[list[Call], dict[str, float], list[str]]:
     """Build, do a step and save as one of 64 ranks; return collectives, numbers of the step and written files."""
-    with one_of(WORLD, rank, SAMPLE_ID) as recorder:
+    with fake_rank(WORLD, rank, SAMPLE_ID) as recorder:
         components = built(config)
         own = len(range(rank, SAMPLES, WORLD))
         assert components.state.table.values.shape == (len(components.state.objective.columns), own)
@@ -115,7 +115,7 @@ def test_ranks_of_sixty_four_wait_for_no_rank_and_find_the_loss_of_one_process(
 def test_a_collective_that_one_rank_leaves_out_is_found() -> None:
     calls = {}
     for rank in RANKS:
-        with one_of(WORLD, rank, SAMPLE_ID) as recorder:
+        with fake_rank(WORLD, rank, SAMPLE_ID) as recorder:
             if rank != 63:
                 distributed.all_reduce_sum(torch.zeros(3))
             distributed.barrier()
@@ -141,7 +141,7 @@ def test_the_parts_of_sixty_four_ranks_are_the_batch_of_one(name: str) -> None:
 
 @pytest.mark.parametrize("rank", RANKS)
 def test_the_objective_of_a_rank_has_its_own_rows(rank: int) -> None:
-    with one_of(WORLD, rank, SAMPLE_ID):
+    with fake_rank(WORLD, rank, SAMPLE_ID):
         local = torch.full((SIZE,), float(rank), requires_grad=True)
         factors = torch.arange(SIZE * WORLD)
         sizes = distributed.all_gather_sizes(SIZE)
