@@ -1,4 +1,4 @@
-"""Uploads checkpoints to remote storage in a thread, while training continues."""
+"""CheckpointUploader: uploads checkpoints to remote storage in a thread, while training continues."""
 
 import threading
 import time

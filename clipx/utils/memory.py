@@ -46,14 +46,14 @@ def _of_cgroups() -> list[int]:
         entries = [line.split(":", 2) for line in (PROC / "self/cgroup").read_text().splitlines()]
     except OSError:
         return []
-    for _, controllers, place in entries:
+    for _, controllers, path in entries:
         if controllers and "memory" not in controllers.split(","):
             continue
         root = CGROUPS / "memory" if controllers else CGROUPS
         limit, used = (
             ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
         )
-        folder = root / place.lstrip("/")
+        folder = root / path.lstrip("/")
         for level in (folder, *folder.parents):
             if level.is_relative_to(root) and (left := _left(level, limit, used)) is not None:
                 free.append(left)

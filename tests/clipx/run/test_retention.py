@@ -32,7 +32,7 @@ def test_the_last_every_nth_and_the_best_are_kept() -> None:
 @pytest.mark.parametrize(
     ("value", "every", "message"),
     [
-        ("min:los", 5, "keep_best=min:los must be min:METRIC or max:METRIC, of alignment, gap, loss"),
+        ("min:los", 5, "keep_best=min:los must be min:METRIC or max:METRIC; metrics: alignment, gap, loss"),
         ("loss", 5, "keep_best=loss must be min:METRIC"),
         ("min:loss", 0, "keep_best=min:loss must be measured: set log.geometry_every"),
     ],
