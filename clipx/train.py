@@ -57,7 +57,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
     Raises UserError: unusable settings, data or checkpoints, too many bad samples, no disk space for a checkpoint.
     Raises Fault: no batch came for data.stall_seconds.
     """
-    _check_config(config, evaluate)
+    _check_evaluation(config, evaluate)
     device = choose_device(config.train.device)
     with (
         distributed.group(device, timeout=max(1800.0, 2 * config.data.stall_seconds)),
@@ -171,7 +171,7 @@ def _summary(config: RunConfig, run: Path, device: torch.device, pairs: PairSour
     return f"{run}: {towers} on {data}, {f'{world} processes on ' if world > 1 else ''}{name}"
 
 
-def _check_config(config: RunConfig, evaluate: Evaluate | None) -> None:
+def _check_evaluation(config: RunConfig, evaluate: Evaluate | None) -> None:
     every = config.log.evaluate_every
     if every and evaluate is None:
         raise UserError(f"log.evaluate_every={every} needs fit(..., evaluate=...); `clipx train` sets it")

@@ -68,6 +68,6 @@ class CheckpointUploader:
                 return
             if closed:
                 time.sleep(pause)
-            elif self.closed.wait(pause):
+            elif self.closed.wait(pause):  # the run ended during the pause
                 pause = FIRST_PAUSE
             pause = min(2 * pause, LONGEST_PAUSE)

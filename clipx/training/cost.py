@@ -46,9 +46,9 @@ class StepCost:
 
     tower_flops: int  # both towers, forward (twice with accumulation) and backward, for the process's pairs
     objective_flops: int  # the process's part of the global batch, forward and backward
-    values: int  # numbers in a checkpoint's weights
+    values: int  # number of values in a checkpoint's weights
     trained: int  # number of trained parameters
-    width: int  # E
+    width: int  # E, width of the embeddings
     memory: dict[str, int]  # weights, gradients, optimizer, activations, objective, buckets, averages, batch -> bytes
 
     @property

@@ -8,9 +8,9 @@ With N GPUs in machines of G GPUs each, a step takes the sum of
     network     bytes through a machine's network card / NETWORK, with several machines
 
 DDP averages the gradients of p parameters in a ring: 2 (k - 1) / k x 4 p bytes pass through each link of k = min(N, G)
-GPUs, or of k = N / G machines. The objective gathers both embeddings and sums the gradient of the texts, with batch size
-B and embedding width E: 3 B E 4 (N - 1) / N bytes. In the sum nothing overlaps, so it is an upper bound for links and
-network. `clipx check` and `clipx reproduce dry=true` use the forecast.
+GPUs, or of k = N / G machines. The objective gathers both embeddings and sums the gradient of the texts:
+3 x 4 B E (N - 1) / N bytes, with batch size B and embedding width E. The sum assumes no overlap, so the times of links
+and network are upper bounds.
 """
 
 from collections.abc import Iterator

@@ -54,8 +54,8 @@ def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimize
 def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -> Callable[[Progress], float]:
     """Return the learning rate as a function of progress: linear warm-up to lr, then the schedule down to min_lr.
 
-    Step k = 0, 1, ... of the warm-up has the rate of point k + 1 on the line, which is warmup_lr at point 0. Raises
-    UserError for an unknown schedule.kind.
+    Step k = 0, 1, ... of a warm-up of w steps has the rate warmup_lr + (lr - warmup_lr) (k + 1) / w. Raises UserError
+    for an unknown schedule.kind.
     """
     shape = lookup(SCHEDULES, config.kind, "schedule.kind")
     warmup = warmup_steps(config, steps_per_epoch)
@@ -75,7 +75,7 @@ def warmup_steps(config: ScheduleConfig, steps_per_epoch: int) -> int:
 
 
 def notes(config: ScheduleConfig, steps_per_epoch: int, total_steps: int) -> list[str]:
-    """Return a log line if the run is shorter than its warm-up. (check_combinations may not know the number of steps.)"""
+    """Return a log line if the run is shorter than its warm-up, because check_combinations may not know its length."""
     warmup = warmup_steps(config, steps_per_epoch)
     if not 0 < total_steps < warmup:
         return []

@@ -46,8 +46,8 @@ class TrainComponents:
 def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipModel:
     """Build the model with random weights, published weights, or the weights of another run (model.init).
 
-    With `resuming`, no weights are loaded, because the checkpoint has them. Raises UserError like `clip.build_model`, or
-    if model.init is not a good checkpoint, or one of another model.
+    With `resuming`, no weights are loaded, because the run's checkpoint has them. Raises UserError like
+    `clip.build_model`, or if model.init is not a good checkpoint, or one of another model.
     """
     if resuming or config.model.init is None:
         return clip.build_model(config, pretrained=not resuming)
@@ -62,7 +62,7 @@ def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipM
 
 
 def initial_weights_source(config: RunConfig) -> dict[str, Any]:
-    """Return the checkpoint of model.init and the SHA-256 of its weights, for environment.json; {} without model.init."""
+    """Return checkpoint and SHA-256 of the weights of model.init, for environment.json; {} without model.init."""
     if config.model.init is None:
         return {}
     path = directory.other_checkpoint(config, INIT_KEY, config.model.init)

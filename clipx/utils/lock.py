@@ -86,20 +86,20 @@ def _writable(folder: Path) -> Iterator[None]:
 def _acquire(lease: SoftFileLease, owner: Path, doing: str, instead: str) -> None:
     """Take the lease, at once or after its owner has not refreshed it for STALE seconds; else raise UserError."""
     path = Path(lease.lock_file)
-    seen, start, said = _signs_of_life(path), time.monotonic(), False
-    while not _taken(lease):
+    seen, start, warned = _signs_of_life(path), time.monotonic(), False
+    while not _try_to_take(lease):
         holder = _read(owner)
-        # if the owner's process on this machine were dead, `_taken` would have taken the lease
+        # if the owner's process on this machine were dead, `_try_to_take` would have taken the lease
         if holder.get("machine") == _machine() or _signs_of_life(path) not in (None, seen):
             raise UserError(f"{doing} by {_name(holder)}: {instead}")
-        if not said and time.monotonic() - start > 2 * BEAT:
+        if not warned and time.monotonic() - start > 2 * BEAT:
             wait = f"waiting {STALE:.0f} s before taking over"
             _say(f"{doing} by {_name(holder)}, which does not refresh its lock: {wait}")
-            said = True
+            warned = True
         time.sleep(0.2)
 
 
-def _taken(lease: SoftFileLease) -> bool:
+def _try_to_take(lease: SoftFileLease) -> bool:
     for _ in range(2):  # the first try may only remove the lock of a dead process
         try:
             lease.acquire(timeout=0)

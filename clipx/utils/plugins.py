@@ -65,7 +65,6 @@ def added(table: str) -> dict[str, Any]:
 
 @cache
 def _load_installed() -> None:
-    """Add the rows of installed packages."""
     installed = entry_points()
     for table in TABLES:
         for point in installed.select(group=f"clipx.{table.lower()}"):
@@ -73,7 +72,7 @@ def _load_installed() -> None:
             try:
                 row = point.load()
             except Exception as error:  # the package's code may raise any error
-                raise UserError(f"{origin} cannot be loaded ({_where(error)}): repair or uninstall it") from error
+                raise UserError(f"{origin} cannot be loaded ({_describe(error)}): repair or uninstall it") from error
             _add(origin, origin, {table: {point.name: row}})
 
 
@@ -86,12 +85,12 @@ def _import(name: str) -> ModuleType:
                 f"plugins={name}: there is no module {error.name}; install it, or add its folder to PYTHONPATH (the "
                 "current folder is searched too)"
             ) from error
-        raise UserError(f"plugins={name} cannot be imported: {_where(error)}") from error
+        raise UserError(f"plugins={name} cannot be imported: {_describe(error)}") from error
     except Exception as error:  # the module's code may raise any error
-        raise UserError(f"plugins={name} cannot be imported: {_where(error)}") from error
+        raise UserError(f"plugins={name} cannot be imported: {_describe(error)}") from error
 
 
-def _where(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     """Return type, message, file and line of an error."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (last.filename, last.lineno)
@@ -117,7 +116,7 @@ def _recipes(folder: Path) -> dict[str, Any]:
 
 def _add(plugin: str, origin: str, tables: Rows) -> None:
     """Add the rows to clipx's tables. Raises UserError if a table has another row with the same name."""
-    ours = {table: _ours(table) for table in tables}
+    ours = {table: _clipx_table(table) for table in tables}
     for table, rows in tables.items():
         for name, row in rows.items():
             if name in ours[table] and ours[table][name] is not row:
@@ -127,7 +126,7 @@ def _add(plugin: str, origin: str, tables: Rows) -> None:
     _loaded[plugin] = tables
 
 
-def _ours(table: str) -> dict[str, Any]:
+def _clipx_table(table: str) -> dict[str, Any]:
     if table == RECIPES:  # clipx has no such table: the commands read the rows with `added`
         return _recipes(Path(str(files("recipes")))) | added(RECIPES)
     module, _, attribute = TABLES[table].rpartition(".")
