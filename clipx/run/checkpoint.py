@@ -1,4 +1,4 @@
-"""Checkpoints: weights as safetensors, the rest as tensors that `weights_only` loads; loading executes no code.
+"""Checkpoints: safetensors, and a training state for torch.load(weights_only=True), so that loading executes no code.
 
 checkpoints/step_00000100/ holds
 

@@ -46,9 +46,9 @@ def directory(config: RunConfig) -> Path:
 
 
 def other_run(config: RunConfig, name: str) -> Path:
-    """Return the path of the run directory or checkpoint `name`: a path, or arm:NAME.
+    """Return the path of another run or checkpoint.
 
-    arm:NAME is the run of that arm with the same recipe, seed and overrides as `config`.
+    `name` is this path, or arm:NAME for the run of that arm with the same recipe, seed and overrides as `config`.
     """
     arm = name.removeprefix(OF_ARM)
     if arm == name:

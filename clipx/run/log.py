@@ -55,7 +55,7 @@ class RunLog:
         with self.path.open("a") as file:  # closed after each line, so that a killed run loses no line
             file.write(f"{line}\n")
         if self.wandb:
-            # without step=: W&B would drop the steps that a resumed run repeats
+            # no step=, because with it W&B drops the steps that a resumed run repeats
             self.wandb.log({"step": step, **row})
         if self.tensorboard:
             self.tensorboard.log(step, row)

@@ -26,7 +26,7 @@ Probe = Callable[[int, Progress], dict[str, dict[str, float]]]  # (steps done, p
 
 
 def build_probe(config: RunConfig, tokenizer: Tokenizer, model: ClipModel) -> Probe:
-    """Build the probe to call after each step. Rank 0 measures every log.geometry_every steps; else it returns {}.
+    """Build the probe, to be called after each step. It returns {} except on rank 0, every log.geometry_every steps.
 
     Raises UserError if there are no pairs to measure.
     """

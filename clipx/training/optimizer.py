@@ -18,7 +18,7 @@ Groups = list[dict[str, Any]]
 # block numbers in names of open_clip, timm and Hugging Face; in nested names (stages.2.blocks.5) the outer number
 BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks?|stages|layers?|h)\.?(\d+)\.")
 INPUT = re.compile(r"embed|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
-# progress in 0..1 and schedule.cooldown -> factor on the learning rate
+# progress after the warm-up in 0..1, and schedule.cooldown -> factor on the learning rate
 SCHEDULES: dict[str, Callable[[float, float], float]] = {
     "cosine": lambda progress, cooldown: 0.5 * (1 + math.cos(math.pi * progress)),
     "constant": lambda progress, cooldown: 1.0,

@@ -27,9 +27,8 @@ SAMPLE_TEXTS = (  # equal token ids for these texts mean equal tokenizers
     "naïve café – 12 dogs' toys; e.g. <b>x</b>",
     " ".join(["a long caption"] * 60),
 )
-END = Progress(
-    step=1, total_steps=2, epoch=1, total_epochs=2
-)  # end of a run, for the last value of a temperature schedule
+# the end of a run, where temperature schedules have their last value
+END = Progress(step=1, total_steps=2, epoch=1, total_epochs=2)
 
 
 @dataclass

@@ -112,7 +112,7 @@ def _try_to_take(lease: SoftFileLease) -> bool:
 def _signs_of_life(path: Path) -> tuple[int, int] | None:
     """Return inode and time of the lock file, which a refresh changes; None if there is no file.
 
-    The file is opened, because only then NFS asks the server for both.
+    The file is opened, because only then does NFS ask the server for both.
     """
     try:
         with path.open() as file:

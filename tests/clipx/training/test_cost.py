@@ -33,6 +33,7 @@ def transformer(layers: int, width: int, tokens: int) -> float:
 
 @pytest.fixture
 def no_attention_in_torchs_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove attention from torch's table, so that only the formulas of `flop_counter` can count it."""
     for operation in [key for key in flop_registry if "attention" in str(key)]:
         monkeypatch.delitem(flop_registry, operation)
 

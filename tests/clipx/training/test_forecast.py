@@ -28,6 +28,7 @@ MEASURED = {  # recipe -> arm and a batch that fits into 3 GB
     "counting_datacomp": ["arm=own_log1p_100", "train.batch_size=16"],
     "nuclr_cc3m": ["arm=nuclr", "train.batch_size=12"],
 }
+# prints the predicted peak divided by the measured growth of the resident memory
 MEASURE = """
 import sys, torch
 from functools import partial

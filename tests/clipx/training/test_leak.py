@@ -27,9 +27,9 @@ def test_memory_does_not_grow_with_the_steps(accumulation: int) -> None:
     tensors, memory = [], []
     for step in range(MICRO_BATCHES // accumulation):
         at = Progress(step, MICRO_BATCHES, 0, 1)
-        row = train_step(components, batch, at)
+        numbers = train_step(components, batch, at)
         if step % EVERY == EVERY - 1:
-            log_row(components, row, at), components.timer.read()
+            log_row(components, numbers, at), components.timer.read()
             gc.collect()
             tensors.append(sum(issubclass(type(found), torch.Tensor) for found in gc.get_objects()))
             memory.append(resident())

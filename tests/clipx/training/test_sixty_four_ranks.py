@@ -26,7 +26,7 @@ from tests.recipes.test_recipes import ARMS
 
 WORLD, RANKS = 64, (0, 1, 63)
 SIZE = 2  # pairs of each rank
-SAMPLES = 20_011  # with 98% held out, a few batches of 128 remain; the table's shards are unequal
+SAMPLES = 20_011  # no multiple of 64: unequal shards of the table; enough for batches of 128 with 98% held out
 RECIPES = ARMS | {"gap_dynamics_mscoco": ["learned", "tau_07"], "gap_init_mscoco": [""]}
 ALL = [(name, arm) for name, arms in RECIPES.items() for arm in arms]
 SMALL = {"ViT": "small:vit", "timm": "small:conv", "RN50": "small:conv"}
@@ -75,9 +75,8 @@ def stepped(config: RunConfig, rank: int, run: Path) -> tuple[list[Call], dict[s
         numbers = train_step(components, pairs(config, components), Progress(0, 1, 0, 1))
         assert not components.bad_steps
         changed = (components.state.table.values != before).any(0).nonzero().flatten().tolist()
-        assert changed == (
-            [0, 1] if components.state.objective.columns else []
-        )  # indices of the samples rank and rank + 64
+        # indices of this rank's rows: the batch has its samples `rank` and `rank` + 64
+        assert changed == ([0, 1] if components.state.objective.columns else [])
         components.state.step = 1
         with CheckpointManager(config, run, None, print, 0) as manager:
             manager.save(components.state, {"loss": 0.0}, finished=True)

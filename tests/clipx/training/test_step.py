@@ -120,7 +120,7 @@ def test_half_precision_steps_are_close_to_single_precision_steps(precision: str
         before = nn.utils.parameters_to_vector(components.state.model.parameters()).detach().clone()
         batch = next(tiny.batches(config, 1))
         row = log_row(components, train_step(components, batch, AT), AT)
-        while not math.isfinite(row["grad_norm"]):  # the scaler starts too high and backs off
+        while not math.isfinite(row["grad_norm"]):  # gradients overflow until the scaler's factor is small enough
             row = log_row(components, train_step(components, batch, AT), AT)
         moved[chosen] = nn.utils.parameters_to_vector(components.state.model.parameters()).detach() - before
         norms.append(row["grad_norm"])
@@ -142,12 +142,8 @@ def test_tf32_applies_to_the_towers_only_and_only_if_set(precision: str, accumul
     config = tiny.settings(CLIP)
     config.train.precision, config.train.accumulation = precision, accumulation
     components = tiny.components(config)
-    seen: dict[str, set[tuple[bool, bool]]] = {
-        "forward": set(),
-        "backward": set(),
-        "loss": set(),
-        "loss_backward": set(),
-    }
+    phases = ("forward", "backward", "loss", "loss_backward")
+    seen: dict[str, set[tuple[bool, bool]]] = {phase: set() for phase in phases}
     tower, plain, before = components.state.model.image, components.mix, flags()
     tower.register_forward_hook(lambda *_: seen["forward"].add(flags()))
     next(tower.parameters()).register_hook(lambda _: seen["backward"].add(flags()))  # type: ignore[no-untyped-call]
@@ -208,7 +204,7 @@ def test_fp16_overflows_count_as_bad_steps_only_at_scale_1() -> None:
     first = next(components.state.model.parameters())
     first.register_hook(lambda gradient: gradient * float("inf"))  # type: ignore[no-untyped-call]
     scales = []
-    for step in range(19):
+    for step in range(19):  # the scale halves from 2^16 to 2^-2
         scales.append(components.state.scaler.get_scale())
         train_step(components, batch, Progress(step, 19, 0, 1))
     assert scales[:3] == [2.0**16, 2.0**15, 2.0**14]
@@ -331,11 +327,11 @@ def test_the_timer_has_all_phases_of_a_step() -> None:
 
 def test_the_log_has_peak_memory_of_this_run_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     components = tiny.components(tiny.settings(CLIP))
-    row = train_step(components, next(tiny.batches(components.config, 1)), AT)
-    assert "memory_gb" not in log_row(components, row, AT)
+    numbers = train_step(components, next(tiny.batches(components.config, 1)), AT)
+    assert "memory_gb" not in log_row(components, numbers, AT)
     peak = {"cuda": 7_000_000_000}  # of an earlier run in this process
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peak[device.type])
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: peak.update({device.type: 2_500_000_000}))
     components.device = torch.device("cuda")
     reset_peak_memory(components.device)
-    assert log_row(components, row, AT)["memory_gb"] == 2.5
+    assert log_row(components, numbers, AT)["memory_gb"] == 2.5

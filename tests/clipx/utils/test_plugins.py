@@ -87,8 +87,10 @@ def test_a_recipe_of_an_existing_name_is_refused(here: Path) -> None:
 
 
 def test_a_file_in_this_folder_hides_no_installed_package(here: Path) -> None:
-    with pytest.raises(UserError, match=r"plugins=colorsys adds nothing"):
-        (here / "colorsys.py").write_text("raise RuntimeError\n")
+    (here / "colorsys.py").write_text("raise RuntimeError\n")
+    with pytest.raises(
+        UserError, match=r"plugins=colorsys adds nothing"
+    ):  # the standard library's colorsys is imported
         load_plugins(["colorsys"])
 
 
