@@ -25,11 +25,9 @@ class ScenesConfig:
     max_count: int = setting(6, "largest number of objects in a group, on a grid of 9 cells", between(2, 9))
     # above 0 by default: a model trained only on captions with all three attributes fails on prompts with one of them
     omit: float = setting(0.3, "share of captions that leave out count, colour or shape (paper 1, figure 4)", SHARE)
-    count_share: float | None = setting(None, "share of captions with the number of objects; null: see omit", SHARE)
-    colour_share: float | None = setting(
-        None, "share of captions with the colour of the objects; null: see omit", SHARE
-    )
-    shape_share: float | None = setting(None, "share of captions with the shape of the objects; null: see omit", SHARE)
+    count_share: float | None = setting(None, "share of captions with the count; null: see omit", SHARE)
+    colour_share: float | None = setting(None, "share of captions with the colour; null: see omit", SHARE)
+    shape_share: float | None = setting(None, "share of captions with the shape; null: see omit", SHARE)
     mislabelled: float = setting(0.0, "share of captions with a wrong count (paper 2)", SHARE)
     irrelevant_numbers: float = setting(
         0.0, 'share of captions with an unrelated number, "photo two of ten" (paper 2)', SHARE
@@ -69,7 +67,7 @@ class DataConfig:
     decode: str = setting(
         "exact", "exact: PIL as in open_clip; fast: JPEG at reduced size, integer resize", choices=("exact", "fast")
     )
-    crop_scale: list[float] = setting([0.9, 1.0], "area shares of random crops; [1, 1]: central square", CROP_SCALE)
+    crop_scale: list[float] = setting([0.9, 1.0], "range of crops' area share; [1, 1]: central square", CROP_SCALE)
     flip: bool = setting(False, "random horizontal flip; keep it off if captions say left and right")
     held_out: float = setting(0.0, "share of pairs held out of training, by image; the same for all seeds", SHARE)
     keywords: list[str] = setting([], "words that label captions (paper 2); numbers, colours, directions: word lists")
@@ -79,10 +77,7 @@ class DataConfig:
         "none", "text cleaning of captions and prompts before the tokenizer", choices=("none", "lower_no_punctuation")
     )
     block: int = setting(
-        0,
-        "length of blocks of adjacent samples that are read together, e.g. 256 on spinning disks; 0: no blocks",
-        AT_LEAST_0,
-        unit="samples",
+        0, "length of the blocks read at once, e.g. 256 on spinning disks; 0: no blocks", AT_LEAST_0, unit="samples"
     )
     cache: str = setting(
         "none",
