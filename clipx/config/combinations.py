@@ -1,4 +1,4 @@
-"""Checks of settings that depend on each other. They import no torch, so the command line reports mistakes at once."""
+"""Checks of settings that depend on each other. No import of torch, so the command line reports mistakes at once."""
 
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError

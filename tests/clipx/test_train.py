@@ -10,6 +10,7 @@ import tarfile
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ def weights(run: Path) -> dict[str, Tensor]:
     return load_file(checkpoints(run)[-1] / "model.safetensors")
 
 
-def log(run: Path) -> list[dict[str, float]]:
+def log(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,6 +19,7 @@ from clipx.train import fit
 from clipx.training.setup import build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
+from tests.clipx.test_train import log
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.gloo import Gloo
 
@@ -98,7 +98,7 @@ def test_two_ranks_then_one_end_in_the_weights_and_table_of_one(tmp_path: Path, 
 def test_the_log_has_quantiles_of_every_column(tmp_path: Path) -> None:
     config = small_config(tmp_path, "logged")
     run = trained(config)
-    rows: list[dict[str, Any]] = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    rows = log(run)
     assert set(rows[0]["columns"]) == set(objectives.build(config.objective, SAMPLES).columns)
     assert rows[0]["columns"]["nuclr_zeta_text"] == pytest.approx([-0.05] * 7)  # the freeze period
     spread = [row["columns"]["nuclr_zeta_text"][-1] - row["columns"]["nuclr_zeta_text"][0] for row in rows]
@@ -124,7 +124,7 @@ def test_a_data_set_of_another_size_is_refused_on_resume(tmp_path: Path) -> None
     other = build_components(config, torch.device("cpu"), SAMPLES + 8, data_fingerprint=f"{SAMPLES + 8}:other")
     with pytest.raises(UserError, match="was trained on other data"):
         other.state.load(checkpoints(run)[-1])
-    other.state.data_fingerprint = json.loads((checkpoints(run)[-1] / "checkpoint.json").read_text())["data"]
+    other.state.data_fingerprint = fingerprint(run)
     with pytest.raises(UserError, match=rf"has {SAMPLES} rows, the data set has {SAMPLES + 8} samples"):
         other.state.load(checkpoints(run)[-1])
 

@@ -11,6 +11,7 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.log import WANDB_ID, RunLog
 from clipx.run.sinks import numbers
+from tests.clipx.test_train import log
 from tests.helpers.folder import settings
 
 
@@ -45,9 +46,9 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> FakeWandb:
 
 def write_rows(config: RunConfig, run: Path, step: int, rows: list[int]) -> None:
     run.mkdir(exist_ok=True)
-    with RunLog(config, run, step, 10) as log:
+    with RunLog(config, run, step, 10) as run_log:
         for at in rows:
-            log.record(at, {"loss": 0.5, "terms": {"clip": 0.5}})
+            run_log.record(at, {"loss": 0.5, "terms": {"clip": 0.5}})
 
 
 def test_the_wandb_id_is_kept_on_resume_and_differs_between_directories(tmp_path: Path, wandb: FakeWandb) -> None:
@@ -72,14 +73,13 @@ def test_repeated_steps_are_not_dropped_by_wandb(tmp_path: Path, wandb: FakeWand
     assert wandb.logged[0] == {"step": 1, "loss": 0.5, "terms": {"clip": 0.5}}
     assert ("*", {"step_metric": "step"}) in wandb.defined
     assert wandb.inits[0]["mode"] == "online"
-    lines = (tmp_path / "a" / "log.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [1, 2]
+    assert [row["step"] for row in log(tmp_path / "a")] == [1, 2]
 
 
 def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     row = {"loss": float("nan"), "terms": {"clip": float("inf")}, "columns": {"u": [1.5, -float("inf")]}, "bad": 0}
-    with RunLog(settings(tmp_path), tmp_path, 0, 1) as log:
-        log.record(1, row)
+    with RunLog(settings(tmp_path), tmp_path, 0, 1) as run_log:
+        run_log.record(1, row)
 
     def refuse(name: str) -> None:
         raise AssertionError(f"{name} is not valid JSON")

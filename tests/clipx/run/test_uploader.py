@@ -1,6 +1,5 @@
 """Remote checkpoints: kept ones are uploaded, failures do not stop the run, and a lost run directory is restored."""
 
-import json
 import shutil
 import threading
 import uuid
@@ -21,6 +20,7 @@ from clipx.run.checkpoint import checkpoints, folder, verify
 from clipx.run.checkpoint_manager import CheckpointManager
 from clipx.run.remote import RemoteCheckpointStore, open_remote_store
 from clipx.train import Outcome
+from tests.clipx.test_train import log
 from tests.helpers.folder import settings, write_shards
 
 
@@ -61,7 +61,7 @@ def test_a_lost_run_directory_is_restored_from_the_remote_copy(
     assert "resumed from" in printed and "step_00000004" in printed
     again = load_file(run / "checkpoints/step_00000008/model.safetensors")
     assert all(torch.equal(whole[k], again[k]) for k in whole)
-    assert [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()] == list(range(1, 9))
+    assert [row["step"] for row in log(run)] == list(range(1, 9))
 
     shutil.rmtree(run)
     config.optimizer.lr = 0.5

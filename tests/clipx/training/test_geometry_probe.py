@@ -1,6 +1,5 @@
 """Geometry during training: measured on fixed pairs, held-out ones by default, without any effect on the run."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from clipx.train import _build_sampler, fit
 from clipx.training import geometry_probe
 from clipx.types import Progress
 from tests.clipx.data.sources.test_files import write_coco
+from tests.clipx.test_train import log
 from tests.helpers.folder import settings, write_shards
 
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
@@ -40,8 +40,7 @@ def probed_config(root: Path, name: str = "test") -> RunConfig:
 def trained(config: RunConfig) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     run = directory.claim(config)
     fit(config, run)
-    rows = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return rows, load_file(checkpoints(run)[-1] / "model.safetensors")
+    return log(run), load_file(checkpoints(run)[-1] / "model.safetensors")
 
 
 def test_geometry_is_logged_at_step_0_and_every_n_steps(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_run_can_be_the_teacher_of_another_which_records_the_weights(tmp_path:
     config.log.every = 1
     second = directory.claim(config)
     fit(config, second)
-    assert {"clip", "distill"} == {name for row in log(second) for name in dict(row["terms"])}  # type: ignore[call-overload]
+    assert {"clip", "distill"} == {name for row in log(second) for name in row["terms"]}
     recorded = json.loads((second / "environment.json").read_text())["teacher"]
     path = checkpoint.resolve(run)
     assert recorded == {"checkpoint": str(path), "sha256": checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]}
