@@ -246,8 +246,10 @@ def chosen_weights(path: Path, averaged: bool) -> str:
     return AVERAGED if averaged else WEIGHTS
 
 
-def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS) -> None:
+def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS, own: tuple[str, ...] = ()) -> None:
     """Load weights of a checkpoint folder into a model: `WEIGHTS` of the last step, or `AVERAGED`.
+
+    The model keeps its own values of the keys that start with a prefix in `own`.
 
     Raises UserError: the file is missing, unreadable or of another model.
     """
@@ -255,9 +257,11 @@ def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS) -> None:
         weights = load_file(path / name)
     except Exception as error:  # a missing file, or the error type of safetensors
         raise UserError(f"{path / name} cannot be read: {one_line(error)}") from error
-    own = model.state_dict()
-    for key in sorted(own.keys() | weights.keys()):
-        expected, given = (list(tensors[key].shape) if key in tensors else "none" for tensors in (own, weights))
+    present = model.state_dict()
+    weights = {key: value for key, value in weights.items() if not key.startswith(own)}
+    weights |= {key: value for key, value in present.items() if key.startswith(own)}
+    for key in sorted(present.keys() | weights.keys()):
+        expected, given = (list(tensors[key].shape) if key in tensors else "none" for tensors in (present, weights))
         if expected != given:
             raise UserError(f"{path / name} is of another model: {key} has shape {given} there, {expected} in this run")
     model.load_state_dict(weights)

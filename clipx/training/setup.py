@@ -55,10 +55,23 @@ def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipM
     path = directory.other_checkpoint(config, INIT_KEY, config.model.init)
     checkpoint.verify(path)
     try:
-        checkpoint.load_weights(model, path)
+        checkpoint.load_weights(model, path, own=_kept_settings(config, directory.load_config(path.parent.parent)))
     except UserError as error:
         raise UserError(f"{INIT_KEY}={config.model.init}: {error}") from error
     return model
+
+
+def _kept_settings(config: RunConfig, start: RunConfig) -> tuple[str, ...]:
+    """Return the prefixes of the weights that follow the run's own settings instead of the start weights.
+
+    The temperature continues only if both runs learn it with the same parameterisation: a fixed tau is a setting of the
+    run. The logit bias continues if both runs have one.
+    """
+    ours, theirs = config.temperature, start.temperature
+    learned = ours.kind == theirs.kind == "learned"
+    same = learned and (ours.parameterisation, ours.s) == (theirs.parameterisation, theirs.s)
+    biases = [ours.bias, theirs.bias].count(None)
+    return (() if same else ("temperature.",)) + (("bias",) if biases == 1 else ())
 
 
 def initial_weights_source(config: RunConfig) -> dict[str, Any]:
