@@ -13,12 +13,13 @@ DIGEST = 16  # characters of a checkpoint's hash in result rows
 
 
 def write_card(repository: str, licence: str, model: OpenClipModel, run: Path, averaged: bool) -> str:
-    """Return README.md of the repository. It holds no path of this machine.
+    """Return README.md of the repository. It contains no path of this machine and only results of these weights.
 
-    Results are those of the exported weights only. `averaged`: the weights are the averaged ones, whose results are
-    in RUN/ema.
+    Args:
+        averaged: the exported weights are the averaged weights of train.ema, whose results are in RUN/ema.
 
-    Raises UserError: a file of the run is corrupt.
+    Raises:
+        UserError: a file of the run is corrupt.
     """
     rows = results.read((run / "ema" if averaged else run) / results.RESULTS)
     own = [row for row in rows if row.hashes.get("checkpoint") == model.digest[:DIGEST] and not _is_limited(row)]
@@ -76,7 +77,7 @@ def _training(model: OpenClipModel, run: Path, averaged: bool) -> str:
 
 
 def _initial(config: RunConfig) -> str:
-    """Describe the weights before the first step; of local files only the name."""
+    """Describe the weights before the first step; a local file only by its name."""
     if config.model.init:
         return f"of another run, {Path(config.model.init).name}"
     sides = {"image": config.model.image.pretrained, "text": config.model.text.pretrained}

@@ -74,7 +74,7 @@ def arguments(line: str) -> list[str]:
 def test_a_recipe_of_this_folder_names_the_option_that_it_needs(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(OWN["bare.yaml"])
     done = clipx_here("train", "recipe=mine", cwd=tmp_path)
-    line = "clipx: recipe=mine is not known; for mine.yaml of this folder, add --config-dir .\n"
+    line = "clipx: recipe=mine is not known; for mine.yaml in this folder, add --config-dir .\n"
     assert (done.returncode, done.stderr) == (2, line)
 
 

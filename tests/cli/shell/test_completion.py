@@ -47,6 +47,8 @@ def table() -> completion.Completions:
         ("clipx export x em", ["ema="]),
         ("clipx ls set", ["settings "]),
         ("clipx export x hub=me/x licence=ap", ["licence=apache-2.0 "]),
+        ("clipx data make cc3m th", ["threads="]),
+        ("clipx data make cc3m dry=", ["dry=true "]),
         ("clipx init t", ["term ", "task "]),
         ("clipx cp gap_min", ["gap_mini "]),
         ("clipx theory pm", ["pmi "]),
