@@ -45,7 +45,6 @@ def _train(config: RunConfig, started: float) -> None:
 
 
 def _start(config: RunConfig, run: Path, started: float) -> None:
-    """Train in this process, or in workers."""
     device = choose_device(config.train.device)
     if device.type == "cpu" and config.train.samples != 0:
         check_memory(config, device)

@@ -22,21 +22,12 @@ def write_card(repository: str, licence: str, model: OpenClipModel, run: Path, a
         UserError: a file of the run is corrupt.
     """
     rows = results.read((run / "ema" if averaged else run) / results.RESULTS)
-    own = [row for row in rows if row.hashes.get("checkpoint") == model.digest[:DIGEST] and not _is_limited(row)]
+    complete = [row for row in rows if results.LIMIT not in row.hashes]
+    own = [row for row in complete if row.hashes.get("checkpoint") == model.digest[:DIGEST]]
     parts = [_head(licence), f"# {repository.partition('/')[2]}", _introduction(model)]
-    parts += [
-        "## Training",
-        _training(model, run, averaged),
-        "## Results",
-        _results(own),
-        "## Use",
-        _use(repository, model),
-    ]
+    parts += ["## Training", _training(model, run, averaged), "## Results", _results(own)]
+    parts += ["## Use", _use(repository, model)]
     return "\n\n".join(parts) + "\n"
-
-
-def _is_limited(row: Result) -> bool:
-    return results.LIMIT in row.hashes
 
 
 def _head(licence: str) -> str:

@@ -148,7 +148,6 @@ def _open_clip_model(model_config: dict[str, Any], name: str) -> Any:
 
 
 def _module_of_tower(model_config: dict[str, Any]) -> str:
-    """Return OpenClipModel.module."""
     name = str(model_config["vision_cfg"].get("timm_model_name", ""))
     module: str = timm.models.model_entrypoint(name).__module__ if timm.models.is_model(name) else ""
     return "" if module.partition(".")[0] == "timm" else module

@@ -23,7 +23,7 @@ TRAIN_MEMORY_HINT = "train.grad_checkpointing=true, train.precision=bf16 or trai
 def run_workers(
     processes: int, module: str, arguments: list[str], name: str, launch: LaunchConfig = ONE_MACHINE
 ) -> None:
-    """Run `python -m module arguments` in one group of `processes` processes per machine, and wait for them.
+    """Run `python -m module arguments` in `processes` worker processes on each machine, and wait for them.
 
     Forwards SIGTERM and SIGUSR1 to the workers, and SIGINT as SIGTERM; a second SIGINT kills them. Exits with code 75
     if the workers stopped early.

@@ -101,7 +101,7 @@ def _by_worth(plan: Plan, runs: list[PlannedRun]) -> list[PlannedRun]:
 
 
 def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> None:
-    """Print the cost of the runs; with until=, what undecided claims need, or without runs the cost of the first look."""
+    """Print what undecided claims need (until=, after the first runs); otherwise the cost of the runs."""
     from cli.reproduce.cost import print_costs
 
     if plan.until:

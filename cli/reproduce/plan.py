@@ -16,7 +16,8 @@ from evaluation.claims.design import LOOKS, check_looks, stored
 from evaluation.claims.table import claims_of
 from evaluation.claims.types import Claim
 
-# arguments -> defaults
+# argument -> default
+OPTIONS = {"recipe": "", "arms": "", "seeds": "", "jobs": "1", "dry": "false", "out": ""}
 UNTIL = {"until": "", "max_seeds": "", "hours": "", "looks": ""}
 BY_WORTH = {"sort": "", "budget": ""}
 COSTS = {"device": "H100", "share": "0.35"}  # of the estimate, see clipx.training.forecast
@@ -81,17 +82,7 @@ def make_plan(arguments: list[str]) -> Plan:
 
     Raises UserError: an invalid argument.
     """
-    options = {
-        "recipe": "",
-        "arms": "",
-        "seeds": "",
-        "jobs": "1",
-        "dry": "false",
-        "out": "",
-        **COSTS,
-        **UNTIL,
-        **BY_WORTH,
-    }
+    options = OPTIONS | COSTS | UNTIL | BY_WORTH
     roots: dict[str, str] = {}
     settings = []
     for argument in arguments:
@@ -231,10 +222,7 @@ def _seeds(name: str, given: str, looks: tuple[int, ...]) -> int:
 
 
 def _runs_of_recipe(name: str, chosen: str, seeds: int, settings: list[str]) -> list[list[str]]:
-    """Return the overrides of each run of a recipe.
-
-    Raises UserError: a setting for all runs that an arm also sets.
-    """
+    """Return the overrides of each run of a recipe. Raises UserError: an arm sets a key that all runs set."""
     found = recipe(name)
     arms = chosen.split(",") if chosen else list(found.arms)
     for arm in arms:

@@ -49,14 +49,10 @@ def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
     return folders, others
 
 
-def gpus_elsewhere(arguments: list[str]) -> tuple[list[str], str, int]:
-    """Split device=NAME and processes=N, which describe GPUs of other machines, from the other arguments.
+def split_gpus(arguments: list[str]) -> tuple[list[str], str, int]:
+    """Split off device=NAME and processes=N; return the other arguments, NAME (default "") and N (default 1).
 
-    Returns:
-        The other arguments, NAME ("" if not given) and N (1 if not given).
-
-    Raises:
-        UserError: an unknown device, or processes= without device=.
+    Raises UserError: an unknown device, or processes= without device=.
     """
     given = dict(a.split("=", 1) for a in arguments if a.startswith(("device=", "processes=")))
     others = [a for a in arguments if not a.startswith(("device=", "processes="))]

@@ -248,15 +248,14 @@ def _parse_one(override: str) -> list[Any]:
     return parsed
 
 
-def _groups(overrides: list[str]) -> dict[str, Mapping[str, Any]]:
-    """Return group -> its choices."""
+def _choices_of_groups(overrides: list[str]) -> dict[str, Mapping[str, Any]]:
     return dict(zip(GROUPS, (recipes(), _data_sets(), _objectives(overrides)), strict=True))
 
 
 def _check_overrides(overrides: list[str]) -> None:
     """Check every key and group choice, with or without +, before Hydra reads it."""
     mistakes.refuse_duplicates(overrides)
-    groups, parsed = _groups(overrides), _parse(overrides)
+    groups, parsed = _choices_of_groups(overrides), _parse(overrides)
     for override in parsed:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
@@ -330,7 +329,7 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
             raise UserError(
                 "hydra/launcher=submitit_slurm needs the extra `slurm`: pip install -e '.[slurm]' in the checkout"
             ) from error
-        mistakes.refuse_unknown_choice(str(error), _groups([]))
+        mistakes.refuse_unknown_choice(str(error), _choices_of_groups([]))
         key = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
         near = suggest_key(schema, key[1]) if key else ""
         hint = f" ({near})" if near else ""

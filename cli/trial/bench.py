@@ -175,7 +175,6 @@ def _claim(benchmark: Benchmark, costs: dict[str, StepCost], conditions: str) ->
 def _print(
     conditions: str, costs: dict[str, StepCost], reference: str, times: Times, claims: list[dict[str, Any]]
 ) -> None:
-    """Print the times with a row per arm, then the claims with a row per number."""
     console = Console(highlight=False)
     console.print(conditions)
     table = Table("arm", "s a step", f"ratio to {reference}", "95% interval", box=None, pad_edge=False)

@@ -1,4 +1,4 @@
-"""Arms that start from the weights of another arm: model.init=arm:NAME."""
+"""Arms that start from the weights of another arm (model.init=arm:NAME) or learn from it (model.teacher=arm:NAME)."""
 
 import json
 from pathlib import Path
