@@ -164,11 +164,11 @@ def check(arguments: list[str]) -> None:
     N such GPUs, which this machine need not have. Exit code 2 if a step does not fit; the message names settings with
     which it fits.
     """
-    from cli.settings.arguments import split_gpus
+    from cli.settings.arguments import gpus_elsewhere
     from cli.settings.compose import compose_run
     from clipx.config.combinations import check_batch_size
 
-    arguments, name, processes = split_gpus(arguments)
+    arguments, name, processes = gpus_elsewhere(arguments)
     config = compose_run(arguments)  # before torch is imported
     if name:
         check_batch_size(config, processes)

@@ -89,7 +89,7 @@ def _outcome(config: EvalConfig) -> list[Result] | Exception:
 
 
 def _in_worker(config: EvalConfig) -> list[Result] | Exception:
-    """Evaluate in a process of the pool, with output to RUN/output.log: lines of several runs would mix."""
+    """Evaluate in a process of the pool. Output goes to RUN/output.log, so that lines of several runs do not mix."""
     try:
         found = checkpoints.resolve(Path(str(config.checkpoint)))
     except UserError as error:

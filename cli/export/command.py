@@ -48,7 +48,7 @@ def _write(model: OpenClipModel, out: Path) -> None:
     if model.module:
         print(f"import {model.module}  # defines its image tower")
     weights = f"pretrained={str(out)!r}).eval()"
-    # the file is checked too, because get_model_config also finds the configurations of clipx and of plug-ins here
+    # open_clip's own file must exist: in this process get_model_config also finds configurations of clipx and plug-ins
     built_in = Path(open_clip.__file__).parent / "model_configs" / f"{model.name}.json"
     if built_in.is_file() and open_clip.get_model_config(model.name) == model.model_config:
         print(f"open_clip.create_model({model.name!r}, {weights}  # or, with the written configuration:")

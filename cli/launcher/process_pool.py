@@ -1,7 +1,7 @@
 """A process pool that continues if one of its processes is killed.
 
-Each slot has a ProcessPoolExecutor of one process, because an executor with several processes ends all of them if one
-dies.
+Each slot has a ProcessPoolExecutor of one process, because an executor with several processes ends all
+processes if one dies.
 """
 
 import os

@@ -31,7 +31,7 @@ def claims(arguments: list[str]) -> None:
 
 
 def print_verdicts(paths: list[Path], ids: list[str]) -> None:
-    """Print the verdicts on the claims with these ids, and the commands that would test claims without a verdict.
+    """Print the verdicts on the claims with these ids, and the commands that test the claims without a verdict.
 
     Raises UserError: a folder with neither runs nor a claims.json.
     """
@@ -50,7 +50,7 @@ def print_verdicts(paths: list[Path], ids: list[str]) -> None:
 
 
 def _commands(found: list[Outcome]) -> list[str]:
-    """Return a line `IDS: COMMAND` for each command that would test claims without a verdict."""
+    """Return a line `IDS: COMMAND` for each command that tests claims without a verdict."""
     claims_of: dict[str, list[str]] = {}
     for outcome in found:
         if outcome.verdict == "not run":
@@ -82,5 +82,6 @@ def _numbers(finding: Finding) -> list[str]:
         effect += f", s = {finding.least:g}" if finding.least is not None else ""
     if finding.detectable is not None:
         seeds = "more than 10,000" if finding.seeds_needed is None else f"about {finding.seeds_needed}"
-        needed = f"needs {seeds} seeds (80% power); {finding.seeds} detect a distance of {finding.detectable:.2g} to s"
+        distance = f"{finding.seeds} seeds detect effects {finding.detectable:.2g} away from s"
+        needed = f"needs {seeds} seeds; {distance} (80% power)"
     return [effect, f"{finding.seeds} seeds" if finding.seeds else "", needed]

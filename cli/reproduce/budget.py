@@ -75,10 +75,10 @@ def _needs(runs: list[PlannedRun], looks: dict[str, tuple[int, ...]]) -> dict[Na
             arms, seeds = arms_of(claim, recipe), (claim.looks or of_recipe)[0]
             if arms - {ANY} <= planned:
                 chosen = planned if ANY in arms else arms
-                own = [k for k, run in enumerate(runs) if run.arm[0] == recipe and run.arm[1] in chosen]
-                own = [k for k in own if runs[k].config.seed < seeds]
-                parents = {position[parent] for k in own for parent in runs[k].parents if parent in position}
-                found[claim.id, recipe] = {*own, *parents}
+                of_arms = [k for k, run in enumerate(runs) if run.arm[0] == recipe and run.arm[1] in chosen]
+                needed = [k for k in of_arms if runs[k].config.seed < seeds]
+                parents = {position[parent] for k in needed for parent in runs[k].parents if parent in position}
+                found[claim.id, recipe] = {*needed, *parents}
     return found
 
 

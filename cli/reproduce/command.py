@@ -101,7 +101,7 @@ def _by_worth(plan: Plan, runs: list[PlannedRun]) -> list[PlannedRun]:
 
 
 def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> None:
-    """Print what undecided claims need (until=, after the first runs); otherwise the cost of the runs."""
+    """Print the cost of the runs; with until=, what undecided claims need, if runs exist."""
     from cli.reproduce.cost import print_costs
 
     if plan.until:
@@ -166,7 +166,7 @@ def _run_benchmarks(configs: list[RunConfig]) -> dict[Path, Exception]:
 
 
 def _run_benchmark(folder: Path) -> int:
-    """Run a benchmark in a new process, because the papers' towers need 12 GB; return its exit code."""
+    """Run a benchmark in a new process, whose end frees the 12 GB of the papers' towers; return its exit code."""
     command = [sys.executable, "-P", "-m", "cli.main", "bench", folder.name, f"out={folder}"]
     return subprocess.run(command, check=False).returncode
 

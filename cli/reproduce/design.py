@@ -14,8 +14,8 @@ OF_A_RUN = ("name", "arm", "seed")
 def designs_of(plan: Plan) -> list[Design]:
     """Return the design of each recipe that tests claims.
 
-    A design contains all arms of its recipe, so that arms= may run a part of them. It contains no settings that change
-    no result (paths, devices, workers, saving, logging).
+    A design contains all arms of its recipe, so that arms= may run a part of them. It leaves out settings that
+    change no result (paths, devices, workers, saving, logging).
     """
     return [_design(name, looks, plan.settings) for name, looks in plan.looks.items() if claims_of(name)]
 

@@ -28,7 +28,7 @@ class Batch:
 
     finished: list[Path] = field(default_factory=list)
     failures: dict[Path, Exception] = field(default_factory=dict)
-    stopped: bool = False  # True if hours= ended the batch; some runs may be in neither list
+    stopped: bool = False  # True if hours= ended the batch before all runs
 
 
 RunAll = Callable[[list[PlannedRun]], Batch]
@@ -158,9 +158,9 @@ def _state(experiment: Experiment) -> str:
     line = f"until=decided: {decided} of {len(outcomes)} claims are decided" + (f" ({at})" if at else "")
     left: dict[str, list[str]] = {}
     for outcome in undecided:
-        without = any(finding.verdict == "not run" for finding in outcome.findings)
+        has_gaps = any(finding.verdict == "not run" for finding in outcome.findings)
         kind = "undecided" if open_parts(outcome) else "undecided, more seeds do not help"
-        left.setdefault("some numbers missing" if without else kind, []).append(name(outcome.claim.id, outcome.recipe))
+        left.setdefault("some numbers missing" if has_gaps else kind, []).append(name(outcome.claim.id, outcome.recipe))
     return "; ".join([line, *(f"{kind}: {', '.join(claims)}" for kind, claims in left.items())])
 
 

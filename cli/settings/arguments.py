@@ -49,7 +49,7 @@ def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
     return folders, others
 
 
-def split_gpus(arguments: list[str]) -> tuple[list[str], str, int]:
+def gpus_elsewhere(arguments: list[str]) -> tuple[list[str], str, int]:
     """Split off device=NAME and processes=N; return the other arguments, NAME (default "") and N (default 1).
 
     Raises UserError: an unknown device, or processes= without device=.
@@ -58,7 +58,7 @@ def split_gpus(arguments: list[str]) -> tuple[list[str], str, int]:
     others = [a for a in arguments if not a.startswith(("device=", "processes="))]
     if "device" not in given:
         if given:
-            raise UserError(f"processes={given['processes']} needs device=NAME; here, set train.processes=N")
+            raise UserError(f"processes={given['processes']} needs device=NAME; without it, set train.processes=N")
         return others, "", 1
     return others, one_of(given["device"], DEVICES, "device"), count(given.get("processes", "1"), "processes")
 

@@ -35,7 +35,7 @@ from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.plugins import RECIPES, added, load_plugins
 from clipx.utils.registry import lookup
 
-UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys that never enter the name
+UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys without a `key_value` part in a run's name
 REMOVED = re.compile(r"^~objective\.\w+$")  # removes a term from the objective
 _stored: dict[str, Recipe | str] = {}  # what Hydra's store holds: recipe name -> recipe; "" -> the presets
 _checked: dict[str, Recipe] = {}  # recipes whose keys were checked
@@ -180,7 +180,7 @@ def _data_sets() -> dict[str, dict[str, Any]]:
 
 
 def _objectives(overrides: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return name -> terms of the objectives: the presets, and each single term."""
+    """Return name -> terms of the objectives: the presets and single terms."""
     known: dict[str, dict[str, dict[str, Any]]] = {**{name: {name: {}} for name in added("TERMS")}, **OBJECTIVES}
     chosen = [name for o in overrides if o.startswith("objective=") for name in o.partition("=")[2].split(",")]
     if all(name in known for name in chosen):

@@ -84,8 +84,8 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
     "bench": {key: [] for key in ("arms", "reference", "seconds", "pairs", "out")},
     "theory": {"out": []},
     "data": {
-        **{key: [] for key in ("max_bad_rate", "workers", "out", "keywords", "urls", "root")},
-        **{key: [] for key in ("size", "processes", "threads")},
+        **{key: [] for key in ("out", "root", "max_bad_rate", "workers", "keywords", "urls", "size", "processes")},
+        "threads": [],
         "captions": ["first", "random"],
         "digits": FLAGS,
         "dry": FLAGS,

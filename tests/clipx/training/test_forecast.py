@@ -123,7 +123,7 @@ def test_the_changes_named_for_a_batch_that_does_not_fit_do_fit(
             r"train.batch_size=32 must be divisible by 64 \(64 proc",
         ),
         (["device=H100", "processes=0"], "processes=0 must be a whole number, 1 or more"),
-        (["processes=64"], "processes=64 needs device=NAME; here, set train.processes=N"),
+        (["processes=64"], "processes=64 needs device=NAME; without it, set train.processes=N"),
     ],
 )
 def test_wrong_gpus_are_refused_in_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
