@@ -44,7 +44,7 @@ class HFPairs(PairSource):
         return texts.all_from_cell(self.rows[sample_id][self.caption_column])
 
     def _digest(self) -> str:
-        """Hash some rows. `datasets` has a fingerprint too, but its value depends on paths and the package's version."""
+        """Hash some rows. `datasets` has a fingerprint too, but that depends on paths and the package's version."""
         digest = hashlib.sha256()
         for k in range(HASHED_ROWS):
             row = self.rows[k * (len(self) - 1) // (HASHED_ROWS - 1)]
