@@ -1,7 +1,7 @@
 """Sample order: each epoch is an exact permutation, split into global batches; each rank gets a part of every batch.
 
-The order depends only on (seed, epoch, step). It is the same for any number of loader processes, and a resumed run
-continues with exactly the next sample.
+The order depends only on (seed, epoch, step), not on the number of loader processes. A resumed run continues with
+exactly the next sample.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ Chunks = tuple[NDArray[np.int64], Callable[[int], Ids]]  # start of each chunk i
 
 
 class EpochOrder:
-    """An exact permutation of the samples of an epoch; each chunk of it is shuffled when it is first needed.
+    """An exact permutation of the samples of an epoch, computed chunk by chunk when positions are requested.
 
     block > 0: a chunk holds CHUNK_BLOCKS random blocks of `block` neighbouring ids, so that only
     CHUNK_BLOCKS contiguous regions are read from disk at a time. block = 0: each sample is in a random chunk.

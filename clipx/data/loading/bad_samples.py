@@ -1,4 +1,4 @@
-"""Bad samples of a training run: listed in RUN/damage.txt; an error if their share exceeds data.max_bad_rate."""
+"""List of a training run's bad samples, RUN/damage.txt, and the error if their share exceeds data.max_bad_rate."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

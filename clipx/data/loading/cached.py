@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from clipx.config.data_schema import DataConfig
 from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate
@@ -43,8 +44,8 @@ class CaptionCache:
 _captions: OrderedDict[str, CaptionCache] = OrderedDict()  # of this process, least recently used first
 
 
-class CachedSamples:
-    """Batches of a source, built from its cached images and captions."""
+class CachedSamples(Dataset[HostBatch]):
+    """Map-style data set of batches, list of (epoch, id) -> batch, built from cached images and captions."""
 
     def __init__(
         self, config: DataConfig, inputs: Inputs, source: PairSource, preprocess: SamplePreprocessor, seed: int
@@ -60,8 +61,7 @@ class CachedSamples:
         self.pixels: PixelCache = open_pixels(source, self.transform)
         self.captions = _open_captions(config, inputs, source, preprocess)
 
-    def batch(self, keys: list[SampleKey]) -> HostBatch:
-        """Return the batch of the samples with these keys (epoch, id)."""
+    def __getitem__(self, keys: list[SampleKey]) -> HostBatch:
         ids = np.array([sample_id for _, sample_id in keys], np.int64)
         images = self.pixels.image_numbers(ids)
         captions, flips = self._draw(keys, ids, images)
@@ -96,10 +96,7 @@ class CachedSamples:
         return pixels.flip(2) if self._flips(image, generator) else pixels
 
     def _draw(self, keys: list[SampleKey], ids: Array, images: Array) -> tuple[Array, Tensor | None]:
-        """Return the caption number of each sample, and a mask of the samples to flip.
-
-        The mask is None without flips, and for a transform that is not fixed, which draws its own.
-        """
+        """Return each sample's caption number, and a mask of the samples to flip (None: the batch is not flipped)."""
         captions, flips = self.captions.starts[ids], None
         draws_flip = self.transform.fixed and self.transform.flip
         if self.source.draws_caption or draws_flip:

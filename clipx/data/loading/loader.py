@@ -34,6 +34,7 @@ STREAM_NOTE = (
     "other samples than an uninterrupted one"
 )
 LOGGED = 100  # largest number of a source's problems in the log
+NO_ID = -1  # of a streamed sample until `StreamLoader` numbers the samples of a batch
 
 
 class BatchLoader(ABC):
@@ -90,11 +91,7 @@ class BatchLoader(ABC):
     def _read(self, dataset: Dataset[Any], **options: Any) -> Iterator[HostBatch]:
         """Yield the batches that loader processes make of `dataset`; `options` are passed to DataLoader."""
         generator = torch.Generator()  # without it, DataLoader would draw from torch's global state
-        defaults: dict[str, Any] = {
-            "collate_fn": collate,
-            "worker_init_fn": start_process_group,
-            "generator": generator,
-        }
+        defaults: Any = {"collate_fn": collate, "worker_init_fn": start_process_group, "generator": generator}
         return iter(DataLoader(dataset, **(defaults | options)))
 
 
@@ -121,16 +118,6 @@ class SampleDataset(Dataset[DecodedSample]):
         return self.preprocess(sample_id, where, image, caption, generator)
 
 
-@dataclass(eq=False)
-class CachedDataset(Dataset[HostBatch]):
-    """Map-style data set of batches: list of (epoch, id) -> batch."""
-
-    samples: CachedSamples
-
-    def __getitem__(self, keys: list[SampleKey]) -> HostBatch:
-        return self.samples.batch(keys)
-
-
 class Loader(BatchLoader):
     """Batches of one rank in the sampler's order, the same for any number of loader processes."""
 
@@ -142,7 +129,7 @@ class Loader(BatchLoader):
         options: dict[str, Any] = {"num_workers": self.config.workers, "pin_memory": pin_memory}
         if self.config.cache == "memory":
             samples = CachedSamples(self.config, self.inputs, self.source, self.preprocess, self.sampler.seed)
-            batches = self._read(CachedDataset(samples), sampler=order, batch_size=None, collate_fn=None, **options)
+            batches = self._read(samples, sampler=order, batch_size=None, collate_fn=None, **options)
         else:
             batches = self._read(dataset, batch_sampler=order, **options)
         for step, batch in enumerate(batches, start):
@@ -160,10 +147,7 @@ class Loader(BatchLoader):
 
 @dataclass(eq=False)
 class StreamDataset(IterableDataset[DecodedSample]):
-    """Iterable-style data set: an endless stream that depends on (seed, start, rank, loader process).
-
-    Each loader process numbers its samples from 0; `StreamLoader` replaces these ids.
-    """
+    """Iterable-style data set: an endless stream that depends on (seed, start, rank, loader process)."""
 
     stream: Stream
     preprocess: SamplePreprocessor
@@ -176,12 +160,12 @@ class StreamDataset(IterableDataset[DecodedSample]):
         number = worker.id if worker else 0
         generator = random.Random(f"{self.sampler.seed},{self.start},{self.sampler.rank},{number}")
         self.activity.record("its first sample")
-        for sample_id, pair in enumerate(self.stream.pairs(generator)):
+        for pair in self.stream.pairs(generator):
             self.activity.record("")
             if pair.error:
-                yield DecodedSample(sample_id, error=f"{pair.where}: {pair.error}")
+                yield DecodedSample(NO_ID, error=f"{pair.where}: {pair.error}")
             else:
-                yield self.preprocess(sample_id, pair.where, pair.image, pair.caption, generator)
+                yield self.preprocess(NO_ID, pair.where, pair.image, pair.caption, generator)
             self.activity.record(f"the sample after {pair.where}")
 
 

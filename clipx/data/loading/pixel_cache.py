@@ -37,7 +37,7 @@ class PixelCache:
 
     data: Array  # uint8; squares: [n, 3, S, S]; whole images: [bytes], each image [H, W, 3] at its offset
     offsets: Array  # int64 [n + 1], first byte of each whole image, then the number of bytes
-    sizes: Array  # int32 [n, 2], width and height of the encoded images; 0 if the header is corrupt
+    sizes: Array  # int32 [n, 2], width and height of the encoded images; 0 if an image cannot be opened
     errors: dict[int, str]  # image number -> reason why the image is bad
     image_of: Array | None  # image number of each sample; None: the sample id
 

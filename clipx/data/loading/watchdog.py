@@ -1,6 +1,6 @@
 """Loader timeout: end the run if no batch comes for data.stall_seconds, and name the samples being read.
 
-Without it, a run would wait for ever when a network file system hangs.
+Without the timeout, a run would wait for ever when a network file system hangs.
 """
 
 import multiprocessing

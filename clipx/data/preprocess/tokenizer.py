@@ -40,7 +40,7 @@ CLEANERS: dict[str, Cleaner] = {"none": str, "lower_no_punctuation": lower_no_pu
 
 @dataclass
 class CleanedTokenizer:
-    """Cleans texts, then tokenizes them. Unlike a closure, it can be pickled for loader processes."""
+    """Cleans texts, then tokenizes them. A class and not a closure, because loader processes unpickle it."""
 
     clean: Cleaner
     tokenizer: Tokenizer

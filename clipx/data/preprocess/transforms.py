@@ -54,7 +54,7 @@ class TrainTransform:
         return self.scale == (1.0, 1.0) and self.augment is None
 
     def central_square(self, image: Image.Image) -> Tensor:
-        """Return the result of a `fixed` transform before the flip, uint8 [3, H, W]. Raises BadSample like a call."""
+        """Return the `fixed` transform of an image, not flipped, uint8 [3, H, W]. Raises BadSample like `__call__`."""
         return self.resize(image, crop_box(image.width, image.height, self.scale, random.Random(0)))
 
     def flips(self, generator: random.Random) -> bool:

@@ -90,7 +90,7 @@ def _repeated(config: ScenesConfig, index: int, rng: random.Random) -> int | Non
 
 
 def concept_frequencies(config: ScenesConfig) -> dict[Concept, float]:
-    """Return concept -> expected share of training samples whose first group has it; omits concepts of no content."""
+    """Return concept -> expected share of training samples with this first group; concepts of no content are absent."""
     shares = _concept_shares(config)
     recurring = Counter(_content(config, index).concept() for index in range(RECURRING))
     repeated = config.false_negatives

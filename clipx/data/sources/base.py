@@ -47,10 +47,7 @@ class PairSource(Protocol):
         return None
 
     def group_of(self) -> NDArray[np.int32] | None:
-        """Return the group number (from 0) of each sample, int32 [n]; None if there are no groups.
-
-        Samples of one group are positives of each other: by default, the samples of one image.
-        """
+        """Return the group number (from 0) of each sample, int32 [n]; None without groups. Default: the image number."""
         return self.image_of()
 
 

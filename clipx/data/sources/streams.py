@@ -47,10 +47,7 @@ class Stream(Protocol):
 
 
 class ShardStream(Stream):
-    """Pairs from the shards of data.urls (or data.root), which are drawn with replacement.
-
-    data.url_weights sets the share of the pairs from each URL.
-    """
+    """Pairs from shards of data.urls (or data.root), drawn with replacement; data.url_weights sets each URL's share."""
 
     max_workers = 1_000_000  # no limit
 

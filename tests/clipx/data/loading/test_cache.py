@@ -126,13 +126,7 @@ def test_an_image_with_several_captions_is_kept_once(tmp_path: Path) -> None:
     (tmp_path / "b.jpg").write_bytes(jpeg("blue"))
     rows = [f"{name}.jpg,caption {k} of {name}" for k in range(6) for name in "ab"]
     (tmp_path / "pairs.csv").write_text("\n".join(["image,caption", *rows]))
-    options: dict[str, Any] = {
-        "source": "csv",
-        "annotations": "pairs.csv",
-        "split": ".",
-        "captions": "each",
-        "flip": True,
-    }
+    options: Any = {"source": "csv", "annotations": "pairs.csv", "split": ".", "captions": "each", "flip": True}
     config = DataConfig(name="t", root=str(tmp_path), **options)
     pixels = pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, INPUTS))
     assert len(pixels.sizes) == 2
