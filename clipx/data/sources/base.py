@@ -47,7 +47,7 @@ class PairSource(Protocol):
         return None
 
     def group_of(self) -> NDArray[np.int32] | None:
-        """Return the group number (from 0) of each sample, int32 [n]; None without groups. Default: the image number."""
+        """Return the group number (from 0) of each sample, int32 [n]; None without groups. Default: image numbers."""
         return self.image_of()
 
 
