@@ -45,7 +45,7 @@ def verify(arguments: list[str]) -> None:
         "corrupt": len(damage),
         "left_out": len(shards.problems),
         "kinds": Counter(why.partition(" (")[0] for why in damage.values()),
-        "columns": shards.extensions,
+        "columns": shards.columns,
         "index": index.digest,
         "bytes": size,
         "seconds": round(seconds, 1),

@@ -84,7 +84,9 @@ def _run(config: EvalConfig) -> list[Result]:
     memory = explain_out_of_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16")
     with memory, distributed.group(device):
         if config.checkpoint is not None:
-            model, run = encoder.from_checkpoint(Path(config.checkpoint), device, config.precision, config.ema)
+            model, run = encoder.from_checkpoint(
+                Path(config.checkpoint), device, config.precision, config.ema, config.features_eval
+            )
             out = run / "ema" if config.ema else run  # separate, because a report shows the weights without averaging
         else:
             assert config.model is not None

@@ -48,7 +48,7 @@ def _print(pairs: list[Pair], names: tuple[str, str]) -> None:
     table.add_column("metric", overflow="fold")
     for column in ("A", "B", "A - B", "p"):
         table.add_column(column, justify="right", no_wrap=True)
-    for name, of_set in groupby(pairs, lambda pair: pair.a.place):
+    for name, of_set in groupby(pairs, lambda pair: pair.a.title):
         table.add_section()
         table.add_row(Text(name, style="bold"))
         for pair in of_set:

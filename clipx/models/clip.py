@@ -18,7 +18,7 @@ from clipx.types import Inputs, Progress
 
 
 class ClipModel(nn.Module):
-    """Embeds a local batch: one vector per image and per text."""
+    """Embeds the batch of one process (b pairs): one vector per image and per text."""
 
     def __init__(
         self,

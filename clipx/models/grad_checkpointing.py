@@ -1,6 +1,6 @@
 """Gradient checkpointing: activations are recomputed in the backward pass instead of stored.
 
-Each library has its own switch, and some of its towers ignore it. `enable_grad_checkpointing` raises an error for them.
+Each library has its own switch, and some towers do not support it; `enable_grad_checkpointing` refuses these towers.
 """
 
 import warnings
@@ -18,9 +18,9 @@ from clipx.models.towers.hf_towers import ClassToken
 
 
 def enable_grad_checkpointing(tower: nn.Module, setting: str) -> None:
-    """Enable it in place; call this before wrapping the tower. Raises UserError if the tower does not support it.
+    """Enable gradient checkpointing of a tower in place, before the tower is converted to point sets.
 
-    `setting` names the tower, e.g. model.image.name=timm:resnet50.
+    `setting` names the tower, e.g. model.image.name=timm:resnet50. Raises UserError if the tower does not support it.
     """
     try:
         SWITCHES[type(tower)](tower)
@@ -33,7 +33,7 @@ def enable_grad_checkpointing(tower: nn.Module, setting: str) -> None:
 
 def _transformers(encoder: Any) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # version 5 renames the method; version 4 has only this name
+        warnings.simplefilter("ignore", FutureWarning)  # transformers 5 renames the method, 4 has only this name
         encoder.gradient_checkpointing_enable({"use_reentrant": False})  # reentrant checkpointing breaks DDP
 
 

@@ -22,7 +22,7 @@ Embed = Callable[[Any], Tensor]  # output of a tower -> [b, E] float32
 class SinglePointHead:
     """CLIP: one point per sample, of unit length if `normalise`."""
 
-    draws = 1  # number of draws in evaluation
+    draws = 1  # number of embedding functions that an evaluation compares
 
     def __init__(self, normalise: bool) -> None:
         self.cosine = normalise  # True if the vectors have unit length

@@ -9,6 +9,8 @@ The similarity of the sets {(v_i, w_i)} and {(u_j, w_j)}, with v and u of unit l
 Random Fourier features z(v) = sqrt(2/D) cos(omega v + beta) satisfy E[z(u).z(v)] = k~(u, v) (eq. 9). The similarity is
 therefore estimated by the dot product of one vector per set (eq. 8):
 [sqrt(alpha1) sum_i w_i v_i, sqrt(alpha2) sum_i w_i z(v_i)].
+
+b: sets, K: points in a set, d: dimension of the points, D: number of random features (rows of omega).
 """
 
 import math
@@ -22,8 +24,7 @@ from torch import Generator, Tensor
 from clipx.types import PointSet
 from clipx.utils.registry import lookup
 
-CHUNK = 1 << 22  # largest number of elements of a [b', K, D] block: 16 MiB in float32
-
+CHUNK = 1 << 22  # largest number of elements of a [b', K, D] block, b' <= b sets: 16 MiB in float32
 
 # width, d, D and a generator -> omega [D, d]
 FREQUENCIES: dict[str, Callable[[float, int, int, Generator], Tensor]] = {
@@ -59,7 +60,7 @@ def embed(point_set: PointSet, alpha: Sequence[float], omega: Tensor, beta: Tens
         reduce: mean (a factor 1/K) or sum over the points; UserError for another name.
 
     Returns:
-        [b, d + D], in the dtype of the points, with gradients for points and weights (not for omega and beta).
+        [b, d + D] in the dtype of the points, differentiable in points and weights (not in omega and beta).
     """
     points = F.normalize(point_set.points, dim=-1)
     weights = point_set.weights * lookup(REDUCTIONS, reduce, "model.points.reduce")(points.shape[1])
@@ -73,7 +74,7 @@ def embed(point_set: PointSet, alpha: Sequence[float], omega: Tensor, beta: Tens
 class _CosineSums(torch.autograd.Function):
     """sum_k w_k cos(omega v_k + beta), [b, D].
 
-    Never stores the [b, K, D] block: forward works on chunks of samples, and backward recomputes them.
+    Never stores the [b, K, D] block: forward computes it in chunks of sets, and backward recomputes the chunks.
     """
 
     @staticmethod

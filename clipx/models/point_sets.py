@@ -31,11 +31,11 @@ class TokenTower:
     """A tower that returns its tokens, and the projection removed from it."""
 
     body: nn.Module  # -> [b, K, width]
-    projection: Tensor  # [width, d], initialised or loaded by open_clip
+    projection: Tensor  # [width, d]; from open_clip, or new for a convolutional trunk
 
 
 class PointTower(nn.Module):
-    """Projects each token to d dimensions. A linear head without bias gives its weight, not normalised per set."""
+    """Projects each token to d dimensions. A linear head without bias gives each token's weight, not normalised."""
 
     def __init__(self, tokens: TokenTower, config: PointsConfig) -> None:
         super().__init__()
@@ -65,14 +65,14 @@ class PointTower(nn.Module):
 def to_token_tower(tower: nn.Module, setting: str) -> TokenTower:
     """Convert a tower, in place, so that it returns its K tokens.
 
-    K is the context length of a text tower. In vision transformers it includes the class token: 197 for ViT-B/16.
+    For a text tower K is the context length; for a vision transformer K counts the class token: 197 for ViT-B/16.
     `setting` names the tower in errors, e.g. model.image.name=timm:resnet50. Raises UserError for an unsupported tower.
     """
     tokens = CONVERTERS[type(tower)](tower) if type(tower) in CONVERTERS else None
     if tokens is None:
         raise UserError(
-            f"{setting} gives no tokens for a point set (model.points.kernel): use small:vit and small:transformer, a "
-            "small tower of open_clip:, or a transformer of open_clip (for text one that pools at the end of the text)"
+            f"{setting} gives no tokens for a point set (model.points.kernel): use small:vit and small:transformer, "
+            "open_clip:mini-48, or a transformer of open_clip (a text transformer must pool at the end of the text)"
         )
     return tokens
 
@@ -138,7 +138,7 @@ class PaddedText(nn.Module):
         return tokens
 
     def padded(self, text: Tensor) -> Tensor:
-        """Put [PADk] k places after the end-of-text token, which has the largest id."""
+        """Put [PADk] k positions after the end-of-text token, whose id is the largest of the text."""
         end = text.argmax(dim=1, keepdim=True)
         distance = torch.arange(text.shape[1], device=text.device) - end
         return torch.where(distance > 0, self.vocabulary + distance - 1, text)

@@ -1,4 +1,4 @@
-"""The temperature tau: learned, fixed or scheduled. It returns the scale 1/tau, which multiplies all similarities.
+"""The temperature tau: learned, fixed or scheduled. The model multiplies all similarities by the scale 1/tau.
 
 A learned 1/tau is a function of the parameter nu; every parameterisation starts at the same tau:
 
@@ -36,6 +36,7 @@ PATHS: dict[str, Callable[[float, float], float]] = {
     # paper 4, "A0" and "A1": the paper only says that the alternation follows a cosine
     "cosine": lambda fraction, periods: (1 - math.cos(2 * math.pi * periods * fraction)) / 2,
 }
+# temperature.every -> fraction of the run, 0 in the first and 1 in the last epoch or step
 FRACTIONS: dict[str, Callable[[Progress], float]] = {
     "epoch": lambda p: p.epoch / max(1, p.total_epochs - 1),
     "step": lambda p: p.step / max(1, p.total_steps - 1),
@@ -132,7 +133,10 @@ def notes(config: TemperatureConfig, total_epochs: int, is_trained: bool) -> lis
     """
     if config.kind == "learned" and not is_trained:
         return [f"temperature.kind=learned, but the objective has no gradient for it: tau stays at {config.tau:g}"]
-    needed = {"linear": 2, "cosine": 3}.get(config.kind, 0)
-    if config.every != "epoch" or total_epochs >= needed:
+    if config.kind not in PATHS or config.every != "epoch":
+        return []
+    schedule = Scheduled(config)
+    scales = [schedule(Progress(0, 1, epoch, total_epochs)) for epoch in range(total_epochs)]
+    if not all(torch.isclose(scale, scales[0]) for scale in scales):
         return []
     return [f"temperature.every=epoch keeps tau at {config.tau:g} in {total_epochs} epochs: set temperature.every=step"]

@@ -1,4 +1,4 @@
-"""Objectives by name. A new term is one file, one line of TERMS and one test file."""
+"""Loss terms by name. A new term needs one file, one line in TERMS and one test file."""
 
 from clipx.objectives.base import Objective, Term
 from clipx.objectives.build import build_objective

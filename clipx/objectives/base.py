@@ -1,4 +1,4 @@
-"""The interface of a loss term, and the objective as a weighted sum of terms."""
+"""The interface of a loss term, and the objective as a weighted sum of terms. B is the global batch size."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +13,7 @@ from clipx.types import Embeddings, Loss, Progress, TeacherEmbeddings
 Rows = Mapping[str, Tensor]  # column -> [B] per-sample values of the batch
 TermOutput = tuple[Tensor, dict[str, Tensor]]  # unweighted value [] of the term, and column -> [B] new values
 
-NEEDS = {  # what a term may declare in `needs`, and how to provide it
+NEEDS = {  # input that a term may declare in `needs` -> how to provide this input
     "bias": "a learned logit bias: set temperature.bias=-10, or in your own loop Embeddings(bias=...)",
     "label": "keyword labels: set data.keywords, or in your own loop Embeddings(label=...)",
     "group": "groups of pairs that are positives of each other: set data.captions=each (coco, csv, tsv) or "
@@ -33,12 +33,14 @@ class Columns(Protocol):
 
 
 class Term:
-    """A loss over the global batch. Each `__init__` parameter of a subclass is a setting, `objective.TERM.PARAMETER`.
+    """A loss over the global batch.
+
+    Each `__init__` parameter of a subclass, except `num_samples`, is a setting `objective.TERM.PARAMETER`.
 
     Attributes:
-        columns: the per-sample values that the term needs, with their initial values.
+        columns: per-sample values that the term keeps, column name -> initial value.
         state: numbers that `end_step` and `end_epoch` change; checkpoints store them.
-        needs: further inputs of the term besides image, text and scale; keys of NEEDS.
+        needs: inputs of the term besides image, text and scale; keys of NEEDS.
         learns_temperature: True if the term has a gradient for the scale 1/tau.
     """
 
@@ -48,7 +50,7 @@ class Term:
     learns_temperature = True
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
-        """Return the unweighted value and the new per-sample values. Must not modify its inputs."""
+        """Return the unweighted value and the new per-sample values. Subclasses must not modify the arguments."""
         raise NotImplementedError
 
     def end_step(self, table: Columns) -> None:
@@ -63,7 +65,7 @@ class Term:
 
 
 def at_least_float32(embeddings: Embeddings) -> Embeddings:
-    """Convert all floats to the dtype of the image, or to float32 if that is a half precision."""
+    """Convert all float tensors to the dtype of the image embeddings, or to float32 if these have half precision."""
     dtype = torch.promote_types(embeddings.image.dtype, torch.float32)
     bias = embeddings.bias if embeddings.bias is None else embeddings.bias.to(dtype)
     image, text, scale = (t.to(dtype) for t in (embeddings.image, embeddings.text, embeddings.scale))
@@ -90,12 +92,12 @@ class Objective:
         """Return the loss over the global batch, the value of each term and the new per-sample values.
 
         Args:
-            embeddings: of the global batch. Terms without columns need no sample_id.
-            rows: column -> [B], for terms with columns: those of a `clipx.sample_table.SampleTable`.
+            embeddings: of the global batch; `sample_id` is not used.
+            rows: column -> [B], read from a `clipx.sample_table.SampleTable`; only for terms with columns.
             progress: position in the run, for terms that need it.
 
         Raises:
-            UserError: a term needs an input that is not given; the message names it.
+            UserError: a term needs an input that is not given; the message names both.
         """
         given = vars(embeddings) | {"progress": progress}
         rows, progress = rows or {}, progress or Progress(step=0, total_steps=1, epoch=0, total_epochs=1)

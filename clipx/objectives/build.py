@@ -22,7 +22,10 @@ ACCEPTED: dict[Any, tuple[tuple[type, ...], str]] = {
 def build_objective(
     table: Mapping[str, type[Term]], terms: Mapping[str, Mapping[str, object]], num_samples: int
 ) -> Objective:
-    """Build the objective from the terms of `table`; see `clipx.objectives.build`."""
+    """Build the objective from the term classes in `table`.
+
+    Arguments and errors are those of the function `build` in `clipx/objectives/__init__.py`.
+    """
     if not terms:
         raise UserError(f"objective has no term; {suggest('', table)}")
     built: dict[str, Term] = {}

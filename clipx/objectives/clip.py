@@ -2,8 +2,8 @@
 
     L = -1/B sum_i log( e^{s_ii/tau} / sum_j e^{s_ij/tau} )  -  1/B sum_i log( e^{s_ii/tau} / sum_j e^{s_ji/tau} )
 
-with s = image @ text.T [B, B]. Paper 1 sums the two directions. The code of CLIP and CyCLIP averages them, which is
-the default here; `average: false` sums them.
+with s = image @ text.T [B, B] for a batch of B pairs. Paper 1 sums the two directions. The code of CLIP and CyCLIP
+averages them, which is the default here; `average: false` sums them.
 """
 
 from clipx.objectives.base import Rows, Term, TermOutput
@@ -14,7 +14,7 @@ from clipx.types import Embeddings, Progress
 class ClipTerm(Term):
     """Mean over the batch; average of both directions, or their sum with `average: false`.
 
-    Example (B = 4 pairs, E = 8; equal embeddings give log B):
+    Example (B = 4 pairs, dimension E = 8; equal embeddings give log B):
         >>> import torch
         >>> from clipx import objectives
         >>> same = torch.nn.functional.normalize(torch.ones(4, 8), dim=1)

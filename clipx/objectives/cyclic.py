@@ -1,12 +1,12 @@
 """The two cyclic terms of CyCLIP (Goel et al. 2022, eq. 2 and 3; paper 1, section 7).
 
-    cyclic_inmodal     1/B sum_ij A_ij^2,  A_ij = <x_i, x_j> - <y_i, y_j>    images are as similar as their texts
-    cyclic_crossmodal  1/B sum_ij A_ij^2,  A_ij = <x_i, y_j> - <x_j, y_i>    the similarity is symmetric
+    cyclic_inmodal     1/B sum_ij A_ij^2,  A_ij = <x_i, x_j> - <y_i, y_j>    0 if images are as similar as their texts
+    cyclic_crossmodal  1/B sum_ij A_ij^2,  A_ij = <x_i, y_j> - <x_j, y_i>    0 if the similarity is symmetric
 
-with x = image [B, E], y = text [B, E], without the temperature. CyCLIP's weights are 0.25 each; paper 3's code uses
-0.1. CyCLIP's own code multiplies the mean over pairs by B, which equals the sum divided by B.
+with the rows x_i of X = image and y_i of Y = text, both [B, E], without the temperature. CyCLIP's weights are 0.25
+each; paper 3's code uses 0.1. CyCLIP's own code multiplies the mean of A_ij^2 by B, which equals the sum divided by B.
 
-For B > E the B x B matrices are not formed. With X^T X, X^T Y, Y^T Y [E, E] and D = Y^T X, the sums over pairs are
+For B > E the B x B matrices are not formed. With D = Y^T X [E, E], the sums of A_ij^2 are
 
     inmodal      |X^T X|^2 - 2 |X^T Y|^2 + |Y^T Y|^2
     crossmodal   2 <X^T X, Y^T Y> - 2 sum_ab D_ab D_ba
@@ -14,7 +14,7 @@ For B > E the B x B matrices are not formed. With X^T X, X^T Y, Y^T Y [E, E] and
 (Frobenius norm and product). When the term is small, these differences cancel. They are therefore computed in float64,
 which is cheap for E x E matrices.
 
-Sums over i run over this process's pairs and are then added over the processes. The E x E matrices are such sums.
+Each process sums over its own pairs i. These sums, such as the E x E matrices, are then added over the processes.
 """
 
 from torch import Tensor
@@ -58,8 +58,9 @@ class CyclicCrossmodalTerm(Term):
 
 
 def twice_the_gradient(squares: Tensor) -> Tensor:
-    """Return `squares` = sum_ij A_ij^2 with its full gradient; the gradient of `squares` holds all vectors j constant.
+    """Return `squares` = sum_ij A_ij^2 with twice its gradient.
 
-    A_ji = A_ij or -A_ij, so each vector has equal gradients as i and as j. Only i is one of this process's pairs.
+    The callers detach the vectors j, so `squares` has a gradient for the vectors i only. The missing gradient for the
+    vectors j is equal, because A_ji is A_ij or -A_ij.
     """
     return 2 * squares - squares.detach()

@@ -3,8 +3,9 @@
     L = 1/2 (L_image + L_text),   L_image = -1/B sum_i log( e^{s_ii/tau} / (e^{s_ii/tau} + Ng_i) )
     Ng_i = max( (sum_{j != i} e^{s_ij/tau} - tau_plus N e^{s_ii/tau}) / (1 - tau_plus),  N e^{-1/tau} ),   N = B - 1
 
-with s = image @ text.T [B, B]; L_text uses s_ji instead of s_ij. tau_plus is the assumed share of false negatives,
-which Ng removes from the sum. All sums are in log space, because e^{1/tau} overflows float32 below tau = 0.012.
+with s = image @ text.T [B, B] for a batch of B pairs; L_text uses s_ji instead of s_ij. tau_plus is the assumed share
+of false negatives, which Ng removes from the sum. All sums are in log space, because e^{1/tau} overflows float32 for
+tau < 0.0113.
 """
 
 import math
@@ -21,7 +22,7 @@ from clipx.types import Embeddings, Progress
 class DclTerm(Term):
     """Mean over the batch and both directions; 0 for B = 1, which has no negatives.
 
-    Raises UserError: tau_plus is not in [0, 1).
+    Raises UserError if tau_plus is not in [0, 1).
     """
 
     def __init__(self, tau_plus: float = 0.1) -> None:
@@ -41,12 +42,10 @@ class DclTerm(Term):
         return (self.direction(images, positives, scale) + self.direction(texts, positives, scale)) / 2, {}
 
     def direction(self, negatives: Tensor, positives: Tensor, scale: Tensor) -> Tensor:
-        """Compute the mean loss of one direction from log sum_{j != i} e^{s_ij/tau} [B] and s_ii/tau [B]."""
+        """Compute the mean loss of one direction from log sum_{j != i} e^{s_ij/tau} and s_ii/tau, both [B]."""
         N = len(positives) - 1
         log_ratio = self.log_tau_plus + math.log(N) + positives - negatives  # log(removed part / sum)
-        above_bound = log_ratio < 0  # otherwise nothing remains, and the lower bound of Ng applies
-        log_debiased = (
-            negatives + torch.log(-torch.expm1(log_ratio.where(above_bound, -1))) - math.log1p(-self.tau_plus)
-        )
-        log_Ng = torch.maximum(log_debiased.where(above_bound, -math.inf), math.log(N) - scale)
+        has_rest = log_ratio < 0  # otherwise Ng removes the whole sum, and its lower bound applies
+        log_debiased = negatives + torch.log(-torch.expm1(log_ratio.where(has_rest, -1))) - math.log1p(-self.tau_plus)
+        log_Ng = torch.maximum(log_debiased.where(has_rest, -math.inf), math.log(N) - scale)
         return softplus(log_Ng - positives).mean()

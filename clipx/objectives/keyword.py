@@ -3,13 +3,13 @@
     L_g = 1/B sum_{i: l_i != 0} g( sum_{j: l_j != 0, l_j != l_i} e^{s_ij/tau} / D_i )
 
 with s = image @ text.T [B, B] and labels l = Embeddings.label [B], 0 for no keyword. The loss is image -> text only,
-because the labels come from the texts. B counts the whole batch, including pairs without a label.
+because the labels come from the texts. B is the size of the whole batch, including pairs without a label.
 
     g            log1p       log(1 + x)                            ratio       x / (1 + x)
     denominator  own         D_i = e^{s_ii/tau}                    same_label  D_i = sum_{j: l_j = l_i} e^{s_ij/tau}
 
-`same_label` is the paper's L'_g; its sum includes j = i. In log space g is the softplus or the sigmoid of log x; x
-would overflow float32 at tau = 0.01.
+The denominator `same_label` gives the paper's L'_g; its sum includes j = i. The code computes g as the softplus or the
+sigmoid of log x, because x would overflow float32 at tau = 0.01.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ DENOMINATORS = {"own": False, "same_label": True}  # True: D_i sums over all tex
 class KeywordTerm(Term):
     """Sum over labelled images, divided by B; an image without a true negative adds 0.
 
-    Raises UserError: unknown g or denominator.
+    Raises UserError for an unknown g or denominator.
     """
 
     needs = ("label",)

@@ -2,11 +2,11 @@
 
     L = 1/2 (L_image + L_text),   L_image = -1/B sum_i 1/|P(i)| sum_{p in P(i)} log( e^{s_ip/tau} / sum_j e^{s_ij/tau} )
 
-with s = image @ text.T [B, B] and P(i) = {p: group_p = group_i}, i included; L_text uses s_pi and s_ji. SupCon
-contrasts the samples of one modality and leaves the anchor out of both sums. Between image and text the anchor has its
-own partner, so nothing is left out. If every group has one pair, this is `clip`.
+with x = image, y = text [B, E], s = x @ y.T and P(i) = {p: group_p = group_i}, i included; L_text uses s_pi and s_ji.
+SupCon contrasts samples of one modality and leaves the anchor out of both sums. Here the contrasted samples are of the
+other modality, so nothing is left out. If every group has one pair, this is `clip`.
 
-The mean over P(i) is taken over the vectors: 1/|P(i)| sum_p s_ip = <x_i, mean of y_p>. It needs no B x B product.
+The mean of s_ip over P(i) is computed without a B x B matrix, as the product <x_i, mean of y_p over P(i)>.
 """
 
 import torch

@@ -1,18 +1,19 @@
 """RankCLIP: similarities ranked consistently in both modalities (Zhang et al., ICCV 2025).
 
-ListMLE, the likelihood of an order pi under the Plackett-Luce model with scores l [B]:
+ListMLE, the negative log-likelihood of an order pi under the Plackett-Luce model with scores l [B]:
 
     M(l, pi) = sum_k ( log sum_{m >= k} e^{l_pi(m)} - l_pi(k) )
     crossmodal   M(s_i., order of s_.i) + M(s_.i, order of s_i.)     texts near image i, images near text i
     inmodal      M(X_i., order of Y_i.) + M(Y_i., order of X_i.)     X = image @ image.T / tau, Y = text @ text.T / tau
 
-with s = image @ text.T / tau [B, B], each from the largest to the smallest value, without gradient for the order. The
-authors' code adds both kinds, averaged over i, to CLIP's loss with weight w / (32 B). w grows over the epochs
-e = 1 ... E as 3 (e - 1) / (E - 1), up to 2. This term is the sum of both times w / (32 B).
+with s = image @ text.T / tau [B, B], its rows s_i. and its columns s_.i. An order goes from the largest to the smallest
+value and gets no gradient. The authors' code averages both kinds over i and adds them to CLIP's loss, times w / (32 B).
+In epoch e = 1 ... T, w = min(2, 3 (e - 1) / (T - 1)). This term is the sum of both averages times w / (32 B), where
+w = 1 without `ramp`.
 
-The code adds 1e-10 inside the logarithm, relative to the row's largest score, and shuffles equal scores; here the sums
-are exact and equal scores keep their order in the batch. All rows are computed in tiles: 4 products forward, 8
-backward, and a sort of each row.
+The authors' code shuffles equal scores, subtracts the row's largest score and adds 1e-10 inside the logarithm. Here
+equal scores keep their order in the batch, and the sums are exact. All rows are computed in tiles: 4 matrix products
+forward, 8 backward, and a sort of each row.
 """
 
 import torch
@@ -29,15 +30,15 @@ SLOPE, LARGEST = 3.0, 2.0  # of w, from the authors' code
 
 
 class RankTerm(Term):
-    """Mean over the batch, divided by 32 B.
+    """Mean over the batch, times w / (32 B).
 
     Args:
         crossmodal: rank the similarities between image and text.
         inmodal: rank the similarities within each modality.
-        ramp: w grows over the epochs, as in the authors' code; false: w = 1.
+        ramp: let w grow over the epochs, as in the authors' code; false: w = 1.
 
     Raises:
-        UserError: nothing is ranked.
+        UserError: crossmodal and inmodal are both false.
     """
 
     needs = ("progress",)
@@ -68,12 +69,12 @@ class RankTerm(Term):
 
 
 def list_mle(scores: Tensor, ranked_by: Tensor) -> Tensor:
-    """Return -log of the likelihood of the descending order of `ranked_by`, summed over the rows; both [b, B]."""
+    """Return the negative log-likelihood of the descending order of `ranked_by`, summed over the rows; both [b, B]."""
     order = ranked_by.detach().argsort(dim=1, descending=True, stable=True)
     ascending = scores.gather(1, order).flip(1)
     return (torch.logcumsumexp(ascending, dim=1) - ascending).sum()
 
 
 def ramp(progress: Progress) -> float:
-    """Return w of the epoch, 0 in the first."""
+    """Return w of the current epoch; 0 in the first epoch."""
     return min(LARGEST, SLOPE * progress.epoch / max(1, progress.total_epochs - 1))

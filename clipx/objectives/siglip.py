@@ -2,10 +2,10 @@
 
     L = -1/B sum_ij log sigmoid( y_ij (t s_ij + b) ),   y_ii = 1,  y_ij = -1 for i != j
 
-with s = image @ text.T [B, B], t = 1/tau and the learned bias b = Embeddings.bias. The paper starts at t = 10 and
-b = -10. Paper 3's code does not normalise the embeddings; here they are normalised.
+with s = image @ text.T [B, B] for a batch of B pairs, t = 1/tau and the learned bias b = Embeddings.bias. The paper
+starts at t = 10 and b = -10. Paper 3's code does not normalise the embeddings; here they are normalised.
 
-`positives: group` sets y_ij = 1 for all pairs of one group (Embeddings.group), such as several captions of one image.
+`positives: group` also sets y_ij = 1 if i and j are in one group (Embeddings.group), such as captions of one image.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ POSITIVES = {"pair": False, "group": True}  # True: y_ij = 1 within groups
 class SiglipTerm(Term):
     """Loss summed over all B^2 pairs, divided by B.
 
-    Raises UserError: unknown positives.
+    Raises UserError for an unknown value of `positives`.
     """
 
     needs: tuple[str, ...] = ("bias",)

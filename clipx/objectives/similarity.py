@@ -5,14 +5,15 @@ The backward pass recomputes each tile and turns it into W_ij = dL/dz_ij, which 
 
     dL/dimage = scale W text,   dL/dtext = scale W^T image,   dL/dscale = sum_i <image_i, (W text)_i>.
 
-Both directions together need four matrix products (one forward, three backward). The usual way, with a stored matrix
-for each direction, needs six. The result does not depend on the tile size.
+Both directions together need four matrix products (one forward, three backward). The usual implementation stores a
+matrix for each direction and needs six. The result does not depend on the tile size.
 
 Several processes share the work: each computes the tiles of its own images against all texts (`Embeddings.part`).
-Sums over texts are then complete, sums over images are combined over the processes, [B] numbers each, by a maximum and
-a sum. In the backward pass a process has the complete gradient of its own images, and a share of the gradient of all
-texts and of the scale; these are summed over the processes. All results are equal on every process, so a term goes on
-as on one process. One process and several need the same number of products in total.
+A process then has the complete sums over texts for its own images. Its sums over images, [B] numbers, are combined with
+those of the other processes by a maximum and a sum. Every process thus gets the same log-sum-exps, from which a term
+computes its loss as on one process. In the backward pass a process has the complete gradient of its own images, and a
+share of the gradients of all texts and of the scale; the shares are summed over the processes. The total number of
+products is the same as on one process.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,13 +33,13 @@ TILE_BYTES = {"cpu": 24 << 20, "cuda": 256 << 20}
 # (tile, index of its first row): adds constants to the logits in place; -inf excludes a pair
 Adjust = Callable[[Tensor, int], None]
 RowLoss = Callable[..., Tensor]  # (rows, *inputs) -> sum of the loss over these rows
-ROW_TENSORS = 8  # tiles that a RowLoss has at a time, about; together they have TILE_BYTES
+ROW_TENSORS = 8  # tiles that a RowLoss holds at a time (a rough estimate); together they take TILE_BYTES
 
 
 class Reduction(NamedTuple):
-    """A log-sum-exp over the texts of each image (dim = 1) or over the images of each text (dim = 0).
+    """A log-sum-exp over all texts for each image (dim = 1), or over all images for each text (dim = 0).
 
-    The offset [B] is subtracted from the logits, one number per summed text or image.
+    `offset` [B] is subtracted from the logits, one number per text for dim = 1, one per image for dim = 0.
     """
 
     dim: int
@@ -57,7 +58,7 @@ def positive_logits(image: Tensor, text: Tensor, scale: Tensor) -> Tensor:
 
 
 def softplus(x: Tensor) -> Tensor:
-    """Compute log(1 + e^x) to float64 precision. torch's default threshold returns x above 20, an error of 2e-9."""
+    """Compute log(1 + e^x) to float64 precision. With torch's default threshold the error at x = 20 would be 2e-9."""
     return F.softplus(x, threshold=50)
 
 
@@ -78,7 +79,7 @@ def logsumexp(
         text: [B, E] of the same dtype.
         scale: [] of the same dtype.
         reductions: the sums to compute; no gradient flows into `offset` and the constants that `adjust` adds.
-        part: of this process.
+        part: the images that this process computes.
     """
     results: tuple[Tensor, ...] = _LogSumExp.apply(image, text, scale, tuple(reductions), part)
     return results
@@ -87,9 +88,9 @@ def logsumexp(
 def tiles(
     image: Tensor, text: Tensor, scale: Tensor, scratch: int = 0, part: Part = ALL_ROWS
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield the index of the first row and [1 + scratch, rows, B] for each tile: its logits and `scratch` buffers.
+    """Yield for each tile the index of its first row, and a tensor [1 + scratch, rows, B]: logits, then empty buffers.
 
-    All tiles share one memory block. The allocator would keep several blocks if each tile had its own.
+    All tiles share one memory block, because the allocator would keep several blocks if each tile had its own.
     """
     B = len(text)
     first, end, _ = part.rows.indices(B)
@@ -105,13 +106,12 @@ def tiles(
 def sum_over_rows(loss: RowLoss, inputs: Sequence[Tensor], part: Part = ALL_ROWS) -> Tensor:
     """Return the sum [] of `loss(rows, *inputs)` over tiles of rows; differentiable once.
 
-    For losses that are sums over rows: image to text uses the rows of image @ text.T, text to image those of
-    text @ image.T, and no row needs the result of another one. The gradient of a tile is computed in the forward pass,
-    so that no tile outlives it. Simpler than `logsumexp`, but both directions together need six products of B x B x E,
-    not four.
+    For losses that are sums over rows of image @ text.T (image to text) and of text @ image.T (text to image), where no
+    row needs the result of another row. The gradient of a tile is computed in the forward pass, so that no tile is kept
+    for the backward pass. Simpler than `logsumexp`, but both directions together need six matrix products, not four.
 
     Args:
-        loss: sum [] over the given rows, a slice; its gradient flows to `inputs`.
+        loss: gets a slice of rows and `inputs`, and returns the sum [] over these rows, differentiable in `inputs`.
         inputs: the first is [B, ...]; others may be [].
     """
     total: Tensor = _RowSum.apply(loss, part, *inputs)
@@ -157,7 +157,7 @@ class InputGradients:
         self.scale = torch.zeros_like(scale)
 
     def add(self, start: int, W: Tensor) -> None:
-        """Add the rows `start ... start + len(W)`. Each row must be added exactly once."""
+        """Add the gradients from W, the tile whose first row is `start`. Each row must be added exactly once."""
         image, text, scale = self.inputs
         rows = slice(start, start + len(W))
         product(W, text, out=self.image[rows])
@@ -166,7 +166,7 @@ class InputGradients:
         add_product_(self.text, W.T, image[rows] * scale)
 
     def complete(self, part: Part) -> None:
-        """Add what the other processes have found, after the last tile."""
+        """Sum the gradients of text and scale over the processes, after the last tile."""
         part.sum_rows_(self.text)
         self.scale = part.sum(self.scale)
 
@@ -206,20 +206,20 @@ def softmax_gradients(
     part: Part = ALL_ROWS,
     factors: Sequence[Tensor] = (),
 ) -> tuple[InputGradients, Tensor]:
-    """Compute the gradient of sum_k sum_i weights_ki sums_ki, and column sums of the softmax.
+    """Compute the gradient of sum_k sum_i weights_ki sums_ki, and weighted sums of the softmax over the anchors.
 
-    The softmax is p_ij = exp(z_ij - sums_ki). The anchors i of reduction k are images for dim = 1 and texts for
-    dim = 0; z_ij includes `adjust` and `offset`.
+    The softmax of reduction k is p_ij = exp(z_ij - sums_ki), where z_ij includes `adjust` and `offset`. The anchors i
+    are images for dim = 1 and texts for dim = 0.
 
     Args:
         inputs: image, text, scale.
-        sums: result of `log_sums` for the same inputs and reductions, [K, B].
+        sums: result of `log_sums` for the same inputs and K reductions, [K, B].
         weights: [B] for each reduction.
-        part: of this process.
-        factors: [B] for each reduction, or none.
+        part: the images that this process computes.
+        factors: weights of the anchors in the sums of the softmax, [B] for each reduction; empty: no such sums.
 
     Returns:
-        The gradients, and [K, B] with sum_i factors_ki p_ij for each j; zeros without factors.
+        The gradients, and sum_i factors_ki p_ij for each j, [K, B]; zeros without factors.
     """
     # finite, so that a row or column without any pair gives exp(-inf) = 0
     sums = sums.clamp(min=torch.finfo(sums.dtype).min)

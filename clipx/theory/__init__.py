@@ -1,4 +1,4 @@
-"""The papers' toy problems, solved exactly in float64, in at most a minute each."""
+"""The papers' toy problems, computed in float64 in at most a minute each."""
 
 from clipx.theory.experiment import Experiment
 from clipx.theory.paper1 import margin, margin_figure

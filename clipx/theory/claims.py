@@ -44,7 +44,7 @@ def near(name: str, measured: float, value: float, tolerance: float) -> Check:
 
 
 def half_width(draws: NDArray[np.float64] | Sequence[float]) -> NDArray[np.float64]:
-    """Half-width of the normal 95% confidence interval of the mean over the last axis."""
+    """Return the half-width of the normal 95% confidence interval of the mean over the last axis."""
     return np.asarray(1.96 * np.std(draws, axis=-1, ddof=1) / np.sqrt(np.shape(draws)[-1]))
 
 
@@ -58,7 +58,7 @@ class CheckedClaim:
 
     @property
     def verdict(self) -> str:
-        """Return HOLDS if all checks hold, FAILS if any check fails."""
+        """Return HOLDS if all checks hold, FAILS if any check fails, else UNDECIDED."""
         verdicts = {check.verdict for check in self.checks}
         if FAILS in verdicts:
             return FAILS

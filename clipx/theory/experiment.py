@@ -1,7 +1,8 @@
 """The protocol of an experiment: settings -> `solve` -> result -> `claims` and `draw`.
 
 Each problem module defines a `Settings` subclass, a result dataclass and the functions `solve` and `claims`; the
-module `<problem>_figure` next to it defines `draw`. `clipx.theory.THEORY` lists the experiments.
+module `<problem>_figure` next to it defines `draw`. `clipx.theory.THEORY` lists the experiments. free_embeddings.py is
+missing there, because `clipx theory` adds it together with the objectives.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,7 +46,7 @@ def out_of_range(key: str, value: float | tuple[float, ...], allowed: str) -> Us
 
 
 def require_two_values(key: str, values: tuple[int, ...]) -> None:
-    """Raise UserError unless a setting has two different values; a claim compares its extremes."""
+    """Raise UserError unless a setting has two different values; a claim compares its smallest and largest value."""
     if len(set(values)) < 2:
         raise out_of_range(key, values, "two or more different numbers (the claim compares the extremes)")
 

@@ -4,9 +4,10 @@ K concepts with popularity pi_k proportional to 1/k^skew have m images and m tex
 
     p(x, y) = (1 - noise) sum_k pi_k p(x | k) p(y | k) + noise p(x) p(y),   p(. | k) uniform over the m instances.
 
-In a batch, pairs of the same concept are false negatives; a share `noise` of the pairs is mismatched. Each image and
-each text has a free, normalised embedding. Batches come from a training set drawn from p; the metrics use p itself.
-Groups are the concepts of the texts; the teacher's embeddings are the one-hot vectors of the concepts.
+Two pairs of the same concept in a batch are false negatives of each other; a share `noise` of the pairs is mismatched.
+Each image and each text has a free, normalised embedding. Batches come from a training set drawn from p; the metrics
+use p itself. For objectives with groups, pairs whose texts have the same concept form a group. For objectives with a
+teacher, the teacher's embeddings are one-hot vectors of the concepts.
 """
 
 import math
@@ -56,7 +57,7 @@ LossFactory = Callable[[int], LossFunction]  # number of training pairs -> a new
 
 @dataclass(frozen=True, kw_only=True)
 class FreeEmbeddingSettings(Settings):
-    """The defaults, 48 concepts in 8 dimensions, are hard enough to separate the objectives; 0.3 s per trial."""
+    """The defaults, 48 concepts in 8 dimensions, are hard enough to separate the objectives. A trial takes 0.3 s."""
 
     objectives: tuple[str, ...] = ()  # names; all if empty
     K: Annotated[int, at_least(2)] = 48  # concepts
@@ -87,7 +88,7 @@ class JointDistribution:
     popularity: Tensor  # [K]
     image: Tensor  # int64 [n], index of each training pair's image
     text: Tensor  # int64 [n]
-    label: Tensor  # int64 [n], concept + 1 for every other text, which names its concept; else 0
+    label: Tensor  # int64 [n], concept + 1 if the text names its concept (every second text of a concept), else 0
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def train(
         torch.autograd.backward([loss.total])
         optimizer.step()
         with torch.no_grad():
-            nu.clamp_(max=math.log(100))
+            nu.clamp_(max=math.log(100))  # 1/tau <= 100, as CLIP
             table.write(ids, loss.rows)
         loss_function.end_step(table)
         if at == per_epoch - 1:
@@ -176,8 +177,8 @@ def train(
 def evaluate(image: Tensor, text: Tensor, scale: Tensor, joint: JointDistribution) -> dict[str, float]:
     """Compute gap, uniformity, mean margin, retrieval accuracy (all concepts, rarer half) and distance to the bound.
 
-    The last two metrics are InfoNCE + I(X; Y) in nats, for g = scale * s (`excess`) and for the best scale
-    (`best tau`); s are the cosine similarities.
+    The distance to the bound is InfoNCE + I(X; Y) in nats, for the similarity g = scale * s (`excess`) and for the best
+    scale (`best tau`), with the cosine similarities s.
     """
     s, other = image @ text.T, joint.concept[:, None] != joint.concept
     own = s.diagonal()[:, None]

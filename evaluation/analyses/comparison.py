@@ -2,7 +2,7 @@
 
 Runs are comparable if towers, training data, length and batch size are the same. Runs with the same seed then see the
 same samples in the same order. The method may differ: objective, temperature, mixing, point sets, optimizer, schedule.
-Scores are the claims' measures, averaged over the data sets that all compared runs share.
+A score is read by the same readers as in the claims, and averaged over the data sets that all compared runs share.
 """
 
 import math
@@ -35,11 +35,11 @@ GEOMETRY: dict[str, MetricReader] = {
     "alignment": MetricReader("geometry", ("alignment",)),
     "margin": MARGIN,
 }
-MIN_SEEDS = 3  # of an interval
-SHOWN = 4  # number of names in a line about left-out runs
-MEAN = "mean"  # over the tasks that all methods have
+MIN_SEEDS = 3  # fewest seeds that give an interval
+SHOWN = 4  # names listed in a message about left-out runs
+MEAN = "mean"  # score: mean over the tasks that all scored methods have
 
-CONDITIONS = {  # must be equal, besides the data settings
+CONDITIONS = {  # settings that compared runs must share, in addition to those of the data
     "model.embed_dim",
     *(f"model.{side}.{key}" for side in ("image", "text") for key in ("name", "pretrained", "frozen")),
     "model.init",
@@ -47,15 +47,15 @@ CONDITIONS = {  # must be equal, besides the data settings
     "model.text.context_length",
     *(f"train.{key}" for key in ("epochs", "samples", "batch_size")),
 }
-KEYWORDS = ("data.keywords", "data.keyword_digits")  # no condition: they label pairs and do not change them
+KEYWORDS = ("data.keywords", "data.keyword_digits")  # not conditions: they label pairs without changing them
 NAMES = ("name", "recipe", "arm", "seed", "objective")  # neither conditions nor listed as settings of a method
 
-BySeed = dict[int, float]
+BySeed = dict[int, float]  # seed -> value
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean over seeds with its 95% interval (Student's t), which needs at least MIN_SEEDS seeds."""
+    """Mean over seeds with its 95% interval (Student's t); no interval with fewer than MIN_SEEDS seeds."""
 
     value: float
     low: float | None
@@ -77,8 +77,8 @@ class Method:
     name: str
     label: str  # the name without the part that all names of the comparison share
     settings: str  # objective, then the settings that differ from most other methods
-    values: dict[str, BySeed]  # name (TASKS, GEOMETRY, MEAN) -> values; names without values are left out
-    sets: dict[str, BySeed]  # "TASK SET" -> values, for every set that at least one run has
+    values: dict[str, BySeed]  # task, key of GEOMETRY or MEAN -> values; left out if no run has a value
+    sets: dict[str, BySeed]  # "TASK DATASET" -> values, for every data set that at least one run has
     runs: list[Run]
 
     @property
@@ -89,13 +89,13 @@ class Method:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Runs or methods that are not compared, and why."""
+    """Runs or methods that are left out, with their common reason."""
 
     reason: str
     names: list[str]
 
     def line(self) -> str:
-        """Return one line with the first names."""
+        """Return one line with the reason and the first names."""
         more = f" and {len(self.names) - SHOWN} more" if len(self.names) > SHOWN else ""
         return f"left out, {self.reason}: {', '.join(self.names[:SHOWN])}{more}"
 
@@ -105,10 +105,10 @@ class MethodComparison:
     """Methods trained under identical conditions."""
 
     conditions: dict[str, str]  # setting -> value
-    by: str  # ranking score: MEAN, a name in TASKS, or another task of the runs
-    tasks: list[str]  # tasks that MEAN averages: all scored methods have them
+    by: str  # ranking score: MEAN or a task
+    tasks: list[str]  # tasks that MEAN averages: those that all scored methods have
     ranked: list[Method]  # best first
-    unranked: list[Method]  # without a value of `by`
+    unranked: list[Method]  # methods without a value of `by`
 
     def difference(self, a: Method, b: Method) -> Estimate | None:
         """Return the mean difference a - b in the ranking score over common seeds; None without common seeds."""
@@ -123,10 +123,10 @@ class MethodComparison:
 
 
 def rankable(runs: list[Run]) -> dict[str, MetricReader]:
-    """Return task -> reader of its score: TASKS, and other tasks in the rows of the runs, such as those of plug-ins.
+    """Return task -> reader of its score, for TASKS and for the plug-in tasks in the rows of the runs.
 
-    The score of another task is the mean of the metrics in the plug-in's HEADLINE, or its first metric. Tasks whose
-    lower values are better are left out.
+    The score of a plug-in task is the mean of the metrics in the plug-in's HEADLINE; without a HEADLINE, it is the
+    task's first metric. Metrics whose lower values are better are ignored.
     """
     found, own = dict(TASKS), plugins.added("HEADLINE")
     for row in (row for run in runs for row in run.results if row.higher_is_better):
@@ -140,7 +140,7 @@ def compare(
 ) -> tuple[list[MethodComparison], list[LeftOut]]:
     """Return the possible comparisons, and the runs that cannot be compared, grouped by reason.
 
-    `on`: score only on these data sets; empty: on all, without the pairs held out of training.
+    `on`: data sets to score on; empty: all except the pairs held out of training.
 
     Raises UserError: no two methods share their conditions; the message lists the settings that differ.
     """
@@ -153,7 +153,7 @@ def compare(
         problem = _not_comparable([dict(key) for key in by_conditions], [group.label for group in groups])
         raise UserError("; ".join([problem, *(one.line() for one in left_out)]))
     reference = dict(next(iter(comparable)))
-    alone: dict[str, list[str]] = {}  # differing settings -> names with their values
+    alone: dict[str, list[str]] = {}  # differing settings -> methods with their values
     for key, members in by_conditions.items():
         if len(members) == 1:
             differs = _differing(dict(key), reference)
@@ -164,7 +164,7 @@ def compare(
 
 
 def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
-    """Drop runs without settings and failed starts; merge groups with equal settings; keep one run per seed."""
+    """Drop runs without settings or training steps, merge groups with equal settings, and keep one run per seed."""
     unknown, failed, repeated = list[str](), list[str](), list[str]()
     merged: dict[str, dict[int, Run]] = {}  # settings -> seed -> run
     labels: dict[str, str] = {}
@@ -194,7 +194,7 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
 
 
 def estimate(values: BySeed) -> Estimate | None:
-    """Return the mean over seeds with its interval; None if empty."""
+    """Return the mean over seeds with its interval; None if `values` is empty."""
     if not values:
         return None
     if len(values) < MIN_SEEDS:
@@ -208,7 +208,7 @@ def _conditions(run: Run) -> dict[str, str]:
 
 
 def _all_settings(run: Run) -> dict[str, str]:
-    """Return settings by dotted name. A setting that an older run lacks has its default value."""
+    """Return dotted name -> value of all settings; defaults for settings that an older run lacks."""
     return dict(flat(asdict(RunConfig()))) | dict(flat(run.config))
 
 
@@ -219,14 +219,13 @@ def _is_condition(key: str, settings: dict[str, str]) -> bool:
 
 
 def _differing(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
-    """Return the settings that differ."""
     return [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
 
 
 def _not_comparable(conditions: list[dict[str, str]], labels: list[str]) -> str:
     if len(conditions) < 2:
         one = f"{', '.join(labels)} is one method" if labels else "no run has started"
-        return f"nothing to compare: {one}; give runs of two or more"
+        return f"nothing to compare: {one}; give runs of two or more methods"
     ours, theirs = conditions[:2]
     differs = "; ".join(f"{k}: {ours.get(k, '-')}, not {theirs.get(k, '-')}" for k in _differing(ours, theirs))
     return f"nothing to compare: no two of {', '.join(labels)} share towers, data and length ({differs})"
@@ -260,7 +259,7 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
 
 
 def _values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:
-    """Return the values of each group, averaged over the data sets that all runs have; {} if it has none."""
+    """Return each group's values, averaged over the data sets that all scored runs share; {} for an unscored group."""
     scores = [{run.seed: by_dataset for run in group.runs if (by_dataset := measure.read(run))} for group in groups]
     datasets = [set(by_dataset) for by_seed in scores for by_dataset in by_seed.values()]
     shared = set.intersection(*datasets) if datasets else set()
@@ -273,7 +272,7 @@ def _values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:
 
 
 def settings_of_method(run: Run) -> tuple[str, dict[str, str]]:
-    """Return the objective, and the other settings that are no conditions."""
+    """Return the objective, and the other settings in which compared methods may differ."""
     settings = _all_settings(run)
     keys = [key for key in identity_keys() if key not in NAMES and not key.startswith("data.scenes.")]
     return objective(run), {key: settings[key] for key in keys if not _is_condition(key, settings)}
@@ -281,9 +280,7 @@ def settings_of_method(run: Run) -> tuple[str, dict[str, str]]:
 
 def _method_settings(groups: list[RunGroup]) -> list[str]:
     """Return each group's objective, and its settings that differ from the most common value."""
-    by_group = []
-    for group in groups:
-        by_group.append(settings_of_method(group.runs[0])[1])
+    by_group = [settings_of_method(group.runs[0])[1] for group in groups]
     all_keys = {key: None for settings in by_group for key in settings}
     usual = {key: Counter(settings.get(key) for settings in by_group).most_common(1)[0][0] for key in all_keys}
     return [

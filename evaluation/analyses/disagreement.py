@@ -17,15 +17,15 @@ from evaluation.runs import items, reader
 from evaluation.runs.results import LIMIT
 from evaluation.statistics import binomial_interval, mcnemar
 
-KEY = ("task", "dataset", "split", "metric", "questions")
-SHOWN = 4  # sets in a message
+KEY = ("task", "dataset", "split", "metric", "questions")  # two models answered the same items if these are equal
+SHOWN = 4  # data sets or runs listed in an error message
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The items of one metric, as one model answered them, in the order of `item`."""
+    """One model's answers to the items of one metric, sorted by `item`."""
 
     task: str
     dataset: str
@@ -34,31 +34,31 @@ class Answers:
     model: str
     hashes: dict[str, str]
     source: str  # specification of the data set
-    item: Ints
-    unit: Ints  # items of one unit are not independent
+    item: Ints  # index in the split's images, captions or pairs
+    unit: Ints  # image of a caption, else the item: items of one unit are not independent
     right: Bools
-    rank: list[int | None]
+    rank: list[int | None]  # of the right answer, 1 = best; None if the metric has no ranks
 
     @property
-    def place(self) -> str:
-        """Return `zeroshot cifar10`: task and data set, with the choices that the split names."""
+    def title(self) -> str:
+        """Task, data set and the choices in the split's name: `zeroshot cifar10, prompts simple`."""
         return f"{self.task} {self.dataset}" + "".join(self.split.partition(", ")[1:])
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A metric of two models on the same items."""
+    """The answers of two models to the same items of one metric."""
 
     a: Answers
     b: Answers
 
     def only(self, first: bool) -> Ints:
-        """Return the positions of the items that only the first, or only the second, model has right."""
+        """Return the positions of the items that only one model has right: `a` if `first`, else `b`."""
         right, wrong = (self.a.right, self.b.right) if first else (self.b.right, self.a.right)
         return np.flatnonzero(right & ~wrong)
 
     def count(self, a: bool, b: bool) -> int:
-        """Return the number of items on which the models are right (True) or wrong as given."""
+        """Return the number of items on which model a is right (`a` True) or wrong (False), and model b as in `b`."""
         return int(((self.a.right == a) & (self.b.right == b)).sum())
 
     @property
@@ -69,8 +69,8 @@ class Pair:
     def difference(self) -> tuple[float, float, float]:
         """Return a - b as a fraction of the items, and its 95% interval: paired bootstrap over the units.
 
-        If all units have the same difference, usually 0, a bootstrap interval has no width. The exact bound on the
-        share of other units is used instead.
+        If all units have the same difference, usually 0, a bootstrap interval has zero width. The interval is then the
+        difference +- the largest share of units that can differ from it (exact binomial).
         """
         summed, sizes = self._by_unit()
         values = summed / sizes
@@ -85,21 +85,21 @@ class Pair:
         return mcnemar(self._by_unit()[0].int().tolist())
 
     def _by_unit(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return, per unit, the sum of the items' differences and the number of items; float64."""
-        _, place = np.unique(self.a.unit, return_inverse=True)
+        """Return per unit the sum of the items' differences a - b and the number of items, float64."""
+        _, index = np.unique(self.a.unit, return_inverse=True)
         differences = self.a.right.astype(float) - self.b.right
-        return torch.from_numpy(np.bincount(place, differences)), torch.from_numpy(np.bincount(place).astype(float))
+        return torch.from_numpy(np.bincount(index, differences)), torch.from_numpy(np.bincount(index).astype(float))
 
 
 def pair_up(a: Path, b: Path, limited: bool = False) -> list[Pair]:
-    """Return all metrics that both models have on the same items, in the order of the first.
+    """Return a Pair for each metric that both models have on the same items, in the order of `a`.
 
     Args:
-        a: a run directory, at its last evaluation, or a checkpoint folder in it.
-        b: the same.
-        limited: also the rows of `clipx eval limit=N`.
+        a: a run directory, whose last evaluation counts, or a checkpoint folder in a run directory.
+        b: likewise.
+        limited: include the items of `clipx eval limit=N`.
 
-    Raises UserError: an unknown run, one without items, or no common items.
+    Raises UserError: a run is missing or has no items, or the two have no items in common.
     """
     first, second = (read_answers(path, limited) for path in (a, b))
     common = [Pair(answers, second[key]) for key, answers in first.items() if key in second]
@@ -118,7 +118,7 @@ def _names(answers: dict[tuple[str, ...], Answers]) -> str:
 def read_answers(path: Path, limited: bool = False) -> dict[tuple[str, ...], Answers]:
     """Return the answers in a run directory by KEY; the last evaluation of a metric counts.
 
-    Raises UserError: no run, several runs, or no items.
+    Raises UserError: `path` holds no run, several runs, or no items.
     """
     digest = ""
     if (path / checkpoints.MANIFEST).is_file():
@@ -143,7 +143,7 @@ def read_answers(path: Path, limited: bool = False) -> dict[tuple[str, ...], Ans
 
 
 def _only_run(path: Path) -> Path:
-    """Return the one run at or below `path`."""
+    """Return the one run at or below `path`. Raises UserError if there is none, or more than one."""
     runs = list(reader.run_folders(path))
     if not runs:
         raise UserError(f"no run at or below {path}; {reader.HINT}")
@@ -154,7 +154,7 @@ def _only_run(path: Path) -> Path:
 
 
 def _groups(table: pa.Table) -> list[tuple[tuple[str, ...], pa.Table]]:
-    """Split a table by KEY and hashes, in the order of the rows."""
+    """Return (values of KEY, rows) for each combination of KEY and hashes, in the order of the rows."""
     by = [*KEY, "hashes"]
     words = pa.table({name: table[name].cast(pa.string()) for name in by})
     groups = []

@@ -1,7 +1,7 @@
-"""Objects that captions do not name, counted on COCO annotations (paper 1, Fig. 4; claim 1.12).
+"""Annotated objects that captions do not name, counted on COCO (paper 1, Fig. 4; claim 1.12).
 
 For each image-caption pair, counts the object categories that are annotated in the image (COCO has 80) but missing
-from the caption. A category is present if its name occurs as a whole word, singular or plural.
+from the caption. A caption names a category if the category's name occurs as a whole word, singular or plural.
 Synonyms ("man" for person) do not count, so the share without persons is reported as well.
 """
 
@@ -21,7 +21,7 @@ from evaluation.claims.types import Verdict
 from evaluation.metrics import bootstrap_interval, weighted_mean
 from evaluation.runs.reader import STATED
 
-LEAST = 0.5  # the claim's "many": more than half of the pairs
+LEAST = 0.5  # the claim's "many" means more than this share of the pairs
 PERSON = "person"
 IRREGULAR_PLURALS = {"person": "people|persons", "mouse": "mice", "knife": "knives", "sheep": "sheep"}
 
@@ -31,15 +31,17 @@ class MissingObjects:
     """Counts and shares of image-caption pairs."""
 
     histogram: list[int]  # [k]: pairs in which k categories are missing
-    images: int
-    share: float  # of pairs in which at least one is missing
+    images: int  # with captions
+    share: float  # of pairs in which at least one category is missing
     low: float  # 95% interval, bootstrap over images
     high: float
     share_without_persons: float  # of pairs in which a category other than "person" is missing
 
 
 def find(paths: list[Path]) -> tuple[Path, Path]:
-    """Return the captions file and the instances file: the two given, or the first pair of such files in the folders.
+    """Return the captions file and the instances file.
+
+    `paths` are these two files, or folders; the first pair of such files in the folders is returned.
 
     Raises UserError: there is no such pair.
     """
@@ -54,7 +56,7 @@ def find(paths: list[Path]) -> tuple[Path, Path]:
 
 
 def count(files: tuple[Path, Path]) -> MissingObjects:
-    """Count over all pairs of the captions and the instances file. Images without annotated objects have none missing.
+    """Count missing objects in all pairs of `files` (captions, instances). Images without objects have none missing.
 
     Raises UserError: a file is not a COCO annotation file, or no image has both captions and objects.
     """
@@ -80,7 +82,7 @@ def count(files: tuple[Path, Path]) -> MissingObjects:
 
 
 def _summarise(missing: list[list[set[str]]]) -> MissingObjects:
-    """Summarise `missing`: for each image, the missing categories of each of its captions."""
+    """Summarise `missing`: image -> caption -> missing categories."""
     counts = [len(names) for captions in missing for names in captions]
     shares = torch.tensor([sum(map(bool, captions)) / len(captions) for captions in missing], dtype=torch.float64)
     weights = torch.tensor([float(len(captions)) for captions in missing], dtype=torch.float64)

@@ -22,7 +22,7 @@ from evaluation.datasets.opening import open_dataset
 
 KIND = "captions"  # the run's first evaluation set of this kind is used
 MAX_PAIRS = 4
-SIDE = 56  # px of an image in the artifact
+SIDE = 56  # width and height of an image in the artifact, px
 
 
 def evaluate(checkpoint: Path, out: Path) -> None:
@@ -43,7 +43,7 @@ def evaluate(checkpoint: Path, out: Path) -> None:
 
 @torch.inference_mode()
 def _examples(config: RunConfig, model: clip.ClipModel, dataset: str) -> list[dict[str, Any]]:
-    """Return pixels, patch weights and word weights of the first images, each with its first caption."""
+    """Return pixels, patch weights and word weights of the first MAX_PAIRS images, each with its first caption."""
     data: Any = open_dataset(f"{KIND}:{ensure_root_folder(config.data) / dataset}")
     split = data.splits[0]
     images, captions = data.images(split), data.texts(split, "captions")
@@ -56,12 +56,12 @@ def _examples(config: RunConfig, model: clip.ClipModel, dataset: str) -> list[di
         text: PointSet = model.text(ids)
         weights = image.weights[0].tolist()
         side = math.isqrt(len(weights))
-        prefix = len(weights) - side**2  # class token
+        prefix = len(weights) - side**2  # 1 if the model has a class token, else 0
         words = tokenizer.words(model.inputs, ids[0])
         examples.append({
             "pixels": _pixels(images[number]),
             "patches": [weights[prefix + row * side :][:side] for row in range(side)],
-            "words": [[word, float(text.weights[0, place])] for place, word in words],
+            "words": [[word, float(text.weights[0, position])] for position, word in words],
         })  # fmt: skip
     return examples
 

@@ -1,13 +1,14 @@
-"""Learned popularity (paper 3, claim 3.5): is NUCLR's zeta what its objective asks for, and does it follow popularity?
+"""Learned popularity (paper 3; claims 3.5, 3.10, 3.11): NUCLR's zeta against its optimum and the true popularity.
 
-Reads zeta from the sample table of a checkpoint. Computes Spearman's rank correlation of
+zeta is NUCLR's learned log-popularity of each training text and image, stored in the sample table of a checkpoint.
+Computes Spearman's rank correlation, for SIDE text and image, of
 
-    zeta_SIDE_sinkhorn_spearman   zeta with the optimum of eq. (5) for the model's final features (zeta_optimum.py)
+    zeta_SIDE_sinkhorn_spearman   zeta with its optimum by eq. (5) for the model's final features (zeta_optimum.py)
     zeta_SIDE_spearman            zeta with the true popularity
-    sinkhorn_SIDE_spearman        this optimum with the true popularity: what a perfect zeta would reach
+    sinkhorn_SIDE_spearman        the optimum with the true popularity
 
-for SIDE text and image. Only `scenes` with a popularity_skew have a true popularity. Also lists the captions with the
-largest and the smallest zeta.
+Only the data set `scenes` with a popularity_skew has a true popularity. Also lists the captions with the largest and
+the smallest zeta.
 """
 
 import json
@@ -37,7 +38,7 @@ from evaluation.types import Encoder, Result
 
 TASK = "popularity"
 SIDES = ("text", "image")
-MAX_CAPTIONS = 12  # with the largest zeta, and with the smallest
+MAX_CAPTIONS = 12  # listed with the largest zeta, and as many with the smallest
 RESAMPLES = 500  # of the bootstrap
 MAX_DRAWS = 4_000_000  # bootstrap indices in memory at once
 
@@ -45,18 +46,18 @@ MAX_DRAWS = 4_000_000  # bootstrap indices in memory at once
 def evaluate(
     checkpoint: Path, out: Path, encoder: Encoder, cache_dir: Path, loading: Loading, force: bool = False
 ) -> list[Result]:
-    """Write artifacts/popularity-DATA.json to `out`, add the correlations to its results, and return them.
+    """Add the correlations to `out`/results.jsonl, write `out`/artifacts/popularity-DATA.json, and return the rows.
 
     Samples that training never visited are ignored. Returns [] for a run without zeta. Prints a note and returns [] if
     training data are missing or damaged.
 
     Args:
         checkpoint: a run directory or checkpoint folder.
-        out: folder of the results. Rows stored there with the same hashes are returned.
+        out: folder of the results. If it stores rows with the same hashes, they are returned.
         encoder: the checkpoint's model.
         cache_dir: folder for embeddings.
-        loading: see Loading.
-        force: compute again even if the results are stored; cached embeddings are still used.
+        loading: batching and device of the embedding.
+        force: measure even if `out` stores the rows; cached embeddings are still used.
 
     Raises:
         UserError: the checkpoint is missing or corrupt.
@@ -125,7 +126,7 @@ def _measure(
 
 
 def subset(n: int) -> Tensor:
-    """Return the places of the samples to compare with the optimum: all n, or MAX_PAIRS random ones, ascending."""
+    """Return the indices of the samples to compare with the optimum: all n, or MAX_PAIRS random ones, ascending."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
     return order[: zeta_optimum.MAX_PAIRS].sort().values
 
@@ -140,7 +141,7 @@ def true_popularity(config: RunConfig) -> Tensor | None:
 
 
 def spearman_interval(x: Tensor, y: Tensor) -> tuple[float, float, float]:
-    """Return Spearman's correlation of x [n] and y [n] with its 95% interval; 0 if one of them is constant.
+    """Return Spearman's correlation of x [n] and y [n] with its 95% interval; 0 if x or y is constant.
 
     The interval is a bootstrap over samples; each sample keeps its rank among all samples.
     """
@@ -151,14 +152,14 @@ def spearman_interval(x: Tensor, y: Tensor) -> tuple[float, float, float]:
     block = max(1, MAX_DRAWS // len(a))
     resampled = []
     for start in range(0, RESAMPLES, block):
-        places = torch.randint(len(a), (min(block, RESAMPLES - start), len(a)), generator=generator)
-        resampled.append(_pearson(a[places], b[places]))
+        drawn = torch.randint(len(a), (min(block, RESAMPLES - start), len(a)), generator=generator)
+        resampled.append(_pearson(a[drawn], b[drawn]))
     low, high = torch.cat(resampled).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     return float(_pearson(a, b)), low, high
 
 
 def _pearson(a: Tensor, b: Tensor) -> Tensor:
-    """Return Pearson's correlation along the last dimension; 0 if one side is constant."""
+    """Return Pearson's correlation along the last dimension; 0 if a or b is constant."""
     a, b = a - a.mean(dim=-1, keepdim=True), b - b.mean(dim=-1, keepdim=True)
     norm = a.norm(dim=-1) * b.norm(dim=-1)
     return torch.where(norm > 0, (a * b).sum(dim=-1) / norm, 0.0)
@@ -167,26 +168,26 @@ def _pearson(a: Tensor, b: Tensor) -> Tensor:
 def _artifact(pairs: PairSource, zeta: dict[str, Tensor], seen: Tensor, popularity: Tensor | None) -> dict[str, Any]:
     """Return the report's data: captions with the largest and smallest zeta, mean zeta by true popularity.
 
-    `zeta` and `popularity` are those of the samples `seen`, [n] each.
+    `zeta` and `popularity` [n] belong to the samples with the ids `seen` [n].
     """
     order = zeta["text"].argsort(descending=True, stable=True)
     count = min(MAX_CAPTIONS, len(order) // 2)
     ends = {"most": order[:count], "least": order[len(order) - count :].flip(0)}
     captions = {}
-    for end, places in ends.items():
+    for end, indices in ends.items():
         captions[end] = [
             {
-                "caption": _caption(pairs, int(seen[place])),
-                "popularity": None if popularity is None else float(popularity[place]),
-                **{side: float(zeta[side][place]) for side in SIDES},
+                "caption": _caption(pairs, int(seen[index])),
+                "popularity": None if popularity is None else float(popularity[index]),
+                **{side: float(zeta[side][index]) for side in SIDES},
             }
-            for place in places
+            for index in indices
         ]
     return {"kind": TASK, "captions": captions, "curve": {} if popularity is None else _curve(zeta, popularity)}
 
 
 def _curve(zeta: dict[str, Tensor], truth: Tensor) -> dict[str, list[float]]:
-    """Return the mean zeta of the samples of each popularity, ascending."""
+    """Return the true popularities in ascending order, each with the mean zeta of its samples."""
     values, group, count = truth.unique(return_inverse=True, return_counts=True)  # type: ignore[no-untyped-call]
     means = {side: torch.zeros(len(values)).index_add_(0, group, zeta[side]) / count for side in SIDES}
     return {"popularity": values.tolist(), **{side: mean.tolist() for side, mean in means.items()}}

@@ -1,7 +1,7 @@
-"""Training regimes: steps, final loss, temperature, labels and false negatives of each recipe, beside the paper's.
+"""Training regimes: steps, final loss, temperature, labels, false negatives of each recipe, and the paper's values.
 
-A miniature tests a paper's claim only in the regime on which the claim's mechanism depends. This table shows where
-the two differ. Whatever a run folder cannot tell is left empty.
+A miniature tests a paper's claim only if it trains in the regime on which the claim's mechanism depends. The table
+shows where the miniature's regime differs from the paper's. A value that a run folder does not contain is left empty.
 """
 
 import json
@@ -10,6 +10,7 @@ import random
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from statistics import fmean, median
 
@@ -28,12 +29,12 @@ from clipx.run import directory
 from evaluation.runs.description import last, number, setting
 from evaluation.runs.reader import Run
 
-FAR = 3.0  # a factor above this is marked
-MAX_BATCHES = 20  # sampled per data set and length of a run
-MAX_PAIRS = 200_000  # of an image with a caption, over all sampled batches
+FAR = 3.0  # a factor above this, or below 1 / FAR, is marked
+MAX_BATCHES = 20  # sampled to count labels and false negatives
+MAX_PAIRS = 200_000  # pairs of an image and a caption that are compared, over all sampled batches
 Values = dict[str, float | None]  # row -> value
-Known = dict[tuple[str, str], Values]
-ROWS = {  # key -> label
+Known = dict[tuple[str, str], Values]  # (function, its settings) -> the function's values
+ROWS = {  # row -> label; n is the number of training samples
     "steps": "steps",
     "epochs": "epochs",
     "batch_share": "batch / n",
@@ -51,7 +52,7 @@ ROWS = {  # key -> label
 
 @dataclass(frozen=True)
 class Given:
-    """What the paper says about one row."""
+    """A paper's value of one row."""
 
     source: str = ""  # place in the paper
     value: float | list[float] | None = None  # number or [low, high]; None: not given
@@ -59,7 +60,7 @@ class Given:
 
 @dataclass(frozen=True)
 class PaperRegime:
-    """The regime of a part of a paper."""
+    """The regime of one group of a paper's experiments."""
 
     paper: int
     name: str
@@ -69,7 +70,7 @@ class PaperRegime:
 
 @dataclass(frozen=True)
 class Measured:
-    """A row over the runs of a recipe."""
+    """Median and range of one row over the runs of a recipe."""
 
     median: float
     low: float
@@ -78,19 +79,22 @@ class Measured:
 
 @dataclass(frozen=True)
 class Regime:
-    """The regime of a recipe."""
+    """The measured regime of a recipe, and the paper's."""
 
     recipe: str
-    runs: int  # trained ones
+    runs: int  # number of runs with training steps
     measured: dict[str, Measured]  # rows without a value are left out
     paper: PaperRegime | None  # None for a recipe that belongs to no paper
 
     def given(self, row: str) -> Given:
-        """Return what the paper says about a row."""
+        """Return the paper's value of a row, without a number if the paper gives none."""
         return self.paper.rows.get(row, Given()) if self.paper else Given()
 
     def factor(self, row: str) -> float | None:
-        """Return our median / the paper's value, or the nearer end of its range (1 within); None if one is missing."""
+        """Return our median / the paper's value; None if a value is missing or our median is not positive.
+
+        If the paper gives a range, its nearer end is used, and the factor is 1 inside the range.
+        """
         given, ours = self.given(row).value, self.measured.get(row)
         if given is None or ours is None or ours.median <= 0:
             return None
@@ -99,7 +103,7 @@ class Regime:
 
 
 def is_far(factor: float) -> bool:
-    """Return True if a factor is more than FAR off, in either direction."""
+    """Return True if the factor is above FAR or below 1 / FAR."""
     return max(factor, 1 / factor) > FAR
 
 
@@ -130,9 +134,9 @@ def regimes(runs: list[Run]) -> list[Regime]:
 
 
 def measure(run: Run, known: Known) -> Values:
-    """Return each row of a run; None for what its folder does not tell.
+    """Return the values of a run; None for a row whose value the run folder does not contain.
 
-    `known` keeps what depends on settings only, for the next runs with the same settings.
+    `known` caches sizes and batch statistics for later runs with the same settings; it ignores their seeds.
     """
     values: Values = {**dict.fromkeys(ROWS), "steps": last(run, "step"), "tau": last(run, "tau")}
     values["loss"] = _final_loss(run)
@@ -144,13 +148,14 @@ def measure(run: Run, known: Known) -> Values:
     if n:
         values["batch_share"] = batch / n
         values["epochs"] = (values["steps"] or 0) * batch / n
-    parts: list[tuple[Callable[[RunConfig], Values], object]] = [(_tower_sizes, config.model)]
+    cached: list[tuple[Callable[[RunConfig], Values], object]] = [(_tower_sizes, config.model)]
     if config.data.source == "scenes":
-        parts.append((_of_scenes, [config.data, config.train.batch_size, config.train.epochs, config.train.samples]))
-    for measured, settings in parts:
-        key = measured.__name__, repr(settings)
+        train = config.train
+        cached.append((_scene_values, [config.data, train.batch_size, train.epochs, train.samples]))
+    for function, settings in cached:
+        key = function.__name__, repr(settings)
         if key not in known:
-            known[key] = measured(config)
+            known[key] = function(config)
         values |= known[key]
     return values
 
@@ -161,7 +166,7 @@ def _summarise(runs: list[Values]) -> dict[str, Measured]:
 
 
 def _final_loss(run: Run) -> float | None:
-    """Return the mean over the last tenth of the logged steps; of the term `clip` where the objective has it."""
+    """Return the mean loss over the last tenth of the logged steps; only the term `clip` if the objective has it."""
     losses = [value for line in run.log if (value := _contrastive(line)) is not None]
     return fmean(losses[-math.ceil(len(losses) / 10) :]) if losses else None
 
@@ -173,7 +178,7 @@ def _contrastive(line: dict[str, object]) -> float | None:
 
 
 def _num_train(run: Run, config: RunConfig) -> int | None:
-    """Return the number of samples in an epoch: of rendered scenes from the config, else from a checkpoint."""
+    """Return the number of samples in an epoch, from the config or else a checkpoint; None if neither contains it."""
     if config.data.source == "scenes":
         return num_train(config.data.scenes.num_train, config.data.held_out)
     if config.data.num_samples is not None:
@@ -195,21 +200,21 @@ def _length(checkpoint: Path) -> int | None:
 
 
 def _tower_sizes(config: RunConfig) -> Values:
-    """Return tokens and width. Only a vision transformer has image tokens, its class token included."""
+    """Return the numbers of tokens and the embedding size. Only a vision transformer has image tokens."""
     try:
         with torch.device("meta"):  # allocates nothing, however large the towers
             image, text = build_towers(config.model, load=False)
     except UserError:  # e.g. a folder of a model that is not on this machine
         return {}
     positions = getattr(image.module, "positional_embedding", None)
-    tokens = None if positions is None else len(positions)
+    tokens = None if positions is None else len(positions)  # patches and class token
     return {"image_tokens": tokens, "text_tokens": text.inputs.context_length, "embed_dim": image.embed_dim}
 
 
-def _of_scenes(config: RunConfig) -> Values:
-    """Return labels and false negatives of sampled training batches, and the spread of the concepts.
+def _scene_values(config: RunConfig) -> Values:
+    """Return labelled pairs and false negatives per sampled training batch, and the spread of the popularity.
 
-    A false negative is an image i and a caption j != i of a batch where the caption is true of the image.
+    A false negative is an image i and a caption j != i of the same batch if the caption is true of the image.
     """
     frequencies = [f for f in concept_frequencies(config.data.scenes).values() if f]
     values: Values = {"spread": max(frequencies) / min(frequencies)}
@@ -221,9 +226,9 @@ def _of_scenes(config: RunConfig) -> Values:
         chosen = [draw.randrange(len(s.captions)) if config.data.captions == "random" else 0 for s in samples]
         labelled.append(sum(label(s.captions[k]) > 0 for s, k in zip(samples, chosen, strict=True)))
         contents = [s.scene.content for s in samples]
-        said = [s.descriptions[k] for s, k in zip(samples, chosen, strict=True)]
-        fitting = sum(fits(said[j], contents[i]) for i in range(len(ids)) for j in range(len(ids)) if i != j)
-        false_negatives.append(fitting)
+        descriptions = [s.descriptions[k] for s, k in zip(samples, chosen, strict=True)]
+        others = permutations(range(len(ids)), 2)  # i, j with i != j
+        false_negatives.append(sum(fits(descriptions[j], contents[i]) for i, j in others))
     if false_negatives:
         values["false_negatives"] = fmean(false_negatives)
         values["false_negatives_each"] = fmean(false_negatives) / config.train.batch_size
@@ -235,6 +240,6 @@ def _batches(config: RunConfig) -> Iterator[list[int]]:
     """Yield the sample ids of some of the run's global batches, evenly spaced over its steps."""
     data, size = config.data, config.train.batch_size
     sampler = Sampler(data.scenes.num_train, config.train, config.seed, 0, 1, data.held_out, data.block)
-    number = min(max(1, MAX_PAIRS // size**2), MAX_BATCHES, sampler.total_steps)
-    for k in range(number):
-        yield [i for _, i in next(sampler.batches(k * sampler.total_steps // number))]
+    count = min(max(1, MAX_PAIRS // size**2), MAX_BATCHES, sampler.total_steps)
+    for k in range(count):
+        yield [i for _, i in next(sampler.batches(k * sampler.total_steps // count))]

@@ -1,4 +1,4 @@
-"""Pictures and texts of single items of an evaluation set, for pages."""
+"""Images and texts of single items of an evaluation set, for the pages of `clipx report diff`."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,14 @@ from evaluation.types import Settings
 
 @dataclass(frozen=True)
 class Shown:
-    """An item: its images as data URIs (two of a minimal pair), and its class or captions."""
+    """An item: its images as data URIs (two for a minimal pair), and its class name or captions."""
 
     images: tuple[str, ...]
     text: str
 
 
 def show(answers: Answers, positions: list[int]) -> tuple[list[Shown], str]:
-    """Return the items at these positions, and "" or the reason why they have neither pictures nor texts."""
+    """Return the items at these positions of `answers`, and the reason why they are empty, "" if they are not."""
     try:
         return _read(answers, positions), ""
     except UserError as error:
@@ -31,9 +31,9 @@ def _read(answers: Answers, positions: list[int]) -> list[Shown]:
     (dataset,) = open_sets([answers.source], Settings(limit=int(limit) if limit else None))
     split = answers.split.partition(", ")[0]
     if split not in dataset.splits:
-        raise UserError(f"{answers.source} has no split {split} any more")
+        raise UserError(f"{answers.source} no longer has the split {split}")
     if dataset.fingerprint(split, "images") != answers.hashes.get(f"images/{split}"):
-        raise UserError(f"the images in {answers.source} are not those of the evaluation")
+        raise UserError(f"the images in {answers.source} have changed since the evaluation")
     return [_shown(dataset, split, int(answers.item[at]), int(answers.unit[at]), answers.metric) for at in positions]
 
 

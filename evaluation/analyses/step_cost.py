@@ -1,16 +1,17 @@
-"""Time of a training step relative to a reference, from steps of all arms that take turns.
+"""Time of a training step relative to a reference arm, from arms that take turns.
 
-A machine's speed changes by more than the costs in question. So the arms are timed in blocks: one step of each arm, the
-reference included, in random order. A block gives one ratio to the reference per arm. Changes between blocks cancel in
-the ratio, and changes within a block shift it up as often as down.
+A machine's speed changes by more than the differences to measure. So the arms are timed in blocks: one step of each
+arm, the reference included, in random order. A block gives one ratio to the reference per arm. Changes between blocks
+cancel in the ratio, and changes within a block shift it up as often as down.
 
 Estimate: the median of the ratios, because a step that another process disturbs changes one ratio a lot, but the median
-little. Interval: order statistics of the ratios (scipy's quantile_test), which hold for any distribution. A t interval
-of the log ratios is narrower without disturbed steps, but a single one makes it much wider.
+little. Interval: order statistics of the ratios (scipy's quantile_test), valid for any distribution. A t interval of
+the log ratios is narrower without disturbed steps, but a single disturbed step makes it much wider.
 
-With a bound, the ratios are looked at after 10, 20, 40, ... blocks and at the end of the time. Look k of a benchmark of
-A arms has a confidence of 1 - 0.05 / (2^k A), so that in at least 95% of benchmarks all intervals are right. So timing
-may end at the first look that decides: arms at the bound get a false verdict in at most 5% of benchmarks.
+With a bound, the ratios are looked at after 10, 20, 40, ... blocks and at the end of the time. With A arms besides the
+reference, the intervals of look k = 1, 2, ... have a confidence of 1 - 0.05 / (2^k A). So in at least 95% of benchmarks
+every interval of every look contains the true ratio. Timing may therefore end at the first look that decides all arms:
+at most 5% of benchmarks contain a false verdict.
 """
 
 import random
@@ -22,7 +23,7 @@ from statistics import median
 from evaluation.claims.types import Verdict
 
 FIRST_LOOK = 10  # blocks
-ERROR = 0.05  # of the intervals of all looks together
+ERROR = 0.05  # probability that an interval of any arm at any look misses the true ratio
 Times = dict[str, list[float]]  # arm -> seconds of a step in each block
 
 
@@ -31,17 +32,17 @@ class StepCost:
     """The time of an arm's step, and its ratio to the reference with an interval."""
 
     seconds: float  # median
-    ratio: float  # median of the blocks
+    ratio: float  # median over the blocks
     low: float  # NaN if there are too few blocks for an interval
     high: float
 
     def verdict(self, bound: float) -> Verdict:
-        """Return whether the ratio is at most `bound`; undecided if the interval contains it or is missing."""
+        """Return the verdict on "ratio <= bound"; undecided if the interval contains the bound or is missing."""
         return "holds" if self.high <= bound else "does not hold" if self.low > bound else "undecided"
 
     @property
     def interval(self) -> str:
-        """Return the interval as text, "" if it is missing."""
+        """The interval as text; "" if it is missing."""
         return f"[{self.low:.4f}, {self.high:.4f}]" if self.low <= self.high else ""
 
 
@@ -53,14 +54,14 @@ def time_in_turns(
     blocks: int,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[dict[str, StepCost], Times]:
-    """Time blocks until every ratio is decided, or `seconds` or `blocks` are spent.
+    """Time blocks until every ratio is decided, `seconds` have passed or `blocks` are done.
 
     Args:
-        steps: arm -> does a step and returns its seconds; must contain the reference.
-        bound: largest ratio that holds; None: there is nothing to decide, so time until the end.
+        steps: arm -> function that does a step and returns its seconds; must contain the reference.
+        bound: largest ratio that holds; None: no ratio is decided, so time until the end.
 
     Returns:
-        The cost of each arm but the reference, and all times.
+        The cost of each arm except the reference, and all times.
     """
     times: Times = {arm: [] for arm in steps}
     order, end, looks = random.Random(0), clock() + seconds, 0
@@ -79,7 +80,6 @@ def time_in_turns(
 
 
 def _costs(times: Times, reference: str, confidence: float) -> dict[str, StepCost]:
-    """Return the costs, with intervals of this confidence."""
     from scipy import stats
 
     costs = {}

@@ -1,4 +1,4 @@
-"""Validation of the evaluation: zero-shot results of published weights against the published numbers.
+"""Validation of the evaluation: zero-shot and retrieval results of published weights against published numbers.
 
 Published values: result tables of CLIP-benchmark and open_clip, as fractions. Where the tables report mean
 per-class accuracy, our mean per-class accuracy is compared.
@@ -16,7 +16,7 @@ from evaluation.datasets.folder import short_name
 from evaluation.datasets.named import present
 from evaluation.types import Result
 
-TOLERANCE = 0.003  # largest absolute difference that agrees
+TOLERANCE = 0.003  # largest absolute difference that counts as agreement
 ROUNDING = 5e-5  # rounding error of the published values, which have four digits
 
 MODELS = (
@@ -26,7 +26,7 @@ MODELS = (
     "open_clip:ViT-B-32/laion2b_s34b_b79k",
 )
 
-# data set, copy used for the published value (clip-benchmark/NAME on the Hugging Face hub), metric, value per model
+# data set, copy used for the published values (clip-benchmark/COPY on the Hugging Face hub), metric, values of MODELS
 PUBLISHED = (
     ("imagenet", "wds_imagenet1k", "top1", (0.6332, 0.6834, 0.5982, 0.6656)),
     ("cifar10", "wds_vtab-cifar10", "top1", (0.8983, 0.9077, 0.7157, 0.9358)),
@@ -48,8 +48,8 @@ PUBLISHED = (
 VALUES = {(name, metric): values for name, _, metric, values in PUBLISHED}
 COPIES = {name: copy for name, copy, _, _ in PUBLISHED}
 
-# Sets whose original layout has no test split. Our random split differs from the published one, so a published value
-# anywhere in our 95% interval agrees.
+# Data sets whose original layout has no test split. Our random split differs from the published one, so a published
+# value anywhere in our 95% interval agrees.
 OTHER_SPLIT = ("caltech101", "eurosat", "sun397")
 
 Numbers = Mapping[tuple[str, str], float]  # (data set, metric) -> value
@@ -76,7 +76,7 @@ class ValidatedNumber:
 def validate(
     published: Mapping[str, Numbers], root: Path, fetch_weights: Callable[[str], str], evaluate: Evaluate
 ) -> list[ValidatedNumber]:
-    """Evaluate all models and data sets that are present; print the comparison, then which are missing.
+    """Evaluate all models and data sets that are present; print the comparison, then a command for each missing one.
 
     Args:
         published: model -> numbers to compare with.

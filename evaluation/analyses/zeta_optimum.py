@@ -1,16 +1,18 @@
-"""The zeta that NUCLR's objective asks for: the optimum of paper 3's eq. (5) for the final features of a model.
+"""Optimal zeta of NUCLR: the minimum of paper 3's eq. (5) for the final features of a model.
 
-For images o_i and texts a_j with similarity e and z_j = zeta_j / tau, eq. (5) is, up to constants, the convex function
+For n images o_i and n texts a_j with similarities e_ij, and with z_j = zeta_j / tau, eq. (5) is, up to constants, the
+convex function
 
     f(z) = sum_i log sum_j exp(e_ij / tau - z_j) + sum_j z_j
 
-Its gradient is 1 - sum_i p_ij with p_ij = exp(e_ij / tau - z_j) / P_i and P_i = sum_j exp(e_ij / tau - z_j). At 0 this
-is eq. (6). tau log P_i is then the optimal zeta of image i, because (6) for the images has rows and columns exchanged.
+Its gradient is 1 - sum_i p_ij with p_ij = exp(e_ij / tau - z_j) / P_i and P_i = sum_j exp(e_ij / tau - z_j). Setting
+the gradient to 0 gives eq. (6). At this optimum, tau log P_i is the optimal zeta of image i, because eq. (6) for the
+images has rows and columns exchanged.
 
-(6) is Sinkhorn's problem. `clipx theory popularity` solves it by scaling rows and columns in turn. Here this iteration
-only gives a start: where concepts hardly overlap, it needs 10^5 sweeps and more. On clustered features, the rank
-correlation of its result with popularity was 0.1 after 500 sweeps, that of the optimum 0.97. Newton's method needs
-about five steps there, 15 in hard cases.
+`clipx theory popularity` solves eq. (6) by Sinkhorn's iteration, which scales rows and columns in turn. Here Sinkhorn's
+iteration only gives a start for Newton's method, because it needs 10^5 sweeps or more where concepts hardly overlap. In
+an example with clustered features, zeta had a rank correlation of 0.1 with popularity after 500 sweeps, and of 0.97 at
+the optimum. Newton's method needs about five steps there, and 15 in hard cases.
 """
 
 import random
@@ -37,12 +39,12 @@ from evaluation.embedding.features import Loading, extract
 from evaluation.types import Encoder, FeatureRequest, Kind, View
 
 Array = NDArray[np.float64]
-MAX_PAIRS = 2_000  # a random part of larger data sets: a Newton step takes 3 MAX_PAIRS^3 operations, about a second
-SWEEPS = 20  # of Sinkhorn's iteration, as a start
-STEPS = 100  # most Newton steps
+MAX_PAIRS = 2_000  # drawn from larger data sets: a Newton step takes 3 MAX_PAIRS^3 operations, about a second
+SWEEPS = 20  # of Sinkhorn's iteration
+STEPS = 100  # largest number of Newton steps
 TOLERANCE = 1e-11  # largest |1 - sum_i p_ij| at the optimum
-LEAST_CONDITION = 1e-13  # smallest reciprocal condition number of the second derivatives that float64 resolves
-PREFIX = "temperature."  # of the temperature's weights in a checkpoint
+LEAST_CONDITION = 1e-13  # smallest reciprocal condition number of f's second derivatives that float64 resolves
+PREFIX = "temperature."  # of the names of the temperature's weights in a checkpoint
 END = Progress(step=1, total_steps=2, epoch=1, total_epochs=2)  # the last step of a run, for temperature schedules
 
 
@@ -83,7 +85,7 @@ def minimise(log_kernel: Array, z: Array) -> tuple[Array, float]:
     value, condition = float(log_P.sum() + z.sum()), 0.0
     for _ in range(STEPS):
         gradient = 1 - p.sum(axis=0)
-        # The optimum is a line z + constant: the last term fixes the constant.
+        # z + constant has the same f: the last term fixes the constant.
         curvature = np.diag(p.sum(axis=0)) - p.T @ p + 1 / len(z)
         try:
             factor, lower = cho_factor(curvature, lower=True)
@@ -118,8 +120,8 @@ def final_tau(config: RunConfig, checkpoint: Path) -> float:
     """Return the temperature at the end of the run."""
     temperature = build_temperature(config.temperature)
     weights = load_file(checkpoint / checkpoints.WEIGHTS)
-    own = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
-    temperature.load_state_dict(own)
+    state = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
+    temperature.load_state_dict(state)
     return 1 / float(temperature(END).detach())
 
 
@@ -172,7 +174,7 @@ class _PairImages(Images):
             raise UserError(f"{self.pairs.where(self.ids[index])}: {error}") from error
 
     def pair(self, index: int) -> tuple[bytes, str]:
-        """Return image and caption; the same caption in every call. Raises UserError if one is unusable."""
+        """Return image and caption; the same caption in every call. Raises UserError if the sample is unusable."""
         try:
             return self.pairs.pair(self.ids[index], random.Random(self.ids[index]))
         except BadSample as error:

@@ -1,4 +1,4 @@
-"""Assessment of claims: from the runs of a recipe to estimates, findings and outcomes."""
+"""Assessment of claims: from the runs of a recipe to estimates, findings and outcomes. verdict.py has the rule."""
 
 import math
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.types import ANY, OVER_ARMS, Claim, Comparison, Estimate, Finding, Outcome
 from evaluation.claims.verdict import adjust, joined, judge, overall, p_value
 
-DIVERGES = 0.5  # an arm diverges if more than this share of its runs does
-NO_NUMBER = "the seeds give no number; evaluate all arms on the same data sets"
+DIVERGES = 0.5  # an arm diverges if more than this share of its runs diverges
+NO_NUMBER = "the seeds give no finite effect; evaluate all arms on the same data sets"
 
 
 def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
-    """Return one outcome for each claim and recipe that was run; a claim without runs has one outcome, `not run`."""
+    """Return one outcome per claim and recipe with runs; a claim without runs has one outcome, `not run`."""
     found = []
     for claim in claims:
         if claim.program:
@@ -35,28 +35,28 @@ def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
             continue
         by_recipe = [assess(claim, recipe, evidence) for recipe in claim.recipes]
         run = [outcome for outcome in by_recipe if outcome.verdict != "not run"]
-        found += run or by_recipe[-1:]  # suggest the last recipe, because it is the smallest
+        found += run or by_recipe[-1:]  # names the command of the last recipe, which is the smallest
     return found
 
 
 def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
-    """Return the outcome of the claim from the runs of one recipe, at the looks of the stored design."""
+    """Return the outcome of the claim from the runs of one recipe."""
     looks = looks_of(claim, recipe, evidence)
     error = error_of_each_look(looks)
-    parts = _Parts(recipe, evidence, looks, error)
-    findings = adjust([parts.finding(part) for part in claim.parts(recipe)], error)
+    assessor = _Assessor(recipe, evidence, looks, error)
+    findings = adjust([assessor.finding(part) for part in claim.parts(recipe)], error)
     verdict = overall([finding.verdict for finding in findings])
     return Outcome(claim, recipe, verdict, findings, error, p_value(findings, error), _changes(claim, recipe, evidence))
 
 
 def looks_of(claim: Claim, recipe: str, evidence: Evidence) -> tuple[int, ...]:
-    """Return the numbers of seeds at which the claim is judged: its own, those of the stored design, or LOOKS."""
+    """Return the numbers of seeds at which the claim is judged: its own, else the stored design's, else LOOKS."""
     stored = evidence.designs.get(recipe)
     return claim.looks or (stored.looks if stored else LOOKS)
 
 
 def _changes(claim: Claim, recipe: str, evidence: Evidence) -> str:
-    """Return how the claim differs from the stored design; "" if it does not, or without a design."""
+    """Return how the claim differs from the stored design; "" if it is equal or no design is stored."""
     if (stored := evidence.designs.get(recipe)) is None:
         return ""
     changes = changed_claims(stored.claims, describe_claims(recipe))
@@ -64,8 +64,8 @@ def _changes(claim: Claim, recipe: str, evidence: Evidence) -> str:
     return f"the design stored before the first seed differs: {ours[0]}" if ours else ""
 
 
-class _Parts:
-    """The parts of one claim on the runs of one recipe.
+class _Assessor:
+    """Assesses the comparisons of one claim on the runs of one recipe.
 
     Args:
         looks: numbers of seeds at which the claim is judged.
@@ -88,16 +88,16 @@ class _Parts:
             arms = {arm: seeds for arm, seeds in arms.items() if diverged.get(arm) != len(seeds)}
             if len(arms) < comparison.min_arms:
                 return _not_run(comparison, joined(f"{comparison.min_arms} arms are needed", note))
-        if seeds := self._seeds_of_expected_divergence(comparison, arms, diverged):
-            share = share_estimate(DIVERGES, seeds, seeds, self.error)
-            return replace(judge(comparison, share, seeds, self.error, note), least=DIVERGES)
+        if look := self._look_of_expected_divergence(comparison, arms, diverged):
+            share = share_estimate(DIVERGES, look, look, self.error)
+            return replace(judge(comparison, share, look, self.error, note), least=DIVERGES)
         common = self._seeds_with_numbers(comparison, arms)
         if not common:
             return _not_run(comparison, self._missing_numbers(comparison, arms, note))
         look = look_at(self.looks, _seeds_without_gap(arms))
         if not look or not set(range(look)) <= set(common):
             return self._too_few(comparison, arms, common, look, note)
-        if len(common) > look < self.looks[-1]:
+        if look < min(len(common), self.looks[-1]):
             ahead = look_after(self.looks, look)
             note = joined(f"judged at {look} of {len(common)} seeds; the next look is at {ahead}", note)
         estimate = self._estimate(comparison, arms, look)
@@ -113,7 +113,8 @@ class _Parts:
         return {arm: self.arms[arm] for arm in comparison.arms if arm in self.arms}
 
     def _read(self, comparison: Comparison, arms: dict[str, Seeds], seed: int) -> list[list[dict[str, float]]]:
-        return [[self.evidence.read(measure, of[seed]) for measure in comparison.measures] for of in arms.values()]
+        """Return [arm][measure] -> data set -> value for one seed."""
+        return [[self.evidence.read(measure, runs[seed]) for measure in comparison.measures] for runs in arms.values()]
 
     def _seeds_with_numbers(self, comparison: Comparison, arms: dict[str, Seeds]) -> list[int]:
         """Return the seeds in which every arm has a number for every measure."""
@@ -123,12 +124,12 @@ class _Parts:
     def _too_few(
         self, comparison: Comparison, arms: dict[str, Seeds], common: list[int], look: int, note: str
     ) -> Finding:
-        """Return an undecided finding: a look uses seed 0 and the seeds after it, and some of them are missing."""
+        """Return an undecided finding, because a look at n seeds uses seeds 0 to n - 1 and some of them are missing."""
         wanted = look or self.looks[0]
         reason = f"{len(common)} seed{'s' if len(common) > 1 else ''} in common, {wanted} are needed"
         if len(common) >= wanted:
             lacking = next(seed for seed in range(wanted) if seed not in common)
-            reason = f"seeds 0 to {wanted - 1} are judged, seed {lacking} has no number of all arms"
+            reason = f"seeds 0 to {wanted - 1} are judged, but not all arms have numbers for seed {lacking}"
         estimate = None
         values = _means([self._read(comparison, arms, seed) for seed in common])
         if comparison.kind == "mean":
@@ -153,10 +154,9 @@ class _Parts:
             return rank_estimate(comparison, rho, len(arms), self.error, math.sqrt(math.prod(shares)))
         if comparison.kind == "variance":
             table = values[:, :, 0].T
-            equal = (np.ptp(table, axis=1) == 0).any()
-            return (
-                "an arm has the same value in all seeds" if equal else variance_estimate(comparison, table, self.error)
-            )
+            if (np.ptp(table, axis=1) == 0).any():
+                return "an arm has the same value in all seeds"
+            return variance_estimate(comparison, table, self.error)
         effects = [comparison.effect([tuple(of_arm) for of_arm in of_seed]) for of_seed in values]
         if not all(math.isfinite(effect) for effect in effects):
             return NO_NUMBER
@@ -164,10 +164,13 @@ class _Parts:
             return share_estimate(comparison.least, sum(effect > 0 for effect in effects), look, self.error)
         return mean_estimate(comparison, effects, self.error)
 
-    def _seeds_of_expected_divergence(
+    def _look_of_expected_divergence(
         self, comparison: Comparison, arms: dict[str, Seeds], diverged: dict[str, int]
     ) -> int:
-        """Return the look at which all seeds of `diverging_arm` diverged, and all others have numbers; else 0."""
+        """Return the largest look if exactly the seeds of `diverging_arm` diverged, and all other arms have numbers.
+
+        Otherwise return 0.
+        """
         loser = comparison.diverging_arm
         if not loser or diverged != {loser: len(arms[loser])}:
             return 0
@@ -175,17 +178,17 @@ class _Parts:
         common = set(self._seeds_with_numbers(comparison, others)) & set(arms[loser])
         return look_at(self.looks, next(seed for seed in range(len(common) + 1) if seed not in common))
 
-    def _missing_numbers(self, comparison: Comparison, arms: dict[str, Seeds], diverged: str) -> str:
+    def _missing_numbers(self, comparison: Comparison, arms: dict[str, Seeds], divergence: str) -> str:
         """Explain why no seed has an effect: a run has no numbers, or the arms share no seed."""
         runs = [run for seeds in arms.values() for run in seeds.values()]
         all_seeds = sorted({seed for seeds in arms.values() for seed in seeds})
         lacking = [run for run in runs if not all(self.evidence.read(m, run) for m in comparison.measures)]
         if lacking:
-            hint = diverged if lacking[0].diverged else f"clipx eval {lacking[0].path}"
+            hint = divergence if lacking[0].diverged else f"clipx eval {lacking[0].path}"
         else:
             arm, seed = next((arm, seed) for seed in all_seeds for arm in arms if seed not in arms[arm])
             hint = f"clipx train recipe={self.recipe} arm={arm} seed={seed}"
-        return f"no seed has the numbers of all arms; {hint}"
+        return f"no seed has numbers for all arms; {hint}"
 
 
 def _not_run(comparison: Comparison, note: str) -> Finding:
@@ -199,7 +202,7 @@ def _seeds_without_gap(arms: dict[str, Seeds]) -> int:
 
 
 def _means(readings: Sequence[list[list[dict[str, float]]]]) -> list[list[tuple[float, ...]]]:
-    """Average each measure over the names (data sets) that every arm has in every seed; NaN if there are none."""
+    """Return [seed][arm][measure]: means over the data sets that every arm has in every seed; NaN if there are none."""
     measures = range(len(readings[0][0]))
     names = [set.intersection(*(set(of_arm[m]) for of_seed in readings for of_arm in of_seed)) for m in measures]
 

@@ -1,4 +1,4 @@
-"""Kinds of comparison in claims. A larger effect supports the claim."""
+"""Comparisons for claims: each function returns one, and its docstring says which effect is judged by which bound."""
 
 import math
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 from evaluation.claims.types import Comparison, Measure, Values
 from evaluation.statistics import spearman
 
-FEWEST_ARMS = 20  # of a rank correlation over arms: the sign can depend on a choice of few arms
+FEWEST_ARMS = 20  # for a rank correlation over arms: with few arms, the sign can depend on which ones are chosen
 
 
 def contrast(
@@ -34,7 +34,7 @@ def more_or_diverged(better: str, worse: str, measure: Measure, least: float, qu
 
 
 def extra_gain(gain: tuple[str, str], other: tuple[str, str], measure: Measure, least: float = 0.0) -> Comparison:
-    """Effect: gain within the first pair of arms (first minus second arm) minus the gain within the other pair."""
+    """Effect: (gain[0] - gain[1]) - (other[0] - other[1]); must exceed `least`."""
     label = f"({gain[0]} − {gain[1]}) − ({other[0]} − {other[1]})"
     return contrast((*gain, *other), (1.0, -1.0, -1.0, 1.0), measure, least, label)
 
@@ -43,8 +43,8 @@ def trend(positions: dict[str, float], measure: Measure, label: str, sign: int =
     """Effect: slope of `sign` * measure over the positions of the arms (least squares); must exceed 0."""
     x = list(positions.values())
     mean = math.fsum(x) / len(x)
-    square = math.fsum((value - mean) ** 2 for value in x)
-    weights = tuple(sign * (value - mean) / square for value in x)
+    squares = math.fsum((value - mean) ** 2 for value in x)
+    weights = tuple(sign * (value - mean) / squares for value in x)
     return contrast(tuple(positions), weights, measure, 0.0, f"slope of {label}")
 
 
@@ -60,45 +60,31 @@ def level(arm: str, measure: Measure, least: float, label: str) -> Comparison:
 
 
 def below(arm: str, measure: Measure, most: float, label: str) -> Comparison:
-    """Effect: `most` minus the value, so that the value must stay below `most`."""
+    """Effect: `most` minus the value; must exceed 0, so the value must stay below `most`."""
     return Comparison(f"{most:g} minus {label}", (arm,), (measure,), lambda v: most - v[0][0], 0.0)
 
 
 def near(arm: str, measure: Measure, centre: float, tolerance: float, label: str) -> Comparison:
-    """Effect: `tolerance` minus the value's distance from `centre`, which must stay below `tolerance`."""
+    """Effect: `tolerance` minus the distance between the value and `centre`; must exceed 0."""
     label = f"{tolerance:g} minus the distance from {centre:g} of {label}"
     return Comparison(label, (arm,), (measure,), lambda v: tolerance - abs(v[0][0] - centre), 0.0)
 
 
 def often(arm: str, measure: Measure, share: float, label: str) -> Comparison:
-    """Effect: share of seeds with a value above 0; must exceed `share`."""
+    """Share of seeds with a value above 0; must exceed `share`."""
     return Comparison(label, (arm,), (measure,), lambda v: v[0][0], share, kind="share")
 
 
 def rises_over_arms(arms: tuple[str, ...], x: Measure, y: Measure, label: str, sign: int = 1) -> Comparison:
     """Effect: rank correlation of `sign` * x with y over the means of the arms; must exceed 0."""
-    return Comparison(
-        f"rank correlation of {label}",
-        arms,
-        (x, y),
-        lambda v: sign * _rank_correlation(v),
-        0.0,
-        "rank",
-        min_arms=FEWEST_ARMS,
-    )
+    label = f"rank correlation of {label}"
+    return Comparison(label, arms, (x, y), lambda v: sign * _rank_correlation(v), 0.0, "rank", min_arms=FEWEST_ARMS)
 
 
 def unrelated_over_arms(arms: tuple[str, ...], x: Measure, y: Measure, most: float, label: str) -> Comparison:
     """Effect: minus the absolute rank correlation of x and y over the means of the arms; must exceed -`most`."""
-    return Comparison(
-        f"−|rank correlation| of {label}",
-        arms,
-        (x, y),
-        _rank_correlation,
-        -most,
-        "weak_rank",
-        min_arms=FEWEST_ARMS,
-    )
+    label = f"−|rank correlation| of {label}"
+    return Comparison(label, arms, (x, y), _rank_correlation, -most, "weak_rank", min_arms=FEWEST_ARMS)
 
 
 def less_variable(stable: str, other: str, measure: Measure, label: str) -> Comparison:

@@ -1,4 +1,7 @@
-"""The design of an experiment: what is judged, and at which numbers of seeds; stored before the first seed."""
+"""Designs of experiments: the claims of a recipe and the looks, the numbers of seeds at which they are judged.
+
+A design is stored before the first seed.
+"""
 
 import hashlib
 import json
@@ -13,13 +16,13 @@ from clipx.utils.files import write_text
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Claim
 
-LOOKS = (3, 5, 8, 12, 20)
-ERROR = 0.025  # of a false verdict in one direction, over all looks together
-FOLDER = "designs"  # below the folder of the runs; one file per recipe
+LOOKS = (3, 5, 8, 12, 20)  # default numbers of seeds
+ERROR = 0.025  # rate of false verdicts in one direction, over all looks together
+FOLDER = "designs"  # in the folder of the runs; one file per recipe
 
 
 def error_of_each_look(looks: tuple[int, ...]) -> float:
-    """Return the error rate of one look. The sum over the looks is ERROR, however the looks depend on each other."""
+    """Return the error rate of one look. All looks together have at most ERROR, however they depend on each other."""
     return ERROR / len(looks)
 
 
@@ -30,11 +33,11 @@ def look_at(looks: tuple[int, ...], seeds: int) -> int:
 
 def look_after(looks: tuple[int, ...], look: int) -> int:
     """Return the next look after `look`, which must not be the last one."""
-    return min(one for one in looks if one > look)
+    return min(later for later in looks if later > look)
 
 
 def check_looks(looks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return `looks`. Raises UserError unless they increase from 3 or more."""
+    """Return `looks`. Raises UserError unless they increase and the first is at least LOOKS[0]."""
     if not looks or looks[0] < LOOKS[0] or any(b <= a for a, b in pairwise(looks)):
         raise UserError(f"looks={list(looks)} must be increasing numbers of seeds, the first at least {LOOKS[0]}")
     return looks
@@ -70,7 +73,7 @@ class Design:
 
 
 def changed_claims(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return one text for each claim whose parts differ."""
+    """Return one text per claim that differs, with its first part that differs."""
     changed = []
     for claim in dict.fromkeys((*old, *new)):
         before, now = old.get(claim, {}), new.get(claim, {})
@@ -82,7 +85,7 @@ def changed_claims(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mappi
 
 
 def describe_claims(recipe: str, claims: tuple[Claim, ...] = CLAIMS) -> dict[str, dict[str, str]]:
-    """Return the parts of all claims that the recipe tests, as texts that change if the part changes."""
+    """Return claim id -> label of each part -> its arms, measures and bound as text, for all claims of the recipe."""
     return {
         claim.id: {
             part.label: f"{','.join(part.arms)} {part.kind} {part.contrast} {part.measures!r} above {part.least:g}"
@@ -94,12 +97,12 @@ def describe_claims(recipe: str, claims: tuple[Claim, ...] = CLAIMS) -> dict[str
 
 
 def hash_of(settings: object) -> str:
-    """Return a short hash of anything that JSON can write."""
+    """Return a short hash of a value that can be written as JSON."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def stored(runs: Path, recipe: str) -> Design | None:
-    """Return the design of a recipe that the folder of the runs stores. Raises UserError: the file is corrupt."""
+    """Return the recipe's design in the folder of the runs; None without one. Raises UserError: the file is corrupt."""
     file = _file(runs, recipe)
     return _read(file) if file.exists() else None
 
@@ -110,12 +113,12 @@ def refuse_another(runs: Path, design: Design) -> None:
     if before and (changes := before.changes(design)):
         raise UserError(
             f"{_file(runs, design.recipe)} stores another design ({'; '.join(changes)}): use the stored one, or "
-            "another folder with runs=DIR; clipx report still judges the runs of the old one"
+            "another folder with runs=DIR; clipx report judges the runs in this folder by the stored design"
         )
 
 
 def store(runs: Path, design: Design) -> None:
-    """Write the design into the folder of the runs, unless it is there.
+    """Write the design into the folder of the runs, unless that folder already has it.
 
     Raises UserError: the folder has another design of this recipe, or the file is corrupt.
     """
@@ -125,7 +128,7 @@ def store(runs: Path, design: Design) -> None:
 
 
 def find_designs(paths: list[Path]) -> dict[str, Design]:
-    """Return recipe -> stored design, from the folders `designs` at, above or below `paths`."""
+    """Return recipe -> design, from folders `designs` in `paths` (at any depth), their parents or grandparents."""
     files: list[Path] = []
     for path in (path.resolve() for path in paths):
         above = [folder / FOLDER for folder in (path.parent, path.parent.parent)]

@@ -1,11 +1,12 @@
 """Estimates: from the values of seeds or arms to an effect with its interval and p-values.
 
-`error` is the one-sided error rate of a look; an interval misses the true effect with probability 2 * error.
+`error` is the one-sided error rate of a look (see verdict.py). An interval misses the true effect with probability
+2 * error.
 
 Each effect is estimated from its own seeds (paired t). A variance pooled over all arms of a recipe has more degrees of
 freedom, but is wrong if arms differ in spread or move together: in simulations up to 40% of verdicts were false.
-Pooling only after a test of equal variances at level 0.1 lowered this to 6%. Pooling so rarely that 2.5% were false
-gained nothing with five seeds or more.
+Pooling only after a test of equal variances at level 0.1 lowered this to 6%. A stricter test, with 2.5% false verdicts,
+pooled so rarely that it gained nothing with five seeds or more.
 """
 
 import math
@@ -18,8 +19,8 @@ from numpy.typing import NDArray
 from evaluation.claims.types import Comparison, Estimate
 
 Array = NDArray[np.float64]
-PERMUTATIONS = 100_000
-RELIABLE = 0.8  # a correlation is tested for being weak only if the reliability of both measures is at least this
+PERMUTATIONS = 100_000  # of the arms, for the p-value of a rank correlation
+RELIABLE = 0.8  # least reliability of both measures for testing whether their correlation is weak
 
 
 def mean_estimate(comparison: Comparison, effects: list[float], error: float) -> Estimate:
@@ -53,7 +54,7 @@ def t_test(mean: float, se: float, df: float, comparison: Comparison) -> tuple[f
 
 
 def share_estimate(least: float, hits: int, n: int, error: float) -> Estimate:
-    """Estimate a share of seeds, compared with `least` (exact binomial, Clopper and Pearson 1934)."""
+    """Estimate the share hits / n of seeds and test it against `least` (exact binomial, Clopper and Pearson 1934)."""
     from scipy import stats
 
     greater, less = (stats.binomtest(hits, n, least, alternative=side).pvalue for side in ("greater", "less"))
@@ -64,9 +65,10 @@ def share_estimate(least: float, hits: int, n: int, error: float) -> Estimate:
 def rank_estimate(comparison: Comparison, rho: float, arms: int, error: float, share: float = 1.0) -> Estimate:
     """Estimate a rank correlation over `arms` arms, with the arm as the unit.
 
-    A bound of 0 is tested by permuting the arms, which assumes that any order of them is equally likely without a
-    relation. The interval, and the test of other bounds, use Fisher's z with the standard error of Bonett and Wright
-    (2000). Noise weakens a correlation: before it passes as weak, it is divided by `share` (Spearman 1904).
+    The kind `rank` has the bound 0, tested by permuting the arms: without a relation, all orders of the arms are
+    assumed to be equally likely. The interval, and the test of the kind `weak_rank`, use Fisher's z with the standard
+    error of Bonett and Wright (2000). Noise weakens a correlation, so `weak_rank` tests the correlation
+    divided by `share` (Spearman 1904).
 
     Args:
         share: geometric mean of the reliabilities of x and y.
@@ -95,7 +97,7 @@ def _standard_error(rho: float, arms: int) -> float:
 
 @cache
 def null_correlations(arms: int) -> Array:
-    """Return rank correlations of `arms` arms in random order, and of the same order (1), so that no p-value is 0."""
+    """Return rank correlations of `arms` arms with random orders of them. The first is set to 1: no p-value is 0."""
     ranks = np.arange(arms) - (arms - 1) / 2
     shuffled = np.random.default_rng(0).permuted(np.tile(ranks, (PERMUTATIONS, 1)), axis=1)
     shuffled[0] = ranks
@@ -106,21 +108,21 @@ def null_correlations(arms: int) -> Array:
 def reliability(values: Array) -> float:
     """Return the share of the variance between the arms' means that does not come from the seeds; 0 if negative.
 
-    Noise makes a correlation of means weaker than that of the true values.
+    Noise makes the correlation of two measures' means weaker than the correlation of their true values.
 
     Args:
         values: [arms, seeds].
     """
-    within = values - values.mean(0)  # without the seeds' common effect
-    between = float(within.mean(1).var(ddof=1))
-    noise = float(within.var(axis=1, ddof=1).mean()) / values.shape[1]
+    centred = values - values.mean(0)  # without the effect of a seed that all arms share
+    between = float(centred.mean(1).var(ddof=1))
+    noise = float(centred.var(axis=1, ddof=1).mean()) / values.shape[1]
     return max(0.0, 1 - noise / between) if between else 0.0
 
 
 def variance_estimate(comparison: Comparison, values: Array, error: float) -> Estimate:
-    """Estimate log(variance of the second arm / variance of the first arm) over seeds.
+    """Estimate log(variance of the second arm / variance of the first arm), variances over seeds.
 
-    The F test is exact for independent arms. Arms that share seeds vary together, which makes it conservative.
+    The F test is exact for independent arms. It is conservative here, because arms with the same seeds vary together.
 
     Args:
         values: [2, n], values by arm and seed.

@@ -1,4 +1,4 @@
-"""Evidence for the claims: runs grouped by recipe, arm and seed, stored designs and the findings of programs."""
+"""Evidence for the claims: runs grouped by recipe, arm and seed; stored designs; findings of programs."""
 
 import json
 from collections.abc import Iterator
@@ -26,13 +26,13 @@ class Evidence:
     runs: dict[str, dict[str, Seeds]]  # recipe -> arm -> seed -> run
     stated: dict[str, list[Finding]]  # claim id -> findings that programs wrote to claims.json
     left_out: list[str]  # messages about runs that were not used
-    missing_objects: list[int] | None = None  # [k]: pairs with k missing object kinds (paper 1, figure 4)
+    missing_objects: list[int] | None = None  # [k]: pairs with k missing object categories (paper 1, Fig. 4)
     drawn: list[Path] = field(default_factory=list)  # SVG files next to a claims.json
     designs: dict[str, Design] = field(default_factory=dict)  # recipe -> design stored before the first seed
     _known: dict[tuple[Measure, int], dict[str, float]] = field(default_factory=dict, compare=False, repr=False)
 
     def read(self, measure: Measure, run: Run) -> dict[str, float]:
-        """Return the values of a measure; each run is read once."""
+        """Return the values of a measure on a run; they are cached."""
         key = measure, id(run)
         if key not in self._known:
             self._known[key] = measure.read(run)
@@ -50,13 +50,13 @@ def collect_evidence(runs: list[Run], paths: list[Path]) -> Evidence:
     found: dict[str, dict[str, Seeds]] = {}
     left_out = []
     for recipe, by_overrides in experiments.items():
-        # Runs with overrides do not follow the recipe. They count only if all its runs have the same overrides.
+        # Runs with overrides do not follow the recipe. They count only if no run of the recipe has different overrides.
         chosen = "" if "" in by_overrides or len(by_overrides) > 1 else next(iter(by_overrides))
         for overrides, same in by_overrides.items():
             for run in same if overrides == chosen else ():
                 seeds = found.setdefault(recipe, {}).setdefault(_setting(run, "arm"), {})
                 if seeds.setdefault(run.seed, run) is not run and recipe in RECIPES:
-                    left_out.append(f"left out, the same run as {seeds[run.seed].path}: {run.path}")
+                    left_out.append(f"left out, same recipe, arm and seed as {seeds[run.seed].path}: {run.path}")
             if overrides != chosen and recipe in RECIPES:
                 names = [str(run.path) for run in same]
                 more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -86,9 +86,9 @@ def _missing_objects(paths: list[Path]) -> list[int] | None:
 
 
 def _stated(paths: list[Path]) -> dict[str, list[Finding]]:
-    """Read [{claim, statement, measured, expected, verdict}, ...]; measured and expected are numbers or texts.
+    """Return claim id -> findings from every claims.json: [{claim, statement, measured, expected, verdict}, ...].
 
-    Entries that were computed with the user's own settings are skipped: they do not test the paper's claim.
+    Entries with the key `settings` are skipped: they were computed with the user's own settings, not the paper's.
     """
     stated: dict[str, list[Finding]] = {}
     for file in _files(paths, STATED):

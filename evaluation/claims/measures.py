@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from evaluation.runs.reader import Run
 from evaluation.types import Result
 
-HELD_OUT = "heldout"  # canonical name; users choose settings by these pairs, so no claim uses them
+HELD_OUT = "heldout"  # pairs held out of training: users choose settings on them, so no claim reads them
 
 
 @dataclass(frozen=True)
 class MetricReader:
-    """Result rows of one task: the mean over `metrics` on each data set, identified by its `canonical_name`."""
+    """Reads the mean of `metrics` on each data set from the result rows of one task. Data sets have canonical names."""
 
     task: str
     metrics: tuple[str, ...]
     datasets: tuple[str, ...] = ()  # data sets to include; empty: all but the pairs held out of training
     without: tuple[str, ...] = ()  # data sets to leave out
     above_chance: bool = False  # subtract each row's chance level
-    paper_protocol: bool = False  # read the rows under protocol=paper instead of the others
-    pool: int | None = None  # read the retrieval rows among this many images instead of all images
+    paper_protocol: bool = False  # read only the rows under protocol=paper; False: only the others
+    pool: int | None = None  # read only the retrieval rows among this many images; None: only those among all images
     per_class: tuple[str, ...] = ()  # data sets on which mean_per_class replaces top1
 
     def read(self, run: Run) -> dict[str, float]:
-        """Return data set -> value, for data sets that have every metric. The last of repeated evaluations counts."""
+        """Return "TASK DATASET" -> value for data sets with every metric. The last of repeated evaluations counts."""
         found: dict[str, dict[str, dict[str, float]]] = {}  # data set -> split -> metric -> value
         for row in run.results:
             if row.task != self.task:
@@ -36,8 +36,8 @@ class MetricReader:
                 found.setdefault(dataset, {}).setdefault(row.split, {})[row.metric] = row.value - chance
         chosen = {f"{self.task} {dataset}": _whole_split(by_split) for dataset, by_split in found.items()}
         return {
-            dataset: statistics.fmean(values.values())
-            for dataset, values in chosen.items()
+            name: statistics.fmean(values.values())
+            for name, values in chosen.items()
             if len(values) == len(self.metrics)
         }
 
@@ -54,7 +54,7 @@ class MetricReader:
 
 
 def _whole_split(by_split: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Return the values of the split without a suffix ("test") if any, else of the first ("test, prompts simple")."""
+    """Return the values of a split without a suffix ("test"); if none, of the first split ("test, prompts simple")."""
     return by_split[next((split for split in by_split if ", " not in split), next(iter(by_split)))]
 
 
@@ -113,7 +113,7 @@ class SlowClosure:
 class FinalGap:
     """The gap at the end of training: mean of the logged values in the last tenth of the steps.
 
-    The mean, because the gap of a small batch moves up and down from step to step.
+    A mean, because the gap of a small batch moves up and down from step to step.
     """
 
     def read(self, run: Run) -> dict[str, float]:
@@ -137,7 +137,7 @@ class EarlyChange:
 
 
 def logged_geometry(run: Run, name: str) -> list[tuple[int, float]]:
-    """Return (step, value) of a geometry metric that was logged during training."""
+    """Return (step, value) of each value of a geometry metric that was logged during training."""
     found = []
     for line in run.log:
         geometry = line.get("geometry")
@@ -156,6 +156,6 @@ def signed_r_squared(points: list[tuple[float, float]]) -> float:
 
 
 def canonical_name(dataset: str) -> str:
-    """Return a data set's name without prefix, split and punctuation: `wds_cifar-10/test` becomes `cifar10`."""
+    """Return a data set's name in lower case without prefix, split, punctuation: `cifar10` for `wds_CIFAR-10/test`."""
     name = re.sub(r"/(train|val|dev|test)$", "", dataset.lower()).rpartition("/")[2]
     return re.sub(r"[^a-z0-9]+", "", name.removeprefix("wds_").removeprefix("vtab-").removeprefix("vtab_"))

@@ -2,7 +2,7 @@
 
 from evaluation.claims.measures import CombinedReader, MetricReader
 
-# a data set's name in the papers -> the canonical names (measures.canonical_name) that its folder may have
+# a data set's name in the papers -> its canonical names (measures.canonical_name) under all folder names in use
 ALIASES: dict[str, tuple[str, ...]] = {
     "ImageNet": ("imagenet", "imagenet1k"),
     "Aircraft": ("aircraft", "fgvcaircraft"),
@@ -18,12 +18,12 @@ ALIASES |= {name: (name.lower().replace("-", ""),) for name in ONE_NAME.split()}
 
 
 def aliases(*names: str) -> tuple[str, ...]:
-    """Return all folder names of the data sets with these names."""
+    """Return the canonical names of the data sets that the papers call `names`."""
     return tuple(alias for name in names for alias in ALIASES[name])
 
 
 BOTH_R1 = ("image_to_text_recall@1", "text_to_image_recall@1")
-BOTH_WAYS = tuple(f"{way}_recall@{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10))
+ALL_RECALLS = tuple(f"{direction}_recall@{k}" for direction in ("image_to_text", "text_to_image") for k in (1, 5, 10))
 COUNTING = ("scenescount", *aliases("CLEVR-Count"))
 PER_CLASS = aliases("Caltech-101", "Aircraft", "Flowers", "Pets")  # paper 5: mean per class; top-1 elsewhere
 
@@ -31,7 +31,7 @@ PER_CLASS = aliases("Caltech-101", "Aircraft", "Flowers", "Pets")  # paper 5: me
 ZEROSHOT = MetricReader("zeroshot", ("top1",))
 PROBE = MetricReader("linear_probe", ("top1",))
 RECALL_1 = MetricReader("retrieval", BOTH_R1)
-RECALL_MEAN = MetricReader("retrieval", BOTH_WAYS)  # paper 1: mean of R@1, R@5, R@10 in both directions
+RECALL_MEAN = MetricReader("retrieval", ALL_RECALLS)  # paper 1: mean of R@1, R@5, R@10 in both directions
 RECALL_1_AND_ZEROSHOT = CombinedReader((RECALL_1, ZEROSHOT))  # paper 3's mean
 COUNT = MetricReader("zeroshot", ("top1",), datasets=COUNTING)
 OTHERS = CombinedReader((MetricReader("zeroshot", ("top1",), without=COUNTING), RECALL_1))
@@ -44,6 +44,6 @@ UNIFORMITY = MetricReader("geometry", ("uniformity",))
 MARGIN = MetricReader("geometry", ("margin_mean",))
 MARGINS_ABOVE_0 = MetricReader("geometry", ("margin_positive",))
 MARGIN_QUANTILES = tuple(MetricReader("geometry", (f"margin_q{share}",)) for share in ("25", "50", "95"))
-# of eq. (5), solved on the final features
+# rank correlation of NUCLR's zeta with the optimum of paper 3's eq. (5), and with the popularity of rendered scenes
 ZETA_OPTIMUM = MetricReader("popularity", ("zeta_text_sinkhorn_spearman", "zeta_image_sinkhorn_spearman"))
-ZETA_POPULARITY = MetricReader("popularity", ("zeta_text_spearman", "zeta_image_spearman"))  # with popularity_skew
+ZETA_POPULARITY = MetricReader("popularity", ("zeta_text_spearman", "zeta_image_spearman"))

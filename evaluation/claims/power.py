@@ -1,4 +1,4 @@
-"""Power of the rule: the number of seeds that decide a comparison, and the distance from s that some seeds can find."""
+"""Power of the rule in verdict.py: how many seeds decide a comparison, and which distance from s they detect."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ MOST_SEEDS = 10_000
 def open_parts(outcome: Outcome) -> list[tuple[Comparison, Finding]]:
     """Return the undecided parts of an undecided claim that more seeds can decide, with their findings.
 
-    A statement over arms needs more seeds only up to its first look.
+    A statement over arms that has an estimate is left out, because more seeds hardly change it.
     """
     if outcome.verdict != "undecided":
         return []
@@ -24,9 +24,9 @@ def open_parts(outcome: Outcome) -> list[tuple[Comparison, Finding]]:
 
 
 def look_reached(finding: Finding, looks: tuple[int, ...]) -> int | None:
-    """Return the look that decides an undecided part with 80% power; None if no look does, or if it is unknown.
+    """Return the look that decides an undecided part with 80% power; None if no look does or the power is unknown.
 
-    With too few seeds for a verdict, it is the first look.
+    With fewer seeds than at the first look, return the first look.
     """
     if finding.seeds < looks[0]:
         return looks[0]
@@ -37,7 +37,7 @@ def look_reached(finding: Finding, looks: tuple[int, ...]) -> int | None:
 def seeds_needed(estimate: Estimate, least: float, seeds: int, error: float) -> int | None:
     """Return the number of seeds that decide with 80% power if the effect and the spread are as observed.
 
-    None: more than 10,000 seeds, or no spread.
+    None: more than 10,000 seeds are needed, the spread is unknown or 0, or the effect equals `least`.
     """
     distance, spread = abs(estimate.effect - least), estimate.spread
     if not spread or not distance:
@@ -48,7 +48,7 @@ def seeds_needed(estimate: Estimate, least: float, seeds: int, error: float) -> 
 
 
 def detectable(estimate: Estimate, seeds: int, error: float) -> float | None:
-    """Return the distance between effect and s that `seeds` seeds find with 80% power; None without a spread."""
+    """Return the distance between effect and s that `seeds` seeds detect with 80% power; None without a spread."""
     if not estimate.spread:
         return None
     sizes = np.geomspace(0.05, 1000, 4000) * estimate.spread
@@ -57,7 +57,7 @@ def detectable(estimate: Estimate, seeds: int, error: float) -> float | None:
 
 
 def _power(distance: float | np.ndarray, spread: float, n: np.ndarray, error: float) -> np.ndarray:
-    """Return the probability that Student's t of n seeds exceeds its quantile (noncentral t)."""
+    """Return the probability that Student's t of n seeds exceeds its 1 - `error` quantile (noncentral t)."""
     from scipy import stats
 
     power: np.ndarray = stats.nct.sf(stats.t.isf(error, n - 1), n - 1, distance * np.sqrt(n) / spread)

@@ -27,7 +27,7 @@ class PaperTable:
     recipe: str  # its arms are the rows
     columns: tuple[Column, ...]
     rows: dict[str, str]  # arm -> published numbers, in the order of the columns
-    spread: str = "standard deviation"  # over seeds: the number after ±; or "standard error"
+    spread: str = "standard deviation"  # or "standard error": the number after ±, over seeds
 
 
 def metric_columns(task: str, names: str, metric: str = "top1", per_class: tuple[str, ...] = ()) -> tuple[Column, ...]:
@@ -39,20 +39,20 @@ def metric_columns(task: str, names: str, metric: str = "top1", per_class: tuple
 
 def recall_columns(dataset: str) -> tuple[Column, ...]:
     """Return R@1, R@5, R@10 of texts, then of images, as in paper 1."""
-    ways = {"text": "image_to_text", "image": "text_to_image"}
+    directions = {"text": "image_to_text", "image": "text_to_image"}
     return tuple(
         Column(
-            f"{way} R@{k}",
-            # The paper's protocol and the corrected one differ in text R@k only.
-            MetricReader("retrieval", (f"{ways[way]}_recall@{k}",), ALIASES[dataset], paper_protocol=way == "text"),
+            f"{target} R@{k}",
+            # The paper's protocol and ours differ in text R@k only.
+            MetricReader("retrieval", (f"{direction}_recall@{k}",), ALIASES[dataset], paper_protocol=target == "text"),
         )
-        for way in ways
+        for target, direction in directions.items()
         for k in (1, 5, 10)
     )
 
 
 def printed(text: str) -> float | None:
-    """Return a published number without its spread; None if the paper does not give it."""
+    """Return a number from a table cell without its spread; None if the paper does not give the number."""
     return None if text == "-" else float(text.partition("±")[0])
 
 
@@ -75,10 +75,10 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("uniformity", UNIFORMITY, 1.0),
         Column("zero-shot CIFAR-10", MetricReader("zeroshot", ("top1",), ALIASES["CIFAR-10"])),
         Column("probe CIFAR-10", MetricReader("linear_probe", ("top1",), ALIASES["CIFAR-10"])),
-        # 1,000 is our assumption: the paper gives no number of images, and its values are too high for all 5,000.
+        # 1,000 is our assumption: the paper gives no number of images, and its values are too high for MSCOCO's 5,000.
         *(
-            Column(f"{way} R@1 of 1,000", MetricReader("retrieval", (metric,), ALIASES["MSCOCO"], pool=1000))
-            for way, metric in (("image", "text_to_image_recall@1"), ("text", "image_to_text_recall@1"))
+            Column(f"{target} R@1 of 1,000", MetricReader("retrieval", (metric,), ALIASES["MSCOCO"], pool=1000))
+            for target, metric in (("image", "text_to_image_recall@1"), ("text", "image_to_text_recall@1"))
         ),
     ),
     "mmvp": (Column("MMVP", MetricReader("pairs", ("pair_accuracy",), ALIASES["MMVP"])),),

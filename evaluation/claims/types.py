@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 from evaluation.runs.reader import Run
 
 Verdict = Literal["holds", "does not hold", "equivalent", "undecided", "not run"]
-Values = list[tuple[float, ...]]  # for each arm of a comparison, one number per measure; of one seed, or means of seeds
+Values = list[tuple[float, ...]]  # [arm][measure]: values of one seed, or means over seeds
 OVER_ARMS = ("rank", "weak_rank")  # kinds of comparison whose unit is the arm: more seeds hardly help
 ANY = "*"  # as a comparison's only arm: every run of the recipe
 
@@ -31,8 +31,8 @@ class Comparison:
         mean: the effect is computed per seed; its mean over the seeds is judged.
         share: the share of seeds with an effect above 0 is judged.
         rank: the effect is a rank correlation over arms, computed from the arms' means; the arm is the unit.
-        weak_rank: as `rank`, but the absolute correlation must stay below -`least`.
-        variance: the effect is the logarithm of the second arm's variance over seeds, divided by the first arm's.
+        weak_rank: as `rank`, but the effect is minus the absolute correlation.
+        variance: the effect is log(variance of the second arm / variance of the first arm), variances over seeds.
     """
 
     label: str
@@ -42,9 +42,9 @@ class Comparison:
     least: float  # smallest effect of interest, see evaluation.claims.verdict
     kind: Literal["mean", "share", "rank", "weak_rank", "variance"] = "mean"
     contrast: tuple[float, ...] = ()  # if the effect is a weighted sum of the arms' values: the weights; their sum is 0
-    min_arms: int = 0  # of a statement over arms: number of arms that must not diverge in every seed
-    only_recipe: str = ""  # the one recipe that it applies to; "" for all recipes of the claim
-    diverging_arm: str = ""  # the comparison holds if this arm, and no other, diverges in every seed
+    min_arms: int = 0  # for kinds in OVER_ARMS: fewest arms with a run that did not diverge
+    only_recipe: str = ""  # the only recipe that the comparison applies to; "" for all recipes of the claim
+    diverging_arm: str = ""  # the comparison also holds if this arm diverges in every seed and no other arm diverges
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Claim:
     recipes: tuple[str, ...] = ()  # each recipe has its own verdict: scales are never mixed
     comparisons: tuple[Comparison, ...] = ()  # empty if a program checks the claim
     program: str = ""  # command that writes a claims.json with the findings
-    looks: tuple[int, ...] = ()  # numbers of seeds at which it is judged; () for those of the experiment
+    looks: tuple[int, ...] = ()  # numbers of seeds at which the claim is judged; () for those of the stored design
 
     @property
     def paper(self) -> int:
@@ -79,7 +79,7 @@ class Estimate:
     p_above: float  # p-value of "the true effect is at most s"; small if the effect is larger than s
     p_below: float  # p-value of "the true effect is at least s"
     p_inside: float = 1.0  # p-value of "the true effect is at most -s or at least s"; 1 where -s has no meaning
-    spread: float | None = None  # standard deviation of the effect of one seed
+    spread: float | None = None  # standard deviation of the effect over seeds
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Finding:
     least: float | None = None
     note: str = ""  # reason for a missing verdict, or a remark for the reader
     seeds_needed: int | None = None  # if undecided: seeds for 80% power at the observed effect and spread
-    detectable: float | None = None  # if undecided: distance from s that this many seeds find with 80% power
+    detectable: float | None = None  # if undecided: distance from s that `seeds` seeds detect with 80% power
 
     @property
     def effect(self) -> float | None:
@@ -111,4 +111,4 @@ class Outcome:
     findings: list[Finding]
     error: float = 0.025  # one-sided error rate of this look
     p: float | None = None  # p-value of the verdict over all looks; None if a program checked the claim
-    note: str = ""  # a design that differs from the stored one
+    note: str = ""  # how the claim differs from the stored design

@@ -8,22 +8,22 @@ A larger effect supports the claim. Its smallest value of interest s is fixed wi
     undecided       the data allow values on both sides of s, or there are fewer seeds than at the first look
     not run         there is nothing to measure
 
-s = 0 requires any gain. A negative s requires a loss smaller than |s|. Only differences between arms with s > 0 can be
-`equivalent`.
+s = 0 requires a gain of any size. A negative s allows a loss, if it is smaller than |s|. Only differences between arms
+with s > 0 can be `equivalent`.
 
-Looks: a claim is judged when 3, 5, 8, 12 and 20 seeds are there, and at no other number, so that a user may add seeds
-until it is decided. Each of the five looks has an error rate of 0.5% in each direction. Together they have 2.5% at
-most. The intervals are therefore 99% intervals.
+Looks: a claim is judged at 3, 5, 8, 12 and 20 seeds (by default) and at no other number, so that a user may add seeds
+until the claim is decided. Each of the five looks has an error rate of 0.5% in each direction, together 2.5% at most.
+The intervals are therefore 99% intervals.
 
 A look at n seeds uses seeds 0 to n - 1. A seed in which a compared arm diverged leaves the part undecided.
 
-Parts: a claim holds if all its parts hold. It is refuted if one part is refuted; to keep the error rate, the p-values
-of the parts are adjusted for this by Holm's method. Holm's method over all claims of a report is applied beside the
-plain verdicts.
+Parts: the comparisons of a claim. The claim holds if all parts hold, and is refuted if one part is refuted. To keep the
+error rate of a refutation, the p-values of the parts are adjusted by Holm's method. A report also marks the verdicts
+that do not survive Holm's method over all of its claims.
 
-Where an arm is expected to diverge (`Comparison.diverging_arm`), the part also holds if it diverges in every seed, no
-other arm does, and there are enough seeds to show that it diverges in more than half of all runs (eight with five
-looks).
+Where an arm is expected to diverge (`Comparison.diverging_arm`), the part also holds if that arm diverges in every
+seed, no other arm diverges, and the seeds suffice to show that the arm diverges in more than half of all runs (eight
+seeds with five looks).
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ REFUTED = ("does not hold", "equivalent")
 
 
 def judge(comparison: Comparison, estimate: Estimate, seeds: int, error: float, note: str = "") -> Finding:
-    """Return the finding of one comparison by itself.
+    """Return the finding of one comparison, without regard to the other parts of its claim.
 
     Args:
         seeds: number of seeds at this look.
@@ -49,7 +49,7 @@ def judge(comparison: Comparison, estimate: Estimate, seeds: int, error: float, 
 
 
 def verdict_of(estimate: Estimate, error: float) -> Verdict:
-    """Return the verdict on one comparison by itself."""
+    """Return the verdict on one comparison, without regard to the other parts of its claim."""
     if estimate.p_above <= error:
         return "holds"
     if estimate.p_below <= error:
@@ -63,7 +63,7 @@ def adjust(findings: list[Finding], error: float) -> list[Finding]:
     found = []
     for finding, p in zip(findings, holm([_p_below(finding) for finding in findings]), strict=True):
         if finding.verdict in REFUTED and p > error:
-            note = joined(finding.note, f"below the bound by itself, not among {parts} parts (Holm)")
+            note = joined(finding.note, f"refuted alone, but not after Holm's adjustment for {parts} parts")
             finding = replace(_with_power(finding, error / parts), verdict="undecided", note=note)
         elif finding.verdict == "equivalent" and finding.estimate and parts * finding.estimate.p_inside > error:
             finding = replace(finding, verdict="does not hold")
@@ -85,8 +85,8 @@ def overall(verdicts: list[Verdict]) -> Verdict:
 def p_value(findings: list[Finding], error: float) -> float | None:
     """Return the p-value of a claim's verdict over all looks; None if no part has an estimate.
 
-    It is the smaller of two: that all parts hold (the largest p-value), and that one is refuted (Holm's smallest). A
-    part without an estimate has the p-value 1.
+    It is the smaller p-value of two verdicts, times the number of looks. The p-value of `holds` is the largest of the
+    parts, that of a refutation the smallest after Holm's method. A part without an estimate has the p-value 1.
     """
     if all(finding.estimate is None for finding in findings):
         return None
@@ -96,7 +96,7 @@ def p_value(findings: list[Finding], error: float) -> float | None:
 
 
 def survives_holm(outcomes: Sequence[Outcome]) -> dict[str, bool]:
-    """Return "claim recipe" -> True if the verdict stays when all claims of a report share one error rate."""
+    """Return "CLAIM RECIPE" -> True if the verdict survives Holm's method over all claims of a report."""
     judged = [outcome for outcome in outcomes if outcome.p is not None and outcome.verdict in ("holds", *REFUTED)]
     of_all = [outcome.p for outcome in outcomes if outcome.p is not None]
     adjusted = dict(zip(of_all, holm(of_all), strict=True))
@@ -104,14 +104,14 @@ def survives_holm(outcomes: Sequence[Outcome]) -> dict[str, bool]:
 
 
 def holm(p_values: list[float]) -> list[float]:
-    """Return p-values adjusted by Holm's method (1979): each is valid however many are looked at.
+    """Return p-values adjusted by Holm's method (1979) for the number of tests.
 
-    statsmodels' `multipletests` gives the same, but collects garbage in every call, which takes a third of a second.
+    statsmodels' `multipletests` gives the same, but takes a third of a second, for a garbage collection in every call.
     """
     adjusted = [0.0] * len(p_values)
     largest = 0.0
-    for place, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[i]))
+    for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
         adjusted[i] = largest
     return adjusted
 
@@ -121,7 +121,7 @@ def _p_below(finding: Finding) -> float:
 
 
 def _with_power(finding: Finding, error: float) -> Finding:
-    """Add the number of seeds needed and the detectable distance, where more seeds narrow the interval."""
+    """Add the number of seeds needed and the detectable distance, if the estimate has a spread over seeds."""
     estimate, least = finding.estimate, finding.least
     if estimate is None or estimate.spread is None or least is None:
         return finding

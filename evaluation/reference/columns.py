@@ -1,4 +1,4 @@
-"""Columns of open_clip's tables, each with the result row that measures the same."""
+"""Columns of open_clip's result tables, each with our result rows for the same data set and metric."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,8 +9,8 @@ from evaluation.datasets import prompts
 from evaluation.runs.results import LIMIT
 from evaluation.types import Result
 
-TOLERANCE = 0.01  # of the number of items: copies of a set differ by a few
-PAPER = ", paper protocol"  # end of a split's name under protocol=paper
+TOLERANCE = 0.01  # relative, of the number of items: copies of a data set differ by a few
+PAPER = ", paper protocol"  # suffix of a split's name under protocol=paper
 
 
 @dataclass(frozen=True)
@@ -19,18 +19,18 @@ class Column:
 
     title: str  # in open_clip's table
     names: tuple[str, ...]  # of the data set, as `canonical_name` returns them
-    metric: str
+    metric: str  # of our result row
     items: int  # images or captions that the published value is a mean over
     templates: str = ""  # key in clip-benchmark's table of prompts; "" for retrieval
-    drawn: str = ""  # our name of the set, if clipx draws its test split
+    drawn: str = ""  # the data set's name in our rows if clipx draws its test split at random
 
     @property
     def task(self) -> str:
-        """Task of the row."""
+        """Task of our result row."""
         return "zeroshot" if self.templates else "retrieval"
 
     def obstacle(self, row: Result) -> str:
-        """Return why the row of this set and metric cannot be compared; "" if it can."""
+        """Return the reason why a row of this data set and metric cannot be compared; "" if it can."""
         if row.split.endswith(PAPER):
             return "protocol=paper; published: exact recall"
         if row.dataset == self.drawn:
@@ -52,7 +52,8 @@ def _set(title: str, names: str, items: int, templates: str, metric: str = "top1
 
 
 PER_CLASS = "mean_per_class"
-# Sets, main metrics and numbers of test images are DataComp's (Gadre et al. 2023), whose evaluation open_clip runs.
+# Data sets, main metrics and numbers of test images are from DataComp's evaluation (Gadre et al. 2023), which open_clip
+# runs.
 COLUMNS = (
     _set("ImageNet 1k", "imagenet imagenet1k", 50_000, "imagenet1k"),
     _set("ImageNet v2", "imagenetv2", 10_000, "imagenet1k"),
@@ -85,12 +86,12 @@ COLUMNS = (
     _set("SUN397", "sun397", 108_754, "sun397", drawn="sun397"),
     _set("SVHN", "svhn", 26_032, "svhn"),
     *(
-        Column(f"{title} {way} retr. R@{k}", names, f"{metric}_recall@{k}", items)
+        Column(f"{title} {target} retr. R@{k}", names, f"{metric}_recall@{k}", items)
         for title, names, images, captions in (
             ("Flickr", ("flickr30k",), 1_000, 5_000),
             ("MSCOCO", ("mscoco", "mscococaptions"), 5_000, 25_010),
         )
-        for way, metric, items in (("image", "text_to_image", captions), ("text", "image_to_text", images))
+        for target, metric, items in (("image", "text_to_image", captions), ("text", "image_to_text", images))
         for k in (1, 5, 10)
     ),
 )
@@ -103,6 +104,6 @@ def counterpart(row: Result) -> Column | None:
 
 
 def titles_of(name: str) -> list[str]:
-    """Return the titles of the columns of a data set, by our name of it or by open_clip's; [] if unknown."""
+    """Return the titles of a data set's columns; `name` is ours or open_clip's. [] if unknown."""
     wanted = canonical_name(name)
     return [column.title for column in COLUMNS if wanted in column.names or wanted == canonical_name(column.title)]

@@ -11,10 +11,10 @@ from clipx.errors import UserError
 from clipx.utils.registry import did_you_mean
 
 FILE = Path(__file__).parent / "open_clip.csv.gz"
-FACTS = ("name", "pretrained", "params (M)", "FLOPs (B)", "image_mparams", "image_gflops")  # first columns, no results
-# Pairs in the training data of models whose tag does not name the samples seen. Their epochs are in the tag
+FACTS = ("name", "pretrained", "params (M)", "FLOPs (B)", "image_mparams", "image_gflops")  # other columns: results
+# Training data -> number of pairs, for models whose tag does not give the samples seen. Their epochs are in the tag
 # (laion400m_e31), or 32: CLIP (Radford et al. 2021, section 2.5) and open_clip's YFCC models (docs/PRETRAINED.md). For
-# cc12m no number is published; 32 is assumed.
+# cc12m no number of epochs is published; 32 is assumed.
 PAIRS = {"openai": 400e6, "laion400m": 407e6, "yfcc15m": 15e6, "cc12m": 12e6}
 EPOCHS = 32
 
@@ -37,7 +37,7 @@ class PublishedModel:
 
     @property
     def data(self) -> str:
-        """Training data, from the tag: `cc12m`, `datacomp_xl`."""
+        """Name of the training data in the tag: `cc12m`, `datacomp_xl`."""
         return re.split(r"_(?:s\d+[mb]|e\d+|b\d+k)(?:_|$)", self.tag)[0]
 
     @property
@@ -53,7 +53,7 @@ class PublishedModel:
 
 @cache
 def source() -> str:
-    """Return where the table comes from."""
+    """Return the origin and the licence of the table."""
     return _lines()[0].removeprefix("# ").rstrip()
 
 
@@ -64,13 +64,13 @@ def models() -> dict[str, PublishedModel]:
     for row in csv.DictReader(_lines()[1:]):
         tower, tag, parameters, flops, _, image_flops = (row.pop(name) for name in FACTS)
         values = {title: float(value) for title, value in row.items()}
-        one = PublishedModel(tower, tag, float(parameters), float(flops), float(image_flops), values)
-        found[one.name] = one
+        model = PublishedModel(tower, tag, float(parameters), float(flops), float(image_flops), values)
+        found[model.name] = model
     return found
 
 
 def find(name: str) -> PublishedModel:
-    """Return the model `NAME/TAG`, also written `open_clip:NAME/TAG`. Raises UserError if open_clip has no such row."""
+    """Return the model `TOWER/TAG`, also written `open_clip:TOWER/TAG`. Raises UserError if the table lacks it."""
     known = models()
     wanted = name.removeprefix("open_clip:")
     if wanted not in known:

@@ -26,12 +26,12 @@ DATA = {"datacomp_small": "commonpool_s"}  # data.name -> published training dat
 
 @dataclass(frozen=True)
 class Comparison:
-    """A result row beside a published value."""
+    """A result row compared with a published value."""
 
     model: PublishedModel
     column: Column
     difference: float  # ours minus published
-    obstacle: str  # why they cannot be compared; "" if they can
+    obstacle: str  # reason why the two values cannot be compared; "" if they can
 
     @property
     def published(self) -> float:
@@ -40,7 +40,7 @@ class Comparison:
 
 
 def compare(row: Result, model: PublishedModel) -> Comparison | None:
-    """Return the comparison of a row with a model; None if no published table has its set, task and metric."""
+    """Return the comparison of a row with a model; None if open_clip publishes no such data set, task and metric."""
     column = counterpart(row)
     if column is None:
         return None
@@ -48,14 +48,15 @@ def compare(row: Result, model: PublishedModel) -> Comparison | None:
 
 
 def references(run: Run, named: Sequence[PublishedModel] = ()) -> list[PublishedModel]:
-    """Return the named models, or the nearest one; for results of published weights, these weights' own row."""
+    """Return the named models; if none is named, the nearest one."""
     return list(named) or [nearest(run)]
 
 
 def nearest(run: Run) -> PublishedModel:
-    """Return the model with the same training data, if there is one, then with the nearest image tower, then samples.
+    """Return the published model nearest to a run; if the run evaluates published weights, their own model.
 
-    Image towers are equal, or near in FLOPs. Of equally near models, the one with the shortest name is returned.
+    Models with the same training data come first. Among these, or among all if there are none, the model with the
+    same image tower is nearest, else the nearest in FLOPs. Ties are broken by samples seen, then by the shortest name.
     """
     own = models().get(run.results[0].model.removeprefix("open_clip:")) if run.results else None
     if own is not None:
@@ -66,14 +67,14 @@ def nearest(run: Run) -> PublishedModel:
     def distance(model: PublishedModel) -> tuple[bool, float, float, int, str]:
         same_data = model.data == DATA.get(str(data), data)
         theirs = image_tower(model.tower)
-        of_tower = 0.0 if theirs == tower else 1 + _ratio(flops.get(tower), model.image_flops)
-        return not same_data, of_tower, _ratio(samples, model.samples), len(model.name), model.name
+        of_tower = 0.0 if theirs == tower else 1 + _log_distance(flops.get(tower), model.image_flops)
+        return not same_data, of_tower, _log_distance(samples, model.samples), len(model.name), model.name
 
     return min(models().values(), key=distance)
 
 
 def image_tower(name: str) -> str:
-    """Return the image tower of open_clip's model: `ViT-B-32` of `roberta-ViT-B-32` and of `ViT-B-32-quickgelu`."""
+    """Return the image tower of an open_clip model: `ViT-B-32` for `roberta-ViT-B-32` and `ViT-B-32-quickgelu`."""
     return re.sub(r"^.*(?=ViT-)", "", name).removesuffix("-quickgelu")
 
 
@@ -89,6 +90,6 @@ def _samples(run: Run) -> float | None:
     return last(run, "samples") or (float(given) if given else None)
 
 
-def _ratio(ours: float | None, theirs: float | None) -> float:
-    """Return the distance of two sizes on a logarithmic scale; infinite if one is unknown."""
+def _log_distance(ours: float | None, theirs: float | None) -> float:
+    """Return |log(ours / theirs)|; infinite if one is unknown."""
     return abs(math.log(ours / theirs)) if ours and theirs else math.inf

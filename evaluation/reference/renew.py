@@ -19,27 +19,27 @@ SIZES = ("params (M)", "FLOPs (B)")
 def join(docs: Path) -> list[dict[str, str]]:
     """Return one row per model: FACTS, then every result of both tables.
 
-    Raises UserError: a file, a model or a column is missing, or a result is no fraction.
+    Raises UserError: a file, a model or a column is missing, or a result is not between 0 and 1.
     """
     results, retrieval, profile = (_read(docs / name) for name in (RESULTS, RETRIEVAL, PROFILE))
-    of_retrieval = {tuple(row[key] for key in KEY): row for row in retrieval}
+    retrieval_rows = {tuple(row[key] for key in KEY): row for row in retrieval}
     towers = {row["model"]: row for row in profile}
     joined = []
     for row in results:
         name = tuple(row[key] for key in KEY)
-        if name not in of_retrieval or row["name"] not in towers:
+        if name not in retrieval_rows or row["name"] not in towers:
             raise UserError(f"{docs}: {'/'.join(name)} of {RESULTS} is missing in {RETRIEVAL} or {PROFILE}")
-        values = {title: value for title, value in (row | of_retrieval[name]).items() if title not in (*KEY, *SIZES)}
+        values = {title: value for title, value in (row | retrieval_rows[name]).items() if title not in (*KEY, *SIZES)}
         if missing := [column.title for column in COLUMNS if column.title not in values]:
             raise UserError(f"{docs}: no column {', '.join(missing)}: correct evaluation/reference/columns.py")
         if wrong := [f"{title} {value}" for title, value in values.items() if not 0 <= float(value) <= 1]:
-            raise UserError(f"{docs}: {'/'.join(name)}: {', '.join(wrong)} is no fraction")
+            raise UserError(f"{docs}: {'/'.join(name)}: {', '.join(wrong)} is not between 0 and 1")
         joined.append({**{key: (row | towers[row["name"]])[key] for key in FACTS}, **values})
     return joined
 
 
 def write(rows: list[dict[str, str]], commit: str, file: Path = FILE) -> None:
-    """Write the table; equal rows give equal bytes."""
+    """Write the table. Equal rows and commit give an equal file."""
     text = io.StringIO()
     text.write(f"# mlfoundations/open_clip, docs/, commit {commit}, MIT\n")
     table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")

@@ -21,7 +21,7 @@ class Cell:
     """A table cell. Its texts may hold user data: renderers escape them."""
 
     text: str
-    sort: float | None = None  # full-precision number for sorting; such columns are right-aligned
+    sort: float | None = None  # full-precision number for sorting; a column with such cells is right-aligned
     tone: Tone = ""
     bar: IntervalBar | None = None  # HTML only
     note: str = ""  # small second line
@@ -70,8 +70,8 @@ class Figure:
     caption: str
     pdf: bytes = field(repr=False)  # the same drawing, for a paper
     data: Data
-    curves: dict[str, str]  # label -> colour of the curves that the reader can switch off; groups with data-label
-    legend: float  # px at the bottom that the legend takes; pages that list `curves` cut it off
+    curves: dict[str, str]  # label -> colour of each curve that the reader can switch off: a <g data-label> in `body`
+    legend: float  # px, height of the legend at the bottom; the HTML page replaces the legend by switches
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class RetrievalExample:
 
     @property
     def rank_text(self) -> str:
-        """Return the rank in words. A correct answer whose similarity is NaN has a rank above any data set's size."""
+        """Return the rank in words. A correct answer whose similarity is NaN has rank metrics.MISS, about 2**63."""
         return f"rank {self.rank:,}" if self.rank < 2**48 else "not found"
 
 
@@ -124,7 +124,7 @@ class RetrievalExamples:
 
 @dataclass(frozen=True)
 class Details:
-    """Blocks that the reader can fold."""
+    """Blocks below a summary; a click on the summary folds or unfolds them."""
 
     summary: str
     blocks: list["Block"]
@@ -150,4 +150,4 @@ class Document:
     lead: str  # main result, one or two sentences
     sections: list[Section]
     footer: str  # how to read the numbers
-    command: str = ""  # that wrote the report; shown with the figures
+    command: str = ""  # command line that wrote the report; shown below each figure

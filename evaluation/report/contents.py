@@ -19,7 +19,7 @@ from evaluation.report.sections.training import training
 from evaluation.runs.groups import MetricSummary, RunGroup, group_runs, summarise_metrics
 from evaluation.runs.reader import Run, limited_note
 
-MAX_NAMES = 3  # in the title
+MAX_NAMES = 3  # of methods or recipes in the title; with more methods, a study of the papers starts with the claims
 FOOTER = (
     "Scores are fractions. ▲ or ▼: the whole 95% interval lies above or below chance. With several seeds this must "
     "hold for two intervals: Student's t over the seeds, and the mean of the seeds' bootstrap intervals. Click a "
@@ -28,22 +28,22 @@ FOOTER = (
 
 
 def build_report(runs: list[Run], evidence: Evidence, published: Published) -> Document:
-    """Return the report on the runs (at least one), beside published models, and on the papers' claims."""
+    """Return the report on `runs` (at least one): results beside published models, and the papers' claims."""
     groups = group_runs(runs)
     metrics = summarise_metrics(groups)
     headline = headline_metrics(metrics)
     claim_outcomes = outcomes(CLAIMS, evidence)
     any_claim_run = any(outcome.verdict != "not run" for outcome in claim_outcomes)
-    on_papers = any_claim_run or any(table.recipe in evidence.runs for table in TABLES)
+    has_paper_runs = any_claim_run or any(table.recipe in evidence.runs for table in TABLES)
     claims_section = Section("Claims of the papers", claims(evidence, claim_outcomes))
     results_section = Section("Results", results(headline, groups, published))
     settings_section = Section("Settings", settings(groups))
     papers = [
         Section("Toy problems", toy_problems(evidence, claim_outcomes)),
-        Section("Paper tables", paper_tables(evidence) if on_papers else []),
-        Section("Paper figures", paper_figures(groups, evidence, list_missing=on_papers)),
+        Section("Paper tables", paper_tables(evidence) if has_paper_runs else []),
+        Section("Paper figures", paper_figures(groups, evidence, list_missing=has_paper_runs)),
     ]
-    if any_claim_run and len(groups) > MAX_NAMES:  # a study of the papers: claims first
+    if any_claim_run and len(groups) > MAX_NAMES:
         overview = [claims_section, settings_section, results_section, *papers]
     else:
         overview = [results_section, claims_section, *papers, settings_section]
@@ -62,7 +62,7 @@ def build_report(runs: list[Run], evidence: Evidence, published: Published) -> D
 
 
 def title(groups: list[RunGroup]) -> str:
-    """Return the method names; if more than MAX_NAMES, the recipe names; if these are also too many, counts."""
+    """Return the methods' names; with more than MAX_NAMES methods the recipes' names, or counts if those are many."""
     if len(groups) <= MAX_NAMES:
         return ", ".join(group.label for group in groups)
     recipes = list(dict.fromkeys(str(group.runs[0].config.get("recipe") or group.label) for group in groups))

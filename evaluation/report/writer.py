@@ -29,8 +29,8 @@ class ReportFiles:
 
     html: Path  # self-contained page
     markdown: Path
-    csv: Path  # all result rows; of a comparison one row per method and metric, of two models one per item
-    figures: list[Path]  # shown by the Markdown page
+    csv: Path  # a row per result; compare: per method and metric; diff: per item that only one model has right
+    figures: list[Path]  # files that the Markdown page shows or links: SVG, PDF, CSV, images
 
 
 def write_report(
@@ -40,10 +40,10 @@ def write_report(
     reference: Sequence[PublishedModel] = (),
     command: str = "",
 ) -> ReportFiles:
-    """Write report.html, report.md and report.csv to the folder `out`. They cover all runs at or below `paths`.
+    """Write the report on all runs at or below `paths` to report.html, report.md and report.csv in the folder `out`.
 
     The same runs give the same bytes. `limited`: include the rows of `clipx eval limit=N`. `reference`: published
-    models beside the results; by default the nearest one. `command`: shown with the figures.
+    models beside the results; by default the nearest one. `command`: command line shown below each figure.
 
     Raises UserError: a path holds no run, or a file of a run is corrupt.
     """
@@ -64,7 +64,7 @@ def write_comparison(
 
 
 def write_disagreement(pairs: list[Pair], names: tuple[str, str], out: Path) -> ReportFiles:
-    """Write diff.html, diff.md and diff.csv, the items on which two models disagree, to the folder `out`."""
+    """Write diff.html, diff.md and diff.csv, which compare two models item by item, to the folder `out`."""
     return _write(build_disagreement(pairs, names), disagreement_table(pairs, names), out, "diff")
 
 
@@ -83,7 +83,7 @@ def _write(document: Document, table: list[list[object]], out: Path, name: str) 
 
 
 def results_table(runs: list[Run], out: Path, published: Published) -> list[list[object]]:
-    """Return a header and all result rows: run, folder (relative to `out`), fields of Result, published, hashes."""
+    """Return a header and all result rows: run, folder from `out`, fields of Result, published values, hashes."""
     hashes = list(dict.fromkeys(key for run in runs for row in run.results for key in row.hashes))
     names = [field.name for field in fields(Result) if field.name != "hashes"]
     table: list[list[object]] = [["run", "folder", *names, *published.csv_columns, *(f"hash_{key}" for key in hashes)]]

@@ -1,4 +1,4 @@
-"""Description of a run for the first screen of a report: settings and numbers from its log."""
+"""Main settings of a run and numbers from its log, formatted for reports."""
 
 import math
 from typing import Any

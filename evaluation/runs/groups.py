@@ -15,7 +15,7 @@ Standing = Literal["above chance", "not different", "below chance", "no chance l
 
 @dataclass(frozen=True)
 class RunGroup:
-    """The seeds of one run."""
+    """Runs that differ in their seed only."""
 
     label: str
     runs: list[Run]
@@ -26,7 +26,7 @@ class MetricSummary:
     """A metric of one group."""
 
     group: RunGroup
-    row: Result  # row of the first seed; several seeds: with their mean and its Student's t interval
+    row: Result  # of the first seed; with several seeds, value and interval are their mean and its t interval
     own_low: float  # mean of the seeds' lower bootstrap bounds
     own_high: float
     seeds: int
@@ -64,7 +64,7 @@ def group_runs(runs: list[Run]) -> list[RunGroup]:
 
 
 def short_names(names: list[str]) -> list[str]:
-    """Remove the first and last parts (between dashes) that all names share; a name with no other part stays whole."""
+    """Remove the first and last parts (between dashes) that all names share, unless two names would become equal."""
     parts = [re.split(r"-(?=[^\W\d])", name) for name in names]  # not before a digit: the dash may belong to 4e-2
     if len(names) < 2:
         return names

@@ -1,4 +1,4 @@
-"""`results/items.parquet` in a run directory: whether a model is right on each single item of an evaluation.
+"""`results/items.parquet` in a run directory: right or wrong for each single item of an evaluation.
 
 One row per item (image, caption or minimal pair) and metric, for tests that pair two models item by item. The rows are
 in the order of the evaluations.
@@ -32,10 +32,10 @@ SCHEMA = pa.schema({
     "model": WORD,
     "seed": pa.int32(),
     "hashes": WORD,  # JSON, as in results.jsonl
-    "questions": WORD,  # hash of data, prompts and scoring: where two models have the same, items are the same
+    "questions": WORD,  # hash of data, prompts and scoring: rows of two models with the same hash pair by `item`
     "source": WORD,  # specification of the data set, for its pictures
 })  # fmt: skip
-COUNTED = {"item": "DELTA_BINARY_PACKED", "unit": "DELTA_BINARY_PACKED"}  # 0, 1, 2, ... take almost no space
+COUNTED = {"item": "DELTA_BINARY_PACKED", "unit": "DELTA_BINARY_PACKED"}  # stores 0, 1, 2, ... in almost no space
 
 
 def add(out: Path, items: list[Items], task: str, dataset: AnyDataset, encoder: Encoder) -> None:
@@ -66,7 +66,7 @@ def read(out: Path) -> pa.Table:
 
 
 def _same(table: pa.Table, task: str, dataset: str, hashes: str) -> pa.ChunkedArray:
-    """Return for each row whether it has this task, data set and hashes."""
+    """Return a mask of the rows with this task, data set and hashes."""
     key = {"task": task, "dataset": dataset, "hashes": hashes}
     same = [compute.equal(table[name].cast(pa.string()), value) for name, value in key.items()]
     return compute.and_(compute.and_(*same[:2]), same[2])

@@ -11,7 +11,7 @@ from clipx.errors import UserError
 from evaluation.runs import results
 from evaluation.types import Result
 
-MARKS = ("config.yaml", "results.jsonl")  # published weights have results but no config
+MARKS = ("config.yaml", "results.jsonl")  # a folder with one of them is a run; published weights have no config
 TIMING = "timing.json"  # written by `clipx reproduce`
 STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
 HINT = "run `clipx train recipe=demo`, then `clipx eval RUN`"
@@ -38,10 +38,10 @@ class Run:
         return any(row.task == results.DIVERGED for row in self.results)
 
     def dataset(self, slug: str) -> str:
-        """Return the data set's name for a slug, in which "/" became "_"; a suffix `, prompts X` is kept."""
-        place, comma, choice = slug.partition(", ")
+        """Return the data set's name for a slug, which has "_" for "/"; keep a suffix such as `, prompts X`."""
+        short, comma, choice = slug.partition(", ")
         names = (row.dataset for row in self.results)
-        return next((name for name in names if name.replace("/", "_") == place), place) + comma + choice
+        return next((name for name in names if name.replace("/", "_") == short), short) + comma + choice
 
 
 def find(paths: list[Path], needed: bool = True, limited: bool = False) -> list[Run]:
@@ -93,14 +93,14 @@ def read(folder: Path, limited: bool = False) -> Run:
 
 
 def limited_note(runs: list[Run]) -> str:
-    """Return a sentence that names the runs with only left-out rows of `clipx eval limit=N`; "" if there are none."""
+    """Return a sentence that names the runs whose only rows, of `clipx eval limit=N`, were left out; "" if none."""
     only = [run for run in runs if run.limited_rows and not run.results]
     evaluated = ", ".join(str(run.path) for run in only[:3]) + (", ..." if len(only) > 3 else "")
     return f"Evaluated with limit=N only: {evaluated}. Add limited=true to include these rows." if only else ""
 
 
 def run_folders(path: Path) -> Iterator[Path]:
-    """Find runs, without searching inside a run (a checkpoint may keep a config.yaml) or a hidden folder (.hydra)."""
+    """Yield the runs at or below `path`. Skip folders inside a run (checkpoints may hold a config.yaml) and .hydra."""
     for name, below, files in os.walk(path):
         if any(mark in files for mark in MARKS):
             yield Path(name)

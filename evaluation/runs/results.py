@@ -1,13 +1,13 @@
-"""`results.jsonl`: one result per line. The file is replaced as a whole, so a killed run loses nothing.
+"""Result rows in `results.jsonl`, one per line, and their tables in CSV, Markdown, W&B and the terminal.
 
-Several evaluations may write to one folder: a lock lets only one of them change the files at a time.
+The file is replaced as a whole, so a kill while it is written loses nothing. Several evaluations may write to one
+folder: a lock lets only one of them change the files at a time.
 """
 
 import csv
 import io
 import json
 import math
-from contextlib import AbstractContextManager
 from dataclasses import asdict, fields
 from itertools import groupby
 from pathlib import Path
@@ -28,6 +28,7 @@ from evaluation.types import Result, printable_line, spreadsheet_cell
 
 NAMES = [field.name for field in fields(Result)]
 RESULTS = "results.jsonl"
+LOCK = "results.lock"
 DIVERGED = "train"  # task of the row of a diverged run
 LIMIT = "limit"  # key in the hashes of a row that scores only some examples (limit=N)
 
@@ -60,7 +61,7 @@ def read(path: Path) -> list[Result]:
 
 
 def write(path: Path, rows: list[Result]) -> None:
-    """Replace the file."""
+    """Replace the file by these rows."""
     write_text(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 
@@ -76,12 +77,12 @@ def add(path: Path, rows: list[Result]) -> None:
         return row.task, row.dataset, sorted(row.hashes.items())
 
     new = [key(row) for row in rows]
-    with _turn(path.parent):
+    with turn(path.parent / LOCK):
         write(path, [row for row in read(path) if key(row) not in new] + rows)
 
 
 def record_divergence(run: Path, ended: directory.Diverged) -> list[Result]:
-    """Write a row with a NaN loss for a run that diverged; return all rows, including scores of its checkpoints."""
+    """Write a row with a NaN loss for a run that diverged; return all rows of the run."""
     config = directory.load_config(run)
     row = Result(
         task=DIVERGED,
@@ -97,20 +98,16 @@ def record_divergence(run: Path, ended: directory.Diverged) -> list[Result]:
         seed=config.seed,
         model=f"{config.name}/s{config.seed} diverged at step {ended.step}",
     )
-    with _turn(run):
+    with turn(run / LOCK):
         rows = [*(other for other in read(run / RESULTS) if other.task != DIVERGED), row]
         write(run / RESULTS, rows)
     write_tables(run)
     return rows
 
 
-def _turn(folder: Path) -> AbstractContextManager[None]:
-    return turn(folder / "results.lock")
-
-
 def write_tables(out: Path) -> None:
     """Write the rows of results.jsonl in `out` to results.csv (all fields) and results.md (shares in per cent)."""
-    with _turn(out):
+    with turn(out / LOCK):
         _write_tables(out, read(out / RESULTS))
 
 
@@ -141,7 +138,7 @@ def _formatted(row: Result) -> tuple[str, str, str, str]:
 
 
 def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path) -> None:
-    """Write the rows to a W&B summary: `task/dataset[, choices]/metric` -> fraction.
+    """Write the rows to a W&B summary: `task/dataset[, choices]/metric` -> value.
 
     If `out` is a run directory, use the W&B run of the training, otherwise a new one.
     """
@@ -172,6 +169,6 @@ def show(rows: list[Result]) -> None:
 
 
 def _dataset_and_choices(row: Result) -> str:
-    """`flickr8k, 400 of 1000 images (seed 0)`: the data set, and the choices named after the split."""
+    """Return the data set with the choices that the split names: `flickr8k, 400 of 1000 images (seed 0)`."""
     _, comma, choices = row.split.partition(", ")
     return row.dataset + comma + choices

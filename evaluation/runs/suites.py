@@ -1,4 +1,4 @@
-"""Groups of evaluation sets, `suite=NAME`, and the mean over a group."""
+"""Suites of evaluation sets (`suite=NAME` of clipx eval) and the mean over a suite."""
 
 from pathlib import Path
 from statistics import fmean
@@ -13,7 +13,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-# Sets without a layout in clipx count in "n of 38" too.
+# Sets for which clipx has no layout are listed too: a suite with such a set has no mean.
 SUITES: dict[str, tuple[str, ...]] = {
     "datacomp38": _names(  # Gadre et al. 2023, DataComp's evaluation
         "imagenet imagenetv2 imagenet_sketch imagenet_a imagenet_o imagenet_r objectnet caltech101 cifar10 cifar100 "
@@ -32,7 +32,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "composition": _names("sugar_crepe winoground mmvp"),
 }
 PER_CLASS = ("caltech101", "aircraft", "flowers102", "pets")  # the usual metric is the mean per class
-# task -> its metrics, which are averaged; the first task with rows counts
+# task -> metrics whose mean is a set's score; the first task with rows counts
 MAIN = {
     "zeroshot": ("top1",),
     "retrieval": ("image_to_text_recall@1", "text_to_image_recall@1"),
@@ -60,15 +60,15 @@ def mean_line(suite: str, rows: list[Result]) -> str:
     values = {name: value for name in names if (value := _main_value(name, rows)) is not None}
     if len(values) == len(names):
         return f"suite {suite}: mean of {len(names)} sets {100 * fmean(values.values()):.1f}%"
-    missing = [name for name in names if name not in values]
-    unread = [name for name in missing if name not in NAMED]
-    lines = [f"missing: {', '.join(name for name in missing if name in NAMED)}"] if len(missing) > len(unread) else []
-    lines += [f"no layout in clipx: {', '.join(unread)}"] if unread else []
+    missing = [name for name in names if name in NAMED and name not in values]
+    without_layout = [name for name in names if name not in NAMED and name not in values]
+    lines = [f"missing: {', '.join(missing)}"] if missing else []
+    lines += [f"no layout in clipx: {', '.join(without_layout)}"] if without_layout else []
     return f"suite {suite}: {len(values)} of {len(names)} sets, so no mean; {'; '.join(lines)}"
 
 
 def _main_value(name: str, rows: list[Result]) -> float | None:
-    """Return the set's main metric among the rows on all its images; None without one."""
+    """Return the set's score from the rows on all its images; None if there are none. Rows of pools do not count."""
     for task, metrics in MAIN.items():
         found = {
             row.metric: row.value

@@ -1,7 +1,7 @@
-"""Sources without random access: remote or endless shards (webdataset), and `datasets` in streaming mode.
+"""Sources without random access: local or remote webdataset shards, and Hugging Face `datasets` in streaming mode.
 
-A stream has no stable sample ids and no length: data.num_samples defines an epoch. Shards are drawn with replacement.
-A resumed run therefore sees other samples than an uninterrupted one.
+A stream has no stable sample ids and no length: data.num_samples defines an epoch. A resumed run starts a new stream,
+and therefore sees other samples than an uninterrupted run.
 """
 
 import random
@@ -34,10 +34,10 @@ class Stream(Protocol):
     """An endless source of pairs."""
 
     streaming: Literal[True] = True
-    problems: Sequence[str] = ()
-    fingerprint: str
+    problems: Sequence[str] = ()  # as in PairSource
+    fingerprint: str  # changes with the settings of the stream
     num_samples: int  # per epoch
-    max_workers: int  # loader processes that can share the stream
+    max_workers: int  # largest number of loader processes
 
     def __len__(self) -> int:
         return self.num_samples
@@ -47,9 +47,9 @@ class Stream(Protocol):
 
 
 class ShardStream(Stream):
-    """Pairs from the shards of one or several URLs; data.url_weights sets the share of samples from each URL."""
+    """Pairs from shards of data.urls (or data.root), drawn with replacement; data.url_weights sets each URL's share."""
 
-    max_workers = 1_000_000
+    max_workers = 1_000_000  # no limit
 
     def __init__(self, config: DataConfig) -> None:
         from webdataset.shardlists import expand_urls
@@ -57,7 +57,7 @@ class ShardStream(Stream):
         urls = config.urls or ([config.root] if config.root else [])
         weights = config.url_weights or [1.0] * len(urls)
         if not urls:
-            raise UserError("data.urls is needed for data.source=webdataset: shards, as FOLDER/{00000..00099}.tar")
+            raise UserError("data.urls is needed for data.source=webdataset: shards, such as FOLDER/{00000..00099}.tar")
         if len(weights) != len(urls) or min(weights) <= 0:
             raise UserError(f"data.url_weights={weights} must be one number above 0 for each of the {len(urls)} urls")
         self.column = lookup(texts.MEMBERS, config.captions, "data.captions")
@@ -131,7 +131,7 @@ class HFStream(Stream):
 
 
 def samples_per_epoch(config: DataConfig) -> int:
-    """Return data.num_samples. Raises UserError if it is missing, or for data.held_out, which needs sample ids."""
+    """Return data.num_samples. Raises UserError if it is not set, or if data.held_out is, which needs sample ids."""
     if config.held_out:
         raise UserError(
             f"data.held_out={config.held_out} holds out samples by id, but data.source={config.source} has no ids; "
@@ -151,6 +151,6 @@ def _shuffled(source: Iterator[StreamedPair], size: int, generator: random.Rando
     while True:
         for _ in range(2 if len(buffer) < size else 1):
             buffer.append(next(source))
-        place = generator.randrange(len(buffer))
-        buffer[place], buffer[-1] = buffer[-1], buffer[place]
+        i = generator.randrange(len(buffer))
+        buffer[i], buffer[-1] = buffer[-1], buffer[i]
         yield buffer.pop()

@@ -17,7 +17,7 @@ from clipx.utils import plugins
 class TowerKind(NamedTuple):
     """Functions that build the image and the text towers of a kind; None if the kind has no such towers.
 
-    Their arguments are the settings, E (None if not set), True to load published weights.
+    Arguments of each: the tower's settings, the embedding width E (None if not set), True to load published weights.
     """
 
     image: Callable[[ImageTowerConfig, int | None, bool], ImageTower] | None = None
@@ -63,8 +63,9 @@ def build_towers(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]
         _check_image_size(model.image, image)
     if model.projection_lr_factor != 1 and not any(t.module is not t.body for t in (image, text)):
         raise UserError(
-            f"model.projection_lr_factor={model.projection_lr_factor} has no effect: only timm:, hf:, small:conv and "
-            f"small:bag have a separate projection, not {model.image.name} and {model.text.name}"
+            f"model.projection_lr_factor={model.projection_lr_factor} has no effect: only timm:, hf:, small:conv, "
+            "small:bag and small:clip_bag towers have a separate projection, not "
+            f"{model.image.name} and {model.text.name}"
         )
     return image, text
 
@@ -98,7 +99,7 @@ def _check_image_size(config: ImageTowerConfig, tower: ImageTower) -> None:
 
 
 def describe_towers() -> dict[str, str]:
-    """Return name -> description for `clipx ls towers`: each open_clip name, and the name patterns of timm and hf."""
+    """Return name -> description for `clipx ls towers`: small and open_clip towers, and patterns for other kinds."""
     return {
         **small_towers.describe(),
         "timm:NAME": f"{len(timm_towers.model_names())} image towers of timm, e.g. timm:resnet50; set model.embed_dim",

@@ -71,7 +71,8 @@ def _load_config(source: str) -> Any:
     known = CONFIGS / f"{source.removeprefix('distilbert/')}.json"
     is_folder = Path(source).is_dir()
     local = source if is_folder else str(known) if known.is_file() else ""
-    if is_folder and not (Path(source) / "config.json").is_file():  # transformers up to 5.0 would guess from the name
+    # without the file, transformers up to 5.0 guesses a configuration from the name
+    if is_folder and not (Path(source) / "config.json").is_file():
         raise UserError(f"{KEY}.name=hf:{source} has no usable config.json: there is no such file")
     try:
         with quiet_hub(fetching=not local):
@@ -103,7 +104,7 @@ def _load_pretrained(weights: str, source: str, shape: Any) -> Any:
     try:
         if path.is_file():
             encoder = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
-            prefix = f"{encoder.base_model_prefix}."  # weights published with a head have it before their keys
+            prefix = f"{encoder.base_model_prefix}."  # of the keys of weights that were saved with a head
             saved = load_state_dict(str(path), weights_only=True)
             found = encoder.load_state_dict({k.removeprefix(prefix): v for k, v in saved.items()}, strict=False)
             missing = list(found.missing_keys)

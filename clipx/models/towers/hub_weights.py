@@ -17,7 +17,7 @@ from clipx.utils.hub import quiet_hub
 PREFIX = "hf-hub:"
 FORM = f"{PREFIX}USER/NAME"
 REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)  # USER/NAME
-FREE = {  # settings in which a model may differ from its weights: sizes are resampled, the others load other weights
+FREE = {  # settings that a model may change: sizes are resampled to fit, the others do not change a layer
     *("image_size", "context_length", "patch_dropout", "hf_model_pretrained", "hf_tokenizer_name", "tokenizer_kwargs"),
     *("timm_model_pretrained", "tokenizer_mode"),
 }
@@ -92,7 +92,7 @@ def _fetch_error(setting: str, files: str, error: Exception) -> UserError:
 
 
 def create_model(name: str, key: str) -> Any:
-    """Return the open_clip model `hf-hub:USER/NAME` with its weights, whatever its towers.
+    """Return the open_clip model `hf-hub:USER/NAME` with its weights; its towers may be of any kind.
 
     Raises UserError like `fetch_weights`, or if open_clip cannot build the model.
     """
@@ -109,19 +109,18 @@ def create_model(name: str, key: str) -> Any:
 def check_fits(model: str, weights: str, key: str) -> None:
     """Raise UserError if `hf-hub:USER/NAME` holds weights of other towers than the open_clip model `model`.
 
-    Shapes alone would not tell: the number of heads and the activation change no shape.
+    Comparing the shapes of the weights would not suffice: the number of heads and the activation change no shape.
     """
     theirs = load_config(weights, key)["model_cfg"]
     if not (differing := _differing(theirs, open_clip.get_model_config(model))):
         return
-    fitting = [f"open_clip:{name}" for name in open_clip.list_models() if not _differing(theirs, _known(name))]
+    fitting = [
+        f"open_clip:{name}"
+        for name in open_clip.list_models()
+        if not _differing(theirs, open_clip.get_model_config(name))
+    ]
     towers = f"it fits {' and '.join(fitting[:3])}" if fitting else "no known tower fits"
     raise UserError(f"{key}={weights} has other towers than open_clip:{model} ({differing}); {towers}")
-
-
-def _known(name: str) -> dict[str, Any]:
-    config: dict[str, Any] = open_clip.get_model_config(name)
-    return config
 
 
 def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
@@ -136,7 +135,7 @@ def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
 
 
 def _flat(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that decide on the function of the towers, with open_clip's defaults."""
+    """Return the settings that determine the layers of the towers, with open_clip's defaults."""
     parts = {
         "vision_cfg": asdict(open_clip.CLIPVisionCfg(**config["vision_cfg"])),
         "text_cfg": asdict(open_clip.CLIPTextCfg(**config["text_cfg"])),

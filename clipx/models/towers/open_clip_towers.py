@@ -73,29 +73,29 @@ def create_model(
     """Create the open_clip model `model` (a name without `open_clip:`), with a separate text tower if `custom_text`.
 
     `pretrained` is a published tag, a local file, `hf-hub:USER/NAME` or None; `key` is the setting that holds it.
-    `load=False` skips the weights, for loading a checkpoint afterwards; the activation still follows the tag, and
-    activation and sizes the model on the hub. If `image_size` or `context_length` differs from the configured one,
-    position embeddings are resampled or cut.
+    `load=False` skips the weights, for loading a checkpoint afterwards. The activation still follows the tag; for a
+    model on the hub, activation and sizes follow the hub. If `image_size` or `context_length` differs from the
+    configured one, position embeddings are resampled or cut.
 
     Raises UserError for weights that are neither published nor a file, cannot be downloaded, or do not fit.
     """
     on_hub = hub_weights.is_on_hub(pretrained)
     if load or on_hub:
         check_weights(model, pretrained, key)
-    tag = weights_config(model, pretrained)
-    bias = {"init_logit_bias": tag["init_logit_bias"]} if tag.get("init_logit_bias") is not None else {}
+    trained = weights_config(model, pretrained)
+    bias = {"init_logit_bias": trained["init_logit_bias"]} if trained.get("init_logit_bias") is not None else {}
     file = str(hub_weights.fetch_weights(pretrained, key)) if pretrained and on_hub and load else pretrained
     try:
-        with quiet_hub(fetching=bool(tag) and load and not on_hub), warnings.catch_warnings():
+        with quiet_hub(fetching=bool(trained) and load and not on_hub), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return open_clip.create_model(  # type: ignore[no-any-return]
                 model,
                 pretrained=file if load else None,
                 force_custom_text=custom_text,
                 # the activation the weights were trained with, even if the configuration has another
-                force_quick_gelu=bool(tag.get("quick_gelu", False)),
-                force_image_size=image_size or tag.get("image_size"),
-                force_context_length=context_length or tag.get("context_length"),
+                force_quick_gelu=bool(trained.get("quick_gelu", False)),
+                force_image_size=image_size or trained.get("image_size"),
+                force_context_length=context_length or trained.get("context_length"),
                 pretrained_text=False,
                 device=torch.get_default_device(),
                 **bias,
@@ -107,7 +107,7 @@ def create_model(
             raise UserError(
                 f"{key}={pretrained}: these weights only fit {model}'s own image size and context length"
             ) from error
-        raise _load_error(f"{key}={pretrained}", model, {} if on_hub else tag, error) from error
+        raise _load_error(f"{key}={pretrained}", model, {} if on_hub else trained, error) from error
 
 
 def _load_error(setting: str, model: str, tag: dict[str, Any], error: Exception) -> UserError:
@@ -135,7 +135,7 @@ def build_open_clip_towers(
 
 
 def create_whole_model(name: str, key: str) -> tuple[nn.Module, Inputs]:
-    """Create `open_clip:NAME/TAG`, `.../FILE`, `.../random` (seed 0) or `hf-hub:USER/NAME`; return it and its inputs.
+    """Return the model `open_clip:NAME/TAG`, `.../FILE`, `.../random` (seed 0) or `hf-hub:USER/NAME`, and its inputs.
 
     Raises UserError like `parse_weights` and `create_model`; `key` is the setting that holds `name`.
     """
@@ -154,7 +154,7 @@ def parse_weights(name: str, key: str) -> tuple[str, str | None]:
 
     `hf-hub:USER/NAME` is returned twice, as name and as weights.
 
-    Raises UserError: unknown name, no weights, weights that are neither published nor a file, or no such repository.
+    Raises UserError for an unknown name, missing or unknown weights, or an unknown repository.
     """
     if hub_weights.is_on_hub(name):
         hub_weights.load_config(name, key)
@@ -193,7 +193,7 @@ def _pixels(model: Any, name: str, pretrained: str | None) -> Pixels:
 
 
 def weights_config(model: str, pretrained: str | None) -> dict[str, Any]:
-    """Return how published weights were trained: quick_gelu, mean, std, ...; {} for a file or for random weights.
+    """Return settings with which published weights were trained: quick_gelu, mean, std, ...; {} for other weights.
 
     For a model on the hub also image_size, context_length and init_logit_bias.
     """

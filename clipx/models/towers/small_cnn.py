@@ -9,14 +9,14 @@ from timm.models import register_model
 from timm.models.byobnet import ByoBlockCfg, ByobNet, ByoModelCfg
 from torch import nn
 
-REDUCTION = 8  # pixels per cell of the last map, along one side
+REDUCTION = 8  # pixels per cell of the last feature map, along one side
 STRIDES = (2, 1, 2)  # of the three stages; the stem before them has stride 2
 
 # name -> image size in pixels, channels of the stages
 TOWERS = {
     "clipx_conv_48": (48, (48, 96, 192)),
     "clipx_conv_64": (64, (48, 96, 192)),
-    "clipx_conv_48_thin": (48, (48, 64, 128)),  # two thirds of the time
+    "clipx_conv_48_thin": (48, (48, 64, 128)),  # takes two thirds of the time of clipx_conv_48
 }
 
 

@@ -1,4 +1,4 @@
-"""Small towers for images of about 32 px, `small:NAME`: a training step takes a tenth of the time of `micro-48`.
+"""Small towers for images of about 32 px, `small:NAME`; a training step takes a tenth of that of micro-48.
 
 `bag` and `transformer` split texts into words of rendered scenes (clipx/config/scene_words.py). `clip_bag` and
 `clip_transformer` are for photographs: with CLIP's tokenizer, 49,408 token embeddings are 98% of their parameters.
@@ -89,7 +89,7 @@ IMAGE: dict[str, tuple[Callable[[int, int], nn.Module], str]] = {
 
 
 class TextKind(NamedTuple):
-    """A text tower; `build` takes the size of the vocabulary, L and E, and `length` is the default L."""
+    """A text tower; `build` takes the vocabulary size, the context length L and E; `length` is the default L."""
 
     build: Callable[[int, int, int], nn.Module]
     tokenizer: str

@@ -25,7 +25,7 @@ FILES = ("model.safetensors", "pytorch_model.bin")  # weights in a folder downlo
 
 @cache
 def model_names() -> tuple[str, ...]:
-    """Return timm's architectures, without the small towers of open_clip configurations."""
+    """Return timm's architectures, without those that small_cnn.py adds to timm's registry."""
     return tuple(timm.list_models(exclude_filters="clipx_*"))
 
 
@@ -112,7 +112,7 @@ def _load_local(full: str, pretrained: str, size: dict[str, Any]) -> Any:
 
 
 def _num_classes(full: str, weights: dict[str, Any]) -> int:
-    """Return the saved classifier's number of classes; with any other, timm does not check for missing weights."""
+    """Return the number of classes of the saved classifier, or 0: with another, timm accepts missing weights."""
     classifier = get_pretrained_cfg_value(full, "classifier")
     first = classifier if isinstance(classifier, str) else (classifier or ("",))[0]
     return len(weights[f"{first}.weight"]) if f"{first}.weight" in weights else 0

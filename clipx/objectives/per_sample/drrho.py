@@ -5,11 +5,12 @@ This is `fastclip_v3` with the similarities of the trained model minus those of 
     D_ij = (s_ij - s_ii) - (s'_ij - s'_ii),   g_i = 1/(B-1) sum_{j != i} exp(D_ij / tau)
     L = tau/B sum_i log(eps + g_i) + rho tau, added over both directions
 
-with s of the model, s' of the reference, both divided by the model's tau. Negatives that the reference already
-separates weigh less. s - s' is the dot product of [x, x'] and [y, -y'], so it costs the products of E + E' columns.
+with s of the model, s' of the reference, both divided by the model's tau; B, u and gamma are explained in fastclip.py.
+A negative weighs less if the reference, too, gives it a large similarity to the anchor. s - s' is computed as the dot
+product of [x, x'] and [y, -y'], whose width is the sum of both models' widths.
 
-The defaults are those of the authors' script: eps = 1e-4, rho = 11 and gamma = min(1, 4.177 E^-0.7265) for E epochs, to
-which it decays over the whole run. The script keeps tau at 0.01: temperature.kind=fixed temperature.tau=0.01.
+The defaults are those of the authors' script: eps = 1e-4, rho = 11, and gamma decays over the whole run from 1 to
+min(1, 4.177 T^-0.7265) for T epochs. The script keeps tau at 0.01: temperature.kind=fixed temperature.tau=0.01.
 """
 
 from dataclasses import replace
@@ -26,10 +27,10 @@ class DrrhoTerm(FastClipV3Term):
 
     Args:
         num_samples: n, number of training pairs.
-        gamma: weight of the new value in the moving average, after its decay from 1; null: from the number of epochs.
-        gamma_decay_epochs: length of the decay; null: the whole run.
+        gamma: final weight of the new value in the moving average, which starts at 1; null: the formula above.
+        gamma_decay_epochs: number of epochs in which gamma decays; null: the whole run.
         eps: added to u_i.
-        rho: a larger rho gives a smaller tau; without effect on a fixed one.
+        rho: a larger rho gives a smaller learned tau.
 
     Raises:
         UserError: a value out of range, or n < 2.

@@ -1,23 +1,24 @@
 """FastCLIP: global contrastive losses with a schedule of gamma (Wei et al. 2024, arXiv 2407.01445).
 
-For image anchors D_ij = s_ij - s_ii and g_i = 1/(B-1) sum_{j != i} exp(D_ij / tau); text anchors have their own u and
-both directions are added. u_i is a moving average of g_i (first visit: g_i), and gradients of log(eps + g_i) use it:
+With s = image @ text.T [B, B], image anchors have D_ij = s_ij - s_ii and g_i = 1/(B-1) sum_{j != i} exp(D_ij / tau).
+Text anchors use s_ji and have their own u; both directions are added. u_i is a moving average of g_i (on the first
+visit of sample i: g_i), and replaces g_i in the denominator of the gradient:
 
     u_i <- (1 - gamma) u_i + gamma g_i,   grad log(eps + g_i) ~ 1/(eps + u_i) grad g_i
-    gamma(epoch e) = gamma + (1 - gamma) (1 + cos(pi e / E)) / 2  for e < E, then gamma
+    gamma in epoch e = gamma + (1 - gamma) (1 + cos(pi e / T)) / 2  for e < T = gamma_decay_epochs, then gamma
 
-    fastclip_v1   GCL     tau/B sum_i log(eps + g_i)                  tau from outside; SogCLR with this schedule
+    fastclip_v1   GCL     tau/B sum_i log(eps + g_i)                  no gradient for tau; SogCLR with this schedule
     fastclip_v2   RGCL    1/B sum_i tau_i ( log(eps + g_i) + rho )    every anchor has its own tau_i (iSogCLR)
     fastclip_v3   RGCL-g  tau/B sum_i log(eps + g_i) + rho tau        one learned tau
 
-Formulas, constants and defaults (CC3M) are read from the authors' code and README. The code of v1 and v3 optimises half
-of this sum; that of v2 leaves out the factor tau_i of the embeddings' gradient, which RGCL has. v2 moves tau_i by
+Formulas, constants and defaults (those for CC3M) are from the authors' code and README. The authors' v1 and v3 optimise
+half of this sum; their v2 omits the factor tau_i in the embeddings' gradient, which RGCL has. v2 updates tau_i by
 
     G = clamp( log(eps + u_i) + rho - 1/(eps + u_i) 1/(B-1) sum_{j != i} exp(D_ij / tau_i) D_ij / tau_i, -5, 5 )
     m <- 0.9 m + 0.1 G,  v <- 0.999 v + 0.001 G^2,  tau_i <- clamp( tau_i - eta m' / (v' + 1e-8), 0.01, 1 )
 
-where m', v' are divided by 1 - 0.9^(e+1) and 1 - 0.999^(e+1), and in epoch 0 m = G, v = G^2. As in the code, there is
-no root over v'.
+where m' = m / (1 - 0.9^(e+1)) and v' = v / (1 - 0.999^(e+1)), and in epoch 0 m' = m = G, v' = v = G^2. As in the
+authors' code, v' is used without a square root.
 """
 
 import math
@@ -43,8 +44,8 @@ class FastClipV1Term(Term):
 
     Args:
         num_samples: n, number of training pairs.
-        gamma: weight of the new value in the moving average, after its decay from 1.
-        gamma_decay_epochs: E, length of the decay; null: half of the run.
+        gamma: final weight of the new value in the moving average, which starts at 1.
+        gamma_decay_epochs: T, number of epochs in which gamma decays; null: half of the run.
         eps: added to u_i.
 
     Raises:
@@ -71,7 +72,7 @@ class FastClipV1Term(Term):
     def update(
         self, log_g: Mapping[str, Tensor], rows: Rows, progress: Progress
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return side -> log(eps + u) [B] and the new values of the columns."""
+        """Return side of the anchors -> log(eps + u) [B], and the new values of the columns."""
         seen, gamma = rows[f"{self.name}_seen"], self.gamma_of(progress)
         new, log_d = {f"{self.name}_seen": torch.ones_like(seen)}, {}
         for side, found in log_g.items():
@@ -81,7 +82,7 @@ class FastClipV1Term(Term):
         return log_d, new
 
     def gamma_of(self, progress: Progress) -> float:
-        """Return gamma of the epoch."""
+        """Return gamma of the current epoch."""
         return decayed_gamma(self.gamma, progress.epoch, self.gamma_decay_epochs or progress.total_epochs // 2)
 
     def notes(self, total_epochs: int) -> list[str]:
@@ -91,15 +92,7 @@ class FastClipV1Term(Term):
 class FastClipV3Term(FastClipV1Term):
     """The value is tau/B sum_i log(eps + u_i) + rho tau, added over both directions.
 
-    Args:
-        num_samples: n, number of training pairs.
-        gamma: weight of the new value in the moving average, after its decay from 1.
-        gamma_decay_epochs: E, length of the decay; null: half of the run.
-        eps: added to u_i.
-        rho: a larger rho gives a smaller tau.
-
-    Raises:
-        UserError: a value out of range, or n < 2.
+    Parameters as of fastclip_v1, and rho: a larger rho gives a smaller tau. Raises UserError like fastclip_v1.
     """
 
     name = "fastclip_v3"
@@ -126,17 +119,12 @@ class FastClipV3Term(FastClipV1Term):
 class FastClipV2Term(FastClipV1Term):
     """The value is 1/B sum_i tau_i (log(eps + u_i) + rho), added over both directions. The run's tau is not used.
 
-    Args:
-        num_samples: n, number of training pairs.
-        gamma: weight of the new value in the moving average, after its decay from 1.
-        gamma_decay_epochs: E, length of the decay; null: half of the run.
-        eps: added to u_i.
+    Args (others as of fastclip_v1):
         rho: a larger rho gives smaller tau_i.
         tau0: initial value of every tau_i.
         eta: step size of tau_i.
 
-    Raises:
-        UserError: a value out of range, or n < 2.
+    Raises UserError like fastclip_v1.
     """
 
     name = "fastclip_v2"
@@ -167,14 +155,14 @@ class FastClipV2Term(FastClipV1Term):
         log_d, new = self.update({side: d.log_g for side, d in directions.items()}, rows, progress)
         total = x.new_zeros(())
         for side, direction in directions.items():
-            loss, expected = direction.surrogate_loss(log_d[side])
-            total = total + (direction.tau * (log_d[side] + self.rho)).mean() + loss
+            zero_with_gradient, expected = direction.surrogate_loss(log_d[side])
+            total = total + (direction.tau * (log_d[side] + self.rho)).mean() + zero_with_gradient
             G = (log_d[side] + self.rho - expected).clamp(-LARGEST_GRADIENT, LARGEST_GRADIENT)
             new |= self._update_tau(side, rows, G, progress.epoch)
         return total, new
 
     def _update_tau(self, side: str, rows: Rows, G: Tensor, epoch: int) -> dict[str, Tensor]:
-        """Return the new tau and its two moments, [B] each."""
+        """Return the new tau and the moments m, v of its gradient G, [B] each."""
         tau, m, v = (f"{self.name}_{column}_{side}" for column in ("tau", "m", "v"))
         beta1, beta2 = (BETA1, BETA2) if epoch else (0.0, 0.0)
         new_m = beta1 * rows[m] + (1 - beta1) * G
@@ -185,7 +173,7 @@ class FastClipV2Term(FastClipV1Term):
 
 @dataclass
 class Direction:
-    """Anchors a against the other side b, each anchor with its own tau; z_ij = <a_i, b_j> / tau_i."""
+    """The direction from anchors a to the other modality b; z_ij = <a_i, b_j> / tau_i."""
 
     a: Tensor  # [B, E]
     b: Tensor  # [B, E]
@@ -205,7 +193,7 @@ class Direction:
     def surrogate_loss(self, log_d: Tensor) -> tuple[Tensor, Tensor]:
         """Return a scalar of value 0 with the gradient 1/B sum_i tau_i/d_i grad g_i, and g_i/d_i E_P[D_ij/tau_i], [B].
 
-        P_ij is the softmax of z_ij over j != i.
+        d_i is eps + u_i, and P_ij the softmax of z_ij over j != i.
         """
         B, part = len(self.a), self.embeddings.part
         share = (self.log_g - log_d).exp()  # g_i/d_i

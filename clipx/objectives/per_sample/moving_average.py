@@ -1,20 +1,21 @@
 """Shared by SogCLR, NUCLR and FastCLIP: moving averages u in log space, and the gradient estimator that uses u.
 
-The notation is that of nuclr.py (paper 3, Algorithm 1): D_ij = s_ij - s_ii; g_i is the mean of exp((D_ij - zeta_j)/tau)
-over j != i, u_i its moving average, and d_i = u_i plus a small constant. SogCLR and FastCLIP have zeta = 0.
+The notation is that of nuclr.py (paper 3, Algorithm 1): B is the batch size, D_ij = s_ij - s_ii, g_i is the mean of
+exp((D_ij - zeta_j)/tau) over j != i, u_i the moving average of g_i, and d_i = u_i plus a constant that depends on the
+term. SogCLR and FastCLIP have zeta = 0.
 
 At tau = 0.01, exp((D_ij - zeta_j)/tau) overflows float32 from D_ij - zeta_j = 0.89 on. Therefore log u is stored and
-never exponentiated. Subtracting a running maximum would also work, but u would then need exact rescaling.
+never exponentiated. Subtracting a running maximum would also work, but u would need rescaling when the maximum changes.
 
-With softmax weights P_ij = exp((D_ij - zeta_j)/tau) / ((B-1) g_i) over j != i, everything that Algorithm 1 needs of
-the B x B pairs is [B] vectors and products with P:
+With the softmax weights P_ij = exp((D_ij - zeta_j)/tau) / ((B-1) g_i) over j != i, the sums of Algorithm 1 over pairs
+are:
 
     log g_i = log sum_{j != i} exp((s_ij - zeta_j)/tau) - s_ii/tau - log(B-1)
     1/d_i 1/(B-1) sum_{j != i} exp((D_ij - zeta_j)/tau) grad D_ij  =  g_i/d_i (sum_j P_ij grad s_ij - grad s_ii)
     sum_{i != j} exp((D_ij - zeta_j)/tau) / d_i                     =  (B-1) sum_i g_i/d_i P_ij
 
-The first line is a log-sum-exp, and P its derivative. One pass over tiles gives log g, a second one the gradient and
-the sums over i, four matrix products together as in `clip`. g_i/d_i is 1/gamma at most.
+The first line is a log-sum-exp, and P its derivative. One pass over tiles gives log g, a second pass the gradient and
+the sums over i; both passes need four matrix products together, as in `clip`. g_i/d_i is at most 1/gamma.
 """
 
 import math
@@ -27,13 +28,14 @@ from clipx.errors import UserError
 from clipx.objectives.similarity import Reduction, exclude_positives, log_sums, positive_logits, softmax_gradients
 from clipx.types import Embeddings
 
-SIDES = (("image", "text"), ("text", "image"))  # anchors i, and the contrasted side j
+SIDES = (("image", "text"), ("text", "image"))  # (side of the anchors i, contrasted side of j)
 
 
 class Contrast:
     """Both directions of a batch, anchors against the negatives of the other side.
 
     Args:
+        term: name in error messages.
         zeta: side -> [B], subtracted from the similarities to that side; None for zeros.
 
     Attributes:
@@ -65,16 +67,15 @@ class Contrast:
         log_d_zeta: Mapping[str, Tensor] | None = None,
         learns_scale: bool = False,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return a scalar [] with the given value; its gradient is the estimator of Algorithm 1 for both directions.
+        """Return a scalar [] with the given value, whose gradient is the estimator of Algorithm 1 for both directions.
 
-        If `value` has a gradient, it is added.
-        Without `learns_scale` the estimator has no gradient for the temperature: a learned temperature does not move.
+        The gradient of `value`, if any, is added to the estimator.
 
         Args:
             log_d: side of the anchors -> log d [B], the denominators of the gradient.
-            log_d_zeta: the same for the denominators of the sums over i.
-            learns_scale: also give the scale 1/tau the gradient of tau/B sum_i g_i/d_i with constant d_i and constant
-                factor tau, so of g_i alone. Not possible with zeta.
+            log_d_zeta: side of the anchors -> log d [B], the denominators of the sums over i.
+            learns_scale: add the gradient of tau/B sum_i g_i/d_i for the scale 1/tau, where tau/B and d_i are constant.
+                Not possible with zeta. False: the estimator has no gradient for the scale.
 
         Returns:
             The scalar, and contrasted side -> sum over i != j of exp((D_ij - zeta_j)/tau) / d_i, [B]; empty without
@@ -97,7 +98,7 @@ class Contrast:
 
 
 def update_log_u(log_u: Tensor, log_g: Tensor, seen: Tensor, gamma: float) -> Tensor:
-    """Compute log of (1 - gamma) u + gamma g, or log g on the first visit; all [B]. Exact."""
+    """Compute log((1 - gamma) u + gamma g), or log g where `seen` is 0 (first visit); all [B]."""
     log_keep = math.log1p(-gamma) if gamma < 1 else -math.inf
     average = torch.logaddexp(log_u + log_keep, log_g + math.log(gamma))
     return torch.where(seen > 0.5, average, log_g)
@@ -112,7 +113,7 @@ def check_settings(term: str, num_samples: int, gamma: float) -> None:
 
 
 def single_epoch_note(term: str, total_epochs: int) -> list[str]:
-    """Return a log line for a run that visits no sample twice."""
+    """Return a log line if the run has one epoch, so that it visits no sample twice."""
     if total_epochs > 1:
         return []
     return [

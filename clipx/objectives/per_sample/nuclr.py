@@ -11,10 +11,10 @@ with their own u. n is the number of training pairs, B the global batch size, D_
     xi = max(xi0, max_j zeta_j)        over all n
 
 The positive pair i = j has weight 1/B in G_j, because j is always in its own batch. Its weight in the full objective,
-eq. (5), is 1/n. Once the pairs are well separated, this term dominates. zeta_j then measures how well the model
-separates pair j, which is best where few other pairs resemble it. It no longer measures the popularity of j.
+eq. (5), is 1/n. Once the pairs are well separated, the positive pair dominates G_j. zeta_j then no longer measures the
+popularity of j, but how well the model separates pair j, which is best where few other pairs resemble pair j.
 
-`variant: unbiased` is Algorithm 1 with the correct expectation of G_j:
+`variant: unbiased` is Algorithm 1 with a G_j whose expectation is correct:
 
     G_j = 1/n - 1/n sum_{i != j} [1/(u_i + exp(-zeta_i/tau)/(n-1))] exp((D_ij - zeta_j)/tau) / (B-1)
               - 1/n [1/(u_j + exp(-zeta_j/tau)/(n-1))] exp(-zeta_j/tau) / (n-1)
@@ -22,8 +22,8 @@ separates pair j, which is best where few other pairs resemble it. It no longer 
 `variant: code` follows the authors' script. It updates xi at the end of each epoch, and moves zeta_j against a moving
 average of n G_j with weight 0.9 on the new value. The step size eta (x 0.1 for images) decays with a cosine per epoch;
 it is also divided by 10 after half and by 100 after three quarters of the run. The script sums u where Algorithm 1
-averages, which is equal after scaling. With several processes, the script's gradient is 1/world of the correct one;
-clipx does not reproduce this error.
+averages, which is equal after scaling. On several processes, the script divides the gradient by their number once too
+often; clipx does not reproduce this error.
 """
 
 import math
@@ -44,7 +44,7 @@ IMAGE_FACTOR = 0.1  # variant code: factor on the step size for images
 
 
 def batch_mean(negatives: Tensor, positives: Tensor, n: int) -> Tensor:
-    """Average over the anchors of the batch, [B], from the sum over its negatives and the positive pair, [B] each."""
+    """Average over the anchors of the batch, [B], given the sum over negatives and the positive pair, [B] each."""
     return (negatives + positives) / len(negatives)
 
 
@@ -67,7 +67,7 @@ class NuclrTerm(Term):
         gamma: weight of the new value in the moving average u (paper: 0.8).
         zeta0: initial value of every zeta (paper: -0.05 on CC3M, 0 on CC12M).
         xi0: lower bound of xi; the paper requires xi0 > zeta0.
-        eta: step size of zeta, a factor on G_j, or on n G_j with variant code. None: the authors' 5e-6 on n G_j, which
+        eta: step size of zeta, a factor on G_j, or on n G_j with variant code. null: the authors' 5e-6 on n G_j, which
             equals 5e-6 n on G_j (13.6 on CC3M).
         freeze_steps: number of initial steps without updates of zeta.
         freeze_epochs: number of initial epochs without updates of zeta (paper: 5).
@@ -132,12 +132,12 @@ class NuclrTerm(Term):
 
     def _update_zeta(self, side: str, rows: Rows, G: Tensor, progress: Progress) -> dict[str, Tensor]:
         """Return the new zeta [B] of the contrasted side; with variant code also its averaged gradient."""
-        average, zeta = f"nuclr_gradient_{side}", rows[f"nuclr_zeta_{side}"]
+        column, zeta = f"nuclr_gradient_{side}", rows[f"nuclr_zeta_{side}"]
         if not self.code:
             return {f"nuclr_zeta_{side}": zeta - self.eta * G}
-        gradient = (1 - NEW_GRADIENT_WEIGHT) * rows[average] + NEW_GRADIENT_WEIGHT * self.n * G
+        gradient = (1 - NEW_GRADIENT_WEIGHT) * rows[column] + NEW_GRADIENT_WEIGHT * self.n * G
         step = self.eta * eta_factor(progress) * (IMAGE_FACTOR if side == "image" else 1.0)
-        return {f"nuclr_zeta_{side}": zeta - step * gradient, average: gradient}
+        return {f"nuclr_zeta_{side}": zeta - step * gradient, column: gradient}
 
     def end_step(self, table: Columns) -> None:
         if not self.code:
@@ -158,7 +158,7 @@ class NuclrTerm(Term):
 
 
 def eta_factor(progress: Progress) -> float:
-    """Return the decay of eta in variant code: cosine per epoch, 1/10 from half and 1/100 from 3/4 of the run on."""
+    """Return the factor on eta in variant code: a cosine, times 1/10 from half and 1/100 from 3/4 of the run on."""
     done = progress.epoch / progress.total_epochs
     divisor = 100 if done >= 0.75 else 10 if done >= 0.5 else 1
     return 0.5 * (1 + math.cos(math.pi * done)) / divisor

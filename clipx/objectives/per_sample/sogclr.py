@@ -1,10 +1,10 @@
 """SogCLR: a global contrastive loss with moving averages (Yuan et al. 2022; a baseline of paper 3).
 
-n is the number of training pairs, B the global batch size. For image anchors, D_ij = s_ij - s_ii; text anchors have
-their own u, and both directions are added. The loss exists in two forms:
+n is the number of training pairs, B the global batch size. For image anchors, D_ij = s_ij - s_ii; text anchors use s_ji
+and have their own u. Both directions are added. The loss exists in two forms:
 
-    own_pair: true     (tau/n) sum_i log sum_j exp(D_ij / tau)          all j, with the pair itself: exp(0) at j = i
-    own_pair: false    (tau/n) sum_i log sum_{j != i} exp(D_ij / tau)   without it
+    own_pair: true     (tau/n) sum_i log sum_j exp(D_ij / tau)          with the pair itself: exp(0) at j = i
+    own_pair: false    (tau/n) sum_i log sum_{j != i} exp(D_ij / tau)   without the pair itself
 
 Paper 3 states the first (appendix A, "global contrastive loss"; eq. (3) with a uniform q, remark 2). SogCLR's released
 code computes the second. They differ most for a pair that is well separated from all others: in the first form its
@@ -15,7 +15,7 @@ gradient vanishes, in the second the weights of its negatives still sum to about
     d_i = u_i + exp(0)/(n-1)   with own_pair, else u_i
     gradient = (1/B) sum_i 1/d_i 1/(B-1) sum_{j != i} exp(D_ij / tau) grad D_ij
 
-This is NUCLR with zeta = 0. Its xi term is the own pair: xi = 0 with own_pair, else none.
+This is NUCLR with zeta = 0. NUCLR's xi term is then the pair itself: xi = 0 with own_pair, no xi term without.
 """
 
 import math
@@ -33,7 +33,7 @@ class SogclrTerm(Term):
     Args:
         num_samples: n, number of training pairs.
         gamma: weight of the new value in the moving average (paper 3: 0.8).
-        own_pair: whether the denominator contains the pair itself (true: paper 3; false: SogCLR's code).
+        own_pair: add the pair itself to the denominator (true: paper 3; false: SogCLR's code).
 
     Raises:
         UserError: gamma out of range, or n < 2.

@@ -4,12 +4,12 @@
     l_ij = <x_i, x_j> (1 - <t_i, t_j>) / tau  for j != i,   l_ii = <x_i, y_i> / tau
 
 with x = image, y = text [B, E] and t [B, E'] = the text embeddings of a frozen teacher; L_text uses <y_i, y_j>. Images
-with unlike texts are pushed apart, images with the same text are not. The authors take t from a sentence encoder
+with different texts are pushed apart, images with the same text are not. The authors take t from a sentence encoder
 (SBERT); here it is the text tower of model.teacher. Their method also shares the towers' transformer, which this term
 does not do.
 
-The authors' loss is `clip` summed over both directions plus 0.5 of this: objective.clip.average=false
-objective.align_clip.weight=0.5. Both modalities are computed in tiles of rows: 3 products forward, 4 backward.
+The authors' loss is `clip` summed over both directions plus 0.5 times this term: objective.clip.average=false
+objective.align_clip.weight=0.5. Both modalities are computed in tiles of rows: 3 matrix products forward, 4 backward.
 """
 
 import torch.nn.functional as F
@@ -30,7 +30,7 @@ class AlignClipTerm(Term):
         texts: separate the texts (the authors' script: true).
 
     Raises:
-        UserError: both are false.
+        UserError: images and texts are both false.
     """
 
     needs = ("teacher",)
@@ -45,11 +45,11 @@ class AlignClipTerm(Term):
         t = F.normalize(embeddings.teacher.text, dim=1)
 
         def loss(rows: slice, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
-            unlike = scale * (1 - dot_products(t[rows], t))
+            weights = scale * (1 - dot_products(t[rows], t))
             own = positive_logits(x[rows], y[rows], scale)
             total = -(self.images + self.texts) * own.sum()
             for z in (x,) * self.images + (y,) * self.texts:
-                logits = unlike * dot_products(z[rows], z)
+                logits = weights * dot_products(z[rows], z)
                 total = total + logits.diagonal_scatter(own, offset=rows.start).logsumexp(dim=1).sum()
             return total
 

@@ -5,12 +5,13 @@
     L_HyCD = T^2 / (2 B) sum_i ( KL(a_i || p_i) + the same from text to image ),   a_i = alpha e_i + (1 - alpha) q_i
     p_ij = softmax_j( <x_i, y_j> / T ),   q_ij = the same of the frozen teacher,   e_i = 1 at the pair (i, i)
 
-The form and the defaults are those of the authors' code; the paper writes L_RaFA as 1/2 E(|.|^2 + |.|^2), E/2 times
-as large. The code trains embeddings that are not normalised, at T = 1 and without a learned temperature:
-model.normalise=false, which also holds for the teacher, and model.init or published weights as the start.
+with x = image, y = text [B, E]. The form and the defaults are those of the authors' code; the paper writes L_RaFA as
+half the mean of both squared norms, which is E/2 times as large. The authors start from pretrained weights and train
+embeddings that are not normalised, at T = 1 and without a learned temperature. In clipx set model.normalise=false,
+which also applies to the teacher, and model.init or published weights.
 
-r_i depends on the step and the place in the global batch only. Both directions of L_HyCD are computed in tiles of
-rows: 2 + 2 products forward, 4 backward.
+r_i depends only on the step and on the position i in the global batch. Both directions of L_HyCD are computed in tiles
+of rows: 4 matrix products forward (2 of them for the teacher), 4 backward.
 """
 
 import torch
@@ -30,7 +31,7 @@ class ClipRefineTerm(Term):
     """Mean over the batch.
 
     Args:
-        alpha: share of the own pair in the targets.
+        alpha: weight of the pair itself in the targets a_i.
         T: temperature of both softmaxes; the run's temperature is not used.
         lambda_rand: weight of L_RaFA.
         lambda_kd: weight of L_HyCD.
@@ -61,8 +62,11 @@ class ClipRefineTerm(Term):
 
         def loss(rows: slice, x: Tensor, y: Tensor) -> Tensor:
             total = x.new_zeros(())
-            for a, b, of_a, of_b in ((x, y, teacher.image, teacher.text), (y, x, teacher.text, teacher.image)):
-                target = (1 - self.alpha) * (dot_products(of_a[rows], of_b) / self.T).softmax(dim=1)
+            for a, b, teacher_a, teacher_b in (
+                (x, y, teacher.image, teacher.text),
+                (y, x, teacher.text, teacher.image),
+            ):
+                target = (1 - self.alpha) * (dot_products(teacher_a[rows], teacher_b) / self.T).softmax(dim=1)
                 target.diagonal(offset=rows.start).add_(self.alpha)
                 log_p = (dot_products(a[rows], b) / self.T).log_softmax(dim=1)
                 total = total + (torch.xlogy(target, target) - target * log_p).sum()

@@ -4,7 +4,7 @@
     p_ij = e^{s_ij/tau} / sum_k e^{s_ik/tau},   q_ij = the same of the frozen teacher, with its own s and tau
 
 with s = image @ text.T [B, B]; L_text uses s_ji. open_clip adds this to its CLIP loss: `clip` and `distill`, weight 1
-each. Both directions are computed in tiles of rows, those of the teacher as well: 2 + 2 products forward, 4 backward.
+each. Both directions are computed in tiles of rows: 4 matrix products forward (2 of them for the teacher), 4 backward.
 """
 
 from torch import Tensor
@@ -26,8 +26,11 @@ class DistillTerm(Term):
 
         def loss(rows: slice, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
             total = scale.new_zeros(())
-            for a, b, of_a, of_b in ((x, y, teacher.image, teacher.text), (y, x, teacher.text, teacher.image)):
-                q = (teacher.scale * dot_products(of_a[rows], of_b)).softmax(dim=1)
+            for a, b, teacher_a, teacher_b in (
+                (x, y, teacher.image, teacher.text),
+                (y, x, teacher.text, teacher.image),
+            ):
+                q = (teacher.scale * dot_products(teacher_a[rows], teacher_b)).softmax(dim=1)
                 total = total - (q * (scale * dot_products(a[rows], b)).log_softmax(dim=1)).sum()
             return total
 

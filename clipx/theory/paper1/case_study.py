@@ -1,8 +1,8 @@
 """Paper 1, Definition 5.3: the case study, and gradient descent on its CLIP loss.
 
-z is uniform on K unit vectors whose largest inner product is 1 - gamma; x = G [z; xi], y = H [z; zeta].
-The score is f(x, y) = <W x, y>; only W is trained (locked text tuning), and G = H = I here. Every distinct
-pair is listed once, so sums over the list are population values.
+The shared feature z is uniform on K unit vectors whose largest inner product is 1 - gamma; x = G [z; xi] and
+y = H [z; zeta] with unique features xi and zeta. The score is f(x, y) = <W x, y>; only W is trained (locked text
+tuning), and G = H = I here. Every possible pair is listed once, so means over the list are population values.
 """
 
 from collections.abc import Sequence
@@ -36,14 +36,14 @@ class Descent:
 
 
 def equiangular(K: int, gamma: float) -> Array:
-    """K unit vectors as rows [K, K], all inner products 1 - gamma (gamma <= K / (K - 1))."""
+    """Return K unit vectors as rows [K, K], all inner products 1 - gamma (gamma <= K / (K - 1))."""
     gram = np.full((K, K), 1 - gamma) + gamma * np.eye(K)
     values, vectors = np.linalg.eigh(gram)
     return np.asarray((vectors * np.sqrt(values.clip(min=0))) @ vectors.T)
 
 
 def one_close_pair(K: int, gamma: float) -> Array:
-    """K unit vectors as rows [K, K], orthogonal except the first two, whose inner product is 1 - gamma."""
+    """Return K unit vectors as rows [K, K], orthogonal except the first two, whose inner product is 1 - gamma."""
     v = np.eye(K)
     v[1, 0], v[1, 1] = 1 - gamma, np.sqrt(1 - (1 - gamma) ** 2)
     return v
@@ -59,12 +59,12 @@ def with_unique_features(v: Array, xi: float, zeta: float) -> SyntheticPairs:
 
 
 def scores(W: Array, pairs: SyntheticPairs) -> Array:
-    """f(x_i, y_j) [..., n, n]."""
+    """Return f(x_i, y_j), [..., n, n], for W [..., d2, d1]."""
     return np.asarray(pairs.x @ np.swapaxes(W, -1, -2) @ pairs.y.T)
 
 
 def margin(W: Array, pairs: SyntheticPairs) -> Array:
-    """Smallest f(x_i, y_i) - f(x_i, y_j) over all i, j with z_j != z_i [...]."""
+    """Return the smallest f(x_i, y_i) - f(x_i, y_j) over all i, j with z_j != z_i, [...] for W [..., d2, d1]."""
     f = scores(W, pairs)
     own = np.diagonal(f, axis1=-2, axis2=-1)[..., :, None]
     return np.asarray((own - f)[..., pairs.z[:, None] != pairs.z].min(axis=-1))

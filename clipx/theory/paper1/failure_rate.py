@@ -5,11 +5,12 @@
 
 Theorem A.1: alpha-hat_gamma - sum_k p_k^2 <= alpha_gamma <= alpha-hat_gamma for gamma >= 0, equal on the left at 0.
 
-The score is that of the case study with unique features of Gaussian length: f = <z, z'> + sigma (n_x + n_y). Two
-scores with a common x or y differ by a normal variable of variance 2 sigma^2, so both rates are exact.
+The score is that of the case study with unique features of Gaussian length: f = <z, z'> + sigma (n_x + n_y), with
+standard normal n_x and n_y. The difference of two scores with a common x or y is normal with variance 2 sigma^2, so
+both rates have closed forms.
 
-The proof bounds P(f - f' <= gamma | z = z') from above by its value at gamma = 0. It grows with gamma, so it is a lower
-bound. The left inequality is wrong for every gamma > 0; with 2 sum_k p_k^2 it is correct.
+The proof bounds P(f - f' <= gamma | z = z') from above by its value at gamma = 0. This value is a lower bound, because
+the probability grows with gamma. The left inequality is wrong for every gamma > 0; with 2 sum_k p_k^2 it is correct.
 """
 
 import numpy as np
@@ -25,8 +26,8 @@ GAMMAS = np.linspace(0.0, 1.0, 101)
 def rates(v: Array, p: Array, gammas: Array) -> tuple[Array, Array]:
     """Return alpha_gamma and alpha-hat_gamma, each [G], for classes v [K, D] with probabilities p [K]; gammas [G]."""
     f = v @ v.T
-    least = f.diagonal()[:, None] - f  # mean of f(x, y) - f(x, y') and of f(x, y) - f(x', y), for z and z'
-    missed = ndtr((gammas[:, None, None] - least) / (SIGMA * np.sqrt(2)))
+    mean = f.diagonal()[:, None] - f  # mean of f(x, y) - f(x, y') and of f(x, y) - f(x', y), for z and z'
+    missed = ndtr((gammas[:, None, None] - mean) / (SIGMA * np.sqrt(2)))
     both = 2 * np.outer(p, p) * missed  # two directions
     own = both.diagonal(axis1=1, axis2=2).sum(axis=1)
     total = both.sum(axis=(1, 2))

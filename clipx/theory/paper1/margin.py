@@ -23,12 +23,12 @@ class MarginSettings(Settings):
 
     K: Annotated[int, (lambda v: 2 <= v <= 12, "2..12")] = 6  # classes; the errors are summed over 2^K prompt draws
     gamma: Annotated[float, (lambda v: 0 < v <= 2, "more than 0, at most 2")] = 0.5  # 1 - largest inner product
-    gamma_square: Annotated[float, (lambda v: 0 < v < 1 / 3, "more than 0, less than 1/3")] = 0.3  # for Corollary 5.7
+    gamma_square: Annotated[float, (lambda v: 0 < v < 1 / 3, "more than 0, less than 1/3")] = 0.3  # of Corollary 5.7
     xi: Annotated[float, at_least(0)] = 0.0  # length of the images' unique feature
     zeta: Annotated[float, at_least(0)] = 0.0  # length of the texts' unique feature
     taus: Annotated[tuple[float, ...], POSITIVE] = (0.1, 0.05, 0.02, 0.01)
-    lambdas: Annotated[tuple[float, ...], POSITIVE] = (0.1, 1.0)  # weights of the positive term, square form
-    equal_steps: Annotated[int, at_least(200)] = 3000  # of size 0.2 tau^2
+    lambdas: Annotated[tuple[float, ...], POSITIVE] = (0.1, 1.0)  # weights of the positive term E||W x - y||^2
+    equal_steps: Annotated[int, at_least(200)] = 3000  # steps of a separate descent, all of size 0.2 tau^2
     first_steps: Annotated[int, at_least(1)] = 1000  # first steps, of size 0.2 tau^2
     more_steps: Annotated[int, at_least(1)] = 6000  # later steps: size grows by 2% per step up to 0.05
 

@@ -1,8 +1,8 @@
 """Paper 2, Example 1 (Definition 5.1): one mislabelled image changes the minimum for log(1 + x), not for x / (1 + x).
 
-z = l = y is 0.5 or -0.5; x in R^2 is (1.01, 1), (0.01, 0) or (0, 10) (mislabelled) for z = 0.5, and (1, 1)
-or (0, 0) for z = -0.5. The score is f(x, y) = y (a x1 + b x2 + c) and B = 2, so the population loss is
-the exact sum L_g = 1/2 E g(exp(-sign(z) h(x) / tau)) with h = a x1 + b x2 + c.
+Class z, keyword label l and text y are equal, 0.5 or -0.5; x in R^2 is (1.01, 1), (0.01, 0) or (0, 10) (mislabelled)
+for z = 0.5, and (1, 1) or (0, 0) for z = -0.5. The score is f(x, y) = y h(x) with h = a x1 + b x2 + c, and the batch
+size is 2, so the population loss is the exact sum L_g = 1/2 E g(exp(-sign(z) h(x) / tau)).
 
 The paper prints a = 3.7e-6, b = -5.6e-6, c = 0.8e-7 for the minimum of log(1 + x). The minimum has
 a = -3.70e-6, b = 5.60e-6, c = -9.8e-7, whose top-1 error is the paper's 0.4995. The printed point has a higher loss
@@ -60,18 +60,18 @@ class RobustGResult:
 
 
 def probabilities(mislabelled: float) -> Array:
-    """Probabilities of the five images."""
+    """Return the probabilities of the five images."""
     good = (1 - mislabelled) / 2
     return np.array([good, good, mislabelled, 0.5, 0.5]) / 2
 
 
 def loss(w: Array, g: Callable[[Array], Array], p: Array) -> float:
-    """L_g at w = (a, b, c) / tau."""
+    """Return L_g at w = (a, b, c) / tau."""
     return float(0.5 * (p * g(-SIGN * (X @ w))).sum())
 
 
 def top1_error(w: Array, p: Array) -> float:
-    """Probability that the wrong prompt of the two scores at least as high as the correct one."""
+    """Return the probability that the wrong one of the two prompts scores at least as high as the correct one."""
     return float(p[SIGN * (X @ w) <= 0].sum())
 
 

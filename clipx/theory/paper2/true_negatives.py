@@ -1,8 +1,8 @@
 """Paper 2, Example 2 (Definition 5.2, Theorem 5.3): false negatives move the minimum of CLIP away from error 0.
 
-z = 1 with probability p1, -1 with p2 = 1 - p1; x = z; given z = 1, y is -theta0 or theta0, each with
-(p1 - p2)/(2 p1), or -5 theta0 with p2/p1; given z = -1, y = 3 theta0. The score is
-f(x, y) = x cos(y + theta), B = 2. Population losses are exact sums over two draws of (x, y).
+z is 1 with probability p1, and -1 with p2 = 1 - p1; x = z. Given z = 1, y is -theta0 or theta0 with probability
+(p1 - p2)/(2 p1) each, and -5 theta0 with p2/p1. Given z = -1, y = 3 theta0. The score is f(x, y) = x cos(y + theta)
+with the trained angle theta; the batch size is 2. Population losses are exact sums over two draws of (x, y).
 """
 
 from dataclasses import dataclass
@@ -47,19 +47,19 @@ class TrueNegativesResult:
 
 
 def probabilities(p2: Array) -> Array:
-    """Probabilities of the four pairs [..., 4]."""
+    """Return the probabilities of the four pairs, [..., 4]."""
     p2 = np.asarray(p2)
     typical = (1 - 2 * p2) / 2
     return np.stack([typical, typical, p2, p2], axis=-1)
 
 
 def texts(theta0: float) -> Array:
-    """y of the four pairs [4]."""
+    """Return y of the four pairs, [4]."""
     return theta0 * np.array([-1.0, 1.0, -5.0, 3.0])
 
 
 def pairwise_losses(theta0: float, tau: float) -> PerLoss:
-    """Losses of CLIP and of L_g (g = log(1 + x)) for all batches of two pairs, both [THETA, 4, 4]."""
+    """Return the losses of CLIP and L_g (g = log(1 + x)) for all batches of two pairs, both [THETA, 4, 4]."""
     f = X[:, None] * np.cos(texts(theta0) + THETA[:, None, None])  # [THETA, image, text]
     own = np.diagonal(f, axis1=1, axis2=2)[..., None]
     other_text = np.logaddexp(0, (f - own) / tau)  # [first, second]: image 1 with text 2
@@ -68,13 +68,13 @@ def pairwise_losses(theta0: float, tau: float) -> PerLoss:
 
 
 def expected(pairwise: Array, p: Array) -> Array:
-    """Expectation over two independent draws: [THETA, ...] for p [..., 4]."""
+    """Return the mean over two independent draws, [THETA, ...] for p [..., 4]."""
     both = (p[..., :, None] * p[..., None, :]).reshape(-1, 16)
     return np.asarray(pairwise.reshape(-1, 16) @ both.T).reshape(len(pairwise), *p.shape[:-1])
 
 
 def top1_error(theta0: float, p2: Array) -> Array:
-    """Probability that the correct prompt does not score highest [THETA, ...]; it is the same for both images."""
+    """Return the probability that the correct prompt does not score highest, [THETA, ...]; equal for both images."""
     y, p = texts(theta0), probabilities(p2)
     wrong = np.cos(y[:3] + THETA[:, None]) <= np.cos(y[3] + THETA)[:, None]  # [THETA, 3]
     return np.asarray(wrong @ np.moveaxis(p[..., :3], -1, 0) / (1 - np.asarray(p2)))
@@ -99,7 +99,7 @@ def solve(settings: TrueNegativesSettings) -> TrueNegativesResult:
 
 
 def _errors(theta0: Array, p2: Array, tau: float) -> PerLoss:
-    """Top-1 errors at the minima of CLIP and of L_g, both [theta0, p2]."""
+    """Return the top-1 errors at the minima of CLIP and of L_g, both [theta0, p2]."""
     p, rows = probabilities(p2), []
     for angle in theta0:
         error = top1_error(float(angle), p2)

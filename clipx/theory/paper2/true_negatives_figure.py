@@ -62,7 +62,10 @@ def _boundary(axes: Any, result: TrueNegativesResult) -> None:
 
 
 def largest_p2(errors: PerLoss, p2: Array) -> Array:
-    """Largest p2 for each theta0 such that the effect exists at all smaller grid points; nan if there is none."""
+    """Return for each theta0 the largest p2 up to which all grid points show the effect; nan if there is none.
+
+    The effect: the error is at least p2 at the minimum of CLIP and 0 at the minimum of L_g.
+    """
     exists = (errors.clip >= p2) & (errors.true_negatives == 0)
     count = np.where(exists.all(axis=1), exists.shape[1], exists.argmin(axis=1))
     return np.where(count > 0, p2[np.maximum(count - 1, 0)], np.nan)

@@ -1,8 +1,8 @@
 """Paper 3, Theorems 1 and 2 (section 2.2, appendix B, Figure 2): non-parametric estimates of the popularity.
 
-o is uniform on the upper unit half-disc, a in the unit square has p(a | o) ~ exp(e(o, a) / tau) with
-e(o, a) = <o, a>: a product of two truncated exponentials, sampled exactly. The popularity of a_j is
-q_j = sum_j' p(a_j | o_j'); the optimum of (5) estimates it by exp(zeta_j / tau) up to a constant Z.
+o is uniform on the upper unit half-disc; a is in the unit square, and p(a | o) is proportional to exp(e(o, a) / tau)
+with e(o, a) = <o, a>. This density is a product of two truncated exponentials and is sampled exactly. The popularity of
+a_j is q_j = sum_i p(a_j | o_i); the optimum of eq. (5) estimates it by exp(zeta_j / tau), up to a constant factor.
 """
 
 from dataclasses import dataclass
@@ -66,16 +66,16 @@ def sample_pairs(n: int, tau: float, rng: np.random.Generator) -> tuple[Array, A
 
 
 def partition(o: Array, tau: float) -> Array:
-    """Integral of exp(<o, a> / tau) over the unit square [n]."""
+    """Return the integral of exp(<o, a> / tau) over all a in the unit square, [n] for o [n, 2]."""
     rate = o / tau
     return np.asarray((np.expm1(rate) / rate).prod(axis=1))
 
 
 def true_risk(tau: float, order: int = 200) -> float:
-    """E[-tau log p(a | o)], by Gauss-Legendre quadrature over the half-disc."""
+    """Compute E[-tau log p(a | o)] by Gauss-Legendre quadrature over the half-disc."""
     t, weight = np.polynomial.legendre.leggauss(order)
     angle, radius = np.meshgrid(np.pi * (t + 1) / 2, (t + 1) / 2)
-    density = np.outer(weight, weight) * radius  # uniform on the disc; normalised below
+    density = np.outer(weight, weight) * radius  # uniform on the half-disc; normalised below
     o = np.column_stack([(radius * np.cos(angle)).ravel(), (radius * np.sin(angle)).ravel()])
     rate = o / tau
     mean_a = 1 / -np.expm1(-rate) - 1 / rate  # mean of the truncated exponentials
@@ -110,7 +110,7 @@ def solve_sample(n: int, tau: float, sweeps: int, risk: float, rng: np.random.Ge
     estimate = scaled * q.max() / scaled.max()
     guesses = {METHODS[0]: np.full(n, float(n)), METHODS[1]: estimate}  # the first is n / mu(A)
     integrals = {name: kernel @ (1 / guess) for name, guess in guesses.items()} | {METHODS[2]: Z}
-    largest = np.exp((own - np.sqrt(2)) / tau).mean()  # c = sqrt(2) bounds e
+    factor = np.exp((own - np.sqrt(2)) / tau).mean()  # of E(q~, q); c = sqrt(2) bounds e
     return Sample(
         o=o,
         a=a,
@@ -119,7 +119,7 @@ def solve_sample(n: int, tau: float, sweeps: int, risk: float, rng: np.random.Ge
         residual=residual,
         correlation=float(np.corrcoef(q, estimate)[0, 1]),
         error={name: abs(float((tau * np.log(g) - own).mean()) - risk) for name, g in integrals.items()},
-        term={name: float(largest * np.abs(1 / guess - 1 / q).sum()) for name, guess in guesses.items()},
+        term={name: float(factor * np.abs(1 / guess - 1 / q).sum()) for name, guess in guesses.items()},
     )
 
 
@@ -134,15 +134,12 @@ def solve(settings: PopularitySettings) -> PopularityResult:
 
 
 def mean_error(samples: list[Sample], method: str) -> tuple[float, float]:
-    """Mean error of a method and the half-width of its 95% confidence interval."""
-    errors = [sample.error[method] for sample in samples]
-    return float(np.mean(errors)), float(half_width(errors))
+    """Return the mean error of a method and the half-width of its 95% confidence interval."""
+    return _mean([sample.error[method] for sample in samples])
 
 
-def mean_term(samples: list[Sample], method: str) -> tuple[float, float]:
-    """Mean error term of Theorem 2 and the half-width of its 95% confidence interval."""
-    terms = [sample.term[method] for sample in samples]
-    return float(np.mean(terms)), float(half_width(terms))
+def _mean(values: list[float]) -> tuple[float, float]:
+    return float(np.mean(values)), float(half_width(values))
 
 
 def claims(result: PopularityResult) -> list[CheckedClaim]:
@@ -150,9 +147,8 @@ def claims(result: PopularityResult) -> list[CheckedClaim]:
     n_low, n_high = min(result.samples), max(result.samples)
     recovered = []
     for n, samples in result.samples.items():
-        values = [sample.correlation for sample in samples]
-        name, mean = f"correlation of estimated and true q, n={n}", float(np.mean(values))
-        recovered.append(Check(name, mean, low=0.99, error=float(half_width(values))))
+        mean, width = _mean([sample.correlation for sample in samples])
+        recovered.append(Check(f"correlation of estimated and true q, n={n}", mean, low=0.99, error=width))
     last = max(s.residual[-1] for samples in result.samples.values() for s in samples)
     recovered.append(Check("relative change in the last sweep", last, high=1e-12))
     few, many = ({m: mean_error(result.samples[n], m) for m in METHODS} for n in (n_low, n_high))
@@ -162,8 +158,8 @@ def claims(result: PopularityResult) -> list[CheckedClaim]:
         _ratio(f"n={n_high}: error of {ours} / {gcl}", many[ours], many[gcl], high=1 / 3),
         _ratio(f"n={n_high}: error of {ours} / {likelihood}", many[ours], many[likelihood], high=3.0),
     ]
-    early, late = ({m: mean_term(result.samples[n], m) for m in METHODS[:2]} for n in (n_low, n_high))
-    # a term vanishes or not if, from the smallest to the largest n, it falls below half or does not, as in 3.4
+    early, late = ({m: _mean([s.term[m] for s in result.samples[n]]) for m in METHODS[:2]} for n in (n_low, n_high))
+    # as for 3.4, a term counts as vanishing if it falls below half from the smallest to the largest n
     terms = [
         _ratio(f"{gcl}: error term at n={n_high} / at n={n_low}", late[gcl], early[gcl], low=0.5),
         _ratio(f"{ours}: error term at n={n_high} / at n={n_low}", late[ours], early[ours], high=0.5),
@@ -189,6 +185,6 @@ def claims(result: PopularityResult) -> list[CheckedClaim]:
 def _ratio(
     name: str, above: tuple[float, float], below: tuple[float, float], low: float = -np.inf, high: float = np.inf
 ) -> Check:
-    """Check the quotient of two means with half-widths; its confidence interval is of first order."""
+    """Check the quotient of two means with half-widths; its own half-width is a first-order approximation."""
     quotient, relative = above[0] / below[0], float(np.hypot(above[1] / above[0], below[1] / below[0]))
     return Check(name, quotient, low, high, quotient * relative)

@@ -50,7 +50,7 @@ class GapResult:
 
 
 def solve(settings: GapSettings) -> GapResult:
-    """Compute all three parts."""
+    """Integrate the full flow and the schemes, and sample the growth from random features."""
     rng = np.random.default_rng(settings.seed)
     flow = full_flow(settings.n, settings.d, settings.gamma0, settings.beta0, settings.t_end, settings.mismatch, rng)
     t = np.concatenate([[0.0], np.logspace(-1, 6, 211)])
@@ -104,7 +104,7 @@ def _closed_forms(settings: GapSettings, t: Array) -> list[Check]:
 
 
 def log_squared_fit(t: Array, gap: Array) -> float:
-    """R^2 of the gap against 1/log(t)^2 for t >= 100 (Figure 4a)."""
+    """Return R^2 of the gap against 1/log(t)^2 for t >= 100 (Figure 4a)."""
     late = t >= 100
     return float(np.corrcoef(gap[late], 1 / np.log(t[late]) ** 2)[0, 1] ** 2) if late.sum() > 2 else float("nan")
 

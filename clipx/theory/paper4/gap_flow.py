@@ -11,7 +11,8 @@ the sphere S^(d-1); a = beta0 (1 - gamma0^2), rho = (d - 2)/2. For n -> infinity
     dgamma/dt at t = 0  =  2 beta0 gamma0 (I_(rho-1)(a) / I_rho(a) - 2 rho / a)
                         =  2 beta0 gamma0 I_(rho+1)(a) / I_rho(a)
 
-which is 2 beta0 gamma0 (coth a - 1/a) for d = 3. The paper's bound on dDelta/dt is twice this rate (Delta >= 2 gamma).
+with modified Bessel functions I. For d = 3 this is 2 beta0 gamma0 (coth a - 1/a). The paper's bound on dDelta/dt is
+twice this rate (Delta >= 2 gamma).
 """
 
 from dataclasses import dataclass
@@ -66,13 +67,13 @@ def velocity(theta: Array, phi: Array, nu: float, gamma: float) -> tuple[Array, 
 
 
 def centres_distance(x: Array, y: Array, gamma: float) -> float:
-    """Delta for H_X = x, H_Y = y; at least 2 gamma."""
+    """Return Delta for H_X = x, H_Y = y; at least 2 gamma."""
     between = (x.mean(axis=0) - y.mean(axis=0)) * np.sqrt(1 - gamma**2)
     return float(np.sqrt(between @ between + 4 * gamma**2))
 
 
 def smallest_margin(Z: Array) -> float:
-    """alpha(Z): smallest Z_ii - Z_ij and Z_ii - Z_ji over j != i."""
+    """Return alpha(Z), the smallest of all Z_ii - Z_ij and Z_ii - Z_ji with j != i."""
     own, others = np.diagonal(Z), ~np.eye(len(Z), dtype=bool)
     return float(min((own[:, None] - Z)[others].min(), (own - Z)[others].min()))
 
@@ -122,13 +123,13 @@ class Growth:
 
 
 def growth_rate(beta0: float, gamma0: float, d: int) -> float:
-    """dgamma/dt at t = 0 for n -> infinity (the exponential scale of `ive` cancels)."""
+    """Return dgamma/dt at t = 0 for n -> infinity (the exponential scale of `ive` cancels)."""
     a, rho = beta0 * (1 - gamma0**2), (d - 2) / 2
     return float(2 * beta0 * gamma0 * ive(rho + 1, a) / ive(rho, a))
 
 
 def growth_rate_3d(beta0: float, gamma0: float) -> float:
-    """`growth_rate` for d = 3 in elementary functions."""
+    """Return `growth_rate` for d = 3, computed by elementary functions."""
     a = beta0 * (1 - gamma0**2)
     return float(2 * beta0 * gamma0 * (1 / np.tanh(a) - 1 / a))
 

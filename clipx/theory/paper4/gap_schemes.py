@@ -23,7 +23,7 @@ from clipx.theory.paper4.gap_flow import beta_of_gamma
 
 
 def integrate(gamma0: float, beta: Callable[[float, float], float], t: Array, rtol: float = 1e-11) -> Array:
-    """gamma at the times t (ascending) for beta(t, gamma); log(gamma) is integrated over log(1 + t)."""
+    """Return gamma at the ascending times t for beta(t, gamma); log(gamma) is integrated over log(1 + t)."""
 
     def right_hand_side(s: float, state: Array) -> Array:
         gamma = float(np.exp(state[0]))
@@ -36,18 +36,18 @@ def integrate(gamma0: float, beta: Callable[[float, float], float], t: Array, rt
 
 
 def exponential_flow(gamma0: float, beta0: float, t: Array) -> Array:
-    """gamma(t) for beta = exp(nu)."""
+    """Return gamma(t) for beta = exp(nu)."""
     return integrate(gamma0, lambda _, gamma: float(beta_of_gamma(gamma, gamma0, beta0)), t, rtol=1e-10)
 
 
 def identity_beta(log_gamma: Array, gamma0: float, beta0: float) -> Array:
-    """beta(gamma) for beta = nu."""
+    """Return beta(gamma) for beta = nu."""
     half_squares = (np.exp(2 * log_gamma) - gamma0**2) / 2
     return np.asarray(np.sqrt(beta0**2 + np.log(gamma0) - log_gamma + half_squares))
 
 
 def identity_flow(gamma0: float, beta0: float, t: Array) -> tuple[Array, Array]:
-    """(log gamma, beta) at the times t for beta = nu, with dbeta/dt = (1 - gamma^2) exp(-beta (1 - gamma^2))."""
+    """Return (log gamma, beta) at the times t for beta = nu: dbeta/dt = (1 - gamma^2) exp(-beta (1 - gamma^2))."""
 
     def right_hand_side(s: float, state: Array) -> Array:
         gamma, beta = np.exp(state[0]), state[1]
@@ -65,17 +65,17 @@ def identity_small_gamma(gamma0: float, beta0: float, t: Array) -> Array:
 
 
 def constant_time(gamma: Array, gamma0: float, beta: float) -> Array:
-    """Time at which gamma is reached with a constant beta."""
+    """Return the time at which gamma is reached with a constant beta."""
     return np.asarray((exp1(beta * gamma**2) - exp1(beta * gamma0**2)) / (4 * beta * np.exp(-beta)))
 
 
 def linear_rate(beta0: float, beta1: float) -> float:
-    """c(beta0, beta1), the mean of beta exp(-beta) over the schedule."""
+    """Return c(beta0, beta1), the mean of beta exp(-beta) over the schedule."""
     if beta0 == beta1:
         return float(beta0 * np.exp(-beta0))
     return float(((beta0 + 1) * np.exp(-beta0) - (beta1 + 1) * np.exp(-beta1)) / (beta1 - beta0))
 
 
 def linear_end(gamma0: float, beta0: float, beta1: float, t: float) -> float:
-    """gamma at the end of a linear schedule of length t."""
+    """Return gamma at the end of a linear schedule of length t."""
     return float(integrate(gamma0, lambda now, _: beta0 + (beta1 - beta0) * now / t, np.array([0.0, t]))[-1])

@@ -36,12 +36,12 @@ class Labelling:
 
 
 def class_masses(p: Array, of_text: NDArray[np.int64], K: int) -> Array:
-    """P(x, Y_c) [N, K]."""
+    """Return P(x, Y_c), [N, K]."""
     return np.column_stack([p[:, of_text == c].sum(axis=1) for c in range(K)])
 
 
 def excess_risk(g: Array, p: Array, labels: Labelling) -> float:
-    """L(h^g) - L(h*) in nats, for similarities g [N, N]."""
+    """Return L(h^g) - L(h*) in nats, for similarities g [N, N]."""
     K = labels.p_label.shape[1]
     mass, p_y = class_masses(p, labels.of_text, K).sum(axis=0), p.sum(axis=0)
     own = [np.average(g[:, labels.of_text == c], axis=1, weights=p_y[labels.of_text == c]) for c in range(K)]
@@ -52,7 +52,7 @@ def excess_risk(g: Array, p: Array, labels: Labelling) -> float:
 
 
 def divergences(p: Array, labels: Labelling) -> tuple[Array, Array]:
-    """KL_1 [N] and KL_2 [N, K] in nats."""
+    """Return KL_1 [N] and KL_2 [N, K] in nats."""
     K = labels.p_label.shape[1]
     masses = class_masses(p, labels.of_text, K)
     by_texts = masses / masses.sum(axis=1, keepdims=True)
@@ -66,7 +66,7 @@ def divergences(p: Array, labels: Labelling) -> tuple[Array, Array]:
 
 
 def slack_of_4_2(p: Array, labels: Labelling) -> float:
-    """Right side minus left side of Theorem 4.2, in nats."""
+    """Return the right side minus the left side of Theorem 4.2, in nats."""
     p_x = p.sum(axis=1)
     first, second = divergences(p, labels)
     bound = p_x @ first + (p_x[:, None] * labels.p_label * second).sum()
@@ -74,7 +74,7 @@ def slack_of_4_2(p: Array, labels: Labelling) -> float:
 
 
 def slack_of_4_4(g: Array, p: Array, labels: Labelling) -> float:
-    """Right side minus left side of Theorem 4.4 for similarities g [N, N], in nats."""
+    """Return the right side minus the left side of Theorem 4.4 for similarities g [N, N], in nats."""
     error = g - pointwise_mutual_information(p)
     Delta = float(error.max() - error.min()) / 2  # g* has a free constant
     first, second = divergences(p, labels)
@@ -82,7 +82,7 @@ def slack_of_4_4(g: Array, p: Array, labels: Labelling) -> float:
 
 
 def random_labels(p: Array, K: int, noise: float, rng: np.random.Generator) -> Labelling:
-    """Classes with at least one text each; labels are P(Y_c | x) up to a factor exp(noise * normal)."""
+    """Draw classes with at least one text each, and labels proportional to P(Y_c | x) exp(noise * normal)."""
     of_text = np.concatenate([np.arange(K), rng.integers(-1, K, len(p) - K)])
     log_mass = np.log(class_masses(p, of_text, K))
     return Labelling(of_text, softmax(log_mass + noise * rng.standard_normal(log_mass.shape), axis=1))
@@ -91,7 +91,7 @@ def random_labels(p: Array, K: int, noise: float, rng: np.random.Generator) -> L
 def without_divergence(p: Array, K: int, rng: np.random.Generator) -> tuple[Array, Labelling]:
     """Return a joint distribution and labels for which both divergences are 0 (remark after Theorem 4.2).
 
-    x says nothing about the text within a class, and the labels are P(Y_c | x).
+    Given its class, a text is independent of x, and the labels are P(Y_c | x).
     """
     of_text = np.arange(len(p)) % K
     joint = class_masses(p, of_text, K)[:, of_text] * np.exp(rng.standard_normal(len(p)))

@@ -6,10 +6,10 @@ from clipx.theory.experiment import Array
 
 
 def pointwise_mutual_information(p: Array) -> Array:
-    """PMI(x, y) = log(p(x, y) / (p(x) p(y))) [N, N], in nats."""
+    """Return PMI(x, y) = log(p(x, y) / (p(x) p(y))), [N, N], in nats."""
     return np.asarray(np.log(p / np.outer(p.sum(axis=1), p.sum(axis=0))))
 
 
 def mutual_information(p: Array) -> float:
-    """I(X; Y) in nats."""
+    """Return I(X; Y) in nats."""
     return float((p * pointwise_mutual_information(p)).sum())

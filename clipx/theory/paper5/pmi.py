@@ -1,12 +1,12 @@
 """Paper 5, Proposition 4.1, section 5.1 and Theorem 5.1: how close a similarity can come to the PMI.
 
-Theorems 4.2 and 4.4, on what the distance costs, are in excess_risk.py.
+Theorems 4.2 and 4.4, on the excess risk of such a similarity, are in excess_risk.py.
 
 p(x, y) is a discrete joint distribution of N images and N texts. The population form (2) of the symmetric InfoNCE
 is at least -I(X; Y), with equality for g = PMI + const (Proposition 4.1). Two similarities with free parameters:
 
   inner product         g = Z_X^T Z_Y, features of dimension d; rank <= d + 1 with the constant (section 5.1)
-  weighted point sets   g = sum_ij w_i w_j k(v_i, v_j), M points of dimension 2 (6), with
+  weighted point sets   g = sum_ij w_i w_j k(v_i, v_j) (eq. 6), M points of dimension 2 in a set, with
                         k(u, v) = alpha1 <u, v> + alpha2 exp(-||u - v||^2 / (2 sigma^2))
 
 Points are not normalised, as in Theorem 5.1 (the trained model normalises them). Each similarity is fitted by
@@ -65,7 +65,7 @@ class PmiResult:
 
 
 def nce(g: Array, p: Array) -> tuple[float, Array]:
-    """Loss (2) of the similarities g [N, N], in nats, and its gradient with respect to g."""
+    """Return the loss (2) of the similarities g [N, N], in nats, and its gradient with respect to g."""
     p_x, p_y = p.sum(axis=1, keepdims=True), p.sum(axis=0, keepdims=True)
     over_x, over_y = g + np.log(p_x), g + np.log(p_y)
     log_x, log_y = logsumexp(over_x, axis=0, keepdims=True), logsumexp(over_y, axis=1, keepdims=True)
@@ -74,13 +74,13 @@ def nce(g: Array, p: Array) -> tuple[float, Array]:
 
 
 def inner_product(features: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """Similarity of features [2, N, d]."""
+    """Return the similarities of features [2, N, d], and their backward pass."""
     x, y = features
     return x @ y.T, lambda by_g: np.stack([by_g @ y, by_g.T @ x])
 
 
 def point_sets(alpha: tuple[float, ...], sigma: float) -> Similarity:
-    """Similarity of sets [2, N, M, 1 + dim], each entry a weight and a point."""
+    """Return the similarity of sets [2, N, M, 1 + dimension]; each entry is a weight and a point."""
 
     def similarity(sets: Array) -> tuple[Array, Callable[[Array], Array]]:
         _, N, M, width = sets.shape

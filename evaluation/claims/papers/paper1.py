@@ -1,11 +1,12 @@
-"""Paper 1: CLIP with a positive-pair regulariser.
+"""Paper 1: CLIP with a positive-pair regulariser (the "positive term").
 
 Smallest effects of interest: about a quarter of the published effect. Published text recalls contain a floor of 80%
-(docs/evaluation.md): effects are computed from (published - 80) / 20. Bounds that the paper does not give are ours:
+(docs/evaluation.md): their effects are computed from (published - 80) / 20. Bounds that the paper does not give are
+ours:
 
   1.1  Trained: more than 75% of the margins are positive, half-way between symmetric (50%) and all (100%). Untrained:
        within 10 points of 50%, because the paper's density is centred near 0, not at 0.
-  1.12 More than half of the pairs, where the paper says "a significant portion".
+  1.12 More than half of the pairs; the paper says "a significant portion".
 
 The paper's temperature can be read in two ways. Appendix C.5 gives the "maximum logit scale" 2.6593 = ln(1/0.07), so
 that tau never falls below 0.07; appendix C.4 gives CLIP's clamp, 4.6052 = ln(1/0.01). Claims 1.4 to 1.9, 1.13 and 1.14
@@ -138,7 +139,8 @@ CLAIMS = (
         '"consistently smaller" alpha-hat_gamma, read from Fig. 6 (appendix A.2)',
         MARGINS,
         # alpha-hat_gamma = 2 P(margin <= gamma) is smaller at every gamma if every quantile of the margins is larger.
-        # At a fixed gamma both rates can be 0 or 2; quantiles differ. By 1.1 the 25% quantile is positive.
+        # Quantiles are compared because, at a fixed gamma, both arms can have the rate 0 or both the rate 2. The lowest
+        # quantile is 25%: it is positive by 1.1, and the claim is about gamma >= 0.
         tuple(
             more("tau_01_reg", "tau_01", quantile, quantity=f"{share} of the margins")
             for share, quantile in zip(("25% quantile", "median", "95% quantile"), MARGIN_QUANTILES, strict=True)

@@ -1,16 +1,17 @@
-"""Paper 3: NUCLR.
+"""Paper 3: NUCLR, which learns a log-popularity zeta of each image and text.
 
 Smallest effects of interest: about a quarter of the published effect, of the smaller one if the paper has two. Bounds
-that the paper does not give are ours:
+that the paper does not give are ours; (5) is the paper's equation:
 
   3.5, 3.10  zeta follows the optimum of (5) if their rank correlation is above 0.5, half-way between unrelated (0) and
              the same order (1).
   3.11       zeta rises with popularity if their rank correlation is above 0.1; at the optimum of (5) it can be low.
   3.6        "can be ignored" means at most 3% of a step.
 
-The paper's global contrastive loss contains the own pair (appendix A), SogCLR's released code leaves it out. The paper
-does not say which one it ran. Arm `sogclr` is the code, arm `gcl` the formula. NUCLR's loss contains the own pair, so
-that `nuclr` against `sogclr` also measures the own pair, and only `nuclr` against `gcl` measures zeta.
+The paper's global contrastive loss contains the own (positive) pair in its denominator (appendix A). SogCLR's released
+code leaves the own pair out. The paper does not say which form its SogCLR runs used. Arm `sogclr` follows the code, arm
+`gcl` the formula. NUCLR's loss contains the own pair: `nuclr` against `gcl` measures the effect of zeta alone, `nuclr`
+against `sogclr` the effects of zeta and the own pair together.
 """
 
 from evaluation.claims.comparisons import level, more

@@ -1,8 +1,8 @@
 """Paper 5: weighted point set embedding.
 
 Smallest effects of interest: about a quarter of the published effect. Bounds that the paper does not give are ours:
-"little" (5.5) means half a point; no "significant change" means at most 10% of a step (5.7) and 1% of the parameters
-(5.11).
+"little" (5.5) means half a point; no "significant change" means at most 10% more time per step (5.7) and 1% more
+parameters (5.11).
 """
 
 from evaluation.claims.comparisons import below, more, more_or_diverged
@@ -15,7 +15,7 @@ from evaluation.claims.types import Claim
 
 ARMS = ("wpse_cc3m", "wpse_cc12m", "wpse_mini")
 KERNELS = ("gaussian", "imq")
-# recipe -> the arm with the same kernel as the arms positive_weights and nonlinear
+# recipe -> the arm that uses the same kernel as the arms positive_weights and nonlinear
 SAME_KERNEL = {"wpse_cc3m": "imq", "wpse_cc12m": "gaussian", "wpse_mini": "imq"}
 SPREAD = SpreadOfMean(PER_CLASS)
 

@@ -25,7 +25,7 @@ class Effect:
     low: float
     high: float
     least: float | None  # smallest effect of interest
-    look: str  # text at the right
+    look: str  # seeds and look, printed at the right: "5 seeds, look 2 of 5"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Shade:
 
 
 def forest_plot(name: str, caption: str, effects: list[Effect]) -> Figure:
-    """Draw effects with their intervals, one a line, and a tick at the smallest effect of interest."""
+    """Draw effects with their intervals, one per line, and a tick at the smallest effect of interest."""
     verdicts = [verdict for verdict in MARKS if any(effect.verdict == verdict for effect in effects)]
     labels = short_all([effect.label for effect in effects], 60)
     with drawing(name, 640, 60 + 17 * len(effects), verdicts) as (plot, axes):

@@ -33,7 +33,7 @@ class Drawing:
     canvas: Any  # matplotlib.figure.Figure
     axes: Any  # matplotlib.axes.Axes
     colours: dict[str, str]  # label -> colour
-    named: list[str] = field(default_factory=list)  # labels of curve_id
+    named: list[str] = field(default_factory=list)  # labels given to curve_id, in order
 
     def style(self, label: str) -> dict[str, Any]:
         """Return colour, dashes and marker of a label; no two of the first 32 labels share colour and dashes."""
@@ -42,12 +42,15 @@ class Drawing:
         return {"color": self.colours[label], "linestyle": dashes, "marker": marker}
 
     def curve_id(self, label: str, seed: int | None = None) -> str:
-        """Return the group id of an artist that shows its label, and can be switched off by label and seed."""
+        """Return a group id for a curve; the page shows its label on hover and can switch it off by label and seed."""
         self.named.append(label)
         return f"curve-{len(self.named) - 1}-{'' if seed is None else seed}"
 
     def to_figure(self, caption: str, data: Data, x: str = "", y: str = "") -> Figure:
-        """Label the axes, add the legend and return the SVG, without metadata, fonts, repeated ids and extra digits."""
+        """Label the axes, add the legend and return the figure.
+
+        Its SVG has no metadata, no fonts, no ids that other figures repeat, and at most two decimals per number.
+        """
         self.axes.set_xlabel(x)
         self.axes.set_ylabel(y)
         legend = self._add_legend() if len(self.colours) > 1 else 0.0  # a single label is named in the caption
@@ -64,13 +67,13 @@ class Drawing:
         return Figure(self.name, body, width, height, caption, pdf, data, curves, legend)
 
     def _saved(self, file_format: str, *unwanted: str) -> bytes:
-        """Return the drawing without these metadata, so that equal drawings have equal bytes."""
+        """Return the drawing's file without the `unwanted` metadata, so that equal drawings have equal bytes."""
         buffer = io.BytesIO()
         self.canvas.savefig(buffer, format=file_format, transparent=True, metadata=dict.fromkeys(unwanted))
         return buffer.getvalue()
 
     def _group(self, match: re.Match[str]) -> str:
-        """Return a group's tag without its id, which other drawings repeat ("axes_1"); name the curves."""
+        """Return a group's opening tag without its id, because figures share ids; add label and seed to curves."""
         curve = re.fullmatch(r"curve-(\d+)-(\d*)", match[1])
         if not curve:
             return "<g>"
@@ -104,7 +107,7 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
     `width`, `height`: px. A legend, drawn for two labels or more, increases the height.
     """
     from matplotlib import rc_context
-    from matplotlib.figure import Figure as Canvas  # pyplot has global state
+    from matplotlib.figure import Figure as Canvas  # not pyplot, which has global state
 
     ink = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"), INK)
     options: Any = {
@@ -131,7 +134,8 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
 
 
 def _legend_columns(labels: list[str]) -> int:
-    return max(1, min(len(labels), 56 // (max(len(short(label)) for label in labels) + 4)))
+    characters = max(len(short(label)) for label in labels) + 4  # 4: the colour key and the spaces
+    return max(1, min(len(labels), 56 // characters))  # 56 characters fit on a line of 340 px
 
 
 def plain_ticks(axis: Any) -> None:
@@ -148,10 +152,10 @@ def plain_ticks(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def short(text: str, length: int = 24) -> str:
-    """Return the text on one line, cut to `length` characters."""
+def short(text: str) -> str:
+    """Return the text on one line, cut to 24 characters."""
     line = printable_line(text)
-    return line if len(line) <= length else line[: length - 1] + "…"
+    return line if len(line) <= 24 else f"{line[:23]}…"
 
 
 def short_all(texts: Iterable[str], length: int = 24) -> list[str]:

@@ -14,7 +14,7 @@ from evaluation.report.render.latex import SPECIAL
 from evaluation.types import printable_line
 
 MAX_UNWRAPPED = 36  # characters; a column with longer texts wraps
-BORDERS = ("solid", "dashed", "dotted", "double")  # of the curves' switches, as figures.svg.DASHES
+BORDERS = ("solid", "dashed", "dotted", "double")  # of the keys beside the switches, in the order of figures.svg.DASHES
 
 
 def render_html(document: Document) -> str:

@@ -1,5 +1,5 @@
 // Tables: sort, copy, download. Figures: the table behind each, downloads, switches of the curves.
-// The page's script begins with LATEX: character -> its form in LaTeX (render/latex.py).
+// The template defines LATEX before this script: character, or character and space -> LaTeX (render/latex.py).
 const MAX_ROWS = 500; // shown of the table behind a figure; the CSV has all of them
 const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
 const element = (tag, text = "", properties = {}) => Object.assign(document.createElement(tag), { textContent: text, ...properties });
@@ -113,7 +113,7 @@ async function copy(button, text) {
 }
 
 const action = (label, run) => element("button", label, { type: "button", onclick: (event) => run(event.target) });
-const copies = (read) => [
+const copyButtons = (read) => [
   action("Copy LaTeX", (button) => copy(button, FORMATS.latex(read()))),
   action("Copy Markdown", (button) => copy(button, FORMATS.markdown(read()))),
 ];
@@ -121,7 +121,7 @@ const copies = (read) => [
 for (const [at, table] of all(".scroll > table").entries()) {
   const tools = element("p", "", { className: "tools" });
   const read = () => readTable(table);
-  tools.append(...copies(read), action("CSV", () => download(`table-${at + 1}.csv`, "text/csv", FORMATS.csv(read()))));
+  tools.append(...copyButtons(read), action("CSV", () => download(`table-${at + 1}.csv`, "text/csv", FORMATS.csv(read()))));
   table.parentElement.after(tools);
 }
 
@@ -151,11 +151,11 @@ for (const figure of all("figure:has(script)")) {
     action("SVG", () => download(`${name}.svg`, "image/svg+xml", svgFile(figure))),
     action("CSV", () => download(`${name}.csv`, "text/csv", FORMATS.csv(read()))),
     action("LaTeX", () => download(`${name}.tex`, "application/x-tex", FORMATS.latex(read()))),
-    ...copies(read));
+    ...copyButtons(read));
   details.addEventListener("toggle", () => details.append(...dataTable(read())), { once: true });
 }
 
-// One panel per section switches its curves off and on, by label and by seed. It replaces the legends of the drawings.
+// Add a panel to a section that switches curves off and on, by label and by seed, and cut the legends off its figures.
 function switches(section) {
   const figures = all("figure[data-curves]", section), drawn = all("[data-label]", section);
   const curves = new Map(figures.flatMap((figure) => JSON.parse(figure.dataset.curves)).map((curve) => [curve[0], curve]));

@@ -25,10 +25,10 @@ SIGNS: dict[Verdict, str] = {
 }
 RULE = (
     "An effect is usually the difference between two arms with the same seed; a larger effect supports the claim. "
-    "A claim holds if the effect is larger than its smallest value of interest s, does not hold if it is smaller, and "
-    "is equivalent if it lies between -s and s. Claims are judged at 3, 5, 8, 12 and 20 seeds with 99% intervals, if "
-    "neither claim nor design has other looks: all looks share an error rate of 2.5% per direction. Holm: the verdict "
-    "stays if all claims of this report share one error rate of 2.5%."
+    "A claim holds if the whole interval of its effect lies above the smallest effect of interest s, does not hold if "
+    "it lies below s, and is equivalent if it lies between -s and s. By default claims are judged at 3, 5, 8, 12 and "
+    "20 seeds with 99% intervals: these looks share an error rate of 2.5% per direction. Holm: the verdict stays even "
+    "if all claims of this report share one error rate of 2.5%."
 )
 MAX_NOTE = 120  # characters below a claim's statement; claims with longer notes go to the table of parts
 MAX_EFFECTS = 40  # in one forest plot; more effects have one plot per paper
@@ -36,7 +36,7 @@ NUMBERS = ["Effect", "Interval", "Smallest effect of interest", "Seeds", "Seeds 
 
 
 def claims(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
-    """Return the verdicts, the claims without runs (folded) and the runs that were left out."""
+    """Return the verdicts, a plot of the effects, the claims without runs (folded) and the runs that were left out."""
     tested = [outcome for outcome in outcomes if outcome.verdict != "not run"]
     untested = [outcome for outcome in outcomes if outcome.verdict == "not run"]
     return [
@@ -68,7 +68,7 @@ def _verdicts(outcomes: list[Outcome]) -> list[Block]:
 
 
 def _forest(outcomes: list[Outcome], evidence: Evidence) -> list[Block]:
-    """Return the effects with finite intervals, drawn; one figure, or one per paper."""
+    """Draw the effects that have finite intervals, in one figure or in one per paper."""
     effects: dict[int, list[Effect]] = {}
     for outcome in outcomes:
         once = sum(other.claim is outcome.claim for other in outcomes) == 1

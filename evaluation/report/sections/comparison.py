@@ -19,12 +19,12 @@ from evaluation.report.figures.geometry import scatter_plot
 from evaluation.report.figures.svg import COLOURS
 from evaluation.report.sections.method_figures import method_figures
 from evaluation.report.sections.settings import provenance
-from evaluation.report.sections.training import LabelledRuns, curves, geometry_paths, score_curves
+from evaluation.report.sections.training import curves, geometry_paths, score_curves
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 
-NAMES = {
+NAMES = {  # score or geometry measure -> its name on the page
     MEAN: "mean of tasks",
     "zeroshot": "zero-shot",
     "linear_probe": "linear probe",
@@ -106,14 +106,16 @@ def _section(comparison: MethodComparison, number: int) -> Section:
     if comparison.ranked:
         tasks = f" of {', '.join(_name(task) for task in comparison.tasks)}" if comparison.by == MEAN else ""
         blocks = [Text(f"Ranked by the {_name(comparison.by)}{tasks}. {RULE}", "muted"), ranking(comparison)]
-        runs, prefix = _labelled(comparison), f"compare-{number}-"
+        shown = comparison.ranked[: len(COLOURS)]  # one colour per method
+        runs = [(method.label, run) for method in shown for run in method.runs if run.log]
+        prefix = f"compare-{number}-"
         if figures := method_figures(comparison, _name(comparison.by), prefix):
             blocks.append(Figures(figures))
         if figures := curves(runs, prefix):
             blocks += [Text("Each loss is the method's own objective: compare shapes, not heights.", "muted")]
             blocks += [Figures(figures)]
         blocks += score_curves(runs, prefix)
-        others = [*geometry_paths(runs, prefix), *_scores_against_geometry(comparison, number)]
+        others = [*geometry_paths(runs, prefix), *_scores_against_geometry(comparison, prefix)]
         if others:
             blocks.append(Figures(others))
     if len(comparison.ranked) > 2:
@@ -122,8 +124,8 @@ def _section(comparison: MethodComparison, number: int) -> Section:
         blocks.append(Details("Values by data set and seed", [_values(comparison)]))
     reasons: dict[str, list[str]] = {}
     for method in comparison.unranked:
-        diverged = f"{method.diverged} seeds diverged" if method.diverged else "not evaluated on the shared data sets"
-        reasons.setdefault(diverged, []).append(method.label)
+        reason = f"diverged seeds: {method.diverged}" if method.diverged else "not evaluated on the shared data sets"
+        reasons.setdefault(reason, []).append(method.label)
     blocks += [Text(f"Not ranked, {reason}: {', '.join(labels)}", "muted") for reason, labels in reasons.items()]
     blocks.append(Details("Common settings of these runs", [KeyValues(list(comparison.conditions.items()))]))
     return Section(conditions(comparison), blocks)
@@ -153,12 +155,6 @@ def ranking(comparison: MethodComparison) -> Table:
     return Table([*columns, *(_name(name) for name in others), "Seeds"], rows)
 
 
-def _labelled(comparison: MethodComparison) -> LabelledRuns:
-    """Return the runs whose curves are drawn: those of the first len(COLOURS) ranked methods."""
-    shown = comparison.ranked[: len(COLOURS)]
-    return [(method.label, run) for method in shown for run in method.runs if run.log]
-
-
 def _values(comparison: MethodComparison) -> Table:
     """Return one row per run and one column per task and data set."""
     names = list(dict.fromkeys(name for method in comparison.ranked for name in method.sets))
@@ -172,7 +168,7 @@ def _values(comparison: MethodComparison) -> Table:
 
 
 def rank(comparison: MethodComparison, method: Method, place: int) -> Cell:
-    """Return the cell with the range of the method's rank; `place`, its rank by mean, is the sort key."""
+    """Return the cell with the range of the method's rank; `place`, the rank by the mean alone, is the sort key."""
     first, last = comparison.ranks(method)
     return Cell(f"{first}–{last}" if first < last else str(first), place)
 
@@ -180,11 +176,11 @@ def rank(comparison: MethodComparison, method: Method, place: int) -> Cell:
 def _description(method: Method) -> str:
     others = sorted({run.name for run in method.runs} - {method.name})
     notes = [method.settings, *([f"also named {', '.join(others)}"] if others else [])]
-    return "; ".join([*notes, *([f"{method.diverged} seeds diverged"] if method.diverged else [])])
+    return "; ".join([*notes, *([f"diverged seeds: {method.diverged}"] if method.diverged else [])])
 
 
 def _score(score: Estimate | None) -> tuple[Cell, Cell]:
-    """Return the cells of the mean and of its interval, which is empty if there are too few seeds."""
+    """Return the cells of the mean and of its interval; the latter is empty if there are too few seeds."""
     if score is None:
         return Cell(MISSING), Cell(MISSING)
     interval = Cell("")
@@ -212,7 +208,7 @@ def _pairwise_differences(comparison: MethodComparison) -> Table:
     return Table(["Method", *(method.label for method in comparison.ranked)], rows)
 
 
-def _scores_against_geometry(comparison: MethodComparison, number: int) -> list[Figure]:
+def _scores_against_geometry(comparison: MethodComparison, prefix: str) -> list[Figure]:
     figures = []
     y_name = _name(comparison.by)
     for name in ("gap", "uniformity"):
@@ -223,7 +219,7 @@ def _scores_against_geometry(comparison: MethodComparison, number: int) -> list[
         }
         if len(points) > 2:
             caption = f"{y_name} against {_name(name)}, one point per method (mean of its seeds)"
-            figures.append(scatter_plot(f"compare-{number}-{name}", caption, points, _name(name), y_name))
+            figures.append(scatter_plot(f"{prefix}{name}", caption, points, _name(name), y_name))
     return figures
 
 

@@ -7,14 +7,14 @@ from evaluation.analyses.shown_items import show
 from evaluation.report.blocks import Block, Cell, Details, Document, Section, Table, Text, Tone
 from evaluation.runs.description import digits
 
-DRAWN = 12  # items shown of each kind
+DRAWN = 12  # items shown that only A has right, and as many that only B has right
 RULE = (
     "The difference is the share of items that A has right minus the share that B has right, with a 95% interval from "
     "a bootstrap that draws the same items for both. p is McNemar's exact test. Captions of one image are not "
-    "independent: both are then over images. The p-values are not corrected for multiple comparisons. They are about "
-    "other items of the same kind, not about other seeds: to compare methods, use clipx report compare."
+    "independent: their interval and p are over images. The p-values are not corrected for multiple comparisons. They "
+    "hold for other items of the same kind, not for other seeds: to compare methods, use clipx report compare."
 )
-FOOTER = "An item is right if its rank is 1. Click a column header to sort."
+FOOTER = "A model has an item right if it ranks the right answer first. Click a column header to sort."
 COLUMNS = ["task", "dataset", "split", "metric", "item", "unit", "right", "rank_a", "rank_b"]
 
 
@@ -24,7 +24,7 @@ def build_disagreement(pairs: list[Pair], names: tuple[str, str]) -> Document:
     for pair in pairs:
         blocks = [block for first in (True, False) for block in _examples(pair, first, is_open=len(sections) == 1)]
         if blocks:
-            sections.append(Section(f"{pair.a.place}: {pair.a.metric}", blocks))
+            sections.append(Section(f"{pair.a.title}: {pair.a.metric}", blocks))
     return Document(f"A: {names[0]}, B: {names[1]}", _lead(pairs), sections, FOOTER)
 
 
@@ -49,7 +49,7 @@ def differences(pairs: list[Pair]) -> Table:
         p = pair.p_value()
         counts = [pair.count(*both) for both in ((True, True), (True, False), (False, True), (False, False))]
         rows.append([
-            Cell(pair.a.metric, note=pair.a.place),
+            Cell(pair.a.metric, note=pair.a.title),
             Cell(f"{n:,}", n, note=f"of {units:,} images" if units < n else ""),
             *(Cell(digits(float(one.right.mean())), float(one.right.mean())) for one in (pair.a, pair.b)),
             Cell(digits(value, "+"), value, tones[_sign(pair)]),
@@ -62,12 +62,12 @@ def differences(pairs: list[Pair]) -> Table:
 
 
 def p_text(p: float) -> str:
-    """Return a p-value in four digits."""
+    """Return a p-value with four decimals."""
     return "< 0.0001" if p < 1e-4 else f"{p:.4f}"
 
 
 def _examples(pair: Pair, first: bool, is_open: bool) -> list[Block]:
-    """Return the items that only one model has right: some, drawn with a fixed seed."""
+    """Return a folded table of items that only the first or only the second model has right, drawn at random."""
     found = pair.only(first)
     if not len(found):
         return []

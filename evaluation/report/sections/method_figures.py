@@ -1,4 +1,4 @@
-"""Figures of a comparison: all pairs, sets by methods, interval by number of seeds, learning rates."""
+"""Figures of a comparison: all pairs of methods, data sets by methods, interval by number of seeds, learning rates."""
 
 import re
 
@@ -8,7 +8,7 @@ from evaluation.report.figures.effects import Shade, heat_map
 from evaluation.report.figures.plots import Line, line_plot
 from evaluation.runs.description import digits, setting
 
-MAX_WITH_TEXT = 16  # methods of a matrix whose cells show numbers
+MAX_WITH_TEXT = 16  # with more methods, the cells of the matrix show no numbers
 COUNTS = ("wins", "ties", "losses")
 
 
@@ -78,7 +78,7 @@ def _paired(a: BySeed, b: BySeed) -> BySeed:
 
 
 def _interval_by_seeds(comparison: MethodComparison, prefix: str) -> list[Figure]:
-    """Draw half the width of the interval of each method's difference to the first, over its first 3, 4, ... seeds."""
+    """Draw half the width of the interval of each method's difference to the first method, for 3, 4, ... seeds."""
     if not comparison.ranked:
         return []
     first, *others = comparison.ranked
@@ -98,7 +98,7 @@ def _interval_by_seeds(comparison: MethodComparison, prefix: str) -> list[Figure
 
 
 def _learning_rates(comparison: MethodComparison, score: str, prefix: str) -> list[Figure]:
-    families: dict[str, list[tuple[float, Method]]] = {}  # other settings -> learning rate, method
+    families: dict[str, list[tuple[float, Method]]] = {}  # settings other than the learning rate -> (rate, method)
     for method in comparison.ranked:
         objective, others = settings_of_method(method.runs[0])
         rate = setting(method.runs[0], "optimizer", "lr")
@@ -106,7 +106,7 @@ def _learning_rates(comparison: MethodComparison, score: str, prefix: str) -> li
         if rate:
             families.setdefault(key, []).append((float(rate), method))
     lines = [_sensitivity(members, comparison.by) for members in families.values() if len(members) > 1]
-    caption = f"{score} by learning rate: mean of the seeds, with its 95% interval from {MIN_SEEDS} seeds on"
+    caption = f"{score} by learning rate: mean of the seeds, with a 95% interval for {MIN_SEEDS} seeds or more"
     return [line_plot(f"{prefix}lr", caption, lines, "learning rate", score, log_x=True, log_y=False)] if lines else []
 
 

@@ -94,7 +94,7 @@ def _margins(groups: list[RunGroup]) -> list[Figure]:
 
 
 def _density(histograms: list[Artifact]) -> Density:
-    """Return the density of all seeds together."""
+    """Return the density of the margins of all seeds together."""
     first, last = float(histograms[0]["first"]), float(histograms[0]["last"])
     counts = [sum(counts) for counts in zip(*(seed["counts"] for seed in histograms), strict=True)]
     width, total = (last - first) / len(counts), max(1, sum(counts))
@@ -131,14 +131,14 @@ def _slow_closure(evidence: Evidence) -> list[Figure]:
                 points = [(-1 / math.log(step) ** 2, gap) for step, gap in logged_geometry(run, "gap") if step > 100]
                 lines.append(Line.of_finite(arm or run.name, points))
         if any(line.x for line in lines):
-            what = "gap during training, one line per seed; slow closure is a straight line"
-            caption = f"{recipe}: {what} (paper 4, Fig. 4)"
+            caption = f"{recipe}: gap during training, one line per seed; slow closure is a straight line"
+            caption += " (paper 4, Fig. 4)"
             figures.append(line_plot(f"slow-closure-{slug(recipe)}", caption, lines, "−1 / log² t", "gap"))
     return figures
 
 
 def _early_gap(evidence: Evidence) -> list[Figure]:
-    """Paper 4, Fig. 4: the gap's change in ten steps over initialisations."""
+    """Paper 4, Fig. 4: histogram of the gap's change in the first ten steps, over random initialisations."""
     figures = []
     for recipe in INITIAL:
         runs = [run for seeds in evidence.runs.get(recipe, {}).values() for run in seeds.values()]

@@ -1,4 +1,7 @@
-"""Section "Learned popularity": zeta during training, against the true popularity, and captions at both ends."""
+"""Section "Learned popularity": zeta, the popularity of each image and text that NUCLR learns (paper 3).
+
+It is drawn over the steps and against the true popularity; tables show the captions with the largest and smallest zeta.
+"""
 
 from typing import Any
 

@@ -17,16 +17,16 @@ from evaluation.runs.reader import Run
 from evaluation.types import Result
 
 NEAREST = (
-    "The nearest published model has the same training data, if there is one, then the nearest image tower, then the "
-    "nearest number of samples seen; reference=[NAME/TAG] chooses others."
+    "The nearest published model is chosen by training data first, then by image tower, then by number of samples "
+    "seen; reference=[NAME/TAG] chooses other models."
 )
 IMAGENET = "ImageNet 1k"
-SHIFTS = ("ImageNet v2", "ImageNet Sketch", "ImageNet-A", "ImageNet-R", "ObjectNet")  # titles of columns
+SHIFTS = ("ImageNet v2", "ImageNet Sketch", "ImageNet-A", "ImageNet-R", "ObjectNet")  # titles of open_clip's columns
 CSV = ("published_model", "published", "published_difference", "not_compared")
 
 
 class Published:
-    """Published models beside the results of some runs; nothing if no result has a counterpart."""
+    """Published models beside the results of some runs; without columns if no result has a counterpart."""
 
     def __init__(self, runs: list[Run], named: Sequence[PublishedModel] = ()) -> None:
         """`named`: the models to compare with; by default the nearest one to each run."""
@@ -63,10 +63,10 @@ def _cell(one: Comparison) -> Cell:
 
 
 def robustness(headline: list[MetricSummary]) -> list[Figure]:
-    """Return the mean accuracy under the shifts of ImageNet that all groups have against ImageNet's; [] without them.
+    """Plot the mean accuracy on the shifted ImageNets that all groups have, against the accuracy on ImageNet.
 
     Published models are grey. The dashed line is their least-squares fit on logit axes; a model's distance above it is
-    its effective robustness (Taori et al. 2020).
+    its effective robustness (Taori et al. 2020). Returns [] if the groups share no such results.
     """
     ours: dict[str, dict[str, float]] = {}
     for metric in headline:

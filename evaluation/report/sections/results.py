@@ -21,17 +21,17 @@ Key = tuple[str, str, str, str]  # task, data set, split, metric
 
 
 def results(headline: list[MetricSummary], groups: list[RunGroup], published: Published) -> list[Block]:
-    """Return a table with a row per metric and method; for many methods, folded below a table by method."""
+    """Return a table with a row per metric and method; for many methods, fold it below one with a row per method."""
     if not headline:
         return [Text(f"No results yet. To get them: clipx eval {groups[0].runs[0].path}")]
     table = _by_metric(headline, len(groups) > 1, published)
-    note: list[Block] = [Text(published.note, "muted")] if published.note else []
+    notes: list[Block] = [Text(published.note, "muted")] if published.note else []
     if figures := robustness(headline):
-        note.append(Figures(figures))
+        notes.append(Figures(figures))
     if len(groups) <= MAX_METHODS:
-        return [table, *note]
+        return [table, *notes]
     by_method = _by_method(headline, groups, published)
-    return [by_method, Details("Comparison with chance, interval methods", [table]), *note]
+    return [by_method, Details("Comparison with chance, interval methods", [table]), *notes]
 
 
 def headline_metrics(metrics: list[MetricSummary]) -> list[MetricSummary]:

@@ -16,7 +16,7 @@ LEGEND = (
 
 
 def retrieval_examples(groups: list[RunGroup]) -> list[Block]:
-    """Return examples of the first seed of each group that has any; all but the first block are folded."""
+    """Return examples from each group's first seed that has some; all but the first block are folded."""
     blocks: list[Block] = []
     for group in groups:
         run = next((run for run in group.runs if artifacts(run, "retrieval")), None)

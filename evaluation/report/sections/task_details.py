@@ -10,13 +10,13 @@ from evaluation.runs.groups import MetricSummary, RunGroup
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 
-MAX_CONFUSED_PAIRS = 10  # rows of the table shown for matrices without class labels
+MAX_CONFUSED_PAIRS = 10  # rows of the table that accompanies a matrix without class labels
 
-Artifact = dict[str, Any]  # JSON of a task with the data that the report draws
+Artifact = dict[str, Any]  # content of a task's artifact file: the data that the report draws
 
 
 def task_details(groups: list[RunGroup], metrics: list[MetricSummary]) -> list[Block]:
-    """Return figures of all artifacts of the tasks, then the most confused classes."""
+    """Return the figures, then tables of the most confused classes."""
     matrices, tables = _confusions(groups)
     figures = [*matrices, *_pair_accuracies(groups, metrics), *_probe_curves(groups)]
     return [Figures(figures), *tables] if figures else []

@@ -13,8 +13,7 @@ from evaluation.runs.reader import Run
 
 MAX_ROWS = 12  # of a table that is not folded
 MAX_FIGURES = 6  # of scores during training that are not folded
-
-PATHS = ("gap", "uniformity", "alignment")
+PATHS = ("gap", "uniformity", "alignment")  # geometry measures drawn against the scores
 
 LabelledRuns = list[tuple[str, Run]]  # label of the run's group, run
 
@@ -64,17 +63,19 @@ def _line(label: str, run: Run, key: str, within: str = "") -> Line:
 
 
 def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
-    """Return one figure per geometry measure against the mean of the logged scores, one arrow per label over training.
+    """Draw each geometry measure against the mean of the logged scores: one path per label, an arrow at its last step.
 
-    [] without log.evaluate_every and log.geometry_every. A point is a step that all seeds have logged, their mean.
+    A point is the mean over the seeds at one step; only steps that all seeds have logged are drawn. Returns [] if
+    log.evaluate_every or log.geometry_every was 0.
     """
-    logged = [set(names) for _, run in runs if (names := _logged_names(run))]
+    first_scores = [next((line["evaluation"] for line in run.log if line.get("evaluation")), {}) for _, run in runs]
+    logged = [set(names) for names in first_scores if names]
     scores = sorted(set.intersection(*logged)) if logged else []
     figures = []
     for measure in PATHS if scores else ():
         points = {}
         for label in dict.fromkeys(label for label, _ in runs):
-            seeds = [_path(run, measure, scores) for of_run, run in runs if of_run == label]
+            seeds = [_path(run, measure, scores) for name, run in runs if name == label]
             steps = sorted(set.intersection(*(set(path) for path in seeds)))
             path = [_mean_point([of_seed[step] for of_seed in seeds]) for step in steps]
             points[label] = path if len(path) > 1 else []
@@ -83,10 +84,6 @@ def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
             caption = f"{measure} against {y}, one arrow per method over training, mean of its seeds"
             figures.append(paths(f"{prefix}path-{measure}", caption, points, measure, y))
     return figures
-
-
-def _logged_names(run: Run) -> list[str]:
-    return next((list(line["evaluation"]) for line in run.log if line.get("evaluation")), [])
 
 
 def _path(run: Run, measure: str, scores: list[str]) -> dict[float, tuple[float, float]]:
@@ -107,9 +104,10 @@ def _mean_point(points: list[tuple[float, float]]) -> tuple[float, float]:
 
 
 def error_against_cost(headline: list[MetricSummary]) -> list[Figure]:
-    """Return the error of each group against samples seen, hours and FLOPs of training; without equal costs.
+    """Draw each group's error against samples seen, hours and FLOPs of training, if the groups' costs differ.
 
-    The error is 1 - the mean of the main metrics, of those with a chance level, that all evaluated groups have.
+    The error is 1 - mean score, over the main metrics that all evaluated groups have. Metrics without a chance level,
+    or whose lower values are better, do not count.
     """
     scores: dict[str, dict[tuple[str, ...], float]] = {}
     groups: dict[str, RunGroup] = {}
@@ -133,7 +131,7 @@ def error_against_cost(headline: list[MetricSummary]) -> list[Figure]:
 
 
 def _costs(groups: dict[str, RunGroup]) -> dict[str, dict[str, float]]:
-    """Return cost -> label -> value of one run; the FLOPs are of the first seed, without those of the objective."""
+    """Return name of the cost -> label -> cost of a run: mean hours over seeds; samples and FLOPs of the first seed."""
     firsts = {label: group.runs[0] for label, group in groups.items()}
     devices = {str((run.environment or {}).get("device") or "cpu") for run in firsts.values()}
     hours = "CPU-hours" if "cpu" in devices else "GPU-hours"
@@ -152,7 +150,7 @@ def _costs(groups: dict[str, RunGroup]) -> dict[str, dict[str, float]]:
 
 
 def _hours(run: Run) -> float:
-    """Return hours in training steps times processes; 0 if unknown."""
+    """Return the hours spent in training steps, times the number of processes; 0 if unknown."""
     return (training_seconds(run) or 0.0) * float((run.environment or {}).get("processes") or 1) / 3600
 
 

@@ -75,7 +75,7 @@ def test_arms_with_different_settings_are_not_compared(tmp_path: Path) -> None:
 def test_a_copy_of_a_run_is_left_out_and_named(tmp_path: Path) -> None:
     one = run("clip_reg_mini", "clip", 0, {})
     found = collect_evidence([one, replace(one, path=tmp_path)], [])
-    assert found.left_out == [f"left out, the same run as {one.path}: {tmp_path}"]
+    assert found.left_out == [f"left out, same recipe, arm and seed as {one.path}: {tmp_path}"]
 
 
 def test_claims_files_are_read_and_a_corrupt_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

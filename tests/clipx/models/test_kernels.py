@@ -101,11 +101,11 @@ def test_frequencies_have_the_spectrum_of_their_kernel() -> None:
             assert float(mean) == pytest.approx(float(value(torch.tensor(r * r), 0.5)), abs=0.01)
 
 
-def test_the_chunk_size_changes_neither_values_nor_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_and_gradients_equal_those_without_chunks_for_every_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     omega, beta = sample_frequencies("gaussian", 0.75, 6, 32, rng.generator(0))
     cotangent = torch.randn(7, 6 + 32, generator=rng.generator(9), dtype=torch.float64)
     found = []
-    for chunk in (1 << 22, 2 * 4 * 32, 1):  # all samples, two, one
+    for chunk in (1 << 22, 2 * 4 * 32, 1):  # all sets, two sets or one set per chunk
         monkeypatch.setattr(kernels, "CHUNK", chunk)
         sets = random_set(7, 4, 6, 0)
         points, weights = sets.points.requires_grad_(), sets.weights.requires_grad_()

@@ -1,4 +1,4 @@
-"""Point sets of real towers: tokens, padding, weights, frequencies, and CLIP as the special case of one point."""
+"""Point sets of open_clip towers: tokens, padding, weights, frequencies, and CLIP as the special case of one point."""
 
 import math
 from typing import Any
@@ -69,33 +69,29 @@ def test_vit_b_16_gives_197_image_and_77_text_tokens() -> None:
     assert text.projection.shape == (512, 512)
 
 
-def small() -> nn.Module:
-    tower_names()  # registers the small towers
+def mini_vit() -> nn.Module:
+    tower_names()  # registers clipx's configurations in open_clip
     return create_model("mini-vit-48", None, "model.image", custom_text=True).eval()
 
 
 @torch.no_grad()
 def test_tokens_up_to_the_end_match_the_plain_text_tower() -> None:
-    model: Any = small()
+    model: Any = mini_vit()
     before = model.text(texts())
     found = to_token_tower(model.text, "x")
     after = found.body(texts())[torch.arange(2), torch.tensor([4, 6])] @ found.projection
     torch.testing.assert_close(after, before)
 
 
-def padded(text: Tensor) -> tuple[Tensor, int]:
-    model: Any = small()
+def test_padding_ids_depend_only_on_the_distance_from_the_end_and_are_no_words() -> None:
+    model: Any = mini_vit()
     body = to_token_tower(model.text, "x").body
     assert type(body) is PaddedText
-    rows = body.tower.token_embedding.weight
-    assert len(rows) == 49408 + 32 - 1
-    return body.padded(text), 49408
-
-
-def test_padding_ids_depend_only_on_the_distance_from_the_end_and_are_no_words() -> None:
+    vocabulary = 49408
+    assert len(body.tower.token_embedding.weight) == vocabulary + 32 - 1
     text = texts((3, 5, 0, 30))
-    text[0, 10] = 7  # any id that a tokenizer pads with
-    found, vocabulary = padded(text)
+    text[0, 10] = 7  # padding with another id than 0
+    found = body.padded(text)
     for row, length in zip(found, (3, 5, 0, 30), strict=True):
         count = 32 - length - 2
         assert row[length + 2 :].tolist() == [vocabulary + k for k in range(count)]
@@ -146,7 +142,7 @@ def test_the_model_embeds_the_point_sets_of_its_towers(kernel: str, tower: str) 
     assert float(scale) == pytest.approx(1 / 0.07)
     assert bias is None
     sets: PointSet = model.image(pixels())
-    assert sets.points.shape == (2, 36 + (tower == TOWER), 128)
+    assert sets.points.shape == (2, 36 + (tower == TOWER), 128)  # 6 x 6 tokens; the transformer has a class token
     unit = F.normalize(sets.points, dim=-1)
     first = (sets.weights[..., None] * unit).mean(dim=1) * (1.0 if kernel == "linear" else math.sqrt(0.5))
     torch.testing.assert_close(image[:, :128], first)
@@ -183,7 +179,7 @@ def test_the_head_computes_in_float32_under_autocast() -> None:
 
 @pytest.mark.parametrize("reduce", ["mean", "sum"])
 @torch.no_grad()
-def test_penultimate_features_weight_and_reduce_tokens_as_points(reduce: str) -> None:
+def test_penultimate_features_are_weighted_and_reduced_as_the_points_are(reduce: str) -> None:
     model = build(config(reduce=reduce))
     tower = model.image
     tokens = tower.get_submodule("body")(pixels())
@@ -211,15 +207,8 @@ def test_penultimate_features_of_clip_are_the_projections_input() -> None:
 )
 @torch.no_grad()
 def test_penultimate_features_are_the_projections_input_for_every_pooling(pooling: dict[str, Any]) -> None:
-    size: dict[str, Any] = {
-        "width": 24,
-        "layers": 2,
-        "heads": 2,
-        "mlp_ratio": 2.0,
-        "output_dim": 8,
-        "attn_pooler_heads": 2,
-    }
-    tower, image = VisionTransformer(16, 8, **size, **pooling), torch.randn(2, 3, 16, 16)
+    tower = VisionTransformer(16, 8, 24, 2, 2, 2.0, output_dim=8, attn_pooler_heads=2, **pooling)
+    image = torch.randn(2, 3, 16, 16)
     found = clip.penultimate_features(tower, image)
     torch.testing.assert_close(found @ tower.get_parameter("proj"), tower(image))
 
@@ -254,7 +243,7 @@ def test_towers_without_tokens_and_unnormalised_points_are_refused() -> None:
         clip.build_model(settings)
 
 
-def test_the_sum_is_k_times_the_mean() -> None:
+def test_reduction_by_sum_gives_k_times_the_mean() -> None:
     sets = PointSet(torch.randn(1, 2, 3), torch.ones(1, 2))
     by_sum, by_mean = (embed(sets, (1.0, 0.0), torch.empty(0, 3), torch.empty(0), r) for r in ("sum", "mean"))
     torch.testing.assert_close(by_sum, 2 * by_mean)

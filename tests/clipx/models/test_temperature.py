@@ -1,4 +1,4 @@
-"""Initial value, bounds, gradients and schedules of the temperature."""
+"""Temperature: initial value, bounds, gradients and schedules."""
 
 import math
 
@@ -9,8 +9,7 @@ from clipx.config.schema import TemperatureConfig
 from clipx.errors import UserError
 from clipx.models.temperature import build_temperature, notes
 from clipx.types import Progress
-
-START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
+from tests.helpers.pairs import START
 
 
 @pytest.mark.parametrize("kind", ["learned", "fixed"])
@@ -109,6 +108,12 @@ def test_cosine_schedule_returns_to_tau_after_each_period() -> None:
 def test_a_schedule_too_short_to_move_is_logged(kind: str, epochs: int, lines: int) -> None:
     assert len(notes(TemperatureConfig(kind=kind, tau_end=0.1), epochs, is_trained=True)) == lines
     assert notes(TemperatureConfig(kind=kind, tau_end=0.1, every="step"), epochs, is_trained=True) == []
+
+
+def test_half_a_period_moves_tau_in_two_epochs() -> None:
+    config = TemperatureConfig(kind="cosine", tau_end=0.1, periods=0.5)
+    assert notes(config, 2, is_trained=True) == []
+    assert len(notes(config, 1, is_trained=True)) == 1
 
 
 def test_a_learned_tau_without_gradient_is_logged() -> None:

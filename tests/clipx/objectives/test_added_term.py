@@ -32,7 +32,7 @@ class CountedTerm(Term):
 
 
 def with_term(term: str) -> dict[step.Case, step.Result]:
-    """Train in a worker process, whose table does not have the term."""
+    """Train in a worker process, after adding the term to the tables of this process."""
     objectives.TERMS[NAME] = CountedTerm
     step.TERMS[NAME] = {}
     try:
@@ -56,6 +56,6 @@ def test_the_tests_of_all_terms_pass_for_a_new_term() -> None:
 
 
 @pytest.mark.parametrize("world", [2, 4])
-def test_several_processes_end_in_the_weights_and_rows_of_one(world: int, gloo: Gloo) -> None:
+def test_several_processes_end_with_the_weights_and_rows_of_one_process(world: int, gloo: Gloo) -> None:
     found = gloo.run(world, with_term, NAME)[0]
     assert step.compared(NAME, found) == found.keys() != set()

@@ -10,21 +10,12 @@ from torch import Tensor
 from clipx import objectives
 from clipx.errors import UserError
 from clipx.objectives import clip
-from clipx.types import Embeddings, Loss, Progress
-from tests.helpers.pairs import random_pairs
-
-START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
+from clipx.types import Loss
+from tests.helpers.pairs import embed, loss_of, random_pairs
 
 
 def loss(image: Tensor, text: Tensor, tau: float, average: bool = True) -> Loss:
-    embeddings = Embeddings(
-        image=image,
-        text=text,
-        scale=torch.tensor(1 / tau, dtype=image.dtype),
-        sample_id=torch.arange(len(image)),
-        label=torch.zeros(len(image), dtype=torch.int64),
-    )
-    return objectives.build({"clip": {"average": average}}, num_samples=len(image))(embeddings, {}, START)
+    return loss_of({"clip": {"average": average}}, embed(image, text, 1 / tau))
 
 
 @pytest.mark.parametrize("average", [True, False])
@@ -55,10 +46,8 @@ def test_float32_stays_finite_at_tau_001() -> None:
     assert torch.isfinite(loss(image, text, 0.01).total)
 
 
-def test_terms_are_logged_before_their_weight() -> None:
-    image, text = random_pairs(6, 4)
-    embeddings = Embeddings(image, text, torch.tensor(10.0), torch.arange(6), torch.zeros(6))
-    result = objectives.build({"clip": {"weight": 0.5}}, 6)(embeddings, {}, START)
+def test_terms_are_logged_without_their_weight() -> None:
+    result = loss_of({"clip": {"weight": 0.5}}, embed(*random_pairs(6, 4), 10.0))
     assert torch.allclose(result.total, 0.5 * result.terms["clip"])
     assert not result.terms["clip"].requires_grad
 

@@ -41,7 +41,7 @@ def test_loss_matches_the_papers_double_loop(tau_plus: float, shift: float, boun
     text = torch.nn.functional.normalize(text + shift * image, dim=-1)
     expected, at_bound = by_loops(image, text, 0.3, tau_plus)
     if tau_plus:
-        assert (at_bound >= 3) == bounded, "this case does not reach the bound as intended"
+        assert (at_bound >= 3) == bounded, "the number of anchors at the bound is not as intended"
     loss = loss_of({"dcl": {"tau_plus": tau_plus}}, embed(image, text, 1 / 0.3)).total.item()
     assert abs(loss - expected) < 1e-12
 

@@ -51,7 +51,7 @@ def test_batches_without_true_negatives_give_zero(
 
 
 def test_a_ratio_above_the_float32_range_gives_a_finite_loss() -> None:
-    """The ratio e^200 overflows; the loss of that image is its logarithm, 200."""
+    """The ratio of the first image, e^200, would overflow; the loss of this image is log(1 + e^200) = 200."""
     image = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     text = torch.tensor([[-1.0, 0.0], [1.0, 0.0]])
     loss, gradients = value_and_gradients({"keyword": {}}, embed(image, text, 100.0, [1, 2]))

@@ -12,7 +12,7 @@ from tests.helpers.pairs import Terms, embed, loss_of, random_pairs, value_and_g
 
 SCALE, BIAS = 5.0, -2.0
 GROUPS = {
-    "some": [4, 9, 4, 0, 9, 4, 7],  # ids without a member between them
+    "some": [4, 9, 4, 0, 9, 4, 7],  # ids need not be consecutive
     "one": [3] * 7,
     "pairs alone": [6, 5, 4, 3, 2, 1, 0],
     "one pair": [8],
@@ -64,8 +64,7 @@ def test_loss_matches_the_papers_double_loop(name: str, group: list[int]) -> Non
 
 @pytest.mark.parametrize("name", TERMS)
 def test_pairs_alone_in_their_groups_give_the_usual_loss_and_gradients(name: str) -> None:
-    of_both: dict[str, Terms] = {"multi_positive": {"clip": {}}, "siglip": {"siglip": {}}}
-    usual = of_both[name]
+    usual: Terms = {"clip": {}} if name == "multi_positive" else {"siglip": {}}
     found, gradients = value_and_gradients(TERMS[name][0], batch(GROUPS["pairs alone"]))
     expected, expected_gradients = value_and_gradients(usual, batch(GROUPS["pairs alone"]))
     assert torch.allclose(found, expected, rtol=1e-13)
@@ -87,6 +86,6 @@ def test_the_sum_of_both_directions_is_twice_the_average() -> None:
     assert torch.allclose(2 * average, total, rtol=1e-14)
 
 
-def test_positives_have_a_known_name() -> None:
+def test_an_unknown_kind_of_positives_is_refused() -> None:
     with pytest.raises(UserError, match=r"objective.siglip.positives=groups is not known; did you mean 'group'"):
         loss_of({"siglip": {"positives": "groups"}}, batch([1]))

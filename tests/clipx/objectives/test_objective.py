@@ -27,7 +27,7 @@ def test_temperature_and_bias_always_get_a_gradient_as_ddp_requires(term: str) -
 
 def test_notes_name_settings_without_effect_in_a_short_run() -> None:
     objective = objectives.build({"clip": {}, "nuclr": {"freeze_epochs": 5}}, num_samples=6)
-    assert objective.learns_temperature, "because of clip"
+    assert objective.learns_temperature  # because of clip
     assert objective.notes(total_epochs=6) == []
     (frozen,) = objective.notes(total_epochs=5)
     assert "freeze_epochs=5 of 5: zeta is never updated" in frozen
@@ -35,7 +35,7 @@ def test_notes_name_settings_without_effect_in_a_short_run() -> None:
 
 
 class Listed(Term):
-    """Has a parameter of a type that only the term itself can check."""
+    """A term with a parameter, `sizes`, of a type that only the term itself can check."""
 
     def __init__(self, sizes: list[float] | None = None, t: "int | float | None" = None) -> None:
         self.sizes = sizes

@@ -31,7 +31,7 @@ def test_negative_stays_precise_in_a_large_float32_batch() -> None:
     assert abs(single - exact) < 1e-8
 
 
-def test_the_temperature_has_no_influence() -> None:
+def test_the_temperature_does_not_change_positive_and_negative() -> None:
     pairs = random_pairs(5, 3)
     for name in ("positive", "negative"):
         cold, warm = (loss_of({name: {}}, embed(*pairs, scale)).total for scale in (100.0, 1.0))

@@ -16,7 +16,7 @@ Matrix = list[list[float]]
 
 
 def list_mle(scores: Matrix, ranked_by: Matrix) -> float:
-    """Jam1ezhang/RankCLIP, rankclip/rank_losses.py at 7b7ccd316ee644f6a648b86b0e749a9fa1ebf250, without its 1e-10."""
+    """From Jam1ezhang/RankCLIP, rankclip/rank_losses.py at 7b7ccd316ee644f6a648b86b0e749a9fa1ebf250, without 1e-10."""
     total = 0.0
     for score, by in zip(scores, ranked_by, strict=True):
         order = sorted(range(len(by)), key=lambda j: -by[j])
@@ -26,7 +26,7 @@ def list_mle(scores: Matrix, ranked_by: Matrix) -> float:
 
 
 def by_loops(image: torch.Tensor, text: torch.Tensor, crossmodal: bool, inmodal: bool) -> float:
-    """rankclip/train.py of the same commit, with rank_weight = 1: (.../32 + .../32) / batch_size."""
+    """From rankclip/train.py of the same commit, with rank_weight = 1: (.../32 + .../32) / batch_size."""
     B, total = len(image), 0.0
     s, x, y = ((SCALE * a @ b.T).tolist() for a, b in ((image, text), (image, image), (text, text)))
     t = [[s[j][i] for j in range(B)] for i in range(B)]
@@ -44,7 +44,7 @@ def test_loss_matches_the_double_loop(B: int, crossmodal: bool, inmodal: bool) -
     assert abs(found - by_loops(image, text, crossmodal, inmodal)) < 1e-9
 
 
-def test_equal_similarities_cost_the_logarithm_of_all_orders() -> None:
+def test_equal_similarities_cost_the_logarithm_of_the_number_of_orders() -> None:
     same = torch.nn.functional.normalize(torch.ones(4, 3, dtype=torch.float64), dim=1)
     found = loss_of({"rank": {"inmodal": False}}, embed(same, same, SCALE)).total.item()
     assert found == pytest.approx(2 * math.log(math.factorial(4)) / 32 / 4, rel=1e-12)
@@ -55,7 +55,7 @@ def test_the_weight_grows_over_the_epochs_as_in_the_authors_code() -> None:
     weights = [ramp(Progress(step=0, total_steps=1, epoch=e - 1, total_epochs=7)) for e in range(1, 8)]
     assert weights == pytest.approx([0, 0.5, 1, 1.5, 2, 2, 2])
     terms: Terms = {"rank": {"ramp": True}}
-    assert loss_of(terms, embed(*random_pairs(5, 4), SCALE)).total.item() == 0, "the first epoch"
+    assert loss_of(terms, embed(*random_pairs(5, 4), SCALE)).total.item() == 0  # in the first epoch
     objective = objectives.build(terms, 5)
     second = objective(embed(*random_pairs(5, 4), SCALE), {}, Progress(1, 7, 1, 7)).total.item()
     assert second == pytest.approx(0.5 * loss_of({"rank": {}}, embed(*random_pairs(5, 4), SCALE)).total.item())

@@ -52,6 +52,6 @@ def test_a_setting_out_of_its_range_is_reported(schema: type[Settings], setting:
         parse(schema, {key: value})
 
 
-def test_gamma_is_at_most_that_of_the_regular_simplex() -> None:
+def test_a_gamma_above_that_of_the_regular_simplex_is_refused() -> None:
     with pytest.raises(UserError, match=r"gamma=1.5 .* at most K/\(K-1\) = 1.2 for K=6"):
         parse(MarginSettings, {"gamma": "1.5"})

@@ -1,4 +1,4 @@
-"""Comparison of methods: comparable conditions, paired intervals, ranks, methods that are left out."""
+"""Comparison of methods: conditions, paired intervals, ranks, and runs that are left out."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 from tests.helpers.synthetic import Values, run
 
-SEED_SHIFT = [0.0, 0.1, -0.1, 0.05]  # common to all methods, much larger than their differences
+SEED_SHIFT = [0.0, 0.1, -0.1, 0.05]  # by seed, the same for all methods and much larger than their differences
 OWN_SHIFT = {"low": [0.001, -0.001, 0.0, 0.0], "high": [0.0, 0.001, -0.001, 0.0]}
 
 
@@ -62,11 +62,11 @@ def test_paired_differences_separate_methods_with_overlapping_intervals() -> Non
 
 
 def with_task(runs: list[Run], value: float, metric: str = "share", higher_is_better: bool = True) -> list[Run]:
-    """Add rows of a task that clipx does not have; the first metric of a task counts."""
+    """Add rows of a task `mine` that clipx does not have, with the metrics `metric` and then `other`."""
     return [
         replace(one, results=[*one.results, *(
-            replace(one.results[0], task="mine", metric=name, value=v, higher_is_better=higher_is_better)
-            for name, v in ((metric, value), ("other", 1 - value))
+            replace(one.results[0], task="mine", metric=name, value=score, higher_is_better=higher_is_better)
+            for name, score in ((metric, value), ("other", 1 - value))
         )])
         for one in runs
     ]  # fmt: skip
@@ -80,17 +80,17 @@ def test_runs_are_ranked_by_the_task_of_a_plugin_that_is_not_loaded() -> None:
     page = comparison.build_comparison([by_task], [])
     assert "low is first of 2 by mine" in page.lead
     mean = compare_all(runs)
-    assert mean.tasks == ["zeroshot"] and mean.ranked[0].label == "high", "its unit may be another"
+    assert mean.tasks == ["zeroshot"] and mean.ranked[0].label == "high", "the unit of `mine` is unknown"
     assert "mine" not in mean.ranked[0].values
 
 
-def test_a_task_whose_lower_values_are_better_does_not_rank() -> None:
+def test_methods_are_not_ranked_by_a_metric_whose_lower_values_are_better() -> None:
     runs = with_task(runs_of("low", 0.5), 0.9, higher_is_better=False)
     assert set(rankable(runs)) == set(TASKS)
     assert set(rankable(with_task(runs, 0.9))) == {*TASKS, "mine"}
 
 
-def test_the_headline_of_a_plugin_names_its_score(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_headline_of_a_plugin_selects_the_metric_that_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clipx.utils.plugins._loaded", {"own": {"HEADLINE": {"mine": {"other": "the other one"}}}})
     runs = with_task(runs_of("low", 0.5), 0.9) + with_task(runs_of("high", 0.6), 0.1)
     assert [method.label for method in compare_all(runs, by="mine").ranked] == ["high", "low"]
@@ -105,16 +105,18 @@ def test_fewer_than_three_seeds_leave_every_rank_open() -> None:
 
 def test_only_data_sets_shared_by_all_runs_count() -> None:
     high = runs_of("high", 0.6)
-    more = replace(high[0].results[0], dataset="only_here", value=0.0)
-    high[0] = replace(high[0], results=[*high[0].results, more])
+    extra = replace(high[0].results[0], dataset="only_here", value=0.0)
+    high[0] = replace(high[0], results=[*high[0].results, extra])
     compared = compare_all(high + runs_of("low", 0.5))
     assert compared.ranked[0].values["zeroshot"][0] == pytest.approx(0.6)
 
 
 def test_the_mean_covers_only_tasks_that_all_methods_have() -> None:
-    easy = runs_of("easy", 0.5)
-    easy = [replace(r, results=[*r.results, replace(r.results[0], task="linear_probe", value=0.9)]) for r in easy]
-    compared = compare_all(easy + runs_of("high", 0.6))
+    probed = [
+        replace(one, results=[*one.results, replace(one.results[0], task="linear_probe", value=0.9)])
+        for one in runs_of("probed", 0.5)
+    ]
+    compared = compare_all(probed + runs_of("high", 0.6))
     assert compared.tasks == ["zeroshot"]
     assert compared.ranked[0].label == "high"
 
@@ -131,12 +133,12 @@ def test_the_mean_covers_only_tasks_that_all_methods_have() -> None:
         ),
     ],
 )
-def test_runs_with_other_towers_data_or_length_are_refused_in_one_line(changes: dict[str, Any], differs: str) -> None:
+def test_runs_with_different_towers_data_or_length_are_refused(changes: dict[str, Any], differs: str) -> None:
     with pytest.raises(UserError, match=f"no two of mine-a, mine-b share towers, data and length .{differs}.$"):
         compare(group_runs(runs_of("a", 0.5) + runs_of("b", 0.5, **changes)))
 
 
-def test_settings_of_the_method_may_differ_and_are_shown() -> None:
+def test_methods_may_differ_in_other_settings_and_these_are_shown() -> None:
     changes: dict[str, Any] = {
         "objective": {"clip": {}, "positive": {"weight": 0.1}},
         "data": {"name": "d", "source": "shards", "keywords": ["numbers"], "workers": 7, "root": "elsewhere"},
@@ -147,18 +149,15 @@ def test_settings_of_the_method_may_differ_and_are_shown() -> None:
         "clip + 0.1 positive; data.keywords=numbers; temperature.tau=0.05; optimizer.lr=100",
         "clip",
         "clip; optimizer.lr=99",
-    ]  # fmt: skip
+    ]
 
 
-def test_each_set_of_conditions_has_its_own_comparison_and_single_runs_are_named() -> None:
+def test_each_set_of_conditions_has_one_comparison_and_a_method_alone_is_left_out() -> None:
     long: dict[str, Any] = {"train": {"samples": 1280, "batch_size": 64}}
     runs = [*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.7, **long), *runs_of("d", 0.8, **long)]
     alone = runs_of("e", 0.9, train={"samples": 64, "batch_size": 64})
     comparisons, left_out = compare(group_runs([*runs, *alone]))
-    assert [[m.label for m in comparison.ranked] for comparison in comparisons] == [
-        ["b", "a"],
-        ["d", "c"],
-    ]
+    assert [[m.label for m in comparison.ranked] for comparison in comparisons] == [["b", "a"], ["d", "c"]]
     assert [one.line() for one in left_out] == [
         "left out, no other run with the same train.samples: mine-e (64, not 640)"
     ]
@@ -170,14 +169,16 @@ def test_a_single_method_is_refused() -> None:
 
 
 def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Path) -> None:
-    lost = runs_of("lost", 0.0)
-    lost = [replace(r, results=[replace(r.results[0], task="train", metric="loss", value=float("nan"))]) for r in lost]
+    lost = [
+        replace(r, results=[replace(r.results[0], task="train", metric="loss", value=float("nan"))])
+        for r in runs_of("lost", 0.0)
+    ]
     new = [replace(r, results=[], log=[{"step": 10, "loss": 1.0}]) for r in runs_of("new", 0.0)]
     compared = compare_all([*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.55), *lost, *new])
     written = write_comparison([compared], [LeftOut("<script>", ["x"])], tmp_path)
     page, markdown = written.html.read_text(), written.markdown.read_text()
     for text in (page, markdown):
-        assert "Not ranked, 3 seeds diverged: lost" in text
+        assert "Not ranked, diverged seeds: 3: lost" in text
         assert "Not ranked, not evaluated on the shared data sets: new" in text
         assert "on d, 640 samples: b is first of 3 by mean of tasks" in text
     assert "<script>" not in page.replace("<script>\n", "")
@@ -191,20 +192,15 @@ def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Pat
 def test_the_ranking_by_a_task_has_columns_for_the_geometry() -> None:
     compared = compare_all(runs_of("a", 0.5) + runs_of("b", 0.6), by="zeroshot")
     table = comparison.ranking(compared)
-    assert table.columns == [
-        "Rank", "Method", "zero-shot", "95% interval", "Difference to b", "gap", "Seeds"
-    ]  # fmt: skip
+    assert table.columns == ["Rank", "Method", "zero-shot", "95% interval", "Difference to b", "gap", "Seeds"]
     assert [cell.text for cell in table.rows[1]][:3] == ["2", "a", "0.500"]
     assert table.rows[1][4].text == "▼ -0.100"
 
 
 def test_a_method_with_one_seed_is_never_first_unless_all_have_one() -> None:
     lucky = runs_of("lucky", 0.9, seeds=1)
-    assert [m.label for m in compare_all([*lucky, *runs_of("a", 0.5), *runs_of("b", 0.6)]).ranked] == [
-        "b",
-        "a",
-        "lucky",
-    ]
+    compared = compare_all([*lucky, *runs_of("a", 0.5), *runs_of("b", 0.6)])
+    assert [method.label for method in compared.ranked] == ["b", "a", "lucky"]
     once = compare_all([*lucky, *runs_of("a", 0.5, seeds=1)])
     assert [m.label for m in once.ranked] == ["lucky", "a"]
     assert "with one seed each, so without intervals" in comparison.build_comparison([once], []).lead
@@ -222,7 +218,7 @@ def test_equal_settings_under_two_names_are_one_method() -> None:
     assert "also named mine-b" in comparison.ranking(compared).rows[1][1].note
 
 
-def test_failed_starts_are_one_line_however_many() -> None:
+def test_all_failed_starts_share_one_line() -> None:
     failed = [replace(one, results=[]) for at in range(7) for one in runs_of(f"x{at}", 0.5, seeds=1)]
     compared, left_out = compare(group_runs([*runs_of("a", 0.5), *failed, *runs_of("b", 0.6)]))
     assert len(compared[0].ranked) == 2 and compared[0].unranked == []
@@ -232,11 +228,10 @@ def test_failed_starts_are_one_line_however_many() -> None:
 
 
 def test_the_pairs_held_out_of_training_rank_only_if_asked_for() -> None:
-    runs = [*runs_of("a", 0.5), *runs_of("b", 0.6)]
-    held = {"a": 0.9, "b": 0.1}
+    held_out = {"a": 0.9, "b": 0.1}
     runs = [
-        replace(r, results=[*r.results, replace(r.results[0], dataset="d/held_out", value=held[r.config["arm"]])])
-        for r in runs
+        replace(r, results=[*r.results, replace(r.results[0], dataset="d/held_out", value=held_out[r.config["arm"]])])
+        for r in runs_of("a", 0.5) + runs_of("b", 0.6)
     ]
     assert [m.label for m in compare_all(runs).ranked] == ["b", "a"]
     chosen = compare_all(runs, on=("heldout",))
@@ -253,7 +248,7 @@ def test_the_page_has_curves_values_by_set_and_seed_and_provenance(tmp_path: Pat
     assert "Environment of mine-b seed 0" in markdown and "abc" in markdown
 
 
-def test_the_ranking_is_a_latex_table_too(tmp_path: Path) -> None:
+def test_the_ranking_is_also_written_as_a_latex_table(tmp_path: Path) -> None:
     names = ["50%_&", "b"]
     runs = [one for name, level in zip(names, (0.5, 0.6), strict=True) for one in runs_of(name, level)]
     write_comparison([compare_all(runs)], [], tmp_path)

@@ -1,4 +1,4 @@
-"""Two models item by item: McNemar's test, paired intervals, and which evaluations pair."""
+"""Two models item by item: McNemar's test, paired intervals, and which evaluations are compared."""
 
 import itertools
 import math
@@ -25,7 +25,7 @@ def answers(right: list[int], unit: list[int] | None = None) -> Answers:
     return Answers("zeroshot", "set", "test", "top1", "m", {}, "wds:x", item, units, np.array(right, bool), ranks)
 
 
-def test_mcnemar_is_the_binomial_sum() -> None:
+def test_mcnemar_is_the_two_sided_binomial_test() -> None:
     differences = [1] * 10 + [-1] * 3 + [0] * 20
     assert mcnemar(differences) == pytest.approx(2 * sum(math.comb(13, i) for i in range(4)) / 2**13)
     assert mcnemar([0] * 5) == 1.0 and mcnemar([1, -1]) == 1.0
@@ -40,16 +40,16 @@ def test_mcnemar_over_images_counts_all_sign_flips() -> None:
 
 def test_captions_of_one_image_do_not_count_as_independent() -> None:
     a, b = [1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 1]
-    by_image = Pair(answers(a), answers(b))
+    one_caption = Pair(answers(a), answers(b))
     unit = [i for i in range(6) for _ in range(5)]
     five_a, five_b = ([r for r in one for _ in range(5)] for one in (a, b))
-    clustered = Pair(answers(five_a, unit), answers(five_b, unit))
-    assert clustered.p_value() == pytest.approx(by_image.p_value()) == pytest.approx(2 * 7 / 64)
-    assert clustered.difference() == pytest.approx(by_image.difference())
+    five_captions = Pair(answers(five_a, unit), answers(five_b, unit))
+    assert five_captions.p_value() == pytest.approx(one_caption.p_value()) == pytest.approx(2 * 7 / 64)
+    assert five_captions.difference() == pytest.approx(one_caption.difference())
     assert Pair(answers(five_a), answers(five_b)).p_value() < 0.001
 
 
-def test_counts_and_difference_are_those_of_the_table() -> None:
+def test_items_that_only_one_model_has_right_are_counted() -> None:
     pair = Pair(answers([1, 1, 1, 0, 0]), answers([1, 0, 0, 1, 0]))
     assert [pair.count(*both) for both in ((True, True), (True, False), (False, True), (False, False))] == [1, 2, 1, 1]
     assert pair.difference()[0] == pytest.approx(0.2)
@@ -57,7 +57,7 @@ def test_counts_and_difference_are_those_of_the_table() -> None:
 
 
 def test_the_interval_covers_the_true_difference() -> None:
-    """Both models are right on the same easy items, so the paired interval is narrow and must still cover."""
+    """Both models are right on the same easy items: the paired interval must be narrow and still cover the truth."""
     generator, covered, widths = np.random.default_rng(0), 0, []
     for _ in range(200):
         easy = generator.random(300) < 0.6
@@ -83,7 +83,7 @@ def store(out: Path, spec: str, right: list[int], checkpoint: str = "c0", limit:
     results.write(out / "results.jsonl", [ROW])
 
 
-def test_only_equal_questions_pair_and_the_last_evaluation_counts(tmp_path: Path) -> None:
+def test_only_equal_questions_are_compared_and_the_last_evaluation_counts(tmp_path: Path) -> None:
     spec = fakes.labelled(tmp_path / "things")
     store(tmp_path / "a", spec, [1, 1, 0], "early")
     store(tmp_path / "a", spec, [0, 0, 1], "late")
@@ -93,7 +93,7 @@ def test_only_equal_questions_pair_and_the_last_evaluation_counts(tmp_path: Path
     assert pair.a.right.tolist() == [False, False, True] and pair.b.right.tolist() == [False, True, True]
 
 
-def test_a_checkpoint_selects_its_own_rows(tmp_path: Path) -> None:
+def test_a_checkpoint_folder_selects_the_rows_of_this_checkpoint(tmp_path: Path) -> None:
     spec = fakes.labelled(tmp_path / "things")
     for checkpoint, right in (("aaaa", [1, 1, 0]), ("bbbb", [0, 0, 1])):
         store(tmp_path / "run", spec, right, checkpoint * 4)
@@ -108,7 +108,7 @@ def test_a_checkpoint_selects_its_own_rows(tmp_path: Path) -> None:
         pair_up(first, second)
 
 
-def test_what_cannot_be_compared_is_one_line(tmp_path: Path) -> None:
+def test_runs_that_cannot_be_compared_are_refused_with_the_reason(tmp_path: Path) -> None:
     spec, other = fakes.labelled(tmp_path / "things"), fakes.labelled(tmp_path / "others")
     store(tmp_path / "runs" / "a", spec, [1, 0])
     store(tmp_path / "runs" / "b", other, [1, 0])

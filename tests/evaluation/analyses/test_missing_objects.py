@@ -1,4 +1,4 @@
-"""Missing objects: counted by name and image-caption pair, with intervals over images."""
+"""Missing objects: found by name, counted by image-caption pair, with a verdict on claim 1.12."""
 
 import json
 from pathlib import Path
@@ -42,13 +42,13 @@ def test_the_share_without_persons_ignores_missing_persons(tmp_path: Path) -> No
 
 def test_images_without_objects_count_as_missing_nothing(tmp_path: Path) -> None:
     counts = counted(tmp_path, [["dog"], [], ["cat"]], [["an animal"], ["a sky", "clouds", "a blue sky"]])
-    assert counts.histogram == [3, 1] and counts.images == 2, "an image without caption makes no pair"
+    assert counts.histogram == [3, 1] and counts.images == 2, "an image without captions has no pair"
     assert counts.share == 0.25
 
 
-@pytest.mark.parametrize(("good", "expected"), [(0, "holds"), (40, "undecided"), (80, "does not hold")])
-def test_the_report_reads_the_verdict_from_the_file(tmp_path: Path, good: int, expected: str) -> None:
-    captions = [["a dog" if i < good else "an animal"] for i in range(80)]
+@pytest.mark.parametrize(("complete", "expected"), [(0, "holds"), (40, "undecided"), (80, "does not hold")])
+def test_the_report_reads_the_verdict_from_claims_json(tmp_path: Path, complete: int, expected: str) -> None:
+    captions = [["a dog" if i < complete else "an animal"] for i in range(80)]
     write(counted(tmp_path, [["dog"]] * 80, captions), tmp_path / "out")
     (outcome,) = [o for o in outcomes(CLAIMS, collect_evidence([], [tmp_path])) if o.claim.id == "1.12"]
     assert outcome.verdict == expected and "more than 0.5" in outcome.findings[0].note

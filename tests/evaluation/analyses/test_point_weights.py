@@ -1,4 +1,4 @@
-"""Point weights: the artifact holds the model's weights in order, and the report draws them."""
+"""Point weights: the artifact has the model's weights in order, and the report draws them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Learned popularity: correlation with the true one, zeta by sample and side, captions at both ends."""
+"""Learned popularity: correlation of zeta with the optimum and the true popularity, captions, stored rows."""
 
 import json
 import statistics
@@ -26,10 +26,11 @@ from evaluation.types import Result
 from tests.helpers.folder import COLOURS, add, jpeg, settings
 
 SAMPLES = 60
+LOADING = Loading(batch_size=32, workers=0, device="cpu")
 
 
 def scenes_folder(root: Path, scenes: ScenesConfig) -> None:
-    """Write the files of `scenes` that are read here, without rendering images."""
+    """Write a folder like that of rendered `scenes`, with images of one colour."""
     (root / "train").mkdir()
     with tarfile.open(root / "train" / "00000.tar", "w") as tar:
         for i in range(scenes.num_train):
@@ -38,9 +39,6 @@ def scenes_folder(root: Path, scenes: ScenesConfig) -> None:
             add(tar, f"s{i:07d}.txt", f"caption {i}".encode())
             add(tar, f"s{i:07d}.json", json.dumps(truth).encode())
     (root / FINISHED).write_text(json.dumps({"format": FORMAT, **vars(scenes)}))
-
-
-LOADING = Loading(batch_size=32, workers=0, device="cpu")
 
 
 def measured(run: Path, force: bool = False) -> list[Result]:
@@ -54,7 +52,7 @@ def by_metric(rows: list[Result]) -> dict[str, Result]:
 
 
 def finished_run(tmp_path: Path, sign: float, skew: float) -> Path:
-    """Return a run with zeta_text = sign * popularity, or sign * id if skew is 0; sample 0 was never visited."""
+    """Return a run with zeta_text = sign * popularity, or sign * id if skew is 0; training never visited sample 0."""
     config = settings(tmp_path)
     config.data.name = config.data.source = "scenes"
     config.data.scenes.num_train, config.data.scenes.popularity_skew = SAMPLES, skew
@@ -110,7 +108,7 @@ def test_zeta_proportional_to_popularity_correlates_with_it(tmp_path: Path, sign
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_zeta_at_the_optimum_correlates_fully_with_it(tmp_path: Path, sign: float) -> None:
+def test_zeta_equal_to_plus_or_minus_the_optimum_is_perfectly_correlated(tmp_path: Path, sign: float) -> None:
     run = finished_run(tmp_path, 1.0, skew=1.0)
     seen = torch.arange(1, SAMPLES)
     model, _ = encoder.from_checkpoint(run, torch.device("cpu"))
@@ -125,7 +123,7 @@ def test_zeta_at_the_optimum_correlates_fully_with_it(tmp_path: Path, sign: floa
         assert popular == pytest.approx(sign * rows[f"zeta_{side}_spearman"].value, abs=0.01)
 
 
-def test_a_large_data_set_is_compared_on_a_stated_number_of_samples(
+def test_at_most_max_pairs_samples_are_compared_with_the_optimum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(zeta_optimum, "MAX_PAIRS", 20)
@@ -136,7 +134,7 @@ def test_a_large_data_set_is_compared_on_a_stated_number_of_samples(
     assert chosen == sorted(set(chosen)) and chosen != list(range(20)) and max(chosen) < 59
 
 
-def test_stored_rows_are_measured_again_only_by_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_rows_are_measured_again_only_with_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = finished_run(tmp_path, 1.0, skew=1.0)
     rows = measured(run)
     monkeypatch.setattr(popularity, "RESAMPLES", 20)  # gives other intervals
@@ -144,7 +142,7 @@ def test_stored_rows_are_measured_again_only_by_force(tmp_path: Path, monkeypatc
     assert measured(run, force=True) != rows
 
 
-def test_a_damaged_training_image_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_training_image_gives_a_note_and_no_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = finished_run(tmp_path, 1.0, skew=1.0)
     shard = tmp_path / "train" / "00000.tar"
     shard.write_bytes(shard.read_bytes().replace(b"\xff\xd8\xff", b"\x00\x00\x00"))
@@ -168,9 +166,7 @@ def test_rows_of_another_checkpoint_are_kept(tmp_path: Path) -> None:
     assert results.read(run / "results.jsonl") == others + rows
 
 
-def test_without_the_training_data_it_is_skipped_with_a_note(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_training_data_give_a_note_and_no_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = settings(tmp_path)
     config.objective = {"nuclr": {}}
     run = directory.claim(config)

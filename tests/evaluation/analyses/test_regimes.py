@@ -1,4 +1,4 @@
-"""The regime table: each row is what its label says, and what a run folder cannot tell is empty."""
+"""The regime table: each row measures what its label says, and rows without data in the run folder are empty."""
 
 import json
 import random
@@ -18,10 +18,10 @@ from evaluation.analyses.regimes import FAR, ROWS, Given, Measured, PaperRegime,
 from evaluation.runs import reader
 from tests.helpers.report_runs import write_lines, write_run
 
-SAID = ("count", "colour", "shape")
+ATTRIBUTES = ("count", "colour", "shape")
 TOWERS = ["model.image.name='open_clip:mini-48'", "model.text.name='open_clip:mini-48'", "model.embed_dim=null"]
 LENGTH = ["train.epochs=null", "train.samples=1280", "train.batch_size=64", "schedule.warmup_steps=0"]
-DATA = ["data.held_out=0", "data.scenes.num_train=60000", *(f"data.scenes.{name}_share=null" for name in SAID)]
+DATA = ["data.held_out=0", "data.scenes.num_train=60000", *(f"data.scenes.{name}_share=null" for name in ATTRIBUTES)]
 MINI = [*TOWERS, *LENGTH, *DATA]
 CLEAN = [f"data.scenes.{fault}=0" for fault in ("omit", "mislabelled", "irrelevant_numbers", "noise")]
 
@@ -41,7 +41,7 @@ def finished(
     log: list[dict[str, Any]] | None = None,
 ) -> RunConfig:
     """Write config and log of a run of 20 steps, and return its config."""
-    settings = {o.partition("=")[0]: o for o in [*MINI, *recipe.split(), *overrides]}  # the last of a key counts
+    settings = {o.partition("=")[0]: o for o in [*MINI, *recipe.split(), *overrides]}  # the last value of a key wins
     name = f"run{sum(1 for _ in root.glob('runs/*'))}"
     config = compose_run([*settings.values(), f"name={name}", f"seed={seed}", f"runs={root / 'runs'}"])
     write_lines(directory.claim(config) / "log.jsonl", lines([2.0, 1.0]) if log is None else log)
@@ -70,7 +70,7 @@ def test_length_and_sizes_of_a_run(tmp_path: Path) -> None:
     assert (value(found, "image_tokens"), value(found, "text_tokens"), value(found, "embed_dim")) == (37, 32, 128)
 
 
-def test_a_convolution_has_no_tokens(tmp_path: Path) -> None:
+def test_a_convolutional_tower_has_no_image_tokens(tmp_path: Path) -> None:
     finished(tmp_path)
     assert "image_tokens" not in only(tmp_path).measured
 
@@ -82,7 +82,7 @@ def test_the_final_loss_is_the_contrastive_term_over_the_last_tenth(tmp_path: Pa
     assert only(tmp_path).measured["loss"] == Measured(2.5, 1.5, 3.5)
 
 
-def test_seeds_and_arms_of_a_recipe_share_a_table(tmp_path: Path) -> None:
+def test_all_seeds_and_arms_of_a_recipe_share_a_regime(tmp_path: Path) -> None:
     for seed, tau in enumerate((0.02, 0.03, 0.07)):
         finished(tmp_path, seed=seed, log=lines([1.0], tau))
     finished(tmp_path, "arm=own_log1p_1000", log=lines([1.0], 0.03))
@@ -97,14 +97,14 @@ def test_untrained_runs_do_not_count(tmp_path: Path) -> None:
     assert regimes(reader.find([tmp_path])) == []
 
 
-def test_a_folder_without_a_readable_config_gives_what_its_log_tells(tmp_path: Path) -> None:
+def test_without_a_readable_config_only_the_rows_from_the_log_are_filled(tmp_path: Path) -> None:
     write_run(tmp_path)  # its config lacks most settings
     found = only(tmp_path)
     assert found.recipe == "demo" and found.paper is None
     assert set(found.measured) == {"steps", "loss", "tau"}
 
 
-def test_other_data_have_their_size_from_a_checkpoint_and_neither_labels_nor_false_negatives(tmp_path: Path) -> None:
+def test_data_other_than_scenes_have_their_size_from_a_checkpoint_and_no_batch_statistics(tmp_path: Path) -> None:
     overrides = ["data=shards", "data.name=mine", f"data.root={tmp_path}"]
     config = finished(tmp_path, *overrides)
     assert not {"batch_share", "epochs", "labelled", "false_negatives", "spread"} & only(tmp_path).measured.keys()
@@ -118,24 +118,24 @@ def test_other_data_have_their_size_from_a_checkpoint_and_neither_labels_nor_fal
     assert "epochs" not in only(tmp_path).measured
 
 
-def test_every_pair_fits_if_all_scenes_have_one_content(tmp_path: Path) -> None:
+def test_every_pair_is_a_false_negative_if_all_scenes_have_one_content(tmp_path: Path) -> None:
     finished(tmp_path, *CLEAN, "data.scenes.contents=1")
     found = only(tmp_path)
     assert value(found, "false_negatives") == 64 * 63
     assert value(found, "false_negatives_each") == 63
 
 
-def test_no_pair_fits_if_all_counts_are_wrong(tmp_path: Path) -> None:
+def test_no_pair_is_a_false_negative_if_all_captions_have_wrong_counts(tmp_path: Path) -> None:
     finished(tmp_path, *CLEAN, "data.scenes.contents=1", "data.scenes.mislabelled=1")
     assert value(only(tmp_path), "false_negatives") == 0
 
 
-def test_captions_that_say_less_fit_more_images(tmp_path: Path) -> None:
-    shares = ["data.scenes.count_share", "data.scenes.colour_share", "data.scenes.shape_share"]
-    for seed, share in enumerate((1, 0.5, 0)):
-        finished(tmp_path / str(seed), *CLEAN, *(f"{key}={share}" for key in shares))
-    each = [value(only(tmp_path / str(seed)), "false_negatives_each") for seed in range(3)]
-    assert each[0] < 1 < 2 < each[1] < each[2] / 2
+def test_captions_with_fewer_attributes_fit_more_images(tmp_path: Path) -> None:
+    shares = (1, 0.5, 0)
+    for share in shares:
+        finished(tmp_path / str(share), *CLEAN, *(f"data.scenes.{name}_share={share}" for name in ATTRIBUTES))
+    each = [value(only(tmp_path / str(share)), "false_negatives_each") for share in shares]
+    assert each[0] < 1 and 2 < each[1] < each[2] / 2
 
 
 def test_labels_are_counted_only_with_keywords(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_labels_are_counted_only_with_keywords(tmp_path: Path) -> None:
     assert "labelled" not in only(tmp_path / "b").measured
 
 
-def test_the_spread_is_that_of_the_skew_and_of_the_recurring_contents(tmp_path: Path) -> None:
+def test_the_spread_of_popularity_follows_the_skew_and_the_recurring_contents(tmp_path: Path) -> None:
     finished(tmp_path / "a", "data.scenes.popularity_skew=1.0")
     finished(tmp_path / "b", "data.scenes.popularity_skew=1.0", "data.scenes.contents=640")
     finished(tmp_path / "c", "data.scenes.false_negatives=0.5")
@@ -162,7 +162,7 @@ def test_labels_are_those_of_the_batches_that_training_reads(tmp_path: Path, mon
     config = finished(tmp_path, *overrides, "data.scenes.test_pairs=1", f"data.root={tmp_path / 'data'}", seed=3)
     pairs, label = open_pair_source(config.data), Keywords(["numbers"], False)
     sampler = Sampler(300, config.train, 3, 0, 1, 0.1, 16)
-    assert sampler.total_steps == 20, "no more than are sampled"
+    assert sampler.total_steps == 20, "all batches of the run must be among the sampled ones"
     captions = [pairs.pair(i, random.Random(0))[1] for batch in sampler.batches(0) for _, i in batch]
     assert value(only(tmp_path), "labelled") == pytest.approx(sum(label(c) > 0 for c in captions) / 20)
 
@@ -184,7 +184,7 @@ def regime(given: float | list[float] | None, ours: float) -> Regime:
         (100.0, -1.0, None),
     ],
 )
-def test_the_factor_is_ours_over_the_nearer_end(given: Any, ours: float, factor: float | None) -> None:
+def test_the_factor_uses_the_nearer_end_of_the_papers_range(given: Any, ours: float, factor: float | None) -> None:
     assert regime(given, ours).factor("steps") == factor
     assert regime(given, ours).factor("tau") is None
 
@@ -204,7 +204,7 @@ def test_every_recipe_of_a_paper_has_a_regime_and_every_number_a_source() -> Non
 
 
 def test_the_papers_steps_epochs_and_batches_agree() -> None:
-    """steps = epochs / (batch / n), with the numbers as read from the papers."""
+    """steps = epochs / (batch / n)."""
     for paper in read_papers():
         steps, epochs, share = (paper.rows.get(row, Given()).value for row in ("steps", "epochs", "batch_share"))
         if isinstance(steps, int) and isinstance(share, float):

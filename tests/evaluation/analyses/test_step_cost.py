@@ -14,7 +14,7 @@ Steps = dict[str, Callable[[], float]]
 
 
 def noisy(seed: int, ratio: float, disturbed: float = 0.0) -> Steps:
-    """Steps of 1 s and `ratio` s with 5% noise; a share `disturbed` of them takes three times as long."""
+    """Return steps of 1 s and `ratio` s with 5% noise; a share `disturbed` of the steps takes three times as long."""
     draw = random.Random(seed)
 
     def step(seconds: float) -> float:
@@ -24,13 +24,13 @@ def noisy(seed: int, ratio: float, disturbed: float = 0.0) -> Steps:
 
 
 def slowing(ratio: float) -> Steps:
-    """Steps of a machine on which each step, of whatever arm, takes 1% longer than the one before."""
+    """Return steps of a machine that slows down: each step takes 1% longer than the step before, in all arms."""
     elapsed = count()
     return {"clip": lambda: 1.01 ** next(elapsed), "arm": lambda: ratio * 1.01 ** next(elapsed)}
 
 
 def measure(steps: Steps, bound: float | None, blocks: int) -> tuple[StepCost, int]:
-    """Return the cost of `arm` and the number of blocks; time does not run out."""
+    """Return the cost of `arm` and the number of blocks, without a limit on time."""
     costs, times = time_in_turns(steps, "clip", bound, seconds=1, blocks=blocks, clock=lambda: 0.0)
     assert list(costs) == ["arm"]
     return costs["arm"], len(times["clip"])
@@ -49,11 +49,11 @@ def test_a_known_ratio_is_recovered(disturbed: float) -> None:
 def test_the_verdict_compares_the_interval_with_the_bound(bound: float, verdict: str) -> None:
     found, blocks = measure(noisy(1, 1.2), bound, 35)
     assert found.verdict(bound) == verdict
-    assert blocks == (35 if verdict == "undecided" else 10), "decided at the first look, else all blocks"
+    assert blocks == (35 if verdict == "undecided" else 10), "the first look must end the timing if it decides"
 
 
 def test_intervals_widen_with_the_number_of_looks() -> None:
-    """The same 20 ratios: once at the only look, once at the second."""
+    """The same 20 ratios, judged at the only look and at the second look."""
     one, _ = measure(noisy(2, 1.2), None, 20)
     two, blocks = measure(noisy(2, 1.2), 1.2, 20)
     assert blocks == 20 and one.ratio == two.ratio
@@ -61,9 +61,9 @@ def test_intervals_widen_with_the_number_of_looks() -> None:
 
 
 def test_stopping_at_a_look_does_not_raise_the_error_rate() -> None:
-    """An arm exactly at the bound: a plain 95% interval at each of four looks would err in about 5% each way."""
+    """The ratio equals the bound: plain 95% intervals at four looks would err in about 5% in each direction."""
     verdicts = [measure(noisy(seed, 1.1), 1.1, 80)[0].verdict(1.1) for seed in range(400)]
-    most = 400 * 0.025 + 3 * math.sqrt(400 * 0.025)
+    most = 400 * 0.025 + 3 * math.sqrt(400 * 0.025)  # three standard deviations above the expected number
     assert verdicts.count("holds") <= most
     assert verdicts.count("does not hold") <= most
 
@@ -90,7 +90,7 @@ def test_every_block_times_every_arm_once_in_changing_order() -> None:
     assert list(costs) == ["a", "b"] and {len(of_arm) for of_arm in times.values()} == {30}
 
 
-def test_it_ends_with_the_block_in_which_the_time_is_spent() -> None:
+def test_timing_ends_with_the_block_in_which_the_time_runs_out() -> None:
     now = count(step=10)
     _, times = time_in_turns(noisy(0, 1.0), "clip", 1.0, 35, 1000, lambda: float(next(now)))
     assert len(times["clip"]) == 4

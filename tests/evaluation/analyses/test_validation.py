@@ -1,4 +1,4 @@
-"""Comparison with published numbers: verdicts at the tolerance, names of data sets, output without any data."""
+"""Comparison with published numbers: tolerance, matching of data sets, missing weights and data."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_the_tolerance_is_three_tenths_of_a_point(tmp_path: Path, measured: floa
     assert run({"m": {("dtd", "top1"): 0.4436}}, tmp_path, rows)[0] == [verdict]
 
 
-def test_the_benchmarks_copy_is_preferred_and_another_split_is_compared_by_its_interval(tmp_path: Path) -> None:
+def test_the_benchmarks_copy_is_preferred_and_our_own_split_is_compared_by_its_interval(tmp_path: Path) -> None:
     replicas.eurosat(tmp_path)
     published = {"m": {("eurosat", "top1"): 0.50}}
     verdicts, calls = run(published, tmp_path, [result("eurosat", "top1", 0.58)])

@@ -1,4 +1,4 @@
-"""The optimal zeta of final features: eq. (6) of paper 3 by plain loops, closed forms, range, the final temperature."""
+"""The optimal zeta of final features: against paper 3's eq. (6) in plain loops, closed forms and hard cases."""
 
 import math
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.helpers.pairs import random_pairs
 
 
 def centred(x: Tensor) -> Tensor:
-    """Remove the constant up to which zeta is determined."""
+    """Subtract the mean, because zeta is determined up to a constant."""
     return x - x.mean()
 
 
@@ -39,7 +39,7 @@ def test_both_sides_solve_equation_6(tau: float) -> None:
         assert max(offsets) - min(offsets) < 1e-9
 
 
-def test_it_is_the_popularity_that_the_toy_problem_recovers() -> None:
+def test_the_optimum_is_the_popularity_that_the_toy_problem_recovers() -> None:
     o, a = sample_pairs(60, 0.2, np.random.default_rng(0))
     expected = 0.2 * np.log(fixed_point(np.exp(o @ a.T / 0.2), 200)[0])
     found = optimal_zeta(torch.from_numpy(o), torch.from_numpy(a), 0.2)["text"]
@@ -56,24 +56,23 @@ def test_a_text_that_fits_every_image_equally_has_its_similarity_as_zeta() -> No
     assert torch.allclose(centred(zeta["image"]), torch.zeros(5).double(), atol=1e-5)
 
 
-def test_it_is_found_where_sinkhorns_iteration_is_not_finished() -> None:
-    """Two concepts of 24 and 8 pairs that hardly overlap: 300 sweeps do not reach the popularity of the larger one."""
+def test_the_optimum_is_found_where_sinkhorns_iteration_has_not_converged() -> None:
+    """Two concepts of 24 and 8 pairs that hardly overlap: 300 sweeps are too few, 20,000 suffice."""
     tau, sizes = 0.1, (24, 8)
     generator = torch.Generator().manual_seed(0)
     centre = torch.eye(6, dtype=torch.float64)[:2].repeat_interleave(torch.tensor(sizes), dim=0)
-    image, text = (
-        F.normalize(centre + 0.1 * torch.randn(32, 6, generator=generator, dtype=torch.float64), dim=1) for _ in "it"
-    )
+    noise = 0.1 * torch.randn(2, 32, 6, generator=generator, dtype=torch.float64)
+    image, text = F.normalize(centre + noise, dim=-1)
     e = (image @ text.T).numpy() / tau
-    sweeps = tau * np.log(fixed_point(np.exp(e), 300)[0])
+    few = tau * np.log(fixed_point(np.exp(e), 300)[0])
     many = tau * np.log(fixed_point(np.exp(e), 20_000)[0])
     found = centred(optimal_zeta(image, text, tau)["text"])
     assert torch.allclose(found, centred(torch.from_numpy(many)), atol=1e-9)
-    assert not torch.allclose(found, centred(torch.from_numpy(sweeps)), atol=0.01)
+    assert not torch.allclose(found, centred(torch.from_numpy(few)), atol=0.01)
 
 
 def test_an_optimum_that_float64_does_not_determine_is_refused() -> None:
-    """Two concepts with no overlap at all: their zeta may differ by any constant."""
+    """Two concepts with no overlap: adding a constant to the zeta of one of them changes nothing."""
     image = torch.eye(2).repeat_interleave(4, dim=0)
     with pytest.raises(UserError, match=r"the optimal zeta is not determined at tau=0.005"):
         optimal_zeta(image, image, 0.005)
@@ -93,7 +92,7 @@ def test_small_temperatures_do_not_overflow() -> None:
         (TemperatureConfig(kind="linear", tau=0.01, tau_end=0.05), 0.05),
     ],
 )
-def test_tau_is_the_one_at_the_end_of_the_run(tmp_path: Path, temperature: TemperatureConfig, expected: float) -> None:
+def test_final_tau_is_that_of_the_last_step(tmp_path: Path, temperature: TemperatureConfig, expected: float) -> None:
     config = settings(tmp_path)
     config.temperature = temperature
     run = directory.claim(config)

@@ -18,7 +18,7 @@ from evaluation.runs.reader import Run
 from evaluation.statistics import spearman
 from tests.helpers.synthetic import Values, claim, evidence, result, run
 
-NUMBERS = {1: 17, 2: 10, 3: 13, 4: 12, 5: 11}  # claims of each paper
+NUMBER_OF_CLAIMS = {1: 17, 2: 10, 3: 13, 4: 12, 5: 11}  # by paper
 SETS = ("scenes_colour", "scenes_count", "scenes_shape")
 
 
@@ -53,7 +53,7 @@ def only(found: Outcome) -> Finding:
 
 
 def test_every_claim_is_listed_once_and_can_be_tested() -> None:
-    assert [c.id for c in CLAIMS] == [f"{p}.{n}" for p, most in NUMBERS.items() for n in range(1, most + 1)]
+    assert [c.id for c in CLAIMS] == [f"{p}.{n}" for p, most in NUMBER_OF_CLAIMS.items() for n in range(1, most + 1)]
     for one in CLAIMS:
         assert bool(one.program) != bool(one.comparisons and one.recipes), one.id
         assert one.statement and one.published
@@ -70,8 +70,8 @@ def test_without_runs_every_claim_is_not_run_and_names_the_command() -> None:
 def test_a_known_gain_is_measured() -> None:
     found = outcome("1.5", "clip_reg_mini", seeds("clip_reg_mini", {"clip": zeroshot(0.5), "clip_reg": zeroshot(0.6)}))
     assert found.verdict == "holds" and only(found).effect == pytest.approx(0.1, abs=0.002)
-    same = {"clip": zeroshot(0.6), "clip_reg": zeroshot(0.5)}
-    assert outcome("1.5", "clip_reg_mini", seeds("clip_reg_mini", same)).verdict == "does not hold"
+    loss = {"clip": zeroshot(0.6), "clip_reg": zeroshot(0.5)}
+    assert outcome("1.5", "clip_reg_mini", seeds("clip_reg_mini", loss)).verdict == "does not hold"
 
 
 def test_only_paired_seeds_and_common_data_sets_count() -> None:
@@ -100,10 +100,7 @@ def test_arms_without_a_common_seed_name_the_missing_run() -> None:
 
 
 def test_arms_without_a_common_data_set_get_a_hint() -> None:
-    runs = [
-        run("clip_reg_mini", "clip", 0, zeroshot(0.5, "a")),
-        run("clip_reg_mini", "clip_reg", 0, zeroshot(0.6, "b")),
-    ]
+    runs = [run("clip_reg_mini", arm, 0, zeroshot(0.5, dataset)) for arm, dataset in (("clip", "a"), ("clip_reg", "b"))]
     assert "evaluate all arms on the same data sets" in only(outcome("1.5", "clip_reg_mini", runs)).note
 
 
@@ -112,35 +109,36 @@ def test_a_diverged_run_gives_no_number() -> None:
     assert outcome("5.3", "wpse_mini", runs).verdict == "not run"
 
 
-def lost(seed: int) -> Run:
+def diverged(seed: int) -> Run:
     one = run("wpse_cc12m", "positive_weights", seed, {})
     one.results.append(result("train", "cc12m", "loss", math.nan, seed))
     return one
 
 
-def test_a_claim_holds_if_the_arm_expected_to_lose_diverges_in_every_seed() -> None:
-    kept = seeds("wpse_cc12m", {"gaussian": zeroshot(0.46)}, count=8)
-    found = outcome("5.3", "wpse_cc12m", [*kept, *(lost(seed) for seed in range(8))])
+def test_a_claim_holds_if_the_arm_expected_to_diverge_does_so_in_every_seed() -> None:
+    gaussian = seeds("wpse_cc12m", {"gaussian": zeroshot(0.46)}, count=8)
+    found = outcome("5.3", "wpse_cc12m", [*gaussian, *(diverged(seed) for seed in range(8))])
     assert found.verdict == "holds" and only(found).note == "positive_weights diverged in 8 of 8 seeds"
-    few = outcome("5.3", "wpse_cc12m", [*kept, *(lost(seed) for seed in range(3))])
-    assert few.verdict == "undecided", "with three seeds, half of all runs may end well"
-    assert outcome("5.1", "wpse_cc12m", [*kept, *(lost(seed) for seed in range(3))]).verdict == "not run"
+    few_runs = [*gaussian, *(diverged(seed) for seed in range(3))]
+    few = outcome("5.3", "wpse_cc12m", few_runs)
+    assert few.verdict == "undecided", "three diverged seeds do not show that more than half of all runs diverge"
+    assert outcome("5.1", "wpse_cc12m", few_runs).verdict == "not run"
 
 
 def test_divergence_in_some_seeds_or_of_both_arms_does_not_make_a_claim_hold() -> None:
-    kept, gone = seeds("wpse_cc12m", {"gaussian": zeroshot(0.46)}), [lost(seed) for seed in range(3)]
-    some = seeds("wpse_cc12m", {"positive_weights": zeroshot(0.04)}, count=1)
-    mixed = outcome("5.3", "wpse_cc12m", [*kept, *some, *gone[1:]])
+    gaussian, lost = seeds("wpse_cc12m", {"gaussian": zeroshot(0.46)}), [diverged(seed) for seed in range(3)]
+    finished = seeds("wpse_cc12m", {"positive_weights": zeroshot(0.04)}, count=1)
+    mixed = outcome("5.3", "wpse_cc12m", [*gaussian, *finished, *lost[1:]])
     assert mixed.verdict == "undecided"
     assert only(mixed).note == "1 seed in common, 3 are needed; positive_weights diverged in 2 of 3 seeds"
-    assert outcome("5.3", "wpse_cc12m", [*kept[:2], *gone]).verdict == "not run"
-    unscored = outcome("5.3", "wpse_cc12m", [*seeds("wpse_cc12m", {"gaussian": {}}), *gone])
+    assert outcome("5.3", "wpse_cc12m", [*gaussian[:2], *lost]).verdict == "not run"
+    unscored = outcome("5.3", "wpse_cc12m", [*seeds("wpse_cc12m", {"gaussian": {}}), *lost])
     assert unscored.verdict == "not run" and "clipx eval runs/wpse_cc12m-gaussian/s0" in only(unscored).note
-    both = [replace(one, config={**one.config, "arm": "gaussian"}) for one in gone]
-    assert outcome("5.3", "wpse_cc12m", [*both, *gone]).verdict == "not run"
+    also_lost = [replace(one, config={**one.config, "arm": "gaussian"}) for one in lost]
+    assert outcome("5.3", "wpse_cc12m", [*also_lost, *lost]).verdict == "not run"
 
 
-def test_data_sets_scored_per_class_are_compared_per_class() -> None:
+def test_data_sets_with_mean_per_class_accuracy_are_not_compared_by_top1() -> None:
     def values(top1: float, per_class: float) -> Values:
         names = ("cifar10", "wds_vtab-flowers")
         metrics = {"top1": top1, "mean_per_class": per_class}
@@ -186,12 +184,12 @@ def test_counting_sets_and_other_sets_are_separated() -> None:
 
 
 @pytest.mark.parametrize("worse", [{**zeroshot(0.02), **recall(0.01)}, {**zeroshot(0.025), **recall(0.0)}])
-def test_losses_on_other_sets_are_judged_relative_to_their_level(worse: Values) -> None:
+def test_losses_on_other_sets_are_judged_relative_to_the_baseline(worse: Values) -> None:
     runs = seeds("counting_mini", {"clip": {**zeroshot(0.025), **recall(0.01)}, "own_log1p_1000": worse}, noise=1e-5)
     assert outcome("2.3", "counting_mini", runs).verdict == "does not hold"
 
 
-def test_robustness_is_the_difference_between_two_losses() -> None:
+def test_robustness_compares_the_losses_by_mislabelled_captions() -> None:
     values = {"own_ratio_1000": 0.8, "own_log1p_1000": 0.9, "mislabelled_own_ratio": 0.75, "mislabelled_own_log1p": 0.7}
     runs = seeds("counting_mini", {arm: zeroshot(value, "scenes_count") for arm, value in values.items()})
     found = outcome("2.6", "counting_mini", runs)
@@ -210,7 +208,7 @@ def test_zeta_is_compared_with_the_optimum_not_with_popularity(
     assert outcome(number, "nuclr_mini", seeds("nuclr_mini", {arm: zeroshot(0.5)})).verdict == "not run"
 
 
-def test_popularity_is_judged_beside_it_for_both_forms_of_zeta() -> None:
+def test_the_correlation_of_zeta_with_popularity_is_judged_for_both_arms() -> None:
     rows = {arm: {("popularity", "scenes", f"zeta_{side}_spearman"): value for side in ("text", "image")}
             for arm, value in (("nuclr", -0.35), ("nuclr_unbiased", 0.3))}  # fmt: skip
     found = outcome("3.11", "nuclr_mini", seeds("nuclr_mini", rows))
@@ -218,7 +216,7 @@ def test_popularity_is_judged_beside_it_for_both_forms_of_zeta() -> None:
 
 
 def test_nuclr_is_compared_with_both_forms_of_the_global_contrastive_loss() -> None:
-    """The own pair alone explains NUCLR's lead over SogCLR."""
+    """The scores are such that the own pair alone explains NUCLR's lead over SogCLR."""
     scores = {"clip": 0.3, "sogclr": 0.4, "gcl": 0.5, "nuclr": 0.48}
     runs = seeds("nuclr_mini", {arm: zeroshot(value) | recall(value) for arm, value in scores.items()})
     verdicts = {number: outcome(number, "nuclr_mini", runs).verdict for number in ("3.1", "3.2", "3.7", "3.8")}
@@ -242,7 +240,7 @@ def draws(dataset: str, top1: list[float], per_class: list[float] | None = None)
     }
 
 
-def test_the_spread_over_draws_is_that_of_the_mean_over_data_sets() -> None:
+def test_the_spread_over_draws_is_the_spread_of_the_mean_over_data_sets() -> None:
     up, down = [0.1, 0.2, 0.3, 0.4, 0.5], [0.5, 0.4, 0.3, 0.2, 0.1]
     one = run("wpse_mini", "imq", 0, {})
     opposite = replace(one, artifacts=draws("a", up) | draws("b", down))
@@ -275,9 +273,8 @@ def test_pools_protocols_and_other_prompts_do_not_replace_the_whole_split() -> N
 
 
 def test_folder_names_of_a_data_set_are_unified() -> None:
-    assert {canonical_name(name) for name in ("wds_cifar-10", "CIFAR10", "wds_vtab-cifar10/test", "cifar10/test")} == {
-        "cifar10"
-    }
+    names = ("wds_cifar-10", "CIFAR10", "wds_vtab-cifar10/test", "cifar10/test")
+    assert {canonical_name(name) for name in names} == {"cifar10"}
     assert canonical_name("flickr8k/test") == "flickr8k" and canonical_name("scenes_count") == "scenescount"
 
 

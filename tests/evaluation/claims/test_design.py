@@ -16,8 +16,8 @@ def test_a_design_is_written_once_and_read_from_a_run_folder(tmp_path: Path) -> 
     store(tmp_path, DESIGN)
     run = tmp_path / "clip_reg_mini-clip" / "s0"
     run.mkdir(parents=True)
-    for place in (tmp_path, run.parent, run):
-        assert find_designs([place]) == {"clip_reg_mini": DESIGN}
+    for path in (tmp_path, run.parent, run):
+        assert find_designs([path]) == {"clip_reg_mini": DESIGN}
 
 
 @pytest.mark.parametrize(

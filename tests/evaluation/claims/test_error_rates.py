@@ -10,15 +10,16 @@ EXPERIMENTS = 600
 LIMIT = 0.025 + 3 * (0.025 * 0.975 / EXPERIMENTS) ** 0.5  # three standard errors above 2.5%
 CASES = {case.name: case for case in cases()}
 FAMILIES = '"positive rank correlation", true value 0, 26 arms in 5 families'
+# The rule reads only the compared arms, so 2 and 6 arms suffice. FAMILIES exceeds the error rate, as tested below.
 TESTED = [name for name in CASES if not name.startswith(("3 ", "4 ", "8 ", "26 ")) and name != FAMILIES]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TESTED)
-def test_false_verdicts_at_any_look_stay_below_two_and_a_half_per_cent(name: str) -> None:
-    true_effect_is_inside = name.endswith("-1 s")
+def test_false_verdicts_over_all_looks_stay_below_two_and_a_half_per_cent(name: str) -> None:
+    true_verdicts = ["does not hold"] if name.endswith("-1 s") else []
     for verdict, rate in rates(CASES[name].simulate, EXPERIMENTS).items():
-        assert rate <= LIMIT or (true_effect_is_inside and verdict == "does not hold"), verdict
+        assert rate <= LIMIT or verdict in true_verdicts, verdict
 
 
 def test_plain_intervals_at_every_look_exceed_the_error_rate() -> None:
@@ -28,7 +29,7 @@ def test_plain_intervals_at_every_look_exceed_the_error_rate() -> None:
     assert found["holds"] > 0.05 and found["does not hold"] > 0.05
 
 
-def test_the_variance_of_all_arms_exceeds_the_error_rate() -> None:
+def test_a_variance_pooled_over_all_arms_exceeds_the_error_rate() -> None:
     pooled = CASES["8 arms, other arms: correlation 0.95"].pooled
     assert pooled is not None and rates(pooled, EXPERIMENTS)["holds"] > 0.1
 
@@ -44,7 +45,7 @@ def test_power_grows_with_seeds_and_effect() -> None:
     assert strong[2] > 0.95
 
 
-def test_the_papers_own_spreads_decide_the_claims_that_they_can() -> None:
+def test_the_papers_printed_means_and_spreads_decide_few_claims() -> None:
     found = {(one.claim, one.recipe, one.label.split(",")[0]): one.verdict for one in own_numbers()}
     assert found["3.1", "nuclr_cc3m", "sogclr − clip"] == "holds"
     assert found["3.2", "nuclr_cc3m", "nuclr − sogclr"] == "undecided"
@@ -52,6 +53,6 @@ def test_the_papers_own_spreads_decide_the_claims_that_they_can() -> None:
     assert found["2.1", "counting_datacomp", "own_log1p_1000 − clip"] == "undecided"
 
 
-def test_the_docs_show_these_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_docs_claims_shows_the_verdicts_on_the_papers_own_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     print_papers()
     assert capsys.readouterr().out.strip() in Path("docs/claims.md").read_text()

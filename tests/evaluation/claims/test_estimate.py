@@ -20,13 +20,13 @@ def test_paired_t_agrees_with_scipy() -> None:
     assert found.p_above == pytest.approx(expected.pvalue) and found.p_below == pytest.approx(1 - expected.pvalue)
     interval = stats.ttest_1samp(effects, 0.0).confidence_interval(0.99)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
-    minus = stats.ttest_1samp(effects, -0.05, alternative="greater").pvalue
-    assert found.p_inside == pytest.approx(max(found.p_below, minus))
+    above_minus_least = stats.ttest_1samp(effects, -0.05, alternative="greater").pvalue
+    assert found.p_inside == pytest.approx(max(found.p_below, above_minus_least))
 
 
 def test_noise_of_the_seeds_lowers_the_reliability_of_arms() -> None:
     draw = np.random.default_rng(0)
-    arms, seeds = draw.normal(0, 1, (2000, 1)), 10 * draw.normal(0, 1, (1, 3))
+    arms, seeds = draw.normal(0, 1, (2000, 1)), 10 * draw.normal(0, 1, (1, 3))  # effects of arms and of seeds
     noise = draw.normal(0, 1, (2000, 3))
     assert reliability(arms + seeds + 0.1 * noise) == pytest.approx(1 / (1 + 0.01 / 3), abs=0.01)
     assert reliability(arms + seeds + 2.0 * noise) == pytest.approx(1 / (1 + 4 / 3), abs=0.05)

@@ -1,4 +1,4 @@
-"""Paper 4's claims: the gap during training, over temperatures, over methods, and scores against geometry over arms."""
+"""Paper 4's claims: the gap in training, over temperatures and methods; scores against geometry over arms."""
 
 import math
 from collections.abc import Callable
@@ -36,13 +36,13 @@ def test_the_learned_temperature_must_end_with_the_larger_gap() -> None:
     assert closed.verdict == "does not hold"
 
 
-def test_at_full_scale_the_gap_must_also_close_linearly_in_one_over_log_squared() -> None:
+def test_at_full_scale_the_gap_must_also_be_linear_in_one_over_log_squared() -> None:
     def parts(learned: Callable[[int], float]) -> list[Finding]:
         return outcome("4.1", "gap_dynamics_mscoco", dynamics("gap_dynamics_mscoco", learned)).findings
 
     assert [f.verdict for f in parts(slow)] == ["holds", "holds"]
-    opened = parts(lambda step: 0.4 - slow(step))[1]
-    assert opened.verdict == "does not hold" and opened.effect == pytest.approx(-1.0)
+    growing = parts(lambda step: 0.4 - slow(step))[1]
+    assert growing.verdict == "does not hold" and growing.effect == pytest.approx(-1.0)
     assert parts(lambda step: 0.2 + 0.1 * math.sin(step))[1].verdict == "does not hold"
 
 
@@ -64,7 +64,7 @@ def test_early_growth_is_judged_by_its_share_and_its_mean() -> None:
 
     always = outcome("4.2", "gap_init_mini", runs(100))
     assert always.verdict == "holds" and [f.effect for f in always.findings] == [1.0, pytest.approx(0.1495)]
-    assert outcome("4.2", "gap_init_mini", runs(96)).verdict == "holds", "0.9 leaves room for four of a hundred"
+    assert outcome("4.2", "gap_init_mini", runs(96)).verdict == "holds", "four of a hundred may shrink"
     assert outcome("4.2", "gap_init_mini", runs(95)).verdict == "undecided"
     assert [f.verdict for f in outcome("4.2", "gap_init_mini", runs(80)).findings] == ["does not hold", "holds"]
 
@@ -85,11 +85,11 @@ def test_the_gap_must_fall_along_the_temperatures() -> None:
 
 UP = [float(at) for at in range(len(TABLES_2_TO_5))]
 DOWN = UP[::-1]
-MIXED = [7.0 * at % len(UP) for at in range(len(UP))]  # rank correlation with UP: 0.06
+MIXED = [7.0 * at % len(UP) for at in range(len(UP))]  # has a rank correlation of 0.06 with UP
 
 
 def over_arms(gap: list[float], uniformity: list[float], score: list[float]) -> list[Run]:
-    """Runs of every arm of Tables 2 to 5; `score` is R@1, zero-shot, linear probe and pair accuracy."""
+    """Return runs of every arm of Tables 2 to 5; R@1, zero-shot, linear probe and pair accuracy equal `score`."""
 
     def values(at: int) -> Values:
         scores = zeroshot(score[at]) | recall(score[at]) | {("linear_probe", "s", "top1"): score[at]}
@@ -106,8 +106,8 @@ def over_arms(gap: list[float], uniformity: list[float], score: list[float]) -> 
         ("4.5", UP, MIXED, "does not hold"),
         ("4.6", MIXED, UP, "holds"),
         ("4.6", DOWN, UP, "does not hold"),  # also follows the gap
-        ("4.6", UP, UP, "does not hold"),  # follows the gap with the other sign
-        ("4.6", MIXED, DOWN, "does not hold"),  # against uniformity
+        ("4.6", UP, UP, "does not hold"),  # also follows the gap, with the other sign
+        ("4.6", MIXED, DOWN, "does not hold"),  # falls with uniformity
         ("4.7", MIXED, MIXED, "holds"),
         ("4.7", UP, MIXED, "does not hold"),
         ("4.7", MIXED, DOWN, "does not hold"),
@@ -121,7 +121,7 @@ def test_statements_over_arms_follow_the_order_of_all_arms(
     assert outcome(number, "gap_mini", over_arms(gap, uniformity, UP)).verdict == expected
 
 
-def test_statements_over_arms_have_one_set_of_arms_the_rows_of_tables_2_to_5() -> None:
+def test_statements_over_arms_use_every_row_of_tables_2_to_5() -> None:
     rows = [set(table.rows) for table in TABLES if table.recipe == "gap_mscoco" and "Tables 2 to 5" in table.source]
     assert rows == [set(TABLES_2_TO_5)]
     for number in ("4.5", "4.6", "4.7", "4.10"):

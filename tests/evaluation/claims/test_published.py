@@ -1,4 +1,4 @@
-"""The papers' own numbers, given to three identical seeds, decide the sign of every part of the papers' claims."""
+"""The papers' claims judged on the papers' own numbers, given to three identical seeds."""
 
 import math
 from collections.abc import Iterator
@@ -19,16 +19,16 @@ from evaluation.types import Result
 from tests.helpers.synthetic import claim, evidence, result, run
 
 RECIPES = sorted({table.recipe for table in TABLES})
-CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10, "food101": 101, "imagenetv2": 1000, "dtd": 47}
-FLOOR = 0.8  # of paper 1's text recalls: four captions of five are counted as hits without scoring them
-WITHOUT = {  # claims that the tables cannot test
+NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10, "food101": 101, "imagenetv2": 1000, "dtd": 47}
+FLOOR = 0.8  # of paper 1's text recalls: four of five captions count as hits without being scored
+NOT_TESTABLE = {  # claims that the tables cannot test
     "2.3": "published in figures only (appendix C)",
     "2.9": "identical seeds have no spread; see test_the_printed_standard_errors_support_2_9",
     "3.7": "one SogCLR row: the paper does not say whether its loss has the own pair",
     "3.8": "as 3.7",
-    "4.7": "Table 1 has seven arms and eight are needed: with seven, no correlation is distinguishable from 0.5",
+    "4.7": "Table 1 has seven arms, but the claim is about the 26 arms of Tables 2 to 5",
 }
-CONTRADICTED = {  # parts whose printed effect is not above the smallest effect of interest
+CONTRADICTED = {  # claim -> parts whose printed effect is not above the smallest effect of interest
     "2.2": ["own_log1p_100 − same_label_log1p_100, counting", "own_ratio_100 − same_label_ratio_100, counting"],
     "2.8": ["same_label_ratio_100 − clip, counting", "same_label_log1p_1000 − clip, counting"],
     "2.10": ["own_log1p_100 − clip, counting", "own_ratio_100 − clip, counting"],
@@ -39,14 +39,14 @@ CASES = [(c, recipe) for c in CLAIMS for recipe in c.recipes if recipe in RECIPE
 
 
 def rows(column: Column, value: float) -> Iterator[Result]:
-    """Return results that the column reads as `value`; for a mean over 13 sets, the same value on each of them."""
+    """Yield results that the column reads as `value`; for a mean over 13 data sets, with the same value on each."""
     reader = column.reader
     assert isinstance(reader, MetricReader)
     everywhere = [name.lower().replace("-", "") for name in THIRTEEN.split()] if reader.per_class else ["mscoco"]
     for dataset in reader.datasets[:1] or everywhere:
         for metric in reader.metrics:
             name = metric.replace("top1", "mean_per_class") if dataset in reader.per_class else metric
-            row = replace(result(reader.task, dataset, name, value), chance=1 / CLASSES.get(dataset, 1000))
+            row = replace(result(reader.task, dataset, name, value), chance=1 / NUM_CLASSES.get(dataset, 1000))
             if reader.paper_protocol:
                 yield replace(row, split="test, paper protocol")
                 yield replace(row, value=(value - FLOOR) / (1 - FLOOR))
@@ -54,13 +54,13 @@ def rows(column: Column, value: float) -> Iterator[Result]:
                 yield row
 
 
-def of_table(table: PaperTable, arm: str, known: list[Result]) -> list[Result]:
-    """Return the results of a row of the table that are not yet in `known`."""
+def new_results(table: PaperTable, arm: str, known: list[Result]) -> list[Result]:
+    """Return the results in the arm's row of the table that `known` lacks."""
     values = zip(table.columns, map(printed, table.rows[arm].split()), strict=True)
     given = [(column, value / column.scale) for column, value in values if column.reader and value is not None]
-    new = [one for column, value in given for one in rows(column, value)]
-    there = {(one.task, one.dataset, one.split, one.metric) for one in known}
-    return [one for one in new if (one.task, one.dataset, one.split, one.metric) not in there]
+    found = [one for column, value in given for one in rows(column, value)]
+    known_keys = {(one.task, one.dataset, one.split, one.metric) for one in known}
+    return [one for one in found if (one.task, one.dataset, one.split, one.metric) not in known_keys]
 
 
 def runs(recipe: str) -> list[Run]:
@@ -68,7 +68,7 @@ def runs(recipe: str) -> list[Run]:
     for table in TABLES:
         for arm in table.rows if table.recipe == recipe else ():
             known = arms.setdefault(arm, [])
-            known += of_table(table, arm, known)
+            known += new_results(table, arm, known)
     lost = {"wpse_cc3m": "nonlinear", "wpse_cc12m": "positive_weights"}  # section 6.4, appendix A.4: NaN losses
     if recipe in lost:
         arms[lost[recipe]] = [result("train", recipe, "loss", math.nan)]
@@ -81,7 +81,10 @@ def runs(recipe: str) -> list[Run]:
 
 
 def draws(results: list[Result]) -> dict[str, dict[str, Any]]:
-    """Return five draws with the printed standard deviation, equal on all data sets: the largest spread of the mean."""
+    """Return five draws per data set with the printed standard deviation.
+
+    The draws rise together on all data sets, so that their mean has the largest possible spread.
+    """
     deviations = {row.dataset: row.value for row in results if row.metric == "top1_spread_over_draws"}
     scores = {name: [0.5 + value * at / math.sqrt(2.5) for at in range(-2, 3)] for name, value in deviations.items()}
     return {
@@ -90,25 +93,25 @@ def draws(results: list[Result]) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_no_claim_with_a_table_is_skipped() -> None:
-    assert {c.id for c, _ in CASES} >= {"1.4", "1.5", "2.1", "3.1", "4.3", "4.6", "5.1", "5.5", *WITHOUT}
+def test_claims_with_a_table_are_among_the_cases() -> None:
+    assert {c.id for c, _ in CASES} >= {"1.4", "1.5", "2.1", "3.1", "4.3", "4.6", "5.1", "5.5", *NOT_TESTABLE}
 
 
 @pytest.mark.parametrize(("one", "recipe"), CASES, ids=[f"{c.id}-{recipe}" for c, recipe in CASES])
-def test_a_papers_own_numbers_support_its_claims(one: Claim, recipe: str) -> None:
+def test_a_papers_own_numbers_support_its_claims_except_contradicted_parts(one: Claim, recipe: str) -> None:
     found = assess(one, recipe, evidence(runs(recipe)))
-    if one.id in WITHOUT:
-        assert found.verdict in ("not run", "undecided"), WITHOUT[one.id]
+    if one.id in NOT_TESTABLE:
+        assert found.verdict in ("not run", "undecided"), NOT_TESTABLE[one.id]
         return
     diverged = [f for f in found.findings if f.effect is None]
     assert all(f.verdict == "holds" for f in diverged), diverged
     effects = {f.label: (f.effect, f.least) for f in found.findings if f.effect is not None and f.least is not None}
-    against = [label for label, (effect, least) in effects.items() if effect <= least]
-    assert against == CONTRADICTED.get(one.id, []), found.findings
+    contradicted = [label for label, (effect, least) in effects.items() if effect <= least]
+    assert contradicted == CONTRADICTED.get(one.id, []), found.findings
 
 
 def test_the_printed_standard_errors_support_2_9() -> None:
-    """Three runs each, so that the ratio of the standard errors is that of the standard deviations."""
+    """Both arms have three runs, so the ratio of the standard errors is also that of the standard deviations."""
     (table,) = [t for t in TABLES if t.paper == 2]
     errors = {arm: float(text.partition("±")[2]) for arm, text in table.rows.items() if "±" in text}
     (comparison,) = claim("2.9").comparisons
@@ -117,8 +120,7 @@ def test_the_printed_standard_errors_support_2_9() -> None:
     assert comparison.least == pytest.approx(published / 4, abs=0.01), "a quarter of the published effect"
 
 
-def test_quoted_numbers_are_those_of_the_tables() -> None:
-    """The rank correlations and R@1 means that paper4.py quotes."""
+def test_numbers_quoted_in_paper4_follow_from_the_tables() -> None:
     (table,) = [t for t in TABLES if t.recipe == "gap_mscoco" and "Tables 2 to 5" in t.source]
     rows = {arm: [float(cell) for cell in text.split()] for arm, text in table.rows.items()}
     gap, uniformity, zeroshot, probe = ([row[at] for row in rows.values()] for at in range(4))
@@ -148,12 +150,11 @@ def test_quoted_recalls_without_the_floor_follow_from_the_tables(dataset: str, m
         assert fmean(corrected) == pytest.approx(mean, abs=6e-3)
 
 
-def test_exchanged_numbers_contradict_the_claims() -> None:
-    """The same numbers with exchanged arms."""
-    exchange = {"clip": "clip_reg", "clip_reg": "clip"}
-    turned = [
-        replace(r, config={**r.config, "arm": exchange.get(r.config["arm"], r.config["arm"])})
+def test_numbers_with_exchanged_arms_contradict_the_claims() -> None:
+    other = {"clip": "clip_reg", "clip_reg": "clip"}
+    exchanged = [
+        replace(r, config={**r.config, "arm": other.get(r.config["arm"], r.config["arm"])})
         for r in runs("clip_reg_cc3m")
     ]
-    verdicts = {n: assess(claim(n), "clip_reg_cc3m", evidence(turned)).verdict for n in ("1.5", "1.6", "1.7")}
+    verdicts = {n: assess(claim(n), "clip_reg_cc3m", evidence(exchanged)).verdict for n in ("1.5", "1.6", "1.7")}
     assert set(verdicts.values()) == {"does not hold"}

@@ -15,7 +15,7 @@ from evaluation.claims.verdict import adjust, holm, judge, overall, p_value, sur
 from evaluation.runs.reader import Run
 from tests.helpers.synthetic import claim, evidence, run
 
-EACH = 0.005
+EACH = 0.005  # error rate of each of five looks
 
 
 def verdict(effects: list[float], least: float, error: float = EACH) -> Verdict:
@@ -30,14 +30,14 @@ def verdict(effects: list[float], least: float, error: float = EACH) -> Verdict:
         ([0.00, 0.01, -0.01, 0.00, 0.01], 0.05, "equivalent"),
         ([-0.10, -0.11, -0.12, -0.11, -0.10], 0.05, "does not hold"),
         ([0.04, 0.06, 0.05, 0.03, 0.07], 0.05, "undecided"),
-        ([0.00, 0.01, -0.01, 0.00, 0.01], 0.0, "undecided"),  # without s > 0, nothing is equivalent
+        ([0.00, 0.01, -0.01, 0.00, 0.01], 0.0, "undecided"),  # with s = 0, nothing is equivalent
         ([-0.01, 0.0, 0.01, 0.0, 0.01], -0.1, "holds"),
         ([0.5, 0.5, 0.5], 0.0, "holds"),
         ([0.5, 0.5, 0.5], 0.5, "undecided"),
         ([0.5, 0.5, 0.5], 0.6, "equivalent"),
     ],
 )
-def test_the_effect_is_compared_with_the_smallest_effect(effects: list[float], least: float, expected: Verdict) -> None:
+def test_the_effect_is_compared_with_s_and_minus_s(effects: list[float], least: float, expected: Verdict) -> None:
     assert verdict(effects, least) == expected
 
 
@@ -47,7 +47,7 @@ def test_equivalence_needs_a_difference_between_arms() -> None:
     assert judge(alone, mean_estimate(alone, effects, EACH), 5, EACH).verdict == "does not hold"
 
 
-def test_fewer_looks_allow_shorter_intervals() -> None:
+def test_a_larger_error_rate_per_look_decides_with_fewer_seeds() -> None:
     effects = [0.02, 0.05, 0.08, 0.06]
     assert verdict(effects, 0.0) == "undecided" and verdict(effects, 0.0, error=0.025) == "holds"
 
@@ -62,14 +62,14 @@ def test_a_part_is_refuted_only_if_it_survives_holm_among_the_parts() -> None:
     assert kept.verdict == "does not hold"
     first, second = adjust([alone, part(0.3, 0.7, "undecided")], EACH)
     assert (first.verdict, second.verdict) == ("undecided", "undecided")
-    assert first.note == "below the bound by itself, not among 2 parts (Holm)"
+    assert first.note == "refuted alone, but not after Holm's adjustment for 2 parts"
     inside = [part(0.9, 0.0001, "equivalent", 0.004), part(0.3, 0.7, "undecided")]
     assert [finding.verdict for finding in adjust(inside, EACH)] == ["does not hold", "undecided"]
     strong = adjust([part(0.9, 0.002, "does not hold"), part(0.9, 0.004, "does not hold")], EACH)
     assert [finding.verdict for finding in strong] == ["does not hold", "does not hold"]
 
 
-def test_holm_agrees_with_its_printed_example() -> None:
+def test_holm_agrees_with_an_example_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.5]) == [0.5] and holm([]) == []
 
@@ -90,7 +90,7 @@ def test_a_claim_needs_all_of_its_parts(verdicts: list[Verdict], expected: Verdi
     assert overall(verdicts) == expected
 
 
-def test_verdicts_that_do_not_survive_among_all_claims_are_marked() -> None:
+def test_verdicts_that_do_not_survive_holm_over_all_claims_are_found() -> None:
     def outcome(number: str, p_above: float) -> Outcome:
         findings = [part(p_above, 1 - p_above, "holds" if p_above <= EACH else "undecided")]
         verdict = overall([finding.verdict for finding in findings])
@@ -145,7 +145,7 @@ def test_looks_of_the_stored_design_are_used_and_changed_bounds_are_named() -> N
     assert note.startswith("the design stored before the first seed differs: claim 1.5")
 
 
-def test_a_verdict_depends_on_the_compared_arms_only() -> None:
+def test_a_verdict_does_not_depend_on_other_arms() -> None:
     draw = np.random.default_rng(3)
     noisy = {name: list(0.5 + draw.normal(0, 0.2, 3)) for name in ("cyclip", "clip_neg")}
     compared = {"clip": [0.500, 0.502, 0.501], "clip_reg": [0.5200, 0.5221, 0.5208]}
@@ -154,29 +154,29 @@ def test_a_verdict_depends_on_the_compared_arms_only() -> None:
     assert alone.verdict == "holds" and alone == among
 
 
-def test_a_look_uses_the_first_seeds_and_no_others() -> None:
+def test_a_look_without_seed_0_is_undecided() -> None:
     values = {("zeroshot", "scenes_colour", "top1"): 0.5}
     runs = [run("clip_reg_mini", arm, seed, values) for arm in ("clip", "clip_reg") for seed in (1, 2, 3)]
     (finding,) = assess(claim("1.5"), "clip_reg_mini", evidence(runs)).findings
     assert finding.verdict == "undecided"
-    assert finding.note == "seeds 0 to 2 are judged, seed 0 has no number of all arms"
+    assert finding.note == "seeds 0 to 2 are judged, but not all arms have numbers for seed 0"
 
 
-def test_an_undecided_finding_says_how_many_seeds_it_needs() -> None:
+def test_an_undecided_finding_has_the_number_of_seeds_for_80_per_cent_power() -> None:
     effects = [0.01, 0.03, -0.01, 0.02, 0.0]
     comparison = more("a", "b", GAP, 0.0)
     found = judge(comparison, mean_estimate(comparison, effects, EACH), 5, EACH)
     assert found.verdict == "undecided" and found.seeds_needed is not None and found.detectable is not None
     power = [
-        verdict_rate(0.01, float(np.std(effects, ddof=1)), n) for n in (found.seeds_needed, found.seeds_needed - 4)
+        rate_of_holds(0.01, float(np.std(effects, ddof=1)), n) for n in (found.seeds_needed, found.seeds_needed - 4)
     ]
     assert power[0] == pytest.approx(0.8, abs=0.04) and power[1] < power[0]
-    far = judge(more("a", "b", GAP, 0.01), mean_estimate(more("a", "b", GAP, 0.01), effects, EACH), 5, EACH)
-    assert far.seeds_needed is None, "an effect that equals the bound is never decided"
+    at_bound = judge(more("a", "b", GAP, 0.01), mean_estimate(more("a", "b", GAP, 0.01), effects, EACH), 5, EACH)
+    assert at_bound.seeds_needed is None, "an effect that equals the bound is never decided"
 
 
-def verdict_rate(effect: float, spread: float, seeds: int) -> float:
-    """Return the share of simulated experiments that hold."""
+def rate_of_holds(effect: float, spread: float, seeds: int) -> float:
+    """Return the share of simulated experiments with the verdict `holds`."""
     draws = np.random.default_rng(0).normal(effect, spread, (2000, seeds))
     comparison = more("a", "b", GAP, 0.0)
     return fmean(mean_estimate(comparison, list(of_seed), EACH).p_above <= EACH for of_seed in draws)

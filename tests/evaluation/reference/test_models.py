@@ -40,25 +40,25 @@ def test_data_and_samples_come_from_the_tag(name: str, data: str, samples: float
 
 
 def test_the_values_of_the_validation_are_those_of_the_table() -> None:
-    """Two sources: validation.py has CLIP-benchmark's own table, with more digits for some."""
+    """The values have two sources: those of validation.py are from CLIP-benchmark's own table."""
     for _, copy, metric, values in PUBLISHED:
         column = BY_ROW["retrieval" if "recall" in metric else "zeroshot", canonical_name(copy), metric]
         for model, value in zip(MODELS, values, strict=True):
             assert find(model).values[column.title] == pytest.approx(value, abs=TOLERANCE), (model, copy)
 
 
-def test_a_column_per_row_and_a_row_per_column() -> None:
+def test_no_two_columns_share_a_result_row_and_all_columns_are_in_the_table() -> None:
     assert len(BY_ROW) == sum(len(column.names) for column in COLUMNS)
     assert {column.title for column in COLUMNS} <= set(find("RN50/cc12m").values)
 
 
-def test_an_unknown_reference_is_one_line_with_the_nearest_names() -> None:
+def test_an_unknown_reference_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UserError, match=r"reference=RN50/cc13m is not in open_clip's tables; did you mean 'RN50/cc12m"):
         find("RN50/cc13m")
 
 
-def docs(folder: Path) -> Path:
-    """Write open_clip's three files as published, from the table of the package."""
+def write_docs(folder: Path) -> Path:
+    """Write open_clip's three files from the table of the package, and return the folder."""
     rows = list(csv.DictReader(gzip.decompress(FILE.read_bytes()).decode().splitlines()[1:]))
     retrieval = [title for title in rows[0] if "retr." in title or "jaccard" in title or title == "Average score"]
     results = [title for title in rows[0] if title not in (*retrieval, *FACTS[4:])]
@@ -77,8 +77,8 @@ def _write(file: Path, rows: list[dict[str, str]]) -> None:
         table.writerows(rows)
 
 
-def test_renewing_from_equal_tables_changes_nothing_else(tmp_path: Path) -> None:
-    renew.write(renew.join(docs(tmp_path)), "new (2027-01-01)", tmp_path / "table.csv.gz")
+def test_renewing_from_equal_tables_changes_only_the_commit(tmp_path: Path) -> None:
+    renew.write(renew.join(write_docs(tmp_path)), "new (2027-01-01)", tmp_path / "table.csv.gz")
     old, new = (gzip.decompress(file.read_bytes()).decode().splitlines() for file in (FILE, tmp_path / "table.csv.gz"))
     assert old[0] != new[0] == "# mlfoundations/open_clip, docs/, commit new (2027-01-01), MIT"
     assert old[1:] == new[1:]
@@ -92,12 +92,12 @@ def test_renewing_from_equal_tables_changes_nothing_else(tmp_path: Path) -> None
     [
         (renew.RESULTS, "ImageNet 1k", "ImageNet", "no column ImageNet 1k: correct evaluation/reference/columns.py"),
         (renew.PROFILE, "RN50-quickgelu", "RN51", r"RN50-quickgelu/\w+ of openclip_results.csv is missing in"),
-        (renew.RESULTS, "0.3591", "35.91", r"RN50/cc12m: ImageNet 1k 35.91 is no fraction"),
+        (renew.RESULTS, "0.3591", "35.91", r"RN50/cc12m: ImageNet 1k 35.91 is not between 0 and 1"),
         (renew.RETRIEVAL, "", "", "openclip_retrieval_results.csv is missing: give open_clip's folder docs"),
     ],
 )
-def test_tables_that_changed_are_one_line(tmp_path: Path, file: str, old: str, new: str, message: str) -> None:
-    path = docs(tmp_path) / file
+def test_unexpected_tables_are_refused(tmp_path: Path, file: str, old: str, new: str, message: str) -> None:
+    path = write_docs(tmp_path) / file
     path.write_text(path.read_text().replace(old, new)) if old else path.unlink()
     with pytest.raises(UserError, match=message):
         renew.join(tmp_path)

@@ -37,7 +37,7 @@ COCO = row("retrieval", "mscoco", "text_to_image_recall@1", 25_010)
 @pytest.mark.parametrize(
     ("data", "tower", "samples", "expected"),
     [
-        ("cc12m", "open_clip:ViT-B-16", None, "RN50/cc12m"),  # the only data that are the same
+        ("cc12m", "open_clip:ViT-B-16", None, "RN50/cc12m"),  # the only model with the same data
         ("cc12m", "timm:resnet50", 300e6, "RN50/cc12m"),
         ("datacomp_small", "open_clip:ViT-B-32", 12.8e6, "ViT-B-32/commonpool_s_s13m_b4k"),
         ("datacomp_m", "open_clip:ViT-B-32", 128e6, "ViT-B-32/datacomp_m_s128m_b4k"),
@@ -54,13 +54,13 @@ def test_the_nearest_has_the_data_then_the_tower_then_the_samples(
     assert nearest(run(data, tower, samples)).name == expected
 
 
-def test_published_weights_stand_beside_their_own_row() -> None:
+def test_published_weights_are_compared_with_their_own_model() -> None:
     for name in ("RN50/cc12m", "ViT-L-14/openai"):
         assert nearest(run("", "", model=f"open_clip:{name}")).name == name
     assert nearest(run("cc12m", "open_clip:RN50", model="open_clip:RN50/random")).name == "RN50/cc12m"
 
 
-def test_the_logged_samples_count_more_than_the_planned_ones() -> None:
+def test_the_logged_samples_count_instead_of_the_planned_ones() -> None:
     stopped = replace(run("mine", "open_clip:ViT-B-32", 13e9), log=[{"step": 1, "samples": 12e6}])
     assert "_s13m_" in nearest(stopped).name
 
@@ -88,7 +88,7 @@ def test_the_same_protocol_gives_a_difference() -> None:
         (row("zeroshot", "sun397", "top1", 21_758, **templates("sun397")), "our own test split"),
     ],
 )
-def test_another_protocol_is_named_instead_of_compared(one: Result, obstacle: str) -> None:
+def test_results_under_another_protocol_have_an_obstacle(one: Result, obstacle: str) -> None:
     found = compare(one, find("RN50/cc12m"))
     assert found is not None and found.obstacle == obstacle
 

@@ -68,7 +68,7 @@ def opened(page: str, folder: Path) -> list[dict[str, Any]]:
         f'<iframe title="page" style="width:{width}px;height:900px" srcdoc="{text}"></iframe>' for width in WIDTHS
     )
     source = (resources.files(AXE) / "axe.min.js").read_text() if find_spec(AXE) else ""
-    axe = f"<script>window.AXE = {json.dumps(source)};</script>"  # without an end tag of its own
+    axe = f"<script>window.AXE = {json.dumps(source)};</script>"  # the source contains no </script>
     (folder / "frames.html").write_text(f'<!doctype html><meta charset="utf-8"><body>{axe}{MEASURE}{frames}</body>')
     command = [CHROMIUM, *FLAGS.split(), f"--user-data-dir={folder / 'browser'}", f"file://{folder}/frames.html"]
     output = subprocess.run(command, capture_output=True, text=True, timeout=300)

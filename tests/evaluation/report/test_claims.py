@@ -1,4 +1,4 @@
-"""The report on the papers: verdicts, tables with both numbers, figures; little of it without runs of the papers."""
+"""Report sections on the papers: verdicts, tables with our and the papers' numbers, figures; none for other runs."""
 
 import base64
 import csv
@@ -22,7 +22,7 @@ from evaluation.report.blocks import Cell, Details, Table, Text
 from evaluation.report.sections.paper_tables import paper_tables
 from evaluation.report.writer import ReportFiles, write_report
 from evaluation.runs.groups import group_runs
-from evaluation.runs.reader import Run
+from evaluation.runs.reader import Run, find
 from tests.evaluation.report.test_writer import Page
 from tests.helpers import synthetic
 from tests.helpers.report_runs import write_run
@@ -33,7 +33,7 @@ WRONG_MEANS = {("clip_reg_cc3m", "reg_only"), ("clip_reg_cc3m", "cyclip")}  # th
 
 
 def cells(report_blocks: list[Any], title: str) -> dict[str, list[Cell]]:
-    """Return the rows by arm of the first table with that title."""
+    """Return arm -> cells of the first table whose title contains `title`."""
     block = next(b for b in report_blocks if isinstance(b, Details) and title in b.summary)
     (table,) = [inner for inner in block.blocks if isinstance(inner, Table)]
     return {row[0].text: row for row in table.rows}
@@ -56,7 +56,7 @@ def test_a_cell_has_our_number_the_papers_and_the_interval_of_the_difference() -
         for seed in range(3)
     ]
     row = cells(paper_tables(evidence(runs)), "Zero-shot top-1, clip_reg_cc3m")["clip"]
-    half = 4.302652730 / 3**0.5
+    half = 4.302652730 / 3**0.5  # t with 2 degrees of freedom; standard error of 63, 64 and 65
     assert row[1].text == "64.00"
     assert row[1].note == f"paper 63.85, +0.15 [{0.15 - half:.2f}, {0.15 + half:.2f}]"
     assert (row[2].text, row[2].note) == ("–", "paper 31.17")
@@ -134,7 +134,7 @@ def test_every_paper_figure_with_data_is_drawn(papers: ReportFiles) -> None:
     assert {"slow-closure-gap_dynamics_mscoco", "margins-01-scenes_captions"} <= names
     assert {"margins-02-scenes_captions", "scatter-gap_mini-gap-zero-shot", "forest"} <= names
     assert sum(name.startswith("pca-") for name in names) == 4
-    assert "scatter-gap_mini-gap-linear-probe" not in names  # no such results
+    assert "scatter-gap_mini-gap-linear-probe" not in names  # the runs have no linear probe
     for path in papers.figures:
         if path.suffix == ".svg":
             ElementTree.parse(path)
@@ -176,8 +176,6 @@ def test_a_demo_run_has_no_paper_tables(tmp_path: Path) -> None:
 
 
 def test_evidence_is_gathered_from_directories(papers: ReportFiles) -> None:
-    from evaluation.runs.reader import find
-
     root = papers.html.parent.parent / "runs"
     gathered = collect_evidence(find([root]), [root])
     assert gathered.missing_objects == [30, 50, 20]
@@ -211,7 +209,7 @@ def test_a_study_of_the_papers_starts_with_the_claims_and_has_a_row_per_method(p
     headings = re.findall(r"<h2>(.*?)</h2>", text)
     assert headings[:3] == ["Claims of the papers", "Settings", "Results"]
     arm_rows = [row for row in Page(text).rows if row and row[0] == "gap_mini-flt_1e-2" and len(row) > 3]
-    assert any(re.match(r"0\.(79|80|81)\d0?", row[1]) for row in arm_rows)  # the gap, its mean over seeds first
+    assert any(re.match(r"0\.(79|80|81)\d0?", row[1]) for row in arm_rows)  # gap of the lowest tau: 0.8
 
 
 def test_the_title_of_many_recipes_counts_runs_and_arms() -> None:

@@ -1,4 +1,4 @@
-"""Figures: content, and robustness to long names, special characters and many points."""
+"""Figures: content, colours, special characters, many points."""
 
 import re
 from itertools import combinations
@@ -48,7 +48,7 @@ def lab(rgb: Vector) -> Vector:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_colour_is_seen_on_the_light_and_on_the_dark_page(page: str) -> None:
+def test_every_colour_has_contrast_on_the_light_and_on_the_dark_page(page: str) -> None:
     assert min(contrast(colour, page) for colour in COLOURS) >= 3  # WCAG 1.4.11
 
 

@@ -1,4 +1,4 @@
-"""compare.tex compiles: what pdflatex would refuse does not occur. Once checked with pdfTeX 1.40, LaTeX 2022-11."""
+"""compare.tex has nothing that pdflatex refuses. The tables were once compiled with pdfTeX 1.40, LaTeX 2022-11."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from evaluation.report.blocks import Cell, Table
 from evaluation.report.render.latex import render_latex
 
-# letters with accents that LaTeX's default font lacks
+# characters that LaTeX's default font lacks
 REFUSED = "ÐðÞþĄęŋŦſ“”«»€図😀"
 
 
@@ -15,15 +15,16 @@ def rows(latex: str) -> list[str]:
     return [line for line in latex.splitlines() if line.endswith(r" \\")]
 
 
-@pytest.mark.parametrize("sign", [chr(c) for c in range(32, 127)] + list("üÉñß×→τζ≥≤–▲" + REFUSED))
-def test_every_sign_gives_a_table_that_latex_reads(sign: str) -> None:
-    cells = [[Cell(sign), Cell(f"a{sign}b")], [Cell(f"[{sign}]"), Cell("0.5", 0.5, note="[0, 1]")]]
-    latex = render_latex(f"of {sign}", Table(["name", sign], cells))
+@pytest.mark.parametrize("character", [chr(c) for c in range(32, 127)] + list("üÉñß×→τζ≥≤–▲" + REFUSED))
+def test_every_character_gives_a_table_that_latex_reads(character: str) -> None:
+    first = [Cell(character), Cell(f"a{character}b")]
+    second = [Cell(f"[{character}]"), Cell("0.5", 0.5, note="[0, 1]")]
+    latex = render_latex(f"of {character}", Table(["name", character], [first, second]))
     assert not set(REFUSED) & set(latex)
     assert len(rows(latex)) == 3
     for row in rows(latex):
         assert len(re.findall(r"(?<!\\)&", row)) == 1, "one column separator"
-        assert not row.startswith("["), "it would be an option of the line before"
+        assert not row.startswith("["), "LaTeX would read [ as an option of the line break before"
     plain = re.sub(r"\\[&%$#_{}]|\\text\w+\{\}|\\begin\{tabular\}\{\w+\}", "", latex)
     assert plain.count("{") == plain.count("}")
     assert not re.search(r"[%#_~^]", plain), "special characters are escaped"

@@ -1,9 +1,8 @@
-"""Figures of a comparison agree with a double loop over methods and seeds; the undecided is grey."""
+"""Figures of a comparison agree with plain loops over methods and seeds; undecided cells are grey."""
 
 import math
 import re
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import pytest
 
@@ -13,13 +12,9 @@ from evaluation.report.figures.svg import COLOURS
 from evaluation.report.sections.method_figures import method_figures
 from evaluation.statistics import t_interval
 from tests.evaluation.analyses.test_comparison import compare_all, runs_of
+from tests.evaluation.report.test_figures import texts
 
 METHODS = {"low": 0.50, "high": 0.52, "same": 0.52}
-
-
-def texts(figure: Figure) -> list[str]:
-    svg = ElementTree.fromstring(f"<svg>{figure.body}</svg>")
-    return ["".join(element.itertext()) for element in svg.iter("text")]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from evaluation.types import Result
 from tests.evaluation.reference.test_nearest import IMAGENET, row, templates
 
 V2 = row("zeroshot", "imagenetv2", "top1", 10_000, **templates("imagenet1k"))
-RENDITIONS = row("zeroshot", "imagenet_r", "top1", 30_000, **templates("imagenet1k"))
+R = row("zeroshot", "imagenet_r", "top1", 30_000, **templates("imagenet1k"))
 
 
 def metrics(*results: Result) -> list[MetricSummary]:
@@ -23,7 +23,7 @@ def metrics(*results: Result) -> list[MetricSummary]:
 
 
 def test_points_are_means_over_the_shifts_that_the_runs_have() -> None:
-    first, second = replace(V2, value=0.3), replace(RENDITIONS, value=0.5)
+    first, second = replace(V2, value=0.3), replace(R, value=0.5)
     (figure,) = robustness(metrics(IMAGENET, first, second))
     points = {str(name): (x, y) for name, x, y in figure.data.rows}
     assert points.pop("mine") == pytest.approx((IMAGENET.value, 0.4))
@@ -41,7 +41,7 @@ def test_the_fit_of_the_published_models_is_the_least_squares_line_on_logit_axes
     assert f"slope {slope:.2f}" in figure.caption
 
 
-def test_nothing_is_drawn_without_imagenet_or_without_a_shift_or_under_another_protocol() -> None:
+def test_nothing_is_drawn_without_imagenet_or_a_shift_or_with_too_few_images() -> None:
     assert robustness(metrics(IMAGENET)) == []
     assert robustness(metrics(V2)) == []
     assert robustness(metrics(IMAGENET, replace(V2, n=500))) == []

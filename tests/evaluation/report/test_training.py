@@ -1,4 +1,4 @@
-"""Scores during training in the report: one figure per score, none without logged scores."""
+"""Section "Training" of the report: scores, paths of geometry against scores, error against cost."""
 
 import re
 from dataclasses import replace
@@ -32,7 +32,7 @@ def test_each_score_is_a_figure_with_one_curve_per_run(tmp_path: Path) -> None:
         write_run_with_scores(tmp_path / "runs", seed)
     report = write_report([tmp_path / "runs"], tmp_path / "out")
     drawn = [path for path in report.figures if path.name.startswith("evaluation") and path.suffix == ".svg"]
-    (figure,) = drawn  # the other score is NaN
+    (figure,) = drawn  # none for the other score, which is always NaN
     assert figure.name == "evaluation-01-scenes_shape-zeroshot-top1.svg"
     seeds = re.findall(r'<g data-label="demo" data-seed="(\d)"><title>demo, seed \1</title>', figure.read_text())
     assert seeds == ["0", "1"]

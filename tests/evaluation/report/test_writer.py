@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-import shutil
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
@@ -154,7 +153,7 @@ def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
     markdown = report.markdown.read_text()
     assert "<script" not in markdown
     assert "<img" not in markdown
-    for line in markdown.splitlines():  # a bar in a caption must not open a column
+    for line in markdown.splitlines():  # a bar in a caption must not open a column beyond the seven
         if line.startswith("| &lt;script") and "image-" in line:
             assert len(re.findall(r"(?<!\\)\|", line)) == 8
     for figure in (path for path in report.figures if path.suffix == ".svg"):
@@ -172,7 +171,7 @@ def test_the_page_loads_nothing_from_elsewhere(two_seeds: ReportFiles) -> None:
             assert value is None or value.startswith(("data:", "#")), value
 
 
-def test_css_and_script_are_inlined_from_their_files(one_seed: ReportFiles) -> None:
+def test_css_and_script_are_inlined(one_seed: ReportFiles) -> None:
     folder = resources.files(render)
     html = one_seed.html.read_text()
     for file in ("report.css", "report.js"):
@@ -186,7 +185,7 @@ def test_the_html_template_has_every_kind_of_block() -> None:
         assert f'kind == "{block.__name__}"' in template
 
 
-def test_links_to_images_are_left_out(tmp_path: Path) -> None:
+def test_an_image_that_is_a_link_is_left_out(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs")
     file = folder / "artifacts" / "retrieval-scenes_captions.json"
     artifact = json.loads(file.read_text())
@@ -199,7 +198,7 @@ def test_links_to_images_are_left_out(tmp_path: Path) -> None:
 def test_correct_images_are_framed_at_their_rank(one_seed: ReportFiles) -> None:
     text = one_seed.html.read_text()
     grids = re.findall(r'<div class="images">(.*?)</div></div>', text, flags=re.DOTALL)
-    assert len(grids) == 8
+    assert len(grids) == 8  # queries; the correct answer to query q has rank q % 4
     for query, grid in enumerate(grids):
         framed = ["correct" in answer.split("<img")[0] for answer in re.split(r"<div(?=[ >])", grid)[1:]]
         assert framed == [rank == query % 4 for rank in range(5)]
@@ -211,8 +210,8 @@ def test_figures_of_the_markdown_page_exist_and_are_valid_xml(two_seeds: ReportF
     linked = set(re.findall(r"\]\(([^)]+)\)", two_seeds.markdown.read_text()))
     assert linked == {f"report_files/{path.name}" for path in two_seeds.figures}
     svgs = [path for path in two_seeds.figures if path.suffix == ".svg"]
-    others = {path.with_suffix(end) for path in svgs for end in (".pdf", ".csv")}  # the drawing, and the numbers
-    assert others <= set(two_seeds.figures)
+    with_each = {path.with_suffix(end) for path in svgs for end in (".pdf", ".csv")}
+    assert with_each <= set(two_seeds.figures)
     assert {path.name.split("-")[0] for path in svgs} == {
         "loss.svg", "temperature.svg", "confusion", "pairs", "probe",
     }  # fmt: skip
@@ -252,8 +251,7 @@ def test_published_weights_have_a_report_without_config_and_log(tmp_path: Path) 
 
 def test_settings_that_differ_are_in_a_table(tmp_path: Path) -> None:
     for name in ("clip", "dcl"):
-        folder = write_run(tmp_path / "runs", name=name)
-        shutil.rmtree(folder / "artifacts")
+        folder = write_run(tmp_path / "runs", name=name, with_artifacts=False)
     config = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(config.replace("tau: 0.07", "tau: 0.05"))
     page = Page(write_report([tmp_path / "runs"], tmp_path / "out").html.read_text())
@@ -261,7 +259,7 @@ def test_settings_that_differ_are_in_a_table(tmp_path: Path) -> None:
     assert page.row("zero-shot accuracyscenes_shape", "clip")[2] == "0.900"
 
 
-def test_an_error_on_an_empty_folder_names_the_path_and_the_commands(tmp_path: Path) -> None:
+def test_the_error_for_a_folder_without_runs_names_the_path_and_the_commands(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(UserError) as raised:
             write_report([path], tmp_path / "out")

@@ -1,4 +1,4 @@
-"""results/items.parquet: what `clipx eval` says about single items."""
+"""results/items.parquet: right or wrong for each item that `clipx eval` scores."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_the_share_of_right_items_is_the_value_of_the_row(tmp_path: Path) -> Non
     assert within_5 == pytest.approx(of_metric["retrieval", "text_to_image_recall@5"].value)
 
 
-def test_a_caption_belongs_to_its_image_and_images_without_captions_are_no_items(tmp_path: Path) -> None:
+def test_the_unit_of_a_caption_is_its_image_and_images_without_captions_are_no_items(tmp_path: Path) -> None:
     run(tmp_path, [fakes.captioned(tmp_path / "shots", (2, 0, 3))], ["retrieval"])
     captions = rows_of(tmp_path / "out", metric="text_to_image_recall@1")
     assert [(row["item"], row["unit"]) for row in captions] == [(0, 0), (1, 0), (2, 2), (3, 2), (4, 2)]
@@ -57,7 +57,7 @@ def test_a_caption_belongs_to_its_image_and_images_without_captions_are_no_items
     assert [(row["item"], row["unit"]) for row in images] == [(0, 0), (2, 2)]
 
 
-def test_other_checkpoints_protocols_and_limits_stay_apart(tmp_path: Path) -> None:
+def test_rows_of_other_checkpoints_protocols_and_limits_are_kept(tmp_path: Path) -> None:
     spec = fakes.captioned(tmp_path / "shots")
     changes: list[tuple[Encoder, Settings]] = [
         (fakes.encoder(), DEFAULTS),
@@ -68,13 +68,13 @@ def test_other_checkpoints_protocols_and_limits_stay_apart(tmp_path: Path) -> No
     for encoder, settings in changes:
         run(tmp_path, [spec], ["retrieval"], encoder, settings)
     stored = rows_of(tmp_path / "out", metric="text_to_image_recall@1")
-    captions = [sum(row["hashes"] == hashes for row in stored) for hashes in _each(stored, "hashes")]
-    assert captions[:3] == [11, 11, 11] and len(captions) == 4 and captions[3] < 11
-    assert len(_each(stored, "questions")) == 3  # the two checkpoints were asked the same
-    assert [split.partition(", ")[2] for split in _each(stored, "split")] == ["", "paper protocol", "limit 3"]
+    captions = [sum(row["hashes"] == hashes for row in stored) for hashes in _distinct(stored, "hashes")]
+    assert captions[:3] == [11, 11, 11] and len(captions) == 4 and captions[3] < 11  # 11 captions without a limit
+    assert len(_distinct(stored, "questions")) == 3  # the two checkpoints have the same
+    assert [split.partition(", ")[2] for split in _distinct(stored, "split")] == ["", "paper protocol", "limit 3"]
 
 
-def _each(rows: list[dict[str, Any]], name: str) -> list[str]:
+def _distinct(rows: list[dict[str, Any]], name: str) -> list[str]:
     return list(dict.fromkeys(row[name] for row in rows))
 
 
@@ -85,7 +85,7 @@ def test_a_repeated_evaluation_replaces_its_rows(tmp_path: Path) -> None:
     run(tmp_path, specs[:1], ["zeroshot"], force=True)
     after = items.read(tmp_path / "out")
     assert len(after) == len(before) == 24
-    assert _each(after.to_pylist(), "dataset") == ["others", "things"]  # the last evaluation is last
+    assert _distinct(after.to_pylist(), "dataset") == ["others", "things"]  # the last evaluation is last
 
 
 def test_a_rank_of_nan_is_null_and_wrong(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_evaluations_at_the_same_time_keep_all_rows(tmp_path: Path) -> None:
     spec = fakes.labelled(tmp_path / "things")
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(_add, [tmp_path] * 12, [spec] * 12, range(12)))
-    assert len(_each(rows_of(tmp_path), "hashes")) == 12
+    assert len(_distinct(rows_of(tmp_path), "hashes")) == 12
 
 
 def _add(out: Path, spec: str, number: int) -> None:
@@ -122,7 +122,7 @@ def test_the_items_of_a_large_evaluation_take_little_space(tmp_path: Path) -> No
     assert (tmp_path / items.FILE).stat().st_size < 200_000
 
 
-def test_a_corrupt_file_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_corrupt_file(tmp_path: Path) -> None:
     path = tmp_path / items.FILE
     path.parent.mkdir()
     path.write_bytes(b"PAR1 is only the beginning")
@@ -130,8 +130,8 @@ def test_a_corrupt_file_is_named(tmp_path: Path) -> None:
         items.read(tmp_path)
 
 
-def test_items_come_before_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that is killed between the two scores again, so rows never lack their items."""
+def test_items_are_written_before_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a kill between the two, the next evaluation scores again: no rows lack their items."""
 
     def killed(path: Path, rows: list[Result]) -> None:
         assert len(items.read(path.parent)) == 12

@@ -1,4 +1,4 @@
-"""Run directories: reading, grouping seeds, summaries of metrics, descriptions of runs."""
+"""Run directories: reading, grouping seeds, summaries of metrics with t intervals, descriptions of runs."""
 
 import json
 from pathlib import Path
@@ -90,8 +90,8 @@ def test_reading_a_config_runs_no_resolvers(tmp_path: Path) -> None:
 
 
 def test_runs_with_the_same_name_in_two_folders_are_two_groups(tmp_path: Path) -> None:
-    for place in ("a", "b"):
-        write_run(tmp_path / place, with_artifacts=False)
+    for folder in ("a", "b"):
+        write_run(tmp_path / folder, with_artifacts=False)
     groups = group_runs(find([tmp_path]))
     assert [len(group.runs) for group in groups] == [1, 1]
     assert len({group.label for group in groups}) == 2

@@ -1,4 +1,4 @@
-"""results.jsonl: invalid lines are named, an incomplete last line is skipped."""
+"""results.jsonl: invalid lines, an incomplete last line, replaced rows, and the rows in W&B."""
 
 import json
 from dataclasses import asdict, replace
@@ -28,14 +28,14 @@ def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"value": "abc"}, {"hashes": 3}, {"low": None}, {"more": 1}])
-def test_a_line_that_is_not_a_result_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_the_error_names_a_line_that_is_not_a_result(tmp_path: Path, change: dict[str, Any]) -> None:
     lines = [json.dumps(asdict(ROW)), json.dumps({**asdict(ROW), **change})]
     (tmp_path / "r.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.raises(UserError, match=r"r.jsonl:2 is not a result row"):
         results.read(tmp_path / "r.jsonl")
 
 
-def test_rows_of_a_pool_do_not_overwrite_those_of_the_full_set(
+def test_rows_of_a_pool_do_not_overwrite_the_rows_of_the_full_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pool = replace(ROW, split="test, 10 of 40 images (seed 0)", value=0.9)

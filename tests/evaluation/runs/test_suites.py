@@ -1,4 +1,4 @@
-"""Groups of evaluation sets and their means."""
+"""Suites of evaluation sets and their means."""
 
 from pathlib import Path
 
@@ -17,14 +17,14 @@ def row(task: str, dataset: str, metric: str, value: float, **hashes: str) -> Re
     return Result(task, dataset, "test", metric, value, 10, value, value, None, True, 0, "m", hashes)
 
 
-def test_groups_have_the_published_sizes_and_the_settings_names() -> None:
+def test_suites_have_the_published_sizes_and_are_the_choices_of_the_setting() -> None:
     sizes = {name: len(set(sets)) for name, sets in SUITES.items()}
     assert sizes == {"datacomp38": 38, "vtab": 19, "clip13": 13, "composition": 3}
     assert set(settings_of(EvalConfig)["suite"].choices) == {"none", *SUITES}
     assert set(SUITES["clip13"] + SUITES["composition"] + SUITES["vtab"]) <= set(NAMED)
 
 
-def test_the_mean_takes_each_sets_main_metric() -> None:
+def test_the_mean_is_over_each_sets_main_metric() -> None:
     rows = [
         row("choices", "sugar_crepe", "accuracy", 0.8),
         row("choices", "sugar_crepe", "accuracy/swap_att", 0.1),
@@ -37,7 +37,7 @@ def test_the_mean_takes_each_sets_main_metric() -> None:
     assert without == "suite composition: 2 of 3 sets, so no mean; missing: mmvp"
 
 
-def test_sets_without_a_layout_and_pools_are_not_in_the_mean() -> None:
+def test_sets_without_a_layout_and_rows_of_pools_count_as_missing() -> None:
     sets = [name for name in SUITES["datacomp38"] if name in NAMED and name not in ("mscoco", "flickr30k", "pets")]
     rows = [row("zeroshot", name, "top1", 0.5) for name in sets]
     rows += [row("zeroshot", name, "mean_per_class", 0.5) for name in sets]
@@ -49,7 +49,7 @@ def test_sets_without_a_layout_and_pools_are_not_in_the_mean() -> None:
     assert "missing: pets, flickr30k;" in line and "no layout in clipx: winogavil," in line
 
 
-def test_only_sets_below_root_are_evaluated_and_none_is_refused(tmp_path: Path) -> None:
+def test_only_sets_below_root_are_evaluated_and_a_suite_without_any_is_refused(tmp_path: Path) -> None:
     replicas.winoground(tmp_path, ["Object"])
     assert sets_of("composition", tmp_path) == ["winoground"]
     with pytest.raises(UserError, match=r"suite=clip13: none of its sets is below root=.* \(imagenet, cifar10,"):

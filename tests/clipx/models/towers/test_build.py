@@ -1,4 +1,4 @@
-"""Towers by name: the small towers at their sizes, and errors for combinations that do not fit."""
+"""Towers by name: clipx's open_clip configurations at their sizes, and combinations that do not fit."""
 
 import pytest
 import torch
@@ -7,10 +7,9 @@ from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTo
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers
-from clipx.types import Progress
+from tests.helpers.pairs import START
 
-START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
-OURS = ["micro-48", "mini-48", "mini-64", "mini-vit-48", "mini-vit-64"]
+CONFIGURATIONS = ["micro-48", "mini-48", "mini-64", "mini-vit-48", "mini-vit-64"]
 
 
 def config(image: str, text: str, pretrained: str | None = None) -> RunConfig:
@@ -18,8 +17,8 @@ def config(image: str, text: str, pretrained: str | None = None) -> RunConfig:
     return RunConfig(model=ModelConfig(image=image_tower, text=TextTowerConfig(name=f"open_clip:{text}")))
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_small_towers_embed_images_of_their_size_as_unit_vectors(name: str) -> None:
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_clipx_configurations_embed_images_of_their_size_as_unit_vectors(name: str) -> None:
     model = clip.build_model(config(name, name))
     size = int(name.rpartition("-")[2])
     assert model.inputs.image_size == size

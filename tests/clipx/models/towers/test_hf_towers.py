@@ -72,7 +72,7 @@ def test_weights_that_lack_a_parameter_are_refused(tmp_path: Path, as_folder: bo
 
 
 def test_distilbert_is_built_without_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: pytest.fail("the hub was asked"))
+    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: pytest.fail("the hub was contacted"))
     from transformers import DistilBertConfig
 
     shape = hf_towers._load_config("distilbert-base-uncased")
@@ -109,5 +109,5 @@ def test_towers_that_cannot_be_built_are_refused(tmp_path: Path) -> None:
 
 def test_a_tower_for_a_checkpoint_needs_no_weights(tmp_path: Path) -> None:
     folder = write_distilbert(tmp_path, weights=True)
-    shutil.move(folder / "model.safetensors", tmp_path / "away")
+    shutil.move(folder / "model.safetensors", tmp_path / "moved.safetensors")
     assert build(folder, str(folder), load=False).embed_dim == 16

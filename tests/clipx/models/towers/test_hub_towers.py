@@ -49,8 +49,8 @@ def test_a_run_is_evaluated_without_the_weights_it_started_from(root: Path) -> N
 
 def test_a_resumed_run_with_a_frozen_tower_equals_an_uninterrupted_one(root: Path) -> None:
     weights = []
-    for name, lengths in (("one", [2]), ("two", [1, 2])):
-        for epochs in lengths:
+    for name, ends in (("uninterrupted", [2]), ("resumed", [1, 2])):
+        for epochs in ends:
             config = settings(root, epochs)
             config.schedule.kind = "constant"
             config.name, config.model.image.frozen = name, True

@@ -1,4 +1,4 @@
-"""Small towers: sizes, shapes, point sets, and refused settings."""
+"""Towers `small:NAME`: sizes, shapes, point sets, and refused settings."""
 
 from pathlib import Path
 
@@ -14,10 +14,9 @@ from clipx.run import directory
 from clipx.train import Outcome, fit
 from clipx.training.cost import count_step
 from clipx.training.optimizer import build_optimizer
-from clipx.types import Progress
 from tests.helpers.folder import settings, write_shards
+from tests.helpers.pairs import START
 
-START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 CAPTIONS = ["a red circle and a blue ring", "a blue circle and a red ring", "two stars"]
 
 
@@ -91,7 +90,7 @@ def test_padding_has_no_effect_on_a_bag() -> None:
     assert torch.allclose(model.encode_text(short), model.encode_text(longer), atol=1e-6)
 
 
-def test_every_parameter_gets_a_gradient_and_a_group() -> None:
+def test_every_parameter_gets_a_gradient_and_the_projections_have_their_own_groups() -> None:
     run = config()
     run.model.projection_lr_factor, run.model.image.layer_decay = 3.0, 0.5
     model = clip.build_model(run)
@@ -111,7 +110,7 @@ def test_point_sets_have_17_image_tokens_and_16_text_tokens() -> None:
     assert embedded[0].shape == embedded[1].shape and embedded[0].isfinite().all()
 
 
-def test_a_bag_gives_no_tokens() -> None:
+def test_a_bag_of_words_is_refused_for_point_sets() -> None:
     with pytest.raises(UserError, match=r"model\.text\.name=small:bag gives no tokens"):
         clip.build_model(config("vit", "bag", points=PointsConfig(kernel="imq")))
 
@@ -146,7 +145,7 @@ def test_unknown_names_weights_and_sizes_are_refused(
         clip.build_model(run)
 
 
-def test_generated_token_ids_are_in_the_vocabulary() -> None:
+def test_the_token_ids_that_check_draws_are_in_the_vocabulary() -> None:
     """`clipx check` draws ids below 100."""
     assert VOCABULARY > 100
 

@@ -75,7 +75,7 @@ def test_weights_of_another_model_are_refused_and_never_loaded_partly(tmp_path: 
         build("test_resnet", str(tmp_path / "part.pth"))
 
 
-def test_published_weights_that_cannot_be_downloaded_name_both_alternatives(no_hub: None) -> None:
+def test_published_weights_that_cannot_be_downloaded_are_refused_with_both_alternatives(no_hub: None) -> None:
     with pytest.raises(UserError, match=r"run `hf download timm/test_resnet.r160_in1k`.*local file or folder") as error:
         build("test_resnet", "r160_in1k")
     assert "\n" not in str(error.value)

@@ -21,7 +21,7 @@ SIDES = ("image", "text")
 
 
 def gamma_of(epoch: int, gamma: float, decay_epochs: int) -> float:
-    """Optimization-AI/fast_clip, src/fast_clip/loss.py at 6dcaa93818baba0181cd1c12240a51b448856056: adjust_gamma."""
+    """adjust_gamma of Optimization-AI/fast_clip, src/fast_clip/loss.py at 6dcaa93818baba0181cd1c12240a51b448856056."""
     if epoch >= decay_epochs:
         return gamma
     return 0.5 * (1 + math.cos(math.pi * epoch / decay_epochs)) * (1 - gamma) + gamma
@@ -29,7 +29,7 @@ def gamma_of(epoch: int, gamma: float, decay_epochs: int) -> float:
 
 @dataclass
 class Loops:
-    """The estimator of GCL, RGCL-g or RGCL, with moving averages u, and one tau or a tau per anchor."""
+    """The estimator of GCL, RGCL-g or, with `individual`, RGCL, which has a tau for each anchor."""
 
     eps: float
     rho: float = 0.0
@@ -65,7 +65,7 @@ class Loops:
         return value, gradient, of_tau
 
     def move_tau(self, k: tuple[str, int], G: float, epoch: int) -> None:
-        """FastCLIPLossIndividual.local of the same commit; there is no root over v."""
+        """FastCLIPLossIndividual.local of the same commit, which takes no square root of v."""
         beta1, beta2 = (0.9, 0.999) if epoch > 0 else (0.0, 0.0)
         G = max(-5.0, min(5.0, G))
         self.m[k] = beta1 * self.m.get(k, 0.0) + (1 - beta1) * G
@@ -74,9 +74,10 @@ class Loops:
         self.tau[k] = max(0.01, min(1.0, self.tau[k] - self.eta * m / (v + 1e-8)))
 
 
+# name -> term, its settings, loops, (final gamma, number of epochs in which gamma decays)
 CASES: dict[str, tuple[str, dict[str, Any], Loops, tuple[float, int]]] = {
     "v1": ("fastclip_v1", {}, Loops(eps=1e-14), (0.2, EPOCHS // 2)),
-    "v1 own gamma": ("fastclip_v1", {"gamma": 0.6, "gamma_decay_epochs": 5}, Loops(eps=1e-14), (0.6, 5)),
+    "v1 gamma": ("fastclip_v1", {"gamma": 0.6, "gamma_decay_epochs": 5}, Loops(eps=1e-14), (0.6, 5)),
     "v2": ("fastclip_v2", {}, Loops(eps=1e-14, rho=7.0, individual=True), (0.2, EPOCHS // 2)),
     "v2 eps": ("fastclip_v2", {"eps": 0.3, "eta": 0.1, "rho": 2.0}, Loops(0.3, 2.0, True, 0.1), (0.2, EPOCHS // 2)),
     "v3": ("fastclip_v3", {}, Loops(eps=1e-14, rho=6.5), (0.2, EPOCHS // 2)),
@@ -115,7 +116,7 @@ def test_six_epochs_match_plain_loops(name: str) -> None:
                 assert columns[f"{term}_{column}_{side}"][k].item() == pytest.approx(expected, rel=1e-9)
         for (side, k), u in loops.u.items():
             assert columns[f"{term}_log_u_{side}"][k].item() == pytest.approx(math.log(u), abs=1e-9)
-    assert len(loops.u) < 2 * B * EPOCHS, "some sample was visited twice"
+    assert len(loops.u) < 2 * B * EPOCHS, "no sample was visited twice"
 
 
 def test_gamma_decays_from_one_to_its_final_value() -> None:
@@ -140,7 +141,7 @@ def test_v1_with_gamma_one_and_a_small_eps_is_sogclr() -> None:
     assert found == pytest.approx(expected, rel=1e-10)
 
 
-def test_drrho_without_a_difference_to_the_reference_has_equal_weights() -> None:
+def test_drrho_is_zero_if_the_model_equals_its_reference() -> None:
     image, text = pairs(B)
     batch = embeddings(image, text, torch.arange(B), TAU)
     assert batch.sample_id is not None

@@ -90,7 +90,7 @@ def test_steps_match_plain_loops_of_algorithm_1() -> None:
     "terms",
     [{"sogclr": {}}, {"sogclr": {"own_pair": True}}, {"nuclr": {}}, {"nuclr": {"variant": "code", "eta": 5e-6}}],
 )
-def test_float32_does_not_overflow_at_differences_of_two(tau: float, terms: dict[str, Any]) -> None:
+def test_float32_does_not_overflow_at_similarity_differences_of_two(tau: float, terms: dict[str, Any]) -> None:
     objective, table = fresh(terms, 12, torch.float32)
     for t in range(6):
         image, text = pairs(6, seed=t, dtype=torch.float32)
@@ -103,7 +103,7 @@ def test_float32_does_not_overflow_at_differences_of_two(tau: float, terms: dict
         assert image.grad is not None and text.grad is not None
         assert torch.isfinite(loss.total)
         assert all(torch.isfinite(x).all() for x in (image.grad, text.grad, table.values))
-        # rows of W sum to 1/gamma at most; two directions, and D is a difference of two similarities
+        # in each of two directions, g_i/d_i <= 1/gamma weighs the difference of two unit vectors
         assert image.grad.norm(dim=1).max() <= 2 * 2 / 0.8 + 1e-3
 
 
@@ -121,11 +121,11 @@ def test_float32_follows_float64_where_exp_would_overflow() -> None:
         assert torch.allclose(single, double, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("freeze", "moves"), [({"freeze_steps": 3}, 3), ({"freeze_epochs": 2}, 4), ({}, 0)])
-def test_zeta_is_constant_during_the_freeze_period(freeze: dict[str, int], moves: int) -> None:
+@pytest.mark.parametrize(("freeze", "steps"), [({"freeze_steps": 3}, 3), ({"freeze_epochs": 2}, 4), ({}, 0)])
+def test_zeta_is_constant_during_the_freeze_period(freeze: dict[str, int], steps: int) -> None:
     objective, table = fresh({"nuclr": freeze}, 6)
     image, text = pairs(4)
-    for t in range(moves + 1):  # two steps per epoch
+    for t in range(steps + 1):  # two steps per epoch; the last step is after the freeze period
         assert bool((table.whole()["nuclr_zeta_text"] == torch.tensor(-0.05, dtype=torch.float64)).all())
         step(objective, table, embeddings(image, text, torch.arange(4), 0.1), progress(t, epoch=t // 2))
     columns = table.whole()
@@ -134,7 +134,7 @@ def test_zeta_is_constant_during_the_freeze_period(freeze: dict[str, int], moves
         assert columns[f"nuclr_zeta_{side}"][4:].tolist() == [-0.05, -0.05]
 
 
-def test_the_default_eta_is_the_authors() -> None:
+def test_the_default_eta_is_that_of_the_authors() -> None:
     n = 1000
     for variant, expected in (("paper", 5e-3), ("unbiased", 5e-3), ("code", 5e-6)):
         assert NuclrTerm(n, variant=variant).eta == pytest.approx(expected, rel=1e-12)
@@ -142,7 +142,7 @@ def test_the_default_eta_is_the_authors() -> None:
 
 
 def test_variant_code_updates_zeta_as_the_authors_script_does() -> None:
-    """Moving average of n G with weight 0.9 on the new one, a tenth of the step for images."""
+    """zeta moves against an average of n G with weight 0.9 on the new n G; images take a tenth of the step."""
     n, eta, image, text = 9, 1e-3, *pairs(4)
     ids = torch.arange(4)
     paper, paper_table = fresh({"nuclr": {"eta": 1.0}}, n)

@@ -15,7 +15,7 @@ GAMMA, TAU = 0.7, 0.15
 
 
 class Loops:
-    """SogCLR in plain loops over floats. `own` is what the pair itself adds to the sum over j: exp(0) or nothing."""
+    """SogCLR in plain loops over floats; the pair itself adds `own`, exp(0) or 0, to the sum over j."""
 
     def __init__(self, n: int, own: float) -> None:
         self.n, self.own = n, own
@@ -62,7 +62,7 @@ def test_five_steps_match_plain_loops(own_pair: bool) -> None:
 
 
 @pytest.mark.parametrize(("own_pair", "first"), [(True, 0), (False, 1)])
-def test_over_all_pairs_it_is_the_global_contrastive_loss(own_pair: bool, first: int) -> None:
+def test_with_all_pairs_in_one_batch_sogclr_is_the_global_contrastive_loss(own_pair: bool, first: int) -> None:
     """One batch of all n pairs against -tau/n sum_i log(exp(e_ii/tau) / sum_j exp(e_ij/tau)), with and without j = i.
 
     The value leaves out the constant log(n-1) of both directions.
@@ -87,7 +87,7 @@ def test_over_all_pairs_it_is_the_global_contrastive_loss(own_pair: bool, first:
 
 
 @pytest.mark.parametrize(("own_pair", "xi0"), [(True, 0.0), (False, 1e3)])
-def test_it_is_nuclr_without_zeta(own_pair: bool, xi0: float) -> None:
+def test_sogclr_is_nuclr_without_zeta(own_pair: bool, xi0: float) -> None:
     """The pair itself is NUCLR's xi term, exp(-xi/tau)/(n-1), at xi = 0; a large xi removes it."""
     terms: tuple[dict[str, Any], ...] = (
         {"sogclr": {"gamma": GAMMA, "own_pair": own_pair}},
@@ -104,7 +104,7 @@ def test_it_is_nuclr_without_zeta(own_pair: bool, xi0: float) -> None:
 
 
 @pytest.mark.parametrize(("own_pair", "vanishes"), [(True, True), (False, False)])
-def test_only_with_its_own_pair_a_separated_pair_has_no_gradient(own_pair: bool, vanishes: bool) -> None:
+def test_a_separated_pair_has_no_gradient_only_with_own_pair(own_pair: bool, vanishes: bool) -> None:
     objective, table = fresh({"sogclr": {"own_pair": own_pair}}, 4)
     image = torch.eye(4, dtype=torch.float64).requires_grad_()
     text = torch.eye(4, dtype=torch.float64).requires_grad_()
@@ -139,7 +139,7 @@ def test_the_first_visit_ignores_the_initial_value_of_u() -> None:
 
 
 def test_a_batch_of_one_pair_is_refused() -> None:
-    """With its own pair in the denominator too: the mean over B - 1 = 0 negatives is not defined."""
+    """Also with own_pair=true, because the mean over B - 1 = 0 negatives is not defined."""
     objective, table = fresh({"sogclr": {"own_pair": True}}, 4)
     image, text = pairs(1)
     with pytest.raises(UserError, match="objective=sogclr needs batches of 2 pairs"):

@@ -1,4 +1,4 @@
-"""The stateless terms with a teacher against plain double loops, and `distill` against open_clip's own loss."""
+"""Terms with a teacher and without columns against double loops, and `distill` against open_clip's own loss."""
 
 import math
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from open_clip.loss import DistillClipLoss
 
 from clipx import objectives
 from clipx.errors import UserError
+from clipx.objectives.teacher.clip_refine import STREAM
 from clipx.types import Embeddings, Progress
 from clipx.utils import rng
 from tests.helpers.pairs import START, Terms, embed, loss_of, random_pairs, value_and_gradients
@@ -36,7 +37,7 @@ def transposed(s: Matrix) -> Matrix:
 
 
 def distill(e: Embeddings) -> float:
-    """open_clip, src/open_clip/loss.py at b01786f069955d797150852e55405a27cc928cc7: DistillClipLoss."""
+    """DistillClipLoss of open_clip, src/open_clip/loss.py at b01786f069955d797150852e55405a27cc928cc7."""
     assert e.teacher is not None
     s, t, total = products(e.image, e.text), products(e.teacher.image, e.teacher.text), 0.0
     for student, teacher in ((s, t), (transposed(s), transposed(t))):
@@ -47,10 +48,10 @@ def distill(e: Embeddings) -> float:
 
 
 def clip_refine(e: Embeddings, alpha: float = 0.5, T: float = 1.0) -> float:
-    """yshinya6/clip-refine, updater/contrastive.py at 31c2671368783695f1800253a6cd58f3c6e19bc0: RandRegUpdater."""
+    """RandRegUpdater of yshinya6/clip-refine, updater/contrastive.py at 31c2671368783695f1800253a6cd58f3c6e19bc0."""
     assert e.teacher is not None
     B, E = e.image.shape
-    r = torch.randn(B, E, generator=rng.generator(STEP, 0x52464E), dtype=torch.float64)
+    r = torch.randn(B, E, generator=rng.generator(STEP, STREAM), dtype=torch.float64)
     total = 0.0
     for side in (e.image, e.text):
         total += sum((float(side[i, k]) - float(r[i, k])) ** 2 for i in range(B) for k in range(E)) / (B * E)
@@ -65,9 +66,9 @@ def clip_refine(e: Embeddings, alpha: float = 0.5, T: float = 1.0) -> float:
 
 
 def align_clip(e: Embeddings, images: bool = True, texts: bool = True) -> float:
-    """sarahESL/AlignCLIP, align_clip/loss.py at 9480703a2522871b40279b5013467617e92b0c1c: ClipInModalityLoss, beta = 1.
+    """ClipInModalityLoss of sarahESL/AlignCLIP, align_clip/loss.py at 9480703a2522871b40279b5013467617e92b0c1c.
 
-    `semantic_features` are the teacher's texts.
+    Here beta = 1, and `semantic_features` are the teacher's texts.
     """
     assert e.teacher is not None
     B, t = len(e.image), products(e.teacher.text, e.teacher.text)
@@ -114,7 +115,7 @@ def test_distill_has_value_and_gradients_of_open_clip() -> None:
         assert torch.allclose(gradients[name], leaf.grad, rtol=1e-10, atol=1e-14), name
 
 
-def test_clip_refines_gradient_matches_finite_differences() -> None:
+def test_the_gradient_of_clip_refine_matches_finite_differences() -> None:
     e = batch(5)
 
     def total(image: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
@@ -124,7 +125,7 @@ def test_clip_refines_gradient_matches_finite_differences() -> None:
     assert torch.autograd.gradcheck(total, [t.clone().requires_grad_() for t in (e.image, e.text)])
 
 
-def test_a_student_equal_to_its_teacher_has_no_gradient_of_distillation() -> None:
+def test_a_student_equal_to_its_teacher_gets_no_gradient_from_distill() -> None:
     e = batch(6)
     assert e.teacher is not None
     copy = Embeddings(e.teacher.image, e.teacher.text, e.teacher.scale, teacher=e.teacher)

@@ -8,7 +8,7 @@ from clipx.theory.paper1 import case_study, failure_rate
 from clipx.theory.paper1.failure_rate import SIGMA, checks, rates
 
 
-def test_both_rates_equal_shares_of_drawn_pairs() -> None:
+def test_both_rates_equal_the_shares_in_a_random_sample() -> None:
     v, p, draws = case_study.equiangular(3, 0.3), np.array([0.5, 0.3, 0.2]), 400_000
     rng = np.random.default_rng(0)
     z = rng.choice(3, (2, draws), p=p)  # of (x, y) and of (x', y')

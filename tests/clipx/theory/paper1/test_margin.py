@@ -42,7 +42,7 @@ def test_claim_1_10_fails_at_large_tau() -> None:
 
 
 def test_claim_1_10_fails_if_the_margin_does_not_depend_on_tau(solved: MarginResult) -> None:
-    """All margins are equal and below gamma/2, so that only the check of the proportionality can fail."""
+    """All margins are equal and below gamma/2, so only the check of margin / tau can fail."""
     flat = replace(solved, final=solved.final | {0.0: np.full(len(solved.settings.taus), 0.24)})
     assert claims(flat)[0].verdict == FAILS
 
@@ -92,8 +92,8 @@ def test_classes_are_unit_vectors_with_the_given_largest_inner_product(
 
 @pytest.mark.parametrize("K", [2, 3, 6])
 @pytest.mark.parametrize("score", SCORES)
-def test_error_of_the_square_loss_equals_the_one_in_the_proof(K: int, score: str) -> None:
-    """With one close pair it is exactly 2/K * 1/3 * 2/3, which is above 1/(3K)."""
+def test_error_of_the_square_loss_equals_the_error_in_the_proof(K: int, score: str) -> None:
+    """With one close pair the error is exactly 2/K * 1/3 * 2/3, which is above 1/(3K)."""
     v = one_close_pair(K, 0.3)
     assert top1_error(bayes_optimum(v), v, SCORES[score]) == pytest.approx(4 / (9 * K), abs=1e-12)
 

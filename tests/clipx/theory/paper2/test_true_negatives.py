@@ -27,13 +27,15 @@ def example_2() -> TrueNegativesResult:
 
 
 @pytest.mark.parametrize(("tau", "theta"), [(0.02, 0.016), (0.05, 0.039), (0.2, 0.174)])
-def test_the_rare_text_is_lost_at_the_minimum_of_clip(example_2: TrueNegativesResult, tau: float, theta: float) -> None:
+def test_the_rare_text_is_misclassified_at_the_minimum_of_clip(
+    example_2: TrueNegativesResult, tau: float, theta: float
+) -> None:
     at = example_2.landscapes[tau].clip.argmin()
     assert THETA[at] == pytest.approx(theta, abs=0.0015)  # the grid's step is 0.0022
     assert example_2.error[at] == pytest.approx(0.01 / 0.99)
 
 
-def test_nothing_is_lost_at_the_minimum_of_the_loss_on_true_negatives(example_2: TrueNegativesResult) -> None:
+def test_the_error_is_0_at_the_minimum_of_the_loss_on_true_negatives(example_2: TrueNegativesResult) -> None:
     at = example_2.landscapes[0.02].true_negatives.argmin()
     assert THETA[at] == pytest.approx(1.048, abs=0.0015)
     assert example_2.error[at] == 0

@@ -1,4 +1,4 @@
-"""Claim 4.8: Lemma 3.1 along the flow, slow and fast closure, growth from random features."""
+"""Claim 4.8: Lemma 3.1 along the flow, slow and fast closing of the gap, growth from random features."""
 
 import numpy as np
 import pytest
