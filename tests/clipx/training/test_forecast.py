@@ -60,7 +60,7 @@ def large(folder: Path) -> RunConfig:
     return config
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", MEASURED)
 def test_the_predicted_peak_is_within_a_tenth_of_the_measured_one(name: str) -> None:
     command = [sys.executable, "-c", MEASURE, f"recipe={name}", *MEASURED[name]]
