@@ -54,7 +54,7 @@ class TrainTransform:
         return self.scale == (1.0, 1.0) and self.augment is None
 
     def central_square(self, image: Image.Image) -> Tensor:
-        """Return the `fixed` transform of an image, not flipped, uint8 [3, H, W]. Raises BadSample like `__call__`."""
+        """Return an image's central square as uint8 [3, H, W]; only if `fixed`. Raises BadSample like `__call__`."""
         return self.resize(image, crop_box(image.width, image.height, self.scale, random.Random(0)))
 
     def flips(self, generator: random.Random) -> bool:
@@ -93,8 +93,8 @@ def crop_box(width: int, height: int, scale: tuple[float, float], generator: ran
         if w <= width and h <= height:
             left, top = generator.uniform(0, width - w), generator.uniform(0, height - h)
             return left, top, left + w, top + h
-    # Scale (1, 1) always ends here: a box of the whole area fits only at the image's exact ratio. Its ten draws are not
-    # skipped, so that the generator gives the same flips as in earlier runs.
+    # Scale (1, 1) always ends here: a box of the whole area fits only at the image's exact ratio. The ten boxes are
+    # drawn nevertheless, so that the generator gives the same flips as in earlier runs.
     ratio = 1.0 if scale == (1.0, 1.0) else min(max(width / height, MIN_RATIO), MAX_RATIO)
     w, h = min(width, height * ratio), min(height, width / ratio)
     left, top = (width - w) / 2, (height - h) / 2

@@ -47,7 +47,11 @@ class Stream(Protocol):
 
 
 class ShardStream(Stream):
-    """Pairs from shards of data.urls (or data.root), drawn with replacement; data.url_weights sets each URL's share."""
+    """Pairs from the shards of data.urls (or data.root).
+
+    Each URL stands for one or more shards, and data.url_weights sets its share of the pairs. The shards of a URL are
+    drawn with replacement; each is read from beginning to end.
+    """
 
     max_workers = 1_000_000  # no limit
 
@@ -68,12 +72,12 @@ class ShardStream(Stream):
         self.fingerprint = f"stream:{content_hash([self.shards, weights])}"
 
     def pairs(self, generator: random.Random) -> Iterator[StreamedPair]:
-        urls = [_shuffled(self._url(shards, generator), self.buffer, generator) for shards in self.shards]
+        streams = [_shuffled(self._endless(shards, generator), self.buffer, generator) for shards in self.shards]
         while True:
-            (url,) = generator.choices(urls, self.weights)
-            yield next(url)
+            (stream,) = generator.choices(streams, self.weights)
+            yield next(stream)
 
-    def _url(self, shards: list[str], generator: random.Random) -> Iterator[StreamedPair]:
+    def _endless(self, shards: list[str], generator: random.Random) -> Iterator[StreamedPair]:
         while True:
             yield from self._shard(generator.choice(shards), generator)
 
@@ -119,7 +123,7 @@ class HFStream(Stream):
             rows = self.rows.shuffle(seed=generator.randrange(2**31), buffer_size=self.config.shuffle_buffer)
             number = -1
             for number, row in enumerate(rows):
-                where = f"row {number} of a pass"
+                where = f"row {number} in shuffled order"
                 try:
                     image = hf.image_bytes(row[self.config.image_column])
                     caption = texts.from_cell(row[self.config.caption_column], self.config.captions, generator)

@@ -90,7 +90,7 @@ def test_objects_have_their_named_colour_and_the_background_has_no_named_colour(
         assert found == {g.colour for g in scene.content.groups}, index
 
 
-def test_objects_are_within_the_cell_of_their_position() -> None:
+def test_objects_are_within_the_image_and_have_their_centres_in_the_cell_of_their_position() -> None:
     for index in range(300):
         scene = training_sample(ScenesConfig(), index).scene
         for o in scene.objects:
@@ -140,7 +140,7 @@ def test_a_triangle_points_in_its_orientation() -> None:
         assert narrow.sum() < 0.6 * wide.sum(), orientation
 
 
-def test_concepts_are_uniform_without_skew() -> None:
+def test_shapes_are_uniform_without_skew() -> None:
     shapes = [training_sample(ScenesConfig(), i).scene.content.groups[0].shape for i in range(4000)]
     for shape in INSIDE:
         assert within_binomial(shapes.count(shape), len(shapes), 1 / 8)

@@ -132,7 +132,7 @@ def test_two_samples_show_the_same_content_with_probability_one_over_the_number_
     pairs = sum(n * (n - 1) / 2 for n in Counter(keys).values())
     assert pairs / (2000 * 1999 / 2) == pytest.approx(1 / 20, rel=0.1)
     pictures = {render(s.scene).tobytes() for s in first_samples(100, contents=20)}
-    assert len(pictures) == 100, "samples with the same content have the same pixels"
+    assert len(pictures) == 100, "samples with the same content must differ in their pixels"
 
 
 def test_false_negatives_repeat_a_content_of_the_set_of_contents() -> None:
@@ -191,7 +191,7 @@ def test_evaluation_sets_follow_the_layout_and_all_their_captions_name_the_count
 
 
 def captions_name_counts(sample: Sample) -> bool:
-    """Return True if each caption names the counts above one of all groups."""
+    """Return True if each caption names the count of every group of two or more objects."""
     counts = sorted(g.count for g in sample.scene.content.groups if g.count > 1)
     return all(named(caption)[0] == counts for caption in sample.captions)
 
@@ -201,7 +201,7 @@ def content(*groups: tuple[int, str, str], position: str | None = None) -> Conte
 
 
 def names(**values: Any) -> Description:
-    """Return a plural description that names only these attributes."""
+    """Return a description that names only these attributes, by default in the plural."""
     return Description(**{"count": None, "colour": None, "shape": None, "plural": True, **values})
 
 
