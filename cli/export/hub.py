@@ -54,9 +54,9 @@ def target(repository: str, licence: str, private: bool) -> Target:
 
 
 def push(place: Target, model: OpenClipModel, run: Path, averaged: bool) -> None:
-    """Create the repository if it is missing, replace its files in one commit, and print how to load the model.
+    """Create the repository if it is missing, write three files in one commit, and print how to load the model.
 
-    The files are the weights, open_clip_config.json and the model card README.md.
+    The files are the weights, open_clip_config.json and the model card README.md. Other files stay as they are.
 
     Raises UserError: the hub refuses token, repository or licence. Raises Fault: the upload fails otherwise.
     """
@@ -102,9 +102,11 @@ def _refuse(place: Target, error: Exception) -> NoReturn:
     if status == 401:
         raise UserError(f"{setting}: the hub does not accept the token; run `hf auth login` or set HF_TOKEN") from error
     if status == 403:
-        raise UserError(f"{setting}: the token may not write there; give a USER of yours and a write token") from error
+        raise UserError(
+            f"{setting}: the token may not write there; give your user name or organisation, and a write token"
+        ) from error
     answer = error.server_message if isinstance(error, HfHubHTTPError) else None
     reason = " ".join((answer or str(error) or type(error).__name__).split())[:REASON]
     if status == 400 or isinstance(error, ValueError):
-        raise UserError(f"{setting} licence={place.licence}: the hub refuses it ({reason})") from error
+        raise UserError(f"{setting} licence={place.licence}: the hub refuses name or licence ({reason})") from error
     raise Fault(f"{setting}: the upload failed ({reason}); run the command again") from error

@@ -202,9 +202,9 @@ def evaluated(root: Path, model: str) -> str:
     [
         (("hub=me/demo",), "licence= is missing; give one of the hub's, such as licence=apache-2.0"),
         (("hub=me/demo", "licence=my own"), "licence=my own is no identifier"),
-        (("hub=me/demo", "licence=mine"), 'licence=mine: the hub refuses it ("license" must be one of apache-2.0, mit'),
+        (("hub=me/demo", "licence=mine"), 'licence=mine: the hub refuses name or licence ("license" must be one of'),
         (("hub=demo", "licence=mit"), "hub=demo must be USER/NAME"),
-        (("hub=you/demo", "licence=mit"), "hub=you/demo: the token may not write there; give a USER of yours"),
+        (("hub=you/demo", "licence=mit"), "hub=you/demo: the token may not write there; give your user name"),
         (("hub=me/demo", "licence=mit", "out=x.pt"), "`clipx export` needs RUN_OR_CHECKPOINT"),
         (("out=x.pt", "licence=mit"), "licence= and private= need hub=USER/NAME"),
         (("hub=me/demo", "licence=mit", "private=perhaps"), "private"),

@@ -27,7 +27,10 @@ class DecodedSample:
 
 
 class HostBatch(NamedTuple):
-    """The b good samples of a batch in CPU memory, not normalised. DataLoader can pin the tensors of a NamedTuple."""
+    """The b good samples of a batch in CPU memory, not normalised. DataLoader can pin the tensors of a NamedTuple.
+
+    Without a good sample, `pixels` and `text` are uint8 [0].
+    """
 
     sample_id: Tensor  # int64 [b]
     pixels: Tensor  # uint8 [b, 3, H, W]
@@ -47,7 +50,7 @@ class SamplePreprocessor:
     def __call__(
         self, sample_id: int, where: str, image: bytes, caption: str, generator: random.Random
     ) -> DecodedSample:
-        """Preprocess a sample; all random numbers come from `generator`, and `where` is the location in an error."""
+        """Preprocess a sample. All random numbers come from `generator`; an error names `where` the sample lies."""
         try:
             pixels = self.transform(open_image(image), generator)
         except BadSample as error:

@@ -1,4 +1,4 @@
-"""budget= and sort=claims choose the most claims per GPU-hour, as a search over all orders of a few claims does."""
+"""budget= and sort=claims put the most claims per GPU-hour first; of a few claims, no other order decides more."""
 
 from itertools import permutations
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.helpers.commands import clipx_here
 
 RECIPE = "gap_mini"
 HOURS = {"base": 4.0, "slrt": 1.0, "softplus": 2.0, "no_norm": 10.0}  # arm -> GPU-hours of a run
-LOOKS: dict[str, tuple[int, ...]] = {RECIPE: (3, 5)}
+LOOKS: dict[str, tuple[int, ...]] = {RECIPE: (3, 5)}  # numbers of seeds at which a recipe's claims are judged
 
 
 def claim(number: str, *arms: str, looks: tuple[int, ...] = ()) -> Claim:
