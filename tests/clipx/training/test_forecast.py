@@ -60,7 +60,7 @@ def large(folder: Path) -> RunConfig:
     return config
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", MEASURED)
 def test_the_predicted_peak_is_within_a_tenth_of_the_measured_one(name: str) -> None:
     command = [sys.executable, "-c", MEASURE, f"recipe={name}", *MEASURED[name]]
@@ -124,7 +124,7 @@ def test_the_changes_suggested_for_a_batch_that_does_not_fit_are_the_smallest_th
             r"train.batch_size=32 must be divisible by 64 \(64 proc",
         ),
         (["device=H100", "processes=0"], "processes=0 must be a whole number, 1 or more"),
-        (["processes=64"], "processes=64 needs device=NAME; here it is train.processes=N"),
+        (["processes=64"], "processes=64 needs device=NAME; without it, set train.processes=N"),
     ],
 )
 def test_wrong_devices_or_processes_are_refused_in_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
