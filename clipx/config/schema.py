@@ -64,7 +64,10 @@ class TextTowerConfig(TowerConfig):
     """The text tower."""
 
     context_length: int | None = setting(
-        None, "L; null: the tower's own (hf: 77, small: 32 or 16)", CONTEXT_LENGTH, unit="tokens"
+        None,
+        "L; null: the tower's own (hf: 77, small: 32 or 16); start weights: positions are cut, or stretched after 20",
+        CONTEXT_LENGTH,
+        unit="tokens",
     )
 
 
@@ -98,6 +101,9 @@ class ModelConfig:
         None,
         "run directory or checkpoint with the initial weights; arm:NAME: the run of that arm of this recipe with the "
         "same seed; null: as the towers define",
+    )
+    force_inputs: bool = setting(
+        False, "allow another image size, normalisation or tokenizer than that of the start weights (init, pretrained)"
     )
     teacher: str | None = setting(
         None,
