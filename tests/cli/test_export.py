@@ -117,7 +117,7 @@ def test_a_soup_is_the_mean_of_its_runs(tmp_path: Path) -> None:
         return load_file(tmp_path / "out.safetensors")
 
     each = [weights(str(run)) for run in runs]
-    assert not torch.equal(each[0]["visual.head.pool.proj.weight"], each[1]["visual.head.proj.weight"])
+    assert not torch.equal(each[0]["visual.head.pool.proj.weight"], each[1]["visual.head.pool.proj.weight"])
     alone, soup = weights(f"soup=[{runs[1]}]"), weights(f"soup=[{','.join(map(str, runs))}]")
     for key, value in soup.items():
         assert torch.equal(alone[key], each[1][key])
