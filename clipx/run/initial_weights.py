@@ -20,8 +20,8 @@ from clipx.types import Inputs
 
 KEY = "model.init"
 FORCE = "model.force_inputs=true"
-PIXELS = ("image_size", "mean", "std", "interpolation")  # of the inputs, in training
-SAMPLES = (  # equal token ids for these texts mean equal tokenizers
+PIXELS = ("image_size", "mean", "std", "interpolation")  # fields of Inputs that training images depend on
+SAMPLE_TEXTS = (  # equal token ids for these texts mean equal tokenizers
     "a photo of two large RED circles, top left!",
     "naïve café – 12 dogs' toys; e.g. <b>x</b>",
     " ".join(["a long caption"] * 60),
@@ -31,7 +31,7 @@ SAMPLES = (  # equal token ids for these texts mean equal tokenizers
 def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipModel:
     """Build the model with random weights, published weights, or the weights of another run (model.init).
 
-    A resuming run loads none of these, because its checkpoint has the weights. Raises UserError like
+    With `resuming`, no weights are loaded, because the run's checkpoint has them. Raises UserError like
     `clip.build_model`, if model.init is not a good checkpoint or is of another model, or if the run has other inputs
     than the start weights.
     """
@@ -52,7 +52,7 @@ def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipM
 
 
 def initial_weights_source(config: RunConfig) -> dict[str, Any]:
-    """Return the checkpoint of model.init and the SHA-256 of its weights, for environment.json; {} if it is not set."""
+    """Return checkpoint and SHA-256 of the weights of model.init, for environment.json; {} without model.init."""
     if config.model.init is None:
         return {}
     path = directory.other_checkpoint(config, KEY, config.model.init)
@@ -71,8 +71,8 @@ def check_same_inputs(setting: str, theirs: Inputs, ours: Inputs, remedy: str) -
     if theirs == ours:
         return
     of_both = (theirs, ours)
-    expected, given = (tokenizer.build_tokenizer(inputs)(list(SAMPLES)) for inputs in of_both)
-    if not torch.equal(expected, given):  # also if the lengths differ
+    expected, given = (tokenizer.build_tokenizer(inputs)(list(SAMPLE_TEXTS)) for inputs in of_both)
+    if not torch.equal(expected, given):  # also False if the lengths differ
         expected, given = (f"{i.tokenizer}, {i.context_length} tokens, clean={i.clean}" for i in of_both)
         raise UserError(f"{setting} reads tokens of {expected}, this run has {given}; {remedy}")
 

@@ -1,4 +1,4 @@
-"""Builds what a training step needs from the settings: model with initial weights, optimizer, objective, table."""
+"""Builds the objects of a training step from the settings: model with initial weights, optimizer, objective, table."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class TrainComponents:
     learning_rate: Callable[[Progress], float]
     timer: StepTimer
     teacher: Teacher | None = None
-    bad_steps: int = 0  # number of consecutive steps skipped up to now (loss or gradient not finite)
+    bad_steps: int = 0  # number of consecutive skipped steps so far (loss or gradient not finite)
 
 
 def build_components(

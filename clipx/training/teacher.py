@@ -20,12 +20,13 @@ from clipx.run.initial_weights import check_same_inputs
 from clipx.types import Batch, Inputs, Progress
 
 KEY = "model.teacher"
-END = Progress(step=1, total_steps=2, epoch=1, total_epochs=2)  # of a run, where schedules have ended
+# the end of a run, where temperature schedules have their last value
+END = Progress(step=1, total_steps=2, epoch=1, total_epochs=2)
 
 
 @dataclass
 class Teacher:
-    """Embeds pairs as in evaluation."""
+    """A frozen model that embeds pairs, in evaluation mode."""
 
     image: Callable[[Tensor], Tensor]  # [b, 3, H, W] -> [b, E of the teacher]
     text: Callable[[Tensor], Tensor]  # int64 [b, L] -> [b, E of the teacher]
@@ -49,9 +50,9 @@ def load_teacher(config: RunConfig, student: Inputs, device: torch.device) -> Te
     name = config.model.teacher
     assert name is not None
     if name.startswith(PUBLISHED):
-        teacher, inputs = _published(name, device, config.model.normalise)
+        teacher, inputs = _load_published(name, device, config.model.normalise)
     else:
-        teacher, inputs = _run(directory.other_checkpoint(config, KEY, name), device, config.model.normalise)
+        teacher, inputs = _load_run(directory.other_checkpoint(config, KEY, name), device, config.model.normalise)
     check_same_inputs(f"{KEY}={name}", inputs, student, "they must agree")
     return teacher
 
@@ -73,7 +74,7 @@ def source(config: RunConfig) -> dict[str, Any]:
     return {"teacher": {"checkpoint": str(path), "sha256": digest}}
 
 
-def _published(name: str, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
+def _load_published(name: str, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
     model: Any
     model, inputs = open_clip_towers.create_whole_model(name, KEY)
     model.to(device).eval().requires_grad_(False)
@@ -84,7 +85,7 @@ def _published(name: str, device: torch.device, normalise: bool) -> tuple[Teache
     ), inputs
 
 
-def _run(path: Path, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
+def _load_run(path: Path, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
     checkpoint.verify(path)
     config = directory.load_config(path.parent.parent)
     config.model.normalise = config.model.normalise and normalise
