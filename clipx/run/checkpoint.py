@@ -246,24 +246,29 @@ def chosen_weights(path: Path, averaged: bool) -> str:
     return AVERAGED if averaged else WEIGHTS
 
 
-def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS, own: tuple[str, ...] = ()) -> None:
+def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS) -> None:
     """Load weights of a checkpoint folder into a model: `WEIGHTS` of the last step, or `AVERAGED`.
-
-    The model keeps its own values of the keys that start with a prefix in `own`.
 
     Raises UserError: the file is missing, unreadable or of another model.
     """
+    set_weights(model, read_weights(path, name), path / name)
+
+
+def read_weights(path: Path, name: str = WEIGHTS) -> dict[str, Tensor]:
+    """Read weights of a checkpoint folder. Raises UserError: the file is missing or unreadable."""
     try:
-        weights = load_file(path / name)
+        return load_file(path / name)
     except Exception as error:  # a missing file, or the error type of safetensors
         raise UserError(f"{path / name} cannot be read: {one_line(error)}") from error
-    present = model.state_dict()
-    weights = {key: value for key, value in weights.items() if not key.startswith(own)}
-    weights |= {key: value for key, value in present.items() if key.startswith(own)}
-    for key in sorted(present.keys() | weights.keys()):
-        expected, given = (list(tensors[key].shape) if key in tensors else "none" for tensors in (present, weights))
+
+
+def set_weights(model: nn.Module, weights: Mapping[str, Tensor], file: Path) -> None:
+    """Copy the weights of a file into a model. Raises UserError: they are of another model."""
+    own = model.state_dict()
+    for key in sorted(own.keys() | weights.keys()):
+        expected, given = (list(tensors[key].shape) if key in tensors else "none" for tensors in (own, weights))
         if expected != given:
-            raise UserError(f"{path / name} is of another model: {key} has shape {given} there, {expected} in this run")
+            raise UserError(f"{file} is of another model: {key} has shape {given} there, {expected} in this run")
     model.load_state_dict(weights)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluation.report.blocks import Data, Figure
+from evaluation.report.figures.geometry import add_labels
 from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, drawing, short_all
 
 LINEAR_TO = 0.1  # forest plots whose intervals reach further have a logarithmic axis outside of ±0.01
@@ -158,4 +159,5 @@ def plane(name: str, caption: str, points: list[PlanePoint], x: str, y: str) -> 
         axes.axline((0, 0), slope=1, **dashed)
         axes.set(xlim=limits[0], ylim=limits[1])
         axes.grid(alpha=0.15, color=INK)
+        add_labels(plot, {point.label: (point.x[1], point.y[1]) for point in points})
         return plot.to_figure(caption, Data(["method", x, "low", "high", y, "low", "high"], rows), x, y)
