@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from cli.export.command import export
-from cli.settings.compose import compose_run, recipe
+from cli.reproduce.command import evaluations_of
+from cli.settings.compose import compose_eval, compose_run, recipe
 from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.models import clip
@@ -49,6 +50,12 @@ def test_the_miniature_trains_on_a_new_world_and_evaluates_on_both() -> None:
     assert (start.scenes.world, tuned.scenes.world) == ("first", "second")
     assert start.evaluation == tuned.evaluation
     assert recipe("finetune_mini").seeds >= 8
+
+
+def test_only_runs_with_start_weights_are_interpolated() -> None:
+    start, tuned = (evaluations_of(compose_run(["recipe=finetune_mini", f"arm={arm}"])) for arm in ("start", "clip"))
+    assert [compose_eval(settings).interpolate for settings in tuned] == [[], [0.25, 0.5, 0.75]]
+    assert start == tuned[:1]
 
 
 @pytest.mark.parametrize("name", ["finetune_flickr30k", "finetune_mscoco"])

@@ -84,8 +84,8 @@ def test_initial_weights_that_are_missing_corrupt_or_of_another_model_are_refuse
     first = settings(tmp_path)
     checkpoint = saved(first)
     config = settings(tmp_path)
-    config.model.init, config.model.points.kernel = str(checkpoint), "linear"
-    with pytest.raises(UserError, match=r"model.init=.* another model: .* has shape none there, \[.*\] in this"):
+    config.model.init, config.model.image.name = str(checkpoint), "open_clip:mini-vit-48"
+    with pytest.raises(UserError, match=r"model.init=.* another model: image\..* in this run"):
         build_initial_model(config)
     config = settings(tmp_path)
     config.model.init = str(tmp_path / "nowhere")
