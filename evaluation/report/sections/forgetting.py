@@ -62,8 +62,8 @@ def _by_set(tuning: FineTuning) -> Figure:
         f"{tuning.recipe}: change on each set since the start weights. Blue: rise, orange: fall, grey: the 95% "
         f"interval contains 0, or there are fewer than {MIN_SEEDS} seeds"
     )
-    data = Data(["set", *labels], rows)
-    return heat_map(f"changes-{slug(tuning.recipe)}", caption, [str(row[0]) for row in rows], labels, cells, data)
+    names = [f"{side} {name.partition(' ')[2]}" for side, name in sides]
+    return heat_map(f"changes-{slug(tuning.recipe)}", caption, names, labels, cells, Data(["set", *labels], rows))
 
 
 def _on_set(arm: FineTuned, name: str) -> Estimate:

@@ -82,7 +82,7 @@ def test_gain_and_loss_of_fine_tuning_are_read_by_the_settings_of_the_runs() -> 
     arms = {"tau_07": fine_tuned(0.9, 0.3), "tau_01": fine_tuned(0.7, 0.5)}
     runs = seeds("finetune_mini", arms, count=8, settings={"data": {"kept": ["scenes_shape"]}})
     found = [outcome(f"own.{number}", "finetune_mini", runs) for number in (1, 2, 3)]
-    assert [only(one).effect for one in found] == [pytest.approx(e, abs=0.002) for e in (0.2, -0.2, 0.0)]
+    assert [only(one).effect for one in found] == [pytest.approx(e, abs=0.002) for e in (0.2, 0.2, 0.0)]
     assert [one.verdict for one in found] == ["holds", "holds", "equivalent"]
 
 
