@@ -91,7 +91,8 @@ def _run(config: EvalConfig) -> list[Result]:
     device = choose_device(config.device, "device")
     memory = explain_out_of_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16")
     with memory, distributed.group(device):
-        return [row for alpha in config.interpolate or [None] for row in _evaluate(config, device, alpha)]
+        alphas: list[float | None] = [*config.interpolate] or [None]
+        return [row for alpha in alphas for row in _evaluate(config, device, alpha)]
 
 
 def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> list[Result]:

@@ -71,11 +71,10 @@ def check_same_inputs(setting: str, theirs: Inputs, ours: Inputs, remedy: str) -
             raise UserError(f"{setting} takes images with {key}={expected}, this run has {given}; {remedy}")
     if theirs == ours:
         return
-    of_both = (theirs, ours)
-    expected, given = (tokenizer.build_tokenizer(inputs)(list(SAMPLE_TEXTS)) for inputs in of_both)
-    if not torch.equal(expected, given):  # also False if the lengths differ
-        expected, given = (f"{i.tokenizer}, {i.context_length} tokens, clean={i.clean}" for i in of_both)
-        raise UserError(f"{setting} reads tokens of {expected}, this run has {given}; {remedy}")
+    token_ids = [tokenizer.build_tokenizer(inputs)(list(SAMPLE_TEXTS)) for inputs in (theirs, ours)]
+    if not torch.equal(*token_ids):  # also False if the lengths differ
+        there, here = (f"{i.tokenizer}, {i.context_length} tokens, clean={i.clean}" for i in (theirs, ours))
+        raise UserError(f"{setting} reads tokens of {there}, this run has {here}; {remedy}")
 
 
 def _of_run(config: RunConfig, name: str) -> clip.ClipModel:

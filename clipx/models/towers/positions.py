@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from math import isqrt
 
 import torch
-from timm.layers import resample_abs_pos_embed
+from timm.layers.pos_embed import resample_abs_pos_embed
 from torch import Tensor
 
 from clipx.errors import UserError
@@ -63,5 +63,5 @@ def _resample(positions: Tensor, count: int) -> Tensor:
     prefix = count - side**2
     if n - isqrt(n) ** 2 != prefix:
         return positions
-    resampled = resample_abs_pos_embed(positions.reshape(1, n, -1), [side, side], num_prefix_tokens=prefix)
+    resampled: Tensor = resample_abs_pos_embed(positions.reshape(1, n, -1), [side, side], num_prefix_tokens=prefix)
     return resampled.reshape(*positions.shape[:-2], count, -1)
