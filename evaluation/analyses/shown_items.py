@@ -43,7 +43,7 @@ def _shown(dataset: AnyDataset, split: str, item: int, image: int, metric: str) 
     elif isinstance(dataset, Captioned):
         own = (dataset.image_of_caption(split) == image).nonzero()[:, 0].tolist()
         captions = dataset.texts(split, "captions")
-        texts, images = [captions[i] for i in (own if metric.startswith("image") else [item])], [image]
+        texts, images = [captions[i] for i in (own if "image_to_text" in metric else [item])], [image]
     elif isinstance(dataset, MinimalPairs):
         texts, images = dataset.texts(split, "captions")[2 * item : 2 * item + 2], [2 * item, 2 * item + 1]
     else:
