@@ -158,7 +158,7 @@ def macro_f1(predicted: Tensor, label: Tensor, seed: int = 0) -> tuple[float, fl
 
     The F1 of a class is 2 x hits / (images predicted as the class + images of the class). int64 [n] each.
     """
-    classes = label.unique()
+    classes = torch.unique(label)
     is_label, is_predicted = label[:, None] == classes, predicted[:, None] == classes
     summed = torch.cat([2 * (is_label & is_predicted).double(), is_label.double() + is_predicted.double()], dim=1)
 

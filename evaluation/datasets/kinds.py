@@ -51,7 +51,7 @@ class Labelled:
     ) -> None:
         """`spec`: KIND:PLACE; `short`: name in tables; `readers`: split -> function that opens it, called on first use.
 
-        `metric`: the set's own zero-shot metric, a key of EXTRA in evaluation/tasks/zeroshot.py; "": none.
+        `metric`: the set's own zero-shot metric, MACRO_F1 or a key of WORST_GROUP in tasks/zeroshot.py; "": none.
 
         Raises UserError: no class names, no prompt, or a prompt without {c}.
         """

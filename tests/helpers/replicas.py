@@ -307,7 +307,7 @@ def eccv_caption(root: Path, images: int = 3, seed: int = 0) -> Path:
 def aro(root: Path, relations: list[str], attributes: list[tuple[str, str]]) -> Path:
     """Write VG-Relation and VG-Attribution with one image for each relation and pair of attributes."""
     folder = root / "aro"
-    kinds = {
+    kinds: dict[str, list[dict[str, object]]] = {
         "relation": [{"relation_name": name} for name in relations],
         "attribution": [{"attributes": list(pair)} for pair in attributes],
     }

@@ -18,8 +18,7 @@ FIELDS = ("image_path", "true_caption", "false_caption")
 BOX = ("bbox_x", "bbox_y", "bbox_w", "bbox_h")
 MIN_IMAGES = 25  # pairs of attributes with fewer images are left out of the mean (authors' dataset_zoo/aro_datasets.py)
 ORDER = ("correct_caption", *(f"hard_text_{k}" for k in range(1, 5)))
-# Relations that the authors leave out of the mean, as exchanging their two objects changes little, or as they are rare
-# (their notebook "Replicate ARO!").
+# Relations that the authors leave out of the mean: the list `symmetric` in their notebook "Replicate ARO!"
 LEFT_OUT = """
     adjusting, around, attached to, beside, between, bigger than, biting, boarding, brushing, by, chewing, cleaning,
     climbing, close to, coming from, coming out of, contain, crossing, dragging, draped over, drinking, drinking
