@@ -114,6 +114,7 @@ reproduce-mini-objectives: $(READY) ## compare all terms on two worlds of render
 	$(mini)objectives_mini out=runs/objectives-report
 	$(mini)objectives_mini $(SECOND) out=runs/objectives-second-report
 	$(if $(FLICKR8K),$(mini)objectives_photos flickr8k=$(FLICKR8K) out=runs/objectives-photos-report)
+	$(if $(DRY),,$(BIN)/clipx report compare runs/objectives_[mp]*)
 
 PHOTOS = clip_reg_photos,margin_photos,nuclr_photos,gap_photos
 reproduce-photos: $(READY) ## reproduce papers 1, 3 and 4 on Flickr8k; two hours on two cores; FLICKR8K=DIR with train/ and test/
