@@ -37,7 +37,7 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
     def loss_fn(image: Tensor, text: Tensor, scale: Tensor, bias: Tensor | None) -> Loss:
         """Gather this rank's embeddings and return the loss over the global batch."""
         image = distributed.gather(image.float(), sizes)
-        text, *negatives = (distributed.gather(side, sizes) for side in text.float().split(len(batch.sample_id)))
+        text, *negatives = (distributed.gather(side, sizes) for side in torch.split(text.float(), len(batch.sample_id)))
         negative_text = negatives[0] if negatives else None
         embeddings = Embeddings(image, text, scale.float(), sample_id, label, bias, part, group, teacher, negative_text)
         return state.objective(components.mix(embeddings, progress.step), rows, progress)

@@ -46,7 +46,7 @@ class PairSource(Protocol):
 
     def negative(self, sample_id: int, caption: str) -> str:
         """Return a false caption similar to `caption`, one of the sample's. Raises BadSample if there is none."""
-        raise NotImplementedError
+        raise BadSample("the source has no negative captions")
 
     def image_of(self) -> NDArray[np.int32] | None:
         """Return the image number (from 0) of each sample, int32 [n]; None if no two samples share an image."""
