@@ -17,8 +17,8 @@ j in the order:
 
     dM/dl_j = e^{l_j} sum_{k <= k(j)} 1 / sum_{m >= k} e^{l_pi(m)} - 1
 
-The rows are computed in tiles: 12 matrix products (`clip`: 4) and 4 sorts of each row. The sorts take almost half of the time
-on a CPU. At B = 8192 `rank` takes about fifteen times as long as `clip` there.
+The rows are computed in tiles: 12 matrix products (`clip`: 4) and 4 sorts of each row. On a CPU at B = 8192, `rank`
+takes about fifteen times as long as `clip`; the sorts take almost half of this time.
 """
 
 from typing import Any
