@@ -140,7 +140,7 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
     components = build_components(config, device, len(pairs), pairs.fingerprint, build_model)
     state, model, objective = components.state, components.state.model, components.state.objective
     tokenize = tokenizer.build_tokenizer(model.inputs)
-    loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize, grouped="group" in objective.needs)
+    loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize, objective.needs)
     probe = geometry_probe.build_probe(config, tokenize, model)
     notes = [
         _summary(config, run, device, pairs),

@@ -95,8 +95,8 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip_distill": {"clip": {}, "distill": {}},
     "clip_rank": {"clip": {}, "rank": {"ramp": True}},
     "clip_align": {"clip": {"average": False}, "align_clip": {"weight": 0.5}},
-    # terms of 2024 to 2026 with the authors' settings as defaults; the last two need model.teacher
-    **{name: {name: {}} for name in ("multi_positive", "fastclip_v1", "fastclip_v2", "fastclip_v3")},
+    # terms of 2023 to 2026 with the authors' settings as defaults; the last two need model.teacher
+    **{name: {name: {}} for name in ("multi_positive", "negclip", "fastclip_v1", "fastclip_v2", "fastclip_v3")},
     **{name: {name: {}} for name in ("clip_refine", "drrho")},
     # baselines of paper 3
     "siglip": {"siglip": {}},  # initial t = 10, b = -10: set temperature.tau=0.1 temperature.bias=-10
