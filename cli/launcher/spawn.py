@@ -76,7 +76,8 @@ def _rendezvous_options(launch: LaunchConfig, name: str) -> list[str]:
             f"launch.rendezvous={launch.rendezvous} must be HOST:PORT, one of the {launch.nodes} machines and a free "
             "port on it, the same in the command on each machine"
         )
-    address = ["--rdzv-backend=c10d", f"--rdzv-endpoint={launch.rendezvous}", f"--rdzv-id={name}"]
+    group = name.replace("/", "_")  # torch names a folder in /tmp after it
+    address = ["--rdzv-backend=c10d", f"--rdzv-endpoint={launch.rendezvous}", f"--rdzv-id={group}"]
     return [f"--nnodes={launch.nodes}", *address]
 
 

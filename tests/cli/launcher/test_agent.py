@@ -107,7 +107,7 @@ def test_a_killed_worker_is_replaced_on_two_machines(worker: str, tmp_path: Path
     """Two launchers on this machine, connected at a port."""
     code = "import sys; from cli.launcher.spawn import run_workers; from clipx.config.schema import LaunchConfig; "
     code += "l = LaunchConfig(nodes=2, rendezvous='localhost:29417', max_restarts=1); "
-    code += "run_workers(1, 'tiny_worker', [sys.argv[1], 'killed'], 'two', l)"
+    code += "run_workers(1, 'tiny_worker', [sys.argv[1], 'killed'], 'runs/two/s0', l)"
     nodes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "starts")]) for _ in range(2)]
     assert [node.wait(timeout=120) for node in nodes] == [0, 0]
     assert [name[:4] for name in starts(tmp_path)] == ["0.2.", "0.2.", "1.2.", "1.2."]
