@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 INSTALLED = ROOT / ".slurm"
 NODES = ("127.0.0.1", "127.0.0.2")
 LIMIT = 900.0  # seconds; importing torch in several processes takes minutes on a busy machine
+ENDED = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL")  # states of jobs
 CONFIG = """
 ClusterName=test
 SlurmctldHost=localhost(127.0.0.1)
@@ -74,14 +75,24 @@ class Cluster:
         return found[1]
 
     def wait_for_state(self, number: str, state: str) -> None:
-        """Wait until a job has a state, for example PENDING."""
-        wait_for(lambda: self.job(number, "JobState") == state, f"job {number} is not {state}", self.folder)
+        """Wait until a job has a state, for example PENDING; raise AssertionError if it ends in another state."""
+
+        def reached() -> bool:
+            now = self.job(number, "JobState")
+            if now != state and now in ENDED:
+                raise AssertionError(f"job {number} is {now}:\n{Path(self.job(number, 'StdOut')).read_text()}")
+            return now == state
+
+        wait_for(reached, f"job {number} is not {state}", self.folder)
 
     def start_requeued(self, number: str, **changes: str) -> None:
-        """Start a requeued job at once, with changed settings; SLURM would wait for two minutes."""
+        """Start a requeued job soon, with changed settings; SLURM would wait for two minutes.
+
+        Not at once, because a node refuses a job whose permission it revoked in the same second.
+        """
         self.wait_for_state(number, "PENDING")
         settings = [f"{key}={value}" for key, value in changes.items()]
-        self.run("scontrol", "update", f"jobid={number}", *settings, "StartTime=now")
+        self.run("scontrol", "update", f"jobid={number}", *settings, "StartTime=now+5seconds")
 
 
 def wait_for(condition: Callable[[], object], missing: str, logs: Path) -> None:
@@ -121,8 +132,7 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
         for command in commands:
             stack.enter_context(daemon(command, folder, environment))
         stack.callback(cancel_all, cluster)
-        idle = lambda: states(cluster) == ["idle", "idle"]  # noqa: E731
-        wait_for(idle, "the nodes are not idle", folder)
+        wait_for(lambda: states(cluster) == ["idle", "idle"], "the nodes are not idle", folder)
         yield cluster
 
 

@@ -22,7 +22,7 @@ from tests.slurm.cluster import INSTALLED, NODES, Cluster, running_cluster, wait
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 TEXT = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
-STEPS = 200  # enough that a run does not end before a signal that is sent at its first step
+STEPS = 120  # enough that a run does not end before a signal that is sent at its first step
 SIZES = {  # of the page -> here
     r"--nodes=8": "--nodes=2",
     r" --gpus-per-node=8| hydra.launcher.gpus_per_node=8": "",
@@ -41,13 +41,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def folder(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a working folder with data, .venv, and the uninterrupted run `whole` on two processes, without SLURM."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a working folder with data and .venv."""
     folder = tmp_path_factory.mktemp("work")
     write_shards(folder / "shards" / "train", samples=64)
     (folder / ".venv").symlink_to(sys.prefix)
-    clipx = [sys.executable, "-m", "cli.main"]
-    cluster.run(*clipx, "train", *settings("whole"), "train.processes=2", cwd=folder)
     return folder
 
 
@@ -67,6 +65,7 @@ def test_a_run_stopped_by_the_time_limit_is_requeued_and_ends_with_the_weights_o
     (step,) = re.findall(rf"SIGUSR1: saved at step (\d+) of {STEPS};", printed)
     assert f"resumed from runs/stopped/s0/checkpoints/step_{int(step):08d}" in printed
     assert printed.count("2 processes on CPU") == 2
+    cluster.run(sys.executable, "-m", "cli.main", "train", *settings("whole"), "train.processes=2", cwd=folder)
     whole, stopped = weights(folder / "runs" / "whole" / "s0"), weights(folder / "runs" / "stopped" / "s0")
     assert [name for name in whole if not torch.equal(whole[name], stopped[name])] == []
 
