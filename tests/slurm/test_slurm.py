@@ -85,7 +85,6 @@ def test_a_run_that_loses_the_node_of_rank_0_ends_on_the_other_node(cluster: Clu
 
 
 def test_a_sweep_of_two_ends_although_one_job_reached_its_time_limit(cluster: Cluster, folder: Path) -> None:
-    pytest.importorskip("submitit")
     (command,) = re.findall(r"clipx train -m (?:.*\\\n)*.*submitit_slurm(?:.*\\\n)*.*(?= &\n)", TEXT)
     command = adapted(command, r"recipe=\S+ arm=\S+ seed=\S+ data.root=\S+", [*settings("sweep"), "seed=0,1"])
     runs = [folder / "runs" / "sweep" / f"s{seed}" for seed in (0, 1)]
