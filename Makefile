@@ -75,6 +75,7 @@ APT := apt-get --quiet --quiet -o Debug::NoLocking=1 -o Dir::State::lists=$(CURD
 	$(APT) update
 	$(APT) install --yes --download-only --reinstall --no-install-recommends $(SLURM)
 	for package in .slurm/archives/*.deb; do dpkg-deb --extract $$package .slurm/root || exit 1; done
+	rm -r .slurm/lists .slurm/archives
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt --target .slurm/python \
 	  hydra-submitit-launcher submitit
 	touch $@

@@ -10,6 +10,7 @@ from types import FrameType
 
 import torch
 
+from cli.launcher.parent import PARENT
 from clipx.config.schema import LaunchConfig
 from clipx.errors import REQUEUE, Fault, UserError
 from clipx.training.stop_signals import handled_signals
@@ -52,7 +53,7 @@ def run_workers(
 
     heard = handled_signals()
     with children_ignore_ctrl_c():
-        process = subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1"})
+        process = subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1", PARENT: str(os.getpid())})
     before = {number: signal.signal(number, pass_on) for number in heard}
     try:
         code = process.wait()

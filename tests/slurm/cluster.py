@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 INSTALLED = ROOT / ".slurm"
 NODES = ("127.0.0.1", "127.0.0.2")
-LIMIT = 900.0  # seconds; importing torch in several processes takes minutes on a busy machine
+LIMIT = 1800.0  # seconds; importing torch in several processes takes minutes on a busy machine
 ENDED = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL")  # states of jobs
 CONFIG = """
 ClusterName=test
@@ -74,16 +74,21 @@ class Cluster:
         assert found
         return found[1]
 
-    def wait_for_state(self, number: str, state: str) -> None:
-        """Wait until a job has a state, for example PENDING; raise AssertionError if it ends in another state."""
+    def wait_for(self, number: str, condition: Callable[[], object], missing: str) -> None:
+        """Wait until a condition is true; raise AssertionError if the job ends before."""
 
         def reached() -> bool:
-            now = self.job(number, "JobState")
-            if now != state and now in ENDED:
-                raise AssertionError(f"job {number} is {now}:\n{Path(self.job(number, 'StdOut')).read_text()}")
-            return now == state
+            ended = self.job(number, "JobState") in ENDED
+            if condition():
+                return True
+            assert not ended, f"{missing}, but job {number} ended:\n{Path(self.job(number, 'StdOut')).read_text()}"
+            return False
 
-        wait_for(reached, f"job {number} is not {state}", self.folder)
+        wait_for(reached, missing, self.folder)
+
+    def wait_for_state(self, number: str, state: str) -> None:
+        """Wait until a job has a state, for example PENDING; raise AssertionError if it ends in another state."""
+        self.wait_for(number, lambda: self.job(number, "JobState") == state, f"job {number} is not {state}")
 
     def start_requeued(self, number: str, **changes: str) -> None:
         """Start a requeued job soon, with changed settings; SLURM would wait for two minutes.
@@ -95,9 +100,9 @@ class Cluster:
         self.run("scontrol", "update", f"jobid={number}", *settings, "StartTime=now+5seconds")
 
 
-def wait_for(condition: Callable[[], object], missing: str, logs: Path) -> None:
-    """Wait until a condition is true. Raise AssertionError with the ends of the logs after LIMIT."""
-    end = time.monotonic() + LIMIT
+def wait_for(condition: Callable[[], object], missing: str, logs: Path, limit: float = LIMIT) -> None:
+    """Wait until a condition is true. Raise AssertionError with the ends of the logs after `limit` seconds."""
+    end = time.monotonic() + limit
     while not condition():
         if time.monotonic() > end:
             tails = [f"{path}:\n{path.read_text()[-2000:]}" for path in sorted(logs.glob("*.log"))]
@@ -132,7 +137,7 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
         for command in commands:
             stack.enter_context(daemon(command, folder, environment))
         stack.callback(cancel_all, cluster)
-        wait_for(lambda: states(cluster) == ["idle", "idle"], "the nodes are not idle", folder)
+        wait_for(lambda: states(cluster) == ["idle", "idle"], "the nodes are not idle", folder, limit=120)
         yield cluster
 
 

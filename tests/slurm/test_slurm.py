@@ -57,7 +57,7 @@ def test_a_run_stopped_by_the_time_limit_is_requeued_and_ends_with_the_weights_o
     cluster.run("scancel", "--signal=STOP", number)  # otherwise the run may end before SLURM checks time limits
     cluster.run("scontrol", "update", f"jobid={number}", "EndTime=now+110seconds")
     log, warned = cluster.folder / "slurmctld.log", f"warning signal {signal.SIGUSR1.value} to JobId={number}"
-    wait_for(lambda: warned in log.read_text(), "SLURM sent no SIGUSR1", cluster.folder)
+    cluster.wait_for(number, lambda: warned in log.read_text(), "SLURM sent no SIGUSR1")
     cluster.run("scancel", "--signal=CONT", number)
     cluster.start_requeued(number, TimeLimit="60")
     cluster.wait_for_state(number, "COMPLETED")
@@ -121,8 +121,7 @@ def settings(name: str) -> list[str]:
 
 
 def wait_for_first_step(cluster: Cluster, number: str, run: Path) -> None:
-    cluster.wait_for_state(number, "RUNNING")
-    wait_for(lambda: log_lines(run), f"{run} has no step", cluster.folder)
+    cluster.wait_for(number, lambda: log_lines(run), f"{run} has no step")
 
 
 def log_lines(run: Path) -> int:

@@ -63,6 +63,12 @@ def test_torch_has_the_private_names_that_the_agent_uses_and_an_upper_bound() ->
     assert [d for d in project["dependencies"] if d.startswith("torch>=") and ",<" in d]
 
 
+def test_a_process_ends_if_its_parent_ended_before_it_started() -> None:
+    code = "import os, time; from cli.launcher.parent import end_with_parent; "
+    code += "end_with_parent(os.getppid() + 1); time.sleep(600)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=300).returncode == 1
+
+
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "tiny_worker.py").write_text(WORKER)
