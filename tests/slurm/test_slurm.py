@@ -18,7 +18,7 @@ from torch import Tensor
 from clipx.run.checkpoint import checkpoints
 from tests.helpers.commands import tiny
 from tests.helpers.folder import write_shards
-from tests.slurm.cluster import INSTALLED, NODES, Cluster, running_cluster, wait_for
+from tests.slurm.cluster import INSTALLED, NODES, Cluster, free_ports, running_cluster, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 TEXT = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
@@ -101,8 +101,9 @@ def test_a_sweep_of_two_ends_although_one_job_reached_its_time_limit(cluster: Cl
 
 
 def job_script(name: str) -> str:
-    """Return the job script of the page for two nodes and a tiny run."""
+    """Return the job script of the page for two nodes, a tiny run and a free port."""
     (script,) = re.findall(r"```\n(#!/bin/bash\n#SBATCH.*?)```", TEXT, re.DOTALL)
+    script = script.replace(":29400", f":{free_ports()[0]}")
     return adapted(script, r"recipe=\S+ arm=\S+ data.root=\S+", settings(name))
 
 
