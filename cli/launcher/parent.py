@@ -8,7 +8,7 @@ PARENT = "CLIPX_PARENT"  # environment variable: the parent's process id, for co
 
 
 def end_with_parent(parent: int) -> None:
-    """End this process soon after its parent ends or is killed; otherwise two runs could share a directory.
+    """End this process soon after its parent; otherwise it could still write into a run that was started again.
 
     Args:
         parent: its process id. os.getppid() would be wrong if the parent ended while this process imported torch.
