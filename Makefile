@@ -69,7 +69,7 @@ test-dist: $(READY) ## run the tests of the training step, with every term on 1,
 SLURM := slurmctld=22.05* slurmd=22.05* slurm-client=22.05*
 APT := apt-get --quiet --quiet -o Debug::NoLocking=1 -o Dir::State::lists=$(CURDIR)/.slurm/lists \
   -o Dir::Cache=$(CURDIR)/.slurm -o Dir::Cache::archives=archives
-.slurm/.ready: pyproject.toml
+.slurm/.ready: constraints.txt
 	rm -rf .slurm
 	mkdir -p .slurm/lists/partial .slurm/archives/partial .slurm/root
 	$(APT) update
