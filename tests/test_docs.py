@@ -24,7 +24,7 @@ from tests.helpers.folder import jpeg, settings, write_shards
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SHELL = re.compile(r"^(?:srun \S+ )?(clipx|make) (.*)$")
+SHELL = re.compile(r"^(?:srun (?:-\S+\s+)+)?(clipx|make) (.*)$")
 FOLDERS = "clipx|evaluation|cli|tests|recipes|docs"
 PATHS = re.compile(rf"(?<![\w/.<-])((?:{FOLDERS})/[\w./-]*\w/?)(?![\w*<{{])")
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

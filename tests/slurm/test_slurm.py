@@ -3,11 +3,13 @@
 The commands are those of docs/scaling.md, for two nodes without GPUs, and with a tiny recipe.
 """
 
+import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -53,7 +55,8 @@ def test_a_run_stopped_by_the_time_limit_is_requeued_and_ends_with_the_weights_o
     cluster: Cluster, folder: Path
 ) -> None:
     number = cluster.submit(job_script("stopped"), folder)
-    wait_for_first_step(cluster, number, folder / "runs" / "stopped" / "s0")
+    run = folder / "runs" / "stopped" / "s0"
+    cluster.wait_for(number, lambda: log_lines(run), f"{run} has no step")
     cluster.run("scancel", "--signal=STOP", number)  # otherwise the run may end before SLURM checks time limits
     cluster.run("scontrol", "update", f"jobid={number}", "EndTime=now+110seconds")
     log, warned = cluster.folder / "slurmctld.log", f"warning signal {signal.SIGUSR1.value} to JobId={number}"
@@ -66,16 +69,17 @@ def test_a_run_stopped_by_the_time_limit_is_requeued_and_ends_with_the_weights_o
     assert f"resumed from runs/stopped/s0/checkpoints/step_{int(step):08d}" in printed
     assert printed.count("2 processes on CPU") == 2
     cluster.run(sys.executable, "-m", "cli.main", "train", *settings("whole"), "train.processes=2", cwd=folder)
-    whole, stopped = weights(folder / "runs" / "whole" / "s0"), weights(folder / "runs" / "stopped" / "s0")
+    whole, stopped = weights(folder / "runs" / "whole" / "s0"), weights(run)
     assert [name for name in whole if not torch.equal(whole[name], stopped[name])] == []
 
 
 def test_a_run_that_loses_the_node_of_rank_0_ends_on_the_other_node(cluster: Cluster, folder: Path) -> None:
     number = cluster.submit(job_script("lost"), folder)
-    wait_for_first_step(cluster, number, folder / "runs" / "lost" / "s0")
+    run = folder / "runs" / "lost" / "s0"
+    cluster.wait_for(number, lambda: checkpoints(run), f"{run} has no checkpoint")
     cluster.run("scontrol", "update", f"nodename={NODES[0]}", "state=down", "reason=test")
     try:
-        cluster.start_requeued(number, NumNodes="1")
+        cluster.start_requeued(number, NumNodes="1", NumTasks="1")
         cluster.wait_for_state(number, "COMPLETED")
         assert cluster.job(number, "NodeList") == NODES[1]
     finally:
@@ -88,16 +92,26 @@ def test_a_sweep_of_two_ends_although_one_job_reached_its_time_limit(cluster: Cl
     (command,) = re.findall(r"clipx train -m (?:.*\\\n)*.*submitit_slurm(?:.*\\\n)*.*(?= &\n)", TEXT)
     command = adapted(command, r"recipe=\S+ arm=\S+ seed=\S+ data.root=\S+", [*settings("sweep"), "seed=0,1"])
     runs = [folder / "runs" / "sweep" / f"s{seed}" for seed in (0, 1)]
-    sweep = subprocess.Popen(
-        ["bash", "-c", f"source .venv/bin/activate; {command}"], cwd=folder, env=cluster.environment
-    )
-    wait_for(lambda: log_lines(runs[0]), "the sweep's first run has no step", cluster.folder)
-    first = min(cluster.run("squeue", "--noheader", "--array", "--format=%i").split())
-    cluster.run("scancel", "--signal=USR2", first)  # submitit's sign for a time limit
-    cluster.start_requeued(first)
-    assert sweep.wait() == 0
+    with started(f"source .venv/bin/activate; {command}", folder, cluster.environment) as sweep:
+        wait_for(lambda: log_lines(runs[0]) or sweep.poll(), "the sweep's first run has no step", cluster.folder)
+        first = min(cluster.run("squeue", "--noheader", "--array", "--format=%i").split())
+        cluster.run("scancel", "--signal=USR2", first)  # submitit's sign for a time limit
+        cluster.start_requeued(first)
+        assert sweep.wait() == 0
     assert [checkpoints(run)[-1].name for run in runs] == [f"step_{STEPS:08d}"] * 2
     assert cluster.job(first, "Restarts") == "1"
+
+
+@contextmanager
+def started(script: str, folder: Path, environment: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a shell script; end its processes at the end."""
+    process = subprocess.Popen(["bash", "-c", script], cwd=folder, env=environment, start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
 
 
 def job_script(name: str) -> str:
@@ -118,11 +132,7 @@ def adapted(text: str, run: str, settings: list[str]) -> str:
 
 
 def settings(name: str) -> list[str]:
-    return [*tiny(Path("shards"), samples=8 * STEPS), f"name={name}", "log.every=1"]
-
-
-def wait_for_first_step(cluster: Cluster, number: str, run: Path) -> None:
-    cluster.wait_for(number, lambda: log_lines(run), f"{run} has no step")
+    return [*tiny(Path("shards"), samples=8 * STEPS), f"name={name}", "log.every=1", "train.save_every=10"]
 
 
 def log_lines(run: Path) -> int:
