@@ -13,7 +13,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse reproduce-mini-finetune
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train bench-mini bench-leak tune-mini
 .PHONY: reproduce-mini reproduce-mini-objectives reproduce-photos reproduce-all
-.PHONY: docs
+.PHONY: docs slurm test-slurm
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,7 +54,7 @@ test: $(READY) ## run the tests, except the long ones; CLIPX_DATA=FOLDER adds th
 	$(PYTEST) -m 'not long'
 
 test-long: $(READY) ## run the long tests, in which whole commands are killed, repeated or combined; a few minutes
-	$(PYTEST) -m long
+	$(PYTEST) -m 'long and not slurm'
 
 test-fast: $(READY) ## run the tests that are not slow
 	$(PYTEST) -m 'not slow and not long'
@@ -64,6 +64,26 @@ test-lowest: .venv-lowest/.ready ## run the fast tests on the lowest versions th
 
 test-dist: $(READY) ## run the tests of the training step, with every term on 1, 2 and 4 processes and in micro-batches
 	$(BIN)/pytest tests/clipx/training/test_step_distributed.py tests/clipx/training/test_step.py tests/clipx/training/test_leak.py tests/clipx/test_train_table.py tests/clipx/objectives/test_parts.py
+
+# SLURM 22.05, of Debian 12, is the version that the configuration in tests/slurm/ is for.
+SLURM := slurmctld=22.05* slurmd=22.05* slurm-client=22.05*
+APT := apt-get --quiet --quiet -o Debug::NoLocking=1 -o Dir::State::lists=$(CURDIR)/.slurm/lists \
+  -o Dir::Cache=$(CURDIR)/.slurm -o Dir::Cache::archives=archives
+.slurm/.ready: constraints.txt
+	rm -rf .slurm
+	mkdir -p .slurm/lists/partial .slurm/archives/partial .slurm/root
+	$(APT) update
+	$(APT) install --yes --download-only --reinstall --no-install-recommends $(SLURM)
+	for package in .slurm/archives/*.deb; do dpkg-deb --extract $$package .slurm/root || exit 1; done
+	rm -r .slurm/lists .slurm/archives
+	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt --target .slurm/python \
+	  hydra-submitit-launcher submitit
+	touch $@
+
+slurm: $(READY) .slurm/.ready ## unpack Debian's SLURM into .slurm/; nothing on the system changes
+
+test-slurm: slurm ## run the tests on SLURM: a cluster of two nodes on this machine; a few minutes
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slurm tests/slurm
 
 demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run again to resume
 	$(BIN)/clipx train recipe=demo

@@ -24,17 +24,18 @@ from tests.helpers.folder import jpeg, settings, write_shards
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SHELL = re.compile(r"^(?:srun \S+ )?(clipx|make) (.*)$")
+SHELL = re.compile(r"^(?:srun (?:-\S+\s+)+)?(clipx|make) (.*)$")
 FOLDERS = "clipx|evaluation|cli|tests|recipes|docs"
 PATHS = re.compile(rf"(?<![\w/.<-])((?:{FOLDERS})/[\w./-]*\w/?)(?![\w*<{{])")
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def commands(page: Path) -> list[tuple[str, list[str]]]:
-    """Return (program, arguments) of each command in the code blocks of a page, with `imq` for the variable $arm."""
+    """Return (program, arguments) of each command in the code blocks of a page, with values for shell variables."""
     found = []
     for block in re.findall(r"```\n(.*?)```", page.read_text(), re.DOTALL):
-        for line in block.replace("\\\n", " ").replace("$arm", "imq").replace("&\n", "\n").splitlines():
+        block = block.replace("$arm", "imq").replace("$SLURM_JOB_NUM_NODES", "8")
+        for line in block.replace("\\\n", " ").replace("&\n", "\n").splitlines():
             if match := SHELL.match(line.strip()):
                 found.append((match[1], shlex.split(match[2], comments=True)))
     return found

@@ -27,7 +27,7 @@ from torch.distributed.launcher import api
 from torch.distributed.run import parse_args, run
 
 from cli.exit_codes import exit_code_of
-from cli.launcher.parent import end_with_parent
+from cli.launcher.parent import PARENT, end_with_parent
 from clipx.errors import REQUEUE, Fault, UserError
 from clipx.training.stop_signals import SIGNALS, handled_signals
 
@@ -72,7 +72,7 @@ def run_worker(job: Callable[[], int | None]) -> NoReturn:
     Rank 0 prints errors common to all ranks. After a failure the process exits at once, without closing the process
     group: NCCL would wait for ranks that wait for this rank. The launcher ends the other workers.
     """
-    end_with_parent()
+    end_with_parent(int(os.environ[PARENT]))
     codes: list[int | None] = []
     try:
         failed = exit_code_of(lambda: codes.append(_rank0_fails_first(job)))
@@ -98,7 +98,8 @@ def _rank0_fails_first(job: Callable[[], int | None]) -> int | None:
 
 def main() -> int:
     """Run the launcher. Return 2 or 75 if a worker ended with this code, 75 after a signal, else 0 or 1."""
-    end_with_parent()
+    end_with_parent(int(os.environ[PARENT]))
+    os.environ[PARENT] = str(os.getpid())  # for the workers
     logging.disable(logging.ERROR)  # only in this process; the error printed below says the same
     vars(api)["LocalElasticAgent"] = Agent  # the launcher has no argument for the class
     # otherwise restarted workers find the addresses of dead workers in the launcher's store, and wait for them

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import active_children, get_context, set_start_method
+from multiprocessing import active_children, get_context, parent_process, set_start_method
 from queue import SimpleQueue
 from threading import Lock
 from typing import TypeVar
@@ -125,7 +125,9 @@ def gpu_of_each_job(jobs: int, processes: int) -> list[str]:
 
 def _prepare(gpu: str) -> None:
     """Let a new process end with its parent; set its GPU, start method and signal handling."""
-    end_with_parent()
+    parent = parent_process()
+    assert parent is not None and parent.pid is not None
+    end_with_parent(parent.pid)
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # read by CUDA at its first use, inside a call
     set_start_method("fork", force=True)  # spawned loader processes would each import torch again

@@ -10,6 +10,7 @@ from types import FrameType
 
 import torch
 
+from cli.launcher.parent import PARENT
 from clipx.config.schema import LaunchConfig
 from clipx.errors import REQUEUE, Fault, UserError
 from clipx.training.stop_signals import handled_signals
@@ -53,7 +54,7 @@ def run_workers(
     handled = handled_signals()
     # PYTHONSAFEPATH: otherwise `-m` searches the working directory first, where a user may have a folder cli/
     with children_ignore_ctrl_c():
-        process = subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1"})
+        process = subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1", PARENT: str(os.getpid())})
     before = {number: signal.signal(number, pass_on) for number in handled}
     try:
         code = process.wait()
@@ -77,7 +78,8 @@ def _rendezvous_options(launch: LaunchConfig, name: str) -> list[str]:
             f"launch.rendezvous={launch.rendezvous} must be HOST:PORT, one of the {launch.nodes} machines and a free "
             "port on it; all machines need the same value"
         )
-    address = ["--rdzv-backend=c10d", f"--rdzv-endpoint={launch.rendezvous}", f"--rdzv-id={name}"]
+    group = name.replace("/", "_")  # torch names a folder in /tmp after it
+    address = ["--rdzv-backend=c10d", f"--rdzv-endpoint={launch.rendezvous}", f"--rdzv-id={group}"]
     return [f"--nnodes={launch.nodes}", *address]
 
 

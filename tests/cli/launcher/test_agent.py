@@ -64,6 +64,12 @@ def test_torch_has_the_private_names_that_the_agent_uses_and_an_upper_bound() ->
     assert [d for d in project["dependencies"] if d.startswith("torch>=") and ",<" in d]
 
 
+def test_a_process_ends_if_its_parent_ended_before_it_started() -> None:
+    code = "import os, time; from cli.launcher.parent import end_with_parent; "
+    code += "end_with_parent(os.getppid() + 1); time.sleep(600)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=300).returncode == 1
+
+
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "tiny_worker.py").write_text(WORKER)
@@ -108,7 +114,7 @@ def test_a_killed_worker_is_replaced_on_two_machines(worker: str, tmp_path: Path
     """Two launchers on this machine, connected at a port."""
     code = "import sys; from cli.launcher.spawn import run_workers; from clipx.config.schema import LaunchConfig; "
     code += "l = LaunchConfig(nodes=2, rendezvous='localhost:29417', max_restarts=1); "
-    code += "run_workers(1, 'tiny_worker', [sys.argv[1], 'killed'], 'two', l)"
+    code += "run_workers(1, 'tiny_worker', [sys.argv[1], 'killed'], 'runs/two/s0', l)"
     nodes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "starts")]) for _ in range(2)]
     assert [node.wait(timeout=120) for node in nodes] == [0, 0]
     assert [name[:4] for name in starts(tmp_path)] == ["0.2.", "0.2.", "1.2.", "1.2."]
