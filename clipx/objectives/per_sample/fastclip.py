@@ -31,7 +31,7 @@ from torch import Tensor
 import clipx.objectives.per_sample.moving_average as ma
 from clipx.errors import UserError
 from clipx.objectives.base import Rows, Term, TermOutput
-from clipx.objectives.similarity import Reduction, exclude_positives, log_sums, positive_logits, softmax_gradients
+from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, log_sums, positive_logits, softmax_gradients
 from clipx.types import Embeddings, Progress
 
 # of v2, from the authors' code
@@ -185,7 +185,7 @@ class Direction:
         if B < 2:
             raise UserError(f"objective=fastclip_v2 needs batches of 2 pairs or more, got {B}")
         self.pairs = (self.a / self.tau[:, None]).detach(), self.b.detach(), self.tau.new_ones(())
-        self.reductions = (Reduction(1, exclude_positives),)
+        self.reductions = (Reduction(1, EXCLUDE_POSITIVES),)
         self.sums = log_sums(*self.pairs, self.reductions, self.embeddings.part)
         self.z_own = positive_logits(*self.pairs)
         self.log_g = self.sums[0] - self.z_own - math.log(B - 1)  # [B]
