@@ -99,7 +99,7 @@ def leaves(B: int, E: int, dtype: torch.dtype, scale: float = 9.0) -> list[Tenso
 
 @pytest.mark.parametrize(
     ("B", "E", "programs"),  # with few programs, each sums over several blocks of columns
-    [(1, 1, 256), (7, 3, 256), (16, 32, 256), (33, 20, 256), (40, 37, 1), (40, 37, 8)],
+    [(1, 1, 256), (16, 32, 256), (20, 37, 256), (35, 20, 1), (66, 5, 10)],
 )
 def test_sums_and_gradients_match_stored_logits(B: int, E: int, programs: int, kernels: pytest.MonkeyPatch) -> None:
     kernels.setattr(triton_tiles, "PROGRAMS", programs)
@@ -127,7 +127,7 @@ class Rows(Part):
 def test_the_results_of_parts_add_up_to_the_whole() -> None:
     B, given = 20, reductions(20)
     image, text, scale = (t.detach() for t in leaves(B, 8, torch.float32))
-    weights = torch.randn(len(given), B, generator=torch.Generator().manual_seed(1))
+    weights = torch.randn(len(given), B, generator=torch.Generator().manual_seed(1)).unbind()
     sums = log_sums(image, text, scale, given)
     whole, _ = softmax_gradients((image, text, scale), given, sums, weights)
     parts = [Rows(slice(*ends)) for ends in ((0, 18), (18, 18), (18, 20))]
@@ -141,18 +141,19 @@ def test_the_results_of_parts_add_up_to_the_whole() -> None:
 
 def loss_and_gradients(terms: Terms, dtype: torch.dtype, scale: float) -> list[Tensor]:
     """Return the loss, the new values of the columns and the gradients of image, text and scale, in float64."""
-    B, inputs = 24, leaves(24, 12, dtype, scale)
+    B = 24
+    image, text, tau_inverse = leaves(B, 12, dtype, scale)
     objective, ids = objectives.build(terms, B), torch.arange(B)
     rows = SampleTable(objective.columns, B, dtype=dtype).read(ids)
-    loss = objective(Embeddings(*inputs, ids, ids * ids % 4, group=ids // 2), rows, Progress(0, 1, 0, 1))
+    loss = objective(Embeddings(image, text, tau_inverse, ids, ids * ids % 4), rows, Progress(0, 1, 0, 1))
     loss.total.backward()  # type: ignore[no-untyped-call]
-    found = [loss.total, *loss.rows.values(), *(t.grad for t in inputs if t.grad is not None)]
+    found = [loss.total, *loss.rows.values(), *(t.grad for t in (image, text, tau_inverse) if t.grad is not None)]
     return [t.detach().double() for t in found]
 
 
-@pytest.mark.parametrize("name", ["clip", "dcl", "keyword", "multi_positive", "sogclr", "nuclr", "fastclip_v2"])
+@pytest.mark.parametrize("name", ["dcl", "keyword", "nuclr", "fastclip_v2"])
 def test_terms_match_tiles_in_float64(name: str) -> None:
-    terms = {name: {"denominator": "same_label"} if name == "keyword" else {}}
+    terms: Terms = {name: {"denominator": "same_label"} if name == "keyword" else {}}
     exact = loss_and_gradients(terms, torch.float64, 100.0)
     for a, b in zip(loss_and_gradients(terms, torch.float32, 100.0), exact, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4 * float(b.abs().max()))

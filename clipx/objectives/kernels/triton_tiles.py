@@ -68,7 +68,7 @@ def log_sums(
     shapes = [(grid[1], n) if dim == 1 else (grid[0], B) for dim, _, _ in reductions]
     size = max(a * b for a, b in shapes)
     partial = image.new_empty(len(shapes), size)
-    with torch.cuda.device_of(image):
+    with torch.cuda.device_of(image):  # type: ignore[no-untyped-call]
         _block_log_sums[grid](
             x.points, y.points, x.shift, y.shift, x.ids, y.ids, partial, n, B, image.shape[1], size,
             tuple(dim for dim, _, _ in reductions), _excluded(reductions), **blocks,
@@ -144,7 +144,7 @@ def _weighted_sums(x: Side, y: Side, excluded: tuple[int, ...]) -> Tensor:
     splits = max(1, min(column_blocks, PROGRAMS // (programs[0] * programs[1])))
     per_split = triton.cdiv(column_blocks, splits) * blocks["COLUMNS"]
     out = x.shift.new_empty(splits, rows, E)
-    with torch.cuda.device_of(out):
+    with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
         _block_weighted_sums[(*programs, splits)](
             x.points, y.points, x.shift, y.shift, x.weight, y.weight, x.ids, y.ids, out, rows, columns, E, per_split,
             excluded, **blocks,
