@@ -109,7 +109,7 @@ def categories_by_row(folder: Path) -> list[str]:
 
 
 def test_the_category_of_a_pair_comes_from_its_column(tmp_path: Path) -> None:
-    folder = replicas.mmvp(tmp_path, TYPES, shuffle=True)
+    folder = replicas.mmvp(tmp_path, TYPES, reverse=True)
     check_categories(our_categories, folder)
     with pytest.raises(AssertionError):
         check_categories(categories_by_position, folder)

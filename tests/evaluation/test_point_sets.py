@@ -172,7 +172,7 @@ def test_a_task_whose_features_the_model_lacks_is_refused_alone_and_skipped_besi
 
 
 def test_the_number_of_random_features_can_be_set_for_an_evaluation(tmp_path: Path) -> None:
-    run = trained(untrained(tmp_path))
+    run = run_of(config_of(tmp_path))
     images = torch.rand(2, 3, 48, 48)
     own, fewer = (from_checkpoint(run, CPU, features_eval=count)[0] for count in (None, 8))
     assert fewer.image(images).shape[1] < own.image(images).shape[1]

@@ -255,7 +255,7 @@ def test_karpathys_test_split_has_every_caption(name: str, folder: str, filepath
 
 
 def test_mmvp_pairs_odd_with_even_ids_and_takes_categories_from_the_column_type(tmp_path: Path) -> None:
-    replicas.mmvp(tmp_path, ["Color and Appearance", "Quantity and Count", "Color and Appearance"], shuffle=True)
+    replicas.mmvp(tmp_path, ["Color and Appearance", "Quantity and Count", "Color and Appearance"], reverse=True)
     data = open_dataset(f"mmvp:{tmp_path}")
     assert isinstance(data, MinimalPairs)
     assert data.categories("test") == ["Color and Appearance", "Quantity and Count", "Color and Appearance"]
