@@ -69,10 +69,7 @@ EXCLUDE_POSITIVES = Exclude()  # the pairs (i, i)
 
 
 def triton_tiles(image: Tensor) -> ModuleType | None:
-    """Return the module of Triton kernels, None where torch's tiles are used.
-
-    In fp32 torch's tiles are expected to be faster: such products do not use tensor cores, and the kernels need more.
-    """
+    """Return the module of Triton kernels; None: use torch's tiles. In fp32 these should be faster, see the module."""
     usable = image.dtype == torch.float32 and current_precision() != "fp32" and image.shape[1] <= MAX_KERNEL_WIDTH
     if not usable or not has_triton(image.device):
         return None
