@@ -10,7 +10,7 @@ TORCH := 2.14.1# the release that `make constraints` pins
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: help install constraints check test test-fast test-long test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
-.PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
+.PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse reproduce-mini-finetune
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train bench-mini bench-leak tune-mini
 .PHONY: reproduce-mini reproduce-photos reproduce-all
 .PHONY: docs
@@ -102,6 +102,9 @@ reproduce-mini-gap: $(READY) ## reproduce paper 4 on rendered scenes
 
 reproduce-mini-wpse: $(READY) ## reproduce paper 5 on rendered scenes
 	$(call first,pmi) $(mini)wpse_mini
+
+reproduce-mini-finetune: $(READY) ## fine-tune on a new world of scenes: gain and forgetting by objective; under an hour on two cores
+	$(mini)finetune_mini
 
 # longest runs first, so that all cores finish at about the same time
 MINI = wpse_mini,clip_reg_mini,margin_mini,nuclr_mini,counting_mini,gap_mini,gap_dynamics_mini,gap_init_mini

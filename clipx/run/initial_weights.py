@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from clipx.config.schema import ModelConfig, RunConfig
 from clipx.data.preprocess import tokenizer
@@ -88,7 +89,7 @@ def _of_run(config: RunConfig, name: str) -> clip.ClipModel:
         kept = replace(start.inputs, context_length=model.inputs.context_length, clean=model.inputs.clean)
         check_same_inputs(f"{KEY}={name}", kept, model.inputs, f"set {FORCE}")
     _check_context_length(start, model, name)
-    weights = fit_positions(checkpoint.read_weights(path), model.state_dict())
+    weights = fit_positions(_with_own(checkpoint.read_weights(path), model, config, other), model.state_dict())
     try:
         checkpoint.set_weights(model, weights, path / checkpoint.WEIGHTS)
     except UserError as error:
@@ -99,6 +100,25 @@ def _of_run(config: RunConfig, name: str) -> clip.ClipModel:
             there, here = (f"{tower.name} with pretrained={tower.pretrained}" for tower in towers)
             raise UserError(f"{KEY}={name} has other layers: model.{side} is {there} there, {here} in this run")
     return model
+
+
+def _with_own(
+    weights: dict[str, Tensor], model: clip.ClipModel, config: RunConfig, start: RunConfig
+) -> dict[str, Tensor]:
+    """Return start weights, with the run's own temperature or bias where it does not continue that of the start run.
+
+    The temperature continues if both runs learn it with the same parameterisation; a fixed tau is a setting of the run.
+    The bias continues if both runs have one.
+    """
+    ours, theirs = config.temperature, start.temperature
+    continues = ours.kind == theirs.kind == "learned" and (ours.parameterisation, ours.s) == (
+        theirs.parameterisation,
+        theirs.s,
+    )
+    own = () if continues else ("temperature.",)
+    own += () if (ours.bias is None) == (theirs.bias is None) else ("bias",)
+    kept = {key: value for key, value in model.state_dict().items() if key.startswith(own)}
+    return {key: value for key, value in weights.items() if not key.startswith(own)} | kept
 
 
 def _of_towers(model: ModelConfig) -> list[object]:

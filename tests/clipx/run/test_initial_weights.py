@@ -1,6 +1,7 @@
 """Initial weights come from another run with model.init, with its inputs; a resumed run loads no initial weights."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from clipx.config.schema import RunConfig
+from clipx.config.schema import RunConfig, TemperatureConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers
@@ -20,6 +21,7 @@ from clipx.run.checkpoint import WEIGHTS, TrainState, checkpoints, verify
 from clipx.run.initial_weights import build_initial_model
 from clipx.train import fit
 from clipx.training.setup import build_components
+from clipx.types import Progress
 from tests.helpers import hub
 from tests.helpers.folder import settings, write_shards
 
@@ -82,9 +84,10 @@ def test_initial_weights_that_are_missing_corrupt_or_of_another_model_are_refuse
     first = settings(tmp_path)
     checkpoint = saved(first)
     config = settings(tmp_path)
-    config.model.init, config.temperature.bias = str(checkpoint), -10.0
-    with pytest.raises(UserError, match=r"model.init=.* another model: bias has shape none there, \[\] in this"):
+    config.model.init, config.model.image.name = str(checkpoint), "open_clip:mini-vit-48"
+    with pytest.raises(UserError, match=r"model.init=.* another model: image\..* in this run"):
         build_initial_model(config)
+    config = settings(tmp_path)
     config.model.init = str(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"model.init=.*nowhere is missing"):
         build_initial_model(config)
@@ -92,6 +95,27 @@ def test_initial_weights_that_are_missing_corrupt_or_of_another_model_are_refuse
     config.model.init = str(checkpoint)
     with pytest.raises(UserError, match=r"model.safetensors is corrupt"):
         build_initial_model(config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameterisation", "bias", "tau"),
+    [("fixed", "exp", None, 0.5), ("learned", "softplus", None, 0.5), ("learned", "exp", -10.0, math.exp(-1.5))],
+)
+def test_temperature_and_bias_follow_the_settings_where_the_start_run_has_others(
+    kind: str, parameterisation: str, bias: float | None, tau: float, tmp_path: Path
+) -> None:
+    first = settings(tmp_path)
+    checkpoint = saved(first)
+    config = settings(tmp_path)
+    config.name, config.model.init = "second", str(checkpoint)
+    config.temperature = TemperatureConfig(kind=kind, parameterisation=parameterisation, tau=0.5, bias=bias)
+    model = build_initial_model(config)
+    assert 1 / float(model.temperature(Progress(0, 1, 0, 1)).detach()) == pytest.approx(tau)
+    assert (model.bias is None) == (bias is None)
+    assert bias is None or float(model.bias.detach()) == bias
+    for name, value in weights(first).items():
+        if not name.startswith("temperature."):
+            assert torch.equal(model.state_dict()[name], value), name
 
 
 def start_file(root: Path, tower: str) -> str:
