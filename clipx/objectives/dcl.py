@@ -15,7 +15,7 @@ from torch import Tensor
 
 from clipx.errors import UserError
 from clipx.objectives.base import Rows, Term, TermOutput
-from clipx.objectives.similarity import Reduction, exclude_positives, logsumexp, positive_logits, softplus
+from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, logsumexp, positive_logits, softplus
 from clipx.types import Embeddings, Progress
 
 
@@ -37,7 +37,7 @@ class DclTerm(Term):
         positives = positive_logits(*pairs)
         if len(positives) == 1:
             return 0 * positives.sum(), {}
-        reductions = Reduction(1, exclude_positives), Reduction(0, exclude_positives)
+        reductions = Reduction(1, EXCLUDE_POSITIVES), Reduction(0, EXCLUDE_POSITIVES)
         images, texts = logsumexp(*pairs, reductions, embeddings.part)
         return (self.direction(images, positives, scale) + self.direction(texts, positives, scale)) / 2, {}
 

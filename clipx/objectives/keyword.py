@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from clipx.objectives.base import Rows, Term, TermOutput
-from clipx.objectives.similarity import Reduction, logsumexp, positive_logits, select, softplus
+from clipx.objectives.similarity import Exclude, Reduction, logsumexp, positive_logits, softplus
 from clipx.types import Embeddings, Progress
 from clipx.utils.registry import lookup
 
@@ -43,16 +43,16 @@ class KeywordTerm(Term):
         labelled = select(embeddings, embeddings.label != 0)
         x, y, label = labelled.image, labelled.text, labelled.label
         assert label is not None
-
-        def keep_other_labels(tile: Tensor, start: int) -> None:
-            tile.masked_fill_(label[start : start + len(tile), None] == label, -torch.inf)
-
-        def keep_same_label(tile: Tensor, start: int) -> None:
-            tile.masked_fill_(label[start : start + len(tile), None] != label, -torch.inf)
-
-        reductions = [Reduction(1, keep_other_labels)]
+        reductions = [Reduction(1, Exclude(label))]
         if self.sum_same_label:
-            reductions.append(Reduction(1, keep_same_label))
+            reductions.append(Reduction(1, Exclude(label, equal=False)))
         log_negatives, *log_same = logsumexp(x, y, embeddings.scale, reductions, labelled.part)
         log_D = log_same[0] if log_same else positive_logits(x, y, embeddings.scale)
         return self.g(log_negatives - log_D).sum() / len(embeddings.label), {}
+
+
+def select(embeddings: Embeddings, mask: Tensor) -> Embeddings:
+    """Return the embeddings of the pairs where the mask, bool [B], is True; of optional fields only label and bias."""
+    label = None if embeddings.label is None else embeddings.label[mask]
+    image, text, part = embeddings.image[mask], embeddings.text[mask], embeddings.part.select(mask)
+    return Embeddings(image, text, embeddings.scale, label=label, bias=embeddings.bias, part=part)

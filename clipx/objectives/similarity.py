@@ -14,9 +14,12 @@ those of the other processes by a maximum and a sum. Every process thus gets the
 computes its loss as on one process. In the backward pass a process has the complete gradient of its own images, and a
 share of the gradients of all texts and of the scale; the shares are summed over the processes. The total number of
 products is the same as on one process.
+
+On GPUs, Triton kernels replace the tiles of log-sum-exps where `triton_tiles` expects them to be faster.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -24,16 +27,31 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from clipx.types import ALL_ROWS, Embeddings, Part
-from clipx.utils.products import add_product_, product
+from clipx.types import ALL_ROWS, Part
+from clipx.utils.device import has_triton
+from clipx.utils.products import add_product_, current_precision, product
 
 # bytes per tile: large enough that threads seldom wait for each other, but small compared with B x B logits
 TILE_BYTES = {"cpu": 24 << 20, "cuda": 256 << 20}
 
-# (tile, index of its first row): adds constants to the logits in place; -inf excludes a pair
-Adjust = Callable[[Tensor, int], None]
+MAX_KERNEL_WIDTH = 1024  # for a larger E the Triton kernels compute 3 times as many products as torch's tiles, or more
 RowLoss = Callable[..., Tensor]  # (rows, *inputs) -> sum of the loss over these rows
 ROW_TENSORS = 8  # tiles that a RowLoss holds at a time (a rough estimate); together they take TILE_BYTES
+
+
+class Exclude(NamedTuple):
+    """Excludes the pairs (i, j) with equal ids, or with different ids if `equal` is False. Ids None: i and j."""
+
+    ids: Tensor | None = None  # int64 [B]
+    equal: bool = True
+
+    def __call__(self, tile: Tensor, start: int) -> None:
+        """Set the excluded pairs of a tile, whose first row is `start`, to -inf."""
+        if self.ids is None:
+            tile.diagonal(offset=start).fill_(-torch.inf)
+        else:
+            compare = torch.eq if self.equal else torch.ne
+            tile.masked_fill_(compare(self.ids[start : start + len(tile), None], self.ids), -torch.inf)
 
 
 class Reduction(NamedTuple):
@@ -43,13 +61,21 @@ class Reduction(NamedTuple):
     """
 
     dim: int
-    adjust: Adjust | None = None
+    exclude: Exclude | None = None
     offset: Tensor | None = None
 
 
-def exclude_positives(tile: Tensor, start: int) -> None:
-    """Exclude the pairs (i, i)."""
-    tile.diagonal(offset=start).fill_(-torch.inf)
+EXCLUDE_POSITIVES = Exclude()  # the pairs (i, i)
+
+
+def triton_tiles(image: Tensor) -> ModuleType | None:
+    """Return the module of Triton kernels; None: use torch's tiles. In fp32 these should be faster, see the module."""
+    usable = image.dtype == torch.float32 and current_precision() != "fp32" and image.shape[1] <= MAX_KERNEL_WIDTH
+    if not usable or not has_triton(image.device):
+        return None
+    from clipx.objectives.kernels import triton_tiles
+
+    return triton_tiles
 
 
 def positive_logits(image: Tensor, text: Tensor, scale: Tensor) -> Tensor:
@@ -62,13 +88,6 @@ def softplus(x: Tensor) -> Tensor:
     return F.softplus(x, threshold=50)
 
 
-def select(embeddings: Embeddings, mask: Tensor) -> Embeddings:
-    """Return the embeddings of the pairs where the mask, bool [B], is True; of optional fields only label and bias."""
-    label = None if embeddings.label is None else embeddings.label[mask]
-    image, text, part = embeddings.image[mask], embeddings.text[mask], embeddings.part.select(mask)
-    return Embeddings(image, text, embeddings.scale, label=label, bias=embeddings.bias, part=part)
-
-
 def logsumexp(
     image: Tensor, text: Tensor, scale: Tensor, reductions: Sequence[Reduction], part: Part = ALL_ROWS
 ) -> tuple[Tensor, ...]:
@@ -78,7 +97,7 @@ def logsumexp(
         image: [B, E].
         text: [B, E] of the same dtype.
         scale: [] of the same dtype.
-        reductions: the sums to compute; no gradient flows into `offset` and the constants that `adjust` adds.
+        reductions: the sums to compute; no gradient flows into `offset`.
         part: the images that this process computes.
     """
     results: tuple[Tensor, ...] = _LogSumExp.apply(image, text, scale, tuple(reductions), part)
@@ -179,16 +198,29 @@ def log_sums(
 ) -> Tensor:
     """Compute `logsumexp` without a gradient, [number of reductions, B]."""
     results = image.new_full((len(reductions), len(image)), -torch.inf)
+    kernels = triton_tiles(image)
+    write = kernels.log_sums if kernels else _log_sums_in_tiles
+    write(image, text, scale, reductions, part, results)
+    # adds up the processes' sums over images; collects the sums over texts, which are -inf here for the images of the
+    # other processes
+    largest = part.max(results).clamp(min=torch.finfo(results.dtype).min)
+    return part.sum((results - largest).exp()).log() + largest
+
+
+def _log_sums_in_tiles(
+    image: Tensor, text: Tensor, scale: Tensor, reductions: Sequence[Reduction], part: Part, results: Tensor
+) -> None:
+    """Write the log-sum-exps over the logits of this process to `results` [number of reductions, B], initially -inf."""
     for start, (z, scratch) in tiles(image, text, scale, scratch=1, part=part):
         rows = slice(start, start + len(z))
-        for result, (dim, adjust, offset) in zip(results, reductions, strict=True):
+        for result, (dim, exclude, offset) in zip(results, reductions, strict=True):
             adjusted = z
             if offset is not None:
                 adjusted = torch.sub(z, offset if dim == 1 else offset[rows, None], out=scratch)
-            elif adjust is not None:
+            elif exclude is not None:
                 adjusted = scratch.copy_(z)
-            if adjust is not None:
-                adjust(adjusted, start)
+            if exclude is not None:
+                exclude(adjusted, start)
             # clamped, because -inf - (-inf) would be NaN
             largest = adjusted.amax(dim, keepdim=True).clamp_(min=torch.finfo(z.dtype).min)
             total = torch.sub(adjusted, largest, out=scratch).exp_().sum(dim).log_() + largest.squeeze(dim)
@@ -196,10 +228,6 @@ def log_sums(
                 result[rows] = total
             else:
                 torch.logaddexp(result, total, out=result)
-    # adds up the processes' sums over images; collects the sums over texts, which are -inf here for the images of the
-    # other processes
-    largest = part.max(results).clamp(min=torch.finfo(results.dtype).min)
-    return part.sum((results - largest).exp()).log() + largest
 
 
 def softmax_gradients(
@@ -214,7 +242,7 @@ def softmax_gradients(
 
     An anchor i is an image for dim = 1 and a text for dim = 0; j is on the other side. Reduction k has for each anchor
     the softmax over j, p_ij = exp(z_ij - sums_ki). Here z_ij is the logit of i and j (for dim = 0 of text i and image
-    j), with `adjust` and `offset`.
+    j), with `exclude` and `offset`.
 
     Args:
         inputs: image, text, scale.
@@ -229,16 +257,21 @@ def softmax_gradients(
     # finite, so that a row or column without any pair gives exp(-inf) = 0
     sums = sums.clamp(min=torch.finfo(sums.dtype).min)
     gradients, totals = InputGradients(*inputs), torch.zeros_like(sums)
+    if not factors and (kernels := triton_tiles(inputs[0])):
+        found = kernels.gradients(*inputs, reductions, sums, weights, part)
+        gradients.image[part.rows], gradients.text, gradients.scale = found
+        gradients.complete(part)
+        return gradients, totals
     for start, (z, softmax, W) in tiles(*inputs, scratch=2, part=part):
         rows = slice(start, start + len(z))
         W.zero_()
-        for k, (dim, adjust, offset) in enumerate(reductions):
+        for k, (dim, exclude, offset) in enumerate(reductions):
             anchors, summed = ((rows, None), slice(None)) if dim == 1 else (slice(None), (rows, None))
             torch.sub(z, sums[k][anchors], out=softmax)
             if offset is not None:
                 softmax.sub_(offset[summed])
-            if adjust is not None:
-                adjust(softmax, start)
+            if exclude is not None:
+                exclude(softmax, start)
             W.addcmul_(softmax.exp_(), weights[k][anchors])
             if factors and dim == 1:
                 totals[k].addmv_(softmax.T, factors[k][rows])

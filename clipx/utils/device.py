@@ -1,8 +1,11 @@
 """Choice of device, and precision of the towers."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 
@@ -57,6 +60,15 @@ def tf32(allowed: bool) -> Iterator[None]:
         yield
     finally:
         matmul.allow_tf32, cudnn.allow_tf32 = before
+
+
+@cache
+def has_triton(device: torch.device) -> bool:
+    """Return True for an NVIDIA GPU of compute capability 8.0 or later, with triton and the C compiler it needs."""
+    if device.type != "cuda" or torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
+        return False
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    return compiler is not None and find_spec("triton") is not None
 
 
 def grad_scaler(precision: str, device: torch.device) -> torch.amp.GradScaler:

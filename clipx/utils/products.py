@@ -39,6 +39,11 @@ def loss_precision(name: str) -> Iterator[None]:
         _precision = before
 
 
+def current_precision() -> str:
+    """Return the precision of the block."""
+    return _precision
+
+
 def product(a: Tensor, b: Tensor, out: Tensor) -> None:
     """Write a @ b to `out`; all three have the same dtype."""
     if _precision == "bf16" and a.is_cuda and a.dtype == torch.float32:

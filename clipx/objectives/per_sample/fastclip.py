@@ -30,7 +30,7 @@ import clipx.objectives.per_sample.moving_average as ma
 from clipx.errors import UserError
 from clipx.objectives.base import Rows, TermOutput
 from clipx.objectives.per_sample.sogclr import SogclrTerm
-from clipx.objectives.similarity import Reduction, exclude_positives, log_sums, positive_logits, softmax_gradients
+from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, log_sums, positive_logits, softmax_gradients
 from clipx.types import Embeddings, Progress
 
 # of v2, from the authors' code
@@ -161,7 +161,7 @@ class Direction:
         if B < 2:
             raise UserError(f"objective=fastclip_v2 needs batches of 2 pairs or more, got {B}")
         self.pairs = (self.a / self.tau[:, None]).detach(), self.b.detach(), self.tau.new_ones(())
-        self.reductions = (Reduction(1, exclude_positives),)
+        self.reductions = (Reduction(1, EXCLUDE_POSITIVES),)
         self.sums = log_sums(*self.pairs, self.reductions, self.embeddings.part)
         self.z_own = positive_logits(*self.pairs)
         self.log_g = self.sums[0] - self.z_own - math.log(B - 1)  # [B]

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from clipx.errors import UserError
-from clipx.objectives.similarity import Reduction, exclude_positives, log_sums, positive_logits, softmax_gradients
+from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, log_sums, positive_logits, softmax_gradients
 from clipx.types import Embeddings
 
 SIDES = (("image", "text"), ("text", "image"))  # (side of the anchors i, contrasted side of j)
@@ -53,8 +53,8 @@ class Contrast:
         self.pairs = embeddings.image.detach(), embeddings.text.detach(), self.scale
         offsets = {side: self.scale * z for side, z in (zeta or {}).items()}
         self.reductions = (
-            Reduction(1, exclude_positives, offsets.get("text")),
-            Reduction(0, exclude_positives, offsets.get("image")),
+            Reduction(1, EXCLUDE_POSITIVES, offsets.get("text")),
+            Reduction(0, EXCLUDE_POSITIVES, offsets.get("image")),
         )
         self.sums = log_sums(*self.pairs, self.reductions, embeddings.part)
         log_g = self.sums - positive_logits(*self.pairs) - math.log(self.B - 1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clipx import objectives
 from clipx.objectives import similarity
-from clipx.objectives.similarity import Reduction, exclude_positives, logsumexp
+from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, logsumexp
 from tests.helpers.pairs import START, Terms, embed, random_pairs, value_and_gradients
 
 PAIRWISE: dict[str, Terms] = {
@@ -41,12 +41,6 @@ def labels(B: int) -> list[int]:
     return [i * i % 4 for i in range(B)]
 
 
-def with_offsets(tile: Tensor, start: int) -> None:
-    """Exclude positive pairs and subtract an offset per text."""
-    exclude_positives(tile, start)
-    tile.sub_(torch.arange(tile.shape[1], dtype=tile.dtype))
-
-
 @settings(max_examples=40, deadline=None)
 @given(B=st.integers(1, 13), rows=st.integers(1, 14), seed=st.integers(0, 99), name=st.sampled_from(sorted(PAIRWISE)))
 def test_the_tile_size_changes_neither_loss_nor_gradients(B: int, rows: int, seed: int, name: str) -> None:
@@ -66,8 +60,8 @@ def test_tiled_sums_and_gradients_match_stored_logits() -> None:
     reductions = (
         Reduction(dim=1),
         Reduction(dim=0),
-        Reduction(dim=1, adjust=with_offsets),
-        Reduction(dim=0, adjust=exclude_positives),
+        Reduction(dim=1, exclude=EXCLUDE_POSITIVES, offset=torch.arange(6.0, dtype=torch.float64)),
+        Reduction(dim=0, exclude=EXCLUDE_POSITIVES),
     )
     factors = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     leaves = [t.clone().requires_grad_() for t in (image, text, torch.tensor(9.0, dtype=torch.float64))]
@@ -89,7 +83,7 @@ def test_tiled_sums_and_gradients_match_stored_logits() -> None:
 def test_an_empty_sum_is_minus_infinity_with_zero_gradients() -> None:
     image, text = (t.requires_grad_() for t in random_pairs(1, 4))
     (empty,) = logsumexp(
-        image, text, torch.tensor(5.0, dtype=torch.float64), (Reduction(dim=1, adjust=exclude_positives),)
+        image, text, torch.tensor(5.0, dtype=torch.float64), (Reduction(dim=1, exclude=EXCLUDE_POSITIVES),)
     )
     empty.exp().sum().backward()  # type: ignore[no-untyped-call]
     assert empty.item() == -torch.inf
