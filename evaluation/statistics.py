@@ -15,7 +15,7 @@ def t_interval(values: list[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def t_quantile(degrees: int) -> float:
+def t_quantile(degrees: float) -> float:
     """Return the t such that 95% of Student's distribution lies between -t and t."""
     from scipy import stats
 

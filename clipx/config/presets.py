@@ -1,4 +1,4 @@
-"""Named choices of the command line: `data=NAME` and `objective=NAME`; sizes of the published data sets."""
+"""Named choices of the command line: `data=NAME`, `objective=NAME`, `scale=AXIS`; sizes of the published data sets."""
 
 from typing import Any
 
@@ -42,10 +42,11 @@ DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
     # any img2dataset shards: data.root=FOLDER data.name=NAME
     "shards": {"source": "shards", "crop_scale": [0.5, 1.0], "split": "."},
     # the papers' training data; recipes set the image preprocessing, evaluation sets are in data.root/evaluation.
-    # img2dataset writes the shards of cc3m and cc12m, DataComp's script the shards of datacomp_small
+    # img2dataset writes the shards of cc3m and cc12m, DataComp's script the shards of datacomp_*
     "cc3m": {"source": "shards", "split": "train"},
     "cc12m": {"source": "shards", "split": "train"},
     "datacomp_small": {"source": "shards", "split": "shards"},
+    "datacomp_medium": {"source": "shards", "split": "shards"},
     # as published: data.root contains train2014/ and annotations/
     "mscoco": {
         "source": "coco",
@@ -68,8 +69,18 @@ PAIRS = {  # pairs in published data sets; how many can be downloaded changes fr
     "cc12m": 9_184_256,  # paper 3, appendix H
     "mscoco": 82_783,  # images of train2014
     "datacomp_small": 12_800_000,  # samples of DataComp's small pool
+    "datacomp_medium": 128_000_000,  # of its medium pool
 }
 CAPTIONS = {"mscoco": 414_113}  # of train2014; with data.captions=each every caption is a pair
+
+# axis of a ladder (`scale:` in a recipe) -> the settings that take the value of a point
+AXES: dict[str, tuple[str, ...]] = {
+    "samples": ("train.samples",),
+    "data": ("data.scenes.num_train",),  # other data have no setting for their size
+    "width": ("model.image.name", "model.text.name"),
+    "batch": ("train.batch_size",),
+}
+MIN_POINTS = 4  # of a ladder
 
 CYCLIC = {"cyclic_inmodal": {"weight": 0.25}, "cyclic_crossmodal": {"weight": 0.25}}
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
