@@ -10,7 +10,7 @@ TORCH := 2.14.1# the release in constraints.txt
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: help install constraints check test test-fast test-long test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
-.PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
+.PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse reproduce-mini-scaling
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train bench-mini bench-leak tune-mini
 .PHONY: reproduce-mini reproduce-photos reproduce-all
 .PHONY: docs
@@ -106,6 +106,9 @@ reproduce-mini-wpse: $(READY) ## reproduce paper 5 on rendered scenes
 MINI = wpse_mini,clip_reg_mini,margin_mini,nuclr_mini,counting_mini,gap_mini,gap_dynamics_mini,gap_init_mini
 reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, one report: hours on two cores; UNTIL=decided HOURS=8 adds seeds
 	$(call first,all) $(mini)$(MINI) out=runs/mini-report
+
+reproduce-mini-scaling: $(READY) ## effect as a function of samples seen, on rendered scenes: at most three hours on two cores
+	$(mini)scaling_mini scale=samples
 
 PHOTOS = clip_reg_photos,margin_photos,nuclr_photos,gap_photos
 reproduce-photos: $(READY) ## papers 1, 3 and 4 on Flickr8k, hours on two cores; FLICKR8K=DIR with train/ and test/

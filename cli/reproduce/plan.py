@@ -16,6 +16,7 @@ from evaluation.claims.design import LOOKS, check_looks, stored
 from evaluation.claims.table import claims_of
 from evaluation.claims.types import Claim
 
+OPTIONS = {"recipe": "", "arms": "", "seeds": "", "scale": "", "jobs": "1", "dry": "false", "out": ""}
 UNTIL = {"until": "", "max_seeds": "", "hours": "", "looks": ""}
 BY_WORTH = {"sort": "", "budget": ""}
 COSTS = {"device": "H100", "share": "0.35"}  # for dry=true, see clipx.training.forecast
@@ -81,18 +82,7 @@ def make_plan(arguments: list[str]) -> Plan:
 
     Raises UserError: an invalid argument.
     """
-    options = {
-        "recipe": "",
-        "arms": "",
-        "seeds": "",
-        "scale": "",
-        "jobs": "1",
-        "dry": "false",
-        "out": "",
-        **COSTS,
-        **UNTIL,
-        **BY_WORTH,
-    }
+    options = OPTIONS | COSTS | UNTIL | BY_WORTH
     roots: dict[str, str] = {}
     settings = []
     for argument in arguments:

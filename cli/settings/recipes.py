@@ -80,8 +80,10 @@ def _scale(path: Path, given: Any) -> dict[str, list[list[str]]]:
         if not isinstance(values, list) or len(values) < MIN_POINTS:
             raise UserError(f"recipe {path}: scale.{axis}={values} must be a list of {MIN_POINTS} or more points")
         of_axis = rates.get(axis, [None] * len(values))
-        if len(of_axis) != len(values):
-            raise UserError(f"recipe {path}: scale.lr.{axis} has {len(of_axis)} rates for {len(values)} points")
+        if not isinstance(of_axis, list) or len(of_axis) != len(values):
+            raise UserError(
+                f"recipe {path}: scale.lr.{axis}={of_axis} must be a list of {len(values)} rates, one per point"
+            )
         found[axis] = [
             [f"{key}={value}" for key in AXES[axis]] + ([] if rate is None else [f"optimizer.lr={rate}"])
             for value, rate in zip(values, of_axis, strict=True)
