@@ -37,6 +37,7 @@ class HeldOut:
 
     predicted: Interval  # of the mean over as many seeds
     measured: float
+    problem: str  # why the law of the smaller points should not be used; "" if it fits
 
     @property
     def inside(self) -> bool:
@@ -226,7 +227,7 @@ def _arm(arm: str, x: list[float], errors: list[BySeed]) -> ArmErrors:
     scales, curves = np.array(x), _curves(errors, seeds)
     law = fit_power_law(scales, curves)
     smaller = fit_power_law(scales[:-1], curves[:, :-1])
-    held_out = HeldOut(smaller.predict(x[-1]), float(curves[:, -1].mean()))
+    held_out = HeldOut(smaller.predict(x[-1]), float(curves[:, -1].mean()), smaller.problem)
     return ArmErrors(arm, x, errors, law, held_out, law.problem)
 
 

@@ -48,7 +48,7 @@ def title(ladder: Ladder) -> str:
 def lead(ladder: Ladder) -> str:
     """Return one or two sentences: gains at the largest point, predictions that held."""
     signs = [gain.at[-1].sign for gain in ladder.gains]
-    held_out = [arm.held_out for arm in ladder.arms if arm.held_out]
+    held_out = [arm.held_out for arm in ladder.arms if arm.held_out and not arm.held_out.problem]
     inside = sum(one.inside for one in held_out)
     of_arms = f"At the largest point of {ladder.axis}, {signs.count(1)} of {len(signs)} arms are better than "
     sentence = f"{of_arms}{ladder.reference} and {signs.count(-1)} worse. " if signs else ""
@@ -91,7 +91,7 @@ def crossover_text(gain: Gain) -> str:
     if gain.laws is None:
         return "no laws"
     found = gain.crossover
-    return "none" if found is None else f"{digits(found.value)} [{_end(found.low)}, {_end(found.high)}]"
+    return "none" if found is None else f"{_number(found.value)} [{_number(found.low)}, {_number(found.high)}]"
 
 
 def scaling_table(ladders: list[Ladder]) -> list[list[object]]:
@@ -106,14 +106,15 @@ def scaling_table(ladders: list[Ladder]) -> list[list[object]]:
 
 
 def _parameters(arm: ArmErrors) -> list[Interval | None]:
-    return [arm.law.a, arm.law.b, arm.law.c, arm.law.d] if arm.law else [None] * 4
+    return [None] * 4 if arm.law is None or arm.problem else [arm.law.a, arm.law.b, arm.law.c, arm.law.d]
 
 
 def _held_out(arm: ArmErrors) -> list[Cell]:
     if arm.held_out is None:
         return [Cell(MISSING)] * 3
-    inside = arm.held_out.inside
-    measured = Cell(digits(arm.held_out.measured), arm.held_out.measured)
+    inside, measured = arm.held_out.inside, Cell(digits(arm.held_out.measured), arm.held_out.measured)
+    if arm.held_out.problem:
+        return [Cell(MISSING, note=arm.held_out.problem), measured, Cell(MISSING)]
     return [
         _interval(arm.held_out.predicted),
         measured,
@@ -124,12 +125,12 @@ def _held_out(arm: ArmErrors) -> list[Cell]:
 def _interval(one: Interval | None) -> Cell:
     if one is None:
         return Cell(MISSING)
-    return Cell(digits(one.value), one.value, note=f"[{_end(one.low)}, {_end(one.high)}]")
+    return Cell(_number(one.value), one.value, note=f"[{_number(one.low)}, {_number(one.high)}]")
 
 
-def _end(value: float) -> str:
-    """Return an end of an interval; numbers above a million, which a may reach, in scientific notation."""
-    return "∞" if math.isinf(value) else f"{value:.2e}" if abs(value) >= 1e6 else digits(value)
+def _number(value: float) -> str:
+    """Return a number; those above a million, which a and b may reach, in scientific notation."""
+    return f"{'-' * (value < 0)}∞" if math.isinf(value) else f"{value:.2e}" if abs(value) >= 1e6 else digits(value)
 
 
 def _gain(one: Estimate) -> Cell:

@@ -31,7 +31,7 @@ def error_figure(name: str, caption: str, arms: list[ArmErrors], x: str, y: str)
             rows += _measured(arm.arm, arm.x, estimates)
             if arm.law is not None:
                 rows += _law(plot, axes, arm, arm.law)
-            if arm.held_out is not None and not arm.problem:
+            if arm.held_out is not None and not arm.held_out.problem:
                 one = arm.held_out.predicted
                 axes.plot(
                     [arm.x[-1]] * 2, [max(one.low, 1e-4), one.high], color=colour, linewidth=3, alpha=0.3, gid=gid
