@@ -44,7 +44,7 @@ def test_three_points_are_one_line(tmp_path: Path) -> None:
     for one in BOTH:
         if one.config["train"]["samples"] < 1e5 and one.seed < 1:
             write(tmp_path, one)
-    with pytest.raises(UserError, match="no ladder: clip has 3 of the 4 or more points of samples"):
+    with pytest.raises(UserError, match="no ladder: early has 3 of the 4 or more points of samples"):
         report(["scaling", str(tmp_path)])
-    with pytest.raises(UserError, match="no ladder: clip has 1 of the 4 or more points of width"):
+    with pytest.raises(UserError, match="no ladder: early has 1 of the 4 or more points of width"):
         report(["scaling", str(tmp_path), "axis=width"])

@@ -136,7 +136,7 @@ def test_a_wrong_choice_is_one_line(choice: dict[str, str], message: str) -> Non
 def test_three_points_are_no_ladder() -> None:
     three = [one for one in BOTH if one.config["train"]["samples"] < 1e5]
     assert find_ladders(three) == ([], [])
-    with pytest.raises(UserError, match=r"^no ladder: clip has 3 of the 4 or more points of samples that it needs"):
+    with pytest.raises(UserError, match=r"^no ladder: early has 3 of the 4 or more points of samples that it needs"):
         refuse_short(three)
 
 
