@@ -1,12 +1,12 @@
-# Targets with a double-hash comment are shown by `make help`.
+# `make help` lists the targets that have a comment with two hashes.
 PYTHON ?= python3
-# LATEST=1: the newest versions, in .venv-latest beside .venv
+# LATEST=1 installs the newest versions of all dependencies, into .venv-latest
 VENV := $(if $(LATEST),.venv-latest,.venv)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 VERSIONS := $(if $(LATEST),--upgrade --upgrade-strategy eager,--constraint constraints.txt)
-TORCH := 2.14.1# the release in constraints.txt
-# one process per core with one thread each; more threads would compete for the cores
+TORCH := 2.14.1# the release that `make constraints` pins
+# one process per core with one thread each, because more threads would compete for the cores
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: help install constraints check test test-fast test-long test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
@@ -18,7 +18,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(READY) ## create the virtual environment .venv; every other target does so if needed. LATEST=1: newest versions
+install: $(READY) ## create the virtual environment .venv (other targets do this if needed); LATEST=1 takes the newest versions
 
 $(READY): pyproject.toml constraints.txt
 	@echo "installing into $(VENV): torch is the largest part, 1 GB for CPUs and 4 GB for GPUs; a few minutes, once"
@@ -38,7 +38,7 @@ $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv
 
-constraints: $(BIN)/uv ## write constraints.txt: the newest versions of all dependencies, and torch TORCH=X.Y.Z
+constraints: $(BIN)/uv ## write constraints.txt: the newest versions of all dependencies, torch at TORCH=X.Y.Z
 	echo torch==$(TORCH) | $(BIN)/uv pip compile pyproject.toml - --quiet --upgrade --all-extras --universal --python-version 3.11 \
 	  --annotation-style line --custom-compile-command 'make constraints' --output-file constraints.txt
 
@@ -47,22 +47,22 @@ check: $(READY) ## check lint, format and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-docs: $(READY) ## build README, docs/ and an API reference as HTML in site/; readable without a network
+docs: $(READY) ## build README, docs/ and an API reference as HTML in site/, readable without a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 test: $(READY) ## run the tests, except the long ones; CLIPX_DATA=FOLDER adds the tests on real data
 	$(PYTEST) -m 'not long'
 
-test-long: $(READY) ## run the long tests: whole commands that are killed, repeated or used together, a few minutes
+test-long: $(READY) ## run the long tests, in which whole commands are killed, repeated or combined; a few minutes
 	$(PYTEST) -m long
 
 test-fast: $(READY) ## run the tests that are not slow
 	$(PYTEST) -m 'not slow and not long'
 
-test-lowest: .venv-lowest/.ready ## run the tests that are not slow on the lowest versions that pyproject.toml allows
+test-lowest: .venv-lowest/.ready ## run the fast tests on the lowest versions that pyproject.toml allows
 	$(subst $(VENV),.venv-lowest,$(PYTEST)) -m 'not slow and not long'
 
-test-dist: $(READY) ## run the tests on several processes; every term on 1, 2 and 4 processes and with micro-batches
+test-dist: $(READY) ## run the tests of the training step, with every term on 1, 2 and 4 processes and in micro-batches
 	$(BIN)/pytest tests/clipx/training/test_step_distributed.py tests/clipx/training/test_step.py tests/clipx/training/test_leak.py tests/clipx/test_train_table.py tests/clipx/objectives/test_parts.py
 
 demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run again to resume
@@ -70,16 +70,17 @@ demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run 
 	$(BIN)/clipx eval runs/demo/s0
 	$(BIN)/clipx report runs/demo
 
-# Train every arm and seed, then write a report with the verdicts. Finished runs are skipped when called again. DRY=1
-# only lists the runs with their cost, JOBS=N runs N at a time, SET="key=value ..." changes settings of all runs.
-# UNTIL=decided adds seeds until the claims are decided, at most MAX_SEEDS=N, for at most HOURS=N. BUDGET=N trains only
-# the arms and seeds that decide the most claims within N GPU-hours; DRY=1 SORT=claims lists claims by their cost.
+# The targets reproduce-* train every arm and seed, then write a report with the verdicts. A second call skips finished
+# runs. DRY=1 only lists the runs with their cost, JOBS=N trains N runs at a time, SET="key=value ..." changes settings of
+# all runs. UNTIL=decided adds seeds until the claims are decided, at most MAX_SEEDS=N, for at most HOURS=N. BUDGET=N
+# trains only the arms and seeds that decide the most claims within N GPU-hours. DRY=1 SORT=claims lists the claims,
+# most claims per GPU-hour first.
 until = $(if $(UNTIL),until=$(UNTIL)) $(if $(MAX_SEEDS),max_seeds=$(MAX_SEEDS)) $(if $(HOURS),hours=$(HOURS)) \
   $(if $(BUDGET),budget=$(BUDGET)) $(if $(SORT),sort=$(SORT))
 REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(until) $(SET)
-first = $(if $(DRY),,$(foreach name,$(1),$(BIN)/clipx theory $(name) &&)) # toy problems before the runs, seconds each
+first = $(if $(DRY),,$(foreach name,$(1),$(BIN)/clipx theory $(name) &&)) # toy problems of the paper, seconds each, before the runs
 mini = $(REPRODUCE) jobs=$(or $(JOBS),2) recipe=
-# folder of a paper's training data, given by the user: $(call folder,CC3M)
+# $(call folder,CC3M): the folder that the user gives as CC3M=DIR; with DRY=1 it may be missing
 folder = $(or $($(1)),$(if $(DRY),$(1),$(error give the folder of the data: make $@ $(1)=FOLDER)))
 cc3m = cc3m=$(call folder,CC3M)
 cc12m = cc12m=$(call folder,CC12M)
@@ -104,14 +105,14 @@ reproduce-mini-wpse: $(READY) ## reproduce paper 5 on rendered scenes
 
 # longest runs first, so that all cores finish at about the same time
 MINI = wpse_mini,clip_reg_mini,margin_mini,nuclr_mini,counting_mini,gap_mini,gap_dynamics_mini,gap_init_mini
-reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, one report: hours on two cores; UNTIL=decided HOURS=8 adds seeds
+reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, in one report; hours on two cores; UNTIL=decided HOURS=8 adds seeds
 	$(call first,all) $(mini)$(MINI) out=runs/mini-report
 
 reproduce-mini-scaling: $(READY) ## effect as a function of samples seen, on rendered scenes: at most three hours on two cores
 	$(mini)scaling_mini scale=samples
 
 PHOTOS = clip_reg_photos,margin_photos,nuclr_photos,gap_photos
-reproduce-photos: $(READY) ## papers 1, 3 and 4 on Flickr8k, hours on two cores; FLICKR8K=DIR with train/ and test/
+reproduce-photos: $(READY) ## reproduce papers 1, 3 and 4 on Flickr8k; two hours on two cores; FLICKR8K=DIR with train/ and test/
 	$(mini)$(PHOTOS) flickr8k=$(call folder,FLICKR8K) out=runs/photos-report
 
 reproduce-clip-reg: $(READY) ## reproduce paper 1 at full scale; CC3M=DIR MSCOCO=DIR
@@ -130,37 +131,37 @@ reproduce-wpse: $(READY) ## reproduce paper 5 at full scale; CC3M=DIR CC12M=DIR
 	$(call first,pmi) $(REPRODUCE) recipe=wpse_cc3m,wpse_cc12m $(cc3m) $(cc12m)
 
 FULL = clip_reg_cc3m,margin_mscoco,counting_datacomp,nuclr_cc3m,nuclr_cc12m,gap_mscoco,gap_dynamics_mscoco,gap_init_mscoco
-reproduce-all: $(READY) ## reproduce all papers at full scale, one report; CC3M=DIR CC12M=DIR MSCOCO=DIR DATACOMP=DIR
+reproduce-all: $(READY) ## reproduce all papers at full scale, in one report; CC3M=DIR CC12M=DIR MSCOCO=DIR DATACOMP=DIR
 	$(call first,all) $(objects) $(REPRODUCE) recipe=$(FULL),wpse_cc3m,wpse_cc12m \
 	  $(cc3m) $(cc12m) $(mscoco) $(datacomp) out=runs/all-report
 
-# exit code 3 means that no data were found
+# cli.validate exits with 3 if it finds no data, which is no error here
 validate-evaluation: $(READY) ## compare published weights with published numbers on the data in ROOT (default: data)
 	$(BIN)/python -m cli.validate root=$(or $(ROOT),data) || [ $$? -eq 3 ]
 
-# Finished candidates are skipped when called again.
-tune-mini: $(READY) ## choose the miniatures' settings that the papers tuned, by held-out pairs; an hour and a half on two cores
+# A second call skips finished candidates.
+tune-mini: $(READY) ## score values of settings that the papers tuned, for the miniatures, on held-out pairs; an hour and a half
 	$(BIN)/python -m tests.bench.tune
 
-bench-table: $(READY) ## cost of per-sample state: memory, read and write
+bench-table: $(READY) ## cost of per-sample state: memory, time to read and write
 	$(BIN)/python -m tests.bench.table
 
-bench-index: $(READY) ## shard index of 12.4M samples: start-up time, memory, scan speed
+bench-index: $(READY) ## index of 12.4M samples in shards: start-up time, memory, scan speed
 	$(BIN)/python -m tests.bench.index
 
 bench-data: $(READY) ## data loading against open_clip: images/s per core; needs CLIPX_DATA
 	$(BIN)/python -m tests.bench.data
 
-bench-loss: $(READY) ## every pairwise term against open_clip's ClipLoss, and on two processes: time and memory
+bench-loss: $(READY) ## time and memory of every pairwise term against open_clip's ClipLoss; time on two processes
 	$(BIN)/python -m tests.bench.loss
 
-bench-rule: $(READY) ## error rates and power of the rule of verdicts, in simulated experiments; ten minutes
+bench-rule: $(READY) ## error rates and power of the verdicts in simulated experiments; ten minutes
 	$(BIN)/python -m tests.bench.rule
 
 bench-train: $(READY) ## training against open_clip_train: images/s; on a GPU also the share of its bf16 peak
 	$(BIN)/python -m tests.bench.train
 
-bench-mini: $(READY) ## runs on small worlds: ms a step, seconds between runs and of evaluations; on an idle machine
+bench-mini: $(READY) ## runs on small rendered scenes: ms per step, seconds between runs, seconds of evaluations; on an idle machine
 	$(BIN)/python -m tests.bench.mini
 
 bench-leak: $(READY) ## growth of memory and step time over 2,000 steps
@@ -169,7 +170,7 @@ bench-leak: $(READY) ## growth of memory and step time over 2,000 steps
 bench-eval: $(READY) ## evaluation against scikit-learn and clip-benchmark: time and memory; on an idle machine
 	$(BIN)/python -m tests.bench.evaluation
 
-chaos: $(READY) ## kill a run on two processes 20 times and compare its weights bit for bit; SEED=N repeats a sequence
+chaos: $(READY) ## kill a run on two processes KILLS=20 times and compare its weights bit for bit; SEED=N repeats the kills
 	$(BIN)/python -m tests.bench.chaos $(or $(KILLS),20) $(SEED)
 
 clean: ## remove the caches of tools; keeps runs and data

@@ -1,20 +1,23 @@
 """Process group: rank, world size, collectives on small values and Python objects, gather, parts of the objective.
 
 Gradients over processes. The objective's inputs (gathered embeddings, scale, bias) and its value are equal on all
-processes. Each process computes the terms of its part, a [b, B] block of the B x B pairs, so the gradient that it finds
-is a share: complete for its images, incomplete for texts, scale and bias. The rule that all functions here follow:
+processes. A global batch has B pairs; a process has b of them. Each process computes only its part of the objective, a
+[b, B] block of the B x B similarities, so its gradient is complete for its images, but incomplete for texts, scale and
+bias. All terms therefore follow a rule:
 
-    after the objective's backward pass, a process holds the complete gradient of its own rows of image and text, and of
+    After the objective's backward pass, a process holds the complete gradient of its own rows of image and text, and of
     scale and bias.
 
-Terms keep it by `Part`: `sum` is an all-reduce whose backward pass is the identity (the loss is computed from the sum
-on every process), `sum_rows_` a reduce-scatter of the gradient of the gathered texts. A term that ignores the part and
-computes the whole loss keeps the rule as well. `gather` then takes the own rows without communication and multiplies
-them by the world size, because DDP averages what must be summed; scale and bias are equal on all processes, and their
-average is right as it is.
+Terms follow the rule by using `Part`: `sum` is an all-reduce whose backward pass is the identity (every process
+computes the loss from the sum), and `sum_rows_` is a reduce-scatter of the gradient of the gathered texts. A term that
+ignores the part and computes the whole loss follows the rule as well.
 
-torch.distributed.nn.all_gather is not used: its backward communicates, although every rank already has the gradient of
-its own rows, and it needs the same number of rows on every rank.
+DDP then averages the gradients of the parameters over the processes. The gradients of scale and bias are equal on all
+processes, so their average is correct. The gradients from different rows must be summed, so the backward pass of
+`gather` multiplies them by the world size.
+
+torch.distributed.nn.all_gather is not used: its backward pass communicates, although every rank already has the
+gradient of its own rows, and it needs the same number of rows on every rank.
 """
 
 import os
@@ -44,7 +47,7 @@ def group(device: torch.device, timeout: float = 1800.0) -> Iterator[None]:
     if "WORLD_SIZE" not in os.environ:
         yield
         return
-    # control data stay on the CPU, so that they never wait for a GPU
+    # small values (sizes, flags, notes) stay on the CPU, so that they never wait for a GPU
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
     yield
@@ -83,7 +86,7 @@ def all_reduce_max(value: float) -> float:
 
 
 def gather_to_rank0(local: Tensor) -> list[Tensor]:
-    """Gather tensors of one shape: return the tensors of all ranks on rank 0, [] on the other ranks."""
+    """Return the tensors of all ranks on rank 0, [] on the other ranks. All tensors have the same shape."""
     if world_size() == 1:
         return [local]
     gathered = [torch.empty_like(local) for _ in range(world_size())] if rank() == 0 else None
@@ -121,11 +124,8 @@ def all_gather_sizes(local: int) -> list[int]:
 def gather(local: Tensor, rows: list[int] | None = None) -> Tensor:
     """Concatenate [b_r, ...] of all ranks r to [B, ...], with gradient.
 
-    `rows` lists b_r of every rank; if None, the ranks exchange them.
-
-    The gradient with respect to a rank's own rows is complete on that rank (see above). Backward therefore takes this
-    rank's slice, without communication, and multiplies it by the world size, because DDP averages gradients over
-    ranks, and here they must be summed.
+    `rows` lists b_r of every rank; if None, the ranks exchange them. The backward pass needs no communication: it takes
+    this rank's rows of the gradient and multiplies them by the world size, as the module's docstring explains.
     """
     if world_size() == 1:
         return local

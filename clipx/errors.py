@@ -24,7 +24,7 @@ class RunDiverged(Fault):
 
 
 def most_severe(errors: Sequence[Exception]) -> type[UserError | Fault]:
-    """Return the error to raise after runs failed: Fault if one of them is, else UserError, else RunDiverged."""
+    """Return the type of the most severe error: Fault (also for unknown types), else UserError, else RunDiverged."""
     order: tuple[type[UserError | Fault], ...] = (RunDiverged, UserError, Fault)
     ranks = [next((k for k, kind in enumerate(order) if isinstance(error, kind)), len(order) - 1) for error in errors]
     return order[max(ranks)]

@@ -50,9 +50,9 @@ def margins(image: Tensor, text: Tensor) -> Tensor:
 
 
 def alpha_hat(image: Tensor, text: Tensor, gamma: float) -> float:
-    """Return P(f_ii - f_ij <= gamma) + P(f_ii - f_ji <= gamma), the rate of failure to reach the margin gamma, in 0..2.
+    """Return P(f_ii - f_ij <= gamma) + P(f_ii - f_ji <= gamma), in 0..2 (paper 1, equation A.3).
 
-    Paper 1, equation (A.3).
+    These are the shares of margins of at most gamma in the two directions; f_ij is defined in `margins`.
     """
     return 2.0 * float((margins(image, text) <= gamma).double().mean())  # both halves have the same length
 

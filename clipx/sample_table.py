@@ -1,4 +1,4 @@
-"""Sample table: per-sample float32 columns of length n, sharded by sample_id % world over the ranks.
+"""Sample table: float32 columns with a value per sample, sharded over the ranks by sample_id % (number of ranks).
 
 A step reads the rows of its global batch with one all-reduce, and each rank writes the rows that it owns. A checkpoint
 holds whole columns, so a run resumes on any number of ranks. 8 columns of 12 M samples take 384 MB over all ranks
@@ -33,13 +33,13 @@ class SampleTable:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Args: `device` holds this rank's rows; ids and rows of a step may be on another one."""
+        """`device` holds this rank's rows; the ids and rows of a step may be on another device."""
         self.columns = tuple(columns)
         self.num_samples = num_samples
         self.rank, self.world = distributed.rank(), distributed.world_size()
         own = len(range(self.rank, num_samples, self.world))
         initial = torch.tensor(list(columns.values()), dtype=dtype, device=device)
-        self.values = initial[:, None].repeat(1, own)  # [C, own]; sample i is at index i // world of rank i % world
+        self.values = initial[:, None].repeat(1, own)  # [columns, own]; sample i: index i // world on rank i % world
         self._largest: dict[int, float] = {}  # column index -> maximum of own rows, once `max` was called
 
     def read(self, ids: Tensor) -> dict[str, Tensor]:
@@ -98,9 +98,9 @@ class SampleTable:
         return columns
 
     def load(self, path: Path) -> None:
-        """Load this rank's rows from a file written by `save`, on any number of ranks.
+        """Load this rank's rows from a file that any number of ranks wrote with `save`.
 
-        Raises UserError: the file is missing, has other columns, or is of a data set of another size.
+        Raises UserError: the file is missing, has other columns, or belongs to a data set of another size.
         """
         try:
             with safe_open(path, "pt") as file:

@@ -36,7 +36,7 @@ from clipx.training.timing import ThroughputMeter
 from clipx.types import Progress
 from clipx.utils.device import choose_device
 
-Evaluate = Callable[[ClipModel], dict[str, float]]  # rank 0's result is logged
+Evaluate = Callable[[ClipModel], dict[str, float]]  # model -> metrics; rank 0's are logged
 
 
 class Outcome(Enum):
@@ -54,10 +54,10 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
     run after the current step. The minutes count from `started`, a time.monotonic() value (default: now). All ranks
     call `evaluate` every log.evaluate_every steps, after saving.
 
-    Raises UserError: unusable settings, data or checkpoints, too many bad samples, no room for a checkpoint. Raises
-    Fault: no batch came for data.stall_seconds.
+    Raises UserError: unusable settings, data or checkpoints, too many bad samples, no disk space for a checkpoint.
+    Raises Fault: no batch came for data.stall_seconds.
     """
-    _check_config(config, evaluate)
+    _check_evaluation(config, evaluate)
     device = choose_device(config.train.device)
     with (
         distributed.group(device, timeout=max(1800.0, 2 * config.data.stall_seconds)),
@@ -78,7 +78,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             manager.save(state, {}, finished=True)
 
         for batch, bad_samples in session.meter.timed(session.loader.batches(first_step, device)):
-            if state.step == first_step:  # uploading starts a thread, which is safe once the loader has forked
+            if state.step == first_step:  # uploading starts a thread, which is safe only after the loader has forked
                 manager.upload_newest()
 
             # Train
@@ -120,9 +120,9 @@ class _Session:
     probe: geometry_probe.Probe
     log: RunLog
     manager: CheckpointManager
-    damage_file: BadSampleFile
+    bad_sample_file: BadSampleFile
     meter: ThroughputMeter
-    bad_samples: list[str] = field(default_factory=list)  # of this rank, not yet logged
+    bad_samples: list[str] = field(default_factory=list)  # names of this rank's bad samples that are not yet logged
 
 
 @contextmanager
@@ -171,7 +171,7 @@ def _summary(config: RunConfig, run: Path, device: torch.device, pairs: PairSour
     return f"{run}: {towers} on {data}, {f'{world} processes on ' if world > 1 else ''}{name}"
 
 
-def _check_config(config: RunConfig, evaluate: Evaluate | None) -> None:
+def _check_evaluation(config: RunConfig, evaluate: Evaluate | None) -> None:
     every = config.log.evaluate_every
     if every and evaluate is None:
         raise UserError(f"log.evaluate_every={every} needs fit(..., evaluate=...); `clipx train` sets it")
@@ -192,8 +192,8 @@ def _build_sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
 
 
 def _earlier_outcome(session: _Session, run: Path) -> Outcome | None:
-    """Return the outcome of a run that is finished (and log this) or has diverged; None if it must still be trained."""
-    if distributed.broadcast_object(directory.read_divergence(run)):  # rank 0 may have just restored it
+    """Return the outcome of a run that has finished (and log it) or diverged; None if steps are left."""
+    if distributed.broadcast_object(directory.read_divergence(run)):  # rank 0 may just have restored the file
         return Outcome.DIVERGED
     total_steps = session.sampler.total_steps
     if session.components.state.step == total_steps and checkpoints(run):
@@ -233,7 +233,7 @@ def _log_bad_samples(session: _Session) -> int:
     found = distributed.gather_objects((session.loader.bad.bad, session.bad_samples))
     session.bad_samples = []
     if distributed.rank() == 0:
-        for line in session.damage_file.add([name for _, names in found for name in names]):
+        for line in session.bad_sample_file.add([name for _, names in found for name in names]):
             session.log.info(line)
     return sum(count for count, _ in found)
 

@@ -1,4 +1,7 @@
-"""Types passed between data, towers, objective and training (b: local batch, B: global batch)."""
+"""Types passed between data, towers, objective and training.
+
+b: pairs of one rank, B: pairs of all ranks, E: embedding width, L: tokens of a text.
+"""
 
 from dataclasses import dataclass
 
@@ -20,15 +23,15 @@ class Batch:
 class PointSet:
     """A weighted set of K points per sample; CLIP is K = 1 with weight 1 (paper 5, section 5.2)."""
 
-    points: Tensor  # [b, K, D]
+    points: Tensor  # [b, K, D], D: width of a point
     weights: Tensor  # [b, K]
 
 
 class Part:
     """The rows of the global batch that this process computes, and how the results of all processes combine.
 
-    This class is the part of a single process, all rows; `clipx.distributed.part` returns that of one of several. All
-    processes call the same methods in the same order.
+    This class is for a single process, whose part has all rows. `clipx.distributed.part` returns the part of one of
+    several processes; all of them must call the same methods in the same order.
     """
 
     rows: slice = slice(None)
@@ -54,7 +57,7 @@ ALL_ROWS = Part()
 
 @dataclass
 class TeacherEmbeddings:
-    """Embeddings of the same global batch by a frozen model; its width may differ."""
+    """Embeddings of the global batch by a frozen model, whose width may differ from E."""
 
     image: Tensor  # [B, E of the teacher]
     text: Tensor  # [B, E of the teacher]
@@ -71,7 +74,7 @@ class Embeddings:
     sample_id: Tensor | None = None  # int64 [B]
     label: Tensor | None = None  # int64 [B] keyword label, 0 = none
     bias: Tensor | None = None  # [] logit bias (SigLIP)
-    part: Part = ALL_ROWS  # of this process; a term may ignore it and compute the whole loss
+    part: Part = ALL_ROWS  # the rows that this process computes; a term may ignore it and compute the whole loss
     group: Tensor | None = None  # int64 [B], samples of one group are positives of each other
     teacher: TeacherEmbeddings | None = None  # of a frozen model; no gradient
 

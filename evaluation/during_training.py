@@ -1,4 +1,4 @@
-"""Evaluation during training, and the evaluation sets that belong to a run's training data (data.evaluation)."""
+"""Evaluation during training, and the evaluation sets of a run (data.evaluation)."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from evaluation.tasks import TASKS
 from evaluation.tasks.rows import HEADLINE
 from evaluation.types import Encoder, Settings
 
-CHEAP = ("zeroshot", "retrieval", "pairs", "choices")  # tasks that are fast because they train nothing
+CHEAP = ("zeroshot", "retrieval", "pairs", "choices")  # tasks to score during training: they fit no classifier
 
 
 def own_datasets(config: RunConfig) -> list[str]:
@@ -31,16 +31,13 @@ def own_datasets(config: RunConfig) -> list[str]:
 
 
 def check_evaluation(config: RunConfig, settings: EvalConfig) -> None:
-    """Check that the run's evaluation sets exist and that each task of `settings` fits one of them.
-
-    Raises UserError: a set is missing, or no set fits a task; the message names it.
-    """
+    """Raise UserError if an evaluation set of the run is missing, or if a task of `settings` fits none of the sets."""
     chosen = Settings(settings.prompts, settings.protocol, tuple(settings.pools))
     runner.check(own_datasets(config), settings.tasks, chosen)
 
 
 def build_periodic_evaluator(config: RunConfig) -> "PeriodicEvaluator | None":
-    """Return the evaluator to call every log.evaluate_every steps; None if that is 0.
+    """Return the evaluator to call every log.evaluate_every steps; None if log.evaluate_every is 0.
 
     Raises UserError: an evaluation set does not exist, or no set can be scored.
     """
@@ -51,17 +48,18 @@ def build_periodic_evaluator(config: RunConfig) -> "PeriodicEvaluator | None":
         datasets = runner.open_sets(own_datasets(config))
     except UserError as error:
         raise UserError(f"log.evaluate_every={every}: {error}") from error
-    per_rank = config.train.batch_size // (config.train.processes * config.launch.nodes)  # training fits in memory
+    # no larger than a rank's training batch, which fits in memory
+    per_rank = config.train.batch_size // (config.train.processes * config.launch.nodes)
     return PeriodicEvaluator(config, datasets, min(per_rank, EvalConfig().batch_size))
 
 
 class PeriodicEvaluator:
-    """Scores the current weights of a run on its evaluation sets; nothing is cached or written."""
+    """Scores the current weights of a run on its evaluation sets; caches and writes nothing."""
 
     def __init__(self, config: RunConfig, datasets: Sequence[AnyDataset], batch_size: int) -> None:
         """`batch_size`: images or texts per batch, on each rank.
 
-        Raises UserError: no data set fits one of the tasks.
+        Raises UserError: no data set fits a task of CHEAP.
         """
         self.config = config
         self.batch_size = batch_size
@@ -76,8 +74,8 @@ class PeriodicEvaluator:
     def __call__(self, model: ClipModel) -> dict[str, float]:
         """Return `DATASET TASK METRIC` -> fraction for the headline metrics on rank 0, {} on other ranks.
 
-        All ranks call it and share the embedding. Non-finite embeddings count as misses: training decides whether such
-        a run stops. The model's state and the global random states do not change.
+        All ranks must call this, and each embeds a part. Non-finite embeddings count as misses: training decides
+        whether such a run stops. This changes neither the model on rank 0 nor the global random states.
         """
         if distributed.world_size() > 1:
             _take_buffers_of_rank0(model)
@@ -90,7 +88,7 @@ class PeriodicEvaluator:
     def _scores(self, model: ClipModel) -> dict[str, float]:
         device = next(model.parameters()).device
         config, loading = self.config, Loading(self.batch_size, self.config.data.workers, device)
-        if self.encoder is None:  # made once: the tokenizer is slow to build, and a run has one model
+        if self.encoder is None:  # built once, because the tokenizer is slow to build
             name = f"{config.name}/s{config.seed}"
             self.encoder = encoder.of_model(model, name, "", config.seed, device, config.train.precision)
         scores = {}
@@ -105,7 +103,7 @@ class PeriodicEvaluator:
 
 @torch.no_grad()
 def _take_buffers_of_rank0(model: ClipModel) -> None:
-    """Copy rank 0's running statistics, which checkpoints store. DDP does the same before its next forward pass."""
-    of_first = distributed.broadcast_object([buffer.cpu() for buffer in model.buffers()])
-    for buffer, first in zip(model.buffers(), of_first, strict=True):
-        buffer.copy_(first)
+    """Copy rank 0's batch-norm statistics, which checkpoints store; DDP does so before its next forward pass."""
+    of_rank0 = distributed.broadcast_object([buffer.cpu() for buffer in model.buffers()])
+    for buffer, value in zip(model.buffers(), of_rank0, strict=True):
+        buffer.copy_(value)

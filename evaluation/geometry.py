@@ -1,4 +1,4 @@
-"""Geometry metrics for evaluation: the same functions as in the geometry probe during training."""
+"""Geometry metrics for evaluation: the functions that the geometry probe uses during training."""
 
 from clipx.geometry import alignment, alpha_hat, margins, min_margin, modality_gap, uniformity
 

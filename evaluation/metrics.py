@@ -1,7 +1,9 @@
-"""Hits, ranks and their intervals. Metrics take embeddings; the similarity is always their dot product.
+"""Hits, ranks and intervals. The similarity of two embeddings is always their dot product.
 
-Doubtful cases count against the model: a tie is never a win and a NaN is never a hit. A collapsed model therefore
-scores 0 instead of 100 per cent.
+Shapes: E is the width of the embeddings, N the number of images, T of texts, P of minimal pairs.
+
+Ties and NaN count against the model. A collapsed model, whose embeddings are all equal, therefore scores 0 instead of
+100 per cent.
 """
 
 from collections.abc import Iterable
@@ -13,32 +15,35 @@ from torch import Tensor
 
 from evaluation.statistics import binomial_interval
 
-MISS = torch.iinfo(torch.int64).max  # rank of an answer without a rank: outside every top k
+MISS = torch.iinfo(torch.int64).max  # rank of a NaN, and of an image without a caption: outside every top k
 CHUNK = 512  # texts whose similarities are held at once: with 5,000 images 20 MB in float64
 RESAMPLES = 1000
 DRAWS = 4_000_000  # bootstrap indices drawn at once
-KEPT_EXAMPLES = 10_000  # bootstrap draws for at most this many examples are kept for the next metric (20 MB)
+KEPT_EXAMPLES = 10_000  # up to this number of examples, the bootstrap's draws are cached for other metrics (20 MB)
 
 
 @dataclass
 class Ranks:
-    """Rank of the right answer to each query, 1 = best; `MISS` if there is none."""
+    """Rank of the right answer to each query, 1 = best; see `MISS`."""
 
-    image_to_text: Tensor  # int64 [images], rank of the image's best caption
-    text_to_image: Tensor  # int64 [texts]
+    image_to_text: Tensor  # int64 [N], rank of the image's best caption
+    text_to_image: Tensor  # int64 [T], rank of the text's image
 
 
 def similarity(a: Tensor, b: Tensor) -> Tensor:
     """Return the dot products float32 [n, m] of the rows of `a` [n, E] and `b` [m, E].
 
-    Sum in double precision and round to single, so that equal rows tie on every machine and at every chunk size.
-    A single-precision product does not guarantee this.
+    Sum in double precision and round to single: then equal rows tie on every machine and with every chunk size, which
+    sums in single precision do not guarantee.
     """
     return (a.double() @ b.double().T).float()
 
 
 def rank_of(scores: Tensor, own: Tensor) -> Tensor:
-    """Return the rank int64 [n] of `own` [n] among `scores` [n, m], which include it; ties and NaN count against it."""
+    """Return the rank int64 [n] of the right answer's score `own` [n] among `scores` [n, m], which include it.
+
+    Other scores that are equal to it or NaN rank before it. If it is NaN itself, its rank is `MISS`.
+    """
     rank = (~(scores < own[:, None])).sum(dim=1, dtype=torch.int32).long()  # faster than a sum in int64
     return rank.masked_fill(own.isnan(), MISS)
 
@@ -46,20 +51,20 @@ def rank_of(scores: Tensor, own: Tensor) -> Tensor:
 def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: int = CHUNK) -> Ranks:
     """Return the ranks in both directions, without storing the whole similarity matrix.
 
-    The rank of an image is the rank of its best caption among the captions of all other images. An image without a
-    caption is not a query (`MISS`) but stays a distractor.
+    Each image's best caption is ranked among the captions of all other images. An image without a caption is not a
+    query (its rank is `MISS`), but it is still a wrong answer for the texts.
 
     Args:
         image: [N, E].
         text: [T, E].
-        image_of_text: int64 [T], the image of each caption, in any order, any number per image.
-        chunk: texts whose similarities are held at once; does not change the result.
+        image_of_text: int64 [T], the image of each caption. Captions may be in any order, any number per image.
+        chunk: number of texts whose similarities are held at once; it does not change the result.
     """
     if image_of_text.shape != text.shape[:1]:
         raise ValueError(f"image_of_text has shape {list(image_of_text.shape)}, not one entry per text")
     if len(text) and not 0 <= int(image_of_text.min()) <= int(image_of_text.max()) < len(image):
         raise ValueError(f"image_of_text names images outside 0..{len(image) - 1}")
-    # The scores of the right pairs come first. Then one pass over the similarity gives both directions.
+    # With the scores of the right pairs known, one pass over the similarities gives the ranks in both directions.
     own = torch.cat([_own_scores(text[rows], image, image_of_text[rows]) for rows in _chunks(len(text), chunk)])
     lowest = float("-inf")
     best = torch.full((len(image),), lowest)
@@ -68,7 +73,7 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: i
     images = image.double()  # once instead of in every chunk
     for rows in _chunks(len(text), chunk):
         scores = similarity(text[rows], images)
-        scores.scatter_(1, image_of_text[rows, None], own[rows, None])  # the same products, but rounded as in `own`
+        scores.scatter_(1, image_of_text[rows, None], own[rows, None])  # the two sums may differ in the last digit
         text_to_image.append(rank_of(scores, own[rows]))
         ahead = ~(scores < best)
         ahead.scatter_(1, image_of_text[rows, None], False)  # an image's own captions do not lower its rank
@@ -76,9 +81,9 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: i
     return Ranks(image_to_text.masked_fill(best == lowest, MISS), torch.cat(text_to_image))
 
 
-def _own_scores(text: Tensor, image: Tensor, own: Tensor) -> Tensor:
-    """Similarity float32 [n] of each text [n, E] and its image `own` int64 [n], rounded as in `similarity`."""
-    return (text.double() * image[own].double()).sum(dim=1).float()
+def _own_scores(text: Tensor, image: Tensor, image_of_text: Tensor) -> Tensor:
+    """Return the similarity float32 [n] of each text with its image, summed in double precision."""
+    return (text.double() * image[image_of_text].double()).sum(dim=1).float()
 
 
 def _chunks(n: int, size: int) -> list[slice]:
@@ -86,14 +91,14 @@ def _chunks(n: int, size: int) -> list[slice]:
 
 
 def hits(ranks: Tensor, k: int) -> Tensor:
-    """Return 1.0 where the rank is at most k, else 0.0; float64, the shape of `ranks`."""
+    """Return 1.0 where the rank is at most k, else 0.0; float64, with the shape of `ranks`."""
     if k < 1:
         raise ValueError(f"k={k}: allowed are 1, 2, 3, ...")
     return (ranks <= k).double()
 
 
 def recall_at_k(image: Tensor, text: Tensor, image_of_text: Tensor, k: int) -> dict[str, float]:
-    """Return recall at k in both directions, as fractions; image [N, E], text [T, E], image_of_text int64 [T].
+    """Return recall at k in both directions, as fractions; arguments as in `retrieval_ranks`.
 
     `image_to_text`: share of the images with at least one of their captions among the k nearest texts.
     `text_to_image`: share of the texts with their image among the k nearest images.
@@ -127,7 +132,7 @@ def mean_per_class(scores: Tensor, label: Tensor) -> float:
 
 
 def pair_hits(similarity: Tensor) -> Tensor:
-    """Return 1.0 for each matched pair, else 0.0; float64 [P]. See `pair_accuracy`."""
+    """Return 1.0 for each matched pair, else 0.0, float64 [P]; `pair_accuracy` defines `similarity` and "matched"."""
     first = similarity[:, 0, 0] > similarity[:, 1, 0]
     second = similarity[:, 1, 1] > similarity[:, 0, 1]
     return (first & second).double()
@@ -136,17 +141,17 @@ def pair_hits(similarity: Tensor) -> Tensor:
 def pair_accuracy(similarity: Tensor) -> float:
     """Return the fraction of minimal pairs that are matched (MMVP-VLM, Tong et al. 2024; paper 4, appendix E).
 
-    A pair is matched if each of its two statements is nearer to its own image than to the other one. Chance is 1/4.
-    Ties count against the model.
+    A pair is matched if each of its two statements is nearer to its own image than to the pair's other image. Chance
+    is 1/4.
 
     Args:
-        similarity: [P, 2, 2]; entry [p, i, t] belongs to image i and statement t of pair p, which match if i = t.
+        similarity: [P, 2, 2]; entry [p, i, t] is for image i and statement t of pair p. Statement t describes image t.
     """
     return float(pair_hits(similarity).mean())
 
 
 def weighted_mean(values: Tensor, weights: Tensor) -> float:
-    """Return sum(w v) / sum(w)."""
+    """Return sum(weights * values) / sum(weights)."""
     return float((values * weights).sum() / weights.sum())
 
 
@@ -155,12 +160,12 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return the 95% percentile bootstrap interval of the (weighted) mean over examples.
 
-    If all values are 0 or all are 1, a bootstrap interval would have no width, and 0 of 1,000 would look clearly
-    below a chance of 1 in 1,000. The exact binomial bound (Clopper and Pearson 1934) is used instead.
+    If all values are 0 or all are 1, a bootstrap interval would have no width: 0 hits of 1,000 would look clearly
+    below a chance of 1 in 1,000. The exact binomial interval (Clopper and Pearson 1934) is returned instead.
 
     Args:
-        values: [n], one per independent example. Captions of one image are not independent: pass the image's mean, with
-            the number of captions as its weight.
+        values: [n], one per independent example. Captions of one image are not independent: pass their mean, with
+            their number as its weight.
         weights: [n]; equal by default.
     """
     n = len(values)
@@ -176,7 +181,7 @@ def bootstrap_interval(
 
 
 def _draws(n: int, seed: int, resamples: int) -> Iterable[Tensor]:
-    """Yield blocks of resamples: how often each of n examples is drawn, int16 [block, n]."""
+    """Yield blocks of resamples, int16 [block, n]: how often each resample draws each of the n examples."""
     generator = torch.Generator().manual_seed(seed)
     for block in _chunks(resamples, max(1, DRAWS // n)):
         chosen = torch.randint(n, (block.stop - block.start, n), generator=generator)
@@ -189,6 +194,6 @@ def _kept_draws(n: int, seed: int, resamples: int) -> list[Tensor]:
 
 
 def percentile_interval(resampled: Tensor) -> tuple[float, float]:
-    """Return the 2.5% and 97.5% quantiles of a statistic's bootstrap values, float64 [resamples]."""
+    """Return the 2.5% and 97.5% quantiles of a statistic's bootstrap values `resampled`, float64 [resamples]."""
     low, high = resampled.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     return low, high

@@ -1,4 +1,4 @@
-"""Evaluation runner: embeds each view once, scores the tasks, and skips results that are already stored."""
+"""Evaluation runner: embeds the data sets, scores the tasks, and skips tasks whose results are already stored."""
 
 import base64
 import io
@@ -37,18 +37,16 @@ def evaluate(
     force: bool = False,
     settings: Settings = DEFAULTS,
 ) -> list[Result]:
-    """Score each task on each data set that it fits; print and return all rows.
+    """Score each task on each data set that fits the task; print and return all rows.
 
-    With several ranks, every rank calls this function and embeds a part. Rank 0 scores; the others return no rows.
+    With several ranks, every rank calls this function and embeds a part. Rank 0 scores; other ranks return no rows.
 
     Args:
         specs: data sets, `kind:FOLDER`.
-        tasks: names of `TASKS`; empty for all that fit.
+        tasks: keys of `TASKS`; empty: all tasks that fit a data set.
         out: folder for results.jsonl, .csv, .md and artifacts/. Results stored there with the same hashes are reused.
         cache_dir: folder for embeddings.
-        batch_size: see Loading.
-        workers: see Loading.
-        device: see Loading.
+        batch_size, workers, device: see Loading.
         force: score again even if the results are stored; cached embeddings are still used.
         settings: prompts, retrieval protocol, pools, limit and columns.
 
@@ -61,7 +59,7 @@ def evaluate(
     limit = settings.limit
     jobs = [[_job(encoder, dataset, task, out, force, limit) for task in fitting] for dataset, fitting in plan]
     if distributed.world_size() > 1:
-        # Only rank 0 writes, so its list counts: the other ranks may see the written results later.
+        # Rank 0 writes the results. Other ranks may read an older file, so all take rank 0's list of requests.
         requests = distributed.broadcast_object([r for group in jobs for r in _requests(group)])
         fill_cache(encoder, by_name, requests, cache_dir, loading)
         if distributed.rank() > 0:
@@ -81,8 +79,6 @@ def evaluate(
 
 @dataclass
 class _Job:
-    """A task on a data set."""
-
     dataset: AnyDataset
     task: Task
     hashes: dict[str, str]
@@ -97,12 +93,11 @@ def _job(encoder: Encoder, dataset: AnyDataset, task: Task, out: Path, force: bo
 
 
 def _requests(jobs: list[_Job]) -> list[FeatureRequest]:
-    """Return the requests of the jobs that have to be scored."""
     return [request for job in jobs if not job.rows for request in job.task.requests(job.dataset)]
 
 
 def _score(encoder: Encoder, job: _Job, features: Features, device: Device, out: Path) -> list[Result]:
-    """Return the rows; store the artifact and the items, so that stored rows always have both."""
+    """Return the rows; store the artifact and the items first, so that stored rows always have both."""
     score = job.task.score(job.dataset, features, device, encoder.cosine)
     if score.artifact is not None:
         _save_artifact(job, score.artifact)
@@ -123,7 +118,7 @@ def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS) -> 
 def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDataset]:
     """Open the data sets `kind:FOLDER`.
 
-    Raises UserError naming all data sets that cannot be opened or share a short name.
+    Raises UserError: data sets cannot be opened, or two have the same short name; the message names all of them.
     """
     datasets: dict[str, AnyDataset] = {}
     problems = []
@@ -158,7 +153,9 @@ def _plan(
     chosen = [task for task in tasks or TASKS.values() if encoder is None or _has_variants(encoder, task)]
     for task in tasks:
         if encoder is not None and task not in chosen:
-            need = f"tasks={task.name} needs a model with features {', '.join(task.variants)}: {encoder.name} has none"
+            need = (
+                f"tasks={task.name} needs a model with features {', '.join(task.variants)}: {encoder.name} lacks them"
+            )
             if not chosen:
                 raise UserError(need)
             if distributed.rank() == 0:
@@ -176,7 +173,7 @@ def _has_variants(encoder: Encoder, task: Task) -> bool:
 
 
 def _hashes(encoder: Encoder, dataset: AnyDataset, task: Task) -> dict[str, str]:
-    """Hash everything that the score depends on: the model, the views that the task reads, labels and names."""
+    """Return hashes of all inputs of the score: model, task version, images and texts, labels and class names."""
     hashes = {**encoder.provenance, "scoring": str(task.version)}
     for request in task.requests(dataset):
         hashes[f"{request.view}/{request.split}"] = dataset.fingerprint(request.split, request.view)
@@ -186,11 +183,11 @@ def _hashes(encoder: Encoder, dataset: AnyDataset, task: Task) -> dict[str, str]
 
 
 def _stored_rows(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, str], artifact: Path) -> list[Result]:
-    """Return the stored rows; [] unless they are complete and the stored artifact has the same hashes."""
+    """Return the stored rows; [] if rows are missing or the stored artifact has other hashes."""
     stored = [
         row for row in results.read(out / "results.jsonl") if (row.task, row.dataset) == (task.name, dataset.short)
     ]
-    groups = [[row for row in stored if _same(row.hashes, hashes | own)] for own in task.groups(dataset)]
+    groups = [[row for row in stored if _same(row.hashes, hashes | extra)] for extra in task.groups(dataset)]
     of_artifact = _hashes_of_artifact(artifact)
     if not all(groups) or not (of_artifact is None or _same(of_artifact, hashes)):
         return []
@@ -198,12 +195,12 @@ def _stored_rows(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, s
 
 
 def _same(stored: dict[str, str], wanted: dict[str, str]) -> bool:
-    """Compare hashes, but ignore obsolete ones of older rows: templates (probes) and protocol (captions)."""
+    """Compare hashes, but ignore obsolete ones in older rows: templates/ (linear probes) and protocol/ (geometry)."""
     return {k: v for k, v in stored.items() if k in wanted or not k.startswith(("templates/", "protocol/"))} == wanted
 
 
 def _artifact_path(out: Path, dataset: AnyDataset, task: Task, note: str) -> Path:
-    """Return the path. Its name has task and data set, and also prompts= and limit= if they are not the defaults."""
+    """Return a path with task and data set in its name, and prompts= and limit= if they are not the defaults."""
     uses_prompts = any(request.view in ("prompts", "captions") for request in task.requests(dataset))
     chosen = dataset.prompts if isinstance(dataset, Labelled | MinimalPairs) and uses_prompts else ENSEMBLE
     choice = "" if chosen == ENSEMBLE else f", prompts {chosen[:100]}"
@@ -211,7 +208,7 @@ def _artifact_path(out: Path, dataset: AnyDataset, task: Task, note: str) -> Pat
 
 
 def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
-    """Return None if there is no artifact or an old one without hashes, {} if it is corrupt."""
+    """Return the hashes in an artifact; None without artifact or in an old one without hashes, {} if corrupt."""
     try:
         hashes: dict[str, str] | None = json.loads(path.read_text()).get("hashes") if path.is_file() else None
     except ValueError:
@@ -220,8 +217,7 @@ def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
 
 
 def _save_artifact(job: _Job, artifact: dict[str, Any]) -> None:
-    """Write the artifact with its hashes."""
-    if artifact["kind"] == "retrieval":  # show the images themselves instead of their numbers
+    if artifact["kind"] == "retrieval":  # replace the indices of images by pictures
         images = job.dataset.images(job.dataset.splits[0])
         found = [image for query in artifact["text_to_image"] for image in query["images"]]
         for entry in [*found, *artifact["image_to_text"]]:

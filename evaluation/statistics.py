@@ -1,4 +1,4 @@
-"""Intervals, tests and rank correlation; scipy is imported on use, as it would delay training by a second."""
+"""Intervals, tests and rank correlation. Functions import scipy on use: its import takes a second."""
 
 import math
 import statistics
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def t_interval(values: list[float]) -> tuple[float, float, float]:
-    """Return the mean of at least two independent values and its 95% interval (Student's t)."""
+    """Return the mean of at least two independent values, and the ends of its 95% interval (Student's t)."""
     n, mean = len(values), statistics.fmean(values)
     variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)  # statistics.variance fails on NaN
     half = t_quantile(n - 1) * math.sqrt(variance / n)
@@ -16,14 +16,14 @@ def t_interval(values: list[float]) -> tuple[float, float, float]:
 
 
 def t_quantile(degrees: float) -> float:
-    """Return the t such that 95% of Student's distribution lies between -t and t."""
+    """Return the t for which 95% of Student's distribution is between -t and t."""
     from scipy import stats
 
     return float(stats.t.ppf(0.975, degrees))
 
 
 def binomial_interval(hits: int, n: int) -> tuple[float, float]:
-    """Return the exact 95% interval of a share (Clopper and Pearson 1934)."""
+    """Return the exact 95% interval of the share hits / n (Clopper and Pearson 1934)."""
     from scipy import stats
 
     interval = stats.binomtest(hits, n).proportion_ci(method="exact")
@@ -31,7 +31,7 @@ def binomial_interval(hits: int, n: int) -> tuple[float, float]:
 
 
 def spearman(x: list[float], y: list[float]) -> float:
-    """Return the rank correlation, with mean ranks for ties; NaN if x or y is constant."""
+    """Return Spearman's rank correlation; ties get their mean rank; NaN if x or y is constant."""
     from scipy import stats
 
     if len(set(x)) < 2 or len(set(y)) < 2:
@@ -40,21 +40,22 @@ def spearman(x: list[float], y: list[float]) -> float:
 
 
 def mcnemar(differences: list[int]) -> float:
-    """Return the exact two-sided p-value of no difference between two models that answer the same questions.
+    """Return the exact two-sided p-value of the hypothesis that two models answer the same questions equally well.
 
-    Without a difference, the sign of each unit's difference is random. The p-value is the probability that the sum of
-    randomly signed differences is at least as far from 0. With one item per unit, this is McNemar's test (1947).
+    Under this hypothesis, the sign of each unit's difference is random. The p-value is the probability that a sum of
+    randomly signed differences is at least as far from 0 as the observed sum. With one item per unit, this is
+    McNemar's test (1947) in its exact form.
 
     Args:
-        differences: per independent unit, the number of items that only the first model has right minus the number
-            that only the second has right.
+        differences: for each independent unit, the number of items that only the first model has right, minus the
+            number of items that only the second model has right.
     """
     from scipy import stats
 
-    chance = np.ones(1)  # probability of each sum, from the lowest to the highest
+    probability = np.ones(1)  # of each sum, from the lowest to the highest
     for size, units in Counter(abs(d) for d in differences if d).items():
-        of_size = np.zeros(2 * size * units + 1)
+        of_size = np.zeros(2 * size * units + 1)  # the same for the units whose difference is +size or -size
         of_size[:: 2 * size] = stats.binom.pmf(np.arange(units + 1), units, 0.5)
-        chance = np.convolve(chance, of_size)
-    sums = np.abs(np.arange(len(chance)) - len(chance) // 2)
-    return min(1.0, float(chance[sums >= abs(sum(differences))].sum()))
+        probability = np.convolve(probability, of_size)
+    distances = np.abs(np.arange(len(probability)) - len(probability) // 2)
+    return min(1.0, float(probability[distances >= abs(sum(differences))].sum()))

@@ -17,7 +17,7 @@ Device = torch.device | str
 
 @dataclass(frozen=True)
 class FeatureRequest:
-    """Embeddings that a task needs: all images, prompts or captions of a split, in order."""
+    """A request of a task for the embeddings of all images, prompts or captions of a split, in order."""
 
     dataset: str  # the data set's full name, e.g. "wds:/data/wds_cifar10"
     split: str
@@ -27,14 +27,14 @@ class FeatureRequest:
 
 @dataclass(frozen=True)
 class Settings:
-    """Scoring options; every result row records them."""
+    """Scoring options; the names of splits and the hashes in result rows depend on them."""
 
-    prompts: str = "ensemble"  # ensemble | simple | a template with {c}
+    prompts: str = "ensemble"  # ensemble | simple | a template with {c} for the class name
     protocol: str = "corrected"  # retrieval protocol: corrected | paper (evaluation/tasks/retrieval.py)
     pools: tuple[int, ...] = ()  # also score retrieval on image subsets of these sizes
     limit: int | None = None  # score only this many images or minimal pairs of each split
-    image_column: str = "image"  # csv, tsv, hf
-    caption_column: str = "caption"
+    image_column: str = "image"  # column of the images in csv, tsv and hf data sets
+    caption_column: str = "caption"  # in the same data sets
 
 
 DEFAULTS = Settings()
@@ -53,7 +53,7 @@ class Encoder:
     provenance: dict[str, str]  # hashes of checkpoint, transform and tokenizer; precision
     seed: int  # the run's seed; 0 for published weights
     cosine: bool = True  # False: embeddings are not L2-normalised, and the similarity is their dot product
-    # other embeddings by name: "draw 1", ... (draws of the random features), "before projection"
+    # name -> function for other embeddings: "draw 1", ... (draws of the random features), "before projection"
     image_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     text_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
 
@@ -61,10 +61,11 @@ class Encoder:
 class Dataset(Protocol):
     """An evaluation data set; `kind` decides which tasks can score it.
 
-    labelled: has classnames, templates and `labels(split)`; its views are images (per split) and prompts.
-    captioned: has `image_of_caption(split)`; its views are images and captions.
-    pairs: images 2p and 2p+1 and captions 2p and 2p+1 belong to pair p; `categories(split)` [P].
-    choices: image i has `answers` captions, from `answers` i on, of which the first is right; `categories(split)` [N].
+    labelled: has `classnames`, `templates` and `labels(split)`; views: images and prompts.
+    captioned: has `image_of_caption(split)`; views: images and captions.
+    pairs: has `categories(split)`, one per pair; images 2p and 2p+1 and captions 2p and 2p+1 belong to pair p.
+    choices: has `categories(split)`, one per image, and `answers`, the number of captions per image; image i has the
+        captions from `answers` * i to `answers` * (i + 1) - 1, and the first of them is right.
     """
 
     name: str
@@ -86,7 +87,7 @@ class Result:
     metric: str
     value: float  # a fraction, not per cent
     n: int  # number of examples
-    low: float  # 95% interval, bootstrap over examples
+    low: float  # 95% interval, in most tasks from a bootstrap over examples
     high: float
     chance: float | None  # expected value for random embeddings; None if it has no closed form
     higher_is_better: bool
@@ -98,20 +99,20 @@ class Result:
 
 @dataclass
 class Items:
-    """Whether a metric's answer to each item is right; `evaluation/runs/items.py` stores it."""
+    """Right or wrong answer for each item of a metric; `evaluation/runs/items.py` stores these."""
 
     split: str
-    metric: str  # metric at rank 1: other ks follow from the rank
+    metric: str  # of metrics at several k, the one with k = 1: the others follow from `rank`
     item: Tensor  # int64 [n], index in the split's images, captions or pairs
     right: Tensor  # bool [n]
     rank: Tensor | None = None  # int64 [n], rank of the right answer, 1 = best
-    unit: Tensor | None = None  # int64 [n], the image of each caption: its captions are not independent
-    hashes: dict[str, str] = field(default_factory=dict)  # of the row's group, as in Result
+    unit: Tensor | None = None  # int64 [n], image of each caption: captions of one image are not independent
+    hashes: dict[str, str] = field(default_factory=dict)  # as in Result
 
 
 @dataclass
 class Score:
-    """Output of a task: rows, a JSON-serialisable artifact for the report's figures, and right or wrong by item."""
+    """Output of a task: result rows, a JSON-serialisable artifact for the report's figures, and items."""
 
     results: list[Result]
     artifact: dict[str, Any] | None = None
@@ -122,8 +123,8 @@ class Task(Protocol):
     """A task scores tensors only; it never sees the model."""
 
     name: str
-    kind: Kind  # kind of data set that it can score
-    version: int  # increase it when the scoring changes: stored rows are then recomputed
+    kind: Kind  # kind of data set that the task can score
+    version: int  # increase this number when the scoring changes: stored rows are then recomputed
     needs: tuple[str, ...] = ()  # splits that the data set must have
     variants: tuple[str, ...] = ()  # keys that Encoder.image_variants must have
 
@@ -132,26 +133,29 @@ class Task(Protocol):
         ...
 
     def groups(self, dataset: Any) -> list[dict[str, str]]:
-        """Return the extra hashes of each group of rows of `score`; by default one group without extra hashes."""
+        """Return, for each group of result rows, its hashes beyond those of model, data and task.
+
+        Retrieval has one group for all images and one per pool. Default: one group without further hashes.
+        """
         return [{}]
 
     def score(self, dataset: Any, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Score the requested features on `device`; `cosine` as in Encoder."""
+        """Score the requested features on `device`; see Encoder for `cosine`."""
         ...
 
 
 def spreadsheet_cell(value: object) -> object:
-    """Return a CSV cell that no spreadsheet runs: a text that begins like a formula gets a leading quote."""
+    """Return a CSV cell that no spreadsheet executes: a text that begins like a formula gets a leading quote."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
 def csv_text(table: Sequence[Sequence[object]]) -> str:
-    """Return the rows of a table as CSV that no spreadsheet runs."""
+    """Return the rows of a table as CSV, with `spreadsheet_cell` applied to each cell."""
     lines = io.StringIO()
     csv.writer(lines, lineterminator="\n").writerows([spreadsheet_cell(value) for value in row] for row in table)
     return lines.getvalue()
 
 
 def printable_line(text: str) -> str:
-    """Return text without line breaks and control characters, which tables, SVG and Markdown cannot hold."""
+    """Return text on one line without control characters, which tables, SVG and Markdown cannot hold."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

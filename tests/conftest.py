@@ -1,16 +1,22 @@
-"""Fixtures of all tests: a cache folder per test, real data, worker processes."""
+"""Fixtures for all tests: a cache folder per test, real data, worker processes."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-# must be set before torch is imported, as in cli.main: waiting threads must not spin while workers compute
+# As in cli.main, set before torch is imported: threads that wait must not spin while worker processes compute.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from evaluation.embedding.kept_inputs import forget
 from tests.helpers.gloo import Gloo, pool
+
+
+def pytest_configure() -> None:
+    """Restore the handler of SIGINT, which commands under test inherit: a script ignores it in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -20,14 +26,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test empty caches, so that no cached index, input or features leak between tests."""
+    """Give each test empty caches, so that it cannot read an index, inputs or features that another test cached."""
     forget()
     monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """Return the folder CLIPX_DATA, or skip the test; tests that use it are marked real_data."""
+    """Return the folder named by CLIPX_DATA, or skip the test. Mark tests that use this fixture with real_data."""
     folder = os.environ.get("CLIPX_DATA")
     if not folder:
         pytest.skip("CLIPX_DATA is not set")
@@ -36,6 +42,6 @@ def real_data() -> Path:
 
 @pytest.fixture(scope="session")
 def gloo() -> Iterator[Gloo]:
-    """Yield worker processes for tests on several ranks, shared by the session."""
+    """Yield a pool of worker processes for tests on several ranks. All tests of a session share it."""
     with pool() as workers:
         yield workers

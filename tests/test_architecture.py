@@ -1,4 +1,4 @@
-"""The house's rules: who may import whom, how large a folder or file may be, what must load fast."""
+"""Rules of the code base: import order, sizes of folders, files and functions, modules that must load fast."""
 
 import ast
 import shutil
@@ -12,8 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("cli", "evaluation", "clipx", "recipes")  # each imports only packages to its right
-# Each room imports only rooms to its right; rooms in one string never import each other.
-ROOMS = {
+# The modules and subpackages directly below each package. Commas separate levels, spaces the members of a level. A
+# member imports only members of lower levels, to its right.
+LAYERS = {
     "cli": "main, reproduce shell, eval train trial export theory validate report data, launcher settings, exit_codes",
     "evaluation": "report, analyses reference, claims, during_training, runner, runs, tasks, datasets, embedding, "
     "metrics geometry, statistics, types",
@@ -21,22 +22,22 @@ ROOMS = {
     "config, utils, types errors",
 }
 LEVELS = {
-    f"{package}.{room}": level
-    for package, levels in ROOMS.items()
-    for level, rooms in enumerate(levels.split(", "))
-    for room in rooms.split()
+    f"{package}.{name}": level
+    for package, levels in LAYERS.items()
+    for level, names in enumerate(levels.split(", "))
+    for name in names.split()
 }
 Graph = dict[str, set[str]]
 
 
 def modules(root: Path) -> dict[str, Path]:
-    """Full name -> file, `a.b.__init__` for packages."""
+    """Return full module name -> file; a package `a.b` has the name `a.b.__init__`."""
     files = [path for package in PACKAGES for path in (root / package).rglob("*.py")]
     return {".".join(path.relative_to(root).with_suffix("").parts): path for path in sorted(files)}
 
 
 def imports(path: Path) -> set[str]:
-    """Full names that a file imports, anywhere in it."""
+    """Return the full names that a file imports, also inside functions."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -47,10 +48,11 @@ def imports(path: Path) -> set[str]:
 
 
 def import_graph(root: Path) -> Graph:
-    """Module -> modules of ours that Python runs for its imports, the `__init__` of every package above included.
+    """Return module -> modules of our packages that Python runs for its imports, including `__init__` modules.
 
-    The `__init__` of a module's own package has run before the module does, so it counts only where it is named:
-    `from clipx.objectives import clip` inside clipx.objectives is a circle if that `__init__` is a table of terms.
+    The `__init__` of a module's own package runs before the module, so it counts only if the import names the package
+    itself. `from clipx.objectives import clip`, for example, names clipx.objectives. In a module of clipx.objectives it
+    is a circle, because `clipx.objectives.__init__` imports all terms.
     """
     known = modules(root)
     return {
@@ -59,7 +61,7 @@ def import_graph(root: Path) -> Graph:
 
 
 def loaded(name: str, by: str, known: dict[str, Path]) -> set[str]:
-    """Our modules that `import name`, or `from ... import name`, loads in the module `by`."""
+    """Return those modules of ours that an import of `name` (module or attribute) runs in the module `by`."""
     prefixes = list(accumulate(name.split("."), "{}.{}".format))
     found = [module for prefix in prefixes for module in (f"{prefix}.__init__", prefix) if module in known]
     return {module for module in found if module == found[-1] or not is_own_init(by, module)} - {by}
@@ -71,7 +73,7 @@ def is_own_init(module: str, imported: str) -> bool:
 
 
 def circle(graph: Graph) -> list[str]:
-    """The modules of one import circle; empty if there is none."""
+    """Return the modules of one import circle; [] if there is none."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -79,24 +81,24 @@ def circle(graph: Graph) -> list[str]:
     return []
 
 
-def room(module: str) -> str:
-    """`clipx.data` of `clipx.data.shards.index`."""
+def top(module: str) -> str:
+    """Return the first two parts of a module's name: `clipx.data` for `clipx.data.shards.index`."""
     return ".".join(module.split(".")[:2])
 
 
-def points_up(module: str, imported: str) -> bool:
+def is_forbidden(module: str, imported: str) -> bool:
     """Return True if `module` must not import `imported`."""
     package, other = module.split(".")[0], imported.split(".")[0]
     if package != other:
         return PACKAGES.index(other) < PACKAGES.index(package)
-    here, there = room(module), room(imported)
+    here, there = top(module), top(imported)
     if here == there or "__init__" in here + there or package == "recipes":
         return False
     return LEVELS[there] <= LEVELS[here]
 
 
 def crowded(root: Path) -> list[str]:
-    """Folders of code with more than 14 entries; `__init__.py` is the table of contents, not an entry."""
+    """Return the folders of code with more than 14 entries, not counting `__init__.py`."""
     folders = {path.parent for path in modules(root).values()} - {root / "recipes"}
     count = {folder: sum(p.name not in ("__init__.py", "__pycache__") for p in folder.iterdir()) for folder in folders}
     return sorted(str(folder.relative_to(root)) for folder, entries in count.items() if entries > 14)
@@ -107,15 +109,15 @@ GRAPH = import_graph(ROOT)
 
 
 @pytest.mark.parametrize("module", GRAPH)
-def test_imports_point_downwards(module: str) -> None:
-    assert [imported for imported in sorted(GRAPH[module]) if points_up(module, imported)] == []
+def test_a_module_imports_only_lower_levels(module: str) -> None:
+    assert [imported for imported in sorted(GRAPH[module]) if is_forbidden(module, imported)] == []
 
 
-def test_no_circle_of_imports() -> None:
+def test_imports_have_no_circle() -> None:
     assert circle(GRAPH) == []
 
 
-def test_no_folder_is_crowded() -> None:
+def test_no_folder_has_more_than_14_entries() -> None:
     assert crowded(ROOT) == []
 
 
@@ -139,8 +141,8 @@ def test_no_folder_is_crowded() -> None:
         ("clipx.utils.registry", "clipx.errors", False),
     ],
 )
-def test_the_rule_tells_up_from_down(module: str, imported: str, expected: bool) -> None:
-    assert points_up(module, imported) is expected
+def test_only_imports_of_higher_or_equal_levels_are_forbidden(module: str, imported: str, expected: bool) -> None:
+    assert is_forbidden(module, imported) is expected
 
 
 @pytest.mark.parametrize(
@@ -161,9 +163,9 @@ def test_a_circle_is_found(module: str, statement: str, tmp_path: Path) -> None:
     assert module.removesuffix(".py").replace("/", ".") in circle(import_graph(tmp_path))
 
 
-def test_objectives_know_no_ranks() -> None:
-    """A term sees the global batch; only the training step gathers."""
-    users = [m for m, imported in GRAPH.items() if room(m) == "clipx.objectives" and "clipx.distributed" in imported]
+def test_objectives_do_not_import_distributed() -> None:
+    """An objective gets the global batch: the training step gathers it, and Part has all communication of a term."""
+    users = [m for m, imported in GRAPH.items() if top(m) == "clipx.objectives" and "clipx.distributed" in imported]
     assert users == []
 
 
@@ -172,12 +174,12 @@ def test_only_compose_imports_hydra() -> None:
     assert users == {"cli.settings.compose"}
 
 
-def test_no_file_is_above_400_lines() -> None:
+def test_no_file_has_more_than_400_lines() -> None:
     others = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "recipes").glob("*.yaml"), ROOT / "Makefile"]
     assert [path.name for path in [*MODULES.values(), *others] if len(path.read_text().splitlines()) > 400] == []
 
 
-def test_no_function_is_above_60_lines() -> None:
+def test_no_function_has_more_than_60_lines() -> None:
     nodes = [(m, node) for m, path in MODULES.items() for node in ast.walk(ast.parse(path.read_text()))]
     functions = [(m, node) for m, node in nodes if isinstance(node, ast.FunctionDef)]
     assert [f"{m}.{f.name}" for m, f in functions if (f.end_lineno or 0) - f.lineno >= 60] == []
@@ -192,7 +194,7 @@ def test_fit_and_train_step_stay_readable() -> None:
 
 
 @pytest.mark.parametrize("heavy", ["torch", "hydra", "open_clip", "matplotlib", "transformers", "wandb"])
-def test_help_loads_nothing_heavy(heavy: str) -> None:
+def test_help_does_not_load_a_heavy_package(heavy: str) -> None:
     code = "import sys; sys.argv = ['clipx', '--help']; from cli.main import main; main(); "
     code += f"print({heavy!r} in sys.modules)"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -200,12 +202,12 @@ def test_help_loads_nothing_heavy(heavy: str) -> None:
 
 
 @pytest.mark.parametrize("optional", ["wandb", "matplotlib", "transformers", "datasets", "clip_benchmark"])
-def test_training_does_not_load_what_it_does_not_use(optional: str) -> None:
-    direct = {m for m, path in MODULES.items() for node in ast.parse(path.read_text()).body if names(node, optional)}
-    assert direct == set()
+def test_no_module_imports_an_optional_package_at_top_level(optional: str) -> None:
+    statements = [(m, node) for m, path in MODULES.items() for node in ast.parse(path.read_text()).body]
+    assert [m for m, node in statements if imports_package(node, optional)] == []
 
 
-def names(node: ast.stmt, package: str) -> bool:
+def imports_package(node: ast.stmt, package: str) -> bool:
     """Return True if a top-level statement imports the package."""
     imported = [a.name for a in node.names] if isinstance(node, ast.Import) else []
     imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -1,4 +1,4 @@
-"""A run that is killed several times ends with the weights of an undisturbed run."""
+"""A run that is killed several times ends with the weights and the logged losses of an undisturbed run."""
 
 from pathlib import Path
 
@@ -8,5 +8,5 @@ from tests.bench.chaos import chaos
 
 
 @pytest.mark.long
-def test_random_kills_of_one_or_all_workers_change_no_bit_of_the_weights(tmp_path: Path) -> None:
+def test_random_kills_change_no_weight_and_no_logged_loss(tmp_path: Path) -> None:
     assert chaos(tmp_path, kills=2, seed=5, steps=60) == []

@@ -1,4 +1,4 @@
-"""constraints.txt: an exact version for every dependency of pyproject.toml, and no addresses."""
+"""constraints.txt has an exact version of every dependency in pyproject.toml, and no addresses of packages."""
 
 import re
 import tomllib
@@ -30,5 +30,5 @@ def test_every_dependency_is_pinned_within_its_bounds() -> None:
             assert version.operator == "==" and needed.specifier.contains(version.version), (needed, pin)
 
 
-def test_no_address_is_in_it() -> None:
+def test_constraints_name_no_address_of_a_package() -> None:
     assert not re.search(r"://|--index|--find-links| @ ", (ROOT / "constraints.txt").read_text())

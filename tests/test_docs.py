@@ -1,4 +1,4 @@
-"""README, CONTRIBUTING and docs/: commands, settings, targets and files exist; the commands of docs/data.md run."""
+"""README, CONTRIBUTING and docs/: their commands, settings, make targets and files exist; some examples run."""
 
 import re
 import shlex
@@ -31,7 +31,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MUL
 
 
 def commands(page: Path) -> list[tuple[str, list[str]]]:
-    """Return (program, arguments) of each command in the page's code blocks; join continued lines, replace $arm."""
+    """Return (program, arguments) of each command in the code blocks of a page, with `imq` for the variable $arm."""
     found = []
     for block in re.findall(r"```\n(.*?)```", page.read_text(), re.DOTALL):
         for line in block.replace("\\\n", " ").replace("$arm", "imq").replace("&\n", "\n").splitlines():
@@ -51,7 +51,7 @@ def for_commands(*names: str) -> "pytest.MarkDecorator":
 
 @pytest.fixture
 def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Work in a folder that contains the example modules of the pages."""
+    """Work in a folder with the example modules of the pages, and with my_package.my_module, which commands name."""
     for page in PAGES:
         for name, text in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page.read_text(), re.DOTALL):
             (tmp_path / name).write_text(text)
@@ -66,7 +66,7 @@ def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 @for_commands("train", "check")
 @pytest.mark.usefixtures("own_modules")
-def test_settings_exist(words: list[str]) -> None:
+def test_settings_of_train_and_check_commands_exist(words: list[str]) -> None:
     if "my_recipes" in words:
         return  # checked by test_the_example_recipe_composes
     given = [word for word in words[1:] if "=" in word and not word.startswith("hydra")]
@@ -77,36 +77,36 @@ def test_settings_exist(words: list[str]) -> None:
 
 
 @for_commands("reproduce")
-def test_reproduce_arguments_compose(words: list[str]) -> None:
+def test_arguments_of_reproduce_commands_compose(words: list[str]) -> None:
     if "my_recipes" not in words:
         assert composed(make_plan(words[1:]).overrides)
 
 
 @for_commands("eval")
 @pytest.mark.usefixtures("own_modules")
-def test_evaluation_settings_exist(words: list[str]) -> None:
+def test_settings_of_eval_commands_exist(words: list[str]) -> None:
     config, runs = compose_evals(words[1:])
     assert runs or config.model
 
 
 @for_commands("ls")
-def test_lists_exist(words: list[str]) -> None:
+def test_lists_of_ls_commands_exist(words: list[str]) -> None:
     assert {word for word in words[1:] if "=" not in word} <= set(ls.LISTS)
 
 
 @for_commands("theory")
-def test_toy_problems_exist(words: list[str]) -> None:
+def test_toy_problems_of_theory_commands_exist(words: list[str]) -> None:
     assert {word for word in words[1:] if "=" not in word} <= set(experiments())
 
 
 @for_commands("bench")
-def test_benchmarks_exist(words: list[str]) -> None:
+def test_benchmarks_of_bench_commands_exist(words: list[str]) -> None:
     named = [word for word in words[1:] if "=" not in word]
     assert set(named) <= set(BENCHMARKS)
     assert named or compose_run([word for word in words[1:] if word.startswith("recipe=")])
 
 
-def test_commands_and_targets_exist() -> None:
+def test_commands_and_make_targets_exist() -> None:
     assert {words[0] for _, program, words in ALL_COMMANDS if program == "clipx"} <= set(COMMANDS)
     assert {words[0] for _, program, words in ALL_COMMANDS if program == "make"} <= TARGETS
     assert len(ALL_COMMANDS) > 80
@@ -117,13 +117,12 @@ def test_readme_has_at_most_200_lines() -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "recipes").glob("*.yaml"))], ids=lambda page: page.name)
-def test_files_exist(page: Path) -> None:
-    text = page.read_text()
-    named = set(PATHS.findall(text))
+def test_files_that_a_page_or_recipe_names_exist(page: Path) -> None:
+    named = set(PATHS.findall(page.read_text()))
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
-def test_the_pattern_finds_paths_in_text() -> None:
+def test_the_pattern_finds_all_paths_of_the_repository_in_a_text() -> None:
     assert PATHS.findall("`clipx/passes.py`, see evaluation/datasets/ and tests/golden/*.json, runs/docs/x.md.") == [
         "clipx/passes.py",
         "evaluation/datasets/",
@@ -153,7 +152,7 @@ def test_the_example_recipe_composes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [w for page, program, w in ALL_COMMANDS if page == "data.md" and w[0] == "data"],
     ids=" ".join,
 )
-def test_data_commands_run(
+def test_commands_of_the_data_page_run(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -163,7 +162,7 @@ def test_data_commands_run(
     assert capsys.readouterr().out
 
 
-def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_example_of_the_reports_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "reports.md").read_text(), re.DOTALL)
     write_shards(tmp_path / "train", samples=16)
     config = settings(tmp_path, epochs=1)

@@ -1,4 +1,4 @@
-"""Follow docs/add_*.md in both ways: as a plug-in, and as code in the package with lines in its tables."""
+"""Follow docs/add_*.md twice, as each page describes: write a plug-in, or add code and table rows to the package."""
 
 import importlib
 import re
@@ -28,7 +28,7 @@ BLOCK = re.compile(r"```(python|diff)\n(.*?)```", re.DOTALL)
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Work in an empty folder, and restore the tables afterwards."""
+    """Work in an empty folder, and restore the package's tables afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     with plugin_tables.restored():
@@ -36,13 +36,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def blocks(page: str) -> tuple[dict[str, str], list[list[str]]]:
-    """Return file -> text of the page's modules, and the lines of its diffs."""
+    """Return the page's modules as file -> text, and the lines of each of its diffs."""
     found = BLOCK.findall((ROOT / "docs" / page).read_text())
     files = [text.partition("\n") for kind, text in found if kind == "python"]
     return {name.removeprefix("# "): text for name, _, text in files}, [t.splitlines() for k, t in found if k == "diff"]
 
 
-def write(page: str) -> int:
+def write_and_test(page: str) -> int:
     """Write the page's files into the current folder and run their tests; return the number of tests."""
     files, tests = blocks(page)[0], 0
     for name, text in files.items():
@@ -57,7 +57,7 @@ def write(page: str) -> int:
 
 
 def put_into_the_package(page: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Create the page's module inside the package, without tables, and patch the tables with the page's diffs."""
+    """Create the page's module inside the package, without its plug-in tables, and apply the page's diffs."""
     files, diffs = blocks(page)
     text = re.sub(
         r"^(TERMS|TASKS|SOURCES|DATA) = (.|\n)*", "", files[module.rpartition(".")[2] + ".py"], flags=re.MULTILINE
@@ -70,7 +70,7 @@ def put_into_the_package(page: str, module: str, monkeypatch: pytest.MonkeyPatch
 
 
 def patch(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Insert the + lines after the lines above them, execute the result, copy new rows to the module's tables."""
+    """Apply a diff (line 0: file) to a module's source, execute the result, add its new rows to the module's tables."""
     path = lines[0].removeprefix("--- ")
     source = (ROOT / path).read_text().splitlines()
     at = 0
@@ -91,7 +91,7 @@ def patch(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(*overrides: str) -> Path:
-    """Train two steps and return the run directory."""
+    """Train for two steps; return the run directory."""
     short = ["train.samples=16", "train.batch_size=8", "schedule.warmup_steps=1", "log.every=1"]
     config = compose_run(["recipe=demo", *short, *overrides])
     run = directory.claim(config)
@@ -112,39 +112,39 @@ def write_zoo() -> None:
         ("add_task.md", "task", "reciprocal_rank", "ReciprocalRank"),
     ],
 )
-def test_the_page_shows_what_init_writes(page: str, kind: str, name: str, other: str) -> None:
+def test_the_page_shows_the_files_that_clipx_init_writes(page: str, kind: str, name: str, other: str) -> None:
     assert blocks(page)[0] == {f"{name}.py": filled(kind, name), f"test_{name}.py": filled(f"test_{kind}", name)}
     assert other in filled(kind, name)
 
 
 def plugin(page: str, name: str, tests: int) -> Callable[[pytest.MonkeyPatch], list[str]]:
-    """Return the first way of a page: write its files and select the module with plugins=."""
+    """Return a function that follows a page as a plug-in: write its files, run its `tests` tests, select its module."""
 
-    def first_way(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        assert write(page) == tests
+    def follow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        assert write_and_test(page) == tests
         return [f"plugins=[{name}]"]
 
-    return first_way
+    return follow
 
 
 def package(page: str, module: str) -> Callable[[pytest.MonkeyPatch], list[str]]:
-    """Return the second way of a page: edit the package."""
+    """Return a function that follows a page by changing the package."""
 
-    def second_way(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    def follow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         put_into_the_package(page, module, monkeypatch)
         return []
 
-    return second_way
+    return follow
 
 
-Way = Callable[[pytest.MonkeyPatch], list[str]]
+Follow = Callable[[pytest.MonkeyPatch], list[str]]  # follows a page; returns overrides of `clipx train`
 
 
 @pytest.mark.parametrize(
-    "way", [plugin("add_objective.md", "uniform", 1), package("add_objective.md", "clipx.objectives.uniform")]
+    "follow", [plugin("add_objective.md", "uniform", 1), package("add_objective.md", "clipx.objectives.uniform")]
 )
-def test_the_added_objective_trains(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = way(monkeypatch)
+def test_a_run_trains_with_the_added_objective(follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = follow(monkeypatch)
     write_shards(Path("shards"), samples=16)
     data = ["data=shards", "data.root=shards", "data.name=mine", "data.workers=0"]
     run = train(*chosen, *data, "objective.uniform.weight=0.5", "objective.uniform.t=3")
@@ -153,21 +153,21 @@ def test_the_added_objective_trains(way: Way, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    "way", [plugin("add_data.md", "class_folders", 2), package("add_data.md", "clipx.data.sources.class_folders")]
+    "follow", [plugin("add_data.md", "class_folders", 2), package("add_data.md", "clipx.data.sources.class_folders")]
 )
-def test_the_added_data_set_is_trained_on(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = way(monkeypatch)
+def test_a_run_trains_on_the_added_data_set(follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = follow(monkeypatch)
     write_zoo()
     run = train(*chosen, "data=zoo", "data.root=zoo", "data.workers=0")
     assert (run / "checkpoints" / "step_00000002").is_dir()
 
 
 @pytest.mark.parametrize(
-    "way",
+    "follow",
     [plugin("add_task.md", "reciprocal_rank", 2), package("add_task.md", "evaluation.tasks.reciprocal_rank")],
 )
-def test_the_added_task_is_evaluated(way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load_plugins(name for argument in way(monkeypatch) for name in re.findall(r"\[(.*)\]", argument))
+def test_an_evaluation_runs_the_added_task(follow: Follow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_plugins(name for argument in follow(monkeypatch) for name in re.findall(r"\[(.*)\]", argument))
     assert "reciprocal_rank" in TASKS
     spec = fakes.captioned(tmp_path / "data")
     (row,) = evaluate(fakes.encoder(), [spec], ["reciprocal_rank"], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")

@@ -1,4 +1,4 @@
-"""docs/library.md: its loops run, on one process and on two, and terms name what they need."""
+"""docs/library.md: its training loops run, on one process and on two; a term's error names the missing argument."""
 
 import re
 import subprocess
@@ -30,8 +30,8 @@ def test_the_loop_ends_in_the_same_weights_on_one_and_on_two_processes(tmp_path:
     loop = tmp_path / "loop.py"
     loop.write_text(SEVERAL)
     printed = []
-    for starter in ([], ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]):
-        done = subprocess.run([sys.executable, *starter, str(loop)], capture_output=True, text=True)
+    for launcher in ([], ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]):
+        done = subprocess.run([sys.executable, *launcher, str(loop)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         printed.append([float(number) for number in re.findall(r"-?\d+\.\d+", done.stdout)])
     assert len(printed[0]) == 2
@@ -53,13 +53,13 @@ def embeddings(sample_id: torch.Tensor | None = None, label: torch.Tensor | None
         ("sogclr", r"objective.sogclr keeps numbers of every pair \(sogclr_seen, .* rows=table.read\(ids\)"),
     ],
 )
-def test_a_term_says_what_it_needs(term: str, message: str) -> None:
+def test_a_term_without_its_input_names_it_in_the_error(term: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         objectives.build({term: {}}, num_samples=4)(embeddings())
 
 
 @pytest.mark.parametrize("term", [name for name, term in objectives.TERMS.items() if not term.needs])
-def test_other_terms_need_no_progress_and_no_ids(term: str) -> None:
+def test_other_terms_give_the_same_loss_without_ids_labels_and_progress(term: str) -> None:
     objective = objectives.build({term: {}}, num_samples=4)
     rows = SampleTable(objective.columns, 4, dtype=torch.float64).read(torch.arange(4))
     start = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)

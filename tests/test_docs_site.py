@@ -1,4 +1,4 @@
-"""The documentation site (`make docs`): no assets from the network, a page for every public module."""
+"""The documentation site (`make docs`) loads no assets from the network and has one page per module."""
 
 import importlib.util
 import re
@@ -64,7 +64,7 @@ def test_a_site_with_external_assets_is_refused(hooks: ModuleType, tmp_path: Pat
         hooks.on_post_build(config)
 
 
-def test_every_public_module_has_a_page(hooks: ModuleType) -> None:
+def test_every_module_has_exactly_one_page(hooks: ModuleType) -> None:
     pages = re.findall(r"api/([\w.]+)\.md", str([hooks.navigation(ROOT / package) for package in hooks.PACKAGES]))
     modules = {
         path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")

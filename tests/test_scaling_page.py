@@ -1,4 +1,4 @@
-"""docs/scaling.md: its forecasts, formulas and assumptions are those of the code, and its settings exist."""
+"""docs/scaling.md agrees with the code in its forecasts, formulas and assumptions, and its settings exist."""
 
 import re
 from dataclasses import replace
@@ -23,11 +23,11 @@ GPUS = (1, 8, 64)
 ROWS = re.findall(r"^\| (\w+_(?:cc3m|cc12m|mscoco|datacomp)) \| (\w*) \|(.*)\|$", TEXT, re.MULTILINE)
 FULL_SCALE = ["clip_reg_cc3m", "margin_mscoco", "counting_datacomp", "nuclr_cc3m", "nuclr_cc12m", "gap_mscoco"]
 FULL_SCALE += ["gap_dynamics_mscoco", "gap_init_mscoco", "wpse_cc3m", "wpse_cc12m"]
-_counted: dict[tuple[str, int], StepCost] = {}  # recipes with the same step share a count
+_counted: dict[tuple[str, int], StepCost] = {}  # (step key, processes) -> cost, because a count takes seconds
 
 
 def rounded(value: float) -> str:
-    """Three digits, or whole numbers above a hundred."""
+    """Return a number as the page prints it: three significant digits, or a whole number from 100."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -39,7 +39,10 @@ def counted(config: RunConfig, processes: int) -> StepCost:
 
 
 def cells(name: str, arm: str) -> list[str]:
-    """Return GB of each of 1, 8 and 64 GPUs, then GPU-hours on A100 and H100; "-" if the batch cannot be split."""
+    """Return the cells of an arm: GB per GPU with 1, 8 and 64 GPUs, then their GPU-hours on A100, then on H100.
+
+    "-" where the batch cannot be split evenly. "*" marks more than the usable memory of an 80 GB GPU.
+    """
     config = compose_run([f"recipe={name}", *([f"arm={arm}"] if arm else [])])
     possible = [N for N in GPUS if config.train.batch_size % N == 0]
     memory, hours = [], []
@@ -58,14 +61,14 @@ def cells(name: str, arm: str) -> list[str]:
     return [*memory, *missing, *hours]
 
 
-@pytest.mark.slow
-def test_the_table_is_the_forecast_of_every_recipe() -> None:
+@pytest.mark.long
+def test_the_table_of_the_page_is_the_forecast_of_every_recipe() -> None:
     assert [name for name, _, _ in ROWS] == FULL_SCALE
     for name, arm, shown in ROWS:
         assert [cell.strip() for cell in shown.split("|")] == cells(name, arm), name
 
 
-def test_the_assumptions_are_those_of_the_forecast() -> None:
+def test_the_assumptions_of_the_page_are_those_of_the_forecast() -> None:
     shares = {"u": assumed.TOWER_SHARE, "u32": assumed.OBJECTIVE_SHARE, "G": assumed.PER_MACHINE}
     assert shares | {"b_out": assumed.NETWORK, "m": assumed.USABLE} == {k: INPUTS[k] for k in (*shares, "b_out", "m")}
     assert INPUTS["b_in"] == pytest.approx(assumed.LINK_SHARE, abs=0.005)
@@ -78,7 +81,7 @@ def test_the_assumptions_are_those_of_the_forecast() -> None:
 
 @pytest.mark.parametrize("N", [1, 2, 8, 16, 64])
 @pytest.mark.parametrize("precision", ["bf16", "tf32", "fp32"])
-def test_the_time_of_a_step_follows_the_pages_formulas(N: int, precision: str) -> None:
+def test_the_forecast_time_of_a_step_follows_the_formulas_of_the_page(N: int, precision: str) -> None:
     i, gpu = INPUTS, DEVICES["A100"]
     B, E, p, F, objective = 2048, 1536, 1.5e8, 2.6e14, 8 * 2048**2 * 1536
     config = compose_run(["recipe=wpse_cc12m", "arm=imq", f"train.precision={precision}"])

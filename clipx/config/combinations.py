@@ -1,17 +1,17 @@
-"""Checks of settings that depend on each other. Without torch, so that the command line refuses them at once."""
+"""Checks of settings that depend on each other. No import of torch, so the command line reports mistakes at once."""
 
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 
-TEACHER_TERMS = ("align_clip", "clip_refine", "distill", "drrho")  # the terms of clipx.objectives.TERMS with a teacher
+TEACHER_TERMS = ("align_clip", "clip_refine", "distill", "drrho")  # terms that need model.teacher
 
 
 def check_combinations(config: RunConfig) -> None:
     """Raise UserError if settings contradict each other."""
     if "keyword" in config.objective and not config.data.keywords:
         raise UserError(
-            "objective.keyword needs labels, but data.keywords is empty: set data.keywords=[numbers], or other lists "
-            "(colours, directions) or words"
+            "objective.keyword needs labels, but data.keywords is empty: set data.keywords to words, or to lists of "
+            "words: [numbers], [colours], [directions]"
         )
     with_teacher = [term for term in TEACHER_TERMS if term in config.objective]
     if with_teacher and config.model.teacher is None:

@@ -1,4 +1,4 @@
-"""The settings of training pairs, `data.*`, declared like the other settings of a run in clipx.config.schema."""
+"""The settings `data.*` of a run: training pairs and their preprocessing. clipx.config.schema has the others."""
 # ruff: noqa: RUF009 - `setting` returns a dataclass field
 
 from dataclasses import dataclass, field
@@ -12,31 +12,33 @@ from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, CROP_SCALE, POSITIVE, R
 class ScenesConfig:
     """Settings of rendered scenes: number, size, and faults of the training captions. Evaluation sets have no faults.
 
-    A caption has at most one of the four faults omit, mislabelled, irrelevant_numbers and noise. Their shares sum to at
-    most 1. Each caption gets a fault with a probability equal to its share.
+    A caption has at most one of the four faults omit, mislabelled, irrelevant_numbers and noise. The four settings are
+    the probabilities of the faults, so they sum to at most 1.
 
-    What captions leave out is set either by omit or by count_share, colour_share and shape_share, which are independent
-    of each other.
+    Captions leave out count, colour and shape according to either omit or the three settings count_share, colour_share
+    and shape_share, which are independent of each other.
     """
 
     seed: int = setting(0, "seed of the data set; sample i depends on (seed, i) and these settings only", AT_LEAST_0)
     num_train: int = setting(60_000, "number of training pairs", AT_LEAST_1)
     image_size: int = setting(48, "height and width", between(32, 128), unit="pixels")
     max_count: int = setting(6, "largest number of objects in a group, on a grid of 9 cells", between(2, 9))
-    # above 0 by default: a model trained only on captions with all three fails on prompts that name one of them
+    # above 0 by default: a model trained only on captions with all three attributes fails on prompts with one of them
     omit: float = setting(0.3, "share of captions that leave out count, colour or shape (paper 1, figure 4)", SHARE)
-    count_share: float | None = setting(None, "share of captions with the number of objects; null: as omit", SHARE)
-    colour_share: float | None = setting(None, "share of captions with the colour of the objects; null: as omit", SHARE)
-    shape_share: float | None = setting(None, "share of captions with the shape of the objects; null: as omit", SHARE)
+    count_share: float | None = setting(None, "share of captions with the count; null: see omit", SHARE)
+    colour_share: float | None = setting(None, "share of captions with the colour; null: see omit", SHARE)
+    shape_share: float | None = setting(None, "share of captions with the shape; null: see omit", SHARE)
     mislabelled: float = setting(0.0, "share of captions with a wrong count (paper 2)", SHARE)
-    irrelevant_numbers: float = setting(0.0, 'share with an unrelated number, "photo two of ten" (paper 2)', SHARE)
+    irrelevant_numbers: float = setting(
+        0.0, 'share of captions with an unrelated number, "photo two of ten" (paper 2)', SHARE
+    )
     noise: float = setting(0.0, "share of captions with a wrong colour or shape, or unrelated (paper 2)", SHARE)
     false_negatives: float = setting(0.0, "share of samples that show one of 50 recurring contents (paper 2)", SHARE)
     popularity_skew: float = setting(0.0, "Zipf exponent over (shape, colour), 0: uniform (paper 3)", between(0, 3))
     contents: int | None = setting(
-        None, "number of contents that all training samples show; null: each draws its own", between(1, 20_000)
+        None, "number of different contents of the training set; null: each sample draws its own", between(1, 20_000)
     )
-    layout: str = setting("grid", "grid: objects within their cells; free: across borders", choices=("grid", "free"))
+    layout: str = setting("grid", "grid: objects within cells; free: may cross borders", choices=("grid", "free"))
     test_images: int = setting(1_000, "test images of each class set, and images for retrieval", AT_LEAST_1)
     test_pairs: int = setting(60, "minimal pairs of each category", AT_LEAST_1)
 
@@ -65,22 +67,21 @@ class DataConfig:
     decode: str = setting(
         "exact", "exact: PIL as in open_clip; fast: JPEG at reduced size, integer resize", choices=("exact", "fast")
     )
-    crop_scale: list[float] = setting([0.9, 1.0], "area share of random crops; [1, 1]: central square", CROP_SCALE)
+    crop_scale: list[float] = setting([0.9, 1.0], "range of crops' area share; [1, 1]: central square", CROP_SCALE)
     flip: bool = setting(False, "random horizontal flip; keep it off if captions say left and right")
     held_out: float = setting(0.0, "share of pairs held out of training, by image; the same for all seeds", SHARE)
-    keywords: list[str] = setting([], "words that label captions (paper 2), or lists: numbers, colours, directions")
+    keywords: list[str] = setting([], "words that label captions (paper 2); numbers, colours, directions: word lists")
     keyword_digits: bool = setting(False, 'read digits as number words: "2" as "two"')
     rand_augment: list[int] | None = setting(None, "RandAugment: n operations of magnitude m; null: off", RAND_AUGMENT)
     clean: str = setting(
         "none", "text cleaning of captions and prompts before the tokenizer", choices=("none", "lower_no_punctuation")
     )
-    # 256 random blocks are shuffled together
     block: int = setting(
-        0, "adjacent samples read together, e.g. 256 on spinning disks; 0: any order", AT_LEAST_0, unit="samples"
+        0, "length of the blocks read at once, e.g. 256 on spinning disks; 0: no blocks", AT_LEAST_0, unit="samples"
     )
     cache: str = setting(
         "none",
-        "memory: decode each image once, into memory that all processes share (needs random access, decode=exact)",
+        "memory: decode each image once, into memory shared by all processes (not for streams; needs decode=exact)",
         choices=("none", "memory"),
         resumable=True,
     )

@@ -1,4 +1,4 @@
-"""Named choices of the command line: `data=NAME`, `objective=NAME`, `scale=AXIS`; sizes of the published data sets."""
+"""Presets `data=NAME` and `objective=NAME` of the command line, axes of ladders, and sizes of published data sets."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ SCENES = {
     + ["captions:scenes_captions", "pairs:scenes_pairs"],
 }
 DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
-    "scenes": SCENES | {"captions": "random"},  # of the five
-    # for the miniatures: few false negatives, so that small towers reach a small loss; large test sets
+    "scenes": SCENES | {"captions": "random"},  # one of the five captions of each image
+    # for the miniature recipes: few false negatives, so that small towers reach a small loss; large test sets
     "small_scenes": SCENES
     | {
         "held_out": 0.1,
@@ -23,7 +23,7 @@ DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
             "image_size": 32,
             "num_train": 10_000,
             "omit": 0.0,
-            # a caption names each attribute with probability 0.9: with 1.0, zero-shot prompts with one attribute fail
+            # with 1.0, zero-shot prompts with one attribute fail
             "count_share": 0.9,
             "colour_share": 0.9,
             "shape_share": 0.9,
@@ -42,7 +42,7 @@ DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
     # any img2dataset shards: data.root=FOLDER data.name=NAME
     "shards": {"source": "shards", "crop_scale": [0.5, 1.0], "split": "."},
     # the papers' training data; recipes set the image preprocessing, evaluation sets are in data.root/evaluation.
-    # img2dataset writes the shards of cc3m and cc12m, DataComp's script the shards of datacomp_*
+    # img2dataset writes the shards of cc3m and cc12m; DataComp's script writes the shards of datacomp_*
     "cc3m": {"source": "shards", "split": "train"},
     "cc12m": {"source": "shards", "split": "train"},
     "datacomp_small": {"source": "shards", "split": "shards"},
@@ -71,7 +71,7 @@ PAIRS = {  # pairs in published data sets; how many can be downloaded changes fr
     "datacomp_small": 12_800_000,  # samples of DataComp's small pool
     "datacomp_medium": 128_000_000,  # of its medium pool
 }
-CAPTIONS = {"mscoco": 414_113}  # of train2014; with data.captions=each every caption is a pair
+CAPTIONS = {"mscoco": 414_113}  # captions of train2014, the pairs with data.captions=each
 
 # axis of a ladder (`scale:` in a recipe) -> the settings that take the value of a point
 AXES: dict[str, tuple[str, ...]] = {
@@ -85,13 +85,14 @@ MIN_POINTS = 4  # of a ladder
 CYCLIC = {"cyclic_inmodal": {"weight": 0.25}, "cyclic_crossmodal": {"weight": 0.25}}
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip": {"clip": {}},
-    # paper 1: lambda = 0.1 (section 7); CyCLIP's weights 0.25; Table 5: 0.1/(B^2-B) times the sum over all other pairs
+    # paper 1: lambda = 0.1 (section 7), CyCLIP's weights are 0.25
     "clip_reg": {"clip": {}, "positive": {"weight": 0.1}},
     "reg_only": {"positive": {"weight": 0.1}},
+    # paper 1, Table 5: 0.1 / (B^2 - B) times the sum over all non-pairs of a batch of B pairs
     "clip_neg": {"clip": {}, "negative": {"weight": 0.1}},
     "cyclip": {"clip": {}, **CYCLIC},
     "cyclip_reg": {"clip": {}, **CYCLIC, "positive": {"weight": 0.1}},
-    # best arm of paper 2: eta = 1000 (the weight) with log1p
+    # best arm of paper 2: weight eta = 1000, with log1p
     "counting": {"clip": {}, "keyword": {"weight": 1000.0, "g": "log1p", "denominator": "own"}},
     # open_clip's DistillClipLoss; RankCLIP; AlignCLIP, whose code sums both directions of clip (alpha 1, beta 0.5)
     "clip_distill": {"clip": {}, "distill": {}},

@@ -4,9 +4,9 @@ Token ids: 0 for padding, 1 for a word outside the vocabulary, then WORDS in thi
 token has the largest id, because open_clip's text transformers take the position of the largest id as the end.
 """
 
-NAME = "words:scenes"  # as in `Inputs.tokenizer`
+NAME = "words:scenes"  # value of `Inputs.tokenizer`
 WORDS = (
-    # numbers: counts, and irrelevant ones up to twenty
+    # numbers: counts, and unrelated numbers up to twenty
     "a", "an", "single", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
     "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
     # shapes and nouns

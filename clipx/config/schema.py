@@ -1,6 +1,6 @@
-"""Every setting with its default, meaning, unit and allowed values; `clipx ls settings` prints them.
+"""Every setting of a run with its default, meaning, unit and allowed values; `clipx ls settings` prints the list.
 
-Plain dataclasses. No torch here, so that the command line starts fast.
+Plain dataclasses. This module imports no torch, so that the command line starts fast.
 """
 # ruff: noqa: RUF009 - `setting` returns a dataclass field
 
@@ -30,7 +30,7 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 LOSS_PRECISIONS = ("fp32", "tf32", "bf16")
 WANDB_MODES = ("off", "offline", "online")
 OF_ARM = "arm:"  # model.init=arm:NAME, model.teacher=arm:NAME
-PUBLISHED = ("open_clip:", "hf-hub:")  # values of model.teacher that are no run
+PUBLISHED = ("open_clip:", "hf-hub:")  # prefixes of model.teacher; a value without one names a run
 
 
 @dataclass(kw_only=True)
@@ -44,10 +44,10 @@ class TowerConfig:
         None,
         "published tag (hf: hub name), local file or folder, open_clip: also hf-hub:USER/NAME; null: random weights",
     )
-    lr_factor: float = setting(1.0, "learning rate of the tower / optimizer.lr", AT_LEAST_0)
+    lr_factor: float = setting(1.0, "learning rate of the tower divided by optimizer.lr", AT_LEAST_0)
     layer_decay: float = setting(1.0, "learning rate of each layer relative to the layer above it", FACTOR)
     weight_decay: float | None = setting(None, "weight decay of the tower; null: optimizer.weight_decay", AT_LEAST_0)
-    frozen: bool = setting(False, "no gradients, always in evaluation mode; a new projection on top is trained")
+    frozen: bool = setting(False, "no gradients, always in evaluation mode; a new projection of its output is trained")
 
 
 @dataclass(kw_only=True)
@@ -64,7 +64,7 @@ class TextTowerConfig(TowerConfig):
     """The text tower."""
 
     context_length: int | None = setting(
-        None, "L; null: the tower's own (hf: 77, small: 32 or 16)", CONTEXT_LENGTH, unit="tokens"
+        None, "L, length of texts; null: the tower's own (hf: 77, small: 32 or 16)", CONTEXT_LENGTH, unit="tokens"
     )
 
 
@@ -108,7 +108,7 @@ class ModelConfig:
         None, "E; needed by timm: and hf: towers, fixed for open_clip: towers, 128 for small: towers", AT_LEAST_1
     )
     projection_lr_factor: float = setting(
-        1.0, "learning rate of separate projections (timm, hf, small) / optimizer.lr", AT_LEAST_0
+        1.0, "learning rate of separate projections (timm, hf, small) divided by optimizer.lr", AT_LEAST_0
     )
     normalise: bool = setting(True, 'L2-normalise embeddings; false: paper 4\'s "Remove Normalization"')
     points: PointsConfig = field(default_factory=PointsConfig)
@@ -131,7 +131,7 @@ class TemperatureConfig:
     s: float = setting(2.0, "divisor of scaled_exp", POSITIVE)
     min_scale: float = setting(0.01, "learned: lower bound of 1/tau", POSITIVE)
     max_scale: float = setting(100.0, "learned: upper bound of 1/tau", POSITIVE)
-    lr_factor: float = setting(1.0, "learned: learning rate of the temperature / optimizer.lr", AT_LEAST_0)
+    lr_factor: float = setting(1.0, "learned: learning rate of the temperature divided by optimizer.lr", AT_LEAST_0)
     tau_end: float | None = setting(None, "linear: tau at the end; cosine: tau at the other extreme", POSITIVE)
     every: str = setting("epoch", "linear, cosine: when tau changes", choices=("epoch", "step"))
     periods: float = setting(1.0, "cosine: number of times tau goes to tau_end and back", POSITIVE)
@@ -140,9 +140,9 @@ class TemperatureConfig:
 
 @dataclass(kw_only=True)
 class MixingConfig:
-    """Modality mixing: paired image and text embeddings exchange parts before the objective (paper 4)."""
+    """Modality mixing: paired image and text embeddings exchange entries before the objective (paper 4)."""
 
-    kind: str = setting("none", "how parts are exchanged", choices=("none", "hard", "hard_rows", "soft"), table="MASKS")
+    kind: str = setting("none", "how entries are mixed", choices=("none", "hard", "hard_rows", "soft"), table="MASKS")
     probability: float = setting(0.0, "p, share of the steps that mix", SHARE)
 
 
@@ -188,11 +188,11 @@ class TrainConfig:
         choices=PRECISIONS,
     )
     loss_precision: str = setting(
-        "fp32", "precision of the products of pairs in the objective; its sums are float32", choices=LOSS_PRECISIONS
+        "fp32", "precision of the objective's matrix products; its sums are float32", choices=LOSS_PRECISIONS
     )
     accumulation: int = setting(
         1,
-        "micro-batches per step; all negatives are kept, only batch statistics and dropout differ",
+        "micro-batches per step; all negatives are kept, only batch statistics and dropout change",
         AT_LEAST_1,
         resumable=True,
     )
@@ -205,7 +205,7 @@ class TrainConfig:
         10, "consecutive steps with non-finite loss or gradient that end the run", AT_LEAST_1, resumable=True
     )
     save_every: int = setting(200, "interval of checkpoints", AT_LEAST_1, unit="steps", resumable=True)
-    keep: int = setting(2, "number of latest checkpoints kept", AT_LEAST_1, resumable=True)
+    keep: int = setting(2, "number of latest checkpoints to keep", AT_LEAST_1, resumable=True)
     keep_optimizer: bool = setting(
         True,
         "false: the checkpoint of a finished run drops the optimizer's state, two thirds of its size",
@@ -236,7 +236,7 @@ class LaunchConfig:
     """Several machines: run the same command on each; train.processes counts the processes per machine."""
 
     nodes: int = setting(1, "number of machines", AT_LEAST_1, resumable=True)
-    rendezvous: str | None = setting(None, "HOST:PORT on one of the machines, where they connect", resumable=True)
+    rendezvous: str | None = setting(None, "HOST:PORT of one of the machines, to which all connect", resumable=True)
     max_restarts: int = setting(3, "restarts from the last checkpoint if a process fails", AT_LEAST_0, resumable=True)
 
 
@@ -252,7 +252,7 @@ class LogConfig:
         unit="steps",
         resumable=True,
     )
-    geometry_pairs: int = setting(512, "number of pairs measured", at_least(2), resumable=True)
+    geometry_pairs: int = setting(512, "number of pairs that geometry measures use", at_least(2), resumable=True)
     geometry_on: str = setting("held_out", "source of these pairs", choices=("held_out", "train"), resumable=True)
     evaluate_every: int = setting(
         0,
@@ -274,7 +274,7 @@ class RunConfig:
     recipe: str = setting(MISSING, "recipe of the run; `clipx ls recipes` lists them")
     arm: str = setting("", "arm of the recipe, whose overrides this config already contains")
     claims: list[str] = setting([], "the papers' claims that runs of this recipe test", resumable=True)
-    plugins: list[str] = setting([], "modules of yours that add terms, tasks, towers, sources, ...", resumable=True)
+    plugins: list[str] = setting([], "your modules that add terms, tasks, towers, sources, ...", resumable=True)
     seed: int = setting(0, "seed of weights, data order and augmentation", AT_LEAST_0)
     runs: str = setting("runs", "folder of all run directories", resumable=True)
     data: DataConfig = field(default_factory=DataConfig)

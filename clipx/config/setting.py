@@ -16,7 +16,7 @@ from clipx.errors import UserError
 from clipx.utils import plugins
 from clipx.utils.registry import one_of, suggest
 
-Rule = tuple[Callable[[Any], bool], str]  # returns True for an allowed value; the allowed values in words
+Rule = tuple[Callable[[Any], bool], str]  # (returns True for an allowed value, the allowed values in words)
 
 
 def at_least(low: float) -> Rule:
@@ -40,7 +40,7 @@ ALPHA: Rule = (lambda v: len(v) == 2 and min(v) >= 0 and any(v), "two numbers of
 CROP_SCALE: Rule = (lambda v: len(v) == 2 and 0 < v[0] <= v[1] <= 1, "[low, high] with 0 < low <= high <= 1")
 CONTEXT_LENGTH: Rule = (lambda v: v >= 3, "3 or more: start, end and one token between")
 NAME: Rule = (
-    lambda v: re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}", v) is not None,  # 255: of file systems
+    lambda v: re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}", v) is not None,  # 255: limit of file systems
     "one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -, at most 255 characters",
 )
 RAND_AUGMENT: Rule = (lambda v: len(v) == 2 and v[0] >= 1 and 0 <= v[1] <= 10, "[n, m] with n >= 1 and m in 0..10")
@@ -59,7 +59,7 @@ class Setting:
     table: str
 
     def names(self) -> tuple[str, ...]:
-        """Return the choices, with those of plug-ins; () for a setting without choices."""
+        """Return the choices, including those of plug-ins; () for a setting without choices."""
         return (*self.choices, *plugins.added(self.table))
 
     def allowed(self) -> str:
@@ -95,7 +95,9 @@ def setting(
 
 
 def check(config: Any, prefix: str = "") -> None:
-    """Check every value of a config, or of the group of settings `prefix`; unset values (None) are skipped.
+    """Check every value of a config; unset values (None) are skipped.
+
+    `prefix` is the beginning of all keys in messages if `config` is a group of settings, e.g. "mixing.".
 
     Raises UserError naming the first key whose value is not allowed, the value and the allowed values.
     """

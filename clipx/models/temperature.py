@@ -133,8 +133,10 @@ def notes(config: TemperatureConfig, total_epochs: int, is_trained: bool) -> lis
     """
     if config.kind == "learned" and not is_trained:
         return [f"temperature.kind=learned, but the objective has no gradient for it: tau stays at {config.tau:g}"]
-    # a cosine of one period starts and ends at tau, so tau would be equal in both of two epochs
-    epochs_needed = {"linear": 2, "cosine": 3}.get(config.kind, 0)
-    if config.every != "epoch" or total_epochs >= epochs_needed:
+    if config.kind not in PATHS or config.every != "epoch":
+        return []
+    schedule = Scheduled(config)
+    scales = [schedule(Progress(0, 1, epoch, total_epochs)) for epoch in range(total_epochs)]
+    if not all(torch.isclose(scale, scales[0]) for scale in scales):
         return []
     return [f"temperature.every=epoch keeps tau at {config.tau:g} in {total_epochs} epochs: set temperature.every=step"]

@@ -1,4 +1,4 @@
-"""Checkpoints: weights as safetensors, the rest as tensors that `weights_only` loads; loading executes no code.
+"""Checkpoints: safetensors, and a training state for torch.load(weights_only=True), so that loading executes no code.
 
 checkpoints/step_00000100/ holds
 
@@ -69,7 +69,7 @@ class TrainState:
                 with new_folder(path) as temporary:
                     self._write(temporary, columns, metrics, with_optimizer)
             except Exception as error:
-                # torch.save has no error type for a failed write, only this word in the message
+                # torch.save raises no special error type for a failed write; its message contains inline_container
                 if not (isinstance(error, OSError | SafetensorError) or "inline_container" in str(error)):
                     raise
                 raise UserError(_write_error(path, error)) from error
@@ -97,7 +97,7 @@ class TrainState:
     def load(self, path: Path) -> None:
         """Load a checkpoint folder that `verify` has accepted.
 
-        Raises UserError: no checkpoint, or one of another model, objective or data set.
+        Raises UserError: not a checkpoint, or one of another model, objective or data set.
         """
         manifest = _manifest(path)
         if manifest["data"] != self.data_fingerprint:
@@ -201,7 +201,7 @@ def resolve(path: Path, key: str = "checkpoint") -> Path:
 
     `key` is the setting that holds the path. A link (checkpoints/best) is followed.
 
-    Raises UserError: the path is neither.
+    Raises UserError: the path is neither a checkpoint folder nor a run directory with checkpoints.
     """
     if (path / MANIFEST).is_file():
         return path.parent / path.readlink() if path.is_symlink() else path
@@ -215,7 +215,7 @@ def resolve(path: Path, key: str = "checkpoint") -> Path:
 
 
 def verify(path: Path) -> dict[str, Any]:
-    """Compare the files of a checkpoint with their SHA-256 and return its manifest.
+    """Check that the files of a checkpoint have the SHA-256 of its manifest, and return the manifest.
 
     Raises UserError: a file is missing or corrupt; the message names it.
     """
@@ -230,7 +230,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
         digests = manifest["sha256"]
-        int(manifest["step"]), str(manifest["data"]), str(digests[WEIGHTS]), str(digests[TRAINING])
+        int(manifest["step"]), manifest["data"], digests[WEIGHTS], digests[TRAINING]  # raises if one is missing
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path / MANIFEST} cannot be read: {one_line(error)}") from error
     return manifest
@@ -249,7 +249,7 @@ def chosen_weights(path: Path, averaged: bool) -> str:
 def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS) -> None:
     """Load weights of a checkpoint folder into a model: `WEIGHTS` of the last step, or `AVERAGED`.
 
-    Raises UserError: no safetensors file, or one of another model.
+    Raises UserError: the file is missing, unreadable or of another model.
     """
     try:
         weights = load_file(path / name)

@@ -1,4 +1,4 @@
-"""Saves, prunes and uploads the checkpoints of a run."""
+"""CheckpointManager: saves, prunes and uploads the checkpoints of a run."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ class CheckpointManager:
     def __init__(
         self, config: RunConfig, run: Path, store: RemoteCheckpointStore | None, info: Callable[[str], None], step: int
     ) -> None:
-        """Args: `step` is the step the run resumes from; its checkpoint, if there is one, is good.
+        """`step`: the step from which the run resumes, 0 for a new run.
 
         Raises UserError: train.keep_best cannot be used.
         """
@@ -78,8 +78,8 @@ class CheckpointManager:
     def _finish_uploads_and_prune(self) -> None:
         """Wait on all ranks until rank 0's uploads have ended, and prune the checkpoint that was being uploaded.
 
-        The other ranks wait in short turns, because one wait must not exceed the process group's timeout. They stay
-        until the end, because the launcher ends rank 0 soon after the others have ended.
+        The other ranks wait at most POLL_SECONDS at a time, because a wait must not exceed the process group's timeout.
+        They do not end before rank 0, because the launcher would end rank 0 soon afterwards.
         """
         pending = self.uploader is not None
         while distributed.all_reduce_max(float(pending)):

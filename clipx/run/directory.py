@@ -27,8 +27,8 @@ class Diverged:
     """End of a run after train.max_bad_steps steps in a row without a finite loss and gradient."""
 
     step: int  # steps done, skipped ones included
-    bad_steps: int  # skipped in a row at the end
-    checkpoint: str | None  # the last good one, relative to the run directory
+    bad_steps: int  # number of consecutive skipped steps at the end
+    checkpoint: str | None  # path of the last good checkpoint, relative to the run directory
     outcome: str = "diverged"
 
     def message(self, run: Path) -> str:
@@ -46,9 +46,9 @@ def directory(config: RunConfig) -> Path:
 
 
 def other_run(config: RunConfig, name: str) -> Path:
-    """Return the run directory or checkpoint that `name` means: a path, or arm:NAME.
+    """Return the path of another run or checkpoint.
 
-    For arm:NAME it is the run of that arm with the same recipe, seed and overrides.
+    `name` is this path, or arm:NAME for the run of that arm with the same recipe, seed and overrides as `config`.
     """
     arm = name.removeprefix(OF_ARM)
     if arm == name:
@@ -58,7 +58,7 @@ def other_run(config: RunConfig, name: str) -> Path:
 
 
 def earlier_runs(config: RunConfig) -> list[Path]:
-    """Return the runs or checkpoints that a run needs: of model.init, and of model.teacher if it is not published."""
+    """Return the paths of the runs or checkpoints that a run needs for model.init and model.teacher."""
     names = [config.model.init, config.model.teacher]
     return [other_run(config, name) for name in names if name and not name.startswith(PUBLISHED)]
 
@@ -66,7 +66,7 @@ def earlier_runs(config: RunConfig) -> list[Path]:
 def other_checkpoint(config: RunConfig, key: str, name: str) -> Path:
     """Return the checkpoint of another run; `key` is the setting that holds `name`.
 
-    Raises UserError: there is none; for arm:NAME the message has the command that trains it.
+    Raises UserError: the run has no checkpoint; for arm:NAME the message has the command that trains the run.
     """
     run = other_run(config, name)
     if not run.exists() and name.startswith(OF_ARM):
@@ -121,7 +121,7 @@ def _read_config(run: Path) -> RunConfig:
 
 @lru_cache(maxsize=256)
 def _parse(path: Path, mtime_ns: int, inode: int) -> RunConfig:
-    """Parse a config; parse it again only if its file was replaced. An evaluation reads the config several times."""
+    """Parse a config, once per version of its file, because an evaluation reads the config several times."""
     try:
         merged = OmegaConf.merge(OmegaConf.structured(RunConfig), OmegaConf.load(path))
         config = OmegaConf.to_object(merged)

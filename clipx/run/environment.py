@@ -1,4 +1,4 @@
-"""environment.json: versions, git commit and devices of a run, with the changes of later starts."""
+"""environment.json: versions, git commit and device of a run, and what has changed when it was resumed."""
 
 import json
 import platform
@@ -20,7 +20,7 @@ PACKAGES = ("clipx", "torch", "torchvision", "open_clip_torch", "timm", "transfo
 def write(run: Path, device: torch.device, step: int, more: Mapping[str, Any] | None = None) -> None:
     """Write environment.json on rank 0: the current environment and the entries of `more`.
 
-    When a run resumes at `step`, only the entries that have changed are added, below "later", "step_<step>".
+    When a run resumes at `step`, only the entries that have changed are added, as file["later"]["step_<step>"].
     """
     if distributed.rank() > 0:
         return

@@ -14,7 +14,7 @@ from clipx.run.sinks import TensorBoard, start_wandb
 from clipx.utils.files import write_text
 from clipx.utils.progress import ProgressBar
 
-WANDB_ID = "wandb_id"  # file in the run directory with the id that W&B resumes
+WANDB_ID = "wandb_id"  # file in the run directory with the id of its W&B run
 
 
 class RunLog:
@@ -55,7 +55,7 @@ class RunLog:
         with self.path.open("a") as file:  # closed after each line, so that a killed run loses no line
             file.write(f"{line}\n")
         if self.wandb:
-            # without step=: W&B would drop steps before its last one, and a resumed run repeats such steps
+            # no step=, because with it W&B drops the steps that a resumed run repeats
             self.wandb.log({"step": step, **row})
         if self.tensorboard:
             self.tensorboard.log(step, row)

@@ -31,7 +31,7 @@ class RemoteCheckpointStore:
         self.policy = RetentionPolicy(config)
 
     def upload(self, path: Path) -> None:
-        """Upload a checkpoint folder, if it is not there yet, and the current FILES.
+        """Upload a checkpoint folder, unless the remote copy is equal, and the current FILES.
 
         Raises whatever the file system raises.
         """
@@ -45,8 +45,8 @@ class RemoteCheckpointStore:
     def prune(self, newest: Path) -> None:
         """Delete remote checkpoints that are not kept, given the newest checkpoint of the run.
 
-        These are later steps (from before the run fell back to an earlier checkpoint), incomplete copies of a killed
-        run, and checkpoints that the retention policy drops. Raises whatever the file system raises.
+        These are checkpoints later than the newest (the run has resumed from an earlier one), incomplete copies of a
+        killed run, and checkpoints that the retention policy drops. Raises whatever the file system raises.
         """
         metrics = {step: found for step, found in self._metrics().items() if step <= step_of(newest)}
         for step in self._steps() - self.policy.retained(metrics):
@@ -58,7 +58,7 @@ class RemoteCheckpointStore:
         self.fs.invalidate_cache()
         self.fs.makedirs(target, exist_ok=True)
         if self.fs.exists(manifest):
-            if self.fs.cat_file(manifest) == (path / MANIFEST).read_bytes():  # so all files are equal
+            if self.fs.cat_file(manifest) == (path / MANIFEST).read_bytes():  # it has the SHA-256 of all files
                 return
             self.fs.rm_file(manifest)
         for file in sorted(path.iterdir(), key=lambda file: file.name == MANIFEST):
@@ -130,7 +130,7 @@ class RemoteCheckpointStore:
 def open_remote_store(config: RunConfig, run: Path) -> RemoteCheckpointStore | None:
     """Open the store of train.copy_to; None without that setting, and on all ranks but 0.
 
-    Raises UserError: a URL that cannot be used.
+    Raises UserError: the URL cannot be used.
     """
     url = config.train.copy_to
     if url is None or distributed.rank() > 0:

@@ -22,7 +22,7 @@ class RetentionPolicy:
         if config.train.keep_best is None:
             return
         if direction not in SIGNS or self.best_metric not in METRICS:
-            allowed = f"min:METRIC or max:METRIC, of {', '.join(sorted(METRICS))}"
+            allowed = f"min:METRIC or max:METRIC; metrics: {', '.join(sorted(METRICS))}"
             raise UserError(f"train.keep_best={config.train.keep_best} must be {allowed}")
         if not config.log.geometry_every:
             raise UserError(f"train.keep_best={config.train.keep_best} must be measured: set log.geometry_every")
@@ -32,7 +32,7 @@ class RetentionPolicy:
         return step % self.train.save_every == 0 or self._is_multiple(step)
 
     def best_step(self, found: MetricsByStep) -> int | None:
-        """Return the step with the best finite metric, the earliest of equal ones; None if no metric is finite."""
+        """Return the step with the best finite metric, the earliest if several are equal; None if none is finite."""
         values = {step: self.best_sign * m.get(self.best_metric, math.nan) for step, m in found.items()}
         finite = [step for step, value in values.items() if math.isfinite(value)]
         return min(finite, key=lambda step: (values[step], step), default=None)

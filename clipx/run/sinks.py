@@ -15,7 +15,7 @@ WANDB_LOGIN = "run `wandb login` or set WANDB_API_KEY; or write offline and send
 def check_wandb(key: str, mode: str) -> None:
     """Raise UserError if the setting `key` is online and this machine has no API key of W&B.
 
-    A quick look, without wandb, before anything is built. With settings files of W&B, wandb itself decides later.
+    Fast, because wandb is not imported. If W&B has a settings file here, nothing is refused: `wandb.init` checks later.
     """
     folders = (Path(os.environ.get("WANDB_CONFIG_DIR", "~/.config/wandb")).expanduser(), Path("wandb"))
     in_environment = any(os.environ.get(name) for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"))
@@ -75,7 +75,7 @@ class TensorBoard:
 
 
 def numbers(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the numbers of nested dictionaries as (a/b, value); lists and texts are left out."""
+    """Yield the numbers of nested dictionaries as ("key/inner key", value); lists and strings are left out."""
     for name, value in row.items():
         if isinstance(value, Mapping):
             yield from numbers(value, f"{prefix}{name}/")

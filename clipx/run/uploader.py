@@ -1,4 +1,4 @@
-"""Uploads checkpoints to remote storage in a thread, while training continues."""
+"""CheckpointUploader: uploads checkpoints to remote storage in a thread, while training continues."""
 
 import threading
 import time
@@ -68,6 +68,6 @@ class CheckpointUploader:
                 return
             if closed:
                 time.sleep(pause)
-            elif self.closed.wait(pause):
+            elif self.closed.wait(pause):  # the run ended during the pause
                 pause = FIRST_PAUSE
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -31,10 +31,8 @@ from clipx.utils.device import autocast
 
 VALUE = 4  # bytes of a float32
 CPU = torch.device("cpu")
-SAMPLES = 1_000_000  # n of an objective whose FLOPs are counted; they do not depend on it
+SAMPLES = 1_000_000  # number of samples of the data set while counting; the FLOPs do not depend on it
 TILES = 3  # tiles of logits that an objective keeps, see `clipx.objectives.similarity.tiles`
-
-
 COUNTED = Path(__file__).with_name("counted.csv")
 
 
@@ -42,14 +40,15 @@ COUNTED = Path(__file__).with_name("counted.csv")
 class StepCost:
     """FLOPs of one process in a step, and the bytes of its tensors at the moment when they take most memory.
 
-    A multiply-add counts as 2 FLOPs: matrix products, convolutions and attention; what checkpointing recomputes counts.
+    FLOPs are those of matrix products, convolutions and attention, with 2 FLOPs per multiply-add. Operations that
+    checkpointing recomputes count twice.
     """
 
-    tower_flops: int  # both towers, forward and backward, all its pairs; two forward passes with accumulation
-    objective_flops: int  # its part of the global batch, forward and backward
-    values: int  # numbers in a checkpoint's weights
+    tower_flops: int  # both towers, forward (twice with accumulation) and backward, for the process's pairs
+    objective_flops: int  # the process's part of the global batch, forward and backward
+    values: int  # number of values in a checkpoint's weights
     trained: int  # number of trained parameters
-    width: int  # E
+    width: int  # E, width of the embeddings
     memory: dict[str, int]  # weights, gradients, optimizer, activations, objective, buckets, averages, batch -> bytes
 
     @property
@@ -59,7 +58,7 @@ class StepCost:
 
 
 def flop_counter() -> FlopCounterMode:
-    """Return torch's FLOP counter with what torch 2.14 does not count: attention's CPU kernel and in-place products."""
+    """Return torch's FLOP counter, extended to attention on CPUs and in-place products, which torch 2.14 omits."""
     aten = torch.ops.aten
     forward: Any = sdpa_flop_count
     backward: Any = sdpa_backward_flop_count
@@ -72,12 +71,12 @@ def flop_counter() -> FlopCounterMode:
 
 
 def whole_step(config: RunConfig) -> StepCost:
-    """Return the FLOPs of a step on one process, from `counted.csv` if it has them. Raises as `count_step`."""
+    """Return the cost of a step on one process: from `counted.csv`, without memory, or else from `count_step`."""
     return _counted().get(step_key(config)) or count_step(config)
 
 
 def step_key(config: RunConfig) -> str:
-    """Return the settings that the FLOPs of a step depend on, in one line."""
+    """Return one line with the settings on which the FLOPs of a step depend."""
     model, train = config.model, config.train
     image, text, points = model.image, model.text, model.points
     return "; ".join(
@@ -128,9 +127,9 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
         update = _optimizer_step(model, config, live, on_gpu)
         live.phase = "batch"
         size = inputs.image_size
-        others = torch.empty(pairs - micro_batch, 3, size, size)
+        other_images = torch.empty(pairs - micro_batch, 3, size, size)
         image, text = torch.empty(micro_batch, 3, size, size), torch.zeros(micro_batch, inputs.context_length).long()
-        if train.accumulation > 1:  # the last micro-batch adds to the gradients of the others
+        if train.accumulation > 1:  # the last micro-batch adds its gradients to those of the others
             live.phase = "gradients"
             for parameter in trained:
                 parameter.grad = torch.empty_like(parameter)
@@ -138,13 +137,13 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
         with autocast(train.precision, CPU):
             outputs = model(image, text, Progress(0, 1, 0, 1))
         forward_flops, live.flops, live.phase = live.flops, 0, "objective"
-        _try_objective(config, outputs[0].shape[-1], pairs, on_gpu)
+        _trace_objective(config, outputs[0].shape[-1], pairs, on_gpu)
         in_objective, live.flops, live.phase = live.flops, 0, "activations"
         leaves = [output for output in outputs if output is not None and output.requires_grad]
         _count_gradients(trained, live)
         torch.autograd.backward(leaves, [torch.empty_like(leaf) for leaf in leaves])
         update()
-        del averages, buckets, others
+        del averages, buckets, other_images
     tower_flops = (forward_flops * (1 if train.accumulation == 1 else 2) + live.flops) * pairs // micro_batch
     values = sum(tensor.numel() for tensor in model.state_dict().values())
     count = sum(parameter.numel() for parameter in trained)
@@ -169,8 +168,8 @@ def _optimizer_step(model: nn.Module, config: RunConfig, live: "LiveBytes", on_g
     return step
 
 
-def _try_objective(config: RunConfig, width: int, pairs: int, on_gpu: bool) -> None:
-    """Gather, and do the forward and backward pass of every term in turn."""
+def _trace_objective(config: RunConfig, width: int, pairs: int, on_gpu: bool) -> None:
+    """Allocate gathered embeddings, and do the forward and backward pass of every term in turn."""
     batch_size = config.train.batch_size
     local = [torch.empty(pairs, width) for _ in range(2)] if config.train.accumulation > 1 else []
     image, text = (torch.empty(batch_size, width, requires_grad=True) for _ in range(2))
@@ -184,27 +183,27 @@ def _try_objective(config: RunConfig, width: int, pairs: int, on_gpu: bool) -> N
     tiles = torch.empty(TILES * (on_cuda - on_cpu) if on_gpu else 0, dtype=torch.uint8)
     for name, settings in config.objective.items():
         try:
-            _try_term({name: settings}, embeddings)
+            _trace_term({name: settings}, embeddings)
         except DynamicOutputShapeException:
-            _try_term({"clip": {}}, embeddings)
+            _trace_term({"clip": {}}, embeddings)
     del local, tiles
 
 
-def _try_term(terms: dict[str, Any], embeddings: Embeddings) -> None:
+def _trace_term(terms: dict[str, Any], embeddings: Embeddings) -> None:
     objective = objectives.build(terms, SAMPLES)
     rows = {column: torch.zeros(len(embeddings.image)) for column in objective.columns}
     objective(embeddings, rows, Progress(1, 2, 1, 2)).total.backward()  # type: ignore[no-untyped-call]
 
 
 class _FirstRows(Part):
-    """The part of rank 0; nothing is exchanged."""
+    """The part of rank 0, without communication."""
 
     def __init__(self, pairs: int) -> None:
         self.rows = slice(0, pairs)
 
 
 def _count_gradients(parameters: list[nn.Parameter], live: "LiveBytes") -> None:
-    """Count the gradient of each parameter as such as soon as it is complete."""
+    """Move each parameter's gradient to the phase `gradients` as soon as it is complete."""
 
     def completed(parameter: Tensor) -> None:
         assert parameter.grad is not None
@@ -246,7 +245,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def forget_peak(self) -> None:
-        """Count the peak from now on."""
+        """Start to measure the peak again."""
         self._peak = 0
 
     def move(self, storage: torch.UntypedStorage, phase: str) -> None:

@@ -1,4 +1,4 @@
-"""GPUs by name: peaks, memory and links of the makers' data sheets."""
+"""GPUs by name: FLOP/s, memory and link bandwidth from the data sheets."""
 
 from dataclasses import dataclass
 

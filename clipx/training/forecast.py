@@ -1,15 +1,16 @@
 """Forecast of a run on GPUs that are not here: memory of a GPU, time of a step, and what to change if it does not fit.
 
-With N GPUs in machines of G, a step takes the sum of
+With N GPUs in machines of G GPUs each, a step takes the sum of
 
     towers      FLOPs of a GPU / (peak of train.precision x TOWER_SHARE)
     objective   FLOPs of a GPU / (float32 peak x OBJECTIVE_SHARE)
     links       bytes through a GPU's link in its machine / (its bandwidth x LINK_SHARE)
     network     bytes through a machine's network card / NETWORK, with several machines
 
-DDP averages 4 p bytes of gradients in a ring: 2 (k - 1) / k x 4 p bytes through each link of k = min(N, G) GPUs, or of
-k = N / G machines. The objective gathers both embeddings and sums the gradient of the texts: 3 B E 4 (N - 1) / N bytes.
-Nothing overlaps here, so links and network are upper bounds. Also used by `clipx reproduce dry=true`.
+DDP averages the gradients of p parameters in a ring: 2 (k - 1) / k x 4 p bytes pass through each link of k = min(N, G)
+GPUs, or of k = N / G machines. The objective gathers both embeddings and sums the gradient of the texts:
+3 x 4 B E (N - 1) / N bytes, with batch size B and embedding width E. The sum assumes no overlap, so the times of links
+and network are upper bounds.
 """
 
 from collections.abc import Iterator
@@ -87,7 +88,7 @@ class Forecast:
 
 
 def forecast(config: RunConfig, processes: int, name: str) -> Forecast:
-    """Forecast a run on `processes` GPUs.
+    """Forecast a run on `processes` GPUs of the kind `name`, a key of DEVICES.
 
     Raises UserError: an unknown device, a batch that cannot be split, or unknown towers.
     """
@@ -122,7 +123,7 @@ def total_steps(config: RunConfig, pairs: int | None) -> int | None:
 
 
 def changes_that_fit(found: Forecast, name: str) -> list[str]:
-    """Return settings with which a step fits, one of each kind, each with its memory and time."""
+    """Return at most one change of each setting with which a step fits, as text with its memory and time."""
     lines = []
     for tried in _changes(found.config, found.processes):
         for change in tried:
@@ -132,8 +133,8 @@ def changes_that_fit(found: Forecast, name: str) -> list[str]:
             except UserError:  # a tower without checkpointing
                 continue
             if new.fits:
-                (key, value), pair = *change.items(), new.time.total / new.config.train.batch_size
-                longer = pair * found.config.train.batch_size / found.time.total
+                (key, value), seconds_per_pair = *change.items(), new.time.total / new.config.train.batch_size
+                longer = seconds_per_pair * found.config.train.batch_size / found.time.total
                 setting = f"train.{key}={str(value).lower()}"
                 lines.append(f"{setting} ({new.cost.peak / 1e9:.1f} GB, {longer:.2f} times as long)")
                 break
@@ -141,7 +142,7 @@ def changes_that_fit(found: Forecast, name: str) -> list[str]:
 
 
 def _changes(config: RunConfig, processes: int) -> Iterator[list[dict[str, Any]]]:
-    """Yield the kinds of changes, each with its values in the order in which they should be tried."""
+    """Yield for each setting the changes to try, in order."""
     pairs, accumulation = config.train.batch_size // processes, config.train.accumulation
     powers = [2**k for k in range(1, pairs.bit_length())]
     yield [{"accumulation": accumulation * k} for k in powers if pairs % (accumulation * k) == 0]

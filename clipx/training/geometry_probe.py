@@ -26,7 +26,7 @@ Probe = Callable[[int, Progress], dict[str, dict[str, float]]]  # (steps done, p
 
 
 def build_probe(config: RunConfig, tokenizer: Tokenizer, model: ClipModel) -> Probe:
-    """Build the probe to call after each step. It measures on rank 0, every log.geometry_every steps, else returns {}.
+    """Build the probe, to be called after each step. It returns {} except on rank 0, every log.geometry_every steps.
 
     Raises UserError if there are no pairs to measure.
     """
@@ -59,7 +59,7 @@ class GeometryProbe:
     def measure(self, progress: Progress) -> dict[str, float]:
         """Return the geometry of normalised features and, as `loss`, the InfoNCE of the pairs.
 
-        InfoNCE uses the run's own similarity (which may not normalise) and temperature, regardless of its objective.
+        The InfoNCE uses the run's temperature, and normalises features only if the run does (model.normalise).
         """
         was_training = self.model.training
         self.model.eval()
@@ -106,7 +106,7 @@ def probe_ids(config: RunConfig, pairs: PairSource) -> list[int]:
 
 
 def _margins(image: Tensor, text: Tensor) -> Tensor:
-    """Return paper 1's margins within batches of MARGIN_BATCH, without a shorter last batch if there are full ones."""
+    """Return paper 1's margins within batches of MARGIN_BATCH; drop a shorter last batch unless it is the only one."""
     batches = list(zip(torch.split(image, MARGIN_BATCH), torch.split(text, MARGIN_BATCH), strict=True))
     full = [b for b in batches if len(b[0]) == MARGIN_BATCH] or batches
     return torch.cat([geometry.margins(i, t) for i, t in full])

@@ -1,6 +1,6 @@
 """Gradient of a step: one pass, or two passes over micro-batches that keep all negatives (train.accumulation).
 
-Two passes, with N micro-batches on each rank (a feature cache: Gao et al. 2021, "Scaling Deep Contrastive Learning
+Two passes, with N micro-batches on each rank (gradient cache: Gao et al. 2021, "Scaling Deep Contrastive Learning
 Batch Size under Memory Limited Setup"):
 
     1. Embed all micro-batches without keeping activations.

@@ -18,7 +18,7 @@ Groups = list[dict[str, Any]]
 # block numbers in names of open_clip, timm and Hugging Face; in nested names (stages.2.blocks.5) the outer number
 BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks?|stages|layers?|h)\.?(\d+)\.")
 INPUT = re.compile(r"embed|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
-# progress in 0..1 and schedule.cooldown -> factor on the learning rate
+# progress after the warm-up in 0..1, and schedule.cooldown -> factor on the learning rate
 SCHEDULES: dict[str, Callable[[float, float], float]] = {
     "cosine": lambda progress, cooldown: 0.5 * (1 + math.cos(math.pi * progress)),
     "constant": lambda progress, cooldown: 1.0,
@@ -54,7 +54,7 @@ def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimize
 def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -> Callable[[Progress], float]:
     """Return the learning rate as a function of progress: linear warm-up to lr, then the schedule down to min_lr.
 
-    The warm-up line starts at warmup_lr, but the first step already uses the second point of the line. Raises UserError
+    Step k = 0, 1, ... of a warm-up of w steps has the rate warmup_lr + (lr - warmup_lr) (k + 1) / w. Raises UserError
     for an unknown schedule.kind.
     """
     shape = lookup(SCHEDULES, config.kind, "schedule.kind")
@@ -75,7 +75,7 @@ def warmup_steps(config: ScheduleConfig, steps_per_epoch: int) -> int:
 
 
 def notes(config: ScheduleConfig, steps_per_epoch: int, total_steps: int) -> list[str]:
-    """Return a log line if the run is shorter than its warm-up. Before the data are read, its length may be unknown."""
+    """Return a log line if the run is shorter than its warm-up, because check_combinations may not know its length."""
     warmup = warmup_steps(config, steps_per_epoch)
     if not 0 < total_steps < warmup:
         return []
@@ -112,7 +112,7 @@ KINDS: dict[str, Callable[[Groups, OptimizerConfig], torch.optim.Optimizer]] = {
 
 
 def _component_settings(config: RunConfig) -> dict[str, tuple[float, float]]:
-    """Return prefix of parameter names -> (lr factor, weight decay); the longest matching prefix applies."""
+    """Return prefix of parameter names -> (lr factor, weight decay). The longest matching prefix applies."""
     model, decay = config.model, config.optimizer.weight_decay
     projection = (model.projection_lr_factor, decay)
     return {

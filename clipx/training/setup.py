@@ -1,4 +1,4 @@
-"""Builds what a training step needs from the settings: model with initial weights, optimizer, objective, table."""
+"""Builds the objects of a training step from the settings: model with initial weights, optimizer, objective, table."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,14 +40,14 @@ class TrainComponents:
     learning_rate: Callable[[Progress], float]
     timer: StepTimer
     teacher: Teacher | None = None
-    bad_steps: int = 0  # number of consecutive steps skipped up to now (loss or gradient not finite)
+    bad_steps: int = 0  # number of consecutive skipped steps so far (loss or gradient not finite)
 
 
 def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipModel:
     """Build the model with random weights, published weights, or the weights of another run (model.init).
 
-    A resuming run loads none of these, because its checkpoint has the weights. Raises UserError like
-    `clip.build_model`, and if model.init is not a good checkpoint or is of another model.
+    With `resuming`, no weights are loaded, because the run's checkpoint has them. Raises UserError like
+    `clip.build_model`, or if model.init is not a good checkpoint, or one of another model.
     """
     if resuming or config.model.init is None:
         return clip.build_model(config, pretrained=not resuming)
@@ -62,7 +62,7 @@ def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipM
 
 
 def initial_weights_source(config: RunConfig) -> dict[str, Any]:
-    """Return the checkpoint of model.init and the SHA-256 of its weights, for environment.json; {} if it is not set."""
+    """Return checkpoint and SHA-256 of the weights of model.init, for environment.json; {} without model.init."""
     if config.model.init is None:
         return {}
     path = directory.other_checkpoint(config, INIT_KEY, config.model.init)

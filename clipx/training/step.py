@@ -14,7 +14,7 @@ from clipx.utils.device import autocast
 
 
 def train_step(components: TrainComponents, batch: Batch, progress: Progress) -> dict[str, Any]:
-    """Do one update: towers, gather, objective in float32, backward, clip, optimizer, bounds of the temperature.
+    """Do one update: towers, gather, objective in float32, backward, clip gradients, optimizer, clamp temperature.
 
     If the loss or the gradient is not finite, nothing is updated. Returns the step's numbers for `log_row`.
     """
@@ -55,7 +55,7 @@ def _teacher_embeddings(components: TrainComponents, batch: Batch, sizes: list[i
 
 
 def _update(components: TrainComponents, loss: Loss, sample_id: Tensor, restore_buffers: Callable[[], None]) -> Tensor:
-    """Clip, then update if loss and gradient norm are finite; return the gradient norm [] before clipping.
+    """Clip the gradient, update if loss and gradient norm are finite, and return the norm [] before clipping.
 
     A skipped step also restores running statistics, because they would keep a NaN permanently. In fp16, GradScaler
     finds its scale by overflowing gradients, so an overflow counts as a bad step only once the scale has reached 1.

@@ -21,18 +21,19 @@ from clipx.run import checkpoint, directory
 from clipx.types import Batch, Inputs, Progress
 
 KEY = "model.teacher"
-PIXELS = ("image_size", "mean", "std", "interpolation")  # of the inputs, in training
-SAMPLES = (  # equal token ids for these texts mean equal tokenizers
+PIXELS = ("image_size", "mean", "std", "interpolation")  # fields of Inputs that training images depend on
+SAMPLE_TEXTS = (  # equal token ids for these texts mean equal tokenizers
     "a photo of two large RED circles, top left!",
     "naïve café – 12 dogs' toys; e.g. <b>x</b>",
     " ".join(["a long caption"] * 60),
 )
-END = Progress(step=1, total_steps=2, epoch=1, total_epochs=2)  # of a run, where schedules have ended
+# the end of a run, where temperature schedules have their last value
+END = Progress(step=1, total_steps=2, epoch=1, total_epochs=2)
 
 
 @dataclass
 class Teacher:
-    """Embeds pairs as in evaluation."""
+    """A frozen model that embeds pairs, in evaluation mode."""
 
     image: Callable[[Tensor], Tensor]  # [b, 3, H, W] -> [b, E of the teacher]
     text: Callable[[Tensor], Tensor]  # int64 [b, L] -> [b, E of the teacher]
@@ -56,9 +57,9 @@ def load_teacher(config: RunConfig, student: Inputs, device: torch.device) -> Te
     name = config.model.teacher
     assert name is not None
     if name.startswith(PUBLISHED):
-        teacher, inputs = _published(name, device, config.model.normalise)
+        teacher, inputs = _load_published(name, device, config.model.normalise)
     else:
-        teacher, inputs = _run(directory.other_checkpoint(config, KEY, name), device, config.model.normalise)
+        teacher, inputs = _load_run(directory.other_checkpoint(config, KEY, name), device, config.model.normalise)
     _check_inputs(name, inputs, student)
     return teacher
 
@@ -80,7 +81,7 @@ def source(config: RunConfig) -> dict[str, Any]:
     return {"teacher": {"checkpoint": str(path), "sha256": digest}}
 
 
-def _published(name: str, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
+def _load_published(name: str, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
     model: Any
     model, inputs = open_clip_towers.create_whole_model(name, KEY)
     model.to(device).eval().requires_grad_(False)
@@ -91,7 +92,7 @@ def _published(name: str, device: torch.device, normalise: bool) -> tuple[Teache
     ), inputs
 
 
-def _run(path: Path, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
+def _load_run(path: Path, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
     checkpoint.verify(path)
     config = directory.load_config(path.parent.parent)
     config.model.normalise = config.model.normalise and normalise
@@ -110,7 +111,7 @@ def _check_inputs(name: str, teacher: Inputs, student: Inputs) -> None:
     if teacher == student:
         return
     of_both = (teacher, student)
-    expected, given = (tokenizer.build_tokenizer(inputs)(list(SAMPLES)) for inputs in of_both)
-    if not torch.equal(expected, given):  # also if the lengths differ
+    expected, given = (tokenizer.build_tokenizer(inputs)(list(SAMPLE_TEXTS)) for inputs in of_both)
+    if not torch.equal(expected, given):  # also False if the lengths differ
         theirs, ours = (f"{i.tokenizer}, {i.context_length} tokens, clean={i.clean}" for i in of_both)
         raise UserError(f"{KEY}={name} reads tokens of {theirs}, this run has {ours}; they must agree")

@@ -56,7 +56,7 @@ class StepTimer:
 class ThroughputMeter:
     """Images per second, share of the time spent waiting for data, and seconds per step.
 
-    They exclude the loader's start-up until a run's first batch, which the first `read` reports separately.
+    These exclude the time until the first batch, when the loader starts; the first `read` returns it separately.
     """
 
     def __init__(self, timer: StepTimer) -> None:

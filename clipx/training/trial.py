@@ -14,14 +14,14 @@ from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
 
-UNKNOWN_SIZE = 1_000_000  # pairs of a data set whose size is unknown before it is read
+UNKNOWN_SIZE = 1_000_000  # assumed number of pairs if it is unknown before the data are read
 
 
 def generated_batch(components: TrainComponents) -> Batch:
     """Return random images and texts with different, random sample ids and without keyword labels.
 
-    Its size is train.batch_size. Each two pairs form a group. Texts have the full length, because
-    towers also compute padding.
+    It has train.batch_size pairs; every two neighbours form a group. Texts have the full length, because towers also
+    compute padding.
     """
     size, device = components.config.train.batch_size, components.device
     inputs, stride = components.state.model.inputs, components.state.table.num_samples // size
@@ -38,7 +38,7 @@ def timed_step(components: TrainComponents, batch: Batch, progress: Progress) ->
     """Do a training step; return its loss and its wall-clock seconds, until the device has finished."""
     on_gpu = components.device.type == "cuda"
     if on_gpu:
-        torch.cuda.synchronize(components.device)  # the batch may still be being made
+        torch.cuda.synchronize(components.device)  # wait until the batch is complete
     start = time.perf_counter()
     loss = train_step(components, batch, progress)["loss"]
     if on_gpu:
@@ -49,7 +49,7 @@ def timed_step(components: TrainComponents, batch: Batch, progress: Progress) ->
 def timed_steps(config: RunConfig, device: torch.device) -> Callable[[], float]:
     """Build a run with random weights; return a function that does a step on new pairs and returns its seconds.
 
-    Each step is one from the middle of training, because objectives may do less in the first epochs (NUCLR's zeta).
+    All are steps from the middle of training, because objectives may do less in the first epochs (NUCLR freezes zeta).
     """
     pairs = max(num_pairs(config) or UNKNOWN_SIZE, config.train.batch_size)
     components = build_components(config, device, pairs, "generated", partial(build_model, pretrained=False))

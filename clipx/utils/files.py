@@ -62,7 +62,10 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def lock(name: str) -> Iterator[None]:
-    """Hold the lock `name` on this machine; the system releases the lock if this process dies."""
+    """Hold the lock `name` in a `with` block; wait while another process of this machine holds it.
+
+    The operating system releases the lock if this process dies. `clipx.utils.lock` has locks between machines.
+    """
     locks = cache_home() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     with (locks / content_hash(name)).open("w") as file:
@@ -71,7 +74,7 @@ def lock(name: str) -> Iterator[None]:
 
 
 def cache_home() -> Path:
-    """Return the folder of indices, rendered data and features: `$CLIPX_CACHE`, else `~/.cache/clipx`."""
+    """Return the cache folder (indices, rendered data, features): `$CLIPX_CACHE`, else `~/.cache/clipx`."""
     return Path(os.environ.get("CLIPX_CACHE") or Path.home() / ".cache" / "clipx")
 
 

@@ -1,9 +1,9 @@
 """Locks, so that two commands do not write the same files; they work on one machine, between machines and over NFS.
 
-The lock is filelock's SoftFileLease: a file that one process creates exclusively and a thread of it refreshes. If the
-owner was killed on this machine, the next process takes the lock at once. An owner on another machine counts as dead
-after STALE seconds without a refresh. The waiting process measures this time with its own clock, so clocks may differ.
-`hold` also writes the owner's process, start and SLURM job to a second file, because the lease stores no start and job.
+The lock is filelock's SoftFileLease: a file that its owner, a process, creates exclusively and refreshes in a thread.
+If the owner was killed on this machine, the next process takes the lock at once. An owner on another machine counts as
+dead after STALE seconds without a refresh. The waiting process measures this time, so the machines' clocks may differ.
+`hold` also writes the owner's process, start time and SLURM job to a second file, for messages.
 """
 
 import json
@@ -30,10 +30,10 @@ STALE = 60.0  # seconds without a refresh after which an owner on another machin
 def hold(path: Path, doing: str, instead: str) -> Iterator[None]:
     """Hold the lock `path` in a `with` block. Take over the lock of a dead owner, and print a line.
 
-    A process that loses its lock, because it was suspended or its folder was removed, ends at once with code 1.
+    If this process loses the lock, because it was suspended or the folder was removed, it ends at once with code 1.
 
     Args:
-        doing: the work under the lock, for messages: `runs/a/s0 is being trained`.
+        doing: beginning of messages, such as `runs/a/s0 is being trained`.
         instead: advice to the user if another process holds the lock.
 
     Raises UserError: another process holds the lock; the message says which one, on which machine and since when.
@@ -86,20 +86,20 @@ def _writable(folder: Path) -> Iterator[None]:
 def _acquire(lease: SoftFileLease, owner: Path, doing: str, instead: str) -> None:
     """Take the lease, at once or after its owner has not refreshed it for STALE seconds; else raise UserError."""
     path = Path(lease.lock_file)
-    seen, start, said = _signs_of_life(path), time.monotonic(), False
-    while not _taken(lease):
+    seen, start, warned = _signs_of_life(path), time.monotonic(), False
+    while not _try_to_take(lease):
         holder = _read(owner)
-        # if the owner's process on this machine were dead, `_taken` would have taken the lease
+        # if the owner's process on this machine were dead, `_try_to_take` would have taken the lease
         if holder.get("machine") == _machine() or _signs_of_life(path) not in (None, seen):
             raise UserError(f"{doing} by {_name(holder)}: {instead}")
-        if not said and time.monotonic() - start > 2 * BEAT:
+        if not warned and time.monotonic() - start > 2 * BEAT:
             wait = f"waiting {STALE:.0f} s before taking over"
             _say(f"{doing} by {_name(holder)}, which does not refresh its lock: {wait}")
-            said = True
+            warned = True
         time.sleep(0.2)
 
 
-def _taken(lease: SoftFileLease) -> bool:
+def _try_to_take(lease: SoftFileLease) -> bool:
     for _ in range(2):  # the first try may only remove the lock of a dead process
         try:
             lease.acquire(timeout=0)
@@ -112,7 +112,7 @@ def _taken(lease: SoftFileLease) -> bool:
 def _signs_of_life(path: Path) -> tuple[int, int] | None:
     """Return inode and time of the lock file, which a refresh changes; None if there is no file.
 
-    The file is opened because NFS then asks the server for them.
+    The file is opened, because only then does NFS ask the server for both.
     """
     try:
         with path.open() as file:
@@ -129,7 +129,7 @@ def _this_process() -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """Return the host and its namespace of process ids: containers with the same host name have different processes."""
+    """Return host name and namespace of process ids: containers may share the host name, but not the processes."""
     try:
         namespace = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
@@ -138,7 +138,7 @@ def _machine() -> str:
 
 
 def _read(owner: Path) -> dict[str, Any]:
-    """Return the owner; {} if unknown, because the file is written a moment after the lock is taken."""
+    """Return the owner; {} if it is not written yet, a moment after the lock was taken."""
     try:
         return dict(json.loads(owner.read_text()))
     except (OSError, ValueError):

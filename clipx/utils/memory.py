@@ -17,7 +17,7 @@ def free_memory(device: torch.device) -> int | None:
     """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    found = [free for free in (_of_machine(), *_of_cgroups()) if free is not None]
+    found = [free for free in (_free_on_machine(), *_free_in_cgroups()) if free is not None]
     return min(found) if found else None
 
 
@@ -31,7 +31,7 @@ def check_room(needed: int, folder: Path, what: str) -> None:
         )
 
 
-def _of_machine() -> int | None:
+def _free_on_machine() -> int | None:
     try:
         lines = dict(line.split(":", 1) for line in (PROC / "meminfo").read_text().splitlines())
         return int(lines["MemAvailable"].split()[0]) * 1024
@@ -39,28 +39,28 @@ def _of_machine() -> int | None:
         return None
 
 
-def _of_cgroups() -> list[int]:
+def _free_in_cgroups() -> list[int]:
     """Return the bytes that are free in this process's cgroup and in each cgroup above it (cgroups v1 and v2)."""
     free = []
     try:
         entries = [line.split(":", 2) for line in (PROC / "self/cgroup").read_text().splitlines()]
     except OSError:
         return []
-    for _, controllers, place in entries:
+    for _, controllers, path in entries:
         if controllers and "memory" not in controllers.split(","):
             continue
         root = CGROUPS / "memory" if controllers else CGROUPS
         limit, used = (
             ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
         )
-        folder = root / place.lstrip("/")
+        folder = root / path.lstrip("/")
         for level in (folder, *folder.parents):
-            if level.is_relative_to(root) and (left := _left(level, limit, used)) is not None:
-                free.append(left)
+            if level.is_relative_to(root) and (free_here := _free_in_cgroup(level, limit, used)) is not None:
+                free.append(free_here)
     return free
 
 
-def _left(folder: Path, limit: str, used: str) -> int | None:
+def _free_in_cgroup(folder: Path, limit: str, used: str) -> int | None:
     """Return limit - usage + file cache: the cache counts as usage, but the system frees it when needed."""
     try:
         of_files = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())

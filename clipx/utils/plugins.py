@@ -21,7 +21,7 @@ from typing import Any
 
 from clipx.errors import UserError, one_line
 
-# table of a plug-in -> table of clipx; imported only when a plug-in has rows for it, because most of them import torch
+# table of a plug-in -> table of clipx. A module is imported only for a plug-in's rows, because most import torch.
 TABLES = {
     "TERMS": "clipx.objectives.TERMS",
     "OBJECTIVES": "clipx.config.presets.OBJECTIVES",
@@ -65,16 +65,15 @@ def added(table: str) -> dict[str, Any]:
 
 @cache
 def _load_installed() -> None:
-    """Add the rows of installed packages."""
     installed = entry_points()
     for table in TABLES:
         for point in installed.select(group=f"clipx.{table.lower()}"):
-            place = f"entry point {point.name} = {point.value} of {point.dist.name if point.dist else 'a package'}"
+            origin = f"entry point {point.name} = {point.value} of {point.dist.name if point.dist else 'a package'}"
             try:
                 row = point.load()
             except Exception as error:  # the package's code may raise any error
-                raise UserError(f"{place} cannot be loaded ({_where(error)}): repair or uninstall it") from error
-            _add(place, place, {table: {point.name: row}})
+                raise UserError(f"{origin} cannot be loaded ({_describe(error)}): repair or uninstall it") from error
+            _add(origin, origin, {table: {point.name: row}})
 
 
 def _import(name: str) -> ModuleType:
@@ -86,12 +85,12 @@ def _import(name: str) -> ModuleType:
                 f"plugins={name}: there is no module {error.name}; install it, or add its folder to PYTHONPATH (the "
                 "current folder is searched too)"
             ) from error
-        raise UserError(f"plugins={name} cannot be imported: {_where(error)}") from error
+        raise UserError(f"plugins={name} cannot be imported: {_describe(error)}") from error
     except Exception as error:  # the module's code may raise any error
-        raise UserError(f"plugins={name} cannot be imported: {_where(error)}") from error
+        raise UserError(f"plugins={name} cannot be imported: {_describe(error)}") from error
 
 
-def _where(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     """Return type, message, file and line of an error."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (last.filename, last.lineno)
@@ -115,19 +114,19 @@ def _recipes(folder: Path) -> dict[str, Any]:
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
-def _add(plugin: str, key: str, tables: Rows) -> None:
+def _add(plugin: str, origin: str, tables: Rows) -> None:
     """Add the rows to clipx's tables. Raises UserError if a table has another row with the same name."""
-    ours = {table: _ours(table) for table in tables}
+    ours = {table: _clipx_table(table) for table in tables}
     for table, rows in tables.items():
         for name, row in rows.items():
             if name in ours[table] and ours[table][name] is not row:
-                raise UserError(f"{key}: {table} has a {name!r} already; choose another name")
+                raise UserError(f"{origin}: {table} has a {name!r} already; choose another name")
     for table, rows in tables.items():
         ours[table].update(rows)
     _loaded[plugin] = tables
 
 
-def _ours(table: str) -> dict[str, Any]:
+def _clipx_table(table: str) -> dict[str, Any]:
     if table == RECIPES:  # clipx has no such table: the commands read the rows with `added`
         return _recipes(Path(str(files("recipes")))) | added(RECIPES)
     module, _, attribute = TABLES[table].rpartition(".")

@@ -1,4 +1,4 @@
-"""Matrix products of the objective's tiles in the precision of `train.loss_precision`; sums are float32 in all of them.
+"""Matrix products of the objective's tiles in the precision of `train.loss_precision`; sums are float32.
 
     fp32   inputs as they are
     tf32   inputs rounded to a 10-bit mantissa, on GPUs
@@ -20,7 +20,7 @@ from clipx.utils.device import tf32
 from clipx.utils.registry import one_of
 
 LOSS_PRECISIONS = ("fp32", "tf32", "bf16")
-_precision = "fp32"  # not a context variable: on a GPU, backward runs in a thread of its own
+_precision = "fp32"  # not a context variable: on a GPU, backward runs in another thread
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def loss_precision(name: str) -> Iterator[None]:
 
 
 def product(a: Tensor, b: Tensor, out: Tensor) -> None:
-    """Write a @ b to `out`; all of one dtype."""
+    """Write a @ b to `out`; all three have the same dtype."""
     if _precision == "bf16" and a.is_cuda and a.dtype == torch.float32:
         torch.mm(a.bfloat16(), b.bfloat16(), out_dtype=torch.float32, out=out)
     else:
@@ -48,7 +48,7 @@ def product(a: Tensor, b: Tensor, out: Tensor) -> None:
 
 
 def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add a @ b to `total`; all of one dtype."""
+    """Add a @ b to `total`; all three have the same dtype."""
     if _precision == "bf16" and a.is_cuda and a.dtype == torch.float32:
         total += torch.mm(a.bfloat16(), b.bfloat16(), out_dtype=torch.float32)
     else:
@@ -56,7 +56,7 @@ def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def dot_products(a: Tensor, b: Tensor) -> Tensor:
-    """Return a @ b.T of [n, E] and [m, E]; differentiable once, with products of the same precision."""
+    """Return a @ b.T [n, m] of a [n, E] and b [m, E]; differentiable once, with the same precision in backward."""
     return _DotProducts.apply(a, b)  # type: ignore[no-any-return]
 
 
@@ -81,5 +81,5 @@ def _new_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def rounded(x: Tensor) -> Tensor:
-    """Round a float32 tensor to the precision of the block if this device has no product of its own for it."""
+    """Round a float32 tensor to bfloat16 and back if the precision is bf16; return other tensors unchanged."""
     return x.bfloat16().float() if _precision == "bf16" and x.dtype == torch.float32 else x

@@ -10,7 +10,7 @@ EVERY = 30.0  # seconds between lines if stderr is not a terminal
 
 
 class ProgressBar:
-    """Progress of one task after another.
+    """Progress of a task, or of several tasks one after the other.
 
     Args:
         active: if False, print nothing. Only one rank should be active.

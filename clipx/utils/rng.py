@@ -9,7 +9,7 @@ from torch import Generator
 
 
 def derive_seed(*key: int) -> int:
-    """Return a different seed for each key, e.g. (seed, step, STREAM), where STREAM is a constant of each use.
+    """Return a different seed for each key, e.g. (seed, step, STREAM), where each purpose has its own constant STREAM.
 
     The key is hashed, because neighbouring integer seeds give correlated Mersenne Twister streams.
     """
@@ -22,7 +22,7 @@ def generator(*key: int) -> Generator:
 
 
 def seed_device(seed: int, device: torch.device) -> None:
-    """Seed the CPU and the device. torch.manual_seed also stores a call with its stack trace for every other device."""
+    """Seed the CPU and the device. Unlike torch.manual_seed, store no deferred calls for unused devices."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)

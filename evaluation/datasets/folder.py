@@ -1,7 +1,7 @@
-"""Read evaluation sets on disk: one `Shards` per split, images and texts in the order of the shards.
+"""Read files and shards of evaluation sets.
 
-No sample is ever skipped. An unusable sample stops the evaluation with an error that names it, because a score over
-fewer examples is a different score.
+No sample is ever skipped. An unusable sample stops the evaluation with an error that names the sample, because a score
+over fewer examples is a different score.
 """
 
 import json
@@ -16,13 +16,13 @@ SPLIT_NAMES = ("train", "val", "dev", "test")
 
 
 def short_name(folder: Path) -> str:
-    """Return the folder's last component, or the last two if the last is a split: `flickr8k/test`."""
+    """Return the last component of the path, or the last two if the last is a split: `flickr8k/test`."""
     parts = folder.resolve().parts
     return "/".join(parts[-2:] if parts[-1] in SPLIT_NAMES else parts[-1:])
 
 
 def require_folder(spec: str, folder: Path) -> None:
-    """Raise UserError if the data set's folder is missing; the message says how to get it."""
+    """Raise UserError if the data set's folder is missing; the message says how to get the data set."""
     if folder.is_dir():
         return
     if folder.name.startswith("scenes"):
@@ -37,7 +37,7 @@ def require_folder(spec: str, folder: Path) -> None:
 def require_file(spec: str, path: Path, content: str) -> str:
     """Return the text of a file.
 
-    Raises UserError: the file is missing or not UTF-8; the message says what it should hold.
+    Raises UserError: the file is missing or not UTF-8; the message has `content`, a description of the file.
     """
     if not path.is_file():
         raise UserError(f"datasets={spec}: {path} is missing; it should hold {content}")
@@ -65,7 +65,7 @@ def refuse(spec: str, shards: Shards, index: int, problem: str) -> NoReturn:
 
 
 def read_text(spec: str, shards: Shards, index: int, column: str) -> str:
-    """Return the stripped text of a member. Raises UserError: it cannot be read or is not UTF-8."""
+    """Return the stripped text of a sample's member. Raises UserError: the member cannot be read or is not UTF-8."""
     try:
         return shards.read(index, column).decode("utf-8").strip()
     except BadSample as error:
@@ -75,7 +75,7 @@ def read_text(spec: str, shards: Shards, index: int, column: str) -> str:
 
 
 def read_json(spec: str, shards: Shards, index: int) -> dict[str, object]:
-    """Return the object in the sample's .json. Raises UserError: it cannot be read or is not a JSON object."""
+    """Return the object in a sample's .json. Raises UserError: the .json cannot be read or is not an object."""
     try:
         value = json.loads(shards.read(index, "json"))
     except BadSample as error:

@@ -1,4 +1,4 @@
-"""Images of an evaluation set, decoded on access. A corrupt image stops the evaluation with an error that names it."""
+"""Images of an evaluation set, decoded on access. A corrupt image raises an error that names the image."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ class Images(Sequence[Image]):
 
     @abstractmethod
     def at(self, index: int) -> Image:
-        """Return image `index`, in 0..len-1. Raises UserError with the name of a corrupt image."""
+        """Return image `index`, in 0..len-1. Raises UserError if it is corrupt; the message names the image."""
 
     @overload
     def __getitem__(self, index: int) -> Image: ...
@@ -62,7 +62,7 @@ class FileImages(Images):
     """Image files of any format that PIL reads: some .jpg files of Oxford-IIIT Pet are GIFs."""
 
     def __init__(self, spec: str, root: Path, paths: Sequence[Path]) -> None:
-        """Fingerprint: each file's name below `root`, size and modification time (a new file may have the old size).
+        """The fingerprint is a hash of each file's path relative to `root`, size and modification time.
 
         Raises UserError: a file is missing.
         """

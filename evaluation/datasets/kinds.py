@@ -1,4 +1,4 @@
-"""The kinds of evaluation sets. Each layout module builds one of them."""
+"""The kinds of evaluation sets; layout modules build them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from evaluation.datasets import prompts
 from evaluation.datasets.images import Images, SomeImages
 from evaluation.types import Kind, Settings, View
 
-LIMIT_SEED = 0  # seed with which limit= draws images
+LIMIT_SEED = 0  # seed of the choice of images or pairs under limit=
 
 
 def draw(count: int, limit: int | None) -> list[int]:
-    """Return `limit` of the indices below `count`, drawn with a fixed seed, ascending; all if `limit` is None."""
+    """Return `limit` indices in 0..count-1, drawn with a fixed seed, ascending; all indices if `limit` is None."""
     if limit is None or limit >= count:
         return list(range(count))
     return sorted(torch.randperm(count, generator=torch.Generator().manual_seed(LIMIT_SEED))[:limit].tolist())
@@ -46,7 +46,7 @@ class Labelled:
         readers: Mapping[str, Callable[[], Split]],
         settings: Settings,
     ) -> None:
-        """`readers`: split -> function that opens it, called on first use.
+        """`spec`: KIND:PLACE; `short`: name in tables; `readers`: split -> function that opens it, called on first use.
 
         Raises UserError: no class names, no prompt, or a prompt without {c}.
         """
@@ -69,7 +69,7 @@ class Labelled:
         return self._split(split).label
 
     def images(self, split: str) -> Sequence[Image]:
-        """Return images that are decoded on access; a corrupt one raises UserError with its name."""
+        """Return the images, which are decoded on access."""
         return self._split(split).images
 
     def texts(self, split: str, view: View) -> list[str]:
@@ -84,7 +84,7 @@ class Labelled:
         return content_hash(self.texts(split, view))
 
     def hashes(self, split: str, view: View) -> dict[str, str]:
-        """Return hashes of all inputs of a score from this view, except the features."""
+        """Return hashes of what a score from this view depends on, besides the embeddings."""
         if view == "prompts":
             return {"templates": content_hash(self.templates)}
         return {"classnames": content_hash(self.classnames), "labels": content_hash(self.labels(split).tolist())}
@@ -119,7 +119,7 @@ class _WithCaptions:
         self._hashes = hashes
 
     def images(self, split: str) -> Sequence[Image]:
-        """Return images that are decoded on access; a corrupt one raises UserError with its name."""
+        """Return the images, which are decoded on access."""
         return self._images
 
     def texts(self, split: str, view: View) -> list[str]:
@@ -132,7 +132,7 @@ class _WithCaptions:
         return self._images.fingerprint if view == "images" else self._hashes["captions"]
 
     def hashes(self, split: str, view: View) -> dict[str, str]:
-        """Return hashes of all inputs of a score, except the features."""
+        """Return hashes of what a score depends on, besides the embeddings."""
         return self._hashes
 
 
@@ -159,7 +159,7 @@ class Captioned(_WithCaptions):
         all_captions = [caption for of_image in captions for caption in of_image]
         super().__init__(spec, short, split, images, all_captions, {"captions": content_hash(captions)})
         self.protocol = settings.protocol
-        self.pools = tuple(pool for pool in settings.pools if pool < len(images))  # a full pool is the whole set
+        self.pools = tuple(pool for pool in settings.pools if pool < len(images))  # else equal to the whole set
         self._counts = torch.tensor([len(of_image) for of_image in captions])
 
     def image_of_caption(self, split: str) -> Tensor:
@@ -168,7 +168,7 @@ class Captioned(_WithCaptions):
 
 
 class MinimalPairs(_WithCaptions):
-    """Minimal pairs: two images and two captions each, which differ in one visual pattern, the category."""
+    """Minimal pairs: two images and two captions each, which differ in one visual detail; its kind is the category."""
 
     kind: Kind = "pairs"
 
@@ -188,14 +188,14 @@ class MinimalPairs(_WithCaptions):
 
         Args:
             limit: number of pairs to draw; None: all.
-            chosen_prompts: the setting `prompts`, if the captions contain a prompt.
-            both_ways: also score the choice of captions by image, and both choices together (Winoground).
+            chosen_prompts: value of Settings.prompts, for sets whose captions contain a prompt.
+            both_ways: score also the choice of captions by image, and both choices together (Winoground).
         """
         assert len(images) == len(captions) == 2 * len(categories)
         if limit is not None:
             pairs = draw(len(categories), limit)
-            both = [i for pair in pairs for i in (2 * pair, 2 * pair + 1)]
-            images, captions = SomeImages(images, both), [captions[i] for i in both]
+            members = [i for pair in pairs for i in (2 * pair, 2 * pair + 1)]
+            images, captions = SomeImages(images, members), [captions[i] for i in members]
             categories = [categories[pair] for pair in pairs]
         hashes = {"captions": content_hash(captions), "categories": content_hash(categories)}
         super().__init__(spec, short, split, images, captions, hashes)
@@ -204,12 +204,12 @@ class MinimalPairs(_WithCaptions):
         self._categories = categories
 
     def categories(self, split: str) -> list[str]:
-        """Return the visual pattern of each pair, [P]."""
+        """Return the category of each pair."""
         return self._categories
 
 
 class Choices(_WithCaptions):
-    """Images with the same number of captions each, of which the first is right (SugarCrepe)."""
+    """Images with the same number of captions each; the first caption is right, the others are wrong (SugarCrepe)."""
 
     kind: Kind = "choices"
 
@@ -223,19 +223,19 @@ class Choices(_WithCaptions):
         categories: list[str],
         limit: int | None,
     ) -> None:
-        """`captions[i]` belong to image i, of category `categories[i]`; `limit`: draw this many images."""
-        assert len(images) == len(captions) == len(categories) and len({len(some) for some in captions}) == 1
+        """`captions[i]` and `categories[i]` belong to image i; `limit`: number of images to draw; None: all."""
+        assert len(images) == len(captions) == len(categories) and len({len(answers) for answers in captions}) == 1
         if limit is not None:
             chosen = draw(len(categories), limit)
             images, captions = SomeImages(images, chosen), [captions[i] for i in chosen]
             categories = [categories[i] for i in chosen]
         hashes = {"captions": content_hash(captions), "categories": content_hash(categories)}
-        super().__init__(spec, short, split, images, [one for some in captions for one in some], hashes)
+        super().__init__(spec, short, split, images, [text for answers in captions for text in answers], hashes)
         self.answers = len(captions[0])
         self._categories = categories
 
     def categories(self, split: str) -> list[str]:
-        """Return the category of each image, [N]."""
+        """Return the category of each image."""
         return self._categories
 
 

@@ -1,4 +1,4 @@
-"""Data sets known by name, in their published layouts, below one folder `root`."""
+"""Data sets known by name, in their published layouts, in one folder `root`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from evaluation.datasets.layouts.mmvp import open_mmvp
 from evaluation.datasets.layouts.shards import open_wds
 from evaluation.types import Settings
 
-Reader = Callable[[str, Path, str, int], Split]  # spec, root, part, number of classes
+Reader = Callable[[str, Path, str, int], Split]  # spec, root, the set's own name of the split, number of classes
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,18 @@ class Classes:
     what: str  # description in `clipx ls data`
     parts: dict[str, str]  # split -> a file or folder below root that exists if the split does
     read: Reader
-    prompts: str  # key in the prompt tables
-    names: str = ""  # key in the class-name table; "" if the data set names its classes
+    prompts: str  # key in clip-benchmark's table of templates
+    names: str = ""  # key in clip-benchmark's table of class names; "" if the data set has a list of names
     part_of: dict[str, str] = field(default_factory=dict)  # split -> the data set's own name of it, if different
-    get: str = ""  # where to get it if `clipx data pull` cannot download it
+    get: str = ""  # where to get the data set; "" if `clipx data pull` downloads it
 
     @property
     def place(self) -> str:
-        """Return the file or folder below root that must exist."""
+        """The file or folder below root that must exist."""
         return self.parts["test"]
 
     def open(self, name: str, spec: str, root: Path, settings: Settings) -> Labelled:
-        """Open the set. Raises UserError if the test split is missing or a split has another layout."""
+        """Open the set. Raises UserError: the test split is missing, or the set's class names cannot be read."""
         require(spec, name, root, self.place, self.get)
         names = prompts.classnames(self.names) if self.names else vision.classnames(spec, root, name)
         readers = {
@@ -51,15 +51,15 @@ class Classes:
 
 @dataclass(frozen=True)
 class Placed:
-    """A set whose layout has its own module."""
+    """A set whose layout module opens it, given its file or folder."""
 
     what: str
     place: str  # file or folder below root
     layout: Callable[[str, Path, Settings], AnyDataset]
-    get: str = ""
+    get: str = ""  # as in Classes
 
     def open(self, name: str, spec: str, root: Path, settings: Settings) -> AnyDataset:
-        """Open the set. Raises UserError if it is missing or has another layout."""
+        """Open the set. Raises UserError: the set is missing or has another layout."""
         require(spec, name, root, self.place, self.get)
         opened = self.layout(spec, root / self.place, settings)
         opened.short = name
@@ -71,7 +71,7 @@ def _torchvision(
     name: str,
     parts: dict[str, str],
     read: Callable[..., Split],
-    key: str = "",  # in the prompt tables; "": same as `name`
+    key: str = "",  # Classes.prompts; "": same as `name`
     names: str = "",
     get: str = "",
 ) -> Classes:
@@ -79,7 +79,7 @@ def _torchvision(
 
 
 def _splits(path: str, names: str = "train test") -> dict[str, str]:
-    """Return split -> file or folder; {} in `path` is replaced by the split."""
+    """Return split -> `path` with {} replaced by the split."""
     return {split: path.format(split) for split in names.split()}
 
 
@@ -90,7 +90,7 @@ def _variant(what: str, classes: int, place: str) -> Placed:
 
 
 def _shards(what: str, folder: str) -> Placed:
-    """Return a set that CLIP-benchmark distributes as shards (its benchmark/webdatasets.txt lists them)."""
+    """Return a set that CLIP-benchmark distributes as shards; its file benchmark/webdatasets.txt lists these sets."""
     return Placed(
         what, folder, open_wds, f"`hf download clip-benchmark/{folder} --repo-type dataset --local-dir ROOT/{folder}`"
     )
@@ -120,11 +120,11 @@ NAMED: dict[str, Classes | Placed] = {
         get="`hf download vaishaal/ImageNetV2 imagenetv2-matched-frequency.tar.gz --repo-type dataset`, unpacked",
     ),
     "imagenet_a": _variant("natural images that fooled a ResNet-50", 200, "imagenet-a"),
-    "imagenet_o": _variant("images of no ImageNet class, with the class a ResNet-50 took them for", 200, "imagenet-o"),
+    "imagenet_o": _variant("images of no ImageNet class, labelled with a ResNet-50's prediction", 200, "imagenet-o"),
     "imagenet_r": _variant("paintings, toys and other renditions", 200, "imagenet-r"),
     "imagenet_sketch": _variant("sketches", 1000, "sketch"),
     "caltech101": Classes(
-        "102 classes, per class; split drawn by us, 30 a class train",
+        "102 classes (metric: mean per class); split drawn by us, 30 images a class for training",
         _splits("caltech101/101_ObjectCategories"),
         folders.caltech101,
         "caltech101",
@@ -136,17 +136,22 @@ NAMED: dict[str, Classes | Placed] = {
     "food101": _torchvision("101 dishes", "food101", _splits("food-101/meta/{}.json"), vision.files),
     "cars": _torchvision("196 models", "cars", _splits("stanford_cars/cars_{}"), vision.files, get=CARS),
     "aircraft": _torchvision(
-        "100 variants, per class", "aircraft", _splits(AIRCRAFT, ALL), vision.files, "fgvc_aircraft"
+        "100 variants (metric: mean per class)", "aircraft", _splits(AIRCRAFT, ALL), vision.files, "fgvc_aircraft"
     ),
     "flowers102": _torchvision(
-        "102 flowers, per class", "flowers102", _splits("flowers-102/jpg", ALL), vision.files, "flowers", "flowers"
+        "102 flowers (metric: mean per class)",
+        "flowers102",
+        _splits("flowers-102/jpg", ALL),
+        vision.files,
+        "flowers",
+        "flowers",
     ),
     "eurosat": _torchvision(
         "10 kinds of land use; split drawn by us", "eurosat", _splits("eurosat/2750"), vision.drawn, names="eurosat"
     ),
     "dtd": _torchvision("47 textures", "dtd", _splits("dtd/dtd/labels/{}1.txt", ALL), vision.files),
     "pets": _torchvision(
-        "37 breeds, per class",
+        "37 breeds (metric: mean per class)",
         "pets",
         {"train": "oxford-iiit-pet/annotations/trainval.txt", "test": "oxford-iiit-pet/annotations/test.txt"},
         vision.pets,
@@ -215,7 +220,7 @@ NAMED: dict[str, Classes | Placed] = {
 
 
 def require(spec: str, name: str, root: Path, marker: str, get: str) -> None:
-    """Raise UserError if `root/marker` is missing; the message says how to get the set."""
+    """Raise UserError if `root/marker` is missing; the message says how to get the set, from `get` if it is not ""."""
     if not (root / marker).exists():
         source = get.replace("ROOT", str(root))
         how = f"it comes from {source}" if source else f"get it with `clipx data pull {name} root={root}`"
@@ -230,7 +235,7 @@ def present(name: str, root: Path) -> bool:
 def pull(name: str, root: Path) -> None:
     """Download a set with torchvision into the folder where `clipx eval` looks for it.
 
-    Raises UserError: torchvision cannot download it; the message names the source.
+    Raises UserError: the name is unknown, or torchvision cannot download the set; the message names the source.
     """
     known = lookup(NAMED, name, "clipx data pull")
     if name not in vision.DOWNLOADS:

@@ -31,7 +31,8 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
     "tsv": open_table,
     HELD_OUT: open_held_out,
 }
-KEPT, MAX_FILES = 16, 100  # number of opened sets that this process keeps; most files of a kept set
+KEPT = 16  # number of opened sets that this process keeps in memory
+MAX_FILES = 100  # sets in a folder with more files are not kept: each opening looks for changes in all files
 _opened: OrderedDict[tuple[str, Settings, object], AnyDataset] = OrderedDict()  # least recently used first
 PROTOCOLS = {
     "corrected": "counts hits exactly",
@@ -40,11 +41,12 @@ PROTOCOLS = {
 
 
 def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
-    """Open `KIND:PLACE`. For a named set, PLACE is the folder that holds all named sets.
+    """Open `KIND:PLACE` or `NAME:ROOT`, where the folder ROOT holds all named sets.
 
-    Raises UserError: unknown kind, place, protocol or prompts; or a missing file, split, caption or class name.
+    Raises UserError: unknown kind, name, protocol or prompts; or a missing file, split, caption or class name.
     """
-    kinds = LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}  # here: plug-ins add layouts
+    # built in each call, because plug-ins add layouts
+    kinds = LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}
     lookup(PROTOCOLS, settings.protocol, "protocol")
     prompts.check_choice(settings.prompts)
     kind, colon, place = spec.partition(":")
@@ -64,7 +66,7 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
 
 
 def _files(folder: Path) -> tuple[tuple[str, int, int], ...] | None:
-    """Return name, size and time of each file of a folder; None for more than MAX_FILES, or if it is no folder."""
+    """Return path, size and modification time of each file; None for more than MAX_FILES, or if there is no folder."""
     if not folder.is_dir():
         return None
     paths = list(islice((path for path in folder.rglob("*") if path.is_file()), MAX_FILES + 1))

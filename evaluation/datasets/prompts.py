@@ -1,7 +1,7 @@
 """Class names and prompt templates; {c} stands for the class name.
 
-They come from clip-benchmark's tables, for ImageNet from open_clip. Every result row records their hash, because scores
-with different prompts cannot be compared.
+They come from clip-benchmark's tables, those of ImageNet from open_clip. Result rows record hashes of them, because
+scores with different prompts cannot be compared.
 """
 
 import json
@@ -25,18 +25,21 @@ class Templates:
 
 
 def templates_of(key: str) -> Templates:
-    """Return clip-benchmark's templates; for ImageNet open_clip's 80 (ensemble) and SLIP's and paper 5's 7 (simple)."""
+    """Return the templates of a key of clip-benchmark's tables.
+
+    ImageNet has open_clip's 80 (ensemble), and the 7 that SLIP and paper 5 use (simple).
+    """
     if key == "imagenet1k":
         from open_clip import zero_shot_metadata as metadata
 
         return Templates(_filled(metadata.OPENAI_IMAGENET_TEMPLATES), _filled(metadata.SIMPLE_IMAGENET_TEMPLATES))
-    # the usual alternative to clip-benchmark's counting prompt (paper 2)
+    # the usual alternative to clip-benchmark's "a picture of {c} objects"
     simple = "a photo of {c} objects." if key == "clevr_count_all" else PLAIN
     return Templates(published_templates(key), [simple])
 
 
 def published_templates(key: str) -> list[str]:
-    """Return clip-benchmark's templates, also of ImageNet: the same 80 as open_clip's, without importing it."""
+    """Return clip-benchmark's templates. For ImageNet, they equal open_clip's 80, but need no import of open_clip."""
     return _table("en_zeroshot_classification_templates.json")[key]
 
 
@@ -57,7 +60,7 @@ def check_choice(choice: str) -> None:
 
 
 def select_templates(templates: Templates, choice: str) -> list[str]:
-    """Return the templates of the setting `prompts`. Raises UserError like `check_choice`."""
+    """Return the templates for a value of Settings.prompts. Raises UserError like `check_choice`."""
     check_choice(choice)
     if "{c}" in choice:
         return [choice]
@@ -68,7 +71,7 @@ def check_prompts(spec: str, classnames: list[str], templates: list[str]) -> Non
     """Raise UserError if there is no class name or no prompt, or if a prompt lacks {c}."""
     for what, lines in (("class name", classnames), ("prompt template", templates)):
         if not lines:
-            raise UserError(f"datasets={spec}: it has no {what}")
+            raise UserError(f"datasets={spec}: the set has no {what}")
     for template in templates:
         if "{c}" not in template:
             raise UserError(f"datasets={spec}: prompt {template!r} lacks {{c}} for the class name")

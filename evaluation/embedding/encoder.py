@@ -31,7 +31,7 @@ def from_checkpoint(
     averaged: bool = False,
     features_eval: int | None = None,
 ) -> tuple[Encoder, Path]:
-    """Return the encoder of a run directory or checkpoint folder, and its run directory.
+    """Return the encoder of a checkpoint folder (or of the last one in a run directory), and the run directory.
 
     `averaged`: use the averaged weights of train.ema. `features_eval`: number of random features, instead of the run's.
 
@@ -60,9 +60,9 @@ def from_checkpoint(
 
 
 def of_model(model: clip.ClipModel, name: str, digest: str, seed: int, device: torch.device, precision: str) -> Encoder:
-    """Return the encoder of a model in memory. The caller puts the model into evaluation mode.
+    """Return the encoder of a model in memory. The caller must put the model into evaluation mode.
 
-    `digest` identifies the weights in cached embeddings and result rows; "" if neither is written.
+    `digest`: hash of the weights, for cached embeddings and result rows; "" if neither is written.
     """
     encode = (model.encode_image, model.encode_text)
     encoder = _encoder(name, model, model.inputs, encode, digest, seed, device, precision)
@@ -92,7 +92,7 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
 
 
 def folder_name(model: str) -> str:
-    """Return the folder name for results of a published model."""
+    """Return the name of the folder for the results of a published model."""
     return re.sub(r"[^\w.-]+", "_", model)
 
 
@@ -116,7 +116,7 @@ def _encoder(
         text=text,
         provenance={
             "checkpoint": digest[:16],
-            "architecture": _hash(repr(model)),  # the same weights with another activation function are another model
+            "architecture": _hash(repr(model)),  # the hash of the weights lacks the activation function
             "transform": _hash(repr(transform)),
             "tokenizer": _hash(f"{inputs.tokenizer} {inputs.context_length} {inputs.clean}"),
             "precision": f"{precision} {device.type}",
@@ -142,7 +142,7 @@ def _prepared(encode: Encode, device: torch.device, precision: str) -> Encode:
 
 
 class _LastBatch:
-    """A tower that caches its last output, because several draws of the head share it."""
+    """A tower that caches its last output, which all draws of the head use."""
 
     def __init__(self, tower: Callable[[Tensor], Any]) -> None:
         self.tower = tower

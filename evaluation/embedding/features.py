@@ -1,11 +1,14 @@
-"""Embeddings of data sets. Each image or text is embedded once; a content-addressed cache keeps the result.
+"""Embeddings of data sets. Each image or text is embedded once; a content-addressed cache keeps the embeddings.
 
 The name of a cached file is a hash of the model (checkpoint, transform, tokenizer, precision), the content of the
-data, the view and its variant. If any of them changes, another file is used.
+data, the view and the variant. If any of them changes, the file's name changes.
+
+Shapes: n images or texts, embeddings of width E.
 """
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,15 +29,15 @@ from evaluation.embedding.kept_inputs import kept
 from evaluation.types import Device, Encoder, FeatureRequest, Features
 
 FORMAT = "1"  # version of the cached files
-Pixels = tuple[Tensor | None, str]  # (image, ""), or (None, error message)
+Pixels = tuple[Tensor | None, str]  # (image or batch of images, ""), or (None, error message)
 
 
 @dataclass(frozen=True)
 class Loading:
-    """Batching and devices; they affect speed only."""
+    """Settings of the embedding that affect only speed and memory."""
 
     batch_size: int  # images or texts; the last batch may be smaller
-    workers: int  # processes that decode and preprocess images; 0: this process
+    workers: int  # processes that decode and preprocess images; 0: this process does
     device: Device  # of the encoder's towers
 
 
@@ -48,13 +51,13 @@ def extract(
     """Return the requested embeddings, float32 [n, E] on the CPU, rows in the data set's order.
 
     Args:
-        encoder: its `image` and `text` take tensors on `loading.device`.
+        encoder: its functions `image` and `text` take tensors on `loading.device`.
         dataset_by_name: keys are `Dataset.name`, as in the requests.
-        requests: repeated ones are extracted once.
-        cache_dir: one safetensors file per request.
+        requests: repeated requests are extracted once.
+        cache_dir: folder for one safetensors file per request.
 
     Raises:
-        UserError: a corrupt image or an embedding that is not finite; names the data set.
+        UserError: a corrupt image or an embedding that is not finite; the message names the data set.
     """
     features: Features = {}
     with ProgressBar() as progress:
@@ -63,10 +66,11 @@ def extract(
             paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
             cached = {request: found for request, path in paths.items() if (found := _read(path)) is not None}
             missing = [request for request in group if request not in cached]
-            made = _embed(encoder, dataset, missing, range(_length(dataset, group[0])), loading, progress)
-            for request, embedded in made.items():
-                _write(paths[request], _finite(embedded, encoder, request))
-            features |= cached | made
+            new = _embed(encoder, dataset, missing, range(_length(dataset, group[0])), loading, progress)
+            for request, embedded in new.items():
+                _check_finite(embedded, encoder, request)
+                _write(paths[request], embedded)
+            features |= cached | new
     return features
 
 
@@ -77,11 +81,11 @@ def fill_cache(
     cache_dir: Path,
     loading: Loading,
 ) -> None:
-    """Fill the cache with embeddings. All ranks call this with the same requests and share the work.
+    """Fill the cache with embeddings. All ranks must call this with the same requests; each embeds a part.
 
-    Each rank takes whole batches, the same as in a single process, so that the embeddings are equal.
+    Each rank takes whole batches, the same as a single process, so that the embeddings are equal.
 
-    Raises UserError: as `extract`, on all ranks.
+    Raises UserError: like `extract`, on all ranks.
     """
     rank = distributed.rank()
     with ProgressBar(active=rank == 0) as progress:
@@ -91,7 +95,7 @@ def fill_cache(
             missing = [request for request in group if rank == 0 and _read(paths[request]) is None]
             missing = distributed.broadcast_object(missing)
             for request, embedded in _together(encoder, dataset, missing, loading, progress).items():
-                _finite(embedded, encoder, request)
+                _check_finite(embedded, encoder, request)
                 if rank == 0:
                     _write(paths[request], embedded)
 
@@ -99,9 +103,9 @@ def fill_cache(
 def embed(
     encoder: Encoder, dataset_by_name: Mapping[str, types.Dataset], requests: Iterable[FeatureRequest], loading: Loading
 ) -> Features:
-    """Return embeddings; do not cache them or check that they are finite. All ranks share the work.
+    """Return embeddings on all ranks, without cache and without check for NaN. All ranks must call this.
 
-    Raises UserError: a corrupt image; on all ranks.
+    Raises UserError on all ranks: a corrupt image.
     """
     features: Features = {}
     with ProgressBar(active=False) as progress:
@@ -121,7 +125,7 @@ def _by_view(requests: Iterable[FeatureRequest]) -> list[list[FeatureRequest]]:
 def _together(
     encoder: Encoder, dataset: types.Dataset, group: list[FeatureRequest], loading: Loading, progress: ProgressBar
 ) -> Features:
-    """Embed each rank's share of the rows; return the gathered [n, E] of each request, on the CPU of every rank."""
+    """Embed this rank's share of the rows, gather all shares, and return [n, E] per request on the CPU of all ranks."""
     if not group:
         return {}
     rows = share(_length(dataset, group[0]), loading.batch_size, distributed.rank(), distributed.world_size())
@@ -137,20 +141,20 @@ def _together(
             raise UserError(problem)
     gathered = {}
     for position, request in enumerate(group):
-        width = max(widths[position] for _, widths in results)  # 0 on a rank without a batch
+        width = max(widths[position] for _, widths in results)  # E; a rank without a batch reports 0
         gathered[request] = distributed.gather(local[request].view(-1, width).to(loading.device)).cpu()
     return gathered
 
 
 def share(count: int, batch_size: int, rank: int, world: int) -> range:
-    """Return the rows of a rank: whole batches in order; the ranks together cover each row once."""
+    """Return the rows of one of `world` ranks: whole batches in order; together, the ranks have each row once."""
     batches = -(-count // batch_size)
     first, last = (min(count, batches * r // world * batch_size) for r in (rank, rank + 1))
     return range(first, last)
 
 
 def cache_key(encoder: Encoder, dataset: types.Dataset, request: FeatureRequest) -> str:
-    """Return a hash of the model's provenance, the data's content, the split and the view; paths do not count."""
+    """Return a hash of model, content of the data, split, view and variant, but not of the data's location."""
     fingerprint = dataset.fingerprint(request.split, request.view)
     variant = [request.variant] if request.variant else []
     return content_hash(
@@ -184,16 +188,16 @@ def _embed(
     if first.view == "images":
         default, variants = encoder.image, encoder.image_variants
         batches = _image_batches(dataset.images(first.split), rows, encoder.preprocess, loading)
-        how = encoder.provenance.get("transform")
+        preparation = encoder.provenance.get("transform")
     else:
         default, variants = encoder.text, encoder.text_variants
         size = loading.batch_size
         texts = dataset.texts(first.split, first.view)[rows.start : rows.stop]
         batches = (encoder.tokenize(texts[i : i + size]) for i in range(0, len(texts), size))
-        how = encoder.provenance.get("tokenizer")
-    if how is not None:  # encoders without provenance cannot be told apart
+        preparation = encoder.provenance.get("tokenizer")
+    if preparation is not None:  # without it, the inputs of two encoders cannot be told apart
         content = dataset.fingerprint(first.split, first.view)
-        batches = kept((content, first.split, first.view, how, rows, loading.batch_size), batches)
+        batches = kept((content, first.split, first.view, preparation, rows, loading.batch_size), batches)
     embeds = {request: variants[request.variant] if request.variant else default for request in group}
     embedded: dict[FeatureRequest, list[Tensor]] = {request: [] for request in group}
     progress.start(f"{first.dataset} {first.split} {first.view}", len(rows))
@@ -206,17 +210,15 @@ def _embed(
     return {request: torch.cat(parts) if parts else torch.empty(0, 0) for request, parts in embedded.items()}
 
 
-def _finite(embedded: Tensor, encoder: Encoder, request: FeatureRequest) -> Tensor:
-    """Return `embedded`. Raises UserError if an embedding is not finite."""
+def _check_finite(embedded: Tensor, encoder: Encoder, request: FeatureRequest) -> None:
     bad = int((~embedded.isfinite()).any(dim=1).sum())
     if bad:
         where = f"{bad} of {len(embedded)} {request.view} of {request.dataset} {request.split}"
         raise UserError(f"{encoder.name} gives NaN or infinite embeddings for {where}: use an earlier checkpoint")
-    return embedded
 
 
 class _Preprocessed(Dataset[Pixels]):
-    """Decodes and preprocesses images in the loader's processes."""
+    """Images that the loader's processes decode and preprocess."""
 
     def __init__(self, images: Sequence[Image], rows: range, preprocess: Callable[[Image], Tensor]) -> None:
         self.images = images
@@ -229,7 +231,7 @@ class _Preprocessed(Dataset[Pixels]):
     def __getitem__(self, index: int) -> Pixels:
         try:
             return self.preprocess(self.images[self.rows[index]]), ""
-        except UserError as error:  # the loader would wrap it in a traceback
+        except UserError as error:  # raised here, the loader would add a traceback to its message
             return None, str(error)
 
 
@@ -242,7 +244,7 @@ def _collate(samples: list[Pixels]) -> Pixels:
 def _image_batches(
     images: Sequence[Image], rows: range, preprocess: Callable[[Image], Tensor], loading: Loading
 ) -> Iterable[Tensor]:
-    """Yield batches; do not use the global random state or the run's signals, because training may be running."""
+    """Yield batches, without the global random state and the signal handlers of a training run in this process."""
     loader = DataLoader(
         _Preprocessed(images, rows, preprocess),
         loading.batch_size,
@@ -262,14 +264,33 @@ def _read(path: Path) -> Tensor | None:
     if not path.is_file():
         return None
     try:
-        return load_file(path)["embeddings"]
+        embeddings = load_file(path)["embeddings"]
+        with suppress(FileNotFoundError):
+            os.utime(path)  # recently used
+        return embeddings
     except (SafetensorError, KeyError):
         return None
 
 
 def _write(path: Path, embeddings: Tensor) -> None:
-    """Write atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     save_file({"embeddings": embeddings.contiguous()}, temporary)
     temporary.replace(path)
+    _remove_oldest(path.parent)
+
+
+def _remove_oldest(cache_dir: Path) -> None:
+    """Remove the least recently used files until at most `$CLIPX_FEATURES_GB` (10) are left.
+
+    The embeddings for one evaluation of a point-set model take a gigabyte.
+    """
+    limit = os.environ.get("CLIPX_FEATURES_GB") or "10"
+    if not limit.replace(".", "", 1).isdigit():
+        raise UserError(f"CLIPX_FEATURES_GB={limit} is not a number of gigabytes")
+    used = 0
+    with suppress(FileNotFoundError):  # another process removes files too
+        for path in sorted(cache_dir.glob("*.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True):
+            used += path.stat().st_size
+            if used > float(limit) * 1e9:
+                path.unlink()

@@ -1,7 +1,7 @@
 """Preprocessed images and tokens of small data sets, kept in memory for the next model that this process evaluates.
 
-`clipx reproduce` evaluates many runs in one process, and log.evaluate_every many steps of a run. Decoding images takes
-longer than embedding them with a small model.
+`clipx reproduce` evaluates many runs in one process, and log.evaluate_every evaluates a run at many steps. Decoding
+images takes longer than embedding them with a small model.
 """
 
 from collections import OrderedDict
@@ -9,15 +9,15 @@ from collections.abc import Hashable, Iterable, Iterator
 
 from torch import Tensor
 
-LIMIT = 512 * 2**20  # bytes per process; larger sets are not kept
+LIMIT = 512 * 2**20  # bytes that a process keeps; larger sets are not kept
 
 _kept: OrderedDict[Hashable, list[Tensor]] = OrderedDict()  # least recently used first
 
 
 def kept(key: Hashable, batches: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Yield the batches kept under `key`. If there are none, yield the lazy `batches`, and keep them if they are small.
+    """Yield the batches kept under `key`, if any; otherwise yield from `batches`, and keep these if they are small.
 
-    Equal keys must have equal batches. Batches are kept only after the caller has taken all of them.
+    Equal keys must mean equal batches. Batches are kept only after the caller has taken all of them.
     """
     if key in _kept:
         _kept.move_to_end(key)
@@ -26,7 +26,7 @@ def kept(key: Hashable, batches: Iterable[Tensor]) -> Iterator[Tensor]:
     new: list[Tensor] = []
     for batch in batches:
         if _bytes(new) <= LIMIT:
-            # a batch of a loader process holds a file descriptor as long as it lives
+            # copy: a batch in the shared memory of a loader process occupies a file descriptor
             new.append(batch.clone() if batch.is_shared() else batch)  # type: ignore[no-untyped-call]
         yield batch
     if _bytes(new) <= LIMIT:

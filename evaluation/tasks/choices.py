@@ -1,4 +1,4 @@
-"""Accuracy of the choice between captions of an image, one right and the others changed in a detail (SugarCrepe)."""
+"""Accuracy of the choice between captions of an image: one is right, the others differ in a detail (SugarCrepe)."""
 
 import torch
 
@@ -9,9 +9,9 @@ from evaluation.types import Device, Features, Score
 
 
 class CaptionChoice(CaptionTask):
-    """Share of the images whose right caption is nearer than all others, over all images and by category.
+    """Share of the images whose right caption is nearer than their wrong ones, over all images and by category.
 
-    A tie counts against the model. Hsieh et al. 2023 report the categories; the mean over all images is ours.
+    A tie counts against the model. Hsieh et al. 2023 report the categories; the mean over all images is our addition.
     """
 
     name = "choices"
@@ -24,9 +24,8 @@ class CaptionChoice(CaptionTask):
         texts = texts.view(len(images), dataset.answers, -1)
         similarity = torch.einsum("ne,nae->na", images, texts).float()
         ranks, split = rank_of(similarity, similarity[:, 0]), dataset.splits[0]
-        rows = []
+        rows, chance = [], 1 / dataset.answers
         for metric, mask in by_category("accuracy", dataset.categories(split)).items():
             right = hits(ranks[mask], 1)
-            chance = 1 / dataset.answers
             rows.append(row(self.name, dataset.short, split, metric, right, torch.ones_like(right), len(right), chance))
         return Score(rows, items=ranked_items(split, "accuracy", ranks))

@@ -1,4 +1,7 @@
-"""Geometry of image-caption pairs in the shared space: gap, uniformity, alignment, margins (papers 1 and 4)."""
+"""Geometry of image-caption pairs in the shared space: gap, uniformity, alignment, margins (papers 1 and 4).
+
+Shapes: E is the width of the embeddings.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +18,9 @@ from evaluation.types import Device, Features, Result, Score
 
 PAIRS = 512  # for gap, uniformity and alignment (paper 4, appendix E.2)
 BATCH = 64  # for margins (paper 1, figures 3 and 6)
-RESAMPLES = 100
+RESAMPLES = 100  # bootstrap resamples
 QUANTILES = {"margin_q25": 0.25, "margin_q50": 0.5, "margin_q95": 0.95}
-BINS, FIRST, LAST = 150, -1.0, 2.0  # histogram of the margins; the end bins also count values outside
+BINS, FIRST, LAST = 150, -1.0, 2.0  # histogram of the margins; its two end bins also count the values outside
 DRAWN = 100  # pairs in the PCA figure
 SHAPES: dict[str, Callable[[Tensor, Tensor], float]] = {
     "gap": modality_gap,
@@ -27,9 +30,9 @@ SHAPES: dict[str, Callable[[Tensor, Tensor], float]] = {
 
 
 class Geometry(CaptionTask):
-    """Metrics on 512 random pairs, and margins in random batches of 64; one caption per image; fixed seed.
+    """Metrics on 512 random pairs, and margins in random batches of 64 pairs; one caption per image; fixed seed.
 
-    Features are always normalised, as in the geometry probe during training (clipx/training/geometry_probe.py).
+    Embeddings are always normalised, as in the geometry probe during training (clipx/training/geometry_probe.py).
     """
 
     name = "geometry"
@@ -53,7 +56,7 @@ class Geometry(CaptionTask):
                 **{name: batches.quantile(q, dim=1) for name, q in QUANTILES.items()},
             }
             for metric, values in by_batch.items():
-                single = (float(values[0]),) * 3  # one batch has no interval
+                single = (float(values[0]),) * 3  # value, low and high are equal: one batch gives no interval
                 estimate = t_interval(values.tolist()) if len(values) > 1 else single
                 rows.append(self._row(dataset, metric, *estimate, batches.numel()))
         artifact = {"kind": "geometry", "margins": histogram(batches), "pca": principal_components(*few)}
@@ -65,22 +68,22 @@ class Geometry(CaptionTask):
 
 
 def paired(image: Tensor, text: Tensor, image_of_text: Tensor) -> tuple[Tensor, Tensor]:
-    """Pair each captioned image with one of its captions, in a seeded random order; return images and texts [n, E].
+    """Pair each captioned image with one of its captions; return the pairs' images and texts [n, E].
 
-    `image` [N, E], `text` [T, E], `image_of_text` int64 [T].
+    Captions and order are random with a fixed seed. `image` [N, E], `text` [T, E], `image_of_text` int64 [T].
     """
     generator = torch.Generator().manual_seed(0)
     shuffled = torch.randperm(len(text), generator=generator)
-    owner, place = image_of_text[shuffled].sort(stable=True)
+    owner, by_owner = image_of_text[shuffled].sort(stable=True)
     first = torch.cat([torch.ones(1, dtype=torch.bool), owner[1:] != owner[:-1]])  # each image's first caption
     order = torch.randperm(int(first.sum()), generator=generator)
-    return image[owner[first][order]], text[shuffled[place[first]][order]]
+    return image[owner[first][order]], text[shuffled[by_owner[first]][order]]
 
 
 def batched_margins(image: Tensor, text: Tensor) -> Tensor | None:
-    """Return the margins in whole batches of b = 64, float64 [batches, 2 b (b - 1)]; None with fewer than two pairs.
+    """Return the margins in whole batches of b pairs, float64 [batches, 2 b (b - 1)]; None with fewer than two pairs.
 
-    Fewer than 128 pairs are split into two smaller batches, because one batch alone has no interval.
+    b is 64, or half the number of pairs if that is less, but at least 2: an interval needs two batches.
     """
     if len(image) < 2:
         return None
@@ -90,34 +93,35 @@ def batched_margins(image: Tensor, text: Tensor) -> Tensor | None:
 
 
 def histogram(batches: Tensor | None) -> dict[str, Any]:
-    """Return counts of the margins in equal bins from `first` to `last`."""
+    """Return counts of the margins in equal bins from FIRST to LAST."""
     values = torch.zeros(0) if batches is None else batches.flatten()
     width = (LAST - FIRST) / BINS
-    place = ((values - FIRST) / width).floor().clamp(0, BINS - 1).long()
-    return {"first": FIRST, "last": LAST, "counts": torch.bincount(place, minlength=BINS).tolist()}
+    bins = ((values - FIRST) / width).floor().clamp(0, BINS - 1).long()
+    return {"first": FIRST, "last": LAST, "counts": torch.bincount(bins, minlength=BINS).tolist()}
 
 
 def principal_components(image: Tensor, text: Tensor) -> dict[str, Any]:
-    """Return coordinates of some pairs in the first two principal components of all features (paper 4, figure 1)."""
+    """Return coordinates of the first pairs in the first two principal components of all pairs (paper 4, figure 1)."""
     features = torch.cat([image, text]).double()
     centred = features - features.mean(dim=0)
     variance, axes = torch.linalg.eigh(centred.T @ centred)  # ascending
     axes = axes[:, -2:].flip(1)
-    axes = axes * axes.gather(0, axes.abs().argmax(dim=0, keepdim=True)).sign()  # fix the sign: eigh does not
-    places = (centred @ axes).mul(1e4).round().div(1e4)
+    # make each axis' largest entry positive: eigh leaves the sign open
+    axes = axes * axes.gather(0, axes.abs().argmax(dim=0, keepdim=True)).sign()
+    coordinates = (centred @ axes).mul(1e4).round().div(1e4)
     n = len(image)
     return {
-        "image": places[:n][:DRAWN].tolist(),
-        "text": places[n:][:DRAWN].tolist(),
+        "image": coordinates[:n][:DRAWN].tolist(),
+        "text": coordinates[n:][:DRAWN].tolist(),
         "variance": (variance[-2:].flip(0) / variance.sum().clamp(min=1e-30)).tolist(),
     }
 
 
 def standard_error(metric: Callable[[Tensor, Tensor], float], image: Tensor, text: Tensor) -> float:
-    """Return the seeded bootstrap standard error over pairs.
+    """Return the bootstrap standard error over pairs, with a fixed seed.
 
     A percentile interval would be biased: repeated pairs lower the rank of the features and make their mean noisier,
-    which shifts gap and uniformity. The spread of the resampled values is not affected.
+    which shifts gap and uniformity. This shift does not change the spread of the resampled values.
     """
     generator = torch.Generator().manual_seed(0)
     values = []

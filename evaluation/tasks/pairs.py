@@ -1,4 +1,4 @@
-"""Accuracy on minimal pairs: two images and two statements that differ in one visual pattern (MMVP-VLM, Winoground)."""
+"""Accuracy on minimal pairs: two images and two statements that differ in one detail (MMVP-VLM, Winoground)."""
 
 import torch
 from torch import Tensor
@@ -13,10 +13,10 @@ GROUP_CHANCE = 1 / 6  # both right scores are above both wrong ones, in 4 of 24 
 
 
 class PairAccuracy(CaptionTask):
-    """Pair accuracy over all pairs and by category (`pair_accuracy/colour`): each statement finds its image.
+    """Share of the pairs in which each statement finds its image, over all pairs and by category.
 
-    This is Winoground's image score. Sets with `both_ways` also get `text_score` (each image finds its statement) and
-    `group_score` (both), over all pairs and by category.
+    The metrics are `pair_accuracy` and, for example, `pair_accuracy/colour`: Winoground's image score. Sets with
+    `both_ways` also get `text_score` (each image finds its statement) and `group_score` (both), also by category.
     """
 
     name = "pairs"
@@ -24,15 +24,15 @@ class PairAccuracy(CaptionTask):
     version = 1
 
     def score(self, dataset: MinimalPairs, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return the rows, and the categories for the report."""
+        """Return the rows; the artifact has the pair accuracy of each category."""
         images, texts = (features[request].double() for request in self.requests(dataset))
         images, texts = images.view(-1, 2, images.shape[1]), texts.view(-1, 2, texts.shape[1])
         similarity = (images @ texts.mT).float()
-        found = pair_hits(similarity)
-        metrics: dict[str, tuple[Tensor, float]] = {"pair_accuracy": (found, CHANCE)}
+        images_found = pair_hits(similarity)
+        metrics: dict[str, tuple[Tensor, float]] = {"pair_accuracy": (images_found, CHANCE)}
         if dataset.both_ways:
             texts_found = pair_hits(similarity.mT)
-            metrics |= {"text_score": (texts_found, CHANCE), "group_score": (found * texts_found, GROUP_CHANCE)}
+            metrics |= {"text_score": (texts_found, CHANCE), "group_score": (images_found * texts_found, GROUP_CHANCE)}
         split, categories = dataset.splits[0], dataset.categories(dataset.splits[0])
         named = split_name(split, dataset.prompts)
         rows, items = [], []

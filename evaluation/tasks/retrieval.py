@@ -1,4 +1,4 @@
-"""Retrieval of captions by image and of images by caption; all captions of an image count."""
+"""Retrieval of captions by image and of images by caption; all captions of an image are right answers."""
 
 from dataclasses import replace
 from math import lgamma
@@ -13,18 +13,18 @@ from evaluation.tasks.rows import CaptionTask, row
 from evaluation.types import Device, Features, Items, Result, Score
 
 KS = (1, 5, 10)
-EXAMPLES = 8  # queries shown in each direction
-SHOWN = 5  # answers shown per query
-POOL_SEED = 0  # seed for the choice of images
+EXAMPLES = 8  # queries in each direction that the report shows
+SHOWN = 5  # answers that the report shows per query
+POOL_SEED = 0  # seed for the choice of a pool's images
 
 
 class Retrieval(CaptionTask):
     """R@1, R@5, R@10 in both directions; intervals over images, as the captions of one image are not independent.
 
-    `protocol=paper` reproduces the evaluator behind paper 1's tables. In text retrieval it scores one caption per image
-    and counts all others as hits: with five captions per image, random embeddings score 80%. The published columns
-    include this floor: compare them only with these rows. (value - 0.8) / 0.2 converts a published value to the
-    recall of the scored captions.
+    `protocol=paper` reproduces the evaluator behind paper 1's tables. From image to text, that evaluator scores one
+    caption per image and counts all others as hits: with five captions per image, random embeddings score 80%. Compare
+    the published numbers only with rows of this protocol. (value - 0.8) / 0.2 converts a published value to the recall
+    of the scored captions.
     """
 
     name = "retrieval"
@@ -32,12 +32,15 @@ class Retrieval(CaptionTask):
     version = 2
 
     def groups(self, dataset: Captioned) -> list[dict[str, str]]:
-        """Return one group for all images and one per pool. The examples depend on neither protocol nor pool."""
+        """Return one group for all images and one per pool.
+
+        The artifact depends on neither protocol nor pool, so its hashes contain neither.
+        """
         protocol = {f"protocol/{dataset.splits[0]}": dataset.protocol}
         return [protocol, *(protocol | {"pool": str(size)} for size in sorted(set(dataset.pools)))]
 
     def score(self, dataset: Captioned, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return rows for all images and for each smaller pool, and examples that identify images by number."""
+        """Return rows for all images and for each smaller pool; the artifact's examples give the indices of images."""
         image, text = (features[request] for request in self.requests(dataset))
         image_of_text = dataset.image_of_caption(dataset.splits[0])
         ranks = retrieval_ranks(image, text, image_of_text)
@@ -68,23 +71,23 @@ class Retrieval(CaptionTask):
         split = dataset.splits[0] + note + (", paper protocol" if paper else "")
         rows = []
         for k in KS:
-            found, weights = hits(ranks.image_to_text, k)[queries], torch.ones_like(counts)
+            image_hits, weights = hits(ranks.image_to_text, k)[queries], torch.ones_like(counts)
             chance = chance_image_to_text(captions[queries], k)
             if paper:
-                found, weights = with_floor(found, counts), counts
+                image_hits, weights = with_floor(image_hits, counts), counts
                 chance = 1 - (1 - chance) * len(counts) / float(counts.sum())
             metric = f"image_to_text_recall@{k}"
-            rows.append(row(self.name, dataset.short, split, metric, found, weights, len(found), chance))
-            found = torch.zeros(images, dtype=torch.float64)
-            found.index_add_(0, owner, hits(ranks.text_to_image, k))
-            share, chance = found[queries] / counts, min(1.0, k / images)
+            rows.append(row(self.name, dataset.short, split, metric, image_hits, weights, len(image_hits), chance))
+            text_hits = torch.zeros(images, dtype=torch.float64)
+            text_hits.index_add_(0, owner, hits(ranks.text_to_image, k))
+            share, chance = text_hits[queries] / counts, min(1.0, k / images)
             metric = f"text_to_image_recall@{k}"
             rows.append(row(self.name, dataset.short, split, metric, share, counts, len(owner), chance))
         return [replace(one, hashes=hashes) for one in rows]
 
 
 def _items(row: Result, ranks: Ranks, owner: Tensor) -> list[Items]:
-    """Return right or wrong by image and by caption, over all images; images without a caption are not queries."""
+    """Return the items of both directions over all images; images without a caption are not queries."""
     images = torch.unique(owner)
     of_image, of_text = ranks.image_to_text[images], ranks.text_to_image
     return [
@@ -94,22 +97,22 @@ def _items(row: Result, ranks: Ranks, owner: Tensor) -> list[Items]:
 
 
 def pool(image_of_text: Tensor, images: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Choose `size` of the images with a fixed seed, with all their texts.
+    """Draw `size` of the images with a fixed seed, and take all their texts.
 
     Returns:
-        int64 indices of the chosen images, indices of their texts, and the index within the pool of each text's image.
+        int64 indices: of the drawn images, of their texts, and of each text's image among the drawn images.
     """
     chosen = torch.randperm(images, generator=torch.Generator().manual_seed(POOL_SEED))[:size].sort().values
-    place = torch.full((images,), -1)
-    place[chosen] = torch.arange(size)
-    texts = (place[image_of_text] >= 0).nonzero()[:, 0]
-    return chosen, texts, place[image_of_text[texts]]
+    index_in_pool = torch.full((images,), -1)
+    index_in_pool[chosen] = torch.arange(size)
+    texts = (index_in_pool[image_of_text] >= 0).nonzero()[:, 0]
+    return chosen, texts, index_in_pool[image_of_text[texts]]
 
 
 def with_floor(found: Tensor, captions: Tensor) -> Tensor:
-    """Return hits by image as paper 1's evaluator does: one caption is scored, all others count as hits.
+    """Return the share of hits among each image's captions [N] as in paper 1's evaluator, see `Retrieval`.
 
-    `found` [N] is 0 or 1. `captions` [N] is the number of captions per image, also its weight in the mean.
+    `found` [N] is 0 or 1, the hit of the scored caption. `captions` [N] is the number of captions per image.
     """
     return (captions - 1 + found) / captions
 
@@ -117,17 +120,17 @@ def with_floor(found: Tensor, captions: Tensor) -> Tensor:
 def chance_image_to_text(captions: Tensor, k: int) -> float:
     """Return the expected recall at k if the texts are in random order; `captions` int64 [N], number per image.
 
-    An image with c of T captions is missed with probability C(T - c, k) / C(T, k).
+    For an image with c of all T captions, the top k has none of them with probability C(T - c, k) / C(T, k).
     """
     total = int(captions.sum())
-    missed = 0.0
+    missed = 0.0  # expected number of images
     for count, images in zip(*torch.unique(captions, return_counts=True), strict=True):
         missed += int(images) * _none_drawn(total, int(count), k)
     return 1.0 - missed / len(captions)
 
 
 def _none_drawn(total: int, marked: int, k: int) -> float:
-    """Return the probability that k of `total` items, drawn without replacement, include no marked one."""
+    """Return the probability that k items drawn from `total` without replacement include none of the `marked` ones."""
     others = total - marked
     if k > others:
         return 0.0
@@ -136,14 +139,14 @@ def _none_drawn(total: int, marked: int, k: int) -> float:
 
 
 def _drawn(queries: Tensor) -> list[int]:
-    """Choose queries at random, because examples chosen by hand would be biased."""
+    """Return EXAMPLES of the queries, drawn with a fixed seed: examples chosen by hand would be biased."""
     order = torch.randperm(len(queries), generator=torch.Generator().manual_seed(0))
     chosen: list[int] = queries[order[:EXAMPLES]].sort().values.tolist()
     return chosen
 
 
 def _nearest(query: Tensor, answers: Tensor) -> list[tuple[int, float]]:
-    """Return index and similarity of the answers [n, E] that are nearest to the query [1, E]."""
+    """Return index and similarity of the SHOWN answers (of [n, E]) that are nearest to the query [1, E]."""
     top = similarity(query, answers)[0].topk(min(SHOWN, len(answers)))
     return list(zip(top.indices.tolist(), top.values.tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""Shared by the tasks: feature requests, result rows, and the metrics that tables show first."""
+"""Feature requests, result rows, items and headline metrics that several tasks share."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.metrics import bootstrap_interval, weighted_mean
 from evaluation.types import Dataset, FeatureRequest, Items, Result, Task
 
-# task -> its main metrics and their names in tables; for any other task, the first metric of its rows
+# task -> its headline metrics -> their names in tables; any other task's headline is the first metric of its rows
 HEADLINE = {
     "zeroshot": {"top1": "zero-shot accuracy"},
     "zeroshot_draws": {
@@ -35,7 +35,7 @@ class CaptionTask(Task):
 
 
 def split_name(split: str, prompts: str) -> str:
-    """Return the split, with the prompts if they are not the ensemble: scores with other prompts are not comparable."""
+    """Return the name of the split in result rows; it includes `prompts` unless they are the default."""
     return split if prompts == ENSEMBLE else f"{split}, prompts {prompts}"
 
 
@@ -45,9 +45,9 @@ def row(
     """Return a row with the weighted mean of `hits` and its bootstrap interval.
 
     Args:
-        hits: [independent examples], 0..1.
-        weights: [independent examples], weight of each in the mean.
-        n: number of queries behind the value.
+        hits: [examples], 0..1; examples must be independent.
+        weights: [examples], weight of each in the mean.
+        n: number of queries, for the table; an example may stand for several queries.
     """
     low, high = bootstrap_interval(hits, weights)
     value = weighted_mean(hits, weights)
@@ -55,14 +55,14 @@ def row(
 
 
 def ranked_items(split: str, metric: str, ranks: Tensor) -> list[Items]:
-    """Return the items of a metric that is right at rank 1; `ranks` int64 [n] of all examples of the split."""
+    """Return the items of a metric that counts rank 1 as right; `ranks` int64 [n] of all examples of the split."""
     return [Items(split, metric, torch.arange(len(ranks)), ranks == 1, ranks)]
 
 
 def by_category(metric: str, categories: list[str]) -> dict[str, Tensor]:
-    """Return metric -> mask, bool [n]: all examples for `metric`, those of a category for `metric/category`."""
-    every = {metric: torch.ones(len(categories), dtype=torch.bool)}
-    return every | {
+    """Return name -> mask of its examples, bool [n]: `metric` for all examples, `metric/CATEGORY` for each category."""
+    all_examples = {metric: torch.ones(len(categories), dtype=torch.bool)}
+    return all_examples | {
         f"{metric}/{category}": torch.tensor([one == category for one in categories])
         for category in dict.fromkeys(categories)
     }

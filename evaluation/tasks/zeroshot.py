@@ -1,4 +1,4 @@
-"""Zero-shot classification by the class whose prompts are nearest to the image (Radford et al. 2021)."""
+"""Zero-shot classification: the class whose mean prompt embedding is nearest to the image (Radford et al. 2021)."""
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ def classifier(prompts: Tensor, classes: int, cosine: bool = True) -> Tensor:
 
     Args:
         prompts: [classes x templates, E], class by class.
-        cosine: if False, the plain mean, for embeddings whose length has a meaning (paper 5, section 4.2).
+        cosine: if False, take the plain mean, because the lengths of the embeddings matter (paper 5, section 4.2).
     """
     by_class = prompts.view(classes, -1, prompts.shape[1])
     if not cosine:
@@ -44,7 +44,7 @@ class ZeroShot(Task):
         return [FeatureRequest(dataset.name, SPLIT, "images"), FeatureRequest(dataset.name, SPLIT, "prompts")]
 
     def score(self, dataset: Labelled, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return the rows and the confusion matrix."""
+        """Return the rows; the artifact is the confusion matrix."""
         images, prompts = (features[request] for request in self.requests(dataset))
         label, classes = dataset.labels(SPLIT), len(dataset.classnames)
         scores = similarity(images, classifier(prompts, classes, cosine))

@@ -1,4 +1,4 @@
-"""Zero-shot under several draws of a model's random features: mean and standard deviation over draws (paper 5)."""
+"""Zero-shot accuracy with five draws of a model's random features: mean and standard deviation (paper 5)."""
 
 import torch
 from torch import Tensor
@@ -22,9 +22,10 @@ SPREAD = "top1_spread_over_draws"
 
 
 class ZeroShotDraws(Task):
-    """Standard deviation and mean of top-1 accuracy over five draws; all other tasks use the first draw only.
+    """Standard deviation of top-1 accuracy, and means of top-1 and mean per-class accuracy, over five draws.
 
-    Paper 5 reports the mean over draws for zero-shot (section 6.2), on some data sets of the mean per-class accuracy.
+    Paper 5 reports means over draws for zero-shot (section 6.2): of top-1 accuracy, on some data sets of mean per-class
+    accuracy. All other tasks use the first draw only.
     """
 
     name = "zeroshot_draws"
@@ -41,7 +42,7 @@ class ZeroShotDraws(Task):
         ]
 
     def score(self, dataset: Labelled, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return the rows, with bootstrap intervals over examples, and the accuracies of each draw."""
+        """Return the rows, with bootstrap intervals over examples; the artifact has the accuracies of each draw."""
         requests, label, classes = self.requests(dataset), dataset.labels(SPLIT), len(dataset.classnames)
         correct = []
         for images, prompts in zip(requests[::2], requests[1::2], strict=True):

@@ -2,12 +2,12 @@
 
     python -m tests.bench.chaos [kills] [seed]      default: 20 kills and a random seed, which is printed
 
-Each kill sends SIGKILL to one worker (the launcher restarts the group from the last checkpoint) or to all processes of
-the run (the benchmark runs the same command again). It comes after a random step or a random time after a start,
-possibly before the first step. Linux only (/proc).
+Each kill sends SIGKILL to one worker (the launcher restarts all workers from the last checkpoint) or to all processes
+of the run (this script runs the same command again). A kill comes soon after a random step, or up to 10 s after the
+previous kill, when the run may not have reached its first step. Linux only (/proc).
 
-Result: `equal bit for bit`, or the names of the tensors that differ. Exit code 0 if all weights, per-sample values and
-logged losses are equal and the benchmark took at most 600 s, else 1.
+Prints `equal bit for bit`, or the names of the tensors that differ. Exit code 0 if all weights, per-sample values and
+logged losses are equal and both runs together took at most 600 s, else 1.
 """
 
 import json
@@ -38,11 +38,11 @@ LIMIT = 600.0  # seconds
 class ChaosRun:
     """A run that gets killed."""
 
-    run: Path
-    steps: int
+    run: Path  # run directory
+    steps: int  # length of the run
     generator: random.Random
-    kills: int = 0
-    process: subprocess.Popen[bytes] | None = None
+    kills: int = 0  # so far
+    process: subprocess.Popen[bytes] | None = None  # the command
 
     def start(self) -> None:
         """Run the command in a new process."""
@@ -52,37 +52,40 @@ class ChaosRun:
                 [sys.executable, "-c", LAUNCH, str(self.run)], stdout=output, stderr=output, env=environment
             )
 
-    def step(self) -> int:
-        """Return the last step in the log."""
+    def last_step(self) -> int:
+        """Return the last step in log.jsonl; 0 if there is none, or if its line is incomplete."""
         lines = (self.run / "log.jsonl").read_text().splitlines() if (self.run / "log.jsonl").exists() else []
         try:
             return int(json.loads(lines[-1])["step"]) if lines else 0
-        except ValueError:  # the line is incomplete
+        except ValueError:
             return 0
 
     def workers(self) -> list[int]:
         """Return the process ids of the ranks."""
         assert self.process is not None
-        launchers = [pid for pid in below(self.process.pid) if "--nproc-per-node" in arguments(pid)]
+        launchers = [pid for pid in descendants(self.process.pid) if "--nproc-per-node" in command_line(pid)]
         return [pid for launcher in launchers for pid in children(launcher)]
 
-    def kill(self, victim: str) -> None:
-        """Kill one worker, or all processes of the run; return when the run is active again."""
+    def kill(self, victims: str) -> None:
+        """Kill one worker (victims="one") or all processes of the run ("all"); return when the run has restarted.
+
+        Before the workers have started, "one" also kills all processes.
+        """
         assert self.process is not None
-        at = self.step()
+        step = self.last_step()
         ranks = self.workers()
-        if victim == "one" and ranks:
+        if victims == "one" and ranks:
             chosen = [self.generator.choice(ranks)]
         else:
-            victim, chosen = "all", [self.process.pid, *below(self.process.pid)]
+            victims, chosen = "all", [self.process.pid, *descendants(self.process.pid)]
         for pid in chosen:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
         self.kills += 1
-        print(f"kill {self.kills}: {victim}, pid {chosen}, last logged step {at}", flush=True)
-        if victim == "all":
+        print(f"kill {self.kills}: {victims}, pid {chosen}, last logged step {step}", flush=True)
+        if victims == "all":
             self.process.wait()
             self.start()
         else:
@@ -93,15 +96,15 @@ class ChaosRun:
     def disturb(self, kills: int) -> None:
         """Start the run, kill it `kills` times and wait for its end.
 
-        Half of the kills come at random steps in ascending order, the others a random time after the previous kill, so
-        that some hit the start-up.
+        About half of the kills come at random steps in ascending order. The others come at a random time after the
+        previous kill, so that some hit the start-up.
         """
-        at = sorted(self.generator.randrange(1, self.steps * 9 // 10) for _ in range(kills))
+        steps = sorted(self.generator.randrange(1, self.steps * 9 // 10) for _ in range(kills))
         self.start()
-        for step in at:
+        for step in steps:
             assert self.process is not None
             if self.generator.random() < 0.5:
-                while self.step() < step and self.process.poll() is None:
+                while self.last_step() < step and self.process.poll() is None:
                     time.sleep(0.02)
                 time.sleep(self.generator.uniform(0, 0.3))
             else:
@@ -123,13 +126,13 @@ def children(pid: int) -> list[int]:
         return []
 
 
-def below(pid: int) -> list[int]:
-    """Return all descendants of a process."""
-    return [found for child in children(pid) for found in (child, *below(child))]
+def descendants(pid: int) -> list[int]:
+    """Return the children of a process, their children, and so on."""
+    return [found for child in children(pid) for found in (child, *descendants(child))]
 
 
-def arguments(pid: int) -> str:
-    """Return the command line of a process, "" if it has ended."""
+def command_line(pid: int) -> str:
+    """Return the command line of a process; "" if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -137,7 +140,7 @@ def arguments(pid: int) -> str:
 
 
 def config(folder: Path, name: str, steps: int, kills: int) -> RunConfig:
-    """Return a run of the small towers on two processes with frequent checkpoints and enough restarts."""
+    """Return the config of a run on two processes, with frequent checkpoints and as many restarts as kills."""
     made = settings(folder, save_every=20, processes=2)
     made.name, made.log.every, made.data.workers = name, 1, 1
     made.data.captions, made.data.flip = "random", True
@@ -148,7 +151,10 @@ def config(folder: Path, name: str, steps: int, kills: int) -> RunConfig:
 
 
 def differing(first: Path, second: Path) -> list[str]:
-    """Return the tensors of the last checkpoints that are not equal bit for bit, and log.jsonl if losses differ."""
+    """Compare the last checkpoints and the logs of two runs.
+
+    Returns the names of the tensors that are not equal bit for bit, and "log.jsonl" if logged losses differ.
+    """
     found = []
     for name in ("model.safetensors", "table.safetensors"):
         a, b = (load_file(checkpoints(run)[-1] / name) for run in (first, second))
@@ -161,7 +167,7 @@ def differing(first: Path, second: Path) -> list[str]:
 
 
 def chaos(folder: Path, kills: int, seed: int, steps: int) -> list[str]:
-    """Run both and return the names of what differs."""
+    """Train one run undisturbed and one with kills; return what `differing` finds."""
     write_shards(folder / "train", samples=256)
     undisturbed, disturbed = (
         directory.claim(config(folder, name, steps, kills)) for name in ("undisturbed", "disturbed")
@@ -171,17 +177,17 @@ def chaos(folder: Path, kills: int, seed: int, steps: int) -> list[str]:
     run.disturb(kills)
     assert run.process is not None
     assert run.process.returncode == 0, f"exit code {run.process.returncode}: {folder / 'runs/disturbed/output.log'}"
-    assert run.kills == kills, f"{run.kills} kills of {kills}: the run ended early"
+    assert run.kills == kills, f"the run ended after {run.kills} of {kills} kills"
     return differing(undisturbed, disturbed)
 
 
 def main(kills: int = 20, seed: int | None = None) -> int:
-    """Print the kills and the verdict; return the exit code."""
+    """Print the kills and the result; return the exit code."""
     seed = random.SystemRandom().randrange(10**6) if seed is None else seed
     print(f"seed {seed}: {kills} kills", flush=True)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        different = chaos(Path(folder), kills, seed, steps=60 * kills)
+        different = chaos(Path(folder), kills, seed, steps=60 * kills)  # three checkpoints per kill
     seconds = time.monotonic() - started
     print(f"{'DIFFERENT: ' + ', '.join(different) if different else 'equal bit for bit'}, {seconds:.0f} s")
     if seconds > LIMIT:

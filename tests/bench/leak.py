@@ -1,8 +1,9 @@
 """Growth of memory, tensor count and step time over 2,000 training steps of the mini model: `make bench-leak`.
 
-Prints, for the resident memory of the process, the number of live tensors and the seconds per step, the median and the
-least-squares slope per 1,000 steps with its 95% confidence interval, without the first tenth of the steps. No leak: the
-interval contains 0, or the slope is small compared with the median. STEPS in the environment changes the length.
+Measures the resident memory of the process, the number of live tensors and the seconds per step, without the first
+tenth of the steps. Prints the median of each, and its least-squares slope per 1,000 steps with a 95% confidence
+interval. There is no leak if the interval contains 0, or if the slope is small compared with the median. STEPS in the
+environment changes the number of steps.
 """
 
 import ctypes
@@ -18,9 +19,9 @@ from scipy.stats import linregress, t
 
 from clipx.training.step import log_row, train_step
 from clipx.types import Progress
-from tests.bench.train import CPU, generated, our_parts
+from tests.bench.train import CPU, generated_batch, our_components
 
-STEPS, EVERY = int(os.environ.get("STEPS", "2000")), 20
+STEPS, EVERY = int(os.environ.get("STEPS", "2000")), 20  # EVERY: steps between measurements
 
 
 def resident() -> int:
@@ -29,8 +30,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def tensors() -> int:
-    """Return the number of live tensors."""
+def live_tensors() -> int:
     return sum(issubclass(type(found), torch.Tensor) for found in gc.get_objects())
 
 
@@ -47,11 +47,10 @@ def show(name: str, unit: str, steps: list[int], values: list[float]) -> None:
 
 
 def main() -> None:
-    """Print one line per quantity."""
     torch.set_num_threads(1)
-    # a small batch, because a leak grows with the steps and not with the images
-    parts = our_parts(replace(CPU, batch=32), torch.device("cpu"))
-    batch = generated(parts)
+    # a small batch, because a leak grows with the steps, not with the images per step
+    components = our_components(replace(CPU, batch=32), torch.device("cpu"))
+    batch = generated_batch(components)
     steps: list[int] = []
     memory: list[float] = []
     alive: list[float] = []
@@ -59,15 +58,15 @@ def main() -> None:
     for first in range(0, STEPS, EVERY):
         start = time.perf_counter()
         for step in range(first, first + EVERY):
-            at = Progress(step, STEPS, 0, 1)
-            row = train_step(parts, batch, at)
-        log_row(parts, row, at)
-        parts.timer.read()
+            progress = Progress(step, STEPS, 0, 1)
+            numbers = train_step(components, batch, progress)
+        log_row(components, numbers, progress)
+        components.timer.read()
         duration.append((time.perf_counter() - start) / EVERY)
         gc.collect()
         steps.append(first)
         memory.append(resident() / 2**20)
-        alive.append(tensors())
+        alive.append(live_tensors())
     show("memory", "MiB", steps, memory)
     show("tensors", "", steps, alive)
     show("step", "s", steps, duration)

@@ -2,14 +2,16 @@
 
     python -m tests.bench.loss [B] [E] [repeats]        default: 8192 512 5, float32
 
-Measures one forward and backward pass. Each row gives wall seconds, CPU seconds and memory of a term, each followed by
-its ratio to ClipLoss: below 1 is faster or smaller. Then follow the times of `sogclr` and `nuclr` over that of `clip`,
-the difference of loss and gradients between `clip` and ClipLoss, and the time of two processes that share the
-objective, gather included, over that of one process; each process has one thread.
+B is the batch size, E the embedding width. A step is one forward and one backward pass of the loss. Prints:
+- for each term, wall seconds, CPU seconds and memory, each followed by its ratio to ClipLoss (below 1: faster or
+  smaller);
+- the times of `sogclr` and `nuclr` divided by that of `clip`;
+- the differences of loss and gradients between `clip` and ClipLoss;
+- the times of a step on one process, and on two processes that share it (including the gather), each with one thread.
 
-Times are medians over rounds in which all candidates take turns. On a busy machine set OMP_WAIT_POLICY=PASSIVE;
-otherwise waiting threads spin and their CPU time counts. Memory is measured in a new process per candidate: the largest
-resident size during the step minus the size before it, with inputs and libraries loaded (Linux only).
+Times are medians over rounds in which all candidates take turns. On a busy machine set OMP_WAIT_POLICY=PASSIVE.
+Otherwise waiting threads spin, and their CPU time counts. Memory is measured in a new process per candidate: the
+largest resident size during the step minus the size before it, with inputs and libraries loaded (Linux only).
 """
 
 import statistics
@@ -54,12 +56,15 @@ TERMS: dict[str, dict[str, dict[str, object]]] = {
     "align_clip": {"align_clip": {}},
     "drrho": {"drrho": {}},
 }
-SHARED = ("clip", "siglip", "nuclr")  # compared on one and two processes
+SHARED = ("clip", "siglip", "nuclr")  # terms that are compared on one and two processes
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
 
 def inputs(name: str, B: int, E: int) -> Embeddings:
-    """Draw random pairs at tau = 0.07 with 19 labels, the counts of paper 2, groups of 4 and a teacher of width E."""
+    """Draw B random pairs at tau = 0.07, in groups of 4, with the embeddings of a teacher of width E.
+
+    Labels are 1 to 19, as many as paper 2 has number words; 0 is a pair without a label.
+    """
     generator = torch.Generator().manual_seed(0)
     image, text = (F.normalize(t, dim=-1).requires_grad_() for t in torch.randn(2, B, E, generator=generator))
     label = torch.randint(1, 20, (B,), generator=generator)
@@ -88,7 +93,7 @@ def step(name: str, given: Embeddings) -> Tensor:
 
 
 def peak(name: str, B: int, E: int) -> float:
-    """Return the peak extra memory of a candidate in MiB; must run in a new process."""
+    """Return the peak extra memory of a candidate in MiB. Call it in a new process."""
     step(name, inputs(name, 64, E))  # libraries allocate memory in the first call
     given = inputs(name, B, E)
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
@@ -98,10 +103,10 @@ def peak(name: str, B: int, E: int) -> float:
 
 
 def shared_seconds(name: str, B: int, E: int, repeats: int) -> tuple[float, float]:
-    """Return the medians of wall and CPU seconds of a step on this rank of several, or alone, with one thread."""
+    """Return the median wall and CPU seconds of this rank in a step that all ranks share, with one thread per rank."""
     torch.set_num_threads(1)
-    whole, world = inputs(name, B, E), distributed.world_size()
-    sizes = [len(rows) for rows in torch.arange(B).tensor_split(world)]
+    whole = inputs(name, B, E)
+    sizes = [len(rows) for rows in torch.arange(B).tensor_split(distributed.world_size())]
     part = distributed.part(sizes)
     image, text = (side.detach()[part.rows].requires_grad_() for side in (whole.image, whole.text))
     wall, cpu = [], []
@@ -112,16 +117,16 @@ def shared_seconds(name: str, B: int, E: int, repeats: int) -> tuple[float, floa
         step(name, replace(whole, image=images, text=texts, part=part))
         wall.append(time.perf_counter() - start)
         cpu.append(time.process_time() - cpu_start)
-    return statistics.median(wall[1:]), statistics.median(cpu[1:])  # the first one allocates
+    return statistics.median(wall[1:]), statistics.median(cpu[1:])  # the first step also allocates memory
 
 
 def compare_processes(B: int, E: int, repeats: int) -> None:
-    """Print one line per term: seconds of the slower process of two, and of one process."""
+    """Print one line per term: seconds on one process, seconds of the slower of two processes, and their ratio."""
     with pool() as gloo:
         for name in SHARED:
             one, two = (torch.tensor(gloo.run(w, shared_seconds, name, B, E, repeats)).amax(dim=0) for w in (1, 2))
             cells = [f"{a:.2f} s -> {b:.2f} s ({b / a:.2f})" for a, b in zip(one.tolist(), two.tolist(), strict=True)]
-            print(f"{name} on one process -> on two: wall {cells[0]}, CPU of one {cells[1]}")
+            print(f"{name} on one process -> on two: wall {cells[0]}, CPU of one process {cells[1]}")
 
 
 def status(field: str) -> int:
@@ -135,7 +140,6 @@ def median(seconds: dict[str, list[float]]) -> dict[str, float]:
 
 
 def main(B: int = 8192, E: int = 512, repeats: int = 5) -> None:
-    """Print one line per candidate."""
     names = (PEER, *TERMS)
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         memory = {name: pool.apply(peak, (name, B, E)) for name in names}

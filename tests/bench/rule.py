@@ -1,13 +1,13 @@
-"""Error rates and power of the rule of verdicts in simulated experiments: `make bench-rule`.
+"""Error rates and power of the rule for verdicts (evaluation.claims.verdict) in simulations: `make bench-rule`.
 
     python -m tests.bench.rule [rates | power | papers] [experiments]      default: all three, 10000
 
-Prints Markdown tables: error rates if a user stops at any look, power at each look, and the verdicts that the rule
-gives on the papers' printed means and spreads. docs/claims.md shows them.
+Prints Markdown tables: error rates over all looks, power at each look, and the rule's verdicts on the means and spreads
+that the papers print. docs/claims.md shows them.
 
-Each error rate is the share of experiments that give the false verdict at one look or more. The true effect lies at the
-bound, where an error is most likely. For comparison: plain paired t with 95% intervals at the same looks, and t with
-the variance pooled over all arms, with the intervals of the rule.
+Each error rate is the share of experiments that give a false verdict at one look or more. The true effect lies at the
+bound, where an error is most likely. Two other rules are compared at the same looks: paired t with 95% intervals, and t
+with the intervals of our rule but with the variance pooled over all arms.
 """
 
 import math
@@ -39,29 +39,32 @@ from evaluation.claims.verdict import holm, verdict_of
 from evaluation.statistics import spearman
 
 Array = NDArray[np.float64]
-EACH = error_of_each_look(LOOKS)
-DIFFERENCE = more("a", "b", GAP, 1.0)
+EACH = error_of_each_look(LOOKS)  # one-sided error rate of one look
+DIFFERENCE = more("a", "b", GAP, 1.0)  # s = 1, in standard deviations of one seed's difference a - b
 FAMILIES = (5, 8, 6, 6, 1)  # arms of each method in paper 4's Tables 2 to 5
 ARMS = sum(FAMILIES)
 Verdicts = list[Verdict]  # one per look
+Simulation = Callable[[np.random.Generator], Verdicts]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of simulated experiment, with the true effect at the bound."""
+    """A kind of simulated experiment, with the true effect at the bound. Each function simulates one experiment."""
 
     name: str
-    simulate: Callable[[np.random.Generator], Verdicts]  # one experiment, judged by the rule
-    plain: Callable[[np.random.Generator], Verdicts] | None = None  # 95% intervals at every look
-    pooled: Callable[[np.random.Generator], Verdicts] | None = None  # variance of all arms of the recipe
+    simulate: Simulation  # judged by our rule
+    plain: Simulation | None = None  # judged by paired t with 95% intervals
+    pooled: Simulation | None = None  # judged with the variance of all arms
 
 
-def seeds_by_arms(generator: np.random.Generator, covariance: Array, effect: float) -> Array:
-    """Return [arms, 20] values; a seed's effect on all arms is ten times as large as the arms' own spread.
+def draw_values(generator: np.random.Generator, covariance: Array, effect: float) -> Array:
+    """Draw values [A, 20] of A arms and 20 seeds. The unit is the standard deviation of arm 0 - arm 1 for one seed.
+
+    Each seed also has a common effect on all arms, with a standard deviation of 10 units.
 
     Args:
-        covariance: [A, A] of the arms for one seed, without the common effect of the seed.
-        effect: true difference between the first and the second arm, in standard deviations of their difference.
+        covariance: [A, A] of the arms for one seed, without the common effect.
+        effect: true difference arm 0 - arm 1, in units.
     """
     size = math.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
     values = np.linalg.cholesky(covariance) @ generator.standard_normal((len(covariance), LOOKS[-1]))
@@ -70,32 +73,30 @@ def seeds_by_arms(generator: np.random.Generator, covariance: Array, effect: flo
     return result
 
 
-def of_means(
-    covariance: Array, effect: float, judge: Callable[[Array], Verdict]
-) -> Callable[[np.random.Generator], Verdicts]:
-    """Return the simulation of a difference between the first two arms, judged at every look."""
+def of_means(covariance: Array, effect: float, judge: Callable[[Array], Verdict]) -> Simulation:
+    """Return the simulation of a difference between the means of the first two arms, judged at every look."""
 
     def simulate(generator: np.random.Generator) -> Verdicts:
-        values = seeds_by_arms(generator, covariance, effect)
+        values = draw_values(generator, covariance, effect)
         return [judge(values[:, :n]) for n in LOOKS]
 
     return simulate
 
 
 def by_rule(values: Array) -> Verdict:
-    """Judge by the rule. The smallest effect of interest is 1, in standard deviations of one seed's difference."""
+    """Judge values [A, n] by our rule, with s = 1."""
     return verdict_of(mean_estimate(DIFFERENCE, list(values[0] - values[1]), EACH), EACH)
 
 
 def by_plain_t(values: Array) -> Verdict:
-    """Judge by a 95% interval of paired t."""
+    """Judge values [A, n] by a 95% interval of paired t, with s = 1."""
     effects = values[0] - values[1]
     half = special.stdtrit(len(effects) - 1, 0.975) * effects.std(ddof=1) / math.sqrt(len(effects))
     return "holds" if effects.mean() - half > 1 else "does not hold" if effects.mean() + half < 1 else "undecided"
 
 
 def by_pooled_t(values: Array) -> Verdict:
-    """Judge with the error of the rule, but with the residual variance of the two-way layout arms x seeds."""
+    """Judge values [A, n] as our rule, but with the residual variance of the two-way layout arms x seeds."""
     arms, n = values.shape
     df = (arms - 1) * (n - 1)
     residuals = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
@@ -105,12 +106,12 @@ def by_pooled_t(values: Array) -> Verdict:
     return "holds" if mean - half > 1 else "does not hold" if mean + half < 1 else "undecided"
 
 
-def of_parts(parts: int) -> Callable[[np.random.Generator], Verdicts]:
-    """Return the simulation of a claim with several arms against one baseline, all effects at the bound."""
+def of_parts(parts: int) -> Simulation:
+    """Return the simulation of a claim that compares `parts` arms with one baseline, all effects at the bound."""
     comparison = more("a", "b", GAP, 0.0)
 
     def simulate(generator: np.random.Generator) -> Verdicts:
-        values = generator.standard_normal((parts + 1, LOOKS[-1]))
+        values = generator.standard_normal((parts + 1, LOOKS[-1]))  # the baseline first
         verdicts: Verdicts = []
         for n in LOOKS:
             found = [mean_estimate(comparison, list(of_arm[:n] - values[0, :n]), EACH) for of_arm in values[1:]]
@@ -122,15 +123,13 @@ def of_parts(parts: int) -> Callable[[np.random.Generator], Verdicts]:
     return simulate
 
 
-def of_ranks(most: float, noise: float, families: float = 0.0) -> Callable[[np.random.Generator], Verdicts]:
-    """Return the simulation of a rank correlation over 26 arms with three seeds.
-
-    The true rank correlation is 0 for most = 0, where the comparison asks for a positive one. Otherwise it is `most`,
-    and the comparison asks for a weaker one.
+def of_ranks(most: float, noise: float, families: float = 0.0) -> Simulation:
+    """Return the simulation of a rank correlation of two measures over 26 arms, with three seeds, judged once.
 
     Args:
-        noise: standard deviation of a seed; the arms' own is 1.
-        families: share of the arms' variance that the arms of a method have in common.
+        most: true rank correlation. With 0 the claim is that it is positive, otherwise that it is weaker than `most`.
+        noise: standard deviation over the seeds of an arm; that of the arms' true values is 1.
+        families: share of the arms' variance that the arms of one method have in common.
     """
     names = tuple(map(str, range(ARMS)))
     comparison = rises_over_arms(names, GAP, RECALL_1, "r")
@@ -157,8 +156,8 @@ def of_ranks(most: float, noise: float, families: float = 0.0) -> Callable[[np.r
     return simulate
 
 
-def of_shares(share: float) -> Callable[[np.random.Generator], Verdicts]:
-    """Return the simulation of a share of 100 seeds, judged once."""
+def of_shares(share: float) -> Simulation:
+    """Return the simulation of a claim about the share of 100 seeds with an event, judged once."""
 
     def simulate(generator: np.random.Generator) -> Verdicts:
         hits = int((generator.random(100) < share).sum())
@@ -168,19 +167,19 @@ def of_shares(share: float) -> Callable[[np.random.Generator], Verdicts]:
 
 
 def of_variances(generator: np.random.Generator) -> Verdicts:
-    """Simulate two arms of the same variance."""
+    """Simulate two arms with the same variance over seeds, judged on its ratio at every look."""
     values = generator.standard_normal((2, LOOKS[-1]))
     comparison = less_variable("a", "b", GAP, "v")
     return [verdict_of(variance_estimate(comparison, values[:, :n], EACH), EACH) for n in LOOKS]
 
 
 def noisy(arms: int, variance: float, compared: int = 2) -> Array:
-    """Return the covariance of independent arms of which the first `compared` have another variance."""
+    """Return the covariance of independent arms: the first `compared` have this variance, the others 1."""
     return np.diag([variance] * compared + [1.0] * (arms - compared))
 
 
 def alike(arms: int, correlation: float) -> Array:
-    """Return the covariance of arms that are correlated, except the first."""
+    """Return the covariance of arms with variance 1, which are correlated except the first."""
     covariance = np.full((arms, arms), correlation)
     covariance[0, :] = covariance[:, 0] = 0.0
     np.fill_diagonal(covariance, 1.0)
@@ -188,7 +187,6 @@ def alike(arms: int, correlation: float) -> Array:
 
 
 def cases() -> Iterator[Case]:
-    """Yield all cases."""
     for effect in (1.0, -1.0):  # at s and at -s, the bounds of `equivalent`
         covariance = noisy(2, 1.0)
         plain = of_means(covariance, effect, by_plain_t) if effect > 0 else None
@@ -209,19 +207,26 @@ def cases() -> Iterator[Case]:
     yield Case("variance ratio, 1", of_variances)
 
 
-def rates(simulate: Callable[[np.random.Generator], Verdicts], experiments: int) -> dict[Verdict, float]:
-    """Return verdict -> share of experiments that give it at one look or more."""
+def rates(simulate: Simulation, experiments: int) -> dict[Verdict, float]:
+    """Return verdict -> share of experiments that give it at one look or more.
+
+    `equivalent` also counts as `does not hold`, because both deny the claim.
+    """
     generator = np.random.default_rng(0)
     found: Counter[Verdict] = Counter()
     for _ in range(experiments):
         verdicts = simulate(generator)
         found.update(set(verdicts))
-        found["does not hold"] += "does not hold" not in verdicts and "equivalent" in verdicts  # both deny the claim
+        found["does not hold"] += "does not hold" not in verdicts and "equivalent" in verdicts
     return {verdict: found[verdict] / experiments for verdict in ("holds", "does not hold", "equivalent")}
 
 
 def power(effect: float, experiments: int) -> list[float]:
-    """Return the share of experiments that hold at each look; effect in standard deviations of the difference."""
+    """Return the share of experiments in which the claim holds, for each look.
+
+    Args:
+        effect: true effect beyond s, in standard deviations of one seed's difference.
+    """
     generator = np.random.default_rng(1)
     comparison = more("a", "b", GAP, 0.0)
     hits = np.zeros(len(LOOKS))
@@ -233,25 +238,25 @@ def power(effect: float, experiments: int) -> list[float]:
 
 @dataclass(frozen=True)
 class OwnNumbers:
-    """A part of a claim, judged on the printed means and spreads of three seeds."""
+    """A part of a claim, judged on the means and spreads that the paper prints for three seeds."""
 
-    claim: str
+    claim: str  # its id
     recipe: str
-    label: str
+    label: str  # of the part
     estimate: Estimate
-    least: float
+    least: float  # s
 
     @property
     def verdict(self) -> Verdict:
-        """Return the verdict at the look of three seeds."""
+        """Return the rule's verdict for one look."""
         return verdict_of(self.estimate, EACH)
 
 
 def own_numbers(seeds: int = 3) -> Iterator[OwnNumbers]:
-    """Yield the parts of claims whose arms have printed means with spreads.
+    """Yield the parts of claims for whose arms a paper prints means with spreads.
 
-    Seeds of different arms are not paired in print, so the arms count as independent (Welch's t). A table's column
-    `mean` is used if it has one, else its first column.
+    Papers do not print paired differences, so the arms count as independent (Welch's t). Of each table only one column
+    is used: `mean` if there is one, else the first.
     """
     for claim in CLAIMS:
         for comparison in claim.comparisons:
@@ -269,10 +274,11 @@ def own_numbers(seeds: int = 3) -> Iterator[OwnNumbers]:
 
 
 def welch(comparison: Comparison, texts: list[str], scale: float, seeds: int, draws: int) -> Estimate:
-    """Return the estimate of a contrast from texts such as 35.10±0.22.
+    """Estimate a contrast of arms from their printed texts, such as 35.10±0.22, by Welch's t.
 
     Args:
-        draws: seeds if ± precedes a standard deviation over seeds, 1 if it precedes a standard error.
+        scale: factor from our unit to the printed one.
+        draws: number of seeds if ± precedes a standard deviation over seeds, 1 if it precedes a standard error.
     """
     means = [(printed(text) or 0.0) / scale for text in texts]
     variances = [(float(text.partition("±")[2]) / scale) ** 2 / draws for text in texts]
@@ -289,7 +295,7 @@ NOTHING: dict[Verdict, float] = {"holds": 0.0, "does not hold": 0.0}
 
 
 def print_rates(experiments: int) -> None:
-    """Print the error rates of all cases; an empty cell: the verdict is impossible, or true."""
+    """Print the error rates of all cases. A cell is empty if its verdict never occurs, or always (then it is true)."""
     columns = "false holds | false denial | false equivalent | plain t: holds | denial | pooled t: holds | denial"
     print(f"| {experiments:,} experiments each | {columns} |\n|---|---|---|---|---|---|---|---|")
     for case in cases():
@@ -303,14 +309,13 @@ def print_rates(experiments: int) -> None:
 
 
 def print_power(experiments: int) -> None:
-    """Print the power at each look."""
     print(f"\n| effect | {' | '.join(f'{n} seeds' for n in LOOKS)} |\n|---|{'---|' * len(LOOKS)}")
     for effect in (0.5, 0.75, 1.0, 1.5, 2.5, 4.0):
         print(f"| {effect:g} sd | {' | '.join(f'{share:.2f}' for share in power(effect, experiments))} |", flush=True)
 
 
 def print_papers(_: int = 0) -> None:
-    """Print the verdicts on the papers' own numbers."""
+    """Print the verdicts on the papers' printed numbers."""
     print("\n| claim | recipe | part | effect [99% interval] | s | verdict |\n|---|---|---|---|---|---|")
     for one in own_numbers():
         e = one.estimate
@@ -322,7 +327,6 @@ TABLES_TO_PRINT: dict[str, Callable[[int], None]] = {"rates": print_rates, "powe
 
 
 def main(which: str = "all", experiments: int = 10_000) -> None:
-    """Print one table or all."""
     for name, write in TABLES_TO_PRINT.items():
         if which in ("all", name):
             write(experiments)

@@ -1,7 +1,7 @@
 """Cost of per-sample state: `make bench-table`.
 
-Prints the memory of the table at 12 M pairs, and the milliseconds to read and write a batch of 512 on one and on two
-ranks. `clipx bench nuclr` compares whole steps with CLIP's.
+Prints the memory of NUCLR's sample table at 12 M pairs, and the milliseconds to read and write a batch of 512 on one
+and on two ranks. `clipx bench nuclr` compares whole training steps with CLIP's.
 """
 
 import statistics
@@ -15,24 +15,24 @@ from clipx.sample_table import SampleTable
 from tests.helpers.gloo import pool
 
 PAIRS = 12_000_000
-ROWS = 512  # of read and write, paper 3's global batch
+ROWS = 512  # per read or write; paper 3's global batch
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Return the wall time of one call."""
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
 
 
 def read_and_write() -> float:
-    """Return the median milliseconds of a read, a write and both maxima for a batch of 512 of 12 M pairs."""
+    """Return the median milliseconds of NUCLR's table access in a step: read, write, maximum of both zeta columns."""
     columns = objectives.build({"nuclr": {}}, PAIRS).columns
     table = SampleTable(columns, PAIRS)
     generator = torch.Generator().manual_seed(0)
     times = []
     for _ in range(200):
-        ids = torch.randint(PAIRS // ROWS, (ROWS,), generator=generator) + torch.arange(ROWS) * (PAIRS // ROWS)
+        spacing = PAIRS // ROWS  # one id from each interval of this length, so that all differ
+        ids = torch.randint(spacing, (ROWS,), generator=generator) + torch.arange(ROWS) * spacing
         change = torch.randn(ROWS, generator=generator)
         distributed.barrier()
 
@@ -46,7 +46,7 @@ def read_and_write() -> float:
 
 
 def memory() -> None:
-    """Print the size of the columns, summed over the ranks."""
+    """Print the number and the size of the columns for two variants of NUCLR."""
     for variant in ("paper", "code"):
         columns = objectives.build({"nuclr": {"variant": variant}}, PAIRS).columns
         size = SampleTable(columns, PAIRS).values.nbytes / 1e6
@@ -54,7 +54,6 @@ def memory() -> None:
 
 
 def main() -> None:
-    """Print all measurements."""
     torch.set_num_threads(1)
     memory()
     print(f"read + write + max of {ROWS} rows, 1 rank    {read_and_write():.2f} ms")

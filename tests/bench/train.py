@@ -1,15 +1,15 @@
 """Training speed (images per second) against open_clip_train: `make bench-train`, on the GPU if there is one.
 
 Two comparisons with the same towers, batch size and precision, in alternating rounds:
-- loops: train_step against open_clip_train's train_one_epoch in one process, on a generated batch in memory. On a GPU
-  also the share of the chip's bf16 peak, from the FLOPs that PyTorch counts in a step. Both run under the flags that
-  `clipx train` sets: cudnn.benchmark on, TF32 off for matrix products. open_clip_train's script would switch TF32 on,
-  which has no effect here, because its towers and its loss compute in bf16.
+- loops: train_step against open_clip_train's train_one_epoch in one process, on a generated batch in memory. On a GPU,
+  also prints the share of the chip's bf16 peak that clipx reaches, from the FLOPs that PyTorch counts in a step. Both
+  loops run under the flags of `clipx train`: cudnn.benchmark on, TF32 off for matrix products. open_clip_train's script
+  would switch TF32 on. That would change nothing here, because its towers and its loss compute in bf16.
 - scripts: `clipx train` against open_clip_train.main, each in a separate process, on the same shards of generated
   images with the same number of loader workers. The first line of each log is ignored: it includes the start-up.
 
 `ratio` is clipx / open_clip; the target of both ratios is at least 1.0. ROUNDS and STEPS in the environment set the
-duration. open_clip_train needs webdataset <= 0.2.86, which is installed into a separate folder of the cache.
+duration. open_clip_train needs webdataset <= 0.2.86, which this script installs into a folder of the cache.
 """
 
 import io
@@ -45,10 +45,10 @@ from clipx.utils.files import cache_home
 
 ROUNDS, STEPS = int(os.environ.get("ROUNDS", "3")), int(os.environ.get("STEPS", "30"))
 EVERY = 10  # steps between lines of both logs
-SHARDS, PER_SHARD = 16, 256
-WEBDATASET = "0.2.86"
+SHARDS, PER_SHARD = 16, 256  # number of shards, images in each
+WEBDATASET = "0.2.86"  # version for open_clip_train
 CONFIGS = Path(open_clip_towers.__file__).parent / "configs"
-PEER = """
+OPEN_CLIP_TRAIN = """
 import sys, open_clip
 from open_clip_train.main import main
 open_clip.add_model_config(sys.argv[1])  # our small towers
@@ -64,7 +64,7 @@ class Case:
     side: int  # height and width of the images in the shards, pixels
     batch: int
     precision: str
-    peers: str  # the precision's name in open_clip_train
+    their_precision: str  # name of the same precision in open_clip_train
     workers: int
 
 
@@ -104,22 +104,22 @@ def our_script(case: Case, shards: Path, out: Path, device: str) -> float:
 
 
 def their_script(case: Case, shards: Path, out: Path, device: str) -> float:
-    """Run open_clip_train; return the images per second in out.log, which averages step times between lines."""
+    """Run open_clip_train; return the images per second from the mean step times between the lines of out.log."""
     arguments = {
         "dataset-type": "webdataset", "train-data": f"{shards}/{{00000..{SHARDS - 1:05d}}}.tar",
         "train-num-samples": STEPS * case.batch, "batch-size": case.batch, "workers": case.workers, "epochs": 1,
-        "model": case.model, "precision": case.peers, "device": device, "lr": 1e-3, "warmup": 10, "logs": out,
+        "model": case.model, "precision": case.their_precision, "device": device, "lr": 1e-3, "warmup": 10, "logs": out,
         "name": "theirs", "log-every-n-steps": EVERY, "save-frequency": 0, "report-to": "",
     }  # fmt: skip
     options = [text for key, value in arguments.items() for text in (f"--{key}", str(value))]
-    path = os.pathsep.join(filter(None, [str(side_folder()), os.environ.get("PYTHONPATH", "")]))
-    _run([sys.executable, "-c", PEER, str(CONFIGS), *options], {**os.environ, "PYTHONPATH": path})
+    path = os.pathsep.join(filter(None, [str(webdataset_folder()), os.environ.get("PYTHONPATH", "")]))
+    _run([sys.executable, "-c", OPEN_CLIP_TRAIN, str(CONFIGS), *options], {**os.environ, "PYTHONPATH": path})
     seconds = re.findall(r"Batch \(t\): ([\d.]+)", (out / "theirs" / "out.log").read_text())
     return case.batch / statistics.mean(map(float, seconds[1:]))
 
 
-def side_folder() -> Path:
-    """Return the folder of the old webdataset; install it if missing."""
+def webdataset_folder() -> Path:
+    """Return the folder of webdataset 0.2.86; install the package there if it is missing."""
     folder = cache_home() / "bench" / f"webdataset-{WEBDATASET}"
     if not folder.exists():
         target = ["--target", str(folder), "--no-deps", "--quiet", f"webdataset=={WEBDATASET}"]
@@ -134,7 +134,7 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
 
 
 def scripts(case: Case, device: str) -> None:
-    """Print one line per round and the median ratio."""
+    """Compare the scripts: print one line per round and the median ratio."""
     ratios = []
     with tempfile.TemporaryDirectory() as name:
         shards = Path(name) / "shards"
@@ -153,8 +153,8 @@ def scripts(case: Case, device: str) -> None:
     print(f"scripts: {case.model}, {case.precision}, batch {case.batch}: ratio {statistics.median(ratios):.2f}")
 
 
-class Generated:
-    """Loader for train_one_epoch that repeats one batch."""
+class RepeatedBatch:
+    """Loader for train_one_epoch that yields the same batch STEPS times."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch, self.num_batches = batch, STEPS
@@ -164,7 +164,7 @@ class Generated:
         return iter([(self.batch.image, self.batch.text)] * STEPS)
 
 
-def our_parts(case: Case, device: torch.device) -> TrainComponents:
+def our_components(case: Case, device: torch.device) -> TrainComponents:
     """Build the components that `clipx train` builds."""
     tower = f"open_clip:{case.model}"
     model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower))
@@ -173,30 +173,30 @@ def our_parts(case: Case, device: torch.device) -> TrainComponents:
     return build_components(config, device, case.batch, "generated")
 
 
-def generated(parts: TrainComponents) -> Batch:
-    """Random pairs on the device."""
-    inputs, size = parts.state.model.inputs, parts.config.train.batch_size
+def generated_batch(components: TrainComponents) -> Batch:
+    """Draw random pairs on the device."""
+    inputs, size = components.state.model.inputs, components.config.train.batch_size
     shape = (size, 3, inputs.image_size, inputs.image_size)
     return Batch(
-        sample_id=torch.arange(size, device=parts.device),
-        image=torch.randn(shape, device=parts.device),
-        text=torch.randint(1, 100, (size, inputs.context_length), device=parts.device),
-        label=torch.zeros(size, dtype=torch.int64, device=parts.device),
+        sample_id=torch.arange(size, device=components.device),
+        image=torch.randn(shape, device=components.device),
+        text=torch.randint(1, 100, (size, inputs.context_length), device=components.device),
+        label=torch.zeros(size, dtype=torch.int64, device=components.device),
     )
 
 
-def our_loop(parts: TrainComponents, batch: Batch) -> None:
-    """Run STEPS steps with their log lines."""
+def our_loop(components: TrainComponents, batch: Batch) -> None:
+    """Run STEPS steps of clipx, and compute a log line every EVERY steps."""
     for step in range(STEPS):
-        at = Progress(step, STEPS, 0, 1)
-        row = train_step(parts, batch, at)
+        progress = Progress(step, STEPS, 0, 1)
+        numbers = train_step(components, batch, progress)
         if step % EVERY == 0:
-            log_row(parts, row, at)
-            parts.timer.read()
+            log_row(components, numbers, progress)
+            components.timer.read()
 
 
 def their_loop(case: Case, device: torch.device) -> Callable[[Batch], None]:
-    """Return a function that runs an epoch of STEPS steps of open_clip_train with its optimizer and schedule."""
+    """Return a function that runs STEPS steps of open_clip_train on a batch, with its optimizer and schedule."""
     from open_clip_train.scheduler import cosine_lr
     from open_clip_train.train import train_one_epoch
 
@@ -208,20 +208,20 @@ def their_loop(case: Case, device: torch.device) -> Callable[[Batch], None]:
     optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.98), eps=1e-6)
     scheduler = cosine_lr(optimizer, 1e-3, 10, 10**6)
     arguments = SimpleNamespace(
-        device=str(device), precision=case.peers, distill=False, accum_freq=1, skip_scheduler=False, horovod=False,
-        grad_clip_norm=None, log_every_n_steps=EVERY, batch_size=case.batch, world_size=1, rank=0, local_rank=0,
-        wandb=False, save_logs=False, log_local=False, distributed=False,
+        device=str(device), precision=case.their_precision, distill=False, accum_freq=1, skip_scheduler=False,
+        horovod=False, grad_clip_norm=None, log_every_n_steps=EVERY, batch_size=case.batch, world_size=1, rank=0,
+        local_rank=0, wandb=False, save_logs=False, log_local=False, distributed=False,
     )  # fmt: skip
 
     def epoch(batch: Batch) -> None:
-        data = {"train": SimpleNamespace(set_epoch=lambda epoch: None, dataloader=Generated(batch))}
+        data = {"train": SimpleNamespace(set_epoch=lambda epoch: None, dataloader=RepeatedBatch(batch))}
         train_one_epoch(model, data, open_clip.ClipLoss(), 0, optimizer, None, scheduler, None, arguments)
 
     return epoch
 
 
 def seconds(action: Callable[[], object], device: torch.device) -> float:
-    """Return the wall time until the device has finished."""
+    """Return the wall seconds of a call, until the device has finished."""
     start = time.perf_counter()
     action()
     if device.type == "cuda":
@@ -230,12 +230,12 @@ def seconds(action: Callable[[], object], device: torch.device) -> float:
 
 
 def loops(case: Case, device: torch.device) -> None:
-    """Print the images per second of both, the median ratio of the rounds, and FLOP/s."""
-    parts = our_parts(case, device)
-    batch = generated(parts)
+    """Compare the loops: print the images per second of both, the median ratio of the rounds, and our FLOP/s."""
+    components = our_components(case, device)
+    batch = generated_batch(components)
     theirs = their_loop(case, device)
     times: list[list[float]] = [[], []]
-    both: list[Callable[[], None]] = [lambda: our_loop(parts, batch), lambda: theirs(batch)]
+    both: list[Callable[[], None]] = [lambda: our_loop(components, batch), lambda: theirs(batch)]
     for turn in range(2 * ROUNDS + 1):  # the first round warms up
         for k in (0, 1) if turn % 2 else (1, 0):
             taken = seconds(both[k], device)
@@ -245,7 +245,7 @@ def loops(case: Case, device: torch.device) -> None:
     ratio = statistics.median(b / a for a, b in zip(*times, strict=True))
     print(f"loops: clipx {ours:.0f}, open_clip {peers:.0f} images/s (best), median ratio of the rounds {ratio:.2f}")
     with flop_counter() as counter:
-        train_step(parts, batch, Progress(0, STEPS, 0, 1))
+        train_step(components, batch, Progress(0, STEPS, 0, 1))
     flops = counter.get_total_flops() * ours / case.batch
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     peak = next((gpu.bf16 for key, gpu in DEVICES.items() if key in name.replace(" ", "")), None)
@@ -254,7 +254,6 @@ def loops(case: Case, device: torch.device) -> None:
 
 
 def main() -> None:
-    """Print both comparisons."""
     device = choose_device("auto")
     case = GPU if device.type == "cuda" else CPU
     if device.type == "cpu":

@@ -1,8 +1,8 @@
-"""Choose the settings of the miniatures that the papers tuned, by held-out pairs: `make tune-mini`.
+"""Score values for the miniatures' settings that the papers tuned, on held-out pairs: `make tune-mini`.
 
 Each candidate trains once, with seed 100; the claims use seeds 0 to 19. The score is R@1 (mean of both directions) on
 the held-out training pairs, which no claim reads. Finished candidates are skipped, so the command can be interrupted.
-The recipes contain the chosen values.
+The best values are then written into the recipes by hand.
 """
 
 import sys
@@ -18,16 +18,16 @@ from clipx.run import directory
 
 SEED, RUNS = 100, "runs/tuning"
 RATES = tuple(f"optimizer.lr={rate}" for rate in ("1.0e-3", "2.0e-3", "4.0e-3", "8.0e-3"))
-MORE_RATES = (*RATES, "optimizer.lr=1.6e-2")  # where 8e-3 was much better than 4e-3
+MORE_RATES = (*RATES, "optimizer.lr=1.6e-2")  # for arms where 8e-3 was much better than 4e-3
 TAUS = ("tau=0.01", "tau=0.03", "tau=0.05")
-Grid = tuple[tuple[str, ...], ...]  # settings, each with its candidates
-# recipe -> arms and their grid. One learning rate for all arms of a recipe, CLIP's, where no method has its own; the
-# recipe's learning rate was set before the settings below it were tried
+Grid = tuple[tuple[str, ...], ...]  # the candidates of each setting
+# recipe -> arms and their grid. All arms of a recipe get the best learning rate of `clip`, unless other arms are listed
+# with rates. The rate was written into the recipe before the entries with only tau or alpha were run.
 GRIDS: dict[str, list[tuple[str, Grid]]] = {
     "clip_reg_mini": [("clip", (MORE_RATES,))],
     "counting_mini": [("clip", (RATES,))],
     "margin_mini": [("tau_07,start_01", (MORE_RATES,))],
-    # paper 4, appendix E.1: the best learning rate for each method; here the arms of Table 2 stand for their methods
+    # paper 4, appendix E.1: the best learning rate for each method; here one arm of each method is tried
     "gap_mini": [("base,flt_4e-2,ts_s3,softplus,slrt,hs_1e-3,ss_5e-2,no_norm", (MORE_RATES,))],
     # paper 3, appendix H: hyperparameters tuned on a validation split; tau fixed, from 0.005 to 0.05
     "nuclr_mini": [
@@ -37,23 +37,26 @@ GRIDS: dict[str, list[tuple[str, Grid]]] = {
     ],
     # paper 5, section 6.1: three of the five alphas
     "wpse_mini": [("clip", (RATES,)), ("gaussian,imq", (("alpha=0.667", "alpha=0.5", "alpha=0.333"),))],
-    # photographs: also one tau for all arms of nuclr_photos
+    # on photographs; CLIP's best tau is for all arms of nuclr_photos with a fixed tau
     "clip_reg_photos": [("clip", (RATES,))],
     "margin_photos": [("tau_07", (RATES,))],
     "gap_photos": [("base", (RATES,))],
     "nuclr_photos": [("clip", (RATES, TAUS)), ("siglip", (RATES,))],
 }
-SHORT = {"tau": "temperature.tau={}", "alpha": "model.points.alpha=[{},{}]"}
+SHORT = {  # short key in GRIDS -> override of `clipx train`, with the value and 1 - value
+    "tau": "temperature.tau={}",
+    "alpha": "model.points.alpha=[{},{}]",
+}
 
 
 def override(setting: str) -> str:
-    """Return the override of `clipx train` for a setting in GRIDS."""
+    """Return the override of `clipx train` for an entry of GRIDS."""
     key, _, value = setting.partition("=")
     return SHORT[key].format(value, round(1 - float(value), 3)) if key in SHORT else setting
 
 
 def score(arguments: tuple[str, ...]) -> float:
-    """Train and return the score in percent."""
+    """Train with these arguments of `clipx train`; return the score in percent."""
     config = compose_run(list(arguments))
     run = directory.directory(config)
     run.mkdir(parents=True, exist_ok=True)
@@ -76,9 +79,9 @@ def candidates(name: str, arms: str, grid: Grid, given: list[str]) -> dict[tuple
 
 
 def main() -> None:
-    """Train all candidates of the recipes given as arguments, by default those on scenes; print one line per candidate.
+    """Train the candidates of the recipes given as arguments (default: all miniatures); print one line for each.
 
-    Arguments with = are overrides for all: `python -m tests.bench.tune gap_photos data.root=FOLDER`.
+    Arguments with = are overrides of all candidates: `python -m tests.bench.tune gap_photos data.root=FOLDER`.
     """
     given = [word for word in sys.argv[1:] if "=" in word]
     names = [word for word in sys.argv[1:] if "=" not in word]

@@ -1,4 +1,4 @@
-"""Communication besides embeddings: few numbers, once per step, and on the CPU."""
+"""Collectives: sizes are exchanged once per step, small values stay on the CPU, and ranks may have unequal rows."""
 
 from typing import Any
 
@@ -35,16 +35,16 @@ def test_ranks_exchange_their_sizes_once_per_step(gloo: Gloo) -> None:
     assert gloo.run(2, gathers_of_a_step) == [expected, expected]
 
 
-def with_gpus() -> tuple[float, list[int]]:
-    """Exchange control data as a rank with the NCCL backend."""
+def exchange_small_values_with_nccl() -> tuple[float, list[int]]:
+    """Gather three numbers and return the highest rank, while torch reports the NCCL backend."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dist, "get_backend", lambda: "nccl")
         gathered = distributed.gather_to_rank0(torch.arange(3))
         return distributed.all_reduce_max(float(dist.get_rank())), [len(tensor) for tensor in gathered]
 
 
-def test_control_data_stay_on_the_cpu(gloo: Gloo) -> None:
-    assert gloo.run(2, with_gpus) == [(1.0, [3, 3]), (1.0, [])]
+def test_small_values_stay_on_the_cpu_with_the_nccl_backend(gloo: Gloo) -> None:
+    assert gloo.run(2, exchange_small_values_with_nccl) == [(1.0, [3, 3]), (1.0, [])]
 
 
 def test_a_group_on_gpus_also_has_a_backend_for_cpu_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,8 +58,8 @@ def test_a_group_on_gpus_also_has_a_backend_for_cpu_tensors(monkeypatch: pytest.
     assert backends == ["cpu:gloo,cuda:nccl", "gloo"]
 
 
-def uneven() -> list[float]:
-    """Gather unequal numbers of rows, with and without exchanging them first."""
+def gather_unequal_rows() -> list[float]:
+    """Gather one row of rank 0 and two of rank 1; the row counts may be given or exchanged by `gather`."""
     rank = dist.get_rank()
     local = torch.full((1 + rank, 1), float(rank))
     rows = distributed.all_gather_sizes(len(local))
@@ -69,4 +69,4 @@ def uneven() -> list[float]:
 
 
 def test_ranks_may_have_different_numbers_of_rows(gloo: Gloo) -> None:
-    assert gloo.run(2, uneven) == [[0.0, 1.0, 1.0]] * 2
+    assert gloo.run(2, gather_unequal_rows) == [[0.0, 1.0, 1.0]] * 2

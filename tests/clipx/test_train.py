@@ -10,6 +10,7 @@ import tarfile
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,15 +27,12 @@ from clipx.train import Outcome, fit
 from tests.helpers.folder import add, jpeg, settings, write_shards
 from tests.helpers.gloo import Gloo
 
-WORKER = "from pathlib import Path; import sys; from clipx import train; from clipx.run import directory; "
-WORKER += "p = Path(sys.argv[1]); {}"
-
 
 def weights(run: Path) -> dict[str, Tensor]:
     return load_file(checkpoints(run)[-1] / "model.safetensors")
 
 
-def log(run: Path) -> list[dict[str, float]]:
+def log(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
 
 
@@ -57,7 +55,7 @@ def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path)
     assert directory.load_config(run) == config
 
 
-def test_a_finished_run_is_reported_and_not_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fit_on_a_finished_run_says_so_and_changes_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_shards(tmp_path / "train", samples=16)
     config = settings(tmp_path)
     run = directory.claim(config)
@@ -80,10 +78,12 @@ def test_a_finished_run_without_optimizer_state_is_smaller_has_equal_weights_and
     for name, tensor in weights(whole).items():
         assert torch.equal(tensor, weights(small)[name])
     training = [[(p / "training.pt").stat().st_size for p in checkpoints(run)] for run in runs]
-    assert training[0][0] == training[1][0] > 100 * training[1][1]  # an earlier checkpoint can still be resumed
+    assert (
+        training[0][0] == training[1][0] > 100 * training[1][1]
+    )  # only the last one of `small` has no optimizer state
     assert fit(config, small) is Outcome.FINISHED
     shutil.rmtree(checkpoints(small)[-1])
-    assert fit(config, small) is Outcome.FINISHED  # trains again from step 2
+    assert fit(config, small) is Outcome.FINISHED  # resumes from step 2
     for name, tensor in weights(whole).items():
         assert torch.equal(tensor, weights(small)[name])
 
@@ -106,7 +106,7 @@ def test_an_interrupted_evaluation_is_run_on_resume(tmp_path: Path, capsys: pyte
     assert fit(config, run, evaluate=lambda model: {"set": 0.5}) is Outcome.FINISHED
     assert evaluated() == [2, 4]
     (run / "log.jsonl").write_text("".join((run / "log.jsonl").read_text().splitlines(keepends=True)[:-1]))
-    for _ in range(2):  # the run is finished; the second call finds no missing evaluation
+    for _ in range(2):  # the first call adds the missing evaluation, the second finds none missing
         assert fit(config, run, evaluate=lambda model: {"set": 0.25}) is Outcome.FINISHED
         assert evaluated() == [2, 4]
     assert capsys.readouterr().err.count("step 4  evaluation 0.250") == 1
@@ -136,7 +136,7 @@ def test_a_run_is_not_resumed_on_other_data_of_the_same_size(tmp_path: Path) -> 
         fit(config, directory.claim(config))
 
 
-def test_a_run_that_never_started_can_be_corrected(tmp_path: Path) -> None:
+def test_settings_of_a_run_without_steps_may_change(tmp_path: Path) -> None:
     config = settings(tmp_path)
     with pytest.raises(UserError, match="no folder"):
         fit(config, directory.claim(config))
@@ -157,7 +157,7 @@ def kill_when(run: Path, step: int, process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_run_ends_in_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
+def test_a_run_killed_twice_ends_in_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=64)
     folders = {}
     for name in ("whole", "killed"):
@@ -167,7 +167,8 @@ def test_a_killed_run_ends_in_the_same_weights_bit_for_bit(tmp_path: Path) -> No
         folders[name] = directory.claim(config)
 
     def start(name: str) -> subprocess.Popen[bytes]:
-        code = WORKER.format("train.fit(directory.load_config(p), p)")
+        code = "from pathlib import Path; import sys; from clipx import train; from clipx.run import directory; "
+        code += "p = Path(sys.argv[1]); train.fit(directory.load_config(p), p)"
         environment = {**os.environ, "OMP_NUM_THREADS": "2"}
         return subprocess.Popen([sys.executable, "-c", code, str(folders[name])], env=environment)
 

@@ -1,4 +1,4 @@
-"""Training with weighted point sets learns and resumes exactly, though frequencies are drawn in each step."""
+"""Training with weighted point sets learns and resumes exactly, although each step draws random frequencies."""
 
 import os
 import shutil

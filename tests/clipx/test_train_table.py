@@ -1,10 +1,9 @@
-"""Runs with per-sample state end in the same table and weights after a resume, also on another number of ranks."""
+"""Runs with per-sample columns end in the same table and weights after a resume, also on another number of ranks."""
 
 import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,6 +19,7 @@ from clipx.train import fit
 from clipx.training.setup import build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
+from tests.clipx.test_train import log
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.gloo import Gloo
 
@@ -54,7 +54,7 @@ def last(run: Path) -> dict[str, Tensor]:
 
 
 def fit_as_rank(path: str, environment: dict[str, str]) -> None:
-    """Run `fit` in a process group that exists already."""
+    """Run `fit` as one rank of the current process group."""
     assert "WORLD_SIZE" not in os.environ
     os.environ.update(environment)
     fit(directory.load_config(Path(path)), Path(path))
@@ -64,7 +64,7 @@ def fit_as_rank(path: str, environment: dict[str, str]) -> None:
 @pytest.mark.parametrize("variant", ["paper", "code"])
 def test_a_resumed_run_ends_in_the_same_table_and_weights(tmp_path: Path, variant: str) -> None:
     whole = trained(small_config(tmp_path, "whole", variant))
-    for step in (3, 2):  # at the end of an epoch, and within one, where the code's xi is that of the previous epoch
+    for step in (3, 2):  # the end of an epoch, and within one, where variant "code" uses the previous epoch's xi
         config = small_config(tmp_path, f"resumed{step}", variant, save_every=step)
         resumed = trained(config)
         for folder in checkpoints(resumed)[-1:] if step == 3 else checkpoints(resumed)[1:]:
@@ -95,25 +95,24 @@ def test_two_ranks_then_one_end_in_the_weights_and_table_of_one(tmp_path: Path, 
             assert torch.allclose(value, found[name], rtol=1e-4, atol=1e-5), name
 
 
-def test_the_log_tells_the_distribution_of_every_column(tmp_path: Path) -> None:
+def test_the_log_has_quantiles_of_every_column(tmp_path: Path) -> None:
     config = small_config(tmp_path, "logged")
     run = trained(config)
-    rows: list[dict[str, Any]] = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    rows = log(run)
     assert set(rows[0]["columns"]) == set(objectives.build(config.objective, SAMPLES).columns)
     assert rows[0]["columns"]["nuclr_zeta_text"] == pytest.approx([-0.05] * 7)  # the freeze period
     spread = [row["columns"]["nuclr_zeta_text"][-1] - row["columns"]["nuclr_zeta_text"][0] for row in rows]
     assert spread[-1] > spread[0] == 0
-    assert rows[1]["columns"]["nuclr_seen"][3] == 1  # two of three batches seen: the median is
+    assert rows[1]["columns"]["nuclr_seen"][3] == 1  # two of three batches are seen, so the median is 1
 
 
-def test_ids_of_a_batch_are_checked_before_the_weights_are_touched(tmp_path: Path) -> None:
+def test_a_batch_with_wrong_ids_is_refused_and_changes_no_weights(tmp_path: Path) -> None:
     config = small_config(tmp_path, "ids")
     components = build_components(config, torch.device("cpu"), num_samples=4, data_fingerprint="x")
     before = {k: v.clone() for k, v in components.state.model.state_dict().items()}
-    batch = Batch(torch.tensor([0, 4]), torch.randn(2, 3, 48, 48), torch.ones(2, 8).long(), torch.zeros(2).long())
-    batch.text = torch.ones(2, components.state.model.inputs.context_length, dtype=torch.int64)
+    text = torch.ones(2, components.state.model.inputs.context_length).long()
     for ids, message in (([0, 4], "sample_id=4 is out of range"), ([1, 1], "sample_id=1 is more than once")):
-        batch.sample_id = torch.tensor(ids)
+        batch = Batch(torch.tensor(ids), torch.randn(2, 3, 48, 48), text, torch.zeros(2).long())
         with pytest.raises(UserError, match=message):
             train_step(components, batch, Progress(0, 1, 0, 1))
     assert all(torch.equal(before[k], v) for k, v in components.state.model.state_dict().items())
@@ -125,7 +124,7 @@ def test_a_data_set_of_another_size_is_refused_on_resume(tmp_path: Path) -> None
     other = build_components(config, torch.device("cpu"), SAMPLES + 8, data_fingerprint=f"{SAMPLES + 8}:other")
     with pytest.raises(UserError, match="was trained on other data"):
         other.state.load(checkpoints(run)[-1])
-    other.state.data_fingerprint = json.loads((checkpoints(run)[-1] / "checkpoint.json").read_text())["data"]
+    other.state.data_fingerprint = fingerprint(run)
     with pytest.raises(UserError, match=rf"has {SAMPLES} rows, the data set has {SAMPLES + 8} samples"):
         other.state.load(checkpoints(run)[-1])
 
@@ -146,7 +145,7 @@ def fingerprint(run: Path) -> str:
 
 
 def test_an_unknown_table_device_is_refused(tmp_path: Path) -> None:
-    config = small_config(tmp_path, "home")
+    config = small_config(tmp_path, "device")
     config.train.table_device = "gpu"
     with pytest.raises(UserError, match=r"train.table_device=gpu is not known"):
         trained(config)

@@ -1,4 +1,4 @@
-"""Scores during training equal those of `clipx eval` on any number of ranks, and do not change the run."""
+"""Scores during training equal those of `clipx eval`, on one rank and on two, and do not change the run."""
 
 import json
 import random
@@ -40,8 +40,8 @@ KEYS = [
 ]
 
 
-def watched(root: Path) -> RunConfig:
-    """Return a run of four steps with batch norms, and evaluation sets of one batch and of several batches."""
+def evaluated_config(root: Path) -> RunConfig:
+    """Return the config of a run of four steps with batch norms; its evaluation sets have one batch or several."""
     if not (root / "train").exists():
         write_shards(root / "train", samples=32)
         fakes.labelled(root / "things", train=9, test=60)
@@ -59,32 +59,31 @@ def logged(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
 
 
-def evaluated(run: Path, batch_size: int) -> dict[str, float]:
-    """Return the scores of the last checkpoint by `clipx eval`."""
+def scores_of_eval(run: Path, batch_size: int) -> dict[str, float]:
+    """Return the scores of the last checkpoint from `clipx eval`."""
     evaluate(EvalConfig(checkpoint=str(run), tasks=list(CHEAP), device="cpu", workers=0, batch_size=batch_size))
     return {f"{row.dataset} {row.task} {row.metric}": row.value for row in results.read(run / "results.jsonl")}
 
 
-def states() -> tuple[Any, ...]:
-    """Return the global random states."""
+def random_states() -> tuple[Any, ...]:
     return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]
 
 
 def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    """Train with dropout on half of the image features; return log and weights."""
+    """Train with a dropout of 0.5 after the image tower, and evaluate every `every` steps; return log and weights."""
     config.name, config.log.every, config.log.evaluate_every = f"every_{every}", 1, every
     run, evaluator = directory.claim(config), build_periodic_evaluator(config)
 
     def with_dropout(*arguments: Any) -> Any:
-        parts = build_components(*arguments)
-        parts.state.model.image = nn.Sequential(parts.state.model.image, nn.Dropout(0.5))
-        return parts
+        components = build_components(*arguments)
+        components.state.model.image = nn.Sequential(components.state.model.image, nn.Dropout(0.5))
+        return components
 
     def undisturbed(model: ClipModel) -> dict[str, float]:
         assert evaluator is not None and model.training
-        before = states()
+        before = random_states()
         found = evaluator(model)
-        assert states() == before and model.training
+        assert random_states() == before and model.training
         return found
 
     with pytest.MonkeyPatch.context() as patch:
@@ -94,18 +93,19 @@ def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[s
 
 
 def test_evaluating_does_not_change_the_run(tmp_path: Path) -> None:
-    """With batch norms and dropout. Equal losses show that the loader's state does not change either."""
-    (rows, weights), (blind, expected) = trained(watched(tmp_path), 1), trained(watched(tmp_path), 0)
+    """The model has batch norms and dropout. Equal losses show that the loader's state does not change either."""
+    rows, weights = trained(evaluated_config(tmp_path), every=1)
+    expected_rows, expected = trained(evaluated_config(tmp_path), every=0)
     assert any("running_mean" in name for name in weights)
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
     steps, scores = ([row for row in rows if ("evaluation" in row) == is_score] for is_score in (False, True))
-    assert [row["loss"] for row in steps] == [row["loss"] for row in blind]
+    assert [row["loss"] for row in steps] == [row["loss"] for row in expected_rows]
     assert [(row["step"], list(row["evaluation"])) for row in scores] == [(step, KEYS) for step in (1, 2, 3, 4)]
-    assert not any("evaluation" in row for row in blind)
+    assert not any("evaluation" in row for row in expected_rows)
 
 
 def test_the_logged_scores_equal_those_of_eval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = watched(tmp_path)
+    config = evaluated_config(tmp_path)
     run = directory.directory(config)
     launch.train(config)
     lines = [line for line in logged(run) if "evaluation" in line]
@@ -115,7 +115,7 @@ def test_the_logged_scores_equal_those_of_eval(tmp_path: Path, capsys: pytest.Ca
     assert f"step 4  evaluation {mean:.3f}" in capsys.readouterr().err
     assert read(run).log[-1] == {**logged(run)[-2], **lines[-1]}  # one entry per step for the report
     assert not (run / "results.jsonl").exists() and not (run / "artifacts").exists()
-    of_eval = evaluated(run, EvalConfig().batch_size)
+    of_eval = scores_of_eval(run, EvalConfig().batch_size)
     assert found == {key: of_eval[key] for key in KEYS}
 
 
@@ -125,17 +125,17 @@ def fit_as_rank(config: RunConfig) -> bool:
 
 
 def test_two_ranks_log_the_scores_of_one(tmp_path: Path, gloo: Gloo) -> None:
-    """The running statistics of the ranks differ; those of rank 0 count, as in the checkpoint."""
-    config = watched(tmp_path)
+    """The running statistics of the ranks differ; the scores are those with rank 0's, as in the checkpoint."""
+    config = evaluated_config(tmp_path)
     run = directory.claim(config)
     assert gloo.run(2, fit_as_rank, config) == [True, True]
     found = logged(run)[-1]["evaluation"]
-    of_eval = evaluated(run, 8)
+    of_eval = scores_of_eval(run, 8)
     assert found == {key: of_eval[key] for key in KEYS}
 
 
 def test_non_finite_embeddings_count_as_misses(tmp_path: Path) -> None:
-    config = watched(tmp_path)
+    config = evaluated_config(tmp_path)
     evaluator, model = build_periodic_evaluator(config), clip.build_model(config)
     with torch.no_grad():
         next(model.image.parameters()).fill_(float("nan"))
@@ -143,23 +143,23 @@ def test_non_finite_embeddings_count_as_misses(tmp_path: Path) -> None:
 
 
 def test_missing_sets_are_named_before_training(tmp_path: Path) -> None:
-    config = watched(tmp_path)
+    config = evaluated_config(tmp_path)
     config.data.evaluation += ["pairs:nowhere", "captions:absent"]
     with pytest.raises(UserError, match=r"log.evaluate_every=3: datasets=pairs:\S+/nowhere: .*; datasets=captions:"):
         launch.train(config)
     assert not (directory.directory(config) / "log.jsonl").exists()
 
 
-@pytest.mark.parametrize("evaluation", [[], ["wds:unlabelled"]])
-def test_sets_that_fit_no_task_are_refused(evaluation: list[str], tmp_path: Path) -> None:
-    config = watched(tmp_path)
-    fakes.labelled(tmp_path / "unlabelled", train=3, test=0)
+@pytest.mark.parametrize("evaluation", [[], ["wds:without_test"]])
+def test_evaluation_sets_that_fit_no_task_are_refused(evaluation: list[str], tmp_path: Path) -> None:
+    config = evaluated_config(tmp_path)
+    fakes.labelled(tmp_path / "without_test", train=3, test=0)
     config.data.evaluation = evaluation
     with pytest.raises(UserError, match=r"log.evaluate_every=3: none of data.evaluation=.* can be scored"):
         build_periodic_evaluator(config)
 
 
 def test_fit_without_an_evaluator_refuses_evaluate_every(tmp_path: Path) -> None:
-    config = watched(tmp_path)
+    config = evaluated_config(tmp_path)
     with pytest.raises(UserError, match=r"log.evaluate_every=3 needs fit\(..., evaluate=...\)"):
         train.fit(config, directory.claim(config))

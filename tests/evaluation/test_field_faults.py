@@ -1,4 +1,4 @@
-"""Known faults of published evaluators. Each has a check that our version passes and a faulty version fails."""
+"""Known faults of published evaluators. For each fault, our code passes a check that a faulty version fails."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +29,7 @@ from tests.helpers.folder import settings
 Recall = Callable[[Tensor, Tensor, Tensor, int], dict[str, float]]
 
 
-# 1. Text retrieval scores one caption in five and counts the others as hits: 80% for random embeddings.
+# 1. Image-to-text retrieval scores one caption in five and counts the others as hits: 80% for random embeddings.
 
 
 def check_chance(recall: Recall) -> None:
@@ -40,9 +40,9 @@ def check_chance(recall: Recall) -> None:
 
 
 def recall_with_a_floor(image: Tensor, text: Tensor, owner: Tensor, k: int) -> dict[str, float]:
-    slots = torch.ones(len(text), dtype=torch.float64)
-    slots[::5] = hits(retrieval_ranks(image, text, owner).image_to_text, k)
-    return recall_at_k(image, text, owner, k) | {"image_to_text": float(slots.mean())}
+    of_caption = torch.ones(len(text), dtype=torch.float64)
+    of_caption[::5] = hits(retrieval_ranks(image, text, owner).image_to_text, k)
+    return recall_at_k(image, text, owner, k) | {"image_to_text": float(of_caption.mean())}
 
 
 def test_random_embeddings_do_not_score_80_per_cent() -> None:
@@ -51,20 +51,20 @@ def test_random_embeddings_do_not_score_80_per_cent() -> None:
         check_chance(recall_with_a_floor)
 
 
-def test_the_papers_protocol_has_the_floor_and_is_labelled(tmp_path: Path) -> None:
+def test_rows_of_the_papers_protocol_include_the_floor_and_name_the_protocol(tmp_path: Path) -> None:
     counts = (5,) * 60
     data = open_dataset(fakes.captioned(tmp_path / "s", counts), Settings(protocol="paper"))
     assert isinstance(data, Captioned)
     image, text, owner = fakes.embeddings(60, 0), fakes.embeddings(300, 1), torch.arange(300) // 5
     rows = Retrieval().score(data, dict(zip(Retrieval().requests(data), (image, text), strict=True))).results
     for row in rows:
-        k, way = int(row.metric.partition("@")[2]), row.metric.partition("_recall")[0]
-        assert row.value == pytest.approx(recall_with_a_floor(image, text, owner, k)[way], abs=1e-12)
+        k, direction = int(row.metric.partition("@")[2]), row.metric.partition("_recall")[0]
+        assert row.value == pytest.approx(recall_with_a_floor(image, text, owner, k)[direction], abs=1e-12)
         assert row.split == "all, paper protocol"
     assert rows[0].value >= 0.8 and rows[0].hashes == {"protocol/all": "paper"}
 
 
-# 2. An image with five captions is scored with one of them.
+# 2. Of an image's five captions, only one counts as a right answer.
 
 
 def check_every_caption_counts(recall: Recall) -> None:
@@ -78,7 +78,7 @@ def recall_of_one_caption(image: Tensor, text: Tensor, owner: Tensor, k: int) ->
     return recall_at_k(image, text[::5], owner[::5], k)
 
 
-def test_all_captions_of_an_image_count() -> None:
+def test_all_captions_of_an_image_are_right_answers() -> None:
     check_every_caption_counts(recall_at_k)
     with pytest.raises(AssertionError):
         check_every_caption_counts(recall_of_one_caption)
@@ -93,7 +93,7 @@ def check_categories(categories: Callable[[Path], list[str]], folder: Path) -> N
     assert categories(folder) == TYPES
 
 
-def categories_of_ours(folder: Path) -> list[str]:
+def our_categories(folder: Path) -> list[str]:
     data = open_dataset(f"mmvp:{folder.parent}")
     assert isinstance(data, MinimalPairs)
     return data.categories("test")
@@ -109,19 +109,19 @@ def categories_by_row(folder: Path) -> list[str]:
 
 
 def test_the_category_of_a_pair_comes_from_its_column(tmp_path: Path) -> None:
-    folder = replicas.mmvp(tmp_path, TYPES, shuffle=True)
-    check_categories(categories_of_ours, folder)
+    folder = replicas.mmvp(tmp_path, TYPES, reverse=True)
+    check_categories(our_categories, folder)
     with pytest.raises(AssertionError):
         check_categories(categories_by_position, folder)
     with pytest.raises(AssertionError):
         check_categories(categories_by_row, folder)
 
 
-# 4. The templates of one data set are overwritten by those of another that is opened later.
+# 4. Opening a data set overwrites the templates of the sets opened before.
 
 
 class OneTableForAll:
-    """Faulty: all data sets share one list of templates."""
+    """Faulty data set: all instances share one list of templates."""
 
     shared: list[str]
 
@@ -151,14 +151,14 @@ def test_each_set_keeps_its_own_templates(tmp_path: Path) -> None:
         check_own_templates(OneTableForAll, specs)
 
 
-# 5. The activation differs from the one that the weights were trained with.
+# 5. The model has another activation function than the one its weights were trained with.
 
 
 def check_activation(create: Callable[[str], nn.Module]) -> None:
     assert "QuickGELU" in repr(create("openai")) and "QuickGELU" not in repr(create("laion"))
 
 
-def create_by_configuration(tag: str) -> nn.Module:
+def create_without_looking_at_the_tag(tag: str) -> nn.Module:
     return towers.create_model("mini-vit-48", None, "model", custom_text=False, load=False)
 
 
@@ -168,7 +168,7 @@ def test_the_activation_matches_the_weights(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, tag: tags[tag])
     check_activation(lambda tag: towers.create_model("mini-vit-48", tag, "model", custom_text=False, load=False))
     with pytest.raises(AssertionError):
-        check_activation(create_by_configuration)
+        check_activation(create_without_looking_at_the_tag)
 
 
 # 6. Test images are normalised with other constants than training images.
@@ -176,8 +176,8 @@ def test_the_activation_matches_the_weights(monkeypatch: pytest.MonkeyPatch) -> 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)  # used by no existing model
 
 
-def run_of_a_tag(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a run of published weights with other normalisation constants than the model's configuration."""
+def run_with_own_constants(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a run from published weights whose normalisation constants are not those of the model's configuration."""
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, tag: {"mean": MEAN, "std": STD})
     config = settings(root)
     config.model.image.pretrained = config.model.text.pretrained = "published"
@@ -188,7 +188,7 @@ def run_of_a_tag(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def check_normalisation(run: Path) -> None:
-    """A plain image must be normalised for a checkpoint as the loader does in training."""
+    """Assert that the encoder's preprocessing normalises an image as training does."""
     from PIL import Image
 
     encoder, _ = from_checkpoint(run, torch.device("cpu"))
@@ -205,7 +205,7 @@ def imagenets_constants(inputs: Inputs) -> Callable[[Any], Tensor]:
 
 
 def test_test_images_are_normalised_as_training_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_of_a_tag(tmp_path, monkeypatch)
+    run = run_with_own_constants(tmp_path, monkeypatch)
     check_normalisation(run)
     monkeypatch.setattr("evaluation.embedding.encoder.evaluation_transform", imagenets_constants)
     with pytest.raises(AssertionError):
@@ -215,14 +215,10 @@ def test_test_images_are_normalised_as_training_images(tmp_path: Path, monkeypat
 # 7. The cache of embeddings does not depend on the checkpoint.
 
 
-def negative(model: Encoder) -> Encoder:
-    return replace(model, image=lambda batch: -model.image(batch))
-
-
 def check_cache(data: Captioned, folder: Path) -> None:
     request = FeatureRequest(data.name, "all", "images")
-    for name in ("c0", "c1"):
-        model = negative(fakes.encoder(checkpoint=name)) if name == "c1" else fakes.encoder(checkpoint=name)
+    first, second = fakes.encoder(checkpoint="c0"), fakes.encoder(checkpoint="c1")
+    for model in (first, replace(second, image=lambda batch: -second.image(batch))):
         found = extraction.extract(model, {data.name: data}, [request], folder, Loading(4, 0, "cpu"))[request]
         pixels = torch.stack([model.preprocess(image) for image in data.images("all")])
         assert torch.equal(found.sign(), model.image(pixels).sign())
@@ -241,10 +237,10 @@ def test_the_cache_key_depends_on_the_checkpoint(tmp_path: Path, monkeypatch: py
         check_cache(data, tmp_path / "faulty")
 
 
-# 8 and 9: test_selection_faults.py
+# 8 and 9 are in test_selection_faults.py.
 
 
-# 10. Samples are dropped or doubled at the end of batches or shards.
+# 10. Samples of an incomplete last batch are dropped, or repeated to complete the batch.
 
 Extract = Callable[[Encoder, Captioned, int], Tensor]
 
@@ -259,7 +255,7 @@ def check_each_once(extract: Extract, folder: Path) -> None:
         assert found.shape == expected.shape and torch.allclose(found, expected, atol=1e-6), batch_size
 
 
-def test_no_sample_is_dropped_or_doubled_at_the_end(tmp_path: Path) -> None:
+def test_no_sample_of_the_last_batch_is_dropped_or_repeated(tmp_path: Path) -> None:
     def ours(model: Encoder, data: Captioned, batch_size: int) -> Tensor:
         request = FeatureRequest(data.name, "all", "images")
         cache = tmp_path / f"cache{batch_size}"
@@ -270,7 +266,7 @@ def test_no_sample_is_dropped_or_doubled_at_the_end(tmp_path: Path) -> None:
         found = ours(model, data, batch_size)
         return found[: len(found) // batch_size * batch_size]
 
-    def doubled(model: Encoder, data: Captioned, batch_size: int) -> Tensor:  # as DistributedSampler pads
+    def repeated(model: Encoder, data: Captioned, batch_size: int) -> Tensor:  # like DistributedSampler
         found = ours(model, data, batch_size)
         return torch.cat([found, found[: -len(found) % batch_size]])
 
@@ -278,25 +274,25 @@ def test_no_sample_is_dropped_or_doubled_at_the_end(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         check_each_once(dropped, tmp_path / "s")
     with pytest.raises(AssertionError):
-        check_each_once(doubled, tmp_path / "s")
+        check_each_once(repeated, tmp_path / "s")
 
 
-# 11. Retrieval holds the whole similarity matrix.
+# 11. Retrieval holds the whole similarity matrix in memory.
 
 
 class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Record the number of elements of the largest tensor created within the context."""
+    """Within this context, record the size of the largest tensor that is created."""
 
     elements = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for one in made if isinstance(made, tuple | list) else (made,):
+        created = func(*args, **(kwargs or {}))
+        for one in created if isinstance(created, tuple | list) else (created,):
             if isinstance(one, Tensor):
                 self.elements = max(self.elements, one.numel())
-        return made
+        return created
 
 
 def check_memory(recall: Recall) -> None:

@@ -1,4 +1,4 @@
-"""Geometry measures equal golden numbers, plain loops and known values."""
+"""Geometry measures equal golden numbers, a plain loop and known values."""
 
 import pytest
 import torch
@@ -29,20 +29,20 @@ def test_margins_equal_a_plain_double_loop() -> None:
     assert margins(IMAGE, TEXT).tolist() == pytest.approx(other_image + other_text, abs=1e-12)
 
 
-def test_a_rotation_of_both_modalities_changes_no_measure() -> None:
+def test_a_rotation_of_both_modalities_does_not_change_gap_uniformity_and_alignment() -> None:
     rotation = torch.linalg.qr(torch.randn(5, 5, generator=torch.Generator().manual_seed(0)).double()).Q
     for measure in (modality_gap, uniformity, alignment):
         assert measure(IMAGE @ rotation, TEXT @ rotation) == pytest.approx(measure(IMAGE, TEXT), abs=1e-9)
 
 
 def test_more_uniform_features_have_a_larger_uniformity() -> None:
-    spread = embeddings(4000, 0, dim=8)
-    narrow = torch.nn.functional.normalize(spread + torch.eye(8)[0] * 3, dim=1)
-    same = spread[:1].expand(4000, -1)
-    values = [uniformity(x[:2000], x[2000:]) for x in (spread, narrow, same)]
+    uniform = embeddings(4000, 0, dim=8)
+    narrow = torch.nn.functional.normalize(uniform + torch.eye(8)[0] * 3, dim=1)
+    same = uniform[:1].expand(4000, -1)
+    values = [uniformity(x[:2000], x[2000:]) for x in (uniform, narrow, same)]
     assert values[0] > values[1] > values[2]
     assert values[0] == pytest.approx(0.0, abs=0.05)
-    assert values[2] == pytest.approx(-(2.0**0.5), abs=1e-6)  # W2^2 = ||mu||^2 + 1 without spread
+    assert values[2] == pytest.approx(-(2.0**0.5), abs=1e-6)  # W2^2 = ||mu||^2 + 1 if Sigma = 0
 
 
 def test_uniformity_is_finite_with_fewer_rows_than_dimensions() -> None:

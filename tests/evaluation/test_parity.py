@@ -17,7 +17,7 @@ def test_accuracies_equal_clip_benchmarks(seed: int, monkeypatch: pytest.MonkeyP
     from clip_benchmark.metrics import zeroshot_classification as reference
     from sklearn.metrics import balanced_accuracy_score
 
-    # It calls float() on an array with one element, which numpy 2.4 refuses.
+    # clip-benchmark calls float() on an array with one element, which numpy 2.4 refuses
     monkeypatch.setattr(reference, "float", lambda array: array.item(), raising=False)
     label = torch.randint(9, (300,), generator=torch.Generator().manual_seed(seed))
     scores = (embeddings(300, seed) + embeddings(9, 5)[label]) @ embeddings(9, 5).T
@@ -28,18 +28,18 @@ def test_accuracies_equal_clip_benchmarks(seed: int, monkeypatch: pytest.MonkeyP
 
 
 def test_the_zero_shot_classifier_equals_clip_benchmarks() -> None:
-    """The prompt ensemble is normalised, averaged, normalised. clip-benchmark gets an encoder of given embeddings."""
+    """clip-benchmark normalises, averages and normalises the prompt embeddings; its encoder here returns given ones."""
     from clip_benchmark.metrics import zeroshot_classification as reference
 
     prompts = 3.0 * embeddings(4 * 3, 0) + 0.2
 
-    class Given(torch.nn.Module):
+    class GivenEmbeddings(torch.nn.Module):
         def encode_text(self, rows: Tensor) -> Tensor:
             return prompts[rows]
 
     order = iter(torch.arange(4 * 3).view(4, 3))
     weights = reference.zero_shot_classifier(
-        Given(), lambda texts: next(order), ["a", "b", "c", "d"], ["{c}", "a {c}", "no {c}"], "cpu", amp=False
+        GivenEmbeddings(), lambda texts: next(order), ["a", "b", "c", "d"], ["{c}", "a {c}", "no {c}"], "cpu", amp=False
     )
     torch.testing.assert_close(classifier(prompts, classes=4), weights.T)
 
@@ -59,8 +59,8 @@ def test_recall_equals_clip_benchmarks(k: int) -> None:
         "image_to_text": reference.batchify(reference.recall_at_k, scores.T, positive.T, 16, "cpu", k=k),
     }
     found = recall_at_k(image, text, owner, k)
-    assert found == pytest.approx({way: float((hits > 0).double().mean()) for way, hits in expected.items()})
-    assert 0.1 < found["text_to_image"] < 1.0  # otherwise the comparison would be empty
+    assert found == pytest.approx({name: float((hits > 0).double().mean()) for name, hits in expected.items()})
+    assert 0.1 < found["text_to_image"] < 1.0  # with a recall of 0 or 1, errors could stay hidden
 
 
 @pytest.mark.parametrize("C", [1e-3, 0.3, 10.0, 300.0])
@@ -79,7 +79,7 @@ def test_the_loss_at_the_minimum_equals_scikit_learns(C: float) -> None:
     assert objective(ours.weight.double(), ours.bias.double()) == pytest.approx(least, rel=1e-4)
 
 
-def test_several_c_at_once_give_the_minima_found_separately() -> None:
+def test_fitting_several_c_at_once_gives_the_same_weights_as_fitting_each_alone() -> None:
     features, label = problem(500, 9)
     regression = Regression(features, label, CLASSES)
     Cs = [1e-4, 1.0, 1e-2, 100.0]

@@ -1,4 +1,4 @@
-"""Evaluation of point sets: unnormalised prototypes, draws of the random features, features before the projection."""
+"""Evaluation of point sets: prototypes without normalisation, draws of random features, features before projection."""
 
 import math
 from pathlib import Path
@@ -32,7 +32,8 @@ from tests.helpers.folder import settings, write_shards
 CPU = torch.device("cpu")
 
 
-def untrained(root: Path, kernel: str = "imq") -> RunConfig:
+def config_of(root: Path, kernel: str = "imq") -> RunConfig:
+    """Return the config of a run that takes no training step."""
     if not (root / "train").exists():
         write_shards(root / "train", samples=16)
     config = settings(root)
@@ -44,7 +45,7 @@ def untrained(root: Path, kernel: str = "imq") -> RunConfig:
     return config
 
 
-def trained(config: RunConfig) -> Path:
+def run_of(config: RunConfig) -> Path:
     run = directory.claim(config)
     fit(config, run)
     return run
@@ -56,30 +57,31 @@ def dataset(folder: Path, classes: int = 3, test: int = 30, prompts: str = "ense
     return opened
 
 
-def test_draws_differ_in_their_random_features_only_and_the_first_is_the_embedding(tmp_path: Path) -> None:
-    encoder, _ = from_checkpoint(trained(untrained(tmp_path)), CPU)
+def test_draws_differ_only_in_their_random_features(tmp_path: Path) -> None:
+    encoder, _ = from_checkpoint(run_of(config_of(tmp_path)), CPU)
     assert not encoder.cosine
     assert list(encoder.image_variants) == ["draw 1", "draw 2", "draw 3", "draw 4", "before projection"]
     assert list(encoder.text_variants) == ["draw 1", "draw 2", "draw 3", "draw 4"]
     assert "kernel=imq" in encoder.provenance["points"]
     pixels = torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(0))
-    zero, one, two = encoder.image(pixels), *(encoder.image_variants[f"draw {k}"](pixels) for k in (1, 2))
-    assert zero.shape == (2, 128 + 512)
-    torch.testing.assert_close(zero[:, :128], one[:, :128])
-    assert not torch.allclose(zero[:, 128:], one[:, 128:]) and not torch.allclose(one[:, 128:], two[:, 128:])
-    torch.testing.assert_close(encoder.image_variants["draw 1"](pixels.flip(0)), one.flip(0))
+    draw_0, draw_1, draw_2 = encoder.image(pixels), *(encoder.image_variants[f"draw {k}"](pixels) for k in (1, 2))
+    assert draw_0.shape == (2, 128 + 512)  # linear part and random features
+    torch.testing.assert_close(draw_0[:, :128], draw_1[:, :128])
+    assert not torch.allclose(draw_0[:, 128:], draw_1[:, 128:])
+    assert not torch.allclose(draw_1[:, 128:], draw_2[:, 128:])
+    torch.testing.assert_close(encoder.image_variants["draw 1"](pixels.flip(0)), draw_1.flip(0))
     assert encoder.image_variants["before projection"](pixels).shape == (2, 128)
 
 
 def test_models_without_random_features_have_no_draws(tmp_path: Path) -> None:
-    plain, _ = from_checkpoint(trained(untrained(tmp_path, "none")), CPU)
+    plain, _ = from_checkpoint(run_of(config_of(tmp_path, "none")), CPU)
     assert plain.cosine and list(plain.image_variants) == ["before projection"]
-    assert not {"points", "similarity"} & plain.provenance.keys()  # keeps older caches of embeddings valid
-    linear, _ = from_checkpoint(trained(untrained(tmp_path, "linear")), CPU)
+    assert not {"points", "similarity"} & plain.provenance.keys()  # so that older cached embeddings stay valid
+    linear, _ = from_checkpoint(run_of(config_of(tmp_path, "linear")), CPU)
     assert not linear.cosine and list(linear.image_variants) == ["before projection"]
 
 
-def test_prototypes_of_point_sets_are_plain_means() -> None:
+def test_prototypes_of_point_sets_are_means_without_normalisation() -> None:
     prompts = torch.randn(6, 5)
     expected = torch.stack([prompts[2 * c : 2 * c + 2].mean(dim=0) for c in range(3)])
     torch.testing.assert_close(classifier(prompts, 3, cosine=False), expected)
@@ -88,7 +90,7 @@ def test_prototypes_of_point_sets_are_plain_means() -> None:
     torch.testing.assert_close(found[1], F.normalize(unit[2] + unit[3], dim=0))
 
 
-def test_the_length_of_prototypes_matters_for_point_sets(tmp_path: Path) -> None:
+def test_the_length_of_prototypes_decides_for_point_sets_but_not_for_cosine_similarity(tmp_path: Path) -> None:
     data, task = dataset(tmp_path, classes=2, test=10), ZeroShot()
     images, prompts = task.requests(data)
     # Both classes lie in the direction of the images; the second is three times as long.
@@ -99,23 +101,23 @@ def test_the_length_of_prototypes_matters_for_point_sets(tmp_path: Path) -> None
     assert task.score(data, features, cosine=True).results[0].value == pytest.approx(1 - share)
 
 
-def test_spread_and_mean_are_taken_over_the_top1_of_five_draws(tmp_path: Path) -> None:
+def test_zeroshot_draws_reports_deviation_and_means_over_five_draws(tmp_path: Path) -> None:
     data, task = dataset(tmp_path), ZeroShotDraws()
-    asked, label = task.requests(data), data.labels("test")
-    assert len(asked) == 10
+    requests, label = task.requests(data), data.labels("test")
+    assert len(requests) == 10
 
-    def drawn(wrong: int) -> tuple[Tensor, Tensor]:
-        """Return images and prompts with `wrong` images in another class."""
+    def embeddings(wrong: int) -> tuple[Tensor, Tensor]:
+        """Return embeddings of images and prompts for which the first `wrong` images are misclassified."""
         text = torch.eye(3).repeat_interleave(2, dim=0)
         image = torch.eye(3)[label]
         image[:wrong] = torch.eye(3)[(label[:wrong] + 1) % 3]
         return image, text
 
     features: Features = {}
-    for number in range(5):
-        features[asked[2 * number]], features[asked[2 * number + 1]] = drawn(3 * number)
+    for draw in range(5):
+        features[requests[2 * draw]], features[requests[2 * draw + 1]] = embeddings(3 * draw)
     score = task.score(data, features, cosine=False)
-    row, top1, per_class = score.results
+    deviation, top1, per_class = score.results
     accuracies = torch.tensor([1 - 3 * k / 30 for k in range(5)], dtype=torch.float64)
     assert [top1.metric, per_class.metric] == ["top1_mean_over_draws", "mean_per_class_mean_over_draws"]
     assert top1.value == pytest.approx(float(accuracies.mean()))
@@ -130,19 +132,19 @@ def test_spread_and_mean_are_taken_over_the_top1_of_five_draws(tmp_path: Path) -
         "mean_per_class": pytest.approx(by_class, abs=1e-6),
     }
     assert top1.low < top1.value < top1.high and top1.chance == pytest.approx(1 / 3)
-    assert row.metric == "top1_spread_over_draws" and not row.higher_is_better
-    assert row.value == pytest.approx(float(accuracies.std()))
-    assert 0 < row.low < row.value < row.high
-    for request in asked:
-        features[request] = features[asked[0 if request.view == "images" else 1]]
+    assert deviation.metric == "top1_spread_over_draws" and not deviation.higher_is_better
+    assert deviation.value == pytest.approx(float(accuracies.std()))
+    assert 0 < deviation.low < deviation.value < deviation.high
+    for request in requests:  # equal draws
+        features[request] = features[requests[0 if request.view == "images" else 1]]
     assert task.score(data, features, cosine=False).results[0].value == 0
     simple = dataset(tmp_path, prompts="simple")
-    again = {one: features[asked[at % 2]] for at, one in enumerate(task.requests(simple))}
-    assert {one.split for one in task.score(simple, again, cosine=False).results} == {"test, prompts simple"}
+    of_simple = {request: features[requests[i % 2]] for i, request in enumerate(task.requests(simple))}
+    assert {row.split for row in task.score(simple, of_simple, cosine=False).results} == {"test, prompts simple"}
 
 
 def test_the_probe_before_the_projection_has_its_own_task_and_metric(tmp_path: Path) -> None:
-    run = trained(untrained(tmp_path))
+    run = run_of(config_of(tmp_path))
     encoder, _ = from_checkpoint(run, CPU)
     spec = fakes.labelled(tmp_path / "things", train=24)
     rows = run_tasks(encoder, [spec], [], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")
@@ -170,7 +172,7 @@ def test_a_task_whose_features_the_model_lacks_is_refused_alone_and_skipped_besi
 
 
 def test_the_number_of_random_features_can_be_set_for_an_evaluation(tmp_path: Path) -> None:
-    run = trained(untrained(tmp_path))
+    run = run_of(config_of(tmp_path))
     images = torch.rand(2, 3, 48, 48)
     own, fewer = (from_checkpoint(run, CPU, features_eval=count)[0] for count in (None, 8))
     assert fewer.image(images).shape[1] < own.image(images).shape[1]
@@ -178,8 +180,8 @@ def test_the_number_of_random_features_can_be_set_for_an_evaluation(tmp_path: Pa
 
 
 def test_a_diverged_run_has_a_nan_row_and_can_be_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = trained(untrained(tmp_path))
-    ended = directory.record_divergence(run, step=7, bad_steps=3)
+    run = run_of(config_of(tmp_path))
+    divergence = directory.record_divergence(run, step=7, bad_steps=3)
     for _ in range(2):  # the second call adds no row
         one.evaluate(EvalConfig(checkpoint=str(run), datasets=[fakes.labelled(tmp_path / "things")]))
         assert "diverged at step 7" in capsys.readouterr().err
@@ -187,8 +189,8 @@ def test_a_diverged_run_has_a_nan_row_and_can_be_reported(tmp_path: Path, capsys
     assert (row.task, row.metric, row.n) == ("train", "loss", 7 * 8)
     assert math.isnan(row.value) and "diverged at step 7" in row.model
     assert ZEROSHOT.read(read(run)) == {}
-    assert ended.checkpoint is not None
-    last = str(run / ended.checkpoint)  # the last good checkpoint can still be scored by its path
+    assert divergence.checkpoint is not None
+    last = str(run / divergence.checkpoint)  # the last good checkpoint can still be scored by its path
     one.evaluate(EvalConfig(checkpoint=last, tasks=["zeroshot"], datasets=[fakes.labelled(tmp_path / "things")]))
     assert {row.task for row in results.read(run / "results.jsonl")} == {"train", "zeroshot"}
     writer.write_report([run], tmp_path / "report")

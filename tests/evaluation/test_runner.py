@@ -1,4 +1,4 @@
-"""The runner: choice of tasks, provenance of rows, and reuse of stored results."""
+"""Runner: choice of tasks, provenance of rows, and reuse of stored results."""
 
 import json
 from dataclasses import replace
@@ -41,7 +41,7 @@ def three_kinds(tmp_path: Path) -> list[str]:
     ]
 
 
-def test_every_task_runs_on_the_sets_it_fits_and_its_rows_have_provenance(tmp_path: Path) -> None:
+def test_every_task_runs_on_the_sets_that_fit_and_its_rows_have_provenance(tmp_path: Path) -> None:
     rows = run(tmp_path, three_kinds(tmp_path), ALL)
     assert {(row.task, row.dataset) for row in rows} == {
         ("zeroshot", "things"),
@@ -56,7 +56,7 @@ def test_every_task_runs_on_the_sets_it_fits_and_its_rows_have_provenance(tmp_pa
     assert results.read(tmp_path / "out" / "results.jsonl") == rows
 
 
-def test_rows_of_minimal_pairs_name_prompts_other_than_the_benchmarks(tmp_path: Path) -> None:
+def test_rows_of_minimal_pairs_name_prompts_that_are_not_the_default(tmp_path: Path) -> None:
     replicas.mmvp(tmp_path, ["Color", "Count"])
     spec = f"mmvp:{tmp_path}"
     default = run(tmp_path, [spec], ["pairs"])
@@ -65,11 +65,11 @@ def test_rows_of_minimal_pairs_name_prompts_other_than_the_benchmarks(tmp_path: 
     assert results.read(tmp_path / "out" / "results.jsonl") == [*default, *simple]
     artifacts = {path.name for path in (tmp_path / "out" / "artifacts").iterdir()}
     assert {"pairs-mmvp.json", "pairs-mmvp, prompts simple.json"} <= artifacts
-    whole_captions = run(tmp_path, [fakes.pairs(tmp_path / "minimal")], ["pairs"], settings=Settings(prompts="simple"))
-    assert {row.split for row in whole_captions} == {"all"}
+    no_prompts = run(tmp_path, [fakes.pairs(tmp_path / "minimal")], ["pairs"], settings=Settings(prompts="simple"))
+    assert {row.split for row in no_prompts} == {"all"}
 
 
-def test_without_named_tasks_all_that_fit_run(tmp_path: Path) -> None:
+def test_an_empty_list_of_tasks_runs_all_that_fit(tmp_path: Path) -> None:
     without_train = fakes.labelled(tmp_path / "others")
     replicas.sugar_crepe(tmp_path, dict.fromkeys(KINDS, 1))
     rows = run(tmp_path, [*three_kinds(tmp_path), without_train, f"sugar_crepe:{tmp_path}"], [])
@@ -77,7 +77,7 @@ def test_without_named_tasks_all_that_fit_run(tmp_path: Path) -> None:
     assert {row.task for row in rows if row.dataset == "others"} == {"zeroshot"}
 
 
-def test_artifacts_hold_what_the_report_draws(tmp_path: Path) -> None:
+def test_artifacts_have_their_kinds_and_retrieval_examples_have_pictures(tmp_path: Path) -> None:
     run(tmp_path, three_kinds(tmp_path), ALL)
     folder = tmp_path / "out" / "artifacts"
     kinds = {path.stem: json.loads(path.read_text())["kind"] for path in folder.iterdir()}
@@ -117,36 +117,34 @@ def test_another_checkpoint_or_other_templates_add_rows(tmp_path: Path) -> None:
     assert len(results.read(path)) == 3 * count
 
 
-def test_evaluations_that_differ_in_a_choice_do_not_undo_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_of_other_settings_do_not_replace_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = [fakes.labelled(tmp_path / "things", train=30), fakes.captioned(tmp_path / "shots" / "test")]
-    asked = [
+    calls = [
         (["zeroshot", "linear_probe", "retrieval", "geometry"], Settings()),
         (["zeroshot", "linear_probe"], Settings(prompts="a bad/worse {c}")),
         (["retrieval", "geometry"], Settings(protocol="paper")),
     ]
-    first = [run(tmp_path, specs, tasks, settings=settings) for tasks, settings in asked]
-    drawn = {path.name: path.read_text() for path in (tmp_path / "out" / "artifacts").iterdir()}
-    assert {"zeroshot-things.json", "zeroshot-things, prompts a bad_worse {c}.json"} <= set(drawn)
-    monkeypatch.setattr("evaluation.runner._score", None)  # nothing is scored
-    assert [run(tmp_path, specs, tasks, settings=settings) for tasks, settings in asked] == first
-    assert {path.name: path.read_text() for path in (tmp_path / "out" / "artifacts").iterdir()} == drawn
+    first = [run(tmp_path, specs, tasks, settings=settings) for tasks, settings in calls]
+    artifacts = {path.name: path.read_text() for path in (tmp_path / "out" / "artifacts").iterdir()}
+    assert {"zeroshot-things.json", "zeroshot-things, prompts a bad_worse {c}.json"} <= set(artifacts)
+    monkeypatch.setattr("evaluation.runner._score", None)  # scoring would now fail
+    assert [run(tmp_path, specs, tasks, settings=settings) for tasks, settings in calls] == first
+    assert {path.name: path.read_text() for path in (tmp_path / "out" / "artifacts").iterdir()} == artifacts
     rows = results.read(tmp_path / "out" / "results.jsonl")
     assert len(rows) == len({(row.task, row.dataset, row.split, row.metric) for row in rows})
 
 
 def test_rows_and_artifacts_with_obsolete_hashes_are_reused(tmp_path: Path) -> None:
-    """Rows of probes once had a hash of the prompts, rows of geometry a hash of retrieval's protocol."""
+    """Older rows of probes have a hash of the prompts, and older rows of geometry have retrieval's protocol."""
     specs = [fakes.labelled(tmp_path / "things", train=30), fakes.captioned(tmp_path / "shots" / "test")]
     path = tmp_path / "out" / "results.jsonl"
     run(tmp_path, specs, ["linear_probe", "geometry"])
-    older = {"templates/test": "7e3b1a", "protocol/test": "corrected"}
-    old = [replace(row, hashes=row.hashes | older, model="older") for row in results.read(path)]
+    obsolete = {"templates/test": "7e3b1a", "protocol/test": "corrected"}
+    old = [replace(row, hashes=row.hashes | obsolete, model="older") for row in results.read(path)]
     results.write(path, old)
     for file in (tmp_path / "out" / "artifacts").iterdir():
         artifact = json.loads(file.read_text())
-        file.write_text(json.dumps(artifact | {"hashes": artifact["hashes"] | older}))
+        file.write_text(json.dumps(artifact | {"hashes": artifact["hashes"] | obsolete}))
     assert run(tmp_path, specs, ["linear_probe", "geometry"]) == old
 
 
@@ -179,23 +177,22 @@ def test_a_pool_larger_than_the_set_is_refused(tmp_path: Path) -> None:
 
 
 def test_tasks_are_scored_on_the_given_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example the linear probe on a GPU."""
     seen = []
     score = LinearProbe.score
 
-    def watched(
+    def recorded(
         task: LinearProbe, data: Labelled, features: Features, device: torch.device | str, cosine: bool
     ) -> Score:
         seen.append(str(device))
         return score(task, data, features, device, cosine)
 
-    monkeypatch.setattr(LinearProbe, "score", watched)
+    monkeypatch.setattr(LinearProbe, "score", recorded)
     run(tmp_path, [fakes.labelled(tmp_path / "things", train=30)], ["linear_probe"])
     assert seen == ["cpu"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_the_probe_scores_alike_on_gpu_and_cpu(tmp_path: Path) -> None:
+def test_the_linear_probe_has_the_same_accuracy_on_gpu_and_cpu(tmp_path: Path) -> None:
     data = open_dataset(fakes.labelled(tmp_path / "things", train=60, test=60))
     assert isinstance(data, Labelled)
     task = LinearProbe()
@@ -204,9 +201,9 @@ def test_the_probe_scores_alike_on_gpu_and_cpu(tmp_path: Path) -> None:
         for seed, request in enumerate(task.requests(data))
     }
     torch.cuda.reset_peak_memory_stats()
-    found = task.score(data, features, "cuda").results[0].value
+    on_gpu = task.score(data, features, "cuda").results[0].value
     assert torch.cuda.max_memory_allocated() > 0
-    assert found == pytest.approx(task.score(data, features).results[0].value, abs=0.05)
+    assert on_gpu == pytest.approx(task.score(data, features).results[0].value, abs=0.05)
 
 
 def test_an_interrupted_evaluation_keeps_finished_results(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Faults 8 and 9 of test_field_faults.py: selection on the data that is reported."""
+"""Faults 8 and 9 of the list in test_field_faults.py: hyperparameters or checkpoints selected on the test split."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,8 +44,8 @@ def check_blind_to_test(probe: Callable[[Labelled, Features], float], folder: Pa
         for seed, request in enumerate(LinearProbe().requests(data))
     }
     honest = probe(data, features)
-    wrong = {request: found.flip(0) if request.split == "test" else found for request, found in features.items()}
-    assert probe(data, wrong) == honest
+    with_wrong_test = {request: x.flip(0) if request.split == "test" else x for request, x in features.items()}
+    assert probe(data, with_wrong_test) == honest
 
 
 def test_the_choice_of_c_is_blind_to_the_test_split(tmp_path: Path) -> None:
@@ -66,15 +66,14 @@ def evaluated_twice(root: Path) -> Path:
     for step, value in ((10, 0.9), (20, 0.8)):
         torch.nn.init.constant_(next(model.image.parameters()), step)
         kept = checkpoint.TrainState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
-        name = checkpoint.verify(kept)["sha256"][checkpoint.WEIGHTS][:16]
-        hashes = {"checkpoint": name}
+        hashes = {"checkpoint": checkpoint.verify(kept)["sha256"][checkpoint.WEIGHTS][:16]}
         rows.append(Result("zeroshot", "s", "test", "top1", value, 10, 0, 1, 0.1, True, 0, "test", hashes))
     results.write(run / "results.jsonl", rows)
     return run
 
 
 def check_selection(opened: Callable[[Path], Encoder], run: Path) -> None:
-    """The last checkpoint is evaluated, whatever was measured before on the reported set."""
+    """Assert that the last checkpoint is evaluated, whatever the earlier scores on the reported set are."""
     last = results.read(run / "results.jsonl")[-1]
     assert opened(run).provenance["checkpoint"] == last.hashes["checkpoint"]
 
@@ -98,7 +97,7 @@ def test_the_checkpoint_is_not_chosen_by_the_reported_score(tmp_path: Path) -> N
 
 
 def check_reported_row(reported: Callable[[Path], float], run: Path) -> None:
-    """The report shows the last of several evaluations of a run."""
+    """Assert that the report shows the last of several evaluations of a run."""
     assert reported(run) == 0.8
 
 
@@ -118,20 +117,20 @@ def test_the_report_does_not_show_the_best_of_several_evaluations(tmp_path: Path
         check_reported_row(best_row, run)
 
 
-def check_apart(known: Classes, root: Path) -> None:
-    """No image of the test split is also used to fit or to choose."""
+def check_disjoint(known: Classes, root: Path) -> None:
+    """Assert that no image of the test split is in another split, which serves to fit or to choose C."""
     data = known.open("imagenet", f"imagenet:{root}", root, DEFAULTS)
     paths = {split: set(data.images(split).paths) for split in data.splits}  # type: ignore[attr-defined]
     assert paths["test"] and len(paths) > 1
     assert all(not paths["test"] & found for split, found in paths.items() if split != "test")
 
 
-def test_imagenet_reports_its_validation_images_and_selects_on_none_of_them(tmp_path: Path) -> None:
+def test_imagenets_validation_images_are_used_for_the_test_only(tmp_path: Path) -> None:
     replicas.imagenet(tmp_path)
     imagenet = NAMED["imagenet"]
     assert isinstance(imagenet, Classes)
-    check_apart(imagenet, tmp_path)
+    check_disjoint(imagenet, tmp_path)
     with pytest.raises(AssertionError):
-        check_apart(replace(imagenet, part_of={"train": "val", "test": "val"}), tmp_path)
+        check_disjoint(replace(imagenet, part_of={"train": "val", "test": "val"}), tmp_path)
     with pytest.raises(AssertionError):
-        check_apart(replace(imagenet, parts=imagenet.parts | {"val": "imagenet/val"}), tmp_path)
+        check_disjoint(replace(imagenet, parts=imagenet.parts | {"val": "imagenet/val"}), tmp_path)

@@ -1,4 +1,4 @@
-"""Several processes: each row is embedded once, and the results equal those of one process byte for byte."""
+"""Several processes embed each row once, and give the results of one process byte for byte."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def test_the_ranks_share_each_row_once_in_whole_batches(count: int, world: int) 
 
 
 def sets(folder: Path) -> str:
-    """Make data sets whose sizes are multiples of neither 2 ranks nor batches of 4; one has a single batch."""
+    """Write sets with incomplete last batches and a set with a single batch (of 4); return them as a setting."""
     fakes.labelled(folder / "things", train=31, test=13)
     fakes.captioned(folder / "shots" / "test", counts=(2, 5, 1, 3, 1))
     fakes.pairs(folder / "minimal", categories=("colour",))
@@ -49,5 +49,5 @@ def test_a_failure_in_one_rank_ends_all_ranks(tmp_path: Path) -> None:
     arguments = ["model=open_clip:mini-48/random", f"datasets=[captions:{tmp_path}/s]", "batch_size=2", "workers=0"]
     done = clipx("eval", *arguments, "processes=2", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.count("s00006") == 1, "rank 0 alone reports it, once"
+    assert done.stderr.count("s00006") == 1, "more than one rank reports the error, or none does"
     assert not (tmp_path / "runs").exists()

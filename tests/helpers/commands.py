@@ -1,4 +1,4 @@
-"""The `clipx` command as tests call it."""
+"""Run `clipx` commands in tests."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ def clipx(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def clipx_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a command in this process. This is faster, because torch is already imported."""
-    out, err, code, of_test = io.StringIO(), io.StringIO(), 0, signal.getsignal(signal.SIGINT)
+    out, err, code, handler = io.StringIO(), io.StringIO(), 0, signal.getsignal(signal.SIGINT)
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.chdir(cwd)
         patch.setattr("sys.argv", ["clipx", *arguments])
@@ -29,11 +29,11 @@ def clipx_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         except SystemExit as end:
             code = int(end.code or 0)
         finally:
-            signal.signal(signal.SIGINT, of_test)
+            signal.signal(signal.SIGINT, handler)
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def tiny(root: Path, samples: int = 16) -> list[str]:
-    """Overrides for a run of samples / 8 steps."""
+    """Return the overrides of a run of samples / 8 steps on the shards in root/train."""
     data = ["data=shards", f"data.root={root}", "data.split=train", "data.workers=0"]
     return ["recipe=demo", *data, "train.batch_size=8", f"train.samples={samples}", "schedule.warmup_steps=1"]

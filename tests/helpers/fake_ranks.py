@@ -1,8 +1,9 @@
-"""One rank of a large group in this process: torch's fake process group, whose collectives are recorded and completed.
+"""Act as one rank of a large group in a single process: torch's fake process group, with the right results.
 
-The fake group returns only the values of its own rank. Here every rank is given the same pairs, so the values of rank k
-are known: a tensor over the global batch is that of this rank, moved by the distance of their parts, and any other
-tensor is equal. Results are therefore exact, as if all ranks took part.
+The collectives of the fake group return values of this rank only. Here all ranks have the same pairs, so the values of
+another rank k follow from those of this rank r: a tensor with a value per sample of the global batch is shifted by
+(k - r) B / world places, and any other tensor is the same. The collectives are patched to return the exact results of
+a real group.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,11 +22,11 @@ from torch.utils._pytree import tree_leaves
 
 from clipx.training import setup
 
-Call = tuple[str, tuple[tuple[int, ...], ...], str]  # name, shapes and dtype of the tensors
+Call = tuple[str, tuple[tuple[int, ...], ...], str]  # name, shapes of the tensors, set of their dtypes
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Lists the collectives of this process, those of DDP included, in their order."""
+    """Records the collectives of this process in order, including those of DDP."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -33,22 +34,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         if function.namespace == "c10d":
-            # gather: only rank 0 has outputs, so only the inputs are compared
+            # in a gather only rank 0 has outputs, so that inputs alone are the same on all ranks
             tensors = [t for t in tree_leaves(args[1] if "gather_" in str(function) else args) if isinstance(t, Tensor)]
             self.add(str(function), tensors)
         return function(*args, **kwargs or {})
 
     def add(self, name: str, tensors: list[Tensor]) -> None:
-        """Append a call."""
         self.calls.append((name, tuple(tuple(t.shape) for t in tensors), str({t.dtype for t in tensors})))
 
 
 @contextmanager
-def one_of(world: int, rank: int, sample_id: Tensor) -> Iterator[Recorder]:
-    """Be this rank of a fake group in the block.
+def fake_rank(world: int, rank: int, sample_id: Tensor) -> Iterator[Recorder]:
+    """Make this process rank `rank` of a fake group of `world` ranks inside the `with` block.
 
     Args:
-        sample_id: int64 [B], of the global batch; the only tensor in which the ranks differ.
+        sample_id: int64 [B], ids of the global batch: the only input that differs between the ranks.
     """
     B = len(sample_id)
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
@@ -62,34 +62,34 @@ def one_of(world: int, rank: int, sample_id: Tensor) -> Iterator[Recorder]:
 
 
 def _complete(patch: pytest.MonkeyPatch, world: int, rank: int, B: int, sample_id: Tensor) -> None:
-    """Let the collectives return what a group of ranks with equal pairs returns."""
+    """Patch the collectives to return what a group of ranks with the same pairs would return."""
     all_reduce, all_gather, reduce_scatter = dist.all_reduce, dist.all_gather, dist.reduce_scatter
     size, parts = B // world, torch.split(sample_id, B // world)
 
-    def reduced(values: Tensor, op: Any = dist.ReduceOp.SUM) -> None:
+    def complete_all_reduce(values: Tensor, op: Any = dist.ReduceOp.SUM) -> None:
         all_reduce(values, op)
-        of_batch = values.dim() > 0 and values.shape[-1] == B
-        of_ranks = torch.stack([values.roll((k - rank) * size, -1) if of_batch else values for k in range(world)])
+        over_batch = values.dim() > 0 and values.shape[-1] == B
+        of_ranks = torch.stack([values.roll((k - rank) * size, -1) if over_batch else values for k in range(world)])
         values.copy_(of_ranks.amax(0) if op == dist.ReduceOp.MAX else of_ranks.sum(0))
 
-    def gathered(outputs: list[Tensor], values: Tensor) -> None:
+    def complete_all_gather(outputs: list[Tensor], values: Tensor) -> None:
         all_gather(outputs, values)
         if values.shape == parts[rank].shape and torch.equal(values, parts[rank]):
             for output, part in zip(outputs, parts, strict=True):
                 output.copy_(part)
 
-    def scattered(output: Tensor, shards: list[Tensor]) -> None:
+    def complete_reduce_scatter(output: Tensor, shards: list[Tensor]) -> None:
         reduce_scatter(output, shards)
         output.copy_(torch.stack(shards).sum(0))
 
-    for name, function in (("all_reduce", reduced), ("all_gather", gathered), ("reduce_scatter", scattered)):
-        patch.setattr(dist, name, function)
+    for function in (complete_all_reduce, complete_all_gather, complete_reduce_scatter):
+        patch.setattr(dist, function.__name__.removeprefix("complete_"), function)
 
 
 def _data_parallel(model: nn.Module, recorder: Recorder) -> DistributedDataParallel:
-    """Wrap in DDP with a hook that keeps this rank's gradient; DDP's own hook does not accept the fake group's results.
+    """Wrap in DDP with a hook that keeps this rank's gradient. All ranks have the same gradient, so it is the average.
 
-    The ranks' gradients are equal, and so is their average.
+    The hook is needed because DDP's own all-reduce does not accept the results of the fake group.
     """
 
     def keep(state: object, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]

@@ -1,4 +1,4 @@
-"""Small inputs for tests of the evaluation: an encoder of random projections, and data sets on disk."""
+"""Small inputs for tests of the evaluation: an encoder made of random projections, and data sets on disk."""
 
 import io
 import json
@@ -34,7 +34,7 @@ def tokenize(texts: list[str]) -> Tensor:
 
 
 def encoder(checkpoint: str = "c0", transform: str = "t0") -> Encoder:
-    """Return an encoder that projects pixels and characters at random."""
+    """Return an encoder whose embeddings [n, WIDTH] are fixed random projections of pixels and of characters."""
     pixels, characters = embeddings(3 * 8 * 8, 1), embeddings(256 * 40, 2).view(40, 256, WIDTH)
 
     def image(batch: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ def shard(path: Path, samples: list[dict[str, bytes]]) -> None:
 
 
 def labelled(folder: Path, classes: int = 3, train: int = 0, test: int = 12) -> str:
-    """Write a data set in CLIP-benchmark's layout whose labels cycle through the classes; return its spec."""
+    """Write a data set in CLIP-benchmark's layout, image i with the label i modulo `classes`; return its spec."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "classnames.txt").write_text("".join(f"thing {c}\n" for c in range(classes)))
     (folder / "zeroshot_classification_templates.txt").write_text("a photo of a {c}.\na {c}\n")
@@ -80,7 +80,7 @@ def labelled(folder: Path, classes: int = 3, train: int = 0, test: int = 12) -> 
 
 
 def captioned(folder: Path, counts: tuple[int, ...] = (2, 5, 1, 3)) -> str:
-    """Write images with these numbers of captions; return the data set's spec."""
+    """Write one image for each of these numbers of captions; return the data set's spec."""
     samples = []
     for i, count in enumerate(counts):
         captions = [f"caption {c} of image {i}" for c in range(count)]
@@ -90,7 +90,7 @@ def captioned(folder: Path, counts: tuple[int, ...] = (2, 5, 1, 3)) -> str:
 
 
 def pairs(folder: Path, categories: tuple[str, ...] = ("colour", "count", "colour")) -> str:
-    """Write minimal pairs of these categories; return the data set's spec."""
+    """Write one minimal pair (two images, two texts) for each of these categories; return the data set's spec."""
     samples = []
     for i in range(2 * len(categories)):
         annotation = {"pair": i // 2, "category": categories[i // 2]}

@@ -1,4 +1,4 @@
-"""Small training data, bad samples and run settings for tests."""
+"""Small training shards, bad samples and run settings for tests."""
 
 import io
 import json
@@ -18,7 +18,7 @@ COLOURS = ["red", "green", "blue", "yellow", "white", "black"]
 
 
 def jpeg(colour: str, size: int = 48) -> bytes:
-    """Return a plain image with one pixel of another colour."""
+    """Return a JPEG of one colour, with one pixel of another colour that depends on the size."""
     image = Image.new("RGB", (size, size), colour)
     image.putpixel((0, 0), (random.Random(size).randrange(256), 0, 0))
     buffer = io.BytesIO()
@@ -27,14 +27,14 @@ def jpeg(colour: str, size: int = 48) -> bytes:
 
 
 def add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    """Add a member without times, so that equal content gives equal bytes."""
+    """Add a member with modification time 0, so that equal content gives equal bytes."""
     info = tarfile.TarInfo(name)
     info.size = len(data)
     tar.addfile(info, io.BytesIO(data))
 
 
 def write_shards(folder: Path, samples: int, per_shard: int = 16) -> Path:
-    """Write `samples` pairs as img2dataset does, with two captions in each .json."""
+    """Write shards in img2dataset's layout, with two captions in each .json; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for start in range(0, samples, per_shard):
         with tarfile.open(folder / f"{start // per_shard:05d}.tar", "w") as tar:
@@ -48,7 +48,7 @@ def write_shards(folder: Path, samples: int, per_shard: int = 16) -> Path:
 
 
 def png_header(width: int, height: int) -> bytes:
-    """Return a PNG of the given size without pixel data; decoding it would fill memory."""
+    """Return a PNG that claims this size but has no pixel data. A decoder would allocate memory for all pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -58,7 +58,7 @@ def png_header(width: int, height: int) -> bytes:
 
 
 def add_bad_samples(folder: Path) -> None:
-    """Add corrupt.tar with one bad sample of each kind, and cut.tar, which ends in the middle of its second image."""
+    """Write corrupt.tar with one bad sample of each kind, and cut.tar, which ends in the middle of its second image."""
     good, text = jpeg("red"), b"a caption"
     kinds = {
         "truncated": (("jpg", good[:400]), ("txt", text)),
@@ -79,11 +79,13 @@ def add_bad_samples(folder: Path) -> None:
         for key in ("before", "cut"):
             add(shard, f"{key}.txt", text)
             add(shard, f"{key}.jpg", good)
-    os.truncate(folder / "cut.tar", 4 * 512 + 1024 + 700)
+    with tarfile.open(folder / "cut.tar") as shard:
+        middle = shard.getmember("cut.jpg").offset_data + len(good) // 2
+    os.truncate(folder / "cut.tar", middle)
 
 
 def settings(root: Path, epochs: int = 2, save_every: int = 200, processes: int = 1) -> RunConfig:
-    """Return the settings of a run of a few steps with small towers on the shards in root/train."""
+    """Return the settings of a run with small towers in batches of 8, on the shards in root/train."""
     tower = "open_clip:mini-48"
     return RunConfig(
         name="test",

@@ -1,4 +1,4 @@
-"""Worker processes for tests on several ranks (gloo), started once per session."""
+"""A pool of worker processes for tests and benchmarks on several ranks (backend gloo)."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,15 +15,15 @@ R = TypeVar("R")
 
 
 class Gloo:
-    """Pool of four processes; `run` uses `world` of them as the ranks of a group."""
+    """Pool of four processes. `run` makes some of them the ranks of a process group."""
 
     def __init__(self) -> None:
         context = get_context("forkserver")
-        context.set_forkserver_preload(["torch", "clipx.train"])  # imports once for all workers
+        context.set_forkserver_preload(["torch", "clipx.train"])  # imported once for all workers
         self.pool = ProcessPoolExecutor(4, context)
 
     def run(self, world: int, function: Callable[..., R], *arguments: Any) -> list[R]:
-        """Call `function(*arguments)` on every rank of a new group; return the results by rank."""
+        """Call `function(*arguments)` on each rank of a new group of `world` <= 4 ranks; return the results by rank."""
         with tempfile.TemporaryDirectory() as folder:
             store = str(Path(folder) / "store")
             futures = [self.pool.submit(_as_rank, rank, world, store, function, arguments) for rank in range(world)]

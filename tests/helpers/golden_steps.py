@@ -1,4 +1,4 @@
-"""Replays the five golden steps of sogclr and nuclr, on one process or as one rank of several."""
+"""Replay the five reference steps of sogclr and nuclr (tests/golden), on one process or as one rank of several."""
 
 import math
 
@@ -20,9 +20,10 @@ def golden_objective(name: str) -> Objective:
 
 
 def run_steps(name: str) -> dict[str, float]:
-    """Return the largest error of each quantity and step: gradients of this rank's part, u, zeta and xi.
+    """Return the largest error of each quantity in each step: gradients of this rank's part, u, zeta and xi.
 
-    Rank 0 alone compares u and zeta, which are gathered there.
+    Errors of u are relative, the others absolute. u and zeta are gathered on rank 0, so only rank 0 returns their
+    errors.
     """
     golden, objective = GOLDEN[name], golden_objective(name)
     table = SampleTable(objective.columns, golden["n"], dtype=torch.float64)

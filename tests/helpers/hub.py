@@ -1,4 +1,4 @@
-"""A small DistilBERT folder as downloaded from the hub, and settings of a run that uses it."""
+"""A small DistilBERT folder in the layout of a hub download, and settings of a run that uses it."""
 
 import json
 import string
@@ -13,7 +13,7 @@ SHAPE = {"vocab_size": 1100, "dim": 32, "n_layers": 1, "n_heads": 2, "hidden_dim
 
 
 def write_distilbert(folder: Path, weights: bool = False, tokenizer: bool = True) -> Path:
-    """Write a folder as `hf download` does: config.json, tokenizer files, random weights."""
+    """Write config.json and, if asked for, random weights and tokenizer files, in the layout of `hf download`."""
     from transformers import AutoConfig, AutoModel
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def write_distilbert(folder: Path, weights: bool = False, tokenizer: bool = True
 
 
 def settings(text: Path | str, image: str = "timm:test_resnet", embed_dim: int | None = 16) -> RunConfig:
-    """Return settings of a run with a small timm image tower and the text tower in a folder."""
+    """Return settings of a run with a small timm image tower and the hf: text tower `text`, a folder or a name."""
     return RunConfig(
         model=ModelConfig(
             image=ImageTowerConfig(name=image, size=32),

@@ -1,7 +1,7 @@
 """A small server with the part of the Hugging Face hub's HTTP API that pushing and fetching a model uses.
 
-The client is the real one (HF_ENDPOINT): it creates a repository, validates the card, asks how to upload each file,
-sends large ones by git LFS, commits, and downloads by HEAD and GET.
+Tests point the real client to it (HF_ENDPOINT). The client creates a repository, validates the card, asks how to upload
+each file, sends large files by git LFS, commits, and downloads by HEAD and GET.
 """
 
 import base64
@@ -20,14 +20,14 @@ LICENCES = ("apache-2.0", "mit", "other")
 
 @dataclass
 class Hub:
-    """What the server stores."""
+    """State of the server, which tests read and change."""
 
-    url: str = ""
+    url: str = ""  # address of the server
     repositories: dict[str, dict[str, bytes]] = field(default_factory=dict)  # USER/NAME -> file -> content
-    private: dict[str, bool] = field(default_factory=dict)
+    private: dict[str, bool] = field(default_factory=dict)  # USER/NAME -> True if only users with a token may read it
     objects: dict[str, bytes] = field(default_factory=dict)  # SHA-256 -> content sent by LFS
-    requests: list[str] = field(default_factory=list)
-    broken: bool = False  # refuse commits with an internal error
+    requests: list[str] = field(default_factory=list)  # method and path of each request
+    broken: bool = False  # answer commits with an internal error
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def running_hub() -> Iterator[Hub]:
 
 def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Answer the client of huggingface_hub."""
+        """Answers the client of huggingface_hub."""
 
         protocol_version = "HTTP/1.1"
 
@@ -69,7 +69,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
         def user(self) -> str | None:
-            """The user of the token: None without one, "" if it may write nothing."""
+            """Return the user whose token was sent: "" for a token that may only read, None without a valid token."""
             return TOKENS.get(self.headers.get("Authorization", "").removeprefix("Bearer "))
 
         def do_HEAD(self) -> None:
@@ -82,8 +82,8 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 return self.answer(200 if known else 404, {"id": name}, X_Error_Code="" if known else "RepoNotFound")
             if "/resolve/" not in self.path:
                 return self.answer(200)
-            repository, _, place = self.path.strip("/").partition("/resolve/")
-            name = place.partition("/")[2]
+            repository, _, revision_and_file = self.path.strip("/").partition("/resolve/")
+            name = revision_and_file.partition("/")[2]
             if repository not in hub.repositories or (hub.private.get(repository) and self.user() is None):
                 return self.answer(401 if self.user() is None else 404, X_Error_Code="RepoNotFound")
             files = hub.repositories[repository]

@@ -1,11 +1,11 @@
-"""A package outside the repository with a term (columns, bias), a task, a source and a tower, as a user writes them."""
+"""Write a user's package: a plug-in with a term (per-sample column, bias), a task, a source, towers and a recipe."""
 
 import json
 from pathlib import Path
 
 PACKAGE = "okapi_plugin"
 NAME = f"{PACKAGE}.plugin"
-TERM = '''"""Sigmoid loss that counts the visits of each pair."""
+TERM = '''"""Sigmoid loss with a column that counts how often each pair was in a batch."""
 
 import torch
 from torch.nn.functional import logsigmoid
@@ -14,7 +14,7 @@ from clipx.objectives.base import Term
 
 
 class CountedTerm(Term):
-    """x/B times the sum over all pairs."""
+    """x/B times the sum over all B x B pairs."""
 
     needs = ("bias",)
     columns = {"counted_visits": 0.0}
@@ -95,7 +95,7 @@ CONFIG = {
     "vision_cfg": {"image_size": 48, "timm_model_name": "okapi_vit_48", "timm_pool": "", "timm_proj": "linear"},
     "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 128, "heads": 2, "layers": 1},
 }
-RECIPE = f"""# Pairs of the plug-in's source.
+RECIPE = f"""# Training on the plug-in's source of pairs.
 plugins: [{NAME}]
 defaults:
   - override /data: folders
@@ -109,7 +109,7 @@ arms:
 
 
 def write_package(folder: Path) -> Path:
-    """Write the package below `folder`, and return the folder."""
+    """Write the package into `folder`; return `folder`."""
     package = folder / PACKAGE
     (package / "recipes").mkdir(parents=True)
     contents = {"__init__": "", "plugin": PLUGIN, "terms": TERM, "tasks": TASK, "towers": TOWERS}

@@ -23,7 +23,7 @@ def random_pairs(B: int, E: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 def embed(
     image: Tensor, text: Tensor, scale: float | Tensor, label: list[int] | None = None, bias: float | None = None
 ) -> Embeddings:
-    """Return Embeddings in the dtype of the image; without labels by default. Pairs of one label form a group."""
+    """Return Embeddings in the dtype of `image`, with a teacher. A group has one label; without labels, two pairs."""
     B, dtype = len(image), image.dtype
     group = torch.tensor(label or [i // 2 for i in range(B)])
     return Embeddings(
@@ -39,7 +39,7 @@ def embed(
 
 
 def teacher_of(image: Tensor, text: Tensor) -> TeacherEmbeddings:
-    """Return a teacher's embeddings [B, 5] in float64, a fixed function of each vector."""
+    """Return a teacher's embeddings [B, 5] in float64: a fixed random projection of each vector."""
     generator = torch.Generator().manual_seed(7)
     matrix = torch.randn(image.shape[1], 5, generator=generator, dtype=torch.float64)
     of_image, of_text = (F.normalize(side.detach().double() @ matrix, dim=1) for side in (image, text))

@@ -1,4 +1,4 @@
-"""Restore the tables after a test that loads plug-ins."""
+"""Restore the tables that plug-ins extend, after a test that loads plug-ins."""
 
 import sys
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from clipx.utils import plugins
 
 @contextmanager
 def restored() -> Iterator[None]:
-    """Restore tables, modules and search path on exit."""
-    places = {table: place.rpartition(".") for table, place in plugins.TABLES.items()}
-    tables = {table: getattr(import_module(module), name) for table, (module, _, name) in places.items()}
+    """On exit, restore the tables, the loaded modules and the search path of modules."""
+    locations = {table: location.rpartition(".") for table, location in plugins.TABLES.items()}
+    tables = {table: getattr(import_module(module), name) for table, (module, _, name) in locations.items()}
     before = {table: dict(rows) for table, rows in tables.items()}
     loaded, modules, path = dict(plugins._loaded), set(sys.modules), list(sys.path)
     invalidate_caches()
@@ -26,10 +26,10 @@ def restored() -> Iterator[None]:
         plugins._loaded.update(loaded)
         sys.path[:] = path
         for name in set(sys.modules) - modules:
-            if not name.startswith(("clipx", "evaluation", "cli")) and _is_outside(name):
+            if not name.startswith(("clipx", "evaluation", "cli")) and _is_of_test(name):
                 del sys.modules[name]
 
 
-def _is_outside(name: str) -> bool:
-    """Return True for a module that a test wrote."""
+def _is_of_test(name: str) -> bool:
+    """Return True if the module's file is in a temporary folder of pytest."""
     return "/pytest-" in str(getattr(sys.modules[name], "__file__", ""))

@@ -13,7 +13,7 @@ import torchvision.datasets as tv
 from PIL import Image
 from scipy.io import savemat
 
-# Oxford-IIIT Pet's, as its files are named, by class id
+# classes of Oxford-IIIT Pet by class id, spelled as in its file names
 BREEDS = (
     "Abyssinian american_bulldog american_pit_bull_terrier basset_hound beagle Bengal Birman Bombay boxer "
     "British_Shorthair chihuahua Egyptian_Mau english_cocker_spaniel english_setter german_shorthaired great_pyrenees "
@@ -21,7 +21,7 @@ BREEDS = (
     "Ragdoll Russian_Blue saint_bernard samoyed scottish_terrier shiba_inu Siamese Sphynx staffordshire_bull_terrier "
     "wheaten_terrier yorkshire_terrier "
 )
-# Caltech-101's folders, sorted by name
+# folders of Caltech-101 in sorted order
 CALTECH = (
     "BACKGROUND_Google Faces Faces_easy Leopards Motorbikes accordion airplanes anchor ant barrel bass beaver "
     "binocular bonsai brain brontosaurus buddha butterfly camera cannon car_side ceiling_fan cellphone chair "
@@ -36,7 +36,7 @@ CALTECH = (
 
 
 def jpeg(seed: int, size: int = 8) -> bytes:
-    """A JPEG of one colour, another for each seed."""
+    """Return a JPEG of one colour, which depends on the seed."""
     colour = tuple(np.random.default_rng(seed).integers(0, 256, 3).tolist())
     buffer = io.BytesIO()
     Image.new("RGB", (size, size), colour).save(buffer, "JPEG")
@@ -53,7 +53,7 @@ def pixels(n: int, seed: int, *shape: int) -> np.ndarray:
 
 
 def cifar(root: Path, classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CIFAR-10 or CIFAR-100: pickled batches; the check sums are those of the replica, that is none."""
+    """Write CIFAR-10 or CIFAR-100 as pickled batches, and remove the checksums of the original from torchvision."""
     reader, key = (tv.CIFAR10, "labels") if classes == 10 else (tv.CIFAR100, "fine_labels")
     names = [f"kind_{c}" for c in range(classes)]
     batches = [(name, 2 * classes) for name, _ in reader.train_list] + [(name, classes) for name, _ in reader.test_list]
@@ -119,7 +119,7 @@ def pets(root: Path) -> None:
 
 
 def caltech101(root: Path) -> None:
-    """102 folders; 31 + c % 3 images in folder c."""
+    """Write 102 folders, with 31 + c % 3 images in folder c."""
     picture = jpeg(0)
     for c, name in enumerate(CALTECH.split()):
         folder = root / "caltech101" / "101_ObjectCategories" / name
@@ -171,7 +171,7 @@ def sun397(root: Path) -> None:
 
 
 def imagenet(root: Path) -> list[str]:
-    """1,000 WordNet folders with an image each in train and val, and torchvision's list of them."""
+    """Write 1,000 WordNet folders with one image each in train and val, and torchvision's list; return their names."""
     ids = [f"n{1_000_000 + 7 * c:08d}" for c in range(1000)]
     picture = jpeg(0)
     for part in ("train", "val"):
@@ -188,7 +188,7 @@ def imagenetv2(root: Path, classes: list[int]) -> None:
 
 
 def clevr(root: Path, counts: dict[str, list[int]]) -> Path:
-    """CLEVR_v1.0 with these numbers of objects in the images of each part; scenes in another order than images."""
+    """Write CLEVR_v1.0: part -> numbers of objects in its images, which the scenes file lists in reverse order."""
     folder = root / "clevr" / "CLEVR_v1.0"
     for part, numbers in counts.items():
         scenes = []
@@ -203,7 +203,7 @@ def clevr(root: Path, counts: dict[str, list[int]]) -> Path:
 
 
 def karpathy(root: Path, name: str, folder: str, counts: list[int], filepath: str = "") -> Path:
-    """Karpathy's JSON with a train image and test images that have these numbers of captions."""
+    """Write Karpathy's JSON with one train image, and one test image for each number of captions; return the file."""
     images = []
     for i, count in enumerate([5, *counts]):
         file = f"{i:012d}.jpg"
@@ -217,8 +217,8 @@ def karpathy(root: Path, name: str, folder: str, counts: list[int], filepath: st
     return path
 
 
-def mmvp(root: Path, types: list[str], shuffle: bool = False) -> Path:
-    """MMVP-VLM with a pair of each type; the rows in order, or last first."""
+def mmvp(root: Path, types: list[str], reverse: bool = False) -> Path:
+    """Write MMVP-VLM with one pair for each of these types; return its folder."""
     folder = root / "MMVP_VLM"
     rows = []
     for number in range(1, 2 * len(types) + 1):
@@ -226,21 +226,21 @@ def mmvp(root: Path, types: list[str], shuffle: bool = False) -> Path:
         rows.append([str(number), kind, f'Statement "{number}", in words'])
         write(folder / "MLLM_VLM Images" / kind / f"{number}.jpg", jpeg(number))
     text = io.StringIO()
-    csv.writer(text).writerows([["Question ID", "Type", "Statement"], *(rows[::-1] if shuffle else rows)])
+    csv.writer(text).writerows([["Question ID", "Type", "Statement"], *(rows[::-1] if reverse else rows)])
     write(folder / "Questions.csv", text.getvalue())
     return folder
 
 
-def imagenet_variant(root: Path, place: str, ids: list[str], images: int = 1) -> Path:
-    """ImageNet-A, -O, -R or Sketch: a folder per WordNet id."""
+def imagenet_variant(root: Path, folder: str, ids: list[str], images: int = 1) -> Path:
+    """Write ImageNet-A, -O, -R or Sketch with one folder per WordNet id; return root/folder."""
     for number, name in enumerate(ids):
         for i in range(images):
-            write(root / place / name / f"{i}.jpg", jpeg(number))
-    return root / place
+            write(root / folder / name / f"{i}.jpg", jpeg(number))
+    return root / folder
 
 
 def sugar_crepe(root: Path, counts: dict[str, int]) -> Path:
-    """SugarCrepe with these numbers of captions of each kind; keys may be missing, as in the published files."""
+    """Write SugarCrepe: kind -> number of captions. Only even keys, because the published files have gaps too."""
     folder = root / "sugar_crepe"
     number = 0
     for kind, count in counts.items():
@@ -258,7 +258,7 @@ def sugar_crepe(root: Path, counts: dict[str, int]) -> Path:
 
 
 def winoground(root: Path, tags: list[str]) -> Path:
-    """Winoground with an example of each tag."""
+    """Write Winoground with one example for each tag; return its folder."""
     folder = root / "winoground" / "data"
     lines = []
     for number, tag in enumerate(tags):

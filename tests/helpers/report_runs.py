@@ -1,4 +1,4 @@
-"""Synthetic run directories with the files that training and evaluation write."""
+"""Write synthetic run directories, with the files that training and evaluation write."""
 
 import base64
 import io
@@ -29,6 +29,7 @@ def config(name: str, seed: int) -> dict[str, Any]:
 
 
 def log_lines(steps: int, speed: float = 0.02) -> list[dict[str, Any]]:
+    """Return lines of log.jsonl in which loss and tau fall exponentially: the loss at the rate `speed` per step."""
     lines = []
     for step in range(10, steps + 1, 10):
         tau = 0.07 * math.exp(-step / 90)
@@ -126,7 +127,7 @@ def write_run(
     caption: str = "two large red circles left of a small blue star",
     with_artifacts: bool = True,
 ) -> Path:
-    """Write a finished run, with artifacts or without, and return its folder."""
+    """Write a finished run; return its directory. `results` are lines of results.jsonl; None: `rows(seed)`."""
     folder = root / name / f"s{seed}"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config(name, seed))))

@@ -1,4 +1,4 @@
-"""Independent checks of scenes: objects counted in the pixels, attributes parsed from captions."""
+"""Check rendered scenes without their renderer: count objects in the pixels, parse attributes from captions."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ def named(caption: str) -> tuple[list[int], list[str], list[str]]:
 
 
 def components(pixels: NDArray[np.uint8], rgb: tuple[int, int, int], tolerance: int = 48) -> int:
-    """Return the number of connected patches of about this colour: 8 neighbours, at least 6 pixels."""
+    """Return the number of connected patches (8 neighbours per pixel) with at least 6 pixels of about this colour."""
     far = np.abs(pixels.astype(int) - np.array(rgb)).max(-1)
     todo = {(int(y), int(x)) for y, x in zip(*np.nonzero(far <= tolerance), strict=True)}
     patches = 0
@@ -46,5 +46,5 @@ def components(pixels: NDArray[np.uint8], rgb: tuple[int, int, int], tolerance: 
 
 
 def within_binomial(hits: int, n: int, share: float, sigmas: float = 4.0) -> bool:
-    """Return True if `hits` is within `sigmas` standard deviations of a binomial with probability `share`."""
+    """Return True if `hits` of n is at most `sigmas` binomial standard deviations from its mean n * share."""
     return bool(abs(hits - n * share) <= sigmas * np.sqrt(n * share * (1 - share)) + 0.5)

@@ -1,4 +1,4 @@
-"""Runs with known effects, as objects or as directories."""
+"""Runs with given results, as objects or as run directories."""
 
 import json
 from dataclasses import replace
@@ -17,8 +17,8 @@ from evaluation.types import Result
 Values = dict[tuple[str, str, str], float]  # (task, dataset, metric) -> value
 
 
-def claim(number: str) -> Claim:
-    (found,) = [one for one in CLAIMS if one.id == number]
+def claim(claim_id: str) -> Claim:
+    (found,) = [one for one in CLAIMS if one.id == claim_id]
     return found
 
 
@@ -54,7 +54,7 @@ def run(
 
 
 def with_geometry(one: Run, margin: float) -> Run:
-    """Return the run with a geometry artifact whose margins lie around `margin`."""
+    """Return the run with a geometry artifact whose margins have the mean `margin`."""
     draw = torch.Generator().manual_seed(one.seed)
     image, text = (torch.nn.functional.normalize(torch.randn(64, 8, generator=draw), dim=1) for _ in range(2))
     margins = margin + 0.1 * torch.randn(1000, generator=draw)
@@ -70,7 +70,7 @@ def evidence(runs: list[Run]) -> Evidence:
 
 
 def write(root: Path, one: Run) -> Path:
-    """Write the run as a directory."""
+    """Write the run into its directory below `root`; return the directory."""
     folder = root / one.name / f"s{one.seed}"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(json.dumps(one.config))  # JSON is YAML

@@ -1,4 +1,4 @@
-"""Helpers for tests of terms with per-sample state: batches, and steps of an objective with its table."""
+"""Batches and steps of an objective with its sample table, for tests of terms with per-sample state."""
 
 from typing import Any
 
@@ -26,6 +26,7 @@ def embeddings(image: Tensor, text: Tensor, ids: Tensor, tau: float) -> Embeddin
 
 
 def step(objective: Objective, table: SampleTable, batch: Embeddings, at: Progress) -> Loss:
+    """Compute loss and gradients of a batch, and write its new rows into the table."""
     assert batch.sample_id is not None
     loss = objective(batch, table.read(batch.sample_id), at)
     loss.total.backward()  # type: ignore[no-untyped-call]
@@ -35,5 +36,6 @@ def step(objective: Objective, table: SampleTable, batch: Embeddings, at: Progre
 
 
 def fresh(terms: dict[str, Any], n: int, dtype: torch.dtype = torch.float64) -> tuple[Objective, SampleTable]:
+    """Return a new objective for n samples, and its table."""
     objective = objectives.build(terms, n)
     return objective, SampleTable(objective.columns, n, dtype=dtype)

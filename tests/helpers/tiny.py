@@ -1,4 +1,4 @@
-"""Tiny towers and generated pairs, for fast training steps without data."""
+"""Tiny towers and random pairs, for fast training steps without data files."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,18 +18,18 @@ from clipx.training.step import train_step
 from clipx.training.teacher import Teacher
 from clipx.types import Batch, Inputs, Progress
 
-SIDE, LENGTH, WORDS, E = 6, 4, 20, 12  # pixels, tokens, vocabulary, embedding width
-SAMPLES = 40
+SIDE, LENGTH, WORDS, E = 6, 4, 20, 12  # image side in pixels, tokens of a text, vocabulary size, embedding width
+SAMPLES = 40  # n
 INPUTS = Inputs(SIDE, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest", "none", LENGTH)
 
 
 def plain() -> nn.Module:
-    """[b, 3, H, W] -> [b, E], without batch statistics."""
+    """Return an image tower [b, 3, SIDE, SIDE] -> [b, E] without batch statistics."""
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 16), nn.Tanh(), nn.Linear(16, E))
 
 
 class ResNet(nn.Module):
-    """Two convolutions with batch norm and a shortcut."""
+    """Image tower of two convolutions with batch norm and a shortcut."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,19 +39,19 @@ class ResNet(nn.Module):
         self.head = nn.Linear(8, E)
 
     def forward(self, image: Tensor) -> Tensor:
-        """[b, 3, H, W] -> [b, E]."""
+        """Embed images [b, 3, SIDE, SIDE] to [b, E]."""
         x = self.stem(image)
         pooled: Tensor = self.head(torch.relu(x + self.block(x)).mean((2, 3)))
         return pooled
 
 
 def dropout() -> nn.Module:
-    """As `plain`, with dropout of half the features."""
+    """Return the tower of `plain` with dropout of half the features."""
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, E))
 
 
 class Words(nn.Module):
-    """Mean word embedding: [b, L] -> [b, E]."""
+    """Text tower: projection of the mean word embedding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Words(nn.Module):
         self.projection = nn.Linear(16, E)
 
     def forward(self, text: Tensor) -> Tensor:
-        """[b, L] -> [b, E]."""
+        """Embed texts, int64 [b, LENGTH], to [b, E]."""
         projected: Tensor = self.projection(self.words(text).mean(1))
         return projected
 
@@ -68,17 +68,17 @@ TOWERS = {"plain": plain, "resnet": ResNet, "dropout": dropout}
 
 
 def settings(objective: dict[str, dict[str, object]], batch_size: int = 8) -> RunConfig:
-    """Return settings of a run with tiny towers; the tower names are placeholders."""
-    name = ModelConfig(image=ImageTowerConfig(name="tiny"), text=TextTowerConfig(name="tiny"))
-    config = RunConfig(name="tiny", recipe="tiny", model=name, objective=objective)
+    """Return the settings of a run for `components`. The tower names are placeholders."""
+    model = ModelConfig(image=ImageTowerConfig(name="tiny"), text=TextTowerConfig(name="tiny"))
+    config = RunConfig(name="tiny", recipe="tiny", model=model, objective=objective)
     config.train = TrainConfig(epochs=1, batch_size=batch_size, device="cpu")
     config.schedule.kind, config.schedule.warmup_steps = "constant", 0
-    config.optimizer.eps = 1e-3  # keeps rounding errors in gradients from becoming steps
+    config.optimizer.eps = 1e-3  # large, because AdamW would turn rounding errors of tiny gradients into full steps
     return config
 
 
 def components(config: RunConfig, tower: str = "plain") -> TrainComponents:
-    """Return a run on the CPU, with one of TOWERS for images."""
+    """Return the components of a run on the CPU, with one of TOWERS as image tower."""
 
     def build_model(config: RunConfig) -> ClipModel:
         image, text = TOWERS[tower](), Words()
@@ -100,7 +100,7 @@ def teacher(config: RunConfig, student: Inputs, device: torch.device) -> Teacher
 
 
 def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
-    """Yield this rank's part of the global batches, which do not depend on the number of ranks."""
+    """Yield this rank's part of each global batch. The global batches do not depend on the number of ranks."""
     size, world, rank = config.train.batch_size, distributed.world_size(), distributed.rank()
     generator = torch.Generator().manual_seed(1)
     own = slice(rank * size // world, (rank + 1) * size // world)
@@ -115,7 +115,7 @@ def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
 
 
 def train(run: TrainComponents, steps: int = 5) -> dict[str, Tensor]:
-    """Train some steps; return weights, buffers, their averages (named ema.*) and, on rank 0, columns."""
+    """Train some steps; return name -> weight or buffer, ema.NAME -> its average and, on rank 0, column -> values."""
     for step, batch in enumerate(batches(run.config, steps)):
         train_step(run, batch, Progress(step, steps, 0, 1))
     assert not run.bad_steps
@@ -125,5 +125,5 @@ def train(run: TrainComponents, steps: int = 5) -> dict[str, Tensor]:
 
 
 def about(name: str) -> Callable[[str], str]:
-    """Return a `msg` for torch.testing that puts the name of the weight first."""
+    """Return a `msg` for torch.testing.assert_close that puts `name` before the message."""
     return lambda message: f"{name}: {message}"

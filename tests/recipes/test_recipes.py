@@ -1,4 +1,4 @@
-"""The recipes at the papers' scale: every arm composes to what the paper says, and no two arms are the same run."""
+"""The recipes: arms compose to the settings that the papers state, and no two arms are the same run."""
 
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,6 @@ from clipx.config.schema import RunConfig
 from clipx.models import clip, temperature
 from clipx.run.directory import earlier_runs
 from clipx.training import modality_mixing, optimizer
-from clipx.training import optimizer as optim
 from clipx.types import Progress
 from evaluation.claims.measures import CombinedReader, MetricReader
 from evaluation.claims.published import TABLES
@@ -45,9 +44,9 @@ ARMS = {
     "wpse_cc12m": WPSE,
 }
 ALL = [(name, arm) for name, arms in ARMS.items() for arm in arms]
-# Tables 2 to 5 of paper 4 have 26 arms; gap_mscoco also has the ends of the range that was searched for soft mixing
+# Tables 2 to 5 of paper 4 have 26 arms; gap_mscoco also has both ends of the range that it searched for soft mixing
 GAP_TABLES = [arm for arm in GAP if arm not in ("ss_1e-2", "ss_1e-1")]
-MINIATURES = {
+ARMS_OF_OTHERS = {
     "clip_reg_mini": CLIP_REG,
     "counting_mini": [*COUNTING, "mislabelled_own_log1p", "mislabelled_own_ratio"],
     "gap_mini": GAP_TABLES,
@@ -62,14 +61,14 @@ def composed(name: str, arm: str) -> RunConfig:
     return compose_run([f"recipe={name}", f"arm={arm}"])
 
 
-def at(config: Any, key: str) -> Any:
+def value_of(config: Any, key: str) -> Any:
     for part in key.split("."):
         config = config[part] if isinstance(config, dict) else getattr(config, part)
     return config
 
 
 @pytest.mark.parametrize(("name", "arm"), ALL)
-def test_every_arm_composes_and_its_parts_can_be_built(name: str, arm: str) -> None:
+def test_every_arm_composes_and_builds_its_objective_temperature_mixing_and_schedule(name: str, arm: str) -> None:
     config = composed(name, arm)
     assert (config.recipe, config.arm, config.name) == (name, arm, f"{name}-{arm}")
     objectives.build(config.objective, num_samples=1000)
@@ -79,17 +78,21 @@ def test_every_arm_composes_and_its_parts_can_be_built(name: str, arm: str) -> N
 
 
 @pytest.mark.parametrize("name", ARMS)
-def test_a_recipe_has_the_arms_of_its_tables_and_claims(name: str) -> None:
+def test_a_recipe_at_the_papers_scale_has_its_arms_three_seeds_and_claims(name: str) -> None:
     found = recipe(name)
     assert list(found.arms) == ARMS[name]
     assert found.seeds == 3
-    configs = [repr(composed(name, arm)).replace(f"{name}-{arm}", "").replace(f"arm='{arm}'", "") for arm in ARMS[name]]
-    assert len(set(configs)) == len(configs), "two arms are the same run"
+    assert_arms_differ(name, ARMS[name])
     assert composed(name, ARMS[name][0]).claims
 
 
+def assert_arms_differ(name: str, arms: list[str]) -> None:
+    configs = [repr(composed(name, arm)).replace(f"{name}-{arm}", "").replace(f"arm='{arm}'", "") for arm in arms]
+    assert len(set(configs)) == len(configs), "two arms are the same run"
+
+
 @pytest.mark.parametrize("name", sorted({name for claim in CLAIMS for name in claim.recipes}))
-def test_a_recipe_lists_the_claims_that_it_tests_and_has_their_arms(name: str) -> None:
+def test_a_recipe_lists_the_claims_that_it_tests_and_has_the_arms_that_they_compare(name: str) -> None:
     tested = [claim for claim in CLAIMS if name in claim.recipes]
     assert yaml.safe_load((FOLDER / f"{name}.yaml").read_text())["claims"] == [claim.id for claim in tested]
     arms = {ANY, *recipe(name).arms}
@@ -99,22 +102,19 @@ def test_a_recipe_lists_the_claims_that_it_tests_and_has_their_arms(name: str) -
             assert not missing or comparison.only_recipe not in ("", name), f"{claim.id}: {missing}"
 
 
-@pytest.mark.parametrize("name", MINIATURES)
-def test_a_miniature_has_the_arms_of_the_papers_tables(name: str) -> None:
-    assert list(recipe(name).arms) == MINIATURES[name]
-    configs = [
-        repr(composed(name, arm)).replace(f"{name}-{arm}", "").replace(f"arm='{arm}'", "") for arm in MINIATURES[name]
-    ]
-    assert len(set(configs)) == len(configs), "two arms are the same run"
+@pytest.mark.parametrize("name", ARMS_OF_OTHERS)
+def test_a_miniature_or_dynamics_recipe_has_its_arms(name: str) -> None:
+    assert list(recipe(name).arms) == ARMS_OF_OTHERS[name]
+    assert_arms_differ(name, ARMS_OF_OTHERS[name])
 
 
-def test_the_paper_s_tables_of_the_gap_have_26_arms() -> None:
+def test_tables_2_to_5_of_paper_4_have_26_arms() -> None:
     assert len(GAP_TABLES) == 26
 
 
 @pytest.mark.parametrize("g", ["log1p", "ratio"])
 @pytest.mark.parametrize("denominator", ["own", "same_label"])
-def test_eta_times_the_share_of_labels_is_the_papers(g: str, denominator: str) -> None:
+def test_eta_times_the_share_of_labelled_captions_is_as_in_paper_2(g: str, denominator: str) -> None:
     for eta in (100, 1000):
         settings = composed("counting_mini", f"{denominator}_{g}_{eta}").objective["keyword"]
         assert settings == {"weight": pytest.approx(eta * 0.0028 / 0.08), "g": g, "denominator": denominator}
@@ -127,7 +127,7 @@ def tasks_of(measure: object) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["counting_datacomp", "nuclr_cc3m", "nuclr_cc12m"])
-def test_where_tasks_are_named_they_are_those_that_claims_and_tables_need(name: str) -> None:
+def test_a_recipe_evaluates_exactly_the_tasks_that_its_claims_and_tables_need(name: str) -> None:
     columns = [column.reader for table in TABLES if table.recipe == name for column in table.columns]
     claims = [claim for claim in CLAIMS if name in claim.recipes]
     comparisons = [one for claim in claims for one in claim.comparisons if one.only_recipe in ("", name)]
@@ -137,7 +137,7 @@ def test_where_tasks_are_named_they_are_those_that_claims_and_tables_need(name: 
 
 
 NUMBERS: dict[str, dict[str, Any]] = {
-    "clip_reg_cc3m": {  # spec: paper 1, training
+    "clip_reg_cc3m": {  # paper 1, appendix C
         "model.embed_dim": 512,
         "model.image.name": "timm:resnet50",
         "model.text.name": "hf:distilbert-base-uncased",
@@ -155,7 +155,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
         "temperature.kind": "fixed",
         "train.batch_size": 64,
     },
-    "counting_datacomp": {  # spec: paper 2, training
+    "counting_datacomp": {  # paper 2, section 6
         "model.image.name": "open_clip:ViT-B-32",
         "train.batch_size": 4096,
         "train.samples": 12_800_000,
@@ -165,7 +165,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
         "schedule.warmup_steps": 500,
         "temperature.tau": 0.07,
     },
-    "gap_mscoco": {  # spec: paper 4, training
+    "gap_mscoco": {  # paper 4, appendix E.1
         "model.image.name": "open_clip:RN50",
         "train.batch_size": 1024,
         "train.epochs": 100,
@@ -173,7 +173,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
         "schedule.warmup_epochs": 20,
         "temperature.max_scale": 100.0,
     },
-    "nuclr_cc3m": {  # spec: paper 3, training
+    "nuclr_cc3m": {  # paper 3, appendix H, and the authors' code
         "model.embed_dim": 256,
         "model.image.size": 256,
         "model.text.context_length": 30,
@@ -191,7 +191,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
         "data.rand_augment": [2, 7],
         "data.clean": "lower_no_punctuation",
     },
-    "wpse_cc3m": {  # spec: paper 5, training
+    "wpse_cc3m": {  # paper 5, sections 6.1 and 6.2, appendix A, and the authors' code
         "model.image.name": "open_clip:ViT-B-16",
         "model.points.features_train": 1024,
         "model.points.features_eval": 512,
@@ -215,9 +215,9 @@ NUMBERS["wpse_cc12m"] = NUMBERS["wpse_cc3m"] | {"schedule.warmup_epochs": 1, "tr
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_numbers_are_the_papers(name: str) -> None:
+def test_settings_of_a_recipe_are_those_of_the_paper(name: str) -> None:
     config = composed(name, ARMS[name][1] if name == "margin_mscoco" else ARMS[name][0])
-    assert {key: at(config, key) for key in NUMBERS[name]} == NUMBERS[name]
+    assert {key: value_of(config, key) for key in NUMBERS[name]} == NUMBERS[name]
 
 
 ARM_NUMBERS: list[tuple[str, str, dict[str, Any]]] = [
@@ -258,14 +258,14 @@ ARM_NUMBERS: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "arm", "numbers"), ARM_NUMBERS, ids=[f"{name}-{arm}" for name, arm, _ in ARM_NUMBERS])
-def test_numbers_of_an_arm_are_the_papers(name: str, arm: str, numbers: dict[str, Any]) -> None:
+def test_settings_of_an_arm_are_those_of_the_paper(name: str, arm: str, numbers: dict[str, Any]) -> None:
     config = composed(name, arm)
-    assert {key: at(config, key) for key in numbers} == numbers
+    assert {key: value_of(config, key) for key in numbers} == numbers
 
 
 @pytest.mark.parametrize("name", ["clip_reg_cc3m", "clip_reg_mini"])
 @pytest.mark.parametrize("arm", ["clip_tau_min_07", "clip_reg_tau_min_07"])
-def test_tau_cannot_fall_below_its_start_in_the_literal_reading(name: str, arm: str) -> None:
+def test_in_arms_that_read_paper_1_literally_tau_cannot_fall_below_its_initial_value(name: str, arm: str) -> None:
     tau = temperature.build_temperature(composed(name, arm).temperature)
     with torch.no_grad():
         for parameter in tau.parameters():
@@ -275,7 +275,7 @@ def test_tau_cannot_fall_below_its_start_in_the_literal_reading(name: str, arm: 
 
 
 @pytest.mark.parametrize(("name", "n"), [("nuclr_cc3m", 2_723_200), ("nuclr_cc12m", 9_184_256)])
-def test_the_step_on_zeta_is_the_scripts_times_n(name: str, n: int) -> None:
+def test_the_step_size_of_zeta_is_that_of_the_authors_script_times_n(name: str, n: int) -> None:
     assert composed(name, "nuclr").objective["nuclr"]["eta"] == pytest.approx(5e-6 * n, rel=2e-3)
 
 
@@ -284,28 +284,27 @@ def test_counting_labels_are_the_numbers_from_two_to_twenty() -> None:
     assert len(words) == 19 and (words[0], words[8], words[-1]) == ("two", "ten", "twenty")
 
 
-def test_warm_up_of_paper_4_is_a_fifth_of_the_run() -> None:
+def test_warm_up_of_gap_mscoco_is_a_fifth_of_the_run() -> None:
     config = composed("gap_mscoco", "base")
     rate = optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch=80)
     rates = [rate(Progress(step, 8000, step // 80, 100)) for step in (0, 799, 1599, 1600, 7999)]
     assert rates == pytest.approx([5e-4 / 1600, 2.5e-4, 5e-4, 5e-4, 0.0], abs=1e-9)
 
 
-def test_rates_of_paper_1_reach_the_towers(tmp_path: Path) -> None:
-    config = composed("clip_reg_cc3m", "clip")
+def test_the_parameters_of_each_tower_get_the_learning_rates_of_paper_1(tmp_path: Path) -> None:
     text = f"model.text.name='hf:{write_distilbert(tmp_path)}'"
     small = ["model.image.name='timm:test_resnet'", "model.image.pretrained=null", text, "model.text.pretrained=null"]
     config = compose_run(["recipe=clip_reg_cc3m", "arm=clip", *small, "model.text.context_length=12"])
-    optimizer = optim.build_optimizer(clip.build_model(config), config)
-    optim.set_lr(optimizer, config.optimizer.lr)
-    rates = {group["name"].split()[0]: group["lr"] for group in optimizer.param_groups}
+    built = optimizer.build_optimizer(clip.build_model(config), config)
+    optimizer.set_lr(built, config.optimizer.lr)
+    rates = {group["name"].split()[0]: group["lr"] for group in built.param_groups}
     expected = {"image": 1e-4, "text": 1e-5, "image.projection": 1e-3, "text.projection": 1e-3, "temperature": 1e-4}
     assert rates == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", ARMS)
-def test_numbers_have_their_source_beside_them(name: str) -> None:
-    """Lines of the training sections with a number; margin_mscoco points to clip_reg_cc3m for those that it shares."""
+def test_each_number_of_the_training_sections_has_a_comment_with_its_source(name: str) -> None:
+    """The comment is in the same line or in the one above. margin_mscoco refers to clip_reg_cc3m for two sections."""
     path = FOLDER / f"{name}.yaml"
     assert yaml.safe_load(path.read_text())["seeds"] == 3
     sections, bare = ("optimizer", "schedule", "train", "temperature"), []
@@ -319,7 +318,7 @@ def test_numbers_have_their_source_beside_them(name: str) -> None:
     assert [line for line in bare if name != "margin_mscoco" or not line.startswith(("optimizer", "schedule"))] == []
 
 
-def test_the_comparison_of_objectives_has_every_term_and_teachers_of_the_same_seed() -> None:
+def test_objectives_mini_has_every_term_with_its_teacher_and_bias() -> None:
     name = "objectives_mini"
     configs = {arm: composed(name, arm) for arm in recipe(name).arms}
     assert {term for config in configs.values() for term in config.objective} == set(objectives.TERMS)

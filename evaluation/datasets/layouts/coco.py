@@ -1,4 +1,4 @@
-"""COCO captions. Layout: annotations/captions_<split>.json and the image folder <split>."""
+"""COCO captions. Layout: annotations/captions_SPLIT.json and an image folder SPLIT next to annotations/."""
 
 from pathlib import Path
 
@@ -10,18 +10,19 @@ from evaluation.types import Settings
 
 
 def open_coco(spec: str, path: Path, settings: Settings) -> Captioned:
-    """Open COCO's caption JSON at `path`; the image folder <split> is next to the folder of the JSON.
+    """Open COCO's caption JSON at `path`; its images are in ../SPLIT.
 
     Raises UserError: the JSON is missing or corrupt, a caption has no image, or an image file is missing.
     """
     content = read_json(spec, path, "COCO's caption annotations")
     images = entries(spec, path, content, "images", {"id": int, "file_name": str})
     captions: dict[object, list[str]] = {image["id"]: [] for image in images}
-    for note in entries(spec, path, content, "annotations", {"image_id": int, "caption": str}):
-        if note["image_id"] not in captions:
-            raise UserError(f'datasets={spec}: {path}: a caption of image {note["image_id"]}, which "images" lacks')
-        if text := str(note["caption"]).strip():
-            captions[note["image_id"]].append(text)
+    for annotation in entries(spec, path, content, "annotations", {"image_id": int, "caption": str}):
+        image_id = annotation["image_id"]
+        if image_id not in captions:
+            raise UserError(f'datasets={spec}: {path}: a caption belongs to image {image_id}, which "images" lacks')
+        if text := str(annotation["caption"]).strip():
+            captions[image_id].append(text)
     split = path.stem.removeprefix("captions_")
     folder = path.parent.parent / split
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Sets that test whether a model reads how words are put together: SugarCrepe and Winoground."""
+"""Sets that test whether a model understands the composition of words: SugarCrepe and Winoground."""
 
 import json
 from pathlib import Path
@@ -11,12 +11,12 @@ from evaluation.datasets.layouts.files import read_json
 from evaluation.types import Settings
 
 KINDS = ("add_att", "add_obj", "replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj")
-OF_SUGAR_CREPE = ("filename", "caption", "negative_caption")
-OF_WINOGROUND = ("image_0", "image_1", "caption_0", "caption_1", "collapsed_tag")
+SUGAR_CREPE_FIELDS = ("filename", "caption", "negative_caption")
+WINOGROUND_FIELDS = ("image_0", "image_1", "caption_0", "caption_1", "collapsed_tag")
 
 
 def open_sugar_crepe(spec: str, folder: Path, settings: Settings) -> Choices:
-    """Open SugarCrepe (Hsieh et al. 2023): KIND.json of all seven kinds, and COCO's val2017/.
+    """Open SugarCrepe (Hsieh et al. 2023): KIND.json for each of KINDS, and COCO's images in val2017/.
 
     Raises UserError: a file is missing or corrupt, or an entry lacks a field or an image.
     """
@@ -24,7 +24,7 @@ def open_sugar_crepe(spec: str, folder: Path, settings: Settings) -> Choices:
     for kind in KINDS:
         file = folder / f"{kind}.json"
         for key, entry in read_json(spec, file, "SugarCrepe's captions").items():
-            filename, right, wrong = _fields(spec, f"{file}: entry {key}", entry, OF_SUGAR_CREPE)
+            filename, right, wrong = _fields(spec, f"{file}: entry {key}", entry, SUGAR_CREPE_FIELDS)
             paths.append(folder / "val2017" / filename)
             captions.append([right, wrong])
             categories.append(kind)
@@ -47,10 +47,10 @@ def open_winoground(spec: str, folder: Path, settings: Settings) -> MinimalPairs
         try:
             entry = json.loads(line)
         except ValueError:
-            raise UserError(f"datasets={spec}: {file}: line {number} is no JSON") from None
-        first, second, *both, tag = _fields(spec, f"{file}: line {number}", entry, OF_WINOGROUND)
+            raise UserError(f"datasets={spec}: {file}: line {number} is not JSON") from None
+        first, second, *both_captions, tag = _fields(spec, f"{file}: line {number}", entry, WINOGROUND_FIELDS)
         paths += [folder / "data" / "images" / f"{name}.png" for name in (first, second)]
-        captions += both
+        captions += both_captions
         categories.append(tag)
     if not paths:
         raise UserError(f"datasets={spec}: {file} has no examples")
@@ -58,10 +58,10 @@ def open_winoground(spec: str, folder: Path, settings: Settings) -> MinimalPairs
     return MinimalPairs(spec, "winoground", "test", images, captions, categories, settings.limit, both_ways=True)
 
 
-def _fields(spec: str, place: str, entry: object, names: tuple[str, ...]) -> list[str]:
-    """Return the texts of these fields."""
+def _fields(spec: str, where: str, entry: object, names: tuple[str, ...]) -> list[str]:
+    """Return the texts of the fields `names`. Raises UserError: a field is missing, empty or not a text."""
     values = [entry.get(name) if isinstance(entry, dict) else None for name in names]
     for name, value in zip(names, values, strict=True):
         if not (isinstance(value, str) and value.strip()):
-            raise UserError(f'datasets={spec}: {place} has no "{name}"')
+            raise UserError(f'datasets={spec}: {where} has no "{name}"')
     return [str(value) for value in values]

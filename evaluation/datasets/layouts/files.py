@@ -11,16 +11,19 @@ from evaluation.datasets.folder import require_file
 from evaluation.datasets.images import FileImages
 from evaluation.datasets.kinds import Split
 
-SEED = 0  # of splits that we draw because the data set has none
+SEED = 0  # of the splits that we draw for sets without official ones
 
 
 def split_of_files(spec: str, root: Path, paths: Sequence[Path], labels: Sequence[int]) -> Split:
-    """Return a split of image files with these classes. Raises UserError: a file is missing."""
+    """Return a split of image files with these labels. Raises UserError: a file is missing."""
     return Split(FileImages(spec, root, paths), torch.tensor(labels, dtype=torch.int64))
 
 
 def read_json(spec: str, path: Path, content: str) -> dict[str, object]:
-    """Return the object in a JSON file. Raises UserError: the file is missing, corrupt or not an object."""
+    """Return the object in a JSON file; `content` describes the file in messages.
+
+    Raises UserError: the file is missing or corrupt, or does not hold an object.
+    """
     text = require_file(spec, path, content)
     try:
         value = json.loads(text)
@@ -34,7 +37,7 @@ def read_json(spec: str, path: Path, content: str) -> dict[str, object]:
 def entries(
     spec: str, path: Path, content: dict[str, object], key: str, fields: dict[str, type]
 ) -> list[dict[str, object]]:
-    """Return the list `key` of a JSON object; each entry must have `fields` (name -> type).
+    """Return the list `key` of the JSON object `content`; each entry must have `fields` (name -> type).
 
     Raises UserError: the list or a field is missing or of the wrong type; the message names the file and the field.
     """

@@ -26,7 +26,10 @@ def imagenet(spec: str, root: Path, part: str, classes: int) -> Split:
 
 
 def imagenetv2(spec: str, root: Path, part: str, classes: int) -> Split:
-    """Open folders named by class index, in numeric order. Raises UserError: a folder name is not a class index."""
+    """Open `root/IMAGENETV2`: one folder per class, named by the label.
+
+    Raises UserError: a folder's name is not a class index.
+    """
     folder = root / IMAGENETV2
     names = [path.name for path in folder.iterdir() if path.is_dir()]
     for name in names:
@@ -36,11 +39,12 @@ def imagenetv2(spec: str, root: Path, part: str, classes: int) -> Split:
 
 
 def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> Labelled:
-    """Open ImageNet-A, -O, -R or Sketch: a folder per WordNet id, for `classes` of ImageNet's classes.
+    """Open ImageNet-A, -O, -R or Sketch: one folder per WordNet id.
 
-    Only these classes are answers, as in their papers (Hendrycks et al. 2021) and in CLIP-benchmark.
+    `classes` is the number of ImageNet's classes in the set. Only these can be predicted, as in the sets' papers
+    (Hendrycks et al. 2021) and in CLIP-benchmark.
 
-    Raises UserError: the number of folders is not `classes`, or a folder is none of ImageNet's ids.
+    Raises UserError: the number of folders is not `classes`, or a folder's name is not one of ImageNet's ids.
     """
     from timm.data.imagenet_info import ImageNetInfo
 
@@ -62,9 +66,9 @@ def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> L
 def caltech101(spec: str, root: Path, part: str, classes: int) -> Split:
     """Open `root/caltech101/101_ObjectCategories`: 102 classes with the background (as in VTAB and paper 5).
 
-    There is no official split: 30 images per class, drawn with a fixed seed, are for training, the others for the test.
+    There is no official split: 30 images per class, drawn with a fixed seed, are for training, all others for testing.
 
-    Raises UserError: the number of folders differs from the number of classes, or a class has no test image.
+    Raises UserError: the number of folders differs from the number of classes, or a class has at most 30 images.
     """
     chosen: dict[int, list[Path]] = {}
     generator = torch.Generator().manual_seed(SEED)

@@ -1,6 +1,6 @@
 """hf:PLACE: a data set in a repository of the Hugging Face hub or in a local folder.
 
-The data set is in CLIP-benchmark's layout (see shards.py), or has image-caption pairs (see training.py).
+The data set is in CLIP-benchmark's layout (see shards.py), or its rows are image-caption pairs (see training.py).
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from evaluation.types import Settings
 
 
 def open_hub(spec: str, place: Path, settings: Settings) -> Labelled | Captioned:
-    """Open hf:FOLDER or hf:REPOSITORY, for pairs also with @SPLIT; without a network, use the local cache.
+    """Open hf:FOLDER or hf:REPOSITORY, for pairs also with @SPLIT. Without a network, repositories come from the cache.
 
     Raises UserError: the repository is neither reachable nor cached; the message has the download command.
     """

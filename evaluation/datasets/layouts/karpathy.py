@@ -1,4 +1,4 @@
-"""Retrieval sets in Karpathy's JSON format: MSCOCO, Flickr30k, Flickr8k, with all sentences of an image."""
+"""Retrieval sets in Karpathy's JSON format: MSCOCO, Flickr30k, Flickr8k, with all captions of each image."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ from evaluation.datasets.layouts.files import entries, read_json
 from evaluation.types import Settings
 
 SPLIT = "test"
-FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # image folders
+FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # usual image folders
 
 
 def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
     """Open the test split of Karpathy's JSON at `path`.
 
-    An image is at FOLDER/`filepath`/`filename`; FOLDER is the JSON's folder or one of FOLDERS in it.
+    An image is at FOLDER/`filepath`/`filename`; FOLDER is the JSON's folder or a subfolder listed in FOLDERS.
 
-    Raises UserError: the JSON is missing or corrupt, has no test split, or an image is missing.
+    Raises UserError: the JSON is missing or corrupt or has no test split, or an image is missing.
     """
     content = read_json(spec, path, "Karpathy's splits")
     listed = entries(spec, path, content, "images", {"split": str, "filename": str, "sentences": list})

@@ -1,7 +1,7 @@
 """MMVP-VLM (Tong et al. 2024): 9 visual patterns with 15 pairs each.
 
-Layout: Questions.csv and MLLM_VLM Images/<Type>/<id>.jpg. The benchmark's script (scripts/evaluate_vlm.py) writes
-"a photo of " before each statement. prompts=ensemble does so too; prompts=simple takes the statement alone.
+Layout: Questions.csv and MLLM_VLM Images/<Type>/<id>.jpg. prompts=ensemble writes "a photo of " before each
+statement, as the benchmark's script scripts/evaluate_vlm.py does; prompts=simple takes the statement alone.
 """
 
 import csv
@@ -21,7 +21,7 @@ TEMPLATES = prompts.Templates(ensemble=["a photo of {c}"], simple=["{c}"])  # {c
 
 
 def open_mmvp(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
-    """Open MMVP-VLM. An odd id and the next even id form a pair, in any order of the rows.
+    """Open MMVP-VLM. An odd id and the next even id form a pair; rows may be in any order.
 
     Raises UserError: a column or an image is missing, an id has no partner, or the partner has another type.
     """
@@ -34,8 +34,8 @@ def open_mmvp(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
             raise UserError(f"datasets={spec}: {folder / FILE}: questions {first} and {first + 1} have different types")
         pairs.append(first)
     if 2 * len(pairs) != len(rows):
-        alone = next(number for number in sorted(rows) if number % 2 == 0 and number - 1 not in rows)
-        raise UserError(f"datasets={spec}: {folder / FILE}: question {alone} has no partner {alone - 1}")
+        second = next(number for number in sorted(rows) if number % 2 == 0 and number - 1 not in rows)
+        raise UserError(f"datasets={spec}: {folder / FILE}: question {second} has no partner {second - 1}")
     numbers = [number for first in pairs for number in (first, first + 1)]
     paths = [folder / IMAGES / rows[number]["Type"] / f"{number}.jpg" for number in numbers]
     (template,) = prompts.select_templates(TEMPLATES, settings.prompts)

@@ -2,9 +2,10 @@
 
 wds:FOLDER       CLIP-benchmark's layout: classnames.txt, zeroshot_classification_templates.txt, and for each split
                  nshards.txt and 0.tar, 1.tar, ... with an image and .cls per sample. If dataset_type.txt says
-                 "retrieval": .txt with one caption per line instead of .cls, and no class names
-captions:FOLDER  shards of images with a "captions" list in .json, else one caption in .txt
-pairs:FOLDER     shards in which samples 2p and 2p+1 are minimal pair p; .txt, .json with "pair", "category"
+                 "retrieval": .txt with one caption per line instead of .cls, and no class names or templates
+captions:FOLDER  shards of images with a "captions" list in .json, or else with one caption in .txt
+pairs:FOLDER     shards in which samples 2p and 2p+1 are minimal pair p; each has a caption in .txt, and the keys "pair"
+                 and "category" in .json
 """
 
 from functools import partial
@@ -35,7 +36,7 @@ TEMPLATES = "zeroshot_classification_templates.txt"
 def open_wds(spec: str, folder: Path, settings: Settings) -> Labelled | Captioned:
     """Open a folder in CLIP-benchmark's webdataset layout.
 
-    Raises UserError: a file of the layout is missing, empty or contradicts another one.
+    Raises UserError: a file of the layout is missing or empty, or two files contradict each other.
     """
     require_folder(spec, folder)
     splits = {path.parent.name: path.parent for path in sorted(folder.glob("*/nshards.txt"))}
@@ -50,15 +51,14 @@ def open_wds(spec: str, folder: Path, settings: Settings) -> Labelled | Captione
         if "{c}" not in template:
             raise UserError(f"datasets={spec}: {TEMPLATES}: {template!r} lacks {{c}} for the class name")
     readers = {name: partial(_split, spec, path, len(classnames)) for name, path in splits.items()}
-    both = prompts.Templates(templates, [prompts.PLAIN])
-    return Labelled(spec, short_name(folder), classnames, both, readers, settings)
+    known = prompts.Templates(templates, [prompts.PLAIN])
+    return Labelled(spec, short_name(folder), classnames, known, readers, settings)
 
 
 def open_captions(spec: str, folder: Path, settings: Settings) -> Captioned:
     """Open a folder of webdataset shards of images with captions.
 
-    Raises:
-        UserError: no folder, no caption, or "captions" is not a list of texts.
+    Raises UserError: no folder, no caption, or "captions" is not a list of texts.
     """
     require_folder(spec, folder)
     shards = open_shards(spec, folder, ("image",))
@@ -120,7 +120,7 @@ def _captions_of(spec: str, shards: Shards, index: int) -> list[str]:
 
 
 def _category(spec: str, shards: Shards, pair: int) -> str:
-    """Return the category of a pair from its .json; the position of the pair does not determine it."""
+    """Return the category in a pair's two .json files, which must agree."""
     first, second = (read_json(spec, shards, i) for i in (2 * pair, 2 * pair + 1))
     if first.get("pair") != second.get("pair") or first.get("category") != second.get("category"):
         refuse(spec, shards, 2 * pair, 'its .json and the next one differ in "pair" or "category"')
@@ -153,5 +153,5 @@ def _check_shard_names(spec: str, folder: Path) -> None:
     found = {path.name for path in folder.glob("*.tar")}
     if expected != found:
         names = sorted(expected - found) or sorted(found - expected)
-        problem = "missing" if expected - found else "too many"
+        problem = "missing" if expected - found else "not expected"
         raise UserError(f"datasets={spec}: {folder}: {names[0]} is {problem}, nshards.txt says {text} shard(s)")

@@ -1,8 +1,8 @@
 """Image-caption pairs in the layouts of training data.
 
 csv:FILE, tsv:FILE    a table with a header line; image paths are absolute or relative to the table's folder
-hf:PLACE[@SPLIT]      a data set of Hugging Face `datasets`: a local folder, or a downloaded one
-held_out:RUN          the pairs that the run `RUN` holds out of training (data.held_out)
+hf:PLACE[@SPLIT]      a data set of Hugging Face `datasets`: a local folder, or a repository of the hub
+held_out:RUN          the pairs that the run directory RUN holds out of training (data.held_out)
 """
 
 import json
@@ -31,7 +31,7 @@ SPLITS = ("test", "validation", "val", "train")  # hf:PLACE without @SPLIT uses 
 
 
 class SourceImages(Images):
-    """Images of training pairs, by sample id."""
+    """Images of the training pairs with sample ids `ids`."""
 
     def __init__(self, spec: str, source: PairSource, ids: list[int]) -> None:
         self.spec = spec
@@ -51,7 +51,7 @@ class SourceImages(Images):
 
 
 def open_table(spec: str, path: Path, settings: Settings) -> Captioned:
-    """Open csv:FILE or tsv:FILE; rows with the same image path give the captions of one image.
+    """Open csv:FILE or tsv:FILE; rows with the same image path hold the captions of one image.
 
     Raises UserError: the file or a column is missing, a row is incomplete, or an image file is missing.
     """
@@ -69,7 +69,7 @@ def open_table(spec: str, path: Path, settings: Settings) -> Captioned:
 def open_rows(spec: str, place: Path, short: str, split: str, settings: Settings) -> Captioned:
     """Open a local folder of Hugging Face `datasets`; an empty `split` selects the first of SPLITS that exists.
 
-    Raises UserError: the folder is no data set, the split or a column is missing, or a row has no caption.
+    Raises UserError: the folder is not a data set, the split or a column is missing, or a row has no caption.
     """
     split = split or _split(spec, place)
     pairs = HFPairs(_config(settings, source="hf", root=str(place), split=split), place)
@@ -79,13 +79,13 @@ def open_rows(spec: str, place: Path, short: str, split: str, settings: Settings
 
 
 def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
-    """Open the held-out pairs of a run, without those that cannot be decoded: training skips such pairs too.
+    """Open the held-out pairs of a run. Pairs that cannot be decoded are left out, as in training.
 
-    Raises UserError: the run holds no pairs out, its data have no random access, or no held-out pair is usable.
+    Raises UserError: the run holds out no pairs, its data source has no random access, or no held-out pair is usable.
     """
     data = directory.load_config(run).data
     if not data.held_out:
-        raise UserError(f"datasets={HELD_OUT} needs pairs that are not trained on, but {run} has data.held_out=0.0")
+        raise UserError(f"datasets={HELD_OUT} needs a run with held-out pairs, but {run} has data.held_out=0.0")
     source = open_pair_source(data)
     image_of = source.image_of()
     _, ids = split_held_out(len(source), data.held_out, image_of)
@@ -101,7 +101,7 @@ def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
 
 
 def _usable(source: PairSource, ids: list[int]) -> list[int]:
-    """Return the samples that can be decoded. The list is cached, because this reads every image."""
+    """Return the samples that can be decoded. This reads every image, so a file in the cache stores the list."""
     cache = cache_home() / HELD_OUT / f"{content_hash([source.fingerprint, ids])}.json"
     if cache.is_file():
         found: list[int] = json.loads(cache.read_text())
@@ -122,7 +122,7 @@ def _usable(source: PairSource, ids: list[int]) -> list[int]:
 
 
 def _captions(source: PairSource, sample_id: int) -> list[str]:
-    """Return the captions that training may draw. Raises BadSample if one is unusable."""
+    """Return the captions that training may draw. Raises BadSample if a caption is unusable."""
     captions = source.captions(sample_id)
     return [stripped(caption) for caption in (captions if source.draws_caption else captions[:1])]
 
@@ -149,7 +149,7 @@ def _all_captions(spec: str, pairs: PairSource) -> list[list[str]]:
 def _split(spec: str, place: Path) -> str:
     import datasets
 
-    if (place / "state.json").is_file():  # one saved split
+    if (place / "state.json").is_file():  # a single split, saved with save_to_disk
         return "all"
     try:
         if (place / "dataset_dict.json").is_file():
@@ -157,7 +157,7 @@ def _split(spec: str, place: Path) -> str:
         else:
             known = datasets.get_dataset_split_names(str(place))
     except Exception as error:  # dataset builders raise many types
-        raise UserError(f"datasets={spec}: {place} is no data set of Hugging Face `datasets`") from error
+        raise UserError(f"datasets={spec}: {place} is not a data set of Hugging Face `datasets`") from error
     found = next((split for split in SPLITS if split in known), None)
     if found is None:
         raise UserError(

@@ -1,6 +1,7 @@
 """Sets that torchvision reads in their original layouts. Only DOWNLOADS uses the network.
 
-torchvision's readers get `Path` as image loader, so that they list paths and labels without decoding.
+torchvision's readers get `Path` as image loader, so that they list paths and labels without decoding. `part` is the
+set's own name of a split.
 """
 
 from collections.abc import Callable
@@ -17,8 +18,8 @@ from evaluation.datasets.images import ArrayImages
 from evaluation.datasets.kinds import Split
 from evaluation.datasets.layouts.files import SEED, split_of_files
 
-# Sets without an official split: number of images in each split, and in the whole set. Splits are drawn with a fixed
-# seed (sizes: paper 5, table 4).
+# Sets without an official split, which we draw with a fixed seed: number of images in each split (paper 5, table 4),
+# and in the whole set
 SHARES = {
     "eurosat": ({"train": 10_000, "test": 5_000}, 27_000),
     "sun397": ({"train": 76_129, "val": 10_867, "test": 21_758}, 108_754),
@@ -38,14 +39,14 @@ def arrays(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
 
 
 def files(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
-    """List a set of image files with official splits."""
+    """List the files of one of a set's official splits."""
     reader = _read(spec, root, name, part)
     listed = [reader[i] for i in range(len(reader))]
     return split_of_files(spec, root, [Path(path) for path, _ in listed], [int(label) for _, label in listed])
 
 
 def drawn(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
-    """List a set of image files whose splits we draw, see SHARES."""
+    """List the files of one of the splits that we draw, see SHARES."""
     reader = _read(spec, root, name, part)
     # sorted, because torchvision lists SUN397 in the file system's order
     listed = sorted((str(path), int(label)) for path, label in (reader[i] for i in range(len(reader))))
@@ -54,7 +55,10 @@ def drawn(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
 
 
 def share(n: int, part: str, sizes: dict[str, int], total: int) -> list[int]:
-    """Return a split's indices among n sorted images: splits cut a seeded permutation in the ratio of `sizes`."""
+    """Return the indices of a split among n sorted images.
+
+    Splits are consecutive parts of a random permutation with a fixed seed; their sizes are n / total times `sizes`.
+    """
     order = torch.randperm(n, generator=torch.Generator().manual_seed(SEED)).tolist()
     start = 0
     for name, size in sizes.items():
@@ -77,10 +81,10 @@ def pets(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
 
 
 def classnames(spec: str, root: Path, name: str) -> list[str]:
-    """Return the class names that the data set itself gives, with spaces for underscores."""
+    """Return the class names in the data set's files, with spaces for underscores."""
     if name == "stl10":
         found = require_file(spec, root / "stl10_binary" / "class_names.txt", "the class names").splitlines()
-    elif name == "sun397":  # "/a/airport_terminal", "/b/bakery/shop"; the reader would first list all images
+    elif name == "sun397":  # torchvision's reader would list all images; lines like /a/airport_terminal, /b/bakery/shop
         lines = require_file(spec, root / "SUN397" / "ClassName.txt", "the class names").splitlines()
         found = [line.strip()[3:].replace("/", " ") for line in lines]
     else:
@@ -129,6 +133,6 @@ DOWNLOADS: dict[str, Callable[[str], Any]] = {
 def _read(spec: str, root: Path, name: str, part: str) -> Any:
     try:
         return READERS[name](str(root), part)
-    except Exception as error:  # RuntimeError, OSError, KeyError, UnpicklingError, ..., depending on reader and damage
+    except Exception as error:  # RuntimeError, OSError, KeyError, UnpicklingError and others
         problem = " ".join(str(error).split()).partition(" You can use")[0] or type(error).__name__
         raise UserError(f"datasets={spec}: {root} does not hold {name} as published ({problem})") from error

@@ -124,7 +124,7 @@ def _section(comparison: MethodComparison, number: int) -> Section:
         blocks.append(Details("Values by data set and seed", [_values(comparison)]))
     reasons: dict[str, list[str]] = {}
     for method in comparison.unranked:
-        reason = f"{method.diverged} seeds diverged" if method.diverged else "not evaluated on the shared data sets"
+        reason = f"diverged seeds: {method.diverged}" if method.diverged else "not evaluated on the shared data sets"
         reasons.setdefault(reason, []).append(method.label)
     blocks += [Text(f"Not ranked, {reason}: {', '.join(labels)}", "muted") for reason, labels in reasons.items()]
     blocks.append(Details("Common settings of these runs", [KeyValues(list(comparison.conditions.items()))]))
@@ -176,7 +176,7 @@ def rank(comparison: MethodComparison, method: Method, place: int) -> Cell:
 def _description(method: Method) -> str:
     others = sorted({run.name for run in method.runs} - {method.name})
     notes = [method.settings, *([f"also named {', '.join(others)}"] if others else [])]
-    return "; ".join([*notes, *([f"{method.diverged} seeds diverged"] if method.diverged else [])])
+    return "; ".join([*notes, *([f"diverged seeds: {method.diverged}"] if method.diverged else [])])
 
 
 def _score(score: Estimate | None) -> tuple[Cell, Cell]:

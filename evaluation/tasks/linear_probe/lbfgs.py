@@ -1,11 +1,11 @@
 """L-BFGS for several smooth convex problems at once (Nocedal and Wright 2006, algorithms 7.4 and 7.5).
 
 Not from a library: `torch.optim.LBFGS` and `scipy.optimize` solve one problem at a time. The linear probe fits many
-values of C on the same features, and one matrix product per round serves all of them. All problems advance together,
-with one evaluation of their objectives per round; converged problems are removed.
+values of C on the same features, and one matrix product per round serves all of them. Each round evaluates the
+objectives of all unfinished problems once. Shapes: B problems, b of them unfinished, P parameters per problem.
 
-The two-loop recursion starts from the inverse of the Hessian's diagonal at a recent point. The usual multiple of the
-identity needs several times as many rounds if the diagonal entries differ much.
+The two-loop recursion starts from the inverse of the Hessian's diagonal at a recent point. The usual start, a multiple
+of the identity, needs several times as many rounds if the diagonal entries differ much.
 """
 
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ MEMORY = 10  # stored pairs of steps and gradient changes
 REFRESH = 10  # rounds between updates of the Hessian's diagonal
 DECREASE = 1e-4  # share of the predicted decrease that a step must reach (Armijo)
 ROUNDING = 1e-7  # relative error of a value in single precision
-GAP = 1e-3  # converged if the quadratic model predicts a decrease below this share of the value
-SHORTEST = 1e-6  # converged if the step falls below this share of the direction: only rounding is left
+GAP = 1e-3  # largest predicted decrease of a converged problem, as a share of the value
+SHORTEST = 1e-6  # a problem ends if its step falls below this share of the direction: only rounding is left
 
 
 class Problem(Protocol):
-    """The objectives of several problems."""
+    """The objective function of several problems."""
 
     def __call__(self, x: Tensor, problem: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return values float64 [b], gradients [b, P] and, if `diagonal`, the diagonals of the Hessians [b, P] > 0.
@@ -34,21 +34,21 @@ class Problem(Protocol):
 
 @dataclass
 class _State:
-    """Unfinished problems, one per row."""
+    """Unfinished problems, one per row; s, y and rho as in Nocedal and Wright."""
 
-    problem: Tensor  # int64 [b]
+    problem: Tensor  # int64 [b], index of the problem
     x: Tensor  # [b, P]
     value: Tensor  # float64 [b]
     gradient: Tensor  # [b, P]
     diagonal: Tensor  # [b, P]
     direction: Tensor  # [b, P]
     step: Tensor  # [b], share of the direction to try next
-    moves: list[Tensor] = field(default_factory=list)  # s of the last rounds, [b, P] each
-    changes: list[Tensor] = field(default_factory=list)  # y of the last rounds, changes of the gradient
-    rho: list[Tensor] = field(default_factory=list)  # [b], 1 / s.y; 0 if the round's step was rejected
+    moves: list[Tensor] = field(default_factory=list)  # s of the last rounds (changes of x), [b, P] each
+    changes: list[Tensor] = field(default_factory=list)  # y of the last rounds (changes of the gradient), [b, P] each
+    rho: list[Tensor] = field(default_factory=list)  # 1 / s.y of the last rounds, [b] each; 0: the step was rejected
 
     def keep(self, rows: Tensor) -> "_State":
-        """Keep only these rows (bool [b])."""
+        """Return the state of these rows (bool [b])."""
         kept: dict[str, Any] = {
             name: [tensor[rows] for tensor in value] if isinstance(value, list) else value[rows]
             for name, value in vars(self).items()
@@ -60,8 +60,8 @@ def minimise(objective: Problem, start: Tensor, tolerance: float, rounds: int) -
     """Return the minimisers [B, P] found from `start` [B, P].
 
     A problem has converged if the largest entry of its gradient is at most `tolerance` and the quadratic model predicts
-    a decrease that is small compared with the value (a loss near 0 has a small gradient far from its minimum). A
-    problem also ends if its steps vanish in single precision, or after `rounds` evaluations.
+    a small decrease, see GAP. The gradient alone does not suffice: a loss near 0 has a small gradient far from its
+    minimum. A problem also ends if its step is shorter than SHORTEST, or after `rounds` rounds.
     """
     found = start.clone()
     problem = torch.arange(len(start), device=start.device)
@@ -83,7 +83,7 @@ def minimise(objective: Problem, start: Tensor, tolerance: float, rounds: int) -
 
 
 def _advance(state: _State, objective: Problem, refresh: bool) -> None:
-    """Try each problem's step. Take it if the value decreases enough, otherwise shorten it for the next round."""
+    """Try each problem's step. Take the step if the value decreases enough, otherwise shorten it for the next round."""
     slope = _dot(state.gradient, state.direction)
     x = state.x + state.step[:, None] * state.direction
     value, gradient, diagonal = objective(x, state.problem, refresh)
@@ -97,7 +97,7 @@ def _advance(state: _State, objective: Problem, refresh: bool) -> None:
     if len(state.moves) > MEMORY:
         for history in (state.moves, state.changes, state.rho):
             history.pop(0)
-    # If a step on a convex function went too far, the slope is zero somewhere before its end.
+    # A rejected step on a convex function passed a point with slope zero. The secant through both slopes estimates it.
     shorter = state.step * (slope / (slope - _dot(gradient, state.direction))).clamp(0.1, 0.7)
     rows = taken[:, None]
     state.x = torch.where(rows, x, state.x)

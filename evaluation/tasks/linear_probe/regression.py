@@ -1,11 +1,11 @@
 """Multinomial logistic regression by L-BFGS, and the search for its C (Radford et al. 2021; paper 5).
 
-    minimise  C sum_i -log softmax(W x_i + b)[y_i] + ||W||^2 / 2        (the bias is not regularised)
+    minimise  C sum_i -log softmax(W x_i + b)[y_i] + ||W||^2 / 2        (the bias b is not regularised)
 
-This is scikit-learn's convention for C. Features are not standardised.
+This is scikit-learn's convention for C. Features are not standardised. E is the width of the features x_i.
 
-scikit-learn is not used: it fits one C at a time, on the CPU. Here one matrix product with the features serves all
-values of C, on the features' device.
+scikit-learn itself is not used, because it fits one C at a time, on the CPU. Here one matrix product with the features
+serves all values of C, on the features' device.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ GRID: list[float] = torch.logspace(-6, 6, 97, dtype=torch.float64).tolist()  # e
 STRIDES = (16, 8, 4, 2, 1)
 MAX_ITERATIONS = 1000
 TOLERANCE = 2e-6  # bound on the largest gradient entry of objective / (C n); scikit-learn's default is 1e-4
-# scores (rows x values of C x classes) per chunk: they fit a CPU's cache; on a GPU they hide the launch overhead
+# scores (rows x values of C x classes) per chunk: they fit a CPU's cache; on a GPU, large chunks hide launch overhead
 CELLS = {"cpu": 2**19, "cuda": 2**27}
 
 
@@ -37,11 +37,11 @@ class Linear:
 
 
 class Regression:
-    """Logistic regression on one set of features; `fit_all` solves it for several C at once, on the features' device.
+    """Logistic regression on one set of features, on their device; `fit_all` solves it for several C at once.
 
-    The minimiser works on centred features along their principal axes. This rotation and shift (absorbed by the bias)
-    do not change the minimum, but they make the Hessian nearly diagonal: embeddings share a large mean and lie near
-    a few of their axes.
+    The minimiser works on centred features along their principal axes. The rotation and the shift (which the bias
+    absorbs) do not change the minimum. They make the Hessian nearly diagonal, because embeddings have a large common
+    mean and vary mostly along a few axes.
     """
 
     def __init__(self, features: Tensor, label: Tensor, classes: int) -> None:
@@ -68,7 +68,7 @@ class Regression:
             weight, shrink = x.view(-1, *shape), decay[problem]
             loss, gradient, curvature = self._cross_entropy(weight, diagonal)
             value = loss + 0.5 * (shrink * weight.square()).flatten(1).sum(dim=1, dtype=torch.float64)
-            tiny = torch.finfo(x.dtype).tiny  # lower bound: a class that never occurs has zero curvature in its bias
+            tiny = torch.finfo(x.dtype).tiny  # lower bound: the bias of a class that never occurs has no curvature
             hessian = None if curvature is None else (curvature + shrink).clamp(min=tiny).flatten(1)
             return value, (gradient + shrink * weight).flatten(1), hessian
 
@@ -77,10 +77,10 @@ class Regression:
         return [self._from_axes(weight) for weight in found.view(-1, *shape)]
 
     def _cross_entropy(self, weight: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return mean loss float64 [b], gradient and, if `diagonal`, Hessian diagonal at weights [b, E + 1, K].
+        """Return mean loss float64 [b], gradient and, if `diagonal`, the Hessian's diagonal for b values of C.
 
-        Products and softmax have the features' precision. The losses are summed over rows in double precision:
-        otherwise rounding errors would hide the decrease in the last steps.
+        `weight`, gradient and diagonal are [b, E + 1, classes]. Products and softmax have the features' precision. The
+        losses are summed in double precision: otherwise rounding errors would hide the decrease in the last steps.
         """
         problems, width, classes = weight.shape
         columns = weight.permute(1, 0, 2).reshape(width, -1)
@@ -140,8 +140,8 @@ class Search:
 def search(train: Regression, features: Tensor, label: Tensor) -> Search:
     """Search C as CLIP does: every 16th point of GRID, then the neighbours of the best one at strides 8, 4, 2, 1.
 
-    `train` holds the training rows; `features` [n, E] and `label` int64 [n] are the validation rows. Among
-    equally accurate values the smallest C wins, that is, the strongest regularisation.
+    `train` has the training rows; `features` [n, E] and `label` int64 [n] are the validation rows. Among equally
+    accurate values of C, the smallest (the strongest regularisation) is chosen.
     """
     solved: dict[int, Linear] = {}
     accuracy_of: dict[int, float] = {}
@@ -149,16 +149,16 @@ def search(train: Regression, features: Tensor, label: Tensor) -> Search:
     for stride in STRIDES:
         first = stride == STRIDES[0]
         around = range(0, len(GRID), stride) if first else (best - stride, best + stride)
-        places = [place for place in around if place in range(len(GRID))]
-        starts = [_nearest(solved, place) for place in places]
-        for place, linear in zip(places, train.fit_all([GRID[p] for p in places], starts), strict=True):
-            solved[place] = linear
-            accuracy_of[place] = float((linear(features).argmax(dim=1) == label).double().mean())
-        best = min(accuracy_of, key=lambda place: (-accuracy_of[place], place))
+        indices = [index for index in around if index in range(len(GRID))]
+        starts = [_nearest(solved, index) for index in indices]
+        for index, linear in zip(indices, train.fit_all([GRID[i] for i in indices], starts), strict=True):
+            solved[index] = linear
+            accuracy_of[index] = float((linear(features).argmax(dim=1) == label).double().mean())
+        best = min(accuracy_of, key=lambda index: (-accuracy_of[index], index))
     return Search(accuracy_of, best, solved)
 
 
-def _nearest(solved: dict[int, Linear], place: int) -> Linear | None:
-    """Return the solution for the nearest C on the grid; None if nothing is solved yet."""
-    near = min(solved, key=lambda known: abs(known - place), default=None)
+def _nearest(solved: dict[int, Linear], index: int) -> Linear | None:
+    """Return the solution at the nearest index; None if nothing is solved yet."""
+    near = min(solved, key=lambda known: abs(known - index), default=None)
     return None if near is None else solved[near]

@@ -1,4 +1,4 @@
-"""Linear probe: logistic regression on frozen image embeddings (Radford et al. 2021; spec of paper 5)."""
+"""Linear probe: logistic regression on frozen image embeddings (Radford et al. 2021; paper 5)."""
 
 import torch
 from torch import Tensor
@@ -9,14 +9,15 @@ from evaluation.tasks.linear_probe.regression import GRID, Regression, Search, s
 from evaluation.tasks.rows import ranked_items, row
 from evaluation.types import Device, FeatureRequest, Features, Score, Task
 
-SPLIT = "test"  # scored; never used to choose C
+SPLIT = "test"  # split that is scored; never used to choose C
 VALIDATION_SHARE = 10  # without an official validation split, one training row in ten is used to choose C
 
 
 class LinearProbe(Task):
     """Top-1 and mean per-class accuracy; C is chosen on a validation split; the final fit uses all splits but test.
 
-    `variant` selects other image features than the embeddings; its name is added to the names of task and metrics.
+    With a `variant` (a key of Encoder.image_variants), the probe takes these image features instead of the embeddings,
+    and the names of task and metrics end in the variant's name.
     """
 
     kind = "labelled"
@@ -34,7 +35,10 @@ class LinearProbe(Task):
         return [FeatureRequest(dataset.name, split, "images", self.variant) for split in splits]
 
     def score(self, dataset: Labelled, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return the rows and the search for C; runs on `device`, except on mps, which lacks double precision."""
+        """Return the rows; the artifact is the search for C. Run on `device`, or on the CPU if `device` is mps.
+
+        mps has no double precision.
+        """
         device = torch.device("cpu") if torch.device(device).type == "mps" else torch.device(device)
         *fitting, test = self.requests(dataset)
         known = torch.cat([features[request] for request in fitting]).to(device)
@@ -59,7 +63,7 @@ class LinearProbe(Task):
 
 
 def _split(labels: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the rows to fit on and the rows to choose C on: train and val, else a seeded 90/10 split of train."""
+    """Return the rows to fit on and the rows to choose C on: train and val, or a seeded 90/10 split of train."""
     total = sum(len(label) for label in labels)
     if len(labels) == 2:
         return torch.arange(len(labels[0])), torch.arange(len(labels[0]), total)
@@ -69,10 +73,10 @@ def _split(labels: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def _artifact(kind: str, found: Search) -> dict[str, object]:
-    places = sorted(found.accuracy_of)
+    tried = sorted(found.accuracy_of)
     return {
         "kind": kind,
-        "C": [GRID[place] for place in places],
-        "validation_accuracy": [found.accuracy_of[place] for place in places],
+        "C": [GRID[index] for index in tried],
+        "validation_accuracy": [found.accuracy_of[index] for index in tried],
         "chosen_C": found.chosen,
     }

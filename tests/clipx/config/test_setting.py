@@ -1,4 +1,4 @@
-"""Every setting has a meaning; values that a run cannot work with are refused by key before anything is built."""
+"""Every setting has a meaning, and values that are not allowed are refused with the name of the setting."""
 
 from collections.abc import Collection
 from typing import Any
@@ -36,7 +36,7 @@ BAD = {
     "train.keep": 0,
     "train.processes": 0,
 }
-TABLES: dict[str, Collection[str]] = {  # that code looks the names up in
+TABLES: dict[str, Collection[str]] = {  # setting -> the table in which code looks up its value
     "data.clean": CLEANERS,
     "model.points.kernel": {"none", "linear", *FREQUENCIES},
     "model.points.weights": BOUNDS,
@@ -67,7 +67,7 @@ def with_value(key: str, value: object) -> RunConfig:
 
 
 @pytest.mark.parametrize("key", BAD)
-def test_values_out_of_range_are_named(key: str) -> None:
+def test_a_value_out_of_range_is_refused_with_its_key(key: str) -> None:
     with pytest.raises(UserError, match=rf"{key}=.* is out of range; allowed: "):
         check(with_value(key, BAD[key]))
 
@@ -103,8 +103,8 @@ def test_the_choices_of_a_setting_are_the_names_in_its_table(key: str) -> None:
 
 def test_eval_has_the_choices_of_training_and_of_its_tables() -> None:
     run, evaluation = settings_of(RunConfig), settings_of(EvalConfig)
-    for ours, theirs in (("precision", "train.precision"), ("device", "train.device"), ("wandb", "log.wandb")):
-        assert evaluation[ours].choices == run[theirs].choices
+    for key, key_of_run in (("precision", "train.precision"), ("device", "train.device"), ("wandb", "log.wandb")):
+        assert evaluation[key].choices == run[key_of_run].choices
     assert set(evaluation["protocol"].choices) == set(PROTOCOLS)
 
 

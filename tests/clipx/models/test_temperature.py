@@ -110,6 +110,12 @@ def test_a_schedule_too_short_to_move_is_logged(kind: str, epochs: int, lines: i
     assert notes(TemperatureConfig(kind=kind, tau_end=0.1, every="step"), epochs, is_trained=True) == []
 
 
+def test_half_a_period_moves_tau_in_two_epochs() -> None:
+    config = TemperatureConfig(kind="cosine", tau_end=0.1, periods=0.5)
+    assert notes(config, 2, is_trained=True) == []
+    assert len(notes(config, 1, is_trained=True)) == 1
+
+
 def test_a_learned_tau_without_gradient_is_logged() -> None:
     (line,) = notes(TemperatureConfig(tau=0.05), 3, is_trained=False)
     assert "tau stays at 0.05" in line

@@ -79,7 +79,7 @@ def test_a_checkpoint_of_an_older_version_with_a_random_state_loads(tmp_path: Pa
 
 
 def test_cleaning_up_deletes_unfinished_checkpoints_and_no_other_files(tmp_path: Path) -> None:
-    """Other files are the user's backups and notes, and names that only look like a step."""
+    """The other files here are a user's backups and notes, some with names that resemble those of checkpoints."""
     saved = state()
     saved.step = 5
     saved.save(tmp_path)
@@ -133,7 +133,7 @@ def test_corrupt_later_checkpoints_are_replaced_or_deleted_by_the_resumed_run(tm
     assert len(resume(loaded, tmp_path)) == 3
     assert loaded.step == 5
     loaded.step = 10
-    verify(loaded.save(tmp_path))  # replaces the corrupt one of the same step
+    verify(loaded.save(tmp_path))  # replaces the corrupt checkpoint of step 10
     remove_leftovers(tmp_path, step=10)
     assert [p.name for p in checkpoints(tmp_path)] == ["step_00000005", "step_00000010"]
 
@@ -162,7 +162,7 @@ def test_a_full_disk_raises_user_error_and_keeps_the_last_good_checkpoint(tmp_pa
     verify(good)
 
 
-def test_errors_that_are_not_disk_errors_are_not_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_disk_errors_become_user_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise RuntimeError("CUDA error")
 
@@ -182,7 +182,7 @@ def test_a_run_without_a_good_checkpoint_is_refused_and_not_overwritten(tmp_path
 
 @pytest.mark.parametrize("name", ["model.safetensors", "training.pt"])
 @pytest.mark.parametrize("fix_manifest", [False, True])
-def test_a_pickle_instead_of_a_file_is_refused_and_not_executed(tmp_path: Path, name: str, fix_manifest: bool) -> None:
+def test_a_file_replaced_by_a_pickle_is_refused_and_not_executed(tmp_path: Path, name: str, fix_manifest: bool) -> None:
     path = state().save(tmp_path)
     for data in (pickle.dumps(Bomb(tmp_path / "executed")), torch_pickle(tmp_path)):
         replace_file(path, name, data, fix_manifest)
@@ -209,9 +209,11 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "message"), [("missing", "missing"), ("file", "a file"), ("folder", "without check")]
+    ("found", "message"), [("missing", "missing"), ("file", "a file"), ("folder", "without checkpoints")]
 )
-def test_resolve_names_what_it_found_instead(tmp_path: Path, found: str, message: str) -> None:
+def test_resolve_refuses_a_path_without_checkpoints_and_names_what_is_there(
+    tmp_path: Path, found: str, message: str
+) -> None:
     path = tmp_path / "x"
     if found == "file":
         path.write_bytes(pickle.dumps(Bomb(tmp_path / "executed")))
@@ -227,7 +229,7 @@ def test_resolve_names_a_run_below_the_folder(tmp_path: Path) -> None:
         resolve(tmp_path)
 
 
-def test_a_missing_file_is_detected(tmp_path: Path) -> None:
+def test_a_checkpoint_with_a_missing_file_is_refused(tmp_path: Path) -> None:
     path = state().save(tmp_path)
     (path / "training.pt").unlink()
     with pytest.raises(UserError, match=r"training.pt is corrupt"):

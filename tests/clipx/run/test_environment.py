@@ -1,4 +1,4 @@
-"""environment.json records where a run started and what changed when it was resumed."""
+"""environment.json records the environment of a run's start, and what has changed when it was resumed."""
 
 import json
 from pathlib import Path

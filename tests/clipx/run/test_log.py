@@ -11,6 +11,7 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.log import WANDB_ID, RunLog
 from clipx.run.sinks import numbers
+from tests.clipx.test_train import log
 from tests.helpers.folder import settings
 
 
@@ -43,19 +44,19 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> FakeWandb:
     return fake
 
 
-def logged(config: RunConfig, run: Path, step: int, rows: list[int]) -> None:
+def write_rows(config: RunConfig, run: Path, step: int, rows: list[int]) -> None:
     run.mkdir(exist_ok=True)
-    with RunLog(config, run, step, 10) as log:
+    with RunLog(config, run, step, 10) as run_log:
         for at in rows:
-            log.record(at, {"loss": 0.5, "terms": {"clip": 0.5}})
+            run_log.record(at, {"loss": 0.5, "terms": {"clip": 0.5}})
 
 
 def test_the_wandb_id_is_kept_on_resume_and_differs_between_directories(tmp_path: Path, wandb: FakeWandb) -> None:
     config = settings(tmp_path)
     config.log.wandb = "offline"
-    logged(config, tmp_path / "a", 0, [1, 2, 3])
-    logged(config, tmp_path / "a", 1, [2, 3])
-    logged(config, tmp_path / "b", 0, [])
+    write_rows(config, tmp_path / "a", 0, [1, 2, 3])
+    write_rows(config, tmp_path / "a", 1, [2, 3])
+    write_rows(config, tmp_path / "b", 0, [])
     first, again, other = (settings["id"] for settings in wandb.inits)
     assert first == again == (tmp_path / "a" / WANDB_ID).read_text()
     assert other != first
@@ -66,20 +67,19 @@ def test_repeated_steps_are_not_dropped_by_wandb(tmp_path: Path, wandb: FakeWand
     """W&B drops rows whose step= is below the last one, so the step is logged as a metric."""
     config = settings(tmp_path)
     config.log.wandb = "online"
-    logged(config, tmp_path / "a", 0, [1, 2])
-    logged(config, tmp_path / "a", 1, [2])
+    write_rows(config, tmp_path / "a", 0, [1, 2])
+    write_rows(config, tmp_path / "a", 1, [2])
     assert [row["step"] for row in wandb.logged] == [1, 2, 2]
     assert wandb.logged[0] == {"step": 1, "loss": 0.5, "terms": {"clip": 0.5}}
     assert ("*", {"step_metric": "step"}) in wandb.defined
     assert wandb.inits[0]["mode"] == "online"
-    lines = (tmp_path / "a" / "log.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [1, 2]
+    assert [row["step"] for row in log(tmp_path / "a")] == [1, 2]
 
 
 def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     row = {"loss": float("nan"), "terms": {"clip": float("inf")}, "columns": {"u": [1.5, -float("inf")]}, "bad": 0}
-    with RunLog(settings(tmp_path), tmp_path, 0, 1) as log:
-        log.record(1, row)
+    with RunLog(settings(tmp_path), tmp_path, 0, 1) as run_log:
+        run_log.record(1, row)
 
     def refuse(name: str) -> None:
         raise AssertionError(f"{name} is not valid JSON")
@@ -90,11 +90,11 @@ def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
 
 
 def test_without_wandb_no_id_is_written(tmp_path: Path, wandb: FakeWandb) -> None:
-    logged(settings(tmp_path), tmp_path / "a", 0, [1])
+    write_rows(settings(tmp_path), tmp_path / "a", 0, [1])
     assert not wandb.inits and not (tmp_path / "a" / WANDB_ID).exists()
 
 
-def test_wandb_without_a_key_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_by_wandb_gives_a_message_of_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import wandb as package
 
     def refuse(**options: Any) -> None:
@@ -106,18 +106,18 @@ def test_wandb_without_a_key_is_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(
         UserError, match=r"^log.wandb=online: W&B did not start \(api_key not configured \(no-tty\)\.\)"
     ) as raised:
-        logged(config, tmp_path / "a", 0, [1])
+        write_rows(config, tmp_path / "a", 0, [1])
     assert "wandb login" in str(raised.value) and "\n" not in str(raised.value)
 
 
-def test_tensorboard_has_every_number_and_repeated_steps_replace_older_ones(tmp_path: Path) -> None:
+def test_tensorboard_has_every_number_and_no_old_values_of_repeated_steps(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     config = settings(tmp_path)
     config.log.tensorboard = True
-    logged(config, tmp_path / "a", 0, [1, 2, 3])
-    logged(config, tmp_path / "a", 1, [2])
+    write_rows(config, tmp_path / "a", 0, [1, 2, 3])
+    write_rows(config, tmp_path / "a", 1, [2])
     events = EventAccumulator(str(tmp_path / "a" / "tensorboard"))
     events.Reload()
     assert set(events.Tags()["scalars"]) == {"loss", "terms/clip"}
@@ -129,7 +129,7 @@ def test_tensorboard_without_its_package_names_the_extra(tmp_path: Path, monkeyp
     config = settings(tmp_path)
     config.log.tensorboard = True
     with pytest.raises(UserError, match=r"needs the extra `tensorboard`: pip install -e '\.\[tensorboard\]'"):
-        logged(config, tmp_path / "a", 0, [])
+        write_rows(config, tmp_path / "a", 0, [])
 
 
 def test_only_numbers_go_to_tensorboard() -> None:

@@ -1,4 +1,4 @@
-"""Kept checkpoints: the last ones, every Nth step, the best; ordered by step, not by file time."""
+"""Kept checkpoints: the last ones, every Nth step and the best; they are ordered by step, not by file time."""
 
 import os
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_the_last_every_nth_and_the_best_are_kept() -> None:
 @pytest.mark.parametrize(
     ("value", "every", "message"),
     [
-        ("min:los", 5, "keep_best=min:los must be min:METRIC or max:METRIC, of alignment, gap, loss"),
+        ("min:los", 5, "keep_best=min:los must be min:METRIC or max:METRIC; metrics: alignment, gap, loss"),
         ("loss", 5, "keep_best=loss must be min:METRIC"),
         ("min:loss", 0, "keep_best=min:loss must be measured: set log.geometry_every"),
     ],
@@ -44,14 +44,14 @@ def test_an_unknown_or_unmeasured_metric_is_refused(value: str, every: int, mess
         RetentionPolicy(config)
 
 
-def test_the_best_checkpoint_is_saved_and_kept_though_no_other_rule_applies(
+def test_the_best_checkpoint_is_saved_and_kept_if_no_other_rule_applies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_shards(tmp_path / "train", samples=48)
     config = settings(tmp_path, epochs=2, save_every=5)
     config.train.keep, config.train.keep_best = 1, "min:loss"
     config.log.geometry_every, config.data.held_out = 3, 0.3
-    losses = {0: 9.0, 3: 2.0, 6: 1.0, 9: 3.0}  # of the eight steps, 3 and 6 are measured
+    losses = {0: 9.0, 3: 2.0, 6: 1.0, 9: 3.0}  # during the eight steps, 3 and 6 are measured
     monkeypatch.setattr(
         "clipx.train.geometry_probe.build_probe",
         lambda *_: lambda step, progress: {} if step % 3 else {"geometry": {"loss": losses[step]}},
@@ -63,7 +63,7 @@ def test_the_best_checkpoint_is_saved_and_kept_though_no_other_rule_applies(
     assert resolve(run).name == "step_00000008"
 
 
-def test_the_newest_checkpoint_is_the_one_of_the_highest_step_whatever_its_file_time(tmp_path: Path) -> None:
+def test_checkpoints_are_ordered_by_step_and_not_by_file_time(tmp_path: Path) -> None:
     for age, name in enumerate(("step_99999999", "step_100000000", "step_00000010")):
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
         os.utime(tmp_path / "checkpoints" / name, (age, age))

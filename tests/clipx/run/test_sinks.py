@@ -1,4 +1,4 @@
-"""A key for W&B is looked for where wandb finds it."""
+"""check_wandb finds an API key in the same places as wandb."""
 
 import re
 from pathlib import Path
@@ -37,19 +37,19 @@ def test_a_key_in_the_environment_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(("host", "found"), [("api.wandb.ai", True), ("github.com", False)])
-def test_a_key_of_wandb_login_is_found(tmp_path: Path, host: str, found: bool) -> None:
+def test_a_key_of_wandb_login_is_found_only_for_the_host_of_wandb(tmp_path: Path, host: str, found: bool) -> None:
     (tmp_path / ".netrc").write_text(f"machine {host}\n  login user\n  password {'x' * 40}\n")
     (tmp_path / ".netrc").chmod(0o600)
     assert ("needs an API key" in refused("online")) is not found
 
 
-def test_another_server_needs_its_own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_for_another_server_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password x\n")
     monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.my-lab.org:8080")
     assert "needs an API key" in refused("online")
 
 
-def test_settings_of_wandb_leave_the_decision_to_it(tmp_path: Path) -> None:
+def test_with_a_settings_file_of_wandb_no_key_is_required(tmp_path: Path) -> None:
     (tmp_path / ".config/wandb").mkdir(parents=True)
     (tmp_path / ".config/wandb/settings").write_text("[default]\nbase_url = https://wandb.my-lab.org\n")
     assert refused("online") == ""

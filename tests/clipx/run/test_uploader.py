@@ -1,6 +1,5 @@
 """Remote checkpoints: kept ones are uploaded, failures do not stop the run, and a lost run directory is restored."""
 
-import json
 import shutil
 import threading
 import uuid
@@ -21,6 +20,7 @@ from clipx.run.checkpoint import checkpoints, folder, verify
 from clipx.run.checkpoint_manager import CheckpointManager
 from clipx.run.remote import RemoteCheckpointStore, open_remote_store
 from clipx.train import Outcome
+from tests.clipx.test_train import log
 from tests.helpers.folder import settings, write_shards
 
 
@@ -50,7 +50,7 @@ def test_a_lost_run_directory_is_restored_from_the_remote_copy(
     assert remote_checkpoints(config) == ["step_00000004", "step_00000008"] == [p.name for p in checkpoints(run)]
     whole = load_file(run / "checkpoints/step_00000008/model.safetensors")
 
-    fs = fsspec.filesystem("memory")  # the newest copy is corrupt, one is incomplete
+    fs = fsspec.filesystem("memory")  # make the copy of step 8 corrupt, and add an incomplete one of step 9
     fs.pipe(f"{config.train.copy_to}/test/s0/checkpoints/step_00000008/training.pt", b"x")
     fs.pipe(f"{config.train.copy_to}/test/s0/checkpoints/step_00000009/model.safetensors", b"x")
     shutil.rmtree(run)
@@ -61,7 +61,7 @@ def test_a_lost_run_directory_is_restored_from_the_remote_copy(
     assert "resumed from" in printed and "step_00000004" in printed
     again = load_file(run / "checkpoints/step_00000008/model.safetensors")
     assert all(torch.equal(whole[k], again[k]) for k in whole)
-    assert [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()] == list(range(1, 9))
+    assert [row["step"] for row in log(run)] == list(range(1, 9))
 
     shutil.rmtree(run)
     config.optimizer.lr = 0.5
@@ -87,7 +87,7 @@ def test_a_failed_upload_is_logged_and_retried_without_stopping_the_run(
     assert remote_checkpoints(config)[-1] == "step_00000008"
     assert capsys.readouterr().err.count("was not copied to") == 3
 
-    failures = iter(range(10**6))  # every upload fails; the run still ends
+    failures = iter(range(10**6))  # now every upload fails; the run still finishes
     config.name = "other"
     assert train.fit(config, directory.claim(config)) is Outcome.FINISHED
     assert "step_00000008 was not copied to" in capsys.readouterr().err
@@ -100,7 +100,7 @@ def test_an_unusable_url_is_named_before_the_run_starts(config: RunConfig) -> No
         with pytest.raises(UserError, match=f"train.copy_to={url} cannot be used: .*{message}"):
             open_remote_store(config, Path())
     config.train.copy_to = f"memory://{uuid.uuid4()}"
-    fsspec.filesystem("memory").makedirs(config.train.copy_to)
+    fsspec.filesystem("memory").makedirs(config.train.copy_to)  # the fixture removes this folder
 
 
 def test_a_finished_run_uploads_a_missing_checkpoint_once(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,13 +167,13 @@ class BlockedStore(RemoteCheckpointStore):
 
 
 def manager_at_step_3(config: RunConfig, store: RemoteCheckpointStore) -> CheckpointManager:
-    """A manager of a run that resumes from step 3."""
+    """Return the manager of a run that resumes from step 3."""
     run = directory.directory(config)
     folder(run, 3).mkdir(parents=True)
     return CheckpointManager(config, run, store, print, 3)
 
 
-def test_no_rank_waits_in_one_go_for_a_whole_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_wait_for_an_upload_in_short_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process group's timeout ends a run in which a rank waits for more than half an hour."""
     store, asked = BlockedStore(), list[float]()
 

@@ -1,4 +1,4 @@
-"""FLOPs and bytes of a step against the arithmetic of a transformer, torch's own counters and the stored table."""
+"""FLOPs and bytes of a step agree with formulas for transformers, torch's own counters and counted.csv."""
 
 import csv
 from dataclasses import replace
@@ -27,12 +27,13 @@ def config(tower: str, batch_size: int, kernel: str = "none") -> RunConfig:
 
 
 def transformer(layers: int, width: int, tokens: int) -> float:
-    """Return forward FLOPs: 12 d^2 multiply-adds per token and layer, and two products of T^2 d in attention."""
+    """Return forward FLOPs for width d and T tokens: 12 d^2 T + 2 T^2 d multiply-adds per layer."""
     return layers * (24 * width**2 * tokens + 4 * tokens**2 * width)
 
 
 @pytest.fixture
 def no_attention_in_torchs_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove attention from torch's table, so that only the formulas of `flop_counter` can count it."""
     for operation in [key for key in flop_registry if "attention" in str(key)]:
         monkeypatch.delitem(flop_registry, operation)
 
@@ -67,7 +68,7 @@ def test_flops_are_proportional_to_the_batch_and_include_point_sets() -> None:
     assert count_step(config("open_clip:mini-vit-48", 8, kernel="imq")).tower_flops > small.tower_flops
 
 
-def test_processes_share_towers_and_objective_and_add_buckets() -> None:
+def test_processes_divide_the_flops_and_add_ddps_buckets() -> None:
     tower = config("open_clip:mini-48", 512)
     whole, share = count_step(tower), count_step(tower, processes=64)
     assert (share.tower_flops, share.objective_flops) == (whole.tower_flops // 64, whole.objective_flops // 64)
@@ -94,13 +95,13 @@ def test_a_term_that_depends_on_labels_counts_as_clip() -> None:
 
 @pytest.mark.parametrize("tower", ["open_clip:mini-48", "open_clip:mini-vit-48"])
 def test_torchs_memory_tracker_finds_the_same_peak(tower: str) -> None:
-    """The second of two steps, as here: the moments are there from the start."""
-    of_run, size = config(tower, 256), 48
+    """Like `count_step`, compare the peak of a second step, in which the optimizer's moments exist from the start."""
+    run_config, size = config(tower, 256), 48
     with torch.device("meta"):
-        model = clip.build_model(of_run, pretrained=False).train()
+        model = clip.build_model(run_config, pretrained=False).train()
     with FakeTensorMode(allow_non_fake_inputs=True):
         model.to_empty(device="cpu")
-        update = optimizer.build_optimizer(model, of_run)
+        update = optimizer.build_optimizer(model, run_config)
         image, text = torch.empty(256, 3, size, size), torch.zeros(256, 32, dtype=torch.int64)
         tracker = MemTracker()
         tracker.track_external(model, update, image, text)
@@ -113,7 +114,7 @@ def test_torchs_memory_tracker_finds_the_same_peak(tower: str) -> None:
                 update.step()
                 update.zero_grad()
     expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
-    assert count_step(of_run).peak == pytest.approx(expected, rel=0.01)
+    assert count_step(run_config).peak == pytest.approx(expected, rel=0.01)
 
 
 def test_the_table_has_every_recipe_at_the_papers_scale() -> None:
@@ -123,18 +124,18 @@ def test_the_table_has_every_recipe_at_the_papers_scale() -> None:
     assert [key for key, *_ in rows] == list(by_key())
 
 
-@pytest.mark.slow
-def test_the_stored_flops_are_those_counted() -> None:
-    """A row of each pair of towers, because a count takes seconds; `python -m tests.bench.counted` writes all."""
-    of_towers = {key.rpartition("; ")[0].rpartition("; ")[0]: config for key, config in by_key().items()}
-    assert len(of_towers) == 9
-    for config in of_towers.values():
+@pytest.mark.long
+def test_the_table_has_the_flops_that_count_step_finds() -> None:
+    """Check one row of each pair of towers, because a count takes seconds; tests.bench.counted writes the rows."""
+    by_towers = {key.rpartition("; ")[0].rpartition("; ")[0]: config for key, config in by_key().items()}
+    assert len(by_towers) == 9
+    for config in by_towers.values():
         found, stored = count_step(config), whole_step(config)
         assert row(found)[:2] == row(stored)[:2], step_key(config)
-        assert row(found)[2:] == pytest.approx(row(stored)[2:], abs=2)  # temperature and bias of other arms
+        assert row(found)[2:] == pytest.approx(row(stored)[2:], abs=2)  # arms may differ in temperature and bias
 
 
-def test_other_settings_than_the_stored_ones_are_counted() -> None:
+def test_settings_that_are_not_in_the_table_are_counted() -> None:
     known = by_key()[next(key for key in by_key() if "RN50" in key)]
     assert whole_step(known).memory == {}
     small = replace(known, train=replace(known.train, batch_size=4))

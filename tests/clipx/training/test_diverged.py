@@ -18,6 +18,7 @@ from clipx.run.checkpoint import checkpoints
 from clipx.training.setup import build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Embeddings, Loss, Progress
+from tests.clipx.test_train import log
 from tests.helpers.folder import settings, write_shards
 
 SAMPLES = 48  # six steps an epoch
@@ -44,10 +45,6 @@ def small_config(tmp_path: Path, **options: int) -> RunConfig:
     return config
 
 
-def log(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-
-
 def test_a_bad_step_is_skipped_and_training_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = small_config(tmp_path, epochs=1)
     multiply_loss(monkeypatch, {2, 4})
@@ -71,7 +68,7 @@ def test_a_skipped_step_changes_no_weights_or_other_state(factor: float, monkeyp
     text = torch.randint(1, 1000, (8, components.state.model.inputs.context_length))
     batch = Batch(torch.arange(8), torch.randn(8, 3, 48, 48), text, torch.zeros(8).long())
     if factor == 1e38:
-        config.temperature.tau = 1e-4
+        config.temperature.tau = 1e-4  # multiplies the gradient by 1e4, so that it overflows
     train_step(components, batch, Progress(0, 2, 0, 1))
     assert components.bad_steps == 1
     assert all(torch.equal(before[k], v) for k, v in components.state.model.state_dict().items())
@@ -96,7 +93,7 @@ def test_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint(
     assert json.loads((run / "outcome.json").read_text())["outcome"] == "diverged"
     assert len(log(run)) == 7
     with pytest.raises(RunDiverged, match=f"^{run} diverged at step 7: 3 steps in a row"):
-        launch.train(config)  # reports the divergence again, without training
+        launch.train(config)  # reports the divergence without training
     assert len(log(run)) == 7
 
 

@@ -1,6 +1,5 @@
-"""Geometry during training: measured on fixed pairs, without any effect on the run, never on training pairs."""
+"""Geometry during training: measured on fixed pairs, held-out ones by default, without any effect on the run."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from clipx.train import _build_sampler, fit
 from clipx.training import geometry_probe
 from clipx.types import Progress
 from tests.clipx.data.sources.test_files import write_coco
+from tests.clipx.test_train import log
 from tests.helpers.folder import settings, write_shards
 
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
@@ -40,8 +40,7 @@ def probed_config(root: Path, name: str = "test") -> RunConfig:
 def trained(config: RunConfig) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     run = directory.claim(config)
     fit(config, run)
-    rows = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return rows, load_file(checkpoints(run)[-1] / "model.safetensors")
+    return log(run), load_file(checkpoints(run)[-1] / "model.safetensors")
 
 
 def test_geometry_is_logged_at_step_0_and_every_n_steps(tmp_path: Path) -> None:
@@ -75,7 +74,7 @@ def test_geometry_is_measured_on_the_held_out_pairs(tmp_path: Path) -> None:
     assert probe(4, START) == {}
 
 
-def test_held_out_pairs_are_never_trained_on_whatever_the_seed(tmp_path: Path) -> None:
+def test_held_out_pairs_are_never_trained_on_with_any_seed(tmp_path: Path) -> None:
     config = probed_config(tmp_path).train
     _, held_out = split_held_out(43, 0.25)
     for seed in range(3):
@@ -87,7 +86,7 @@ def test_held_out_pairs_are_never_trained_on_whatever_the_seed(tmp_path: Path) -
 
 
 def test_images_with_held_out_captions_are_not_trained_on(tmp_path: Path) -> None:
-    """Each caption is a sample: six images with three captions each."""
+    """The data set has six images with three captions each, and each caption is a sample."""
     write_coco(tmp_path)
     config = probed_config(tmp_path)
     config.data = DataConfig(name="c", source="coco", root=str(tmp_path), split="train2014", captions="each")
@@ -95,7 +94,7 @@ def test_images_with_held_out_captions_are_not_trained_on(tmp_path: Path) -> Non
     pairs = open_pair_source(config.data)
     trained_on = {pairs.where(i) for batch in _build_sampler(config, pairs).batches(0) for _, i in batch}
     held_out_ids = geometry_probe.probe_ids(config, pairs)
-    assert len(held_out_ids) == 6  # the two whole images among 7 samples
+    assert len(held_out_ids) == 6  # 40% are 7 samples, of which two whole images are 6
     assert not trained_on & {pairs.where(i) for i in held_out_ids}
 
 
@@ -106,7 +105,9 @@ def test_images_with_held_out_captions_are_not_trained_on(tmp_path: Path) -> Non
         ("geometry_on", "test", r"log.geometry_on=test is not known; allowed: held_out, train"),
     ],
 )
-def test_a_probe_without_pairs_is_refused_at_the_start(tmp_path: Path, key: str, value: object, message: str) -> None:
+def test_a_probe_without_pairs_or_with_an_unknown_source_is_refused_at_the_start(
+    tmp_path: Path, key: str, value: object, message: str
+) -> None:
     write_shards(tmp_path / "train", samples=16)
     config = probed_config(tmp_path)
     setattr(config.data if key == "held_out" else config.log, key, value)
@@ -115,7 +116,7 @@ def test_a_probe_without_pairs_is_refused_at_the_start(tmp_path: Path, key: str,
     assert not (Path(config.runs) / "test" / "s0" / "log.jsonl").exists()
 
 
-def test_a_probe_of_a_stream_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+def test_a_probe_of_a_stream_is_refused(tmp_path: Path) -> None:
     config = probed_config(tmp_path)
     config.data.source, config.data.num_samples, config.data.held_out = "webdataset", 16, 0.0
     message = r"log.geometry_every=3 needs random access to the data, which data.source=webdataset does not have"
@@ -141,4 +142,4 @@ def test_a_run_of_zero_steps_saves_the_untrained_model_and_logs_its_geometry(tmp
     torch.manual_seed(config.seed)
     initial = clip.build_model(config).state_dict()
     assert all(torch.equal(weights[name], initial[name]) for name in weights)
-    fit(config, directory.directory(config))  # finished already
+    fit(config, directory.directory(config))  # a second call finds the run finished

@@ -1,4 +1,4 @@
-"""Memory stays constant over 2,000 steps."""
+"""Memory stays constant over 2,000 micro-batches."""
 
 import gc
 from pathlib import Path
@@ -10,7 +10,7 @@ from clipx.training.step import log_row, train_step
 from clipx.types import Progress
 from tests.helpers import tiny
 
-STEPS, EVERY = 2000, 100
+MICRO_BATCHES, EVERY = 2000, 100  # EVERY: steps between measurements
 
 
 def resident() -> int:
@@ -25,11 +25,11 @@ def test_memory_does_not_grow_with_the_steps(accumulation: int) -> None:
     config.train.accumulation, config.train.ema = accumulation, 0.99
     components, batch = tiny.components(config), next(tiny.batches(config, 1))
     tensors, memory = [], []
-    for step in range(STEPS // accumulation):
-        at = Progress(step, STEPS, 0, 1)
-        row = train_step(components, batch, at)
+    for step in range(MICRO_BATCHES // accumulation):
+        at = Progress(step, MICRO_BATCHES, 0, 1)
+        numbers = train_step(components, batch, at)
         if step % EVERY == EVERY - 1:
-            log_row(components, row, at), components.timer.read()
+            log_row(components, numbers, at), components.timer.read()
             gc.collect()
             tensors.append(sum(issubclass(type(found), torch.Tensor) for found in gc.get_objects()))
             memory.append(resident())

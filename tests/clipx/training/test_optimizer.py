@@ -17,7 +17,7 @@ from tests.helpers.hub import settings, write_distilbert
 
 
 def settings_by_name(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, tuple[float, float]]:
-    """Return parameter name -> (learning rate, weight decay); fail if one is in two groups."""
+    """Return parameter name -> (learning rate, weight decay); fail if a parameter is in two groups."""
     names = {id(p): name for name, p in model.named_parameters()}
     members = [(names[id(p)], g["lr"], g["weight_decay"]) for g in optimizer.param_groups for p in g["params"]]
     assert len({name for name, _, _ in members}) == len(members)
@@ -50,7 +50,7 @@ def test_frozen_parameters_are_in_no_group(tmp_path: Path) -> None:
     assert "image.projection.weight" in found and any(name.startswith("text.body.") for name in found)
 
 
-def test_a_step_moves_each_component_by_its_learning_rate(tmp_path: Path) -> None:
+def test_a_step_changes_each_component_by_its_learning_rate(tmp_path: Path) -> None:
     config = settings(write_distilbert(tmp_path))
     config.optimizer.weight_decay = 0.0
     config.model.text.lr_factor, config.model.projection_lr_factor = 0.1, 10

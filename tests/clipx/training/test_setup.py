@@ -1,4 +1,4 @@
-"""Initial weights: another run's weights with model.init; none are loaded when resuming."""
+"""Initial weights come from another run with model.init; a resumed run loads no initial weights."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from tests.helpers.folder import settings, write_shards
 
 
 def saved(config: RunConfig) -> Path:
-    """Save an untrained model with one changed weight."""
+    """Save an untrained model with a changed temperature and return the checkpoint."""
     components = build_components(config, torch.device("cpu"), 8, "x")
     with torch.no_grad():
         dict(components.state.model.named_parameters())["temperature.nu"].fill_(1.5)
@@ -58,7 +58,7 @@ def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, from_run_direc
     config.name, config.model.init, config.train.ema = "second", str(checkpoint), 0.5
     if from_run_directory:
         config.model.init = str(directory.directory(first))
-    config.seed, config.optimizer.lr, config.model.image.pretrained = 1, 0.0, "not looked for"
+    config.seed, config.optimizer.lr, config.model.image.pretrained = 1, 0.0, "missing"
     config.model.text.pretrained = config.model.image.pretrained
     state = build_components(config, torch.device("cpu"), 8, "x").state
     assert state.ema
@@ -73,7 +73,7 @@ def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, from_run_direc
     assert source == {"checkpoint": str(checkpoint), "sha256": sha256}
 
 
-def test_a_missing_corrupt_or_different_model_is_refused(tmp_path: Path) -> None:
+def test_initial_weights_that_are_missing_corrupt_or_of_another_model_are_refused(tmp_path: Path) -> None:
     first = settings(tmp_path)
     checkpoint = saved(first)
     config = settings(tmp_path)

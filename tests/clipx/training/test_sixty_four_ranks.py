@@ -1,4 +1,4 @@
-"""Ranks 0, 1 and 63 of 64 in this process: every arm at the papers' scale, with small towers in place of its own.
+"""Ranks 0, 1 and 63 of 64, simulated in this process for every arm of the papers' recipes, with small towers.
 
 The papers' towers do not fit into the memory of a test. The small ones are of the same kind: convolutions with batch
 norms, or transformers whose tokens are points.
@@ -21,17 +21,17 @@ from clipx.run.checkpoint_manager import CheckpointManager
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
-from tests.helpers.fake_ranks import Call, one_of
+from tests.helpers.fake_ranks import Call, fake_rank
 from tests.recipes.test_recipes import ARMS
 
 WORLD, RANKS = 64, (0, 1, 63)
 SIZE = 2  # pairs of each rank
-SAMPLES = 20_011  # with 98% held out, a few batches of 128 remain; the table's shards are unequal
+SAMPLES = 20_011  # no multiple of 64: unequal shards of the table; enough for batches of 128 with 98% held out
 RECIPES = ARMS | {"gap_dynamics_mscoco": ["learned", "tau_07"], "gap_init_mscoco": [""]}
 ALL = [(name, arm) for name, arms in RECIPES.items() for arm in arms]
 SMALL = {"ViT": "small:vit", "timm": "small:conv", "RN50": "small:conv"}
 SMALL_TEXT = {"ViT": "small:transformer", "hf": "small:bag", "RN50": "small:transformer"}
-# Position p of the batch is of rank p // SIZE. Its sample is in the table of another rank: i % 64 is that rank.
+# Rank p // SIZE has position p of the batch. Rank i % 64 stores the columns of sample i, here always another rank.
 POSITIONS = torch.arange(SIZE * WORLD)
 SAMPLE_ID = (POSITIONS // SIZE + 5) % WORLD + WORLD * (POSITIONS % SIZE)
 
@@ -45,7 +45,7 @@ def settings(name: str, arm: str) -> RunConfig:
     text.name = next(small for kind, small in SMALL_TEXT.items() if kind in text.name)
     image.pretrained = text.pretrained = image.size = text.context_length = None
     config.train.batch_size, config.train.precision, config.train.device = SIZE * WORLD, "fp32", "cpu"
-    config.train.grad_checkpointing = False  # not for small towers
+    config.train.grad_checkpointing = False  # small towers do not support it
     return config
 
 
@@ -67,7 +67,7 @@ def built(config: RunConfig) -> TrainComponents:
 
 def stepped(config: RunConfig, rank: int, run: Path) -> tuple[list[Call], dict[str, float], list[str]]:
     """Build, do a step and save as one of 64 ranks; return collectives, numbers of the step and written files."""
-    with one_of(WORLD, rank, SAMPLE_ID) as recorder:
+    with fake_rank(WORLD, rank, SAMPLE_ID) as recorder:
         components = built(config)
         own = len(range(rank, SAMPLES, WORLD))
         assert components.state.table.values.shape == (len(components.state.objective.columns), own)
@@ -75,7 +75,8 @@ def stepped(config: RunConfig, rank: int, run: Path) -> tuple[list[Call], dict[s
         numbers = train_step(components, pairs(config, components), Progress(0, 1, 0, 1))
         assert not components.bad_steps
         changed = (components.state.table.values != before).any(0).nonzero().flatten().tolist()
-        assert changed == ([0, 1] if components.state.objective.columns else [])  # its two samples, k and k + 64
+        # indices of this rank's rows: the batch has its samples `rank` and `rank` + 64
+        assert changed == ([0, 1] if components.state.objective.columns else [])
         components.state.step = 1
         with CheckpointManager(config, run, None, print, 0) as manager:
             manager.save(components.state, {"loss": 0.0}, finished=True)
@@ -95,7 +96,7 @@ def alone(config: RunConfig) -> dict[str, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "arm"), ALL)
-def test_ranks_of_sixty_four_wait_for_no_rank_and_find_the_loss_of_one_process(
+def test_sixty_four_ranks_call_the_same_collectives_and_find_the_loss_of_one_process(
     name: str, arm: str, tmp_path: Path
 ) -> None:
     config = settings(name, arm)
@@ -106,7 +107,7 @@ def test_ranks_of_sixty_four_wait_for_no_rank_and_find_the_loss_of_one_process(
     for rank in RANKS[1:]:
         assert found[rank][0] == first, f"rank {rank} calls other collectives than rank 0"
         assert found[rank][2] == [], f"rank {rank} writes a checkpoint"
-    if config.mixing.kind == "none":  # else the ranks' embeddings differ after mixing
+    if config.mixing.kind == "none":  # mixed embeddings differ between ranks, which `one_of` cannot simulate
         expected = alone(config)
         for rank in RANKS:
             assert found[rank][1] == pytest.approx(expected, rel=2e-4, abs=1e-6), f"rank {rank}"
@@ -115,7 +116,7 @@ def test_ranks_of_sixty_four_wait_for_no_rank_and_find_the_loss_of_one_process(
 def test_a_collective_that_one_rank_leaves_out_is_found() -> None:
     calls = {}
     for rank in RANKS:
-        with one_of(WORLD, rank, SAMPLE_ID) as recorder:
+        with fake_rank(WORLD, rank, SAMPLE_ID) as recorder:
             if rank != 63:
                 distributed.all_reduce_sum(torch.zeros(3))
             distributed.barrier()
@@ -125,23 +126,23 @@ def test_a_collective_that_one_rank_leaves_out_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_the_parts_of_sixty_four_ranks_are_the_batch_of_one(name: str) -> None:
+def test_the_samples_of_sixty_four_ranks_are_the_batch_of_one_process(name: str) -> None:
     arm = RECIPES[name][-1]
     config = settings(name, arm)
     train = replace(config.train, batch_size=SIZE * WORLD)
 
-    def part(rank: int, world: int) -> list[tuple[int, int]]:
+    def samples(rank: int, world: int) -> list[tuple[int, int]]:
         sampler = Sampler(SAMPLES, train, config.seed, rank, world, config.data.held_out, config.data.block)
         return next(sampler.batches(1))
 
-    whole = part(0, 1)
+    whole = samples(0, 1)
     assert len(set(whole)) == SIZE * WORLD
-    assert [pair for rank in range(WORLD) for pair in part(rank, WORLD)] == whole
+    assert [pair for rank in range(WORLD) for pair in samples(rank, WORLD)] == whole
 
 
 @pytest.mark.parametrize("rank", RANKS)
 def test_the_objective_of_a_rank_has_its_own_rows(rank: int) -> None:
-    with one_of(WORLD, rank, SAMPLE_ID):
+    with fake_rank(WORLD, rank, SAMPLE_ID):
         local = torch.full((SIZE,), float(rank), requires_grad=True)
         factors = torch.arange(SIZE * WORLD)
         sizes = distributed.all_gather_sizes(SIZE)

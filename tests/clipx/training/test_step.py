@@ -1,4 +1,4 @@
-"""A training step on one process: random draws, batch statistics, precision, averaged weights, bad settings."""
+"""A training step on one process: random draws, batch statistics, precision, averaged weights, refused settings."""
 
 import math
 import shutil
@@ -58,7 +58,7 @@ def by_hand(micro_batches: int, tower: str) -> nn.Module:
 
 @pytest.mark.parametrize("rows", [3, 5])
 def test_a_batch_with_missing_samples_can_be_split_into_micro_batches(rows: int) -> None:
-    """3 rows are fewer than the micro-batches, 5 are no multiple of them."""
+    """3 rows are fewer than the 4 micro-batches; 5 rows are not a multiple of 4."""
     found = []
     for accumulation in (1, 4):
         config = tiny.settings(CLIP)
@@ -95,7 +95,7 @@ def test_masks_differ_between_micro_batches_and_steps() -> None:
 
 
 @pytest.mark.parametrize("frozen", ["image", "text", "both"])
-def test_micro_batches_of_frozen_towers(frozen: str) -> None:
+def test_micro_batches_give_the_same_weights_with_frozen_towers(frozen: str) -> None:
     weights = []
     for accumulation in (1, 2):
         config = tiny.settings(CLIP)
@@ -120,19 +120,19 @@ def test_half_precision_steps_are_close_to_single_precision_steps(precision: str
         before = nn.utils.parameters_to_vector(components.state.model.parameters()).detach().clone()
         batch = next(tiny.batches(config, 1))
         row = log_row(components, train_step(components, batch, AT), AT)
-        while not math.isfinite(row["grad_norm"]):  # the scaler starts too high and backs off
+        while not math.isfinite(row["grad_norm"]):  # gradients overflow until the scaler's factor is small enough
             row = log_row(components, train_step(components, batch, AT), AT)
         moved[chosen] = nn.utils.parameters_to_vector(components.state.model.parameters()).detach() - before
         norms.append(row["grad_norm"])
         assert ("grad_scale" in row) == (chosen == "fp16")
-    assert norms[0] > 0.1  # above grad_clip, so the step was clipped; without the scaler's factor
+    assert norms[0] > 0.1  # above grad_clip, so gradients were clipped
     assert norms[1] == pytest.approx(norms[0], rel=0.05)
     assert moved[precision].isfinite().all()
     assert (moved[precision] - moved["fp32"]).norm() < 0.1 * moved["fp32"].norm()
 
 
 def flags() -> tuple[bool, bool]:
-    """Return whether float32 products and convolutions may use TF32."""
+    """Return two flags: float32 products may use TF32, and float32 convolutions may use TF32."""
     return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
 
 
@@ -142,20 +142,21 @@ def test_tf32_applies_to_the_towers_only_and_only_if_set(precision: str, accumul
     config = tiny.settings(CLIP)
     config.train.precision, config.train.accumulation = precision, accumulation
     components = tiny.components(config)
-    seen: dict[str, set[tuple[bool, bool]]] = {"forward": set(), "backward": set(), "loss": set(), "loss's": set()}
+    phases = ("forward", "backward", "loss", "loss_backward")
+    seen: dict[str, set[tuple[bool, bool]]] = {phase: set() for phase in phases}
     tower, plain, before = components.state.model.image, components.mix, flags()
     tower.register_forward_hook(lambda *_: seen["forward"].add(flags()))
     next(tower.parameters()).register_hook(lambda _: seen["backward"].add(flags()))  # type: ignore[no-untyped-call]
 
     def mix(embeddings: Embeddings, step: int) -> Embeddings:
         seen["loss"].add(flags())
-        embeddings.image.register_hook(lambda _: seen["loss's"].add(flags()))  # type: ignore[no-untyped-call]
+        embeddings.image.register_hook(lambda _: seen["loss_backward"].add(flags()))  # type: ignore[no-untyped-call]
         return plain(embeddings, step)
 
     components.mix = mix
     train_step(components, next(tiny.batches(config, 1)), AT)
     towers, objective = {(precision == "tf32",) * 2}, {(False, False)}
-    assert seen == {"forward": towers, "backward": towers, "loss": objective, "loss's": objective}
+    assert seen == {"forward": towers, "backward": towers, "loss": objective, "loss_backward": objective}
     assert flags() == before
 
 
@@ -203,7 +204,7 @@ def test_fp16_overflows_count_as_bad_steps_only_at_scale_1() -> None:
     first = next(components.state.model.parameters())
     first.register_hook(lambda gradient: gradient * float("inf"))  # type: ignore[no-untyped-call]
     scales = []
-    for step in range(19):
+    for step in range(19):  # the scale halves from 2^16 to 2^-2
         scales.append(components.state.scaler.get_scale())
         train_step(components, batch, Progress(step, 19, 0, 1))
     assert scales[:3] == [2.0**16, 2.0**15, 2.0**14]
@@ -241,7 +242,7 @@ def test_scaler_and_averaged_weights_are_restored_from_a_checkpoint(tmp_path: Pa
         chosen_weights(path, averaged=True)
 
 
-def test_averaged_weights_are_e_times_decay_plus_w_times_one_minus_decay() -> None:
+def test_averaged_weights_decay_towards_the_current_weights_at_the_set_rate() -> None:
     config = tiny.settings(CLIP)
     config.train.ema = 0.75
     components = tiny.components(config, "resnet")
@@ -289,7 +290,7 @@ def test_grad_checkpointing_gives_the_same_weights_and_batch_statistics(image: s
 def test_a_tower_without_grad_checkpointing_is_refused() -> None:
     config = mini_settings(Path())
     config.train.grad_checkpointing = True
-    config.model.image.name = "open_clip:RN50"  # open_clip's own switch silently does nothing here
+    config.model.image.name = "open_clip:RN50"  # for ResNets, open_clip's own switch has no effect
     config.model.embed_dim = None
     config.model.text.name = "open_clip:RN50"
     config.model.image.size, config.model.text.context_length = 64, 8
@@ -299,7 +300,7 @@ def test_a_tower_without_grad_checkpointing_is_refused() -> None:
 
 @pytest.mark.slow
 def test_compiled_towers_keep_parameter_names_and_results() -> None:
-    if not compiler():
+    if not any(shutil.which(name) for name in ("g++", "clang++", "c++")):
         pytest.skip("torch.compile needs a C++ compiler")
     plain, batch = small_run("open_clip:mini-vit-48", "open_clip:mini-vit-48")
     train_step(plain, batch, AT)
@@ -310,10 +311,6 @@ def test_compiled_towers_keep_parameter_names_and_results() -> None:
     assert list(compiled.state.model.state_dict()) == list(expected)
     for name, value in compiled.state.model.state_dict().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-5)
-
-
-def compiler() -> bool:
-    return any(shutil.which(name) for name in ("g++", "clang++", "c++"))
 
 
 def test_the_timer_has_all_phases_of_a_step() -> None:
@@ -330,11 +327,11 @@ def test_the_timer_has_all_phases_of_a_step() -> None:
 
 def test_the_log_has_peak_memory_of_this_run_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     components = tiny.components(tiny.settings(CLIP))
-    row = train_step(components, next(tiny.batches(components.config, 1)), AT)
-    assert "memory_gb" not in log_row(components, row, AT)
+    numbers = train_step(components, next(tiny.batches(components.config, 1)), AT)
+    assert "memory_gb" not in log_row(components, numbers, AT)
     peak = {"cuda": 7_000_000_000}  # of an earlier run in this process
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peak[device.type])
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: peak.update({device.type: 2_500_000_000}))
     components.device = torch.device("cuda")
     reset_peak_memory(components.device)
-    assert log_row(components, row, AT)["memory_gb"] == 2.5
+    assert log_row(components, numbers, AT)["memory_gb"] == 2.5

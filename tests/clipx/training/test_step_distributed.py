@@ -1,4 +1,4 @@
-"""Training gives the same result however a global batch is split into processes and micro-batches."""
+"""Training gives the same result for every split of a global batch into processes and micro-batches."""
 
 from functools import cache
 
@@ -18,7 +18,7 @@ from tests.helpers.gloo import Gloo
 TERMS: dict[str, dict[str, object]] = {
     "keyword": {"weight": 2.0},
     "nuclr": {"eta": 0.3, "freeze_steps": 1},
-    "fastclip_v2": {"tau0": 0.2, "eta": 0.001},  # at the default tau rounding grows by exp(D / 0.01)
+    "fastclip_v2": {"tau0": 0.2, "eta": 0.001},  # at the default tau0, exp(x / tau0) amplifies rounding errors
     **{name: {} for name in objectives.TERMS if name not in ("keyword", "nuclr", "fastclip_v2")},
 }
 MIXED = ("none", "hard", "soft")
@@ -54,7 +54,7 @@ def alone(term: str) -> dict[Case, Result]:
     return trained(term)
 
 
-def resnet(kind: str, synchronised: bool = True) -> Result:
+def trained_resnet(kind: str, synchronised: bool = True) -> Result:
     """Train a tower with batch norms."""
     config = settings("clip", "none", kind)
     config.train.sync_batchnorm = synchronised
@@ -80,20 +80,20 @@ def compared(term: str, found: dict[Case, Result]) -> set[Case]:
 
 @pytest.mark.parametrize("term", TERMS)
 @pytest.mark.parametrize("world", [2, 4])
-def test_several_processes_end_in_the_weights_and_rows_of_one(term: str, world: int, gloo: Gloo) -> None:
+def test_several_processes_end_in_the_weights_and_sample_table_of_one(term: str, world: int, gloo: Gloo) -> None:
     found = gloo.run(world, trained, term)[0]
     assert compared(term, found) == found.keys() != set()
 
 
 @pytest.mark.parametrize("term", TERMS)
 @pytest.mark.parametrize("micro_batches", [2, 4])
-def test_micro_batches_end_in_the_weights_and_rows_of_the_whole_batch(term: str, micro_batches: int) -> None:
+def test_micro_batches_end_in_the_weights_and_sample_table_of_the_whole_batch(term: str, micro_batches: int) -> None:
     found = trained(term, micro_batches)
     assert compared(term, found) == found.keys() != set()
 
 
 @pytest.mark.parametrize("term", ["siglip", "nuclr"])
-def test_two_processes_with_two_micro_batches_end_in_the_weights_and_rows_of_one(term: str, gloo: Gloo) -> None:
+def test_two_processes_with_two_micro_batches_end_in_the_weights_and_sample_table_of_one(term: str, gloo: Gloo) -> None:
     found = gloo.run(2, trained, term, 2)[0]
     assert compared(term, found) == found.keys() != set()
 
@@ -102,16 +102,16 @@ def test_two_processes_with_two_micro_batches_end_in_the_weights_and_rows_of_one
 def test_sync_batchnorm_gives_the_statistics_of_the_whole_batch(kind: str, gloo: Gloo) -> None:
     start = tiny.components(settings("clip", "none", kind), "resnet").state.model.state_dict()
     weights = {k: v.clone() for k, v in start.items() if v.is_floating_point()}
-    expected = resnet(kind)
+    expected = trained_resnet(kind)
     for world in (2, 4):
-        for found in gloo.run(world, resnet, kind):
+        for found in gloo.run(world, trained_resnet, kind):
             assert_same(found, expected, weights)
     with pytest.raises(AssertionError):  # without the setting the statistics differ
-        assert_same(gloo.run(2, resnet, kind, False)[0], expected, {})
+        assert_same(gloo.run(2, trained_resnet, kind, False)[0], expected, {})
 
 
 def one_bad_sample(term: str, accumulation: int = 1) -> TrainComponents:
-    """Return a run on batches of 7 pairs instead of 8: parts of 3 and 4, or of 1, 2, 2 and 2."""
+    """Return a run on batches of 7 pairs instead of 8: two ranks have 3 and 4 of them, four ranks 1, 2, 2 and 2."""
     config = settings(term, "soft", "sgd")
     config.train.accumulation = accumulation
     run = tiny.components(config)
@@ -119,17 +119,16 @@ def one_bad_sample(term: str, accumulation: int = 1) -> TrainComponents:
     return run
 
 
-def uneven(term: str, accumulation: int = 1) -> Result:
-    """Train with unequal parts and mixing."""
+def trained_with_bad_sample(term: str, accumulation: int = 1) -> Result:
     return tiny.train(one_bad_sample(term, accumulation))
 
 
 @pytest.mark.parametrize("term", TERMS)
-def test_unequal_parts_in_micro_batches_end_in_the_weights_and_rows_of_one(term: str, gloo: Gloo) -> None:
-    expected = uneven(term)
+def test_ranks_with_unequal_numbers_of_pairs_end_in_the_weights_and_sample_table_of_one(term: str, gloo: Gloo) -> None:
+    expected = trained_with_bad_sample(term)
     start = tiny.components(settings(term, "soft", "sgd")).state.model.state_dict()
     for world, accumulation in ((2, 2), (4, 1)):
-        assert_same(gloo.run(world, uneven, term, accumulation)[0], expected, start)
+        assert_same(gloo.run(world, trained_with_bad_sample, term, accumulation)[0], expected, start)
 
 
 def rows_of_a_step() -> list[slice]:

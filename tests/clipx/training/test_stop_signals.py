@@ -1,4 +1,4 @@
-"""Signals and the time limit end a run after a step, saved, at the same step on all ranks."""
+"""A signal or the time limit ends a run after the current step, with a checkpoint, on all ranks at once."""
 
 import os
 import signal
@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from clipx import distributed, train
 from clipx.config.schema import RunConfig
@@ -18,12 +17,9 @@ from clipx.run.checkpoint import checkpoints
 from clipx.train import Outcome
 from clipx.training.step import train_step
 from clipx.training.stop_signals import StopMonitor
+from tests.clipx.test_train import weights
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.gloo import Gloo
-
-
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(checkpoints(run)[-1] / "model.safetensors")
 
 
 def send_signal_at(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number: int) -> None:
@@ -40,7 +36,7 @@ def send_signal_at(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number
 
 @pytest.fixture(autouse=True)
 def sigint_is_not_ignored() -> Iterator[None]:
-    """Undo the ignoring of SIGINT that a shell sets for tests in the background."""
+    """Handle SIGINT even if the tests run in the background, where a shell sets SIGINT to be ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -91,7 +87,7 @@ def test_a_signal_that_the_shell_ignores_stays_ignored() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_the_time_limit_counts_from_the_launchers_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_time_limit_counts_from_the_given_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_shards(tmp_path / "train", samples=32)
     config = settings(tmp_path, epochs=2)
     config.train.max_minutes = 60.0

@@ -1,4 +1,4 @@
-"""The frozen teacher: which models serve, that it never trains, and inputs that do not agree."""
+"""The frozen teacher: a run or a published model, never trained; a teacher with other inputs is refused."""
 
 import json
 from dataclasses import replace
@@ -55,7 +55,7 @@ def test_a_published_teacher_embeds_as_open_clip_and_is_never_trained(tmp_path: 
     assert names == build_model(components.config, pretrained=False).state_dict().keys(), "no weights of the teacher"
 
 
-def test_a_teacher_follows_the_runs_normalisation(tmp_path: Path) -> None:
+def test_a_teacher_does_not_normalise_if_the_run_does_not(tmp_path: Path) -> None:
     config = student(tmp_path)
     saved = build_components(settings(tmp_path), CPU, 8, "generated").state.save(directory.claim(settings(tmp_path)))
     for teacher in (TEACHER, str(saved)):
@@ -65,7 +65,7 @@ def test_a_teacher_follows_the_runs_normalisation(tmp_path: Path) -> None:
         assert (components.teacher(batch, 8)[0].norm(dim=1) - 1).abs().min() > 1e-3
 
 
-def test_a_run_teaches_another_and_its_weights_are_recorded(tmp_path: Path) -> None:
+def test_a_run_can_be_the_teacher_of_another_which_records_the_weights(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=32)
     first = settings(tmp_path)
     run = directory.claim(first)
@@ -74,7 +74,7 @@ def test_a_run_teaches_another_and_its_weights_are_recorded(tmp_path: Path) -> N
     config.log.every = 1
     second = directory.claim(config)
     fit(config, second)
-    assert {"clip", "distill"} == {name for row in log(second) for name in dict(row["terms"])}  # type: ignore[call-overload]
+    assert {"clip", "distill"} == {name for row in log(second) for name in row["terms"]}
     recorded = json.loads((second / "environment.json").read_text())["teacher"]
     path = checkpoint.resolve(run)
     assert recorded == {"checkpoint": str(path), "sha256": checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]}
@@ -121,16 +121,16 @@ def change(config: RunConfig, what: str) -> RunConfig:
         ("clean", r"reads tokens of mini-48, \d+ tokens, clean=none, this run has .* clean=lower_no_punctuation; they"),
     ],
 )
-def test_inputs_that_do_not_agree_are_refused_in_one_line(tmp_path: Path, what: str, message: str) -> None:
+def test_a_teacher_with_other_inputs_is_refused_in_one_line(tmp_path: Path, what: str, message: str) -> None:
     with pytest.raises(UserError, match=message) as raised:
         built(change(student(tmp_path), what))
     assert "\n" not in str(raised.value)
 
 
-def test_tokenizers_with_other_names_may_agree(tmp_path: Path) -> None:
+def test_tokenizers_with_different_names_and_equal_ids_are_accepted(tmp_path: Path) -> None:
     config = student(tmp_path)
     components = build_components(config, CPU, 8, "generated")
-    renamed = replace(components.state.model.inputs, tokenizer="RN50")  # the same byte pairs
+    renamed = replace(components.state.model.inputs, tokenizer="RN50")  # the same byte-pair vocabulary
     assert load_teacher(config, renamed, CPU).scale > 0
 
 
@@ -147,7 +147,7 @@ def test_a_wrong_teacher_is_named(tmp_path: Path, name: str, message: str) -> No
         built(student(tmp_path, name))
 
 
-def test_a_missing_teacher_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+def test_a_term_that_needs_a_teacher_is_refused_without_one(tmp_path: Path) -> None:
     assert {name for name, term in TERMS.items() if "teacher" in term.needs} == set(TEACHER_TERMS)
     check_combinations(student(tmp_path))
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Measured speed, on a fake clock."""
+"""Seconds per phase, images per second and waiting times, on a fake clock."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Atomic folders: another process may create the same one; other errors leave nothing behind."""
+"""new_folder keeps a folder that another process has created meanwhile, and leaves no files after an error."""
 
 from pathlib import Path
 

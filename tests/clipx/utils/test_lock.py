@@ -1,11 +1,10 @@
-"""One process holds a lock. The lock of a dead owner is taken over, that of a living owner never, on any machine."""
+"""Only one process holds a lock. On any machine, the lock of a dead owner is taken over, of a living owner never."""
 
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -78,7 +77,7 @@ def test_a_living_owner_is_named_on_any_machine(
     before = time.monotonic()
     with pytest.raises(UserError, match=message):
         take(tmp_path)
-    assert time.monotonic() - before < 1.5, "it waited although the owner is alive"
+    assert time.monotonic() - before < 1.5, "hold waited although the owner is alive"
 
 
 def test_a_killed_owner_on_this_machine_is_replaced_at_once(
@@ -94,7 +93,7 @@ def test_a_killed_owner_on_this_machine_is_replaced_at_once(
     assert line.endswith(", which is dead: taking over")
 
 
-def test_a_killed_owner_on_another_machine_is_replaced_after_the_stated_time(
+def test_a_killed_owner_on_another_machine_is_replaced_after_stale_seconds(
     start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     owner = start("node7")
@@ -108,7 +107,7 @@ def test_a_killed_owner_on_another_machine_is_replaced_after_the_stated_time(
     assert taken.endswith("which is dead: taking over")
 
 
-def test_an_owner_without_its_lock_ends_at_once(start: Start, tmp_path: Path) -> None:
+def test_an_owner_that_lost_its_lock_ends_at_once(start: Start, tmp_path: Path) -> None:
     """After a long suspension, another machine may have taken the lock."""
     owner = start("")
     (tmp_path / "run" / "train.lock").unlink()
@@ -122,7 +121,7 @@ def test_a_failed_owner_releases_the_lock(tmp_path: Path) -> None:
     take(tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_is_named_without_temporary_files(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "run").touch()  # a file, because root may write into every folder
     with (
         pytest.raises(UserError, match=f"^{tmp_path}/run cannot be written: File exists$"),
@@ -131,7 +130,7 @@ def test_a_folder_that_cannot_be_written_is_named_without_temporary_files(tmp_pa
         pass
 
 
-def test_changes_of_a_file_in_turns_lose_nothing(tmp_path: Path) -> None:
+def test_two_processes_that_change_a_file_in_turn_lose_no_change(tmp_path: Path) -> None:
     count = tmp_path / "count"
     count.write_text("0")
     both = [subprocess.Popen([sys.executable, "-c", COUNTER, str(count)]) for _ in range(2)]
@@ -145,8 +144,7 @@ def test_a_forked_child_does_not_release_the_lock(tmp_path: Path) -> None:
     with lock.hold(path, "a is being trained", "stop it"):
         child = os.fork()
         if child == 0:
-            with nullcontext():
-                os._exit(0)
+            os._exit(0)
         os.waitpid(child, 0)
         time.sleep(0.5)
         assert path.exists()

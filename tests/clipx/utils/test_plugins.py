@@ -1,4 +1,4 @@
-"""Plug-ins: rows reach the tables; every mistake is one line that names the module."""
+"""Plug-ins add rows to the tables; every mistake gives a message of one line that names the module."""
 
 import re
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def test_a_module_in_this_folder_adds_its_rows_once(here: Path) -> None:
     assert objectives.build({"mine": {"weight": 2.0}}, 4).weights == {"mine": 2.0}
 
 
-def test_a_name_of_a_plugin_is_a_choice_of_the_setting(here: Path) -> None:
+def test_a_row_of_a_plugin_becomes_a_choice_of_its_setting(here: Path) -> None:
     config = MixingConfig(kind="whole", probability=0.5)
     with pytest.raises(UserError, match=r"mixing.kind=whole is not known"):
         check(config, "mixing.")
@@ -66,7 +66,7 @@ def test_a_name_of_a_plugin_is_a_choice_of_the_setting(here: Path) -> None:
         ('TERMS = {"clip": 1, "new": 2}', r"plugins=wrong: TERMS has a 'clip' already; choose another name"),
     ],
 )
-def test_a_mistake_is_one_line_and_changes_no_table(here: Path, text: str | None, message: str) -> None:
+def test_a_mistake_gives_one_line_and_changes_no_table(here: Path, text: str | None, message: str) -> None:
     if text is not None:
         (here / "wrong.py").write_text(text)
     before = dict(objectives.TERMS)
@@ -87,8 +87,10 @@ def test_a_recipe_of_an_existing_name_is_refused(here: Path) -> None:
 
 
 def test_a_file_in_this_folder_hides_no_installed_package(here: Path) -> None:
-    with pytest.raises(UserError, match=r"plugins=colorsys adds nothing"):
-        (here / "colorsys.py").write_text("raise RuntimeError\n")
+    (here / "colorsys.py").write_text("raise RuntimeError\n")
+    with pytest.raises(
+        UserError, match=r"plugins=colorsys adds nothing"
+    ):  # the standard library's colorsys is imported
         load_plugins(["colorsys"])
 
 
@@ -96,7 +98,7 @@ def test_two_plugins_cannot_add_the_same_name(here: Path) -> None:
     for name in ("one", "two"):
         (here / f"{name}.py").write_text(TERM + 'TERMS = {"mine": Mine}\n')
     (here / "again.py").write_text("from one import TERMS\n")
-    load_plugins(["one", "again"])  # the same row
+    load_plugins(["one", "again"])  # `again` has the same row, so it is accepted
     with pytest.raises(UserError, match=r"plugins=two: TERMS has a 'mine' already"):
         load_plugins(["two"])
 
@@ -119,7 +121,7 @@ def test_entry_points_of_an_installed_package_are_loaded(here: Path, monkeypatch
     plugins._load_installed.cache_clear()
 
 
-def test_a_missing_plugin_is_named_with_the_run(here: Path) -> None:
+def test_the_message_about_a_missing_plugin_names_the_config_of_the_run(here: Path) -> None:
     config = settings(here)
     config.plugins = ["gone_plugin"]
     run = directory.claim(config)

@@ -1,4 +1,4 @@
-"""Products of the objective in lower precision: what is rounded, and the errors of the gradient in docs/training.md."""
+"""Products of the objective in lower precision round inputs; gradients have the errors given in docs/training.md."""
 
 import re
 from pathlib import Path
@@ -29,7 +29,7 @@ def ten_bits(x: Tensor) -> Tensor:
 
 
 def pairs(kind: str) -> tuple[Tensor, Tensor]:
-    """Return 1,024 pairs of 512 dimensions: random ones, or ones that resemble 15 others of the same concept."""
+    """Return 1,024 pairs of 512 dimensions: random, or clustered around 64 concepts with 16 pairs each."""
     generator = torch.Generator().manual_seed(0)
     image, text = torch.randn(2, 1024, 512, generator=generator)
     if kind == "clustered":
@@ -52,7 +52,7 @@ def gradient(term: str, kind: str, tau: float, dtype: torch.dtype) -> Tensor:
 
 
 def error(term: str, kind: str, precision: str, tau: float) -> float:
-    """Return the error of the gradient beside float64, relative in the Euclidean norm."""
+    """Return the relative error of the gradient against float64, in the Euclidean norm."""
     exact = gradient(term, kind, tau, torch.float64)
     with pytest.MonkeyPatch.context() as patch, loss_precision(precision):
         if precision == "tf32":
@@ -62,14 +62,14 @@ def error(term: str, kind: str, precision: str, tau: float) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("term", "kind", "cells"), ROWS, ids=[f"{term} {kind}" for term, kind, _ in ROWS])
-def test_the_errors_of_the_page_are_those_measured(term: str, kind: str, cells: str) -> None:
+def test_the_errors_in_the_docs_agree_with_measured_ones(term: str, kind: str, cells: str) -> None:
     given = [float(cell) for cell in cells.split("|")]
     found = [error(term, kind, *column) for column in COLUMNS]
     # a factor of three, because processors sum in different orders
     assert all(1 / 3 < a / b < 3 for a, b in zip(found, given, strict=True)), found
 
 
-def test_the_page_has_every_term_with_tiles_and_names_the_default() -> None:
+def test_the_docs_have_every_tiled_term_and_the_default_is_the_fastest_accurate_precision() -> None:
     tiled = {"clip", "siglip", "dcl", "keyword", "sogclr", "nuclr"}
     # in clustered pairs dcl removes all negatives at tau = 0.01: its gradient is zero
     expected = {(t, k) for t in tiled for k in ("random", "clustered")} - {("dcl", "clustered")}
@@ -77,7 +77,7 @@ def test_the_page_has_every_term_with_tiles_and_names_the_default() -> None:
     small_tau = {name: k for k, (name, tau) in enumerate(COLUMNS) if tau == 0.01}
     worst = {name: max(float(cells.split("|")[k]) for *_, cells in ROWS) for name, k in small_tau.items()}
     below = [name for name, value in worst.items() if value < 1e-3]
-    assert below[-1] == tiny.settings({"clip": {}}).train.loss_precision  # from slow to fast
+    assert below[-1] == tiny.settings({"clip": {}}).train.loss_precision  # the last one is the fastest
 
 
 def test_bf16_rounds_the_inputs_and_sums_in_float32() -> None:

@@ -178,7 +178,7 @@ def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Pat
     written = write_comparison([compared], [LeftOut("<script>", ["x"])], tmp_path)
     page, markdown = written.html.read_text(), written.markdown.read_text()
     for text in (page, markdown):
-        assert "Not ranked, 3 seeds diverged: lost" in text
+        assert "Not ranked, diverged seeds: 3: lost" in text
         assert "Not ranked, not evaluated on the shared data sets: new" in text
         assert "on d, 640 samples: b is first of 3 by mean of tasks" in text
     assert "<script>" not in page.replace("<script>\n", "")

@@ -1,4 +1,4 @@
-"""SugarCrepe, Winoground and ImageNet's variants: replicas as CLIP-benchmark's readers read them, and their faults."""
+"""SugarCrepe, Winoground and ImageNet's variants are read as by CLIP-benchmark, and faulty files are named."""
 
 import json
 from collections.abc import Callable
@@ -21,22 +21,22 @@ COUNTS = dict.fromkeys(KINDS, 2) | {"swap_att": 3}
 IDS = list(builder.all_imagenet_wordnet_ids)
 
 
-def test_sugar_crepe_is_what_clip_benchmark_reads(tmp_path: Path) -> None:
+def test_sugar_crepe_equals_the_set_that_clip_benchmark_reads(tmp_path: Path) -> None:
     folder = replicas.sugar_crepe(tmp_path, COUNTS)
     data = open_dataset(f"sugar_crepe:{tmp_path}")
     assert isinstance(data, Choices) and data.answers == 2
     images, captions, categories = data.images("test"), data.texts("test", "captions"), data.categories("test")
-    at = 0
+    number = 0
     for kind in KINDS:
         reader = sugar_crepe.SugarCrepe(str(folder / "val2017"), str(folder / f"{kind}.json"))
         for image, texts in (reader[i] for i in range(len(reader))):
-            np.testing.assert_array_equal(np.asarray(images[at]), np.asarray(image))
-            assert (captions[2 * at : 2 * at + 2], categories[at]) == (texts, kind)
-            at += 1
-    assert at == len(images) == 15
+            np.testing.assert_array_equal(np.asarray(images[number]), np.asarray(image))
+            assert (captions[2 * number : 2 * number + 2], categories[number]) == (texts, kind)
+            number += 1
+    assert number == len(images) == 15
 
 
-def test_winoground_pairs_image_and_caption_by_number(tmp_path: Path) -> None:
+def test_winoground_has_its_pairs_and_categories_in_the_order_of_the_file(tmp_path: Path) -> None:
     replicas.winoground(tmp_path, ["Object", "Relation", "Both"])
     data = open_dataset(f"winoground:{tmp_path}")
     assert isinstance(data, MinimalPairs) and data.both_ways
@@ -48,19 +48,19 @@ def test_winoground_pairs_image_and_caption_by_number(tmp_path: Path) -> None:
 def test_a_limit_keeps_images_with_their_captions(tmp_path: Path) -> None:
     replicas.sugar_crepe(tmp_path, COUNTS)
     spec = f"sugar_crepe:{tmp_path}"
-    some, every = open_dataset(spec, Settings(limit=4)), open_dataset(spec)
-    assert isinstance(some, Choices)
-    captions = some.texts("test", "captions")
-    assert (len(some.images("test")), len(captions), len(some.categories("test"))) == (4, 8, 4)
-    assert some.fingerprint("test", "images") != every.fingerprint("test", "images")
-    assert all(kind in caption for kind, caption in zip(some.categories("test"), captions[::2], strict=True))
+    limited, whole = open_dataset(spec, Settings(limit=4)), open_dataset(spec)
+    assert isinstance(limited, Choices)
+    captions = limited.texts("test", "captions")
+    assert (len(limited.images("test")), len(captions), len(limited.categories("test"))) == (4, 8, 4)
+    assert limited.fingerprint("test", "images") != whole.fingerprint("test", "images")
+    assert all(kind in caption for kind, caption in zip(limited.categories("test"), captions[::2], strict=True))
 
 
-@pytest.mark.parametrize(("name", "place"), [("imagenet_a", "imagenet-a"), ("imagenet_r", "imagenet-r")])
-def test_only_the_classes_of_the_variant_are_answers(name: str, place: str, tmp_path: Path) -> None:
-    """CLIP-benchmark keeps the names of these classes, in the order of ImageNet's labels."""
+@pytest.mark.parametrize(("name", "directory"), [("imagenet_a", "imagenet-a"), ("imagenet_r", "imagenet-r")])
+def test_a_variant_has_only_the_classes_of_its_folders(name: str, directory: str, tmp_path: Path) -> None:
+    """As in CLIP-benchmark, class names are in the order of ImageNet's labels."""
     ids = [*sorted(IDS[7:1000:5])[:198], IDS[0], IDS[999]]
-    folder = replicas.imagenet_variant(tmp_path, place, ids[::-1])
+    folder = replicas.imagenet_variant(tmp_path, directory, ids[::-1])
     data = open_dataset(f"{name}:{tmp_path}")
     assert isinstance(data, Labelled)
     names = prompts.classnames("imagenet1k")
@@ -72,7 +72,7 @@ def test_only_the_classes_of_the_variant_are_answers(name: str, place: str, tmp_
     assert {path.parent.parent for path in paths} == {folder}
 
 
-def test_sketch_has_all_classes_and_a_variant_is_what_clip_benchmark_reads(tmp_path: Path) -> None:
+def test_sketch_has_all_classes_with_clip_benchmarks_labels(tmp_path: Path) -> None:
     replicas.imagenet_variant(tmp_path, "sketch", IDS)
     data = open_dataset(f"imagenet_sketch:{tmp_path}")
     reader: Any = builder.build_dataset("imagenet_sketch", root=str(tmp_path / "sketch"), transform=None)
@@ -80,7 +80,7 @@ def test_sketch_has_all_classes_and_a_variant_is_what_clip_benchmark_reads(tmp_p
     assert data.labels("test").tolist() == [label for _, label in reader.samples]
     assert len(data.classnames) == len(reader.classes) == 1000
     different = [ours for ours, theirs in zip(data.classnames, reader.classes, strict=True) if ours != theirs]
-    assert len(different) < 20, different  # open_clip corrected some names since
+    assert len(different) < 20, different  # open_clip has corrected some of the names
 
 
 Break = Callable[[Path], object]
@@ -99,7 +99,7 @@ EXAMPLES = "winoground/data/examples.jsonl"
         (lambda root: (root / "sugar_crepe/val2017/000000000003.jpg").write_bytes(b"x"), "000000000003.jpg: corrupt"),
     ],
 )
-def test_wrong_sugar_crepe(tmp_path: Path, breaks: Break, part: str) -> None:
+def test_faults_in_sugar_crepes_files_are_named(tmp_path: Path, breaks: Break, part: str) -> None:
     replicas.sugar_crepe(tmp_path, COUNTS)
     breaks(tmp_path)
     assert part in error_of(f"sugar_crepe:{tmp_path}")
@@ -110,13 +110,13 @@ def test_wrong_sugar_crepe(tmp_path: Path, breaks: Break, part: str) -> None:
     [
         (lambda root: (root / EXAMPLES).unlink(), "examples.jsonl is missing"),
         (lambda root: (root / EXAMPLES).write_text(""), "examples.jsonl has no examples"),
-        (lambda root: (root / EXAMPLES).write_text("{"), "examples.jsonl: line 1 is no JSON"),
+        (lambda root: (root / EXAMPLES).write_text("{"), "examples.jsonl: line 1 is not JSON"),
         (lambda root: edit(root / EXAMPLES, '"caption_1": "a box in some 1"', '"x": 1'), 'line 2 has no "caption_1"'),
         (lambda root: edit(root / EXAMPLES, '"Relation"', '""'), 'line 2 has no "collapsed_tag"'),
         (lambda root: (root / "winoground/data/images/ex_1_img_0.png").unlink(), "ex_1_img_0.png is missing"),
     ],
 )
-def test_wrong_winoground(tmp_path: Path, breaks: Break, part: str) -> None:
+def test_faults_in_winogrounds_files_are_named(tmp_path: Path, breaks: Break, part: str) -> None:
     replicas.winoground(tmp_path, ["Object", "Relation"])
     breaks(tmp_path)
     assert part in error_of(f"winoground:{tmp_path}")
@@ -129,7 +129,7 @@ def test_wrong_winoground(tmp_path: Path, breaks: Break, part: str) -> None:
         ([*IDS[:199], "n99999999"], "n99999999: the name must be the WordNet id of one of ImageNet's classes"),
     ],
 )
-def test_wrong_folders_of_a_variant(ids: list[str], part: str, tmp_path: Path) -> None:
+def test_wrong_folders_of_a_variant_are_named(ids: list[str], part: str, tmp_path: Path) -> None:
     replicas.imagenet_variant(tmp_path, "imagenet-a", ids)
     assert part in error_of(f"imagenet_a:{tmp_path}")
 

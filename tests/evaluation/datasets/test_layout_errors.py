@@ -1,4 +1,4 @@
-"""Sets in the published layouts that are wrong: one clear line each."""
+"""Faults in data sets with published layouts: each raises a one-line error that names the fault."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Break = Callable[[Path], object]
 
 
 def error_of(spec: str, settings: Settings = DEFAULTS) -> str:
-    """The one line that opening and reading every split ends in."""
+    """Return the message of the UserError that opening the set and reading all its splits raises."""
     with pytest.raises(UserError) as caught:
         data = open_dataset(spec, settings)
         for split in data.splits:
@@ -56,13 +56,13 @@ SCENES = "clevr/CLEVR_v1.0/scenes/CLEVR_val_scenes.json"
         (lambda root: edit(root / SCENES, "CLEVR_val_000001", "CLEVR_val_000009"), "no scene for CLEVR_val_000001.png"),
     ],
 )
-def test_wrong_clevr(tmp_path: Path, breaks: Break, part: str) -> None:
+def test_faults_in_clevrs_files_are_named(tmp_path: Path, breaks: Break, part: str) -> None:
     spec = clevr(tmp_path)
     breaks(tmp_path)
     assert part in error_of(spec)
 
 
-def test_a_count_that_is_no_class_is_named(tmp_path: Path) -> None:
+def test_an_image_with_too_many_objects_is_named(tmp_path: Path) -> None:
     folder = replicas.clevr(tmp_path, {"val": [3, 11]})
     assert "CLEVR_val_000001.png has 11 objects, allowed 3..10" in error_of(f"clevr:{folder}")
 
@@ -78,28 +78,28 @@ def test_a_count_that_is_no_class_is_named(tmp_path: Path) -> None:
         (lambda path: (path.parent / "Images" / "000000000002.jpg").write_bytes(b"x"), "corrupt image"),
     ],
 )
-def test_wrong_karpathy_files(tmp_path: Path, breaks: Break, part: str) -> None:
+def test_faults_in_karpathys_files_are_named(tmp_path: Path, breaks: Break, part: str) -> None:
     path = replicas.karpathy(tmp_path, "flickr8k", "Images", [5, 5])
     breaks(path)
     assert part in error_of(f"karpathy:{path}")
 
 
 @pytest.mark.parametrize(
-    ("notes", "part"),
+    ("annotations", "part"),
     [
-        ([{"image_id": 7, "caption": "a"}], 'a caption of image 7, which "images" lacks'),
+        ([{"image_id": 7, "caption": "a"}], 'a caption belongs to image 7, which "images" lacks'),
         ([{"image_id": 1, "caption": " "}], "no sample has a caption"),
         ([{"image_id": "1", "caption": "a"}], 'has no "image_id" (int)'),
     ],
 )
-def test_wrong_coco_files(tmp_path: Path, notes: list[object], part: str) -> None:
+def test_faults_in_cocos_annotations_are_named(tmp_path: Path, annotations: list[object], part: str) -> None:
     replicas.write(tmp_path / "val2017" / "1.jpg", replicas.jpeg(1))
     path = tmp_path / "annotations" / "captions_val2017.json"
-    replicas.write(path, json.dumps({"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": notes}))
+    replicas.write(path, json.dumps({"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": annotations}))
     assert part in error_of(f"coco:{path}")
 
 
-def test_coco_images_are_looked_for_beside_the_annotations(tmp_path: Path) -> None:
+def test_a_missing_image_folder_of_coco_is_named(tmp_path: Path) -> None:
     replicas.write(tmp_path / "annotations" / "captions_val2017.json", '{"images": [], "annotations": []}')
     spec = f"coco:{tmp_path / 'annotations' / 'captions_val2017.json'}"
     assert f"no image folder {tmp_path / 'val2017'}" in error_of(spec)
@@ -117,41 +117,43 @@ def test_coco_images_are_looked_for_beside_the_annotations(tmp_path: Path) -> No
         ("Color", "Colour", "1.jpg is missing"),
     ],
 )
-def test_wrong_mmvp(tmp_path: Path, old: str, new: str, part: str) -> None:
+def test_faults_in_mmvps_questions_are_named(tmp_path: Path, old: str, new: str, part: str) -> None:
     folder = replicas.mmvp(tmp_path, ["Color", "Count"])
     edit(folder / "Questions.csv", old, new)
     assert part in error_of(f"mmvp:{tmp_path}")
 
 
-def test_class_names_that_do_not_fit_the_folders_are_counted(tmp_path: Path) -> None:
+def test_a_wrong_number_of_class_folders_is_named(tmp_path: Path) -> None:
     replicas.write(tmp_path / "imagenet" / "val" / "n01440764" / "1.JPEG", replicas.jpeg(0))
     assert "holds 1 class folders, but there are 1000 class names" in error_of(f"imagenet:{tmp_path}")
 
 
-def test_a_folder_that_is_no_class_index_is_named(tmp_path: Path) -> None:
+def test_a_folder_whose_name_is_not_a_class_index_is_named(tmp_path: Path) -> None:
     replicas.imagenetv2(tmp_path, [0, 1000])
     assert "1000: the name must be a class index in 0..999" in error_of(f"imagenetv2:{tmp_path}")
 
 
-def test_labels_without_a_class_name_are_counted(tmp_path: Path) -> None:
+def test_labels_without_a_class_name_are_refused(tmp_path: Path) -> None:
     replicas.pets(tmp_path)
     edit(tmp_path / "oxford-iiit-pet" / "annotations" / "test.txt", " 37 1 1", " 38 1 1")
     assert "test labels are 0..37, but there are 37 class names" in error_of(f"pets:{tmp_path}")
 
 
-def test_what_torchvision_cannot_read_is_one_line(tmp_path: Path) -> None:
+def test_a_set_that_torchvision_cannot_read_gives_one_line(tmp_path: Path) -> None:
     replicas.aircraft(tmp_path)
     edit(tmp_path / "fgvc-aircraft-2013b" / "data" / "images_variant_test.txt", "Yak-42", "Yak-43")
     assert "does not hold aircraft as published" in error_of(f"aircraft:{tmp_path}")
 
 
-def test_a_changed_cifar_is_refused_by_its_check_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_cifar_is_refused_because_of_its_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         replicas.cifar(tmp_path, 10, patched)
     assert "does not hold cifar10 as published (Dataset not found or corrupted.)" in error_of(f"cifar10:{tmp_path}")
 
 
-def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_an_unreachable_hub_has_the_download_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     assert "run `hf download me/wds_x --repo-type dataset`" in error_of("hf:me/wds_x")
@@ -165,18 +167,17 @@ def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path: Path, monkeypatch: p
         (Settings(protocol="papers"), "protocol=papers is not known; did you mean 'paper'"),
     ],
 )
-def test_unknown_choices_are_named(tmp_path: Path, settings: Settings, part: str) -> None:
+def test_unknown_prompts_and_protocols_are_named(tmp_path: Path, settings: Settings, part: str) -> None:
     assert part in error_of(fakes.labelled(tmp_path), settings)
 
 
 @pytest.mark.parametrize(
     ("names", "templates", "part"),
-    [([], ["a {c}"], "it has no class name"), (["a"], [], "it has no prompt template"), (["a"], ["x"], "lacks {c}")],
+    [([], ["a {c}"], "has no class name"), (["a"], [], "has no prompt template"), (["a"], ["x"], "lacks {c}")],
 )
 def test_empty_prompt_lists_are_refused(names: list[str], templates: list[str], part: str) -> None:
-    both = prompts.Templates(templates, templates)
     with pytest.raises(UserError, match=part):
-        Labelled("made:up", "up", names, both, {}, Settings())
+        Labelled("made:up", "up", names, prompts.Templates(templates, templates), {}, Settings())
 
 
 def test_an_empty_split_is_refused() -> None:
@@ -186,14 +187,14 @@ def test_an_empty_split_is_refused() -> None:
         data.labels("test")
 
 
-def test_a_split_that_a_task_needs_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_split_names_the_splits_that_the_task_needs(tmp_path: Path) -> None:
     replicas.imagenetv2(tmp_path, [0])
     specs = [f"imagenetv2:{tmp_path}"]
     with pytest.raises(UserError, match=r"needs a labelled data set with train and test splits; .*labelled: test\)"):
         evaluate(fakes.encoder(), specs, ["linear_probe"], tmp_path / "out", tmp_path / "f", 8, 0, "cpu")
 
 
-def test_nan_embeddings_stop_the_evaluation_of_a_named_set(tmp_path: Path) -> None:
+def test_nan_embeddings_of_a_named_set_raise_an_error_with_its_name(tmp_path: Path) -> None:
     replicas.dtd(tmp_path)
 
     def image(batch: Tensor) -> Tensor:

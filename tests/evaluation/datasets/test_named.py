@@ -1,4 +1,4 @@
-"""Sets by name: replicas in the original layouts, read as torchvision reads them, with the splits of paper 5."""
+"""Sets known by name: replicas in the original layouts are read as by torchvision, with the splits of paper 5."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from evaluation.datasets.opening import open_dataset
 from evaluation.types import Settings
 from tests.helpers import fakes, replicas
 
-MAKE: dict[str, Callable[[Path, pytest.MonkeyPatch], object]] = {
+WRITERS: dict[str, Callable[[Path, pytest.MonkeyPatch], object]] = {
     "cifar10": lambda root, patch: replicas.cifar(root, 10, patch),
     "cifar100": lambda root, patch: replicas.cifar(root, 100, patch),
     "stl10": replicas.stl10,
@@ -29,7 +29,7 @@ MAKE: dict[str, Callable[[Path, pytest.MonkeyPatch], object]] = {
     "aircraft": lambda root, patch: replicas.aircraft(root),
 }
 
-# name, split -> torchvision's own reader of it
+# (name, split) -> torchvision's own reader
 READERS: dict[tuple[str, str], Callable[[str], tv.VisionDataset]] = {
     ("cifar10", "train"): lambda root: tv.CIFAR10(root, train=True),
     ("cifar10", "test"): lambda root: tv.CIFAR10(root, train=False),
@@ -58,10 +58,10 @@ def labelled(name: str, root: Path) -> Labelled:
 
 
 @pytest.mark.parametrize(("name", "split"), READERS, ids="-".join)
-def test_images_and_labels_are_those_of_torchvisions_reader(
+def test_images_and_labels_equal_those_of_torchvisions_reader(
     name: str, split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    MAKE[name](tmp_path, monkeypatch)
+    WRITERS[name](tmp_path, monkeypatch)
     data, reader = labelled(name, tmp_path), READERS[name, split](str(tmp_path))
     assert len(data.images(split)) == len(reader) > 0
     assert data.labels(split).tolist() == [reader[i][1] for i in range(len(reader))]
@@ -79,8 +79,8 @@ def test_a_replaced_image_of_equal_size_is_another_data_set(tmp_path: Path) -> N
     assert labelled("eurosat", tmp_path).fingerprint("test", "images") != before
 
 
-# name of a class -> the folder or file stem in which the published data have it, written down from the data
-PLACES = {
+# data set -> class name -> folder of the class, copied from the published data
+FOLDERS = {
     "caltech101": {
         "background": "BACKGROUND_Google",
         "off-center face": "Faces",
@@ -111,18 +111,20 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("name", PLACES)
-def test_class_names_stand_for_the_folders_of_their_classes(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", FOLDERS)
+def test_class_names_belong_to_the_folders_of_their_classes(name: str, tmp_path: Path) -> None:
     (replicas.caltech101 if name == "caltech101" else replicas.eurosat)(tmp_path)
     data = labelled(name, tmp_path)
     paths = data.images("test").paths  # type: ignore[attr-defined]
     found = {data.classnames[c]: p.parent.name for p, c in zip(paths, data.labels("test").tolist(), strict=True)}
-    assert {key: found[key] for key in PLACES[name]} == PLACES[name]
+    assert {key: found[key] for key in FOLDERS[name]} == FOLDERS[name]
 
 
-def test_pets_flowers_and_aircraft_are_named_at_their_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for make in (replicas.pets, replicas.aircraft):
-        make(tmp_path)
+def test_pets_flowers_and_aircraft_have_the_right_name_at_each_label(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replicas.pets(tmp_path)
+    replicas.aircraft(tmp_path)
     replicas.flowers102(tmp_path, monkeypatch)
     pets = labelled("pets", tmp_path)
     paths = pets.images("test").paths  # type: ignore[attr-defined]
@@ -130,7 +132,7 @@ def test_pets_flowers_and_aircraft_are_named_at_their_labels(tmp_path: Path, mon
         assert path.stem.rpartition("_")[0].replace("_", " ").lower() == pets.classnames[label].lower()
     flowers = labelled("flowers102", tmp_path)
     named = {0: "pink primrose", 1: "hard-leaved pocket orchid", 49: "common dandelion", 73: "rose"}
-    named |= {76: "passion flower", 101: "blackberry lily"}  # one less than in imagelabels.mat
+    named |= {76: "passion flower", 101: "blackberry lily"}  # labels are one less than in imagelabels.mat
     assert {label: flowers.classnames[label] for label in named} == named
     assert [flowers.classnames[label] for label in flowers.labels("train").tolist()] == [
         "pink primrose",
@@ -153,15 +155,14 @@ def test_pets_flowers_and_aircraft_are_named_at_their_labels(tmp_path: Path, mon
         ("aircraft", {"train", "val", "test"}, "707-320"),
     ],
 )
-def test_splits_and_class_names_are_the_published_ones(
+def test_splits_and_class_names_equal_the_published_ones(
     name: str, splits: set[str], first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    MAKE[name](tmp_path, monkeypatch)
+    WRITERS[name](tmp_path, monkeypatch)
     data = labelled(name, tmp_path)
     assert set(data.splits) == splits and data.classnames[0] == first
     assert all("{c}" in template for template in data.templates)
-    prints = {data.fingerprint(split, "images") for split in splits}
-    assert len(prints) == len(splits)
+    assert len({data.fingerprint(split, "images") for split in splits}) == len(splits)
 
 
 def test_stl10_is_read_without_its_unlabelled_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +172,7 @@ def test_stl10_is_read_without_its_unlabelled_images(tmp_path: Path, monkeypatch
     assert (len(data.images("train")), len(data.images("test"))) == (20, 10)
 
 
-def test_caltech_trains_on_thirty_a_class_and_tests_on_all_others(tmp_path: Path) -> None:
+def test_caltech_has_thirty_training_images_per_class_and_tests_on_all_others(tmp_path: Path) -> None:
     replicas.caltech101(tmp_path)
     data = labelled("caltech101", tmp_path)
     assert data.classnames[0] == "background" and data.classnames[5] == "accordion" and len(data.classnames) == 102
@@ -179,16 +180,16 @@ def test_caltech_trains_on_thirty_a_class_and_tests_on_all_others(tmp_path: Path
     assert Counter(data.labels("test").tolist()) == {c: 1 + c % 3 for c in range(102)}
     train, test = (set(data.images(split).paths) for split in ("train", "test"))  # type: ignore[attr-defined]
     assert not train & test and len(train | test) == 3060 + 204
-    assert len(tv.Caltech101(str(tmp_path))) == len(train | test) - 31  # without its background
+    assert len(tv.Caltech101(str(tmp_path))) == len(train | test) - 31  # torchvision leaves out the background
 
 
 @pytest.mark.parametrize(("name", "total"), [("eurosat", 270), ("sun397", 30)])
-def test_drawn_splits_do_not_overlap_and_are_the_same_every_time(name: str, total: int, tmp_path: Path) -> None:
+def test_drawn_splits_do_not_overlap_and_are_the_same_in_every_call(name: str, total: int, tmp_path: Path) -> None:
     (replicas.eurosat if name == "eurosat" else replicas.sun397)(tmp_path)
-    data, again = labelled(name, tmp_path), labelled(name, tmp_path)
+    data, second = labelled(name, tmp_path), labelled(name, tmp_path)
     paths = [path for split in data.splits for path in data.images(split).paths]  # type: ignore[attr-defined]
     assert len(paths) == len(set(paths)) <= total
-    assert data.fingerprint("test", "images") == again.fingerprint("test", "images")
+    assert data.fingerprint("test", "images") == second.fingerprint("test", "images")
     reader = tv.EuroSAT(str(tmp_path)) if name == "eurosat" else tv.SUN397(str(tmp_path))
     folder_of = {c: name.lstrip("/") for name, c in reader.class_to_idx.items()}
     for path, label in zip(data.images("test").paths, data.labels("test").tolist(), strict=True):  # type: ignore[attr-defined]
@@ -199,19 +200,19 @@ def test_drawn_splits_do_not_overlap_and_are_the_same_every_time(name: str, tota
     ("name", "sizes"),
     [("eurosat", {"train": 10_000, "test": 5_000}), ("sun397", {"train": 76_129, "val": 10_867, "test": 21_758})],
 )
-def test_drawn_splits_have_the_papers_sizes_on_the_whole_set(name: str, sizes: dict[str, int]) -> None:
-    parts, total = SHARES[name]
-    drawn = {part: share(total, part, parts, total) for part in parts}
-    assert {part: len(chosen) for part, chosen in drawn.items()} == sizes
+def test_drawn_splits_of_the_whole_set_have_the_papers_sizes(name: str, sizes: dict[str, int]) -> None:
+    known, total = SHARES[name]
+    drawn = {split: share(total, split, known, total) for split in known}
+    assert {split: len(chosen) for split, chosen in drawn.items()} == sizes
     assert len({i for chosen in drawn.values() for i in chosen}) == sum(sizes.values())
 
 
-def test_sun397_names_have_spaces(tmp_path: Path) -> None:
+def test_class_names_of_sun397_have_spaces(tmp_path: Path) -> None:
     replicas.sun397(tmp_path)
     assert labelled("sun397", tmp_path).classnames == ["abbey", "apartment building outdoor", "bakery shop"]
 
 
-def test_imagenet_is_a_folder_per_class_in_the_order_of_the_ids(tmp_path: Path) -> None:
+def test_imagenets_labels_follow_the_order_of_the_wordnet_ids(tmp_path: Path) -> None:
     replicas.imagenet(tmp_path)
     data = labelled("imagenet", tmp_path)
     reader = tv.ImageNet(str(tmp_path / "imagenet"), split="val")
@@ -219,18 +220,18 @@ def test_imagenet_is_a_folder_per_class_in_the_order_of_the_ids(tmp_path: Path) 
     assert len(data.templates) == 80 and data.classnames[:2] == ["tench", "goldfish"]
 
 
-def test_imagenet_without_its_train_folder_has_a_test_split_only(tmp_path: Path) -> None:
+def test_imagenetv2_has_only_a_test_split(tmp_path: Path) -> None:
     replicas.imagenetv2(tmp_path, [0])
     assert labelled("imagenetv2", tmp_path).splits == ("test",)
 
 
-def test_imagenetv2_folders_are_class_indices_not_strings(tmp_path: Path) -> None:
+def test_imagenetv2_sorts_its_folders_as_numbers(tmp_path: Path) -> None:
     replicas.imagenetv2(tmp_path, [0, 1, 2, 9, 10, 100, 999])
     data = labelled("imagenetv2", tmp_path)
     assert data.labels("test").tolist() == [0, 0, 1, 1, 2, 2, 9, 9, 10, 10, 100, 100, 999, 999]
 
 
-def test_clevr_counts_from_three_as_torchvision_counts(tmp_path: Path) -> None:
+def test_clevrs_labels_start_at_three_objects_and_agree_with_torchvisions(tmp_path: Path) -> None:
     replicas.clevr(tmp_path, {"train": [3, 4], "val": [10, 3, 7, 5]})
     data = labelled("clevr_count", tmp_path)
     reader = tv.CLEVRClassification(str(tmp_path), split="val")
@@ -243,7 +244,7 @@ def test_clevr_counts_from_three_as_torchvision_counts(tmp_path: Path) -> None:
     ("name", "folder", "filepath"),
     [("mscoco", "", "val2014"), ("flickr30k", "flickr30k-images", ""), ("flickr8k", "Flicker8k_Dataset", "")],
 )
-def test_karpathys_test_split_with_every_caption(name: str, folder: str, filepath: str, tmp_path: Path) -> None:
+def test_karpathys_test_split_has_every_caption(name: str, folder: str, filepath: str, tmp_path: Path) -> None:
     replicas.karpathy(tmp_path, name, folder, [5, 6, 1], filepath)
     data = open_dataset(f"{name}:{tmp_path}")
     assert isinstance(data, Captioned)
@@ -253,8 +254,8 @@ def test_karpathys_test_split_with_every_caption(name: str, folder: str, filepat
     assert [image.size for image in data.images("test")] == [(8, 8)] * 3
 
 
-def test_mmvp_pairs_are_odd_and_even_ids_and_types_their_column(tmp_path: Path) -> None:
-    replicas.mmvp(tmp_path, ["Color and Appearance", "Quantity and Count", "Color and Appearance"], shuffle=True)
+def test_mmvp_pairs_odd_with_even_ids_and_takes_categories_from_the_column_type(tmp_path: Path) -> None:
+    replicas.mmvp(tmp_path, ["Color and Appearance", "Quantity and Count", "Color and Appearance"], reverse=True)
     data = open_dataset(f"mmvp:{tmp_path}")
     assert isinstance(data, MinimalPairs)
     assert data.categories("test") == ["Color and Appearance", "Quantity and Count", "Color and Appearance"]
@@ -269,19 +270,17 @@ def test_mmvp_pairs_are_odd_and_even_ids_and_types_their_column(tmp_path: Path) 
         ("there is {c}", 'there is Statement "3", in words'),
     ],
 )
-def test_a_statement_of_mmvp_gets_the_prompt_of_the_benchmarks_script(
-    tmp_path: Path, choice: str, expected: str
-) -> None:
+def test_statements_of_mmvp_get_the_chosen_prompt(tmp_path: Path, choice: str, expected: str) -> None:
     replicas.mmvp(tmp_path, ["Color and Appearance", "Quantity and Count"])
     data = open_dataset(f"mmvp:{tmp_path}", Settings(prompts=choice))
     assert data.texts("test", "captions")[2] == expected
     default = open_dataset(f"mmvp:{tmp_path}")
-    same = choice == "ensemble"
-    assert (data.hashes("test", "captions") == default.hashes("test", "captions")) is same
-    assert (data.fingerprint("test", "captions") == default.fingerprint("test", "captions")) is same
+    is_default = choice == "ensemble"
+    assert (data.hashes("test", "captions") == default.hashes("test", "captions")) is is_default
+    assert (data.fingerprint("test", "captions") == default.fingerprint("test", "captions")) is is_default
 
 
-def test_a_prompt_without_a_place_for_the_statement_is_refused(tmp_path: Path) -> None:
+def test_a_prompt_without_c_is_refused_for_mmvp(tmp_path: Path) -> None:
     replicas.mmvp(tmp_path, ["Color and Appearance"])
     with pytest.raises(UserError, match="prompts=a photo of is not known; allowed: ensemble, simple, or your own"):
         open_dataset(f"mmvp:{tmp_path}", Settings(prompts="a photo of"))
@@ -291,28 +290,28 @@ SHARDS = {name: known.place for name, known in NAMED.items() if known.place.star
 
 
 @pytest.mark.parametrize("name", SHARDS)
-def test_sets_in_shards_keep_their_classes_and_have_the_short_name(name: str, tmp_path: Path) -> None:
+def test_sets_in_shards_have_their_classes_and_the_short_name(name: str, tmp_path: Path) -> None:
     fakes.labelled(tmp_path / SHARDS[name], classes=3, test=6)
     data = labelled(name, tmp_path)
     assert len(data.classnames) == 3 and data.labels("test").tolist() == [0, 1, 2, 0, 1, 2]
 
 
-def test_every_named_set_says_what_is_missing_and_what_gets_it(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_named_set_names_the_path_and_the_source(tmp_path: Path) -> None:
     for name in NAMED:
         with pytest.raises(UserError) as caught:
             open_dataset(f"{name}:{tmp_path}")
         message = str(caught.value)
         assert f"datasets={name}:{tmp_path}: no {tmp_path}/" in message and "\n" not in message
-        place = f"it comes from {NAMED[name].get.split('ROOT')[0]}"
-        assert (place if NAMED[name].get else f"get it with `clipx data pull {name} root={tmp_path}`") in message
+        source = f"it comes from {NAMED[name].get.split('ROOT')[0]}"
+        assert (source if NAMED[name].get else f"get it with `clipx data pull {name} root={tmp_path}`") in message
 
 
-def test_what_can_be_pulled_is_what_the_messages_say(tmp_path: Path) -> None:
+def test_sets_without_another_source_can_be_pulled_and_others_name_their_source(tmp_path: Path) -> None:
     assert set(DOWNLOADS) == {name for name, known in NAMED.items() if not known.get}
     with pytest.raises(UserError, match="mmvp cannot be pulled: `hf download MMVP"):
         pull("mmvp", tmp_path)
 
 
-def test_class_names_fit_the_known_numbers_of_classes() -> None:
+def test_the_tables_have_as_many_class_names_as_classes() -> None:
     sizes = {"imagenet1k": 1000, "flowers": 102, "pets": 37, "caltech101": 102, "eurosat": 10, "clevr_count_all": 8}
     assert {key: len(prompts.classnames(key)) for key in sizes} == sizes

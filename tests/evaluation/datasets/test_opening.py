@@ -1,4 +1,4 @@
-"""Evaluation data sets: what they yield, and one line for every way in which a folder can be wrong."""
+"""Evaluation sets in shards: their content, and a one-line error for each fault of a specification or folder."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.helpers import fakes
 
 
 def error_of(spec: str, split: str = "test") -> str:
-    """The one line that opening and reading the data set ends in."""
+    """Return the message of the UserError that opening the set and reading `split` raises."""
     with pytest.raises(UserError) as caught:
         dataset = open_dataset(spec)
         dataset.hashes(split, "images")
@@ -22,7 +22,7 @@ def error_of(spec: str, split: str = "test") -> str:
     return str(caught.value)
 
 
-def test_labels_prompts_and_images_come_in_the_files_order(tmp_path: Path) -> None:
+def test_labels_prompts_and_images_are_in_the_order_of_the_files(tmp_path: Path) -> None:
     dataset = open_dataset(fakes.labelled(tmp_path / "things", classes=3, train=6, test=9))
     assert isinstance(dataset, Labelled)
     assert (dataset.short, dataset.splits) == ("things", ("test", "train"))
@@ -32,7 +32,7 @@ def test_labels_prompts_and_images_come_in_the_files_order(tmp_path: Path) -> No
     assert len(images) == 9 and images[0].size == (12, 12) and len(list(images)) == 9
 
 
-def test_all_captions_of_an_image_are_its_own(tmp_path: Path) -> None:
+def test_each_image_has_its_own_captions(tmp_path: Path) -> None:
     dataset = open_dataset(fakes.captioned(tmp_path / "set" / "test", counts=(2, 1, 6)))
     assert isinstance(dataset, Captioned)
     assert (dataset.short, dataset.splits) == ("set/test", ("test",))
@@ -40,20 +40,20 @@ def test_all_captions_of_an_image_are_its_own(tmp_path: Path) -> None:
     assert dataset.texts("test", "captions")[2] == "caption 0 of image 1"
 
 
-def test_a_caption_may_be_a_text_member(tmp_path: Path) -> None:
+def test_captions_are_read_from_txt_if_json_has_none(tmp_path: Path) -> None:
     samples = [{"png": fakes.picture(i), "txt": f"no {i}\n".encode(), "json": b'{"width": 12}'} for i in range(3)]
     fakes.shard(tmp_path / "0.tar", samples)
     assert open_dataset(f"captions:{tmp_path}").texts("all", "captions") == ["no 0", "no 1", "no 2"]
 
 
-def test_categories_of_pairs_come_from_their_own_column(tmp_path: Path) -> None:
+def test_categories_of_pairs_come_from_json(tmp_path: Path) -> None:
     dataset = open_dataset(fakes.pairs(tmp_path / "minimal", ("size", "colour", "size")))
     assert isinstance(dataset, MinimalPairs)
     assert dataset.categories("all") == ["size", "colour", "size"]
     assert len(dataset.images("all")) == len(dataset.texts("all", "captions")) == 6
 
 
-def test_the_fingerprint_changes_with_the_content_not_with_the_place(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_content_but_not_on_the_folder(tmp_path: Path) -> None:
     first, second = (open_dataset(fakes.captioned(tmp_path / name)) for name in "ab")
     other = open_dataset(fakes.captioned(tmp_path / "c", counts=(2, 5, 1, 4)))
     for view in ("images", "captions"):
@@ -74,7 +74,7 @@ def test_the_fingerprint_changes_with_the_content_not_with_the_place(tmp_path: P
         ("pairs:", "kind:FOLDER"),
     ],
 )
-def test_a_wrong_name_says_what_to_type(spec: str, part: str) -> None:
+def test_the_error_for_a_wrong_specification_shows_a_right_one(spec: str, part: str) -> None:
     assert part in error_of(spec)
 
 
@@ -93,7 +93,7 @@ def test_a_missing_layout_file_is_named(tmp_path: Path, name: str) -> None:
         ("zeroshot_classification_templates.txt", "\n", "is empty"),
         ("zeroshot_classification_templates.txt", "a photo of a {}.\n", "lacks {c}"),
         ("test/nshards.txt", "2\n", "1.tar is missing"),
-        ("test/nshards.txt", "0\n", "0.tar is too many"),
+        ("test/nshards.txt", "0\n", "0.tar is not expected"),
         ("test/nshards.txt", "one\n", "'one', expected a number"),
         ("test/0.tar", "", "sample"),
     ],
@@ -104,7 +104,7 @@ def test_a_wrong_layout_file_is_explained(tmp_path: Path, name: str, content: st
     assert part in error_of(spec)
 
 
-def test_a_split_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_split_lists_the_splits(tmp_path: Path) -> None:
     assert "allowed: test" in error_of(fakes.labelled(tmp_path), split="train")
 
 
@@ -116,14 +116,14 @@ def test_a_split_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
         ({"cls": b"\xff"}, "not UTF-8"),
     ],
 )
-def test_a_bad_sample_stops_with_its_name(tmp_path: Path, change: dict[str, bytes], part: str) -> None:
+def test_a_corrupt_sample_is_named(tmp_path: Path, change: dict[str, bytes], part: str) -> None:
     spec = fakes.labelled(tmp_path)
     good = {"cls": b"0", "png": fakes.picture(0)}
     fakes.shard(tmp_path / "test" / "0.tar", [good, good | change, good])
     assert part in error_of(spec)
 
 
-def test_a_sample_without_its_label_is_not_dropped_silently(tmp_path: Path) -> None:
+def test_a_sample_without_a_label_is_named(tmp_path: Path) -> None:
     spec = fakes.labelled(tmp_path)
     fakes.shard(tmp_path / "test" / "0.tar", [{"cls": b"0", "png": fakes.picture(0)}, {"png": fakes.picture(1)}])
     assert "s00001" in error_of(spec)
@@ -146,7 +146,7 @@ def test_unusable_captions_are_named(tmp_path: Path, samples: list[dict[str, byt
 
 
 @pytest.mark.parametrize(
-    ("facts", "part"),
+    ("annotations", "part"),
     [
         ([{"pair": 0, "category": "a"}], "even number"),
         ([{"pair": 0, "category": "a"}, {"pair": 1, "category": "a"}], 'differ in "pair"'),
@@ -154,8 +154,8 @@ def test_unusable_captions_are_named(tmp_path: Path, samples: list[dict[str, byt
         ([{"pair": 0}, {"pair": 0}], '"category" in its .json is not a text'),
     ],
 )
-def test_samples_that_are_no_pair_are_refused(tmp_path: Path, facts: list[dict[str, object]], part: str) -> None:
-    samples = [{"png": fakes.picture(0), "txt": b"x", "json": json.dumps(fact).encode()} for fact in facts]
+def test_consecutive_samples_must_form_a_pair(tmp_path: Path, annotations: list[dict[str, object]], part: str) -> None:
+    samples = [{"png": fakes.picture(0), "txt": b"x", "json": json.dumps(one).encode()} for one in annotations]
     fakes.shard(tmp_path / "0.tar", samples)
     assert part in error_of(f"pairs:{tmp_path}")
 

@@ -1,4 +1,4 @@
-"""Models for evaluation: what is evaluated is what was trained, and identities tell models apart."""
+"""Encoders embed as the trained or published models do, and their hashes tell models apart."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def test_hashes_tell_checkpoints_apart(tmp_path: Path) -> None:
     assert two.name == "e2/s0 step 4"
 
 
-def test_averaged_weights_are_another_model(tmp_path: Path) -> None:
+def test_averaged_weights_are_loaded_and_have_another_hash(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
     config = settings(tmp_path, epochs=1)
     config.train.ema, config.train.accumulation = 0.5, 2
@@ -95,7 +95,7 @@ def test_a_local_file_of_weights_is_loaded(tmp_path: Path) -> None:
         assert torch.allclose(encoder.text(tokens), model.encode_text(tokens, normalize=True), atol=1e-6)
 
 
-def test_weights_that_are_not_there_name_both_ways_to_get_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_for_missing_weights_names_both_remedies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"run `hf download laion/CLIP-ViT-B-32-laion2B-s34B-b79K`.*local file"):
@@ -103,14 +103,14 @@ def test_weights_that_are_not_there_name_both_ways_to_get_them(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("content", [b"", b"not weights", b"\x80\x04K\x01."], ids=["empty", "text", "pickle"])
-def test_a_file_that_holds_no_weights_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_without_weights_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "w.pt").write_bytes(content)
     with pytest.raises(UserError, match=r"w.pt does not hold weights of mini-48"):
         from_open_clip(f"open_clip:mini-48/{tmp_path}/w.pt", CPU)
 
 
 def test_a_checkpoint_of_open_clips_trainer_is_loaded(tmp_path: Path) -> None:
-    """Its weights are named as DistributedDataParallel names them, beside the optimizer's state."""
+    """Names of weights have DistributedDataParallel's prefix, and the file also holds the optimizer's state."""
     torch.manual_seed(6)
     model = open_clip.create_model("mini-48").eval()
     weights = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
@@ -123,7 +123,7 @@ def test_a_checkpoint_of_open_clips_trainer_is_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_a_lower_precision_is_close_and_another_model_to_the_cache(precision: str) -> None:
+def test_a_lower_precision_gives_close_embeddings_and_another_hash(precision: str) -> None:
     full, low = (
         from_open_clip("open_clip:mini-48/random", CPU),
         from_open_clip("open_clip:mini-48/random", CPU, precision),

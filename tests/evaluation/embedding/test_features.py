@@ -1,5 +1,6 @@
-"""Feature extraction: order and tails, one pass, and a cache that never serves the wrong model."""
+"""Feature extraction: order of rows, a single pass over the images, and a cache that depends on model and content."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,19 +27,21 @@ def run(
 
 
 def counting(encoder: Encoder) -> tuple[Encoder, list[int]]:
-    """The encoder, and how many images each call of it got."""
-    calls: list[int] = []
+    """Return the encoder, and a list that gets the number of images of each of its batches."""
+    counts: list[int] = []
 
     def image(batch: Tensor) -> Tensor:
-        calls.append(len(batch))
+        counts.append(len(batch))
         return encoder.image(batch)
 
-    return replace(encoder, image=image), calls
+    return replace(encoder, image=image), counts
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("batch_size", [1, 5, 11, 64])
-def test_rows_are_in_order_with_any_tail_and_number_of_workers(tmp_path: Path, batch_size: int, workers: int) -> None:
+def test_rows_are_in_order_at_any_batch_size_and_number_of_workers(
+    tmp_path: Path, batch_size: int, workers: int
+) -> None:
     dataset = open_dataset(fakes.captioned(tmp_path / "set", counts=(1, 2) * 5 + (1,)))
     encoder = fakes.encoder()
     images, texts = run(encoder, dataset, ["images", "captions"], tmp_path / "c", batch_size, workers).values()
@@ -48,12 +51,12 @@ def test_rows_are_in_order_with_any_tail_and_number_of_workers(tmp_path: Path, b
     torch.testing.assert_close(texts, torch.cat([encoder.text(encoder.tokenize([c])) for c in captions]))
 
 
-def test_what_is_asked_for_twice_is_extracted_once_and_then_cached(tmp_path: Path) -> None:
+def test_repeated_requests_are_extracted_once_and_cached(tmp_path: Path) -> None:
     dataset = open_dataset(fakes.captioned(tmp_path / "set"))
-    encoder, calls = counting(fakes.encoder())
+    encoder, counts = counting(fakes.encoder())
     first = run(encoder, dataset, ["images", "images"], tmp_path / "features")
     second = run(encoder, dataset, ["images"], tmp_path / "features")
-    assert calls == [4]
+    assert counts == [4]
     assert torch.equal(*(next(iter(found.values())) for found in (first, second)))
 
 
@@ -79,21 +82,23 @@ def test_variants_of_a_view_share_one_pass_over_the_images(tmp_path: Path) -> No
     torch.testing.assert_close(first[twice], 2 * first[whole])
     forget()
     second = found(whole, twice, half)
-    assert len(decoded) == 8, "for the one that was not cached"
+    assert len(decoded) == 8, "the 4 images must be decoded once more, for `half`"
     torch.testing.assert_close(second[half], first[whole] / 2)
     assert torch.equal(second[twice], first[twice])
 
 
 @pytest.mark.parametrize("change", [{"checkpoint": "c1"}, {"transform": "t1"}])
-def test_another_checkpoint_or_transform_is_not_served_from_the_cache(tmp_path: Path, change: dict[str, str]) -> None:
+def test_another_checkpoint_or_transform_does_not_use_the_cached_embeddings(
+    tmp_path: Path, change: dict[str, str]
+) -> None:
     dataset = open_dataset(fakes.captioned(tmp_path / "set"))
     run(fakes.encoder(), dataset, ["images"], tmp_path / "features")
-    encoder, calls = counting(fakes.encoder(**change))
+    encoder, counts = counting(fakes.encoder(**change))
     run(encoder, dataset, ["images"], tmp_path / "features")
-    assert calls == [4]
+    assert counts == [4]
 
 
-def test_every_part_of_the_content_is_in_the_cache_key(tmp_path: Path) -> None:
+def test_split_view_content_and_provenance_change_the_cache_key(tmp_path: Path) -> None:
     dataset = open_dataset(fakes.labelled(tmp_path / "a", train=6))
     more = open_dataset(fakes.labelled(tmp_path / "b", train=6, classes=4))
     encoder = fakes.encoder()
@@ -106,7 +111,7 @@ def test_every_part_of_the_content_is_in_the_cache_key(tmp_path: Path) -> None:
     assert len(keys) == 4 + len(encoder.provenance)
 
 
-def test_a_cut_cache_file_is_made_again(tmp_path: Path) -> None:
+def test_a_truncated_cache_file_is_replaced(tmp_path: Path) -> None:
     dataset = open_dataset(fakes.captioned(tmp_path / "set"))
     before = run(fakes.encoder(), dataset, ["images"], tmp_path / "features")
     (file,) = (tmp_path / "features").iterdir()
@@ -115,8 +120,24 @@ def test_a_cut_cache_file_is_made_again(tmp_path: Path) -> None:
     assert torch.equal(*(next(iter(found.values())) for found in (before, after)))
 
 
+def test_the_least_recently_used_embeddings_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset, cache = open_dataset(fakes.captioned(tmp_path / "set")), tmp_path / "features"
+    first, second, third = (replace(fakes.encoder(), provenance={"checkpoint": name}) for name in "abc")
+    run(first, dataset, ["images"], cache)
+    (file,) = cache.iterdir()
+    run(second, dataset, ["images"], cache)
+    os.utime(file, (0, 0))
+    run(first, dataset, ["images"], cache)  # used again, so the second one is the oldest
+    monkeypatch.setenv("CLIPX_FEATURES_GB", f"{2.5 * file.stat().st_size / 1e9:.9f}")
+    run(third, dataset, ["images"], cache)
+    assert len(list(cache.iterdir())) == 2 and file in cache.iterdir()
+    monkeypatch.setenv("CLIPX_FEATURES_GB", "many")
+    with pytest.raises(UserError, match="CLIPX_FEATURES_GB=many"):
+        run(replace(fakes.encoder(), provenance={"checkpoint": "d"}), dataset, ["images"], cache)
+
+
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_corrupt_image_stops_with_one_line_naming_it(tmp_path: Path, workers: int) -> None:
+def test_a_corrupt_image_raises_a_one_line_error_with_its_name(tmp_path: Path, workers: int) -> None:
     good = {"txt": b"a", "png": fakes.picture(0)}
     fakes.shard(tmp_path / "s" / "0.tar", [good, good, good | {"png": fakes.picture(0)[:90]}, good])
     dataset = open_dataset(f"captions:{tmp_path / 's'}")
@@ -136,7 +157,7 @@ def test_nan_embeddings_name_the_model_and_the_data(tmp_path: Path) -> None:
     assert not (tmp_path / "features").exists()
 
 
-def test_a_fault_in_preprocessing_is_not_taken_for_the_users(tmp_path: Path) -> None:
+def test_a_bug_in_preprocessing_is_not_reported_as_a_mistake_of_the_user(tmp_path: Path) -> None:
     dataset = open_dataset(fakes.captioned(tmp_path / "set"))
 
     def preprocess(image: Image) -> Tensor:

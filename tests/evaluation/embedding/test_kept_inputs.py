@@ -1,4 +1,4 @@
-"""Inputs kept for the next model: same batches, bounded memory."""
+"""Inputs kept for the next model are equal batches, in bounded memory."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,12 +18,13 @@ from tests.helpers import fakes
 
 
 def batches(made: list[int], count: int = 3) -> Iterator[Tensor]:
+    """Yield batches of 16 bytes, and append the number of each to `made`."""
     for number in range(count):
         made.append(number)
         yield torch.full((4,), float(number))
 
 
-def test_the_second_pass_computes_nothing_and_is_equal() -> None:
+def test_a_second_pass_yields_equal_batches_without_computing_them() -> None:
     made: list[int] = []
     first, second = (list(kept("a", batches(made))) for _ in range(2))
     assert made == [0, 1, 2]
@@ -38,8 +39,8 @@ def test_an_incomplete_pass_keeps_nothing() -> None:
     assert len(list(kept("a", batches(made)))) == 3 and made == [0, 0, 1, 2]
 
 
-def test_large_sets_are_not_kept_and_the_oldest_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_inputs, "LIMIT", 100)  # bytes; three batches have 48
+def test_large_sets_are_not_kept_and_the_least_recently_used_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_inputs, "LIMIT", 100)  # bytes: two sets of three batches
     made: list[int] = []
     assert len(list(kept("large", batches(made, 9)))) == 9
     for key in ("a", "b", "c", "b", "c"):
@@ -57,7 +58,7 @@ def test_another_model_gets_the_same_inputs_without_decoding(tmp_path: Path, wor
     expected = embed(plain, {dataset.name: dataset}, requests, loading)
     embed(encoder, {dataset.name: dataset}, requests, loading)
 
-    def fails(given: Image | list[str]) -> Tensor:
+    def fails(image_or_texts: Image | list[str]) -> Tensor:
         raise AssertionError("decoded again")
 
     again = replace(encoder, preprocess=fails, tokenize=fails)

@@ -1,4 +1,4 @@
-"""Choices between captions, and pairs: numbers equal to CLIP-benchmark's on the same embeddings; ties; categories."""
+"""Choices between captions, and pairs: scores equal CLIP-benchmark's on the same embeddings; ties are wrong."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +17,8 @@ from evaluation.types import Result
 from tests.helpers import fakes, replicas
 
 
-def theirs(images: Tensor, texts: Tensor) -> dict[str, float]:
-    """Return CLIP-benchmark's metrics for the embeddings of images [n, images per item, E] and texts [n, texts, E]."""
+def clip_benchmark(images: Tensor, texts: Tensor) -> dict[str, float]:
+    """Return CLIP-benchmark's metrics for embeddings of n items: [n, images per item, E], [n, texts per item, E]."""
     flat = texts.flatten(0, 1)
     model = SimpleNamespace(encode_image=lambda batch: batch.flatten(1), encode_text=lambda numbers: flat[numbers])
     batches = [
@@ -40,7 +40,7 @@ def score(data: Any, task: Any, images: Tensor, texts: Tensor) -> dict[str, Resu
 
 
 def near(images: Tensor, noise: float, seed: int) -> Tensor:
-    """Return unit vectors near the images' directions; `noise` is the weight of an added random vector."""
+    """Return unit vectors in the direction of `images` plus `noise` times random unit vectors."""
     other = fakes.embeddings(images[..., 0].numel(), seed).view_as(images)
     return torch.nn.functional.normalize(images + noise * other, dim=-1)
 
@@ -52,10 +52,10 @@ def test_choices_are_scored_as_clip_benchmark_scores_them(tmp_path: Path) -> Non
     text = torch.cat([near(image, 3.0, 1), near(image, 4.0, 2)], dim=1)
     rows = score(data, CaptionChoice(), image, text)
     assert 0.5 < rows["accuracy"].value < 1
-    assert rows["accuracy"].value == pytest.approx(theirs(image, text)["text_acc"])
-    for at, kind in enumerate(KINDS):
-        part = slice(20 * at, 20 * at + 20)
-        assert rows[f"accuracy/{kind}"].value == pytest.approx(theirs(image[part], text[part])["text_acc"])
+    assert rows["accuracy"].value == pytest.approx(clip_benchmark(image, text)["text_acc"])
+    for number, kind in enumerate(KINDS):
+        part = slice(20 * number, 20 * number + 20)
+        assert rows[f"accuracy/{kind}"].value == pytest.approx(clip_benchmark(image[part], text[part])["text_acc"])
         assert (rows[f"accuracy/{kind}"].n, rows[f"accuracy/{kind}"].chance) == (20, 0.5)
 
 
@@ -64,15 +64,15 @@ def test_winoground_is_scored_as_clip_benchmark_scores_it(tmp_path: Path) -> Non
     data = open_dataset(f"winoground:{tmp_path}")
     image = fakes.embeddings(240, 0).view(120, 2, -1)
     text = near(image, 3.0, 1)
-    rows, expected = score(data, PairAccuracy(), image, text), theirs(image, text)
+    rows, expected = score(data, PairAccuracy(), image, text), clip_benchmark(image, text)
     for ours, name in (("pair_accuracy", "image_acc"), ("text_score", "text_acc"), ("group_score", "acc")):
         assert rows[ours].value == pytest.approx(expected[name]) and 0 < expected[name] < 1
-    part = theirs(image[::2], text[::2])
+    part = clip_benchmark(image[::2], text[::2])
     assert rows["group_score/Object"].value == pytest.approx(part["acc"])
     assert rows["group_score"].value < min(rows["pair_accuracy"].value, rows["text_score"].value)
 
 
-def test_ties_and_nan_are_wrong(tmp_path: Path) -> None:
+def test_ties_and_nan_count_as_wrong(tmp_path: Path) -> None:
     replicas.sugar_crepe(tmp_path, dict.fromkeys(KINDS, 1))
     replicas.winoground(tmp_path, ["Object"] * 4)
     for name, task, n in (("sugar_crepe", CaptionChoice(), 7), ("winoground", PairAccuracy(), 4)):
@@ -83,7 +83,7 @@ def test_ties_and_nan_are_wrong(tmp_path: Path) -> None:
             assert {row.value for row in rows.values()} == {0.0}
 
 
-def test_the_mean_over_the_items_is_the_reported_value(tmp_path: Path) -> None:
+def test_the_share_of_right_items_is_the_value_of_the_row(tmp_path: Path) -> None:
     replicas.winoground(tmp_path, ["Object", "Both"] * 30)
     data, task = open_dataset(f"winoground:{tmp_path}"), PairAccuracy()
     image = fakes.embeddings(120, 0)

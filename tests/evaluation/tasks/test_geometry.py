@@ -59,7 +59,7 @@ def test_captions_are_drawn_at_random_and_repeatably() -> None:
     assert drawn[0].long().flatten().bincount(minlength=5).min() > 20
 
 
-def test_rows_equal_the_metrics_of_the_first_pairs_within_their_intervals(tmp_path: Path) -> None:
+def test_rows_equal_the_metrics_of_the_drawn_pairs_and_are_in_their_intervals(tmp_path: Path) -> None:
     n = 640
     shift = torch.zeros(fakes.WIDTH)
     shift[0] = 0.5
@@ -88,13 +88,13 @@ def test_unnormalised_embeddings_have_the_geometry_that_training_logged(tmp_path
     config.log.geometry_every, config.log.geometry_on = 1, "train"
     model = clip.build_model(config)
     tokenize = tokenizer.build_tokenizer(model.inputs)
-    trace = geometry_probe.GeometryProbe(config, open_pair_source(config.data), tokenize, model)
+    probe = geometry_probe.GeometryProbe(config, open_pair_source(config.data), tokenize, model)
     model.eval()
-    image, text = model.encode_image(trace.images), model.encode_text(trace.texts)
+    image, text = model.encode_image(probe.images), model.encode_text(probe.texts)
     assert not torch.allclose(image.norm(dim=1), torch.ones(20), rtol=0.01)
     rows = by_metric(score(tmp_path / "captions", (1,) * 20, image, text))
-    traced = trace.measure(Progress(step=0, total_steps=1, epoch=0, total_epochs=1))
-    assert {metric: rows[metric].value for metric in SHAPES} == pytest.approx({m: traced[m] for m in SHAPES}, rel=1e-4)
+    logged = probe.measure(Progress(step=0, total_steps=1, epoch=0, total_epochs=1))
+    assert {metric: rows[metric].value for metric in SHAPES} == pytest.approx({m: logged[m] for m in SHAPES}, rel=1e-4)
 
 
 def test_random_embeddings_have_margins_around_zero(tmp_path: Path) -> None:
@@ -105,18 +105,18 @@ def test_random_embeddings_have_margins_around_zero(tmp_path: Path) -> None:
     assert rows["margin_q25"].value < rows["margin_q50"].value < rows["margin_q95"].value
 
 
-def test_the_standard_error_matches_the_spread_over_fresh_pairs() -> None:
+def test_the_standard_error_matches_the_deviation_over_independent_samples() -> None:
     shift = torch.zeros(fakes.WIDTH)
     shift[0] = 0.5
     image = F.normalize(fakes.embeddings(4096, 0) + shift, dim=1)
     text = F.normalize(fakes.embeddings(4096, 1) - shift / 2, dim=1)
     for measure in SHAPES.values():
-        spread = torch.tensor([measure(image[s : s + 256], text[s : s + 256]) for s in range(0, 4096, 256)]).std()
+        deviation = torch.tensor([measure(image[s : s + 256], text[s : s + 256]) for s in range(0, 4096, 256)]).std()
         error = standard_error(measure, image[:256], text[:256])
-        assert 0.5 < error / float(spread) < 2.0
+        assert 0.5 < error / float(deviation) < 2.0
 
 
-def test_an_incomplete_batch_is_dropped_and_few_pairs_are_split_in_two() -> None:
+def test_an_incomplete_batch_is_dropped_and_few_pairs_are_split_into_two_batches() -> None:
     for n, shape in ((200, (3, 2 * 64 * 63)), (128, (2, 2 * 64 * 63)), (11, (2, 40)), (3, (1, 4)), (2, (1, 4))):
         batches = batched_margins(fakes.embeddings(n, 0), fakes.embeddings(n, 1))
         assert batches is not None and batches.shape == shape
@@ -128,15 +128,15 @@ def test_a_single_pair_has_no_margins(tmp_path: Path) -> None:
     assert set(rows) == {"gap", "uniformity", "alignment"}
 
 
-def test_the_histogram_has_every_margin_in_its_bin() -> None:
-    drawn = histogram(torch.tensor([[-1.5, -0.999, 0.011], [0.02 + 1e-9, 1.999, 2.0]], dtype=torch.float64))
-    counts = {place: count for place, count in enumerate(drawn["counts"]) if count}
+def test_the_histogram_counts_every_margin_in_the_right_bin() -> None:
+    found = histogram(torch.tensor([[-1.5, -0.999, 0.011], [0.02 + 1e-9, 1.999, 2.0]], dtype=torch.float64))
+    counts = {number: count for number, count in enumerate(found["counts"]) if count}
     assert counts == {0: 2, 50: 1, 51: 1, 149: 2}
 
 
 def test_separated_modalities_are_apart_on_the_first_component() -> None:
     shift = torch.zeros(fakes.WIDTH)
     shift[3] = 1.0
-    drawn = principal_components(fakes.embeddings(200, 0) + shift, fakes.embeddings(200, 1) - shift)
-    assert min(x for x, _ in drawn["image"]) > max(x for x, _ in drawn["text"])
-    assert drawn["variance"][0] > drawn["variance"][1] > 0 and len(drawn["image"]) == 100
+    found = principal_components(fakes.embeddings(200, 0) + shift, fakes.embeddings(200, 1) - shift)
+    assert min(x for x, _ in found["image"]) > max(x for x, _ in found["text"])
+    assert found["variance"][0] > found["variance"][1] > 0 and len(found["image"]) == 100

@@ -1,4 +1,4 @@
-"""Linear probe: does not see the test split, scores at chance on random features and high on separable ones."""
+"""The linear probe does not see the test split; it scores at chance on random and high on separable features."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def dataset(folder: Path, train: int = 240, test: int = 400) -> Labelled:
 
 
 def features(data: Labelled, signal: float) -> Features:
-    """Return random unit vectors plus `signal` times a vector of the class."""
+    """Return random unit vectors plus `signal` times a unit vector per class."""
     found = {}
     for request in TASK.requests(data):
         label = data.labels(request.split)
@@ -32,7 +32,7 @@ def features(data: Labelled, signal: float) -> Features:
 
 
 class PoisonedTest:
-    """The same data set with wrong labels on its test split."""
+    """A data set with the labels of `data`, but wrong ones on the test split."""
 
     def __init__(self, data: Labelled) -> None:
         self.name, self.short, self.splits, self.classnames = data.name, data.short, data.splits, data.classnames

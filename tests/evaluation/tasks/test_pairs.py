@@ -1,10 +1,10 @@
-"""Pair accuracy: chance level, and categories scored on their own pairs."""
+"""Pair accuracy: chance level, and scores by category."""
 
 from pathlib import Path
 
 import torch
 
-from evaluation.datasets.kinds import MinimalPairs as PairSet
+from evaluation.datasets.kinds import MinimalPairs
 from evaluation.datasets.opening import open_dataset
 from evaluation.tasks.pairs import PairAccuracy
 from tests.helpers import fakes
@@ -12,9 +12,9 @@ from tests.helpers import fakes
 TASK = PairAccuracy()
 
 
-def dataset(folder: Path, categories: tuple[str, ...]) -> PairSet:
+def dataset(folder: Path, categories: tuple[str, ...]) -> MinimalPairs:
     opened = open_dataset(fakes.pairs(folder, categories))
-    assert isinstance(opened, PairSet)
+    assert isinstance(opened, MinimalPairs)
     return opened
 
 
@@ -31,12 +31,12 @@ def test_random_embeddings_score_at_chance(tmp_path: Path) -> None:
         assert row.chance == 0.25 and row.low <= 0.25 <= row.high
 
 
-def test_a_category_is_scored_on_its_own_pairs_in_any_order(tmp_path: Path) -> None:
+def test_a_category_is_scored_on_its_pairs_wherever_they_are(tmp_path: Path) -> None:
     data = dataset(tmp_path, ("size", "colour", "size", "colour", "colour"))
     images, captions = TASK.requests(data)
     image = fakes.embeddings(10, 0)
     text = image.clone()
-    text[[2, 3]] = image[[3, 2]]  # swaps pair 1, of category colour
+    text[[2, 3]] = image[[3, 2]]  # swap the texts of pair 1, of category colour
     score = TASK.score(data, {images: image, captions: text})
     assert score.artifact is not None
     shown = score.artifact["categories"]

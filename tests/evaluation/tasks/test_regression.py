@@ -55,17 +55,17 @@ def test_fits_repeat_bit_for_bit() -> None:
     assert torch.equal(first.weight, second.weight) and torch.equal(first.bias, second.bias)
 
 
-def test_rank_one_features_and_absent_classes_are_fitted() -> None:
+def test_features_of_rank_one_with_an_absent_class_are_fitted() -> None:
     features = torch.linspace(-1, 1, 40)[:, None] * torch.ones(1, 8)
     label = (features[:, 0] > 0).long() * 2  # class 1 never occurs
     assert torch.equal(Regression(features, label, 3).fit(1e4)(features).argmax(dim=1), label)
 
 
-def test_the_search_takes_the_best_c_and_the_smallest_of_equals() -> None:
+def test_the_search_chooses_the_smallest_of_the_best_c() -> None:
     (features, label), (unseen, truth) = problem(300, 6), problem(300, 7)
     found = search(Regression(features, label, CLASSES), unseen, truth)
     top = max(found.accuracy_of.values())
-    assert found.best == min(place for place, value in found.accuracy_of.items() if value == top)
+    assert found.best == min(index for index, value in found.accuracy_of.items() if value == top)
     assert {0, 16, 32, 48, 64, 80, 96} <= set(found.accuracy_of) and len(found.accuracy_of) <= 15
     assert {found.best - 1, found.best + 1} <= set(found.accuracy_of) | {-1, 97}
 

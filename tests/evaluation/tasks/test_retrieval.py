@@ -1,4 +1,4 @@
-"""Retrieval: chance level with unequal numbers of captions, and correct examples for the report."""
+"""Retrieval: chance level with unequal numbers of captions, pools of images, and examples for the report."""
 
 from pathlib import Path
 
@@ -7,8 +7,9 @@ import torch
 
 from evaluation.datasets.kinds import Captioned
 from evaluation.datasets.opening import open_dataset
-from evaluation.tasks.retrieval import Retrieval, chance_image_to_text
-from tests.helpers import fakes
+from evaluation.tasks.retrieval import Retrieval, chance_image_to_text, pool
+from evaluation.types import Settings
+from tests.helpers import fakes, replicas
 
 TASK = Retrieval()
 
@@ -57,3 +58,22 @@ def test_identical_pairs_are_all_found_and_shown_as_correct(tmp_path: Path) -> N
     for query in score.artifact["image_to_text"]:
         assert query["rank"] == 1
         assert [shown["correct"] for shown in query["captions"]] == [True, True, False, False, False]
+
+
+def test_a_pool_holds_whole_images_and_is_the_same_in_every_call() -> None:
+    owner = torch.arange(50).repeat_interleave(torch.tensor([5, 6] * 25))
+    images, texts, owner_in_pool = pool(owner, 50, 20)
+    assert len(images) == 20 and torch.equal(images, pool(owner, 50, 20)[0])
+    assert torch.equal(images[owner_in_pool], owner[texts])
+    assert torch.equal(owner_in_pool.bincount(), owner.bincount()[images])
+
+
+def test_pools_smaller_than_the_set_have_their_own_rows(tmp_path: Path) -> None:
+    replicas.karpathy(tmp_path, "mscoco", "", [5] * 12, "val2014")
+    data = open_dataset(f"mscoco:{tmp_path}", Settings(pools=(4, 12)))
+    assert isinstance(data, Captioned)
+    images, captions = TASK.requests(data)
+    rows = TASK.score(data, {images: fakes.embeddings(12, 0), captions: fakes.embeddings(60, 1)}).results
+    assert [row.split for row in rows] == ["test"] * 6 + ["test, 4 of 12 images (seed 0)"] * 6
+    assert [row.n for row in rows if row.metric.startswith("text")] == [60] * 3 + [20] * 3
+    assert rows[7].metric == "text_to_image_recall@1" and rows[7].chance == 1 / 4
