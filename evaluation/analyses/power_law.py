@@ -202,7 +202,9 @@ def _jacobian(parameters: Array, x: Array, points: Array) -> Array:
 def _start(x: Array, mean: Array, top: float) -> Array:
     """Return the parameters of the best law on a grid over (c, s), with the best a and d >= 0 of each."""
     steepness, s = np.meshgrid(
-        np.linspace(*np.log(C_RANGE), CELLS), np.linspace(0, top, CELLS if len(x) >= MIN_FOR_B else 1), indexing="ij"
+        np.linspace(math.log(C_RANGE[0]), math.log(C_RANGE[1]), CELLS),
+        np.linspace(0, top, CELLS if len(x) >= MIN_FOR_B else 1),
+        indexing="ij",
     )
     power = ((x + x[0] * np.expm1(s)[..., None]) / _centre(x)) ** -np.exp(steepness)[..., None]
     centred = power - power.mean(-1, keepdims=True)

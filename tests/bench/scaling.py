@@ -16,7 +16,7 @@ import numpy as np
 
 from evaluation.analyses.power_law import Array, crossover, fit_power_law
 
-X = 2500 * 4.0 ** np.arange(6)
+X: Array = np.geomspace(2500.0, 2500.0 * 4**5, 6).round()
 
 
 @dataclass(frozen=True)

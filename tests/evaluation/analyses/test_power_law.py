@@ -67,8 +67,8 @@ def test_intervals_are_those_of_the_seeds_influences_on_refitted_laws() -> None:
     half = []
     for row in np.array(gradient).T:
         of_seeds = [float(sum(w * e for w, e in zip(row, seed, strict=True))) for seed in errors]
-        mean, low, _ = t_interval(of_seeds)
-        half.append(mean - low)
+        mean, below, _ = t_interval(of_seeds)
+        half.append(mean - below)
     _, low, high = difference(law, fit_power_law(X, np.tile(errors.mean(0), (8, 1))), np.array([x]))
     expected = [math.exp(2 * half[0]), math.exp(2 * half[2]), 2 * half[3], 2 * half[4]]
     found = [law.a.high / law.a.low, law.c.low / law.c.high, law.d.high - law.d.low, (high - low)[0]]
