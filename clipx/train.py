@@ -26,10 +26,11 @@ from clipx.models.clip import ClipModel
 from clipx.run import directory, environment
 from clipx.run.checkpoint import checkpoints, resume
 from clipx.run.checkpoint_manager import CheckpointManager
+from clipx.run.initial_weights import build_initial_model, initial_weights_source
 from clipx.run.log import RunLog
 from clipx.run.remote import open_remote_store
 from clipx.training import geometry_probe, optimizer, teacher
-from clipx.training.setup import TrainComponents, build_components, build_initial_model, initial_weights_source
+from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import log_row, reset_peak_memory, train_step
 from clipx.training.stop_signals import StopMonitor
 from clipx.training.timing import ThroughputMeter
