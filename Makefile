@@ -10,7 +10,8 @@ TORCH := 2.14.1# the release that `make constraints` pins
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: help install constraints check test test-fast test-long test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
-.PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse reproduce-mini-finetune
+.PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
+.PHONY: reproduce-mini-finetune reproduce-mini-scaling
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train bench-mini bench-leak tune-mini
 .PHONY: reproduce-mini reproduce-mini-objectives reproduce-photos reproduce-all
 .PHONY: docs slurm test-slurm
@@ -138,6 +139,9 @@ reproduce-mini-objectives: $(READY) ## compare all terms on two worlds of render
 	$(mini)objectives_mini $(SECOND) out=runs/objectives-second-report
 	$(if $(FLICKR8K),$(mini)objectives_photos flickr8k=$(FLICKR8K) out=runs/objectives-photos-report)
 	$(if $(DRY),,$(BIN)/clipx report compare runs/objectives_[mp]*)
+
+reproduce-mini-scaling: $(READY) ## effect as a function of samples seen, on rendered scenes: at most three hours on two cores
+	$(mini)scaling_mini scale=samples
 
 PHOTOS = clip_reg_photos,margin_photos,nuclr_photos,gap_photos
 reproduce-photos: $(READY) ## reproduce papers 1, 3 and 4 on Flickr8k; two hours on two cores; FLICKR8K=DIR with train/ and test/

@@ -86,6 +86,10 @@ def report(arguments: list[str]) -> None:
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
     clipx report power RUN_OR_DIR... [jobs=N]: prints the seeds and hours that undecided claims need.
     clipx report regimes RUN_OR_DIR... [out=DIR]: compares training regimes with the papers'; writes regimes.md.
+    clipx report scaling RUN_OR_DIR... [axis=samples|data|width|batch] [against=samples|flops|hours|pairs|batch]
+    [reference=ARM] [by=mean|...] [least=0.01] [out=DIR] [limited=true]: fits a law to each arm's error over four or
+    more points, and shows the gain over the reference, the crossover and the predicted largest point; writes
+    scaling.html, .md and .csv.
     clipx report missing-objects FOLDER [out=DIR]: tests claim 1.12 on COCO's annotations.
     """
     from cli.report.command import report as start
@@ -95,11 +99,14 @@ def report(arguments: list[str]) -> None:
 
 def reproduce(arguments: list[str]) -> None:
     """clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [jobs=N] [dry=true] [out=DIR] [key=value ...]
+    clipx reproduce recipe=NAME[,NAME] scale=AXIS[,AXIS] [...]
     clipx reproduce recipe=NAME[,NAME] until=decided [max_seeds=N] [hours=N] [looks=[3,5,8,12,20]] [...]
 
     Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time, and writes a report. Run the
     same command again to resume; finished runs are skipped. Recipes on several data sets take one folder per data
     set: cc3m=DIR mscoco=DIR.
+    scale=samples (data, width, batch) runs the same arms and seeds at each point that the recipe names for this axis,
+    then clipx report scaling.
     Recipes of papers 3 and 5 also run clipx bench once, after the runs.
     until=decided judges the claims at each look (3, 5, 8, 12 and 20 seeds, or looks=) and adds seeds until every claim
     is decided, with at most max_seeds=N seeds and for at most hours=N. After the first look it trains only the arms

@@ -15,7 +15,7 @@ def t_interval(values: list[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def t_quantile(degrees: int) -> float:
+def t_quantile(degrees: float) -> float:
     """Return the t for which 95% of Student's distribution is between -t and t."""
     from scipy import stats
 

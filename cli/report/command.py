@@ -10,6 +10,7 @@ from cli.report.diff import diff
 from cli.report.power import power
 from cli.report.published import published
 from cli.report.regimes import report_regimes
+from cli.report.scaling import scaling
 from cli.settings.arguments import flag, split
 from evaluation.analyses import missing_objects
 from evaluation.reference import models
@@ -49,4 +50,5 @@ SUBCOMMANDS: dict[str, Callable[[list[str]], None]] = {
     "power": power,
     "published": published,
     "regimes": report_regimes,
+    "scaling": scaling,
 }

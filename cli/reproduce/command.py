@@ -82,6 +82,8 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
     if reportable:
         failures |= {} if batch.stopped else _run_benchmarks(configs)
         _report([*reportable, *(path for path in plan.claims_folders if path.is_dir())], configs, plan.out)
+        if plan.scale:
+            _report_scaling(reportable, plan.out)
     if ending:
         print(ending)
     if failures:
@@ -156,6 +158,16 @@ def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
     papers = {claim.paper for claim in CLAIMS if claim.id in ids}
     if ids:  # a user's recipe may have no claims
         print_verdicts(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
+
+
+def _report_scaling(folders: list[Path], out: Path) -> None:
+    """Write the report on the ladders; print why there is none, for example after failed runs."""
+    from cli.report.scaling import scaling
+
+    try:
+        scaling([*map(str, folders), f"out={out}"])
+    except UserError as error:
+        print(error)
 
 
 def _missing_benchmarks(configs: list[RunConfig]) -> list[Path]:

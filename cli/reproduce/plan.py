@@ -17,7 +17,7 @@ from evaluation.claims.table import claims_of
 from evaluation.claims.types import Claim
 
 # argument -> default
-OPTIONS = {"recipe": "", "arms": "", "seeds": "", "jobs": "1", "dry": "false", "out": ""}
+OPTIONS = {"recipe": "", "arms": "", "seeds": "", "scale": "", "jobs": "1", "dry": "false", "out": ""}
 UNTIL = {"until": "", "max_seeds": "", "hours": "", "looks": ""}
 BY_WORTH = {"sort": "", "budget": ""}
 COSTS = {"device": "H100", "share": "0.35"}  # of the estimate, see clipx.training.forecast
@@ -75,6 +75,7 @@ class Plan:
     until: Until | None  # None: a fixed number of seeds
     by_worth: bool  # sort=claims or budget=: order the runs by claims decided per GPU-hour
     budget: float | None  # GPU-hours
+    scale: list[str]  # axes of the ladders; []: every run once, as the recipe says
 
 
 def make_plan(arguments: list[str]) -> Plan:
@@ -105,11 +106,13 @@ def make_plan(arguments: list[str]) -> Plan:
     folder = next((s.removeprefix("runs=") for s in settings if s.startswith("runs=")), "runs")
     looks = {name: _looks(options["looks"], Path(folder), name) for name in names}
     until = _until(options, looks)
+    scale = _axes(options, names)
     overrides = []
     for name in names:
         of_all = [*data_roots.get(name, []), *settings]
         seeds = _most_seeds(name, looks[name], until) if until else _seeds(name, options["seeds"], looks[name])
-        overrides += _runs_of_recipe(name, options["arms"], seeds, of_all)
+        points = [point for axis in scale for point in recipe(name).scale[axis]] or [[]]
+        overrides += [run for point in points for run in _runs_of_recipe(name, options["arms"], seeds, of_all, point)]
     return Plan(
         overrides=overrides,
         jobs=count(options["jobs"], "jobs"),
@@ -120,10 +123,11 @@ def make_plan(arguments: list[str]) -> Plan:
         claims_folders=[Path(folder) / name for name in ("theory", "missing_objects", "bench")],
         runs=Path(folder),
         settings=settings,
-        looks=looks,
+        looks={} if scale else looks,  # claims are about the recipe's own scale
         until=until,
         by_worth=bool(options["sort"] or options["budget"]),
         budget=_budget(options, dry, until),
+        scale=scale,
     )
 
 
@@ -212,6 +216,23 @@ def _budget(options: dict[str, str], dry: bool, until: Until | None) -> float | 
     return number(options["budget"], "budget", 0.01, 1e9) if options["budget"] else None
 
 
+def _axes(options: dict[str, str], names: list[str]) -> list[str]:
+    """Parse scale=; [] without it."""
+    axes = [axis.strip() for axis in options["scale"].split(",") if axis.strip()]
+    if axes and (other := next((f"{key}={options[key]}" for key in ("until", *BY_WORTH) if options[key]), "")):
+        raise UserError(
+            f"scale={options['scale']} contradicts {other}, which is about claims at the recipe's own scale"
+        )
+    for name in names if axes else ():
+        known = recipe(name).scale
+        if not known:
+            example = "scale: {samples: [20000, 80000, 320000, 1280000]}"
+            raise UserError(f"scale={options['scale']}: recipe={name} names no ladder; add for example {example}")
+        for axis in axes:
+            one_of(axis, known, f"recipe={name}: scale")
+    return axes
+
+
 def _most_seeds(name: str, looks: tuple[int, ...], until: Until) -> int:
     return max(until.looks(claim, looks)[-1] for claim in claims_of(name))
 
@@ -221,8 +242,12 @@ def _seeds(name: str, given: str, looks: tuple[int, ...]) -> int:
     return count(given, "seeds") if given else max(recipe(name).seeds, looks[0] if claims_of(name) else 1)
 
 
-def _runs_of_recipe(name: str, chosen: str, seeds: int, settings: list[str]) -> list[list[str]]:
-    """Return the overrides of each run of a recipe. Raises UserError: an arm sets a key that all runs set."""
+def _runs_of_recipe(name: str, chosen: str, seeds: int, of_all: list[str], point: list[str]) -> list[list[str]]:
+    """Return the overrides of each run of a recipe at a point of a ladder ([]: the recipe's own scale).
+
+    Raises UserError: an arm sets a key that all runs set.
+    """
+    settings = [*of_all, *point]
     found = recipe(name)
     arms = chosen.split(",") if chosen else list(found.arms)
     for arm in arms:

@@ -5,16 +5,22 @@ arms:                                  # NAME: overrides of this arm
   clip_reg: [objective=clip_reg]
 seeds: 3                               # runs of each arm by `clipx reproduce`
 evaluations: [[], [protocol=paper]]    # calls of `clipx eval` after each run; default: one call without overrides
+scale:                                 # ladders of `clipx reproduce scale=AXIS`: axis -> values, ascending
+  samples: [20000, 80000, 320000, 1280000]
+  batch: [64, 128, 256, 512]
+  lr: {batch: [1.0e-3, 1.4e-3, 2.0e-3, 2.8e-3]}  # learning rate of each point; default: the recipe's own
 """
 
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from clipx.config.presets import AXES, MIN_POINTS
 from clipx.errors import UserError
-from clipx.utils.registry import lookup
+from clipx.utils.registry import lookup, one_of
 
 
 @dataclass(frozen=True)
@@ -26,12 +32,13 @@ class Recipe:
     seeds: int
     evaluations: list[list[str]]  # overrides of each call of `clipx eval`
     plugins: list[str]
+    scale: dict[str, list[list[str]]]  # axis -> overrides of each point
 
 
 def load_recipe(path: Path) -> Recipe:
     """Read a recipe file, from the cache if it has not changed.
 
-    Raises UserError: invalid YAML, or malformed arms, seeds or evaluations.
+    Raises UserError: invalid YAML, or malformed arms, seeds, evaluations or scale.
     """
     status = path.stat()
     return _read(path, status.st_mtime_ns, status.st_size)
@@ -54,11 +61,34 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     evaluations = OmegaConf.to_container(settings.pop("evaluations", OmegaConf.create([[]])))
     if not isinstance(evaluations, list) or not all(_are_overrides(e) for e in evaluations):
         raise UserError(f"recipe {path}: evaluations must be a list of [key=value, ...]")
+    scale = _scale(path, OmegaConf.to_container(settings.pop("scale", OmegaConf.create({}))))
     plugins = settings.get("plugins", ListConfig([]))
     if not isinstance(plugins, ListConfig):
         raise UserError(f"recipe {path}: plugins={plugins} must be a list of modules, [MODULE, ...]")
     named = {str(name): list(overrides) for name, overrides in arms.items()}
-    return Recipe(settings, named, seeds, evaluations, [str(name) for name in plugins])
+    return Recipe(settings, named, seeds, evaluations, [str(name) for name in plugins], scale)
+
+
+def _scale(path: Path, given: Any) -> dict[str, list[list[str]]]:
+    """Return axis -> overrides of each point, the learning rate of the point included."""
+    if not isinstance(given, dict) or not isinstance(rates := given.pop("lr", {}), dict):
+        raise UserError(f"recipe {path}: scale must be lines of the form AXIS: [VALUE, ...] and lr: {{AXIS: [...]}}")
+    for axis in (*given, *rates):
+        one_of(axis, AXES, f"recipe {path}: axis of scale")
+    found = {}
+    for axis, values in given.items():
+        if not isinstance(values, list) or len(values) < MIN_POINTS:
+            raise UserError(f"recipe {path}: scale.{axis}={values} must be a list of {MIN_POINTS} or more points")
+        of_axis = rates.get(axis, [None] * len(values))
+        if not isinstance(of_axis, list) or len(of_axis) != len(values):
+            raise UserError(
+                f"recipe {path}: scale.lr.{axis}={of_axis} must be a list of {len(values)} rates, one per point"
+            )
+        found[axis] = [
+            [f"{key}={value}" for key in AXES[axis]] + ([] if rate is None else [f"optimizer.lr={rate}"])
+            for value, rate in zip(values, of_axis, strict=True)
+        ]
+    return found
 
 
 def _are_overrides(given: object) -> bool:

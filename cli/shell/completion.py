@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
 
+from clipx.config.presets import AXES
 from clipx.training.devices import DEVICES
 from clipx.utils.files import cache_home, content_hash, write_text
 from clipx.utils.registry import lookup
@@ -71,12 +72,16 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
         "by": ["mean", "zeroshot", "linear_probe", "retrieval", "pairs"],
         "on": ["held_out"],
         "jobs": [],
+        "axis": list(AXES),
+        "against": ["samples", "flops", "hours", "pairs", "batch"],
+        "least": [],
     },
     "export": {"out": [], "ema": FLAGS, "hub": [], "licence": ["apache-2.0", "mit", "other"], "private": FLAGS},
     "reproduce": {
         **{key: [] for key in ("arms", "seeds", "jobs", "max_seeds", "hours", "looks", "share", "out", "budget")},
         "until": ["decided"],
         "sort": ["claims"],
+        "scale": list(AXES),
         "dry": FLAGS,
         "device": list(DEVICES),
     },
@@ -227,7 +232,7 @@ def build_table() -> Completions:
         "init": list(KINDS),
         "cp": list(recipes),
         "ls": [*ls.LISTS, "settings"],
-        "report": ["compare", "diff", "claims", "power", "published", "regimes", "missing-objects"],
+        "report": ["compare", "diff", "claims", "power", "published", "regimes", "scaling", "missing-objects"],
         "data": ["index", "verify", "keywords", "make", "pull"],
         "bench": ["nuclr", "wpse"],
         "theory": [*ls.LISTS["theory"](), "all"],

@@ -1,4 +1,4 @@
-"""Presets of the command line, `data=NAME` and `objective=NAME`, and sizes of the published data sets."""
+"""Presets `data=NAME` and `objective=NAME` of the command line, axes of ladders, and sizes of published data sets."""
 
 from typing import Any
 
@@ -42,10 +42,11 @@ DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
     # any img2dataset shards: data.root=FOLDER data.name=NAME
     "shards": {"source": "shards", "crop_scale": [0.5, 1.0], "split": "."},
     # the papers' training data; recipes set the image preprocessing, evaluation sets are in data.root/evaluation.
-    # img2dataset writes the shards of cc3m and cc12m; DataComp's script writes the shards of datacomp_small
+    # img2dataset writes the shards of cc3m and cc12m; DataComp's script writes the shards of datacomp_*
     "cc3m": {"source": "shards", "split": "train"},
     "cc12m": {"source": "shards", "split": "train"},
     "datacomp_small": {"source": "shards", "split": "shards"},
+    "datacomp_medium": {"source": "shards", "split": "shards"},
     # as published: data.root contains train2014/ and annotations/
     "mscoco": {
         "source": "coco",
@@ -76,8 +77,18 @@ PAIRS = {  # pairs in published data sets; how many can be downloaded changes fr
     "mscoco": 82_783,  # images of train2014
     "flickr30k": 29_000,  # images of Karpathy's training split
     "datacomp_small": 12_800_000,  # samples of DataComp's small pool
+    "datacomp_medium": 128_000_000,  # of its medium pool
 }
 CAPTIONS = {"mscoco": 414_113, "flickr30k": 145_000}  # captions of these images, the pairs with data.captions=each
+
+# axis of a ladder (`scale:` in a recipe) -> the settings that take the value of a point
+AXES: dict[str, tuple[str, ...]] = {
+    "samples": ("train.samples",),
+    "data": ("data.scenes.num_train",),  # other data have no setting for their size
+    "width": ("model.image.name", "model.text.name"),
+    "batch": ("train.batch_size",),
+}
+MIN_POINTS = 4  # of a ladder
 
 CYCLIC = {"cyclic_inmodal": {"weight": 0.25}, "cyclic_crossmodal": {"weight": 0.25}}
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {

@@ -235,7 +235,7 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
     readers = rankable([run for group in groups for run in group.runs])
     scores = TASKS | {name: reader for name, reader in readers.items() if name == by}
     measures = {name: replace(measure, datasets=on) for name, measure in {**scores, **GEOMETRY}.items()}
-    measured = {name: _values(measure, groups) for name, measure in measures.items()}
+    measured = {name: shared_values(measure, groups) for name, measure in measures.items()}
     scored = [at for at in range(len(groups)) if any(measured[task][at] for task in scores)]
     tasks = [task for task in TASKS if scored and all(measured[task][at] for at in scored)]
     settings = _method_settings(groups)
@@ -258,7 +258,7 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
     return MethodComparison(conditions, by, tasks, ranked, [method for method in methods if method not in ranked])
 
 
-def _values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:
+def shared_values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:
     """Return each group's values, averaged over the data sets that all scored runs share; {} for an unscored group."""
     scores = [{run.seed: by_dataset for run in group.runs if (by_dataset := measure.read(run))} for group in groups]
     datasets = [set(by_dataset) for by_seed in scores for by_dataset in by_seed.values()]

@@ -5,6 +5,7 @@ from evaluation.claims.evidence import Evidence
 from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
 from evaluation.report.blocks import Document, Section
+from evaluation.report.scaling import scaling_section
 from evaluation.report.sections.claims import claims, claims_summary
 from evaluation.report.sections.forgetting import forgetting
 from evaluation.report.sections.paper_figures import paper_figures, toy_problems
@@ -50,6 +51,7 @@ def build_report(runs: list[Run], evidence: Evidence, published: Published) -> D
         overview = [results_section, forgetting_section, claims_section, *papers, settings_section]
     sections = [
         *overview,
+        Section("Scaling", scaling_section(runs)),
         Section("Training", training(groups, headline)),
         Section("Task details", task_details(groups, metrics)),
         Section("Learned popularity", popularity(groups)),

@@ -8,6 +8,7 @@ from pathlib import Path
 from clipx.utils.files import write_text
 from evaluation.analyses.comparison import LeftOut, MethodComparison
 from evaluation.analyses.disagreement import Pair
+from evaluation.analyses.scaling import Ladder
 from evaluation.claims.evidence import collect_evidence
 from evaluation.reference.models import PublishedModel
 from evaluation.report.blocks import Document
@@ -15,6 +16,7 @@ from evaluation.report.contents import build_report
 from evaluation.report.render.html import render_html
 from evaluation.report.render.latex import render_latex
 from evaluation.report.render.markdown import render_markdown
+from evaluation.report.scaling import build_scaling, scaling_table
 from evaluation.report.sections.comparison import build_comparison, comparison_table, conditions, ranking
 from evaluation.report.sections.disagreement import build_disagreement, disagreement_table
 from evaluation.report.sections.published import Published
@@ -29,7 +31,8 @@ class ReportFiles:
 
     html: Path  # self-contained page
     markdown: Path
-    csv: Path  # a row per result; compare: per method and metric; diff: per item that only one model has right
+    # a row per result; compare: per method and metric; diff: per item that only one model has right; scaling: per run
+    csv: Path
     figures: list[Path]  # files that the Markdown page shows or links: SVG, PDF, CSV, images
 
 
@@ -66,6 +69,14 @@ def write_comparison(
 def write_disagreement(pairs: list[Pair], names: tuple[str, str], out: Path) -> ReportFiles:
     """Write diff.html, diff.md and diff.csv, which compare two models item by item, to the folder `out`."""
     return _write(build_disagreement(pairs, names), disagreement_table(pairs, names), out, "diff")
+
+
+def write_scaling(
+    ladders: list[Ladder], left_out: list[str], least: float, out: Path, command: str = ""
+) -> ReportFiles:
+    """Write scaling.html, scaling.md and scaling.csv to the folder `out`."""
+    document = replace(build_scaling(ladders, left_out, least), command=command)
+    return _write(document, scaling_table(ladders), out, "scaling")
 
 
 def _write(document: Document, table: list[list[object]], out: Path, name: str) -> ReportFiles:

@@ -43,6 +43,11 @@ def training_seconds(run: Run) -> float | None:
     return seconds or None
 
 
+def processor_hours(run: Run) -> float:
+    """Return the hours spent in training steps, times the number of processes; 0 if unknown."""
+    return (training_seconds(run) or 0.0) * float((run.environment or {}).get("processes") or 1) / 3600
+
+
 def sample_flops(run: Run) -> float | None:
     """Return the towers' FLOPs of a training step per pair; None if the run's towers cannot be built here."""
     from clipx.training.cost import whole_step  # slow to import

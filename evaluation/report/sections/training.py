@@ -7,7 +7,17 @@ from evaluation.report.figures.effects import paths
 from evaluation.report.figures.geometry import scatter_plot
 from evaluation.report.figures.plots import Line, line_plot
 from evaluation.report.figures.svg import slug
-from evaluation.runs.description import MISSING, digits, duration, last, number, sample_flops, setting, training_seconds
+from evaluation.runs.description import (
+    MISSING,
+    digits,
+    duration,
+    last,
+    number,
+    processor_hours,
+    sample_flops,
+    setting,
+    training_seconds,
+)
 from evaluation.runs.groups import MetricSummary, RunGroup
 from evaluation.runs.reader import Run
 
@@ -146,14 +156,9 @@ def _costs(groups: dict[str, RunGroup]) -> dict[str, dict[str, float]]:
         flops[label] = known[model] * (last(run, "samples") or 0.0)
     return {
         "samples": {label: last(run, "samples") or 0.0 for label, run in firsts.items()},
-        hours: {label: fmean(map(_hours, group.runs)) for label, group in groups.items()},
+        hours: {label: fmean(map(processor_hours, group.runs)) for label, group in groups.items()},
         "FLOPs": flops,
     }
-
-
-def _hours(run: Run) -> float:
-    """Return the hours spent in training steps, times the number of processes; 0 if unknown."""
-    return (training_seconds(run) or 0.0) * float((run.environment or {}).get("processes") or 1) / 3600
 
 
 def _last_values(runs: LabelledRuns) -> Table:

@@ -1,0 +1,250 @@
+"""Saturating power law of the error, a (x + b)^c + d, with 95% intervals over the seeds.
+
+Fit: least squares on the mean errors of the K points, with c < 0 and b, d >= 0. For fixed (b, c) the law is linear in
+(a, d): a grid over (b, c) gives the start, scipy's least_squares the result. With fewer than MIN_FOR_B points b is 0;
+otherwise four points would have to determine four numbers, and three the law that predicts the fourth.
+
+Intervals: each seed gives one whole curve. An estimate is a function of the mean curve. To first order it is the mean
+over the seeds of their influences, h . (curve of the seed - mean curve), with h the gradient of the estimate with
+respect to the K mean errors. So the interval is Student's t of the n influences, on log a, log -c, log(1 + b / x_1), d
+and on the law's values. Runs of one seed may be correlated, and the noise may differ between points. This is the
+bootstrap over seeds in linear form, with the spread and the quantile that fit few seeds. The percentile bootstrap
+itself covers too rarely with eight seeds: `python -m tests.bench.scaling` prints the coverage of both.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluation.statistics import t_quantile
+
+Array = NDArray[np.float64]
+MIN_FOR_B = 5  # points from which b is fitted
+MIN_SEEDS = 3  # fewest seeds that give an interval
+C_RANGE = (0.01, 3.0)  # of -c
+CELLS = 41  # of the grid, in each direction
+MISFIT = 0.01  # p-value of the residuals below which the law does not fit
+BEYOND = 4.0  # a crossover is searched up to this factor beyond the largest point
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its 95% interval; an infinite end lies outside the range that was searched."""
+
+    value: float
+    low: float
+    high: float
+
+    def contains(self, value: float) -> bool:
+        """Return True if the interval contains a value."""
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """A fitted law. Its parameters are log of the error's fall at x0, log -c, s = log(1 + b / x_1) and d.
+
+    Args:
+        x: scales [K], ascending.
+        errors: one curve per seed [n, K].
+        parameters: the four numbers above.
+        problem: why the law should not be used; "" if it fits.
+    """
+
+    x: Array
+    errors: Array
+    parameters: Array
+    problem: str
+
+    @property
+    def with_b(self) -> bool:
+        """True if b was fitted, False if it is 0 by definition."""
+        return len(self.x) >= MIN_FOR_B
+
+    @property
+    def a(self) -> Interval:
+        """Factor of (x + b)^c."""
+        height, steepness = self.parameters[:2]
+        log_x0, c = math.log(_centre(self.x)), -math.exp(steepness)
+        gradient = np.array([1.0, -c * log_x0, 0.0, 0.0])  # of log a = height - c log x0
+        return self._interval(height - c * log_x0, gradient, math.exp)
+
+    @property
+    def b(self) -> Interval:
+        """Shift of x."""
+        return self._interval(self.parameters[2], np.eye(4)[2], lambda s: float(self.x[0] * math.expm1(max(s, 0.0))))
+
+    @property
+    def c(self) -> Interval:
+        """Exponent, negative."""
+        found = self._interval(self.parameters[1], np.eye(4)[1], lambda log: -math.exp(log))
+        return Interval(found.value, found.high, found.low)
+
+    @property
+    def d(self) -> Interval:
+        """Error that remains at any scale."""
+        return self._interval(self.parameters[3], np.eye(4)[3], lambda value: min(max(value, 0.0), 1.0))
+
+    def _interval(self, value: float, gradient: Array, to_unit: Callable[[float], float]) -> Interval:
+        half = t_quantile(len(self.errors) - 1) * float(standard_error(self.influences(gradient[None]))[0])
+        low, high = (_bounded(to_unit, value + sign * half) for sign in (-1, 1))
+        return Interval(to_unit(value), low, high)
+
+    def at(self, x: Array) -> Array:
+        """Return the law's errors at x."""
+        return _law(self.parameters, x, self.x)
+
+    def influences(self, gradients: Array) -> Array:
+        """Return the influence of each seed on estimates [estimates, n], from their gradients [estimates, 4]."""
+        free = [0, 1, 2, 3] if self.with_b else [0, 1, 3]
+        weights = gradients[:, free] @ np.linalg.pinv(_jacobian(self.parameters, self.x, self.x)[:, free])
+        influences: Array = weights @ (self.errors - self.errors.mean(0)).T
+        return influences
+
+    def influences_at(self, x: Array) -> Array:
+        """Return the influence of each seed on the law's errors at x [len(x), n]."""
+        return self.influences(_jacobian(self.parameters, x, self.x))
+
+    def predict(self, x: float) -> Interval:
+        """Return the error at x, with the interval for the mean of as many new seeds.
+
+        The new mean has the noise of the fitted points, on average over them. Degrees of freedom: Welch-Satterthwaite.
+        """
+        n, points = self.errors.shape
+        of_law = float(standard_error(self.influences_at(np.array([x])))[0]) ** 2
+        of_mean = float(self.errors.var(0, ddof=1).mean()) / n
+        total = max(of_law + of_mean, 1e-300)
+        degrees = total**2 / max(of_law**2 / (n - 1) + of_mean**2 / (points * (n - 1)), 1e-300)
+        value, half = float(self.at(np.array([x]))[0]), t_quantile(degrees) * math.sqrt(total)
+        return Interval(value, value - half, value + half)
+
+
+def fit_power_law(x: Array, errors: Array) -> PowerLaw:
+    """Fit the law to errors [n, K] at the scales x [K]; needs two seeds or more, and as many points as parameters."""
+    from scipy import optimize
+
+    mean = errors.mean(0)
+    with_b = len(x) >= MIN_FOR_B
+    top = math.log1p(float(x[-1] / x[0])) if with_b else 1e-12
+    bounds = ([-np.inf, math.log(C_RANGE[0]), 0.0, 0.0], [np.inf, math.log(C_RANGE[1]), top, 1.0])
+    found = optimize.least_squares(
+        lambda p: _law(p, x, x) - mean,
+        np.clip(_start(x, mean, top), *bounds),
+        jac=lambda p: _jacobian(p, x, x),
+        bounds=bounds,
+        x_scale="jac",
+        ftol=1e-12,
+        xtol=1e-12,
+        gtol=1e-12,
+    )
+    parameters = found.x * (1, 1, with_b, 1)  # least_squares needs a range for s, and leaves it at 1e-12
+    return PowerLaw(x, errors, parameters, _problem(x, errors, parameters))
+
+
+def difference(first: PowerLaw, second: PowerLaw, x: Array) -> tuple[Array, Array, Array]:
+    """Return the errors of `first` minus those of `second` at x, and the 95% band; row i of both is the same seed."""
+    value = first.at(x) - second.at(x)
+    error = standard_error(first.influences_at(x) - second.influences_at(x))
+    half = t_quantile(len(first.errors) - 1) * error
+    return value, value - half, value + half
+
+
+def crossover(first: PowerLaw, second: PowerLaw) -> Interval | None:
+    """Return the largest scale where two laws cross, up to BEYOND times the largest point; None if they do not cross.
+
+    The interval is the range around it in which the band of the difference contains 0. An end is infinite (below: 0)
+    if this range ends where the search ends.
+    """
+    x = np.geomspace(first.x[0], BEYOND * first.x[-1], 1001)
+    value, low, high = difference(first, second, x)
+    crossings = np.flatnonzero(np.diff(np.sign(value)))
+    if not len(crossings):
+        return None
+    at = int(crossings[-1])
+    apart = np.flatnonzero((low > 0) | (high < 0))
+    below, above = apart[apart <= at], apart[apart > at]
+    share = value[at] / (value[at] - value[at + 1])
+    return Interval(
+        float(x[at] * (x[at + 1] / x[at]) ** share),
+        float(x[below[-1]]) if len(below) else 0.0,
+        float(x[above[0]]) if len(above) else math.inf,
+    )
+
+
+def standard_error(influences: Array) -> Array:
+    """Return the standard errors of estimates from their influences [estimates, n], whose mean over seeds is 0."""
+    n = influences.shape[1]
+    found: Array = np.sqrt((influences**2).sum(1) / (n - 1) / n)
+    return found
+
+
+def _law(parameters: Array, x: Array, points: Array) -> Array:
+    height, steepness, s, d = parameters
+    shifted = (x + points[0] * np.expm1(s)) / _centre(points)
+    law: Array = np.exp(height) * shifted ** -np.exp(steepness) + d
+    return law
+
+
+def _jacobian(parameters: Array, x: Array, points: Array) -> Array:
+    """Return the derivatives [len(x), 4] of the law's values with respect to the parameters."""
+    c, s = -math.exp(parameters[1]), parameters[2]
+    shifted = x + points[0] * np.expm1(s)
+    power = _law(parameters, x, points) - parameters[3]
+    with_respect_to_s = power * c * points[0] * np.exp(s) / shifted
+    return np.stack(
+        [power, power * c * np.log(shifted / _centre(points)), with_respect_to_s, np.ones_like(power)], axis=1
+    )
+
+
+def _start(x: Array, mean: Array, top: float) -> Array:
+    """Return the parameters of the best law on a grid over (c, s), with the best a and d >= 0 of each."""
+    steepness, s = np.meshgrid(
+        np.linspace(math.log(C_RANGE[0]), math.log(C_RANGE[1]), CELLS),
+        np.linspace(0, top, CELLS if len(x) >= MIN_FOR_B else 1),
+        indexing="ij",
+    )
+    power = ((x + x[0] * np.expm1(s)[..., None]) / _centre(x)) ** -np.exp(steepness)[..., None]
+    centred = power - power.mean(-1, keepdims=True)
+    factor = (centred * mean).sum(-1) / (centred**2).sum(-1)
+    d = mean.mean() - factor * power.mean(-1)
+    factor = np.where(d < 0, (power * mean).sum(-1) / (power**2).sum(-1), factor)
+    d = np.maximum(d, 0.0)
+    loss = ((factor[..., None] * power + d[..., None] - mean) ** 2).sum(-1)
+    best = np.unravel_index(int(np.argmin(np.where(factor > 0, loss, np.inf))), loss.shape)
+    height = math.log(max(float(factor[best]), 1e-12))
+    return np.array([height, steepness[best], s[best], d[best]])
+
+
+def _problem(x: Array, errors: Array, parameters: Array) -> str:
+    """Return why a law should not be used; "" if it fits."""
+    from scipy import stats
+
+    mean, (n, points) = errors.mean(0), errors.shape
+    if mean[-1] >= mean[0]:
+        return "the error does not fall"
+    if min(abs(parameters[1] - math.log(end)) for end in C_RANGE) < 1e-3:
+        return f"c is at an end of its range, -{C_RANGE[1]:g} to -{C_RANGE[0]:g}: the points do not determine it"
+    degrees = points - (4 if points >= MIN_FOR_B else 3)
+    noise = float(errors.var(0, ddof=1).mean()) / n
+    if degrees > 0 and noise > 0:
+        residual = float(((_law(parameters, x, x) - mean) ** 2).sum()) / degrees
+        p = float(stats.f.sf(residual / noise, degrees, points * (n - 1)))
+        if p < MISFIT:
+            return f"the law does not fit the points (p = {p:.1g})"
+    return ""
+
+
+def _centre(points: Array) -> float:
+    """Return x0, the geometric mean of the points; scales in units of x0 keep the parameters of order 1."""
+    return float(np.exp(np.log(points).mean()))
+
+
+def _bounded(function: Callable[[float], float], value: float) -> float:
+    """Return function(value), infinity if it is too large for a float."""
+    try:
+        return function(value)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,254 @@
+"""Ladders: the same arms and seeds at several points of samples, data, width or batch (`clipx reproduce scale=AXIS`).
+
+A ladder is read from the runs' settings. Its runs share the recipe and all axes but one, and each arm has a run at
+every point. The error is 1 - the mean of the tasks that all its runs have, over the data sets that all of them share.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+import numpy as np
+
+from clipx.config.presets import AXES, MIN_POINTS
+from clipx.errors import UserError
+from evaluation.analyses.comparison import MEAN, TASKS, BySeed, Estimate, estimate, rankable, shared_values
+from evaluation.analyses.power_law import MIN_SEEDS, Array, Interval, PowerLaw, crossover, fit_power_law
+from evaluation.runs.description import last, processor_hours, sample_flops, setting
+from evaluation.runs.groups import RunGroup
+from evaluation.runs.reader import Run
+
+AGAINST = {  # quantity on the x axis -> its name in figures
+    "samples": "samples seen",
+    "flops": "training FLOPs",
+    "hours": "hours of training steps x processes",
+    "pairs": "training pairs",
+    "batch": "batch size",
+}
+OF_AXIS = {"samples": "samples", "data": "pairs", "width": "flops", "batch": "batch"}  # axis -> default quantity
+LEAST = 0.01  # smallest effect of interest
+Points = dict[str, list[Run]]  # value of the axis -> runs, one per seed
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The largest point, predicted from the smaller ones."""
+
+    predicted: Interval  # of the mean over as many seeds
+    measured: float
+    problem: str  # why the law of the smaller points should not be used; "" if it fits
+
+    @property
+    def inside(self) -> bool:
+        """True if the measured mean lies in the 95% interval."""
+        return self.predicted.contains(self.measured)
+
+
+@dataclass(frozen=True)
+class ArmErrors:
+    """One arm of a ladder.
+
+    Args:
+        x: the quantity at each point, mean over the seeds.
+        errors: one dictionary seed -> error per point.
+        law: None if the points, the seeds or x do not allow a fit; then `problem` says why.
+        problem: why there is no law, or why it should not be used; "" if it fits.
+    """
+
+    arm: str
+    x: list[float]
+    errors: list[BySeed]
+    law: PowerLaw | None
+    held_out: HeldOut | None
+    problem: str
+
+
+@dataclass(frozen=True)
+class Gain:
+    """An arm against the reference, paired by seed: error of the reference - error of the arm.
+
+    Args:
+        at: the gain at each point, with its interval over the common seeds.
+        laws: laws of the reference and of the arm over their common seeds; None if one of them has none.
+    """
+
+    arm: str
+    x: list[float]  # of the reference
+    at: list[Estimate]
+    laws: tuple[PowerLaw, PowerLaw] | None
+
+    @property
+    def crossover(self) -> Interval | None:
+        """Scale at which the gain changes its sign for the last time; None without laws, or if it does not."""
+        return crossover(*self.laws) if self.laws else None
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """All arms of a recipe along one axis."""
+
+    recipe: str
+    axis: str
+    points: list[str]  # values of the axis, ascending
+    against: str  # key of AGAINST
+    score: str  # names of the tasks in the error
+    reference: str
+    arms: list[ArmErrors]
+    gains: list[Gain]
+
+
+def find_ladders(
+    runs: list[Run], by: str = MEAN, against: str = "", axis: str = "", reference: str = ""
+) -> tuple[list[Ladder], list[str]]:
+    """Return the ladders among the runs, and lines about arms that are left out.
+
+    Args:
+        by: score, MEAN or a task.
+        against: key of AGAINST; "" for that of each axis in OF_AXIS.
+        axis: only ladders along this axis; "" for all.
+        reference: arm that the others are compared with; "" for `clip`, or without it the first arm.
+
+    Raises:
+        UserError: a reference that no ladder has, a quantity that does not grow, or no common seed.
+    """
+    ladders, left_out = [], list[str]()
+    for (recipe, along, _), arms in _by_axis(runs).items():
+        if axis not in ("", along):
+            continue
+        whole = {arm: points for arm, points in arms.items() if len(points) >= MIN_POINTS}
+        if whole:
+            left_out += [
+                f"left out, {recipe} along {along}: {arm} has {len(points)} points, a ladder needs {MIN_POINTS}"
+                for arm, points in arms.items()
+                if arm not in whole
+            ]
+            if not reference or reference in whole:
+                ladders.append(_ladder(recipe, along, whole, by, against or OF_AXIS[along], reference))
+    if reference and not ladders:
+        raise UserError(f"reference={reference} is an arm of no ladder of these runs")
+    return ladders, left_out
+
+
+def refuse_short(runs: list[Run], axis: str = "") -> None:
+    """Raise UserError with the most points that an arm of these runs has along an axis ("": any)."""
+    found = [
+        (len(points), along, arm)
+        for (_, along, _), arms in _by_axis(runs).items()
+        for arm, points in arms.items()
+        if axis in ("", along)
+    ]
+    most, along, arm = max(found, default=(0, axis or "samples", "an arm"))
+    raise UserError(
+        f"no ladder: {arm} has {most} of the {MIN_POINTS} or more points of {along} that it needs, with results; "
+        f"clipx reproduce recipe=R scale={along} trains them"
+    )
+
+
+def _by_axis(runs: list[Run]) -> dict[tuple[str, str, tuple[str, ...]], dict[str, Points]]:
+    """Return (recipe, axis, values of the other axes) -> arm -> point -> runs that have results."""
+    found: dict[tuple[str, str, tuple[str, ...]], dict[str, Points]] = {}
+    for run in runs:
+        if not run.config or not run.results or run.diverged:
+            continue
+        values = {axis: str(setting(run, *keys[0].split("."))) for axis, keys in AXES.items()}
+        recipe, arm = str(setting(run, "recipe")), str(setting(run, "arm") or run.name)
+        for axis, value in values.items():
+            others = tuple(other for name, other in values.items() if name != axis)
+            by_point = found.setdefault((recipe, axis, others), {}).setdefault(arm, {})
+            by_point.setdefault(value, []).append(run)
+    return found
+
+
+def _ladder(recipe: str, axis: str, arms: dict[str, Points], by: str, against: str, reference: str) -> Ladder:
+    shared = set.intersection(*(set(points) for points in arms.values()))
+    if len(shared) < MIN_POINTS:
+        raise UserError(f"{recipe} along {axis}: the arms share {len(shared)} points, a ladder needs {MIN_POINTS}")
+    reference = reference or ("clip" if "clip" in arms else next(iter(arms)))
+    quantity = _quantities()[against]
+    x_of = {point: fmean(map(quantity, arms[reference][point])) for point in shared}
+    points = sorted(shared, key=x_of.__getitem__)
+    errors, score = _errors(arms, points, by)
+    found = []
+    for arm in arms:
+        x = [fmean(map(quantity, arms[arm][point])) for point in points]
+        if not all(0 < a < b for a, b in pairwise(x)):
+            raise UserError(
+                f"against={against} does not grow along {axis} for arm {arm} of {recipe}: use {OF_AXIS[axis]}"
+            )
+        found.append(_arm(arm, x, errors[arm]))
+    first = next(one for one in found if one.arm == reference)
+    gains = [_gain(first, one) for one in found if one is not first]
+    return Ladder(recipe, axis, points, against, score, reference, found, gains)
+
+
+def _quantities() -> dict[str, Callable[[Run], float]]:
+    """Return the functions that read the quantities of AGAINST; 0 if a run lacks one."""
+    known: dict[str, float] = {}  # settings of the model -> FLOPs of a sample
+
+    def flops(run: Run) -> float:
+        key = repr((setting(run, "model"), setting(run, "train", "batch_size"), setting(run, "train", "accumulation")))
+        if key not in known:
+            known[key] = sample_flops(run) or 0.0
+        return known[key] * (last(run, "samples") or 0.0)
+
+    return {
+        "samples": lambda run: last(run, "samples") or 0.0,
+        "flops": flops,
+        "hours": processor_hours,
+        "pairs": lambda run: float(setting(run, "data", "scenes", "num_train") or 0),
+        "batch": lambda run: float(setting(run, "train", "batch_size") or 0),
+    }
+
+
+def _errors(arms: dict[str, Points], points: list[str], by: str) -> tuple[dict[str, list[BySeed]], str]:
+    """Return arm -> errors at each point, and the names of the tasks."""
+    groups = [RunGroup(f"{arm} {point}", arms[arm][point]) for arm in arms for point in points]
+    readers = rankable([run for group in groups for run in group.runs])
+    wanted = TASKS if by == MEAN else {by: readers[by]}
+    measured = {task: shared_values(reader, groups) for task, reader in wanted.items()}
+    tasks = [task for task, of_groups in measured.items() if all(of_groups)]
+    if not tasks:
+        raise UserError(f"by={by}: no task has been evaluated at all points of all arms; run clipx eval on the runs")
+    errors = iter(
+        {
+            seed: 1 - fmean(measured[task][at][seed] for task in tasks)
+            for seed in sorted(set.intersection(*(set(measured[task][at]) for task in tasks)))
+        }
+        for at in range(len(groups))
+    )
+    return {arm: [next(errors) for _ in points] for arm in arms}, ", ".join(tasks)
+
+
+def _arm(arm: str, x: list[float], errors: list[BySeed]) -> ArmErrors:
+    seeds = _common(errors)
+    if len(seeds) < MIN_SEEDS:
+        return ArmErrors(arm, x, errors, None, None, f"{len(seeds)} seeds at all points, a law needs {MIN_SEEDS}")
+    scales, curves = np.array(x), _curves(errors, seeds)
+    law = fit_power_law(scales, curves)
+    smaller = fit_power_law(scales[:-1], curves[:, :-1])
+    held_out = HeldOut(smaller.predict(x[-1]), float(curves[:, -1].mean()), smaller.problem)
+    return ArmErrors(arm, x, errors, law, held_out, law.problem)
+
+
+def _gain(reference: ArmErrors, arm: ArmErrors) -> Gain:
+    at = []
+    for ours, theirs in zip(arm.errors, reference.errors, strict=True):
+        found = estimate({seed: theirs[seed] - ours[seed] for seed in ours if seed in theirs})
+        if found is None:
+            raise UserError(f"arms {reference.arm} and {arm.arm} have no common seed at a point of their ladder")
+        at.append(found)
+    seeds = _common([*reference.errors, *arm.errors])
+    laws = None
+    if len(seeds) >= MIN_SEEDS and not (reference.problem or arm.problem):
+        first, second = (fit_power_law(np.array(one.x), _curves(one.errors, seeds)) for one in (reference, arm))
+        laws = first, second
+    return Gain(arm.arm, reference.x, at, laws)
+
+
+def _common(errors: list[BySeed]) -> list[int]:
+    return sorted(set.intersection(*(set(by_seed) for by_seed in errors)))
+
+
+def _curves(errors: list[BySeed], seeds: list[int]) -> Array:
+    return np.array([[by_seed[seed] for by_seed in errors] for seed in seeds])

@@ -1,0 +1,50 @@
+"""`clipx report scaling` in the terminal."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.report.command import report
+from clipx.errors import UserError
+from tests.evaluation.analyses.test_scaling import BOTH
+from tests.helpers.synthetic import write
+
+
+def test_the_tables_fit_a_terminal_and_the_page_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for one in BOTH:
+        write(tmp_path / "runs", one)
+    report(["scaling", str(tmp_path / "runs"), f"out={tmp_path / 'out'}"])
+    output = capsys.readouterr().out
+    assert "mine: 6 points of samples, error = 1 - zeroshot" in output
+    assert all(len(line) <= 100 for line in output.splitlines() if str(tmp_path) not in line)
+    names = {path.name for path in (tmp_path / "out").rglob("*")}
+    assert {"scaling.html", "scaling.md", "scaling.csv"} <= names
+    assert {f"scaling-mine-samples-clip-error.{kind}" for kind in ("svg", "pdf", "csv")} <= names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "`clipx report scaling` needs RUN_OR_DIR"),
+        (["x", "axis=depth"], r"axis=depth is not known; .*allowed: batch, data, samples, width"),
+        (["x", "against=dollars"], "against=dollars is not known"),
+        (["x", "least=2"], "least=2 must be a number from 0 to 1"),
+        (["missing"], "no run folder at missing"),
+    ],
+)
+def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        report(["scaling", *arguments])
+
+
+def test_three_points_are_one_line(tmp_path: Path) -> None:
+    for one in BOTH:
+        if one.config["train"]["samples"] < 1e5 and one.seed < 1:
+            write(tmp_path, one)
+    with pytest.raises(UserError, match="no ladder: early has 3 of the 4 or more points of samples"):
+        report(["scaling", str(tmp_path)])
+    with pytest.raises(UserError, match="no ladder: early has 1 of the 4 or more points of width"):
+        report(["scaling", str(tmp_path), "axis=width"])

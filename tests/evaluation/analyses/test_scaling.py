@@ -1,0 +1,164 @@
+"""Ladders are found in runs by their settings, arms are paired by seed, and what is left out is named."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clipx.errors import UserError
+from evaluation.analyses.comparison import estimate
+from evaluation.analyses.power_law import crossover, fit_power_law
+from evaluation.analyses.scaling import Ladder, find_ladders, refuse_short
+from evaluation.report.contents import build_report
+from evaluation.report.scaling import build_scaling, crossover_text, scaling_section, scaling_table
+from evaluation.report.sections.published import Published
+from evaluation.runs.reader import Run
+from tests.bench.scaling import CASES, X, experiment
+from tests.helpers.synthetic import evidence, run
+
+FIRST, SECOND = experiment(CASES[0], np.random.default_rng(0))  # errors [8 seeds, 6 points]
+TOWERS = {"image": {"name": "open_clip:a"}, "text": {"name": "open_clip:a"}}
+
+
+def at(arm: str, seed: int, samples: float, error: float, towers: dict[str, dict[str, str]] = TOWERS) -> Run:
+    settings = {
+        "data": {"name": "d", "source": "scenes", "scenes": {"num_train": 500}},
+        "model": towers,
+        "train": {"samples": int(samples), "batch_size": 64},
+    }
+    values = {("zeroshot", "x", "top1"): 1 - error - 0.01, ("zeroshot", "y", "top1"): 1 - error + 0.01}
+    log = [{"step": 1, "samples": samples, "images_per_s": 100.0}]
+    one = run("mine", arm, seed, values, log, settings)
+    name = f"{one.name}-train.samples_{int(samples)}"
+    return replace(one, name=name, path=Path("runs") / name / f"s{seed}", config={**one.config, "name": name})
+
+
+def runs_of(
+    arm: str, errors: Sequence[Sequence[float]], points: Sequence[float] = tuple(X), first: int = 0
+) -> list[Run]:
+    return [
+        at(arm, first + seed, samples, error)
+        for seed, curve in enumerate(errors)
+        for samples, error in zip(points, curve, strict=True)
+    ]
+
+
+BOTH = runs_of("early", SECOND.tolist()) + runs_of("clip", FIRST.tolist())
+
+
+@pytest.fixture(scope="module")
+def ladder() -> Ladder:
+    (found,), left_out = find_ladders(BOTH)
+    assert left_out == []
+    return found
+
+
+def test_runs_that_differ_in_one_axis_are_a_ladder(ladder: Ladder) -> None:
+    assert (ladder.recipe, ladder.axis, ladder.against, ladder.score) == ("mine", "samples", "samples", "zeroshot")
+    assert ladder.points == [str(int(x)) for x in X]
+    assert [arm.arm for arm in ladder.arms] == ["early", "clip"] and ladder.reference == "clip"
+    assert ladder.arms[1].x == list(X)
+    assert ladder.arms[1].errors[2][5] == pytest.approx(FIRST[5, 2])
+
+
+def test_gains_are_paired_by_seed(ladder: Ladder) -> None:
+    (gain,) = ladder.gains
+    for point, found in enumerate(gain.at):
+        expected = estimate({seed: FIRST[seed, point] - SECOND[seed, point] for seed in range(8)})
+        assert expected is not None
+        assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
+    expected_crossover = crossover(fit_power_law(X, FIRST), fit_power_law(X, SECOND))
+    assert gain.crossover is not None and expected_crossover is not None
+    assert gain.crossover.value == pytest.approx(expected_crossover.value, rel=1e-3)
+
+
+def test_the_largest_point_is_predicted_without_it(ladder: Ladder) -> None:
+    changed = [one if one.config["train"]["samples"] < X[-1] else at("clip", one.seed, X[-1], 0.01) for one in BOTH]
+    (other,), _ = find_ladders([one for one in changed if one.config["arm"] == "clip"])
+    before, after = ladder.arms[1].held_out, other.arms[0].held_out
+    assert before is not None and after is not None
+    assert after.predicted.value == pytest.approx(before.predicted.value)
+    assert before.inside and not after.inside
+
+
+def test_runs_on_other_towers_are_a_ladder_of_their_own() -> None:
+    tokens = {side: {"name": "open_clip:b"} for side in ("image", "text")}
+    others = [at(arm, seed, x, 0.5 + x**-0.5, tokens) for arm in ("a", "b") for seed in range(3) for x in X]
+    found, _ = find_ladders(BOTH + others)
+    assert [[arm.arm for arm in one.arms] for one in found] == [["early", "clip"], ["a", "b"]]
+    assert found[1].reference == "a"
+    assert find_ladders(BOTH + others, reference="b")[0][0].reference == "b"
+
+
+def test_hours_are_those_of_the_training_steps() -> None:
+    (found,), _ = find_ladders(BOTH, against="hours")
+    assert found.arms[0].x == pytest.approx([x / 100 / 3600 for x in X])
+
+
+def test_an_arm_with_few_points_is_left_out_and_diverged_seeds_do_not_count() -> None:
+    runs = BOTH + runs_of("short", [[0.5, 0.4]] * 3, (2500, 10_000))
+    (found,), left_out = find_ladders(runs)
+    assert [arm.arm for arm in found.arms] == ["early", "clip"]
+    assert left_out == ["left out, mine along samples: short has 2 points, a ladder needs 4"]
+    (fewer,), _ = find_ladders([one for one in BOTH if (one.config["arm"], one.seed) != ("clip", 7)])
+    assert fewer.gains[0].at[0].seeds == 7
+
+
+def test_two_seeds_give_differences_but_no_law() -> None:
+    (found,), _ = find_ladders([one for one in BOTH if one.seed < 2])
+    assert found.arms[0].law is None
+    assert found.arms[0].problem == "2 seeds at all points, a law needs 3"
+    assert found.gains[0].laws is None and crossover_text(found.gains[0]) == "no laws"
+    assert found.gains[0].at[0].low is None
+
+
+def test_arms_without_a_common_seed_are_refused() -> None:
+    runs = runs_of("clip", FIRST.tolist()) + runs_of("late", SECOND.tolist(), first=8)
+    with pytest.raises(UserError, match=r"^arms clip and late have no common seed at a point of their ladder$"):
+        find_ladders(runs)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"against": "batch"}, "against=batch does not grow along samples for arm early of mine: use samples"),
+        ({"reference": "siglip"}, "reference=siglip is an arm of no ladder of these runs"),
+        ({"by": "retrieval"}, "by=retrieval: no task has been evaluated at all points of all arms"),
+    ],
+)
+def test_a_wrong_choice_is_one_line(choice: dict[str, str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        find_ladders(BOTH, **choice)
+
+
+def test_three_points_are_no_ladder() -> None:
+    three = [one for one in BOTH if one.config["train"]["samples"] < 1e5]
+    assert find_ladders(three) == ([], [])
+    with pytest.raises(UserError, match=r"^no ladder: early has 3 of the 4 or more points of samples that it needs"):
+        refuse_short(three)
+
+
+def test_the_page_marks_what_the_analysis_found(ladder: Ladder) -> None:
+    document = build_scaling([ladder], [], 0.01)
+    figures, laws, gains = document.sections[0].blocks[1:]
+    assert [one.name for one in figures.figures] == [  # type: ignore[union-attr]
+        "scaling-mine-samples-clip-error", "scaling-mine-samples-clip-early"
+    ]  # fmt: skip
+    error, gain = figures.figures  # type: ignore[union-attr]
+    assert {row[1] for row in error.data.rows} == {"measured", "law", "predicted"}  # type: ignore[union-attr]
+    assert "crossover" in gain.body  # type: ignore[union-attr]
+    assert [row[-1].text for row in laws.rows] == ["none", "none"]  # type: ignore[union-attr]
+    assert gains.rows[0][1].text.startswith("▲") and gains.rows[0][-2].text.startswith("▼")  # type: ignore[union-attr]
+    assert document.lead == (
+        "At the largest point of samples, 0 of 1 arms are better than clip and 1 worse. "
+        "2 of 2 predictions of that point contain the measured error."
+    )
+    assert len(scaling_table([ladder])) == 1 + 2 * 6 * 8
+
+
+def test_a_report_on_a_ladder_has_the_section_and_others_do_not() -> None:
+    document = build_report(BOTH, evidence(BOTH), Published(BOTH, ()))
+    assert "Scaling" in [section.title for section in document.sections]
+    assert scaling_section(BOTH[:6:6]) == []
