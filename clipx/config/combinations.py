@@ -24,12 +24,12 @@ def check_combinations(config: RunConfig) -> None:
             f"log.evaluate_every={config.log.evaluate_every} needs evaluation sets, but data.evaluation is empty; "
             "allowed: 0, or data.evaluation=[KIND:FOLDER,...] with sets below data.root"
         )
-    _check_parallel(config)
+    check_parallel(config)
     check_batch_size(config, config.train.processes * config.launch.nodes)
     _check_length(config)
 
 
-def _check_parallel(config: RunConfig) -> None:
+def check_parallel(config: RunConfig) -> None:
     """Raise UserError for settings that sharded weights do not support."""
     train = config.train
     if train.parallel == "fsdp" and train.precision == "fp16":  # unscaling cannot mix shards and whole parameters
