@@ -146,7 +146,7 @@ def _shard(model: nn.Module, mesh: DeviceMesh) -> None:
     model.to(memory_format=torch.contiguous_format)  # fully_shard refuses weights in channels_last
     scalars = {parameter for parameter in model.parameters() if parameter.ndim == 0}
     for module in (*blocks(model), model):
-        # sums that are divided afterwards, because gloo has no averages
+        # a sum that is divided afterwards, because gloo cannot average
         fully_shard(module, mesh=mesh, ignored_params=scalars).set_force_sum_reduction_for_comms(True)
 
 
