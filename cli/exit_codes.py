@@ -15,7 +15,7 @@ from clipx.errors import Fault, UserError
 STOPPED = 130  # exit code after Ctrl-C: 128 + SIGINT, as in a shell
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk or the user's quota
-# a disk, a network drive or its server failed: the same command may work later
+# failure of a disk, a network drive or its server: the same command may work later
 DRIVE_FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EREMOTEIO)
 
 
@@ -29,8 +29,9 @@ def exit_code_of(call: Callable[[], None]) -> int:
         call()
         sys.stdout.flush()  # flush here: at exit, Python would print the error itself
     except BrokenPipeError:
-        if not _reader_left():
+        if not _stdout_is_closed():
             raise  # not stdout but a pipe between clipx processes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard further output
         return 128 + signal.SIGPIPE
     except UserError as error:
         print(f"clipx: {' '.join(str(error).split())}", file=sys.stderr)
@@ -41,8 +42,8 @@ def exit_code_of(call: Callable[[], None]) -> int:
     except OSError as error:
         if error.filename is None and error.errno not in DISK_FULL:
             raise
-        what = error.filename or "the file being written"
-        print(f"clipx: cannot use {what}: {error.strerror}", file=sys.stderr)
+        file = error.filename or "the file being written"
+        print(f"clipx: cannot use {file}: {error.strerror}", file=sys.stderr)
         return 1 if error.errno in DRIVE_FAILED else 2
     except KeyboardInterrupt:
         return STOPPED
@@ -53,7 +54,7 @@ def exit_code_of(call: Callable[[], None]) -> int:
 def ends_on_ctrl_c() -> Iterator[None]:
     """Let Ctrl-C end the command with one line. A second Ctrl-C ends the process at once, without a message.
 
-    The same holds for a Ctrl-C after the `with` block. A training run has its own handler, because it saves first.
+    A Ctrl-C after the `with` block also ends the process at once. A training run has its own handler: it saves first.
     """
     command, before = os.getpid(), signal.getsignal(signal.SIGINT)
 
@@ -62,7 +63,8 @@ def ends_on_ctrl_c() -> Iterator[None]:
             _stop(frame)
 
     if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
-        yield  # a shell script ignores SIGINT for commands that it starts with `&`
+        # a shell script ignores SIGINT for commands that it starts with `&`; only the main thread may set handlers
+        yield
         return
     signal.signal(signal.SIGINT, stop)
     try:
@@ -74,12 +76,12 @@ def ends_on_ctrl_c() -> Iterator[None]:
 def _stop(frame: FrameType | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.write(2, b"\nclipx: stopped\n")  # os.write, because the signal may have interrupted a print
-    if _importing(frame):  # an exception may make the imported library print a traceback; no file is open yet
+    if _is_importing(frame):  # an exception may make the imported library print a traceback; no file is open yet
         os._exit(STOPPED)
     raise KeyboardInterrupt
 
 
-def _importing(frame: FrameType | None) -> bool:
+def _is_importing(frame: FrameType | None) -> bool:
     """Return True if this frame runs during an import."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -88,11 +90,8 @@ def _importing(frame: FrameType | None) -> bool:
     return False
 
 
-def _reader_left() -> bool:
-    """Return True if the reader of stdout has closed it (`clipx ... | head`); then discard further output."""
+def _stdout_is_closed() -> bool:
+    """Return True if the process that reads stdout has closed the pipe (`clipx ... | head`)."""
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)  # 0: errors only
-    if not any(event & select.POLLERR for _, event in output.poll(0)):
-        return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return True
+    return any(event & select.POLLERR for _, event in output.poll(0))

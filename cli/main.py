@@ -45,16 +45,17 @@ def evaluate(arguments: list[str]) -> None:
     clipx eval model=open_clip:NAME/TAG_OR_FILE | model=hf-hub:USER/NAME datasets=[...] [tasks=[...]] [key=value ...]
 
     RUN is a run directory, a folder of runs, a pattern ('runs/*/s0') or a checkpoint (RUN/checkpoints/STEP);
-    checkpoint=RUN and checkpoint=[RUN,RUN] are the same. A run is evaluated at its last checkpoint, or at the best one
-    if it has train.keep_best. With several runs, jobs=N evaluates N at a time.
+    checkpoint=RUN and checkpoint=[RUN,RUN] may be written instead. A run is evaluated at its last checkpoint, or at the
+    best one if train.keep_best is set. With several runs, jobs=N evaluates N at a time.
     datasets= takes names of sets in root=DIR (cifar10, mscoco, ...), LAYOUT:PATH (wds:DIR, captions:DIR, csv:FILE,
     hf:FOLDER_OR_NAME, ...), or held_out: the pairs of data.held_out, for choosing settings. clipx ls data lists all.
     The default is data.evaluation of the run's config.
-    suite=datacomp38|vtab|clip13|composition adds the sets of a group that are in root=DIR.
-    limit=N evaluates only N images of each set, for a quick look. Reports leave these rows out.
+    suite=datacomp38|vtab|clip13|composition adds those sets of the suite that are in root=DIR.
+    limit=N evaluates only N images of each set, for a quick look. Reports leave these results out.
     ema=true evaluates the averaged weights of train.ema and writes to RUN/ema/.
-    The result rows record prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper and pools=[1000].
-    Rows are written to RUN/results.jsonl, or into out=DIR. Finished evaluations are skipped unless force=true.
+    prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper and pools=[1000] choose how to evaluate; the results
+    record them. Results are written to RUN/results.jsonl, or into out=DIR. Finished evaluations are skipped unless
+    force=true.
     clipx ls settings eval lists all settings.
     """
     from cli.settings.compose import compose_evals
@@ -72,8 +73,8 @@ def report(arguments: list[str]) -> None:
     """clipx report RUN_OR_DIR... [out=DIR] [limited=true] [reference=[RN50/cc12m,...]]
 
     Writes report.md, report.html (one self-contained file) and report.csv, by default into the first folder.
-    limited=true includes the rows of clipx eval limit=N.
-    Shows the nearest model of open_clip's tables beside each result; reference=[NAME/TAG,...] chooses other models.
+    limited=true includes the results of clipx eval limit=N.
+    Each result is shown with that of the nearest model in open_clip's tables; reference=[NAME/TAG,...] chooses others.
     clipx report published SET|MODEL: prints open_clip's results on a set (imagenet, mscoco, ...), or of a model.
     clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs|TASK] [on=SET,SET] [out=DIR]
     [limited=true]: compares methods with the same towers, data, length and batch size over paired seeds; writes
@@ -82,7 +83,7 @@ def report(arguments: list[str]) -> None:
     common sets; prints paired intervals and McNemar's test; writes diff.html with pictures, diff.md and diff.csv.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
     clipx report power RUN_OR_DIR... [jobs=N]: prints the seeds and hours that undecided claims need.
-    clipx report regimes RUN_OR_DIR... [out=DIR]: training regimes beside the papers'; writes regimes.md.
+    clipx report regimes RUN_OR_DIR... [out=DIR]: compares training regimes with the papers'; writes regimes.md.
     clipx report missing-objects FOLDER [out=DIR]: tests claim 1.12 on COCO's annotations.
     """
     from cli.report.command import report as start
@@ -98,11 +99,11 @@ def reproduce(arguments: list[str]) -> None:
     same command again to resume; finished runs are skipped. Recipes on several data sets take one folder per data
     set: cc3m=DIR mscoco=DIR.
     Recipes of papers 3 and 5 also run clipx bench once, after the runs.
-    until=decided adds seeds, first to 3, then to 5, 8, 12 and 20, until every claim is decided, at most max_seeds=N and
-    for at most hours=N. After the first look only those arms run that an undecided claim needs. With dry=true it prints
-    what the undecided claims need.
-    budget=HOURS trains only the arms and seeds that decide the most claims within so many GPU-hours (seeds of the first
-    look). dry=true sort=claims lists the claims by what they cost, those decided per GPU-hour first.
+    until=decided judges the claims at each look (3, 5, 8, 12 and 20 seeds, or looks=) and adds seeds until every claim
+    is decided, with at most max_seeds=N seeds and for at most hours=N. After the first look it trains only the arms
+    that undecided claims need. With dry=true it prints the seeds and hours that undecided claims need.
+    budget=HOURS trains only the arms that decide the most claims within HOURS GPU-hours, with the seeds of the first
+    look. dry=true sort=claims lists the claims with their GPU-hours, the most claims per GPU-hour first.
     dry=true only lists the runs with estimated GPU-hours and disk space, for device=H100 (or A100, H200, L40S,
     RTX4090) at share=0.35 of its peak FLOP/s.
     """
@@ -139,12 +140,13 @@ def bench(arguments: list[str]) -> None:
     """clipx bench NAME [seconds=600] [pairs=N] [out=DIR] [key=value ...]
     clipx bench recipe=NAME [arms=a,b] [reference=ARM] [seconds=600] [pairs=N] [out=DIR] [key=value ...]
 
-    Times training steps of several arms in turns, on generated pairs and with random weights, and prints their ratios
-    to the reference with 95% intervals. It ends after seconds=, after pairs= steps of each arm, or when decided.
+    Times training steps of several arms in turns, on generated pairs and with random weights, and prints the ratios of
+    step times to the reference arm with 95% intervals. Ends after seconds=, after pairs= steps of each arm, or when the
+    claim is decided.
     NAME: nuclr (claim 3.6) or wpse (claim 5.7), on the papers' towers; writes verdicts to DIR/claims.json (default
-    runs/bench/NAME). The report uses them only if no settings (key=value) were given.
+    runs/bench/NAME). The report uses these verdicts only if no settings (key=value) were given.
     recipe=NAME: any recipe; the default compares all its arms with its first one.
-    All arms must fit in memory. On a GPU, the batch is the recipe's, or half of it until it fits. On a CPU, the
+    All arms must fit in memory. On a GPU, the recipe's batch size is halved until a step fits. On a CPU, the
     default is train.batch_size=16 train.precision=fp32.
     """
     from cli.trial.bench import bench as start
@@ -159,7 +161,8 @@ def check(arguments: list[str]) -> None:
     Estimates the memory of a step, builds the run, does a trial step on generated pairs and decodes some samples.
     Prints parameters, memory, time and missing data.
     device=A100-40|A100|H100|H200|L40S|RTX4090 processes=N: calculates the memory of each GPU and the time of a step on
-    N GPUs that are not here. Exit code 2 if a step does not fit; the message names settings with which it does.
+    N such GPUs, which this machine need not have. Exit code 2 if a step does not fit; the message names settings with
+    which it fits.
     """
     from cli.settings.arguments import gpus_elsewhere
     from cli.settings.compose import compose_run
@@ -199,7 +202,7 @@ def export(arguments: list[str]) -> None:
     open_clip.add_model_config. ema=true exports the averaged weights of train.ema.
     hub=USER/NAME pushes both to the Hugging Face hub with a model card: data, objective, results with intervals. Load
     it with open_clip, clipx eval model=hf-hub:USER/NAME, or clipx train model.image.pretrained=hf-hub:USER/NAME.
-    licence= is an identifier of the hub (apache-2.0, mit, cc-by-4.0, other); the token is that of `hf auth login`.
+    licence= is an identifier of the hub (apache-2.0, mit, cc-by-4.0, other); `hf auth login` stores the token.
     """
     from cli.export.command import export as start
 
@@ -211,12 +214,12 @@ def data(arguments: list[str]) -> None:
 
     index FOLDER: writes FOLDER/clipx_index, which training uses. Run it again after adding shards; known samples keep
     their ids.
-    verify FOLDER [captions=first|random] [max_bad_rate=0.05] [workers=N] [out=DIR]: decodes every sample once and
-    writes corrupt samples to verify.json and verify.txt; exit code 2 if their share is above max_bad_rate.
+    verify FOLDER [captions=first|random] [max_bad_rate=0.05] [workers=N] [out=DIR]: decodes every sample once, writes
+    counts to verify.json and bad samples to verify.txt; exit code 2 if more than max_bad_rate of the samples are bad.
     keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]: counts the captions per label.
     make cc3m|cc12m|datacomp_small urls=LIST root=DIR [size=PIXELS] [processes=N] [threads=64] [dry=true]: downloads
     shards with img2dataset from the published list; dry=true only prints its command line.
-    pull NAME root=DIR: downloads an evaluation set to the place where clipx eval looks for it.
+    pull NAME root=DIR: downloads an evaluation set into DIR, where clipx eval with the same root= finds it.
     """
     from cli.data.command import data as start
 

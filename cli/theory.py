@@ -1,4 +1,4 @@
-"""`clipx theory`: solve the papers' toy problems, print verdicts on claims, write claims.json, table and figures."""
+"""`clipx theory`: solve the papers' toy problems, print verdicts on claims, write claims.json, tables and figures."""
 
 import csv
 import json
@@ -34,7 +34,7 @@ def theory(arguments: list[str]) -> None:
 
 
 def experiments() -> dict[str, Experiment]:
-    """Return THEORY and the problem `objectives`, which needs an import of the objectives."""
+    """Return name -> problem: THEORY, and `objectives`, added here because clipx.theory imports no objectives."""
     solve = partial(free_embeddings.solve, known=known_objectives())
     claims, draw, table = free_embeddings.claims, free_embeddings.draw, free_embeddings.table
     return THEORY | {"objectives": Experiment(free_embeddings.FreeEmbeddingSettings, solve, claims, draw, table)}
@@ -59,7 +59,7 @@ def _run(name: str, experiment: Experiment, given: dict[str, str], out: Path) ->
     for claim in claims:
         _print_claim(console, claim)
     out.mkdir(parents=True, exist_ok=True)
-    # with the settings: the report decides a claim only from a run with default settings
+    # claims.json records the settings: the report decides a claim only from default settings
     stated = [claim.row() | {"settings": given} for claim in claims]
     (out / "claims.json").write_text(json.dumps(stated, indent=1) + "\n")
     written = [out / "claims.json"]
@@ -74,7 +74,8 @@ def _run(name: str, experiment: Experiment, given: dict[str, str], out: Path) ->
 
 
 def _print_claim(console: Console, claim: CheckedClaim) -> None:
-    console.print(f"\n{claim.claim}  {claim.verdict}".replace("\n  ", "\n"), style="bold")
+    title = f"{claim.claim}  {claim.verdict}".strip()  # a statement outside the claim table has no id
+    console.print(f"\n{title}", style="bold")
     console.print(claim.statement)
     table = Table("number", "measured", "expected", "", box=None, pad_edge=False)
     for check in claim.checks:

@@ -23,16 +23,16 @@ def train(config: RunConfig) -> None:
 
     Raises:
         UserError: invalid settings, data or checkpoints, or another process trains this run.
-        RunDiverged: the run diverged, now or earlier; one that diverged earlier is left unchanged.
+        RunDiverged: the run diverged, now or earlier. A run that diverged earlier is left unchanged.
     """
     started = time.monotonic()
-    # with several machines, each one runs this command; there rank 0 holds the lock (`_fit`)
+    # on several machines, each machine runs this command, and `_fit` takes the lock on rank 0 only
     with _hold(directory.directory(config)) if config.launch.nodes == 1 else nullcontext():
         _train(config, started)
 
 
 def _hold(run: Path) -> AbstractContextManager[None]:
-    """Return the lock of a run directory: its checkpoints and its log must have one writer."""
+    """Return the lock of a run directory: only one process may write its checkpoints and log."""
     return hold(run / "train.lock", f"{run} is being trained", "wait for it or stop it, or give this run another name=")
 
 
@@ -45,7 +45,6 @@ def _train(config: RunConfig, started: float) -> None:
 
 
 def _start(config: RunConfig, run: Path, started: float) -> None:
-    """Train in this process, or in workers."""
     device = choose_device(config.train.device)
     if device.type == "cpu" and config.train.samples != 0:
         check_memory(config, device)
@@ -64,24 +63,24 @@ def _start(config: RunConfig, run: Path, started: float) -> None:
 def _print_next(config: RunConfig, run: Path) -> None:
     """Print the command that evaluates the run, unless it diverged."""
     if directory.read_divergence(run) is None:
-        other = " datasets=[held_out]" if config.data.held_out else " datasets=[NAME,KIND:FOLDER]  # clipx ls data"
-        datasets = "" if config.data.evaluation else other
+        needed = " datasets=[held_out]" if config.data.held_out else " datasets=[NAME,KIND:FOLDER]  # clipx ls data"
+        datasets = "" if config.data.evaluation else needed
         print(f"to evaluate: clipx eval {run}{datasets}", file=sys.stderr)
 
 
 def _fit(config: RunConfig, run: Path, started: float) -> int:
     """Train in this process and return the exit code."""
-    several = config.launch.nodes > 1 and os.environ["RANK"] == "0"
+    takes_lock = config.launch.nodes > 1 and os.environ["RANK"] == "0"
     per_gpu = config.train.batch_size // (config.train.processes * config.launch.nodes)
     memory = explain_out_of_memory(
         f"train.batch_size={config.train.batch_size}, {per_gpu} pairs per GPU,", TRAIN_MEMORY_HINT
     )
-    with memory, _hold(run) if several else nullcontext():
+    with memory, _hold(run) if takes_lock else nullcontext():
         return REQUEUE if fit(config, run, started, build_periodic_evaluator(config)) is Outcome.STOPPED else 0
 
 
 if __name__ == "__main__":  # a worker, which reads its settings from config.yaml in the run directory
     from cli.launcher.agent import run_worker
 
-    its_run = Path(sys.argv[1])
-    run_worker(lambda: _fit(directory.load_config(its_run), its_run, float(sys.argv[2])))
+    run_directory = Path(sys.argv[1])
+    run_worker(lambda: _fit(directory.load_config(run_directory), run_directory, float(sys.argv[2])))

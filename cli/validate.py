@@ -1,6 +1,6 @@
-"""`make validate-evaluation`: python -m cli.validate [root=DIR] [out=DIR] compares results with published numbers.
+"""`make validate-evaluation`: compare results with published numbers; python -m cli.validate [root=DIR] [out=DIR].
 
-Exit code 1 if a number differs, 3 if no weights and data were found to compare.
+Exit code 1 if a number differs, 3 if nothing was compared because weights or data are missing.
 """
 
 import os
@@ -38,7 +38,9 @@ def validate(arguments: list[str]) -> None:
         encoder = from_open_clip(model, device)
         out = Path(chosen["out"]) / folder_name(model)
         workers = min(8, os.cpu_count() or 1)
-        return evaluate(encoder, specs, [task], out, cache_home() / "features", 256, workers, device)
+        return evaluate(
+            encoder, specs, [task], out, cache_home() / "features", batch_size=256, workers=workers, device=device
+        )
 
     published = {model: {key: values[i] for key, values in VALUES.items()} for i, model in enumerate(MODELS)}
     lines = compare(published, Path(chosen["root"]), fetch_command, run)

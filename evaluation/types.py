@@ -33,8 +33,8 @@ class Settings:
     protocol: str = "corrected"  # retrieval protocol: corrected | paper (evaluation/tasks/retrieval.py)
     pools: tuple[int, ...] = ()  # also score retrieval on image subsets of these sizes
     limit: int | None = None  # score only this many images or minimal pairs of each split
-    image_column: str = "image"  # csv, tsv, hf
-    caption_column: str = "caption"
+    image_column: str = "image"  # column of the images in csv, tsv and hf data sets
+    caption_column: str = "caption"  # in the same data sets
 
 
 DEFAULTS = Settings()
@@ -64,8 +64,8 @@ class Dataset(Protocol):
     labelled: has `classnames`, `templates` and `labels(split)`; views: images and prompts.
     captioned: has `image_of_caption(split)`; views: images and captions.
     pairs: has `categories(split)`, one per pair; images 2p and 2p+1 and captions 2p and 2p+1 belong to pair p.
-    choices: has `categories(split)`, one per image; image i has the captions from `answers` * i to
-        `answers` * (i + 1) - 1, and the first of them is right.
+    choices: has `categories(split)`, one per image, and `answers`, the number of captions per image; image i has the
+        captions from `answers` * i to `answers` * (i + 1) - 1, and the first of them is right.
     """
 
     name: str
@@ -133,7 +133,10 @@ class Task(Protocol):
         ...
 
     def groups(self, dataset: Any) -> list[dict[str, str]]:
-        """Return the extra hashes of each group of rows, such as a pool of retrieval; default: one group, no hashes."""
+        """Return, for each group of result rows, its hashes beyond those of model, data and task.
+
+        Retrieval has one group for all images and one per pool. Default: one group without further hashes.
+        """
         return [{}]
 
     def score(self, dataset: Any, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:

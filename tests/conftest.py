@@ -1,6 +1,7 @@
 """Fixtures for all tests: a cache folder per test, real data, worker processes."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from evaluation.embedding.kept_inputs import forget
 from tests.helpers.gloo import Gloo, pool
+
+
+def pytest_configure() -> None:
+    """Restore the handler of SIGINT, which commands under test inherit: a script ignores it in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -61,7 +61,7 @@ def cells(name: str, arm: str) -> list[str]:
     return [*memory, *missing, *hours]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_table_of_the_page_is_the_forecast_of_every_recipe() -> None:
     assert [name for name, _, _ in ROWS] == FULL_SCALE
     for name, arm, shown in ROWS:

@@ -17,9 +17,11 @@ from clipx.data.sources.base import ShardPairs
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
 
+UNREADABLE = -1  # label of a caption that cannot be read; 0: no label
+
 
 def data(arguments: list[str]) -> None:
-    """Run a subcommand."""
+    """Run `clipx data SUBCOMMAND ...`."""
     if not arguments:
         raise UserError(f"`clipx data` needs a command; allowed: {', '.join(COMMANDS)}")
     lookup(COMMANDS, arguments[0], "clipx data")(arguments[1:])
@@ -30,7 +32,7 @@ def index(arguments: list[str]) -> None:
     folder = Path(split(arguments, {}, "data index", "FOLDER")[0][0])
     found = indices.open_index(folder, shard_paths(folder))
     index_folder = indices.publish(found, folder)
-    problems = [*Shards(folder, found, ("image", text_column(found))).problems]
+    problems = list(Shards(folder, found, ("image", text_column(found))).problems)
     problems += [f"{found.where(int(row))} repeats an earlier key" for row in found.duplicates()]
     for shard in found.shards:
         problems += [f"{shard.name}: {n} members .{extension}, unused" for extension, n in shard.others.items()]
@@ -55,10 +57,10 @@ def keywords(arguments: list[str]) -> None:
         try:
             counts[label(pairs.caption(i, random.Random(i)))] += 1
         except BadSample:
-            counts[-1] += 1
+            counts[UNREADABLE] += 1
     print(f"{len(pairs):,} captions")
     rows = [*((word, counts[i]) for i, word in enumerate(label.words, start=1)), ("no label", counts[0])]
-    for word, n in [*rows, ("unreadable", counts[-1])]:
+    for word, n in [*rows, ("unreadable", counts[UNREADABLE])]:
         print(f"  {word:12s} {n:10,d}  {n / len(pairs):7.2%}")
 
 

@@ -31,8 +31,8 @@ DATACOMP_OPTIONS = (
 class Published:
     """A data set published as a list of URLs and captions."""
 
-    get: str  # where to get the list
-    columns: tuple[str, ...] = ()  # of a TSV file without header; (): Parquet files
+    get: str  # how to get the list, for messages
+    columns: tuple[str, ...] = ()  # columns of a TSV list without header; (): the list is Parquet files
     caption: str = "caption"  # name of the caption column
     split: str = "train"  # folder of the shards, data.split
     size: int = 256  # of the resized side, pixels
@@ -101,7 +101,7 @@ def command(published: Published, urls: Path, root: Path, settings: dict[str, st
 def add_header(published: Path, copy: Path, columns: tuple[str, ...], name: str) -> int:
     """Copy a list with the header and the quoting that img2dataset expects; return the number of rows.
 
-    img2dataset parses CSV quoting. The published lists are not quoted, so this quotes fields with a quote character.
+    img2dataset parses CSV quotes, but the published lists are not quoted. So fields that contain a quote are quoted.
 
     Raises UserError: a row without the columns, or a list that is not UTF-8.
     """
@@ -131,16 +131,16 @@ def add_header(published: Path, copy: Path, columns: tuple[str, ...], name: str)
 
 def require_network(urls: Path, published: Published) -> None:
     """Raise UserError if none of the first 10 hosts answers; img2dataset would try every URL for hours."""
-    if getproxies():  # hosts cannot be reached directly
+    if getproxies():  # behind a proxy, hosts cannot be reached directly
         return
-    places = [urlsplit(url) for url in islice(_urls(urls, published), 1000)]
-    hosts = list(dict.fromkeys((p.hostname, p.port or (443 if p.scheme == "https" else 80)) for p in places))[:10]
+    parsed = [urlsplit(url) for url in islice(_urls(urls, published), 1000)]
+    hosts = list(dict.fromkeys((p.hostname, p.port or (443 if p.scheme == "https" else 80)) for p in parsed))[:10]
     if not any(answers(str(host), port) for host, port in hosts):
         raise UserError(f"no network: none of {', '.join(str(host) for host, _ in hosts)} answers")
 
 
 def answers(host: str, port: int) -> bool:
-    """Return True if a connection can be opened."""
+    """Return True if a connection can be opened within 3 seconds."""
     try:
         socket.create_connection((host, port), timeout=3).close()
     except OSError:
@@ -173,7 +173,7 @@ def _print_result(name: str, folder: Path) -> None:
 
 
 def pull(arguments: list[str]) -> None:
-    """Run `clipx data pull NAME root=DIR`: download an evaluation set to the place where `clipx eval` looks for it."""
+    """Run `clipx data pull NAME root=DIR`: download an evaluation set; `clipx eval` finds it with the same root=."""
     from evaluation.datasets import named
     from evaluation.datasets.layouts.vision import DOWNLOADS
 

@@ -1,4 +1,4 @@
-"""`clipx data verify`: read every sample of a folder of shards and report the corrupt ones."""
+"""`clipx data verify`: read every sample of a folder of shards and report corrupt samples."""
 
 import json
 import os
@@ -16,14 +16,14 @@ from clipx.utils.files import write_text
 from clipx.utils.progress import ProgressBar
 from clipx.utils.registry import lookup
 
-PRINTED = 20  # number of problems printed; the report lists all
+PRINTED = 20  # number of problems printed; the written files list all
 SETTINGS = {"captions": "auto", "max_bad_rate": "0.05", "workers": "0", "out": ""}
 
 
 def verify(arguments: list[str]) -> None:
-    """Run `clipx data verify FOLDER`: write verify.json and verify.txt."""
-    places, settings = split(arguments, SETTINGS, "data verify", "FOLDER")
-    folder = Path(places[0])
+    """Run `clipx data verify FOLDER`: write counts to verify.json and bad samples to verify.txt."""
+    (given_folder,), settings = split(arguments, SETTINGS, "data verify", "FOLDER")
+    folder = Path(given_folder)
     limit = number(settings["max_bad_rate"], "max_bad_rate", 0, 1)
     workers = int(number(settings["workers"], "workers", 0, 1024)) or len(os.sched_getaffinity(0))
     index = open_index(folder, shard_paths(folder))
@@ -45,7 +45,7 @@ def verify(arguments: list[str]) -> None:
         "corrupt": len(damage),
         "left_out": len(shards.problems),
         "kinds": Counter(why.partition(" (")[0] for why in damage.values()),
-        "columns": shards.extensions,
+        "columns": shards.columns,
         "index": index.digest,
         "bytes": size,
         "seconds": round(seconds, 1),
@@ -64,5 +64,5 @@ def verify(arguments: list[str]) -> None:
 
 
 def text_column(index: Index) -> str:
-    """Return the first text column in the shards: .txt captions, .json captions or classes; "txt" if there is none."""
+    """Return the first text column that the shards hold: .txt captions, .json captions or .cls classes; else "txt"."""
     return next((c for c in CHECKS if (index.arrays[f"{c}_block"] != ABSENT).any()), "txt")

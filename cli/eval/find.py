@@ -9,21 +9,21 @@ from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from evaluation.runs.reader import natural_order, run_folders
 
-SHOWN = 3  # names of skipped runs in a message
+SHOWN = 3  # skipped runs that the message names
 
 
-def find_runs(places: list[str]) -> list[str]:
-    """Return the runs and checkpoints at `places`, each once.
+def find_runs(arguments: list[str]) -> list[str]:
+    """Return the runs and checkpoints that the arguments name, each once.
 
-    In a folder of runs, those without a checkpoint or a recorded divergence are skipped; one line names them.
+    In a folder of runs, a run with neither a checkpoint nor a recorded divergence is skipped and named in one line.
 
-    Raises UserError: a pattern matches nothing, or a folder has no run with a checkpoint.
+    Raises UserError: a pattern matches nothing, or all runs of a folder would be skipped.
     """
     found, skipped = dict[str, None](), list[str]()
-    for place in places:
-        for path in _matches(place):
+    for argument in arguments:
+        for path in _matches(argument):
             if not path.is_dir() or (path / "config.yaml").is_file() or (path / checkpoints.MANIFEST).is_file():
-                found[str(path)] = None  # also a missing path: the evaluation reports it
+                found[str(path)] = None  # also a missing path: the evaluation reports the error
                 continue
             runs = sorted((p for p in run_folders(path) if (p / "config.yaml").is_file()), key=natural_order)
             usable = [run for run in runs if _can_be_evaluated(run)]
@@ -37,14 +37,14 @@ def find_runs(places: list[str]) -> list[str]:
     return list(found)
 
 
-def _matches(place: str) -> list[Path]:
-    """Return the path, or the folders that match a pattern."""
-    if not glob.has_magic(place) or Path(place).exists():
-        return [Path(place)]
-    matching = map(Path, glob.glob(place, recursive=True))  # noqa: PTH207 - a pattern may be absolute
+def _matches(argument: str) -> list[Path]:
+    """Return the argument as a path, or the folders that match it if it is a pattern."""
+    if not glob.has_magic(argument) or Path(argument).exists():
+        return [Path(argument)]
+    matching = map(Path, glob.glob(argument, recursive=True))  # noqa: PTH207 - a pattern may be absolute
     found = sorted(filter(Path.is_dir, matching), key=natural_order)
     if not found:
-        raise UserError(f"no folder matches {place}")
+        raise UserError(f"no folder matches {argument}")
     return found
 
 

@@ -27,16 +27,16 @@ from evaluation.tasks.rows import HEADLINE
 from evaluation.types import Result
 
 
-def evaluate(config: EvalConfig, places: list[str]) -> None:
+def evaluate(config: EvalConfig, arguments: list[str]) -> None:
     """Run `clipx eval`. With several runs, continue if one fails, and print a table at the end.
 
     Raises:
-        UserError: wrong settings or places; after all runs, if every failed run failed with a UserError.
+        UserError: wrong settings or paths; after all runs, if every failed run failed with a UserError.
         Fault: after all runs, if a run failed for another reason.
     """
-    if config.model is not None and places:
-        raise UserError(f"give one of {places[0]} and model={config.model}")
-    runs = find_runs(places)
+    if config.model is not None and arguments:
+        raise UserError(f"give one of {arguments[0]} and model={config.model}")
+    runs = find_runs(arguments)
     if len(runs) < 2:
         one.evaluate(replace(config, checkpoint=runs[0]) if runs else config)
         return
@@ -46,15 +46,15 @@ def evaluate(config: EvalConfig, places: list[str]) -> None:
     rows: dict[str, list[Result]] = {}
     started = time.monotonic()
     for run, outcome in _outcomes([replace(config, checkpoint=run) for run in runs], config):
-        failed = isinstance(outcome, Exception)
         if isinstance(outcome, Exception):
             failures[run] = outcome
+            state = f"failed: {one_line(outcome)}"
         else:
             rows[run] = outcome
-        state = f"failed: {one_line(outcome)}" if isinstance(outcome, Exception) else "evaluated"
+            state = "evaluated"
         number, seconds = len(rows) + len(failures), time.monotonic() - started
         left = f", about {duration(seconds / number * (len(runs) - number))} left" if number < len(runs) else ""
-        print(f"{number}/{len(runs)} {run} {state}{'' if failed else left}", file=sys.stderr, flush=True)
+        print(f"{number}/{len(runs)} {run} {state}{'' if run in failures else left}", file=sys.stderr, flush=True)
     _show({run: rows[run] for run in runs if rows.get(run)})
     if failures:
         kind = UserError if all(isinstance(error, UserError) for error in failures.values()) else Fault
@@ -62,7 +62,7 @@ def evaluate(config: EvalConfig, places: list[str]) -> None:
 
 
 def _outcomes(configs: list[EvalConfig], config: EvalConfig) -> Iterator[tuple[str, list[Result] | Exception]]:
-    """Yield each run with its rows or its error, in the order in which the runs end."""
+    """Yield each run with its result rows or its error, in the order in which the evaluations end."""
     if config.jobs == 1:
         for each in configs:
             with contextlib.redirect_stdout(io.StringIO()):  # `_show` prints one table of all runs
@@ -89,7 +89,7 @@ def _outcome(config: EvalConfig) -> list[Result] | Exception:
 
 
 def _in_worker(config: EvalConfig) -> list[Result] | Exception:
-    """Evaluate in a process of the pool. Its output goes to RUN/output.log, as lines of several runs would mix."""
+    """Evaluate in a process of the pool. Output goes to RUN/output.log, so that lines of several runs do not mix."""
     try:
         found = checkpoints.resolve(Path(str(config.checkpoint)))
     except UserError as error:
@@ -102,13 +102,13 @@ def _in_worker(config: EvalConfig) -> list[Result] | Exception:
 
 
 def _show(rows: dict[str, list[Result]]) -> None:
-    """Print the main metrics of each run in per cent, averaged over the data sets; RUN/results.md has all."""
+    """Print the main metrics of each run in per cent, averaged over the data sets."""
     means: dict[str, dict[str, float]] = {}
     for run, of_run in rows.items():
         values: dict[str, list[float]] = {}
-        first = {row.task: row.metric for row in reversed(of_run)}  # the main metric of a task of the user's
+        first = {row.task: row.metric for row in reversed(of_run)}  # main metric of a task that is not in HEADLINE
         for row in of_run:
-            # geometry is no percentage
+            # metrics without a chance level, such as those of geometry, are no percentages
             if row.metric in HEADLINE.get(row.task, (first[row.task],)) and row.chance is not None:
                 values.setdefault(row.task, []).append(row.value)
         means[run] = {task: 100 * fmean(of_task) for task, of_task in values.items()}

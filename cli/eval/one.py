@@ -31,9 +31,9 @@ def evaluate(config: EvalConfig) -> list[Result]:
 
     A diverged run is evaluated only if config.checkpoint is the folder of one of its checkpoints.
 
-    Returns all rows; an empty list if worker processes print them.
+    Returns all result rows; an empty list if config.processes > 1, because the worker processes print and write them.
 
-    Raises UserError: not exactly one of checkpoint and model, no data sets, or unusable weights or data.
+    Raises UserError: neither or both of checkpoint and model, no data sets, or unusable weights or data.
     """
     if (config.checkpoint is None) == (config.model is None):
         raise UserError("give one of RUN (a run directory) and model=open_clip:NAME/TAG_OR_FILE or hf-hub:USER/NAME")
@@ -61,13 +61,13 @@ def _best_or_last(run: Path) -> Path:
     kept = directory.load_config(run).train.keep_best if best.is_symlink() else None
     chosen = checkpoints.resolve(best if kept else run)
     if kept:
-        reason = f"because train.keep_best={kept}; to evaluate another one, give its folder"
+        reason = f"because train.keep_best={kept}; to evaluate another checkpoint, give its folder"
         print(f"evaluating {chosen}, {reason}", file=sys.stderr)
     return chosen
 
 
 def _check(config: EvalConfig) -> None:
-    """Raise UserError for unusable settings, weights or data, before a model is fetched or built."""
+    """Raise UserError for unusable settings, weights or data, before a model is downloaded or built."""
     choose_device(config.device, "device")
     if config.checkpoint is not None:
         directory.load_config(Path(config.checkpoint).parent.parent)
@@ -79,7 +79,7 @@ def _check(config: EvalConfig) -> None:
 
 
 def _run(config: EvalConfig) -> list[Result]:
-    """Evaluate in this process; return all rows, on rank 0."""
+    """Evaluate in this process; return all result rows on rank 0, an empty list on other ranks."""
     device = choose_device(config.device, "device")
     memory = explain_out_of_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16")
     with memory, distributed.group(device):
@@ -87,7 +87,7 @@ def _run(config: EvalConfig) -> list[Result]:
             model, run = encoder.from_checkpoint(
                 Path(config.checkpoint), device, config.precision, config.ema, config.features_eval
             )
-            out = run / "ema" if config.ema else run  # separate: a report shows the weights without averaging
+            out = run / "ema" if config.ema else run  # separate, because a report shows the weights without averaging
         else:
             assert config.model is not None
             model = encoder.from_open_clip(config.model, device, config.precision)
@@ -111,7 +111,7 @@ def _run(config: EvalConfig) -> list[Result]:
             print(suites.mean_line(config.suite, rows))
         if config.checkpoint is not None and not config.ema and config.limit is None:
             loading = Loading(config.batch_size, config.workers, device)
-            rows += popularity.evaluate(  # needs only the checkpoint and its training data, no task
+            rows += popularity.evaluate(  # reads only the checkpoint and its training data
                 Path(config.checkpoint), out, model, cache_home() / "features", loading, config.force
             )
             if not config.tasks:
@@ -122,14 +122,14 @@ def _run(config: EvalConfig) -> list[Result]:
 
 
 def _datasets(config: EvalConfig) -> list[str]:
-    """Return the data sets of the command line and of its suite, or of the run's config."""
+    """Return the data sets of datasets= and suite=; if both are empty, those of the run's config."""
     run = None if config.checkpoint is None else Path(config.checkpoint).parent.parent
     of_suite = [] if config.suite == "none" else suites.sets_of(config.suite, Path(config.root).expanduser())
     datasets = [locate(spec, config.root, run) for spec in [*config.datasets, *of_suite]]
     if not datasets and run is not None:
         datasets = own_datasets(directory.load_config(run))
     if not datasets:
-        raise UserError("datasets= is empty; write datasets=[NAME,wds:DIR,captions:DIR] (`clipx ls data` lists them)")
+        raise UserError("datasets= is empty; write datasets=[NAME,wds:DIR,captions:DIR] (see `clipx ls data`)")
     return datasets
 
 
@@ -143,9 +143,9 @@ if __name__ == "__main__":  # a worker; its settings are the only argument
 
     worker_config = EvalConfig(**json.loads(sys.argv[1]))
 
-    def work() -> None:
-        """Evaluate; a worker's exit code does not depend on the rows."""
+    def evaluate_in_worker() -> None:
+        """Evaluate without returning the rows: `run_worker` takes a return value as the exit code."""
         load_plugins(worker_config.plugins)
         _run(worker_config)
 
-    run_worker(work)
+    run_worker(evaluate_in_worker)

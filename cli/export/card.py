@@ -13,29 +13,21 @@ DIGEST = 16  # characters of a checkpoint's hash in result rows
 
 
 def write_card(repository: str, licence: str, model: OpenClipModel, run: Path, averaged: bool) -> str:
-    """Return README.md of the repository. It holds no path of this machine.
+    """Return README.md of the repository. It contains no path of this machine and only results of these weights.
 
-    Results are those of the exported weights only. `averaged`: the weights are the averaged ones, whose results are
-    in RUN/ema.
+    Args:
+        averaged: the exported weights are the averaged weights of train.ema, whose results are in RUN/ema.
 
-    Raises UserError: a file of the run is corrupt.
+    Raises:
+        UserError: a file of the run is corrupt.
     """
     rows = results.read((run / "ema" if averaged else run) / results.RESULTS)
-    own = [row for row in rows if row.hashes.get("checkpoint") == model.digest[:DIGEST] and not _is_limited(row)]
+    complete = [row for row in rows if results.LIMIT not in row.hashes]
+    own = [row for row in complete if row.hashes.get("checkpoint") == model.digest[:DIGEST]]
     parts = [_head(licence), f"# {repository.partition('/')[2]}", _introduction(model)]
-    parts += [
-        "## Training",
-        _training(model, run, averaged),
-        "## Results",
-        _results(own),
-        "## Use",
-        _use(repository, model),
-    ]
+    parts += ["## Training", _training(model, run, averaged), "## Results", _results(own)]
+    parts += ["## Use", _use(repository, model)]
     return "\n\n".join(parts) + "\n"
-
-
-def _is_limited(row: Result) -> bool:
-    return results.LIMIT in row.hashes
 
 
 def _head(licence: str) -> str:
@@ -76,7 +68,7 @@ def _training(model: OpenClipModel, run: Path, averaged: bool) -> str:
 
 
 def _initial(config: RunConfig) -> str:
-    """Describe the weights before the first step; of local files only the name."""
+    """Describe the weights before the first step; a local file only by its name."""
     if config.model.init:
         return f"of another run, {Path(config.model.init).name}"
     sides = {"image": config.model.image.pretrained, "text": config.model.text.pretrained}

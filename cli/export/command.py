@@ -20,14 +20,14 @@ KNOWN = {"out": "", "ema": "false", "hub": "", "licence": "", "private": "false"
 
 def export(arguments: list[str]) -> None:
     """Run `clipx export`; print the files written, or the page on the hub, and how to load them."""
-    (place,), given = split(arguments, KNOWN, "export", NEEDS)
+    (source,), given = split(arguments, KNOWN, "export", NEEDS)
     out, averaged = Path(given["out"]), flag(given["ema"], "ema")
     if bool(given["out"]) == bool(given["hub"]) or (given["out"] and out.suffix not in (".safetensors", ".pt")):
         raise UserError(f"`clipx export` needs {NEEDS}")
     target = hub.target(given["hub"], given["licence"], flag(given["private"], "private")) if given["hub"] else None
     if target is None and (given["licence"] or flag(given["private"], "private")):
         raise UserError("licence= and private= need hub=USER/NAME")
-    checkpoint = checkpoints.resolve(Path(place))
+    checkpoint = checkpoints.resolve(Path(source))
     run = checkpoint.parent.parent
     title = out.stem if target is None else target.repository.replace("/", "--")
     model = convert(run, checkpoint, averaged, title, own_preprocessing=target is not None)
@@ -48,7 +48,7 @@ def _write(model: OpenClipModel, out: Path) -> None:
     if model.module:
         print(f"import {model.module}  # defines its image tower")
     weights = f"pretrained={str(out)!r}).eval()"
-    # not get_model_config alone: in this process it also finds the configurations of clipx and of plug-ins
+    # open_clip's own file must exist: in this process get_model_config also finds configurations of clipx and plug-ins
     built_in = Path(open_clip.__file__).parent / "model_configs" / f"{model.name}.json"
     if built_in.is_file() and open_clip.get_model_config(model.name) == model.model_config:
         print(f"open_clip.create_model({model.name!r}, {weights}  # or, with the written configuration:")

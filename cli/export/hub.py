@@ -1,4 +1,4 @@
-"""Pushes a model to the Hugging Face hub in open_clip's layout."""
+"""Push a model to the Hugging Face hub in open_clip's layout."""
 
 import json
 import re
@@ -23,7 +23,7 @@ from clipx.utils.hub import reachable
 
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")  # an identifier of the hub; the hub checks it against its list
 CARD = "README.md"
-REASON = 200  # characters shown of the hub's answer
+REASON = 200  # largest number of characters of the hub's answer in a message
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Target:
 def target(repository: str, licence: str, private: bool) -> Target:
     """Check the arguments before a model is built.
 
-    Raises UserError: not USER/NAME, no licence, no token, or no hub.
+    Raises UserError: not USER/NAME, no licence, no token, or the hub cannot be reached.
     """
     if not REPOSITORY.fullmatch(repository):
         raise UserError(f"hub={repository} must be USER/NAME")
@@ -54,11 +54,11 @@ def target(repository: str, licence: str, private: bool) -> Target:
 
 
 def push(place: Target, model: OpenClipModel, run: Path, averaged: bool) -> None:
-    """Create the repository if there is none, replace its files in one commit, and print how to load the model.
+    """Create the repository if it is missing, write three files in one commit, and print how to load the model.
 
-    The files are the weights, open_clip_config.json and README.md, the model card.
+    The files are the weights, open_clip_config.json and the model card README.md. Other files stay as they are.
 
-    Raises UserError: the hub refuses token, repository or licence. Raises Fault: another failure of the upload.
+    Raises UserError: the hub refuses token, repository or licence. Raises Fault: the upload fails otherwise.
     """
     card = write_card(place.repository, place.licence, model, run, averaged)
     config = {"model_cfg": model.model_config, "preprocess_cfg": model.preprocess_config}
@@ -102,9 +102,11 @@ def _refuse(place: Target, error: Exception) -> NoReturn:
     if status == 401:
         raise UserError(f"{setting}: the hub does not accept the token; run `hf auth login` or set HF_TOKEN") from error
     if status == 403:
-        raise UserError(f"{setting}: the token may not write there; give a USER of yours and a write token") from error
+        raise UserError(
+            f"{setting}: the token may not write there; give your user name or organisation, and a write token"
+        ) from error
     answer = error.server_message if isinstance(error, HfHubHTTPError) else None
     reason = " ".join((answer or str(error) or type(error).__name__).split())[:REASON]
     if status == 400 or isinstance(error, ValueError):
-        raise UserError(f"{setting} licence={place.licence}: the hub refuses it ({reason})") from error
+        raise UserError(f"{setting} licence={place.licence}: the hub refuses name or licence ({reason})") from error
     raise Fault(f"{setting}: the upload failed ({reason}); run the command again") from error

@@ -1,4 +1,4 @@
-"""A run's weights and model configuration as open_clip has them."""
+"""Convert a run's weights and model configuration to those of open_clip."""
 
 import json
 import math
@@ -40,7 +40,7 @@ class OpenClipModel:
     tau: float
     step: int
     digest: str  # SHA-256 of the run's weights
-    module: str  # to import before open_clip can build the image tower; "" if open_clip or timm has it
+    module: str  # must be imported before open_clip can build the image tower; "" if open_clip or timm has the tower
 
     @property
     def preprocess_config(self) -> dict[str, Any]:
@@ -54,9 +54,9 @@ def convert(run: Path, checkpoint: Path, averaged: bool, title: str, own_preproc
     Args:
         averaged: take the averaged weights of train.ema.
         title: open_clip's name of the new model.
-        own_preprocessing: the files will hold preprocess_config; without it open_clip uses that of its model.
+        own_preprocessing: the export will contain preprocess_config; otherwise open_clip uses its own preprocessing.
 
-    Raises UserError: open_clip has no such towers, or would embed or preprocess differently.
+    Raises UserError: open_clip has no model with these towers, or would embed or preprocess differently.
     """
     config = directory.load_config(run)
     name = _model_name(config)
@@ -74,7 +74,7 @@ def convert(run: Path, checkpoint: Path, averaged: bool, title: str, own_preproc
     weights = _weights(model, _last_step(config, manifest["step"]), text_prefix)
     problem = target.load_state_dict(weights, strict=False)
     assert not problem.missing_keys and not problem.unexpected_keys, problem
-    _check_embeddings(model, target, str(run))
+    _check_embeddings(model, target, run)
     return OpenClipModel(
         name=name,
         model_config=model_config,
@@ -111,17 +111,17 @@ def _model_name(config: RunConfig) -> str:
 
 
 def _advice(tower: str) -> str:
-    """Return what else the user of a tower can do."""
+    """Return the end of the message for a tower that cannot be exported: the alternative."""
     if tower.partition(":")[0] in plugins.added("TOWERS"):
         return (
             ", for which a plug-in registers its timm model and an open_clip configuration with "
             "open_clip.add_model_config"
         )
-    return "; others load with from_checkpoint of evaluation.embedding.encoder, from the run folder"
+    return "; to use the run from Python, call evaluation.embedding.encoder.from_checkpoint"
 
 
 def _quick_gelu(name: str, pretrained: str | None) -> bool:
-    """Return True if published weights use QuickGELU; the model configuration does not record it."""
+    """Return True if published weights use QuickGELU, which open_clip's model configuration does not record."""
     return bool(weights_config(name.partition(":")[2], pretrained).get("quick_gelu", False))
 
 
@@ -139,7 +139,7 @@ def _model_config(config: RunConfig, name: str, model: clip.ClipModel) -> dict[s
 
 
 def _open_clip_model(model_config: dict[str, Any], name: str) -> Any:
-    """Return open_clip's model of a configuration, written to a temporary folder only."""
+    """Return open_clip's model of a configuration; the configuration is written to a temporary folder only."""
     with tempfile.TemporaryDirectory() as folder, quiet_hub(fetching=False):
         config_file = Path(folder) / f"{name}.json"
         config_file.write_text(json.dumps(model_config))
@@ -148,7 +148,6 @@ def _open_clip_model(model_config: dict[str, Any], name: str) -> Any:
 
 
 def _module_of_tower(model_config: dict[str, Any]) -> str:
-    """Return the module to import before open_clip can build the image tower; "" if open_clip or timm has it."""
     name = str(model_config["vision_cfg"].get("timm_model_name", ""))
     module: str = timm.models.model_entrypoint(name).__module__ if timm.models.is_model(name) else ""
     return "" if module.partition(".")[0] == "timm" else module
@@ -157,7 +156,7 @@ def _module_of_tower(model_config: dict[str, Any]) -> str:
 def _last_step(config: RunConfig, steps: int) -> Progress:
     """Return the progress at the checkpoint's last step, for the temperature schedule; zeros without a schedule.
 
-    Opens the training data to count the pairs.
+    Counting the steps of an epoch opens the training data.
     """
     if config.temperature.kind not in temperature.PATHS:
         return Progress(step=0, total_steps=0, epoch=0, total_epochs=0)
@@ -181,7 +180,7 @@ def _weights(model: clip.ClipModel, last: Progress, text_prefix: str) -> dict[st
 def _check_transform(model: clip.ClipModel, target: Any, name: str) -> None:
     """Raise UserError if open_clip would preprocess images differently; open_clip would not warn."""
     loaded = open_clip.get_model_preprocess_cfg(target)
-    for key in ("mean", "std", "interpolation", "resize_mode"):
+    for key in PREPROCESSING:
         value, expected = getattr(model.inputs, key), loaded[key]
         if value != (tuple(expected) if isinstance(value, tuple) else expected):
             raise UserError(
@@ -191,7 +190,7 @@ def _check_transform(model: clip.ClipModel, target: Any, name: str) -> None:
 
 
 @torch.no_grad()
-def _check_embeddings(model: clip.ClipModel, target: Any, place: str) -> None:
+def _check_embeddings(model: clip.ClipModel, target: Any, run: Path) -> None:
     """Raise UserError if open_clip's embeddings differ, for example because the run does not normalise."""
     inputs, generator = model.inputs, torch.Generator().manual_seed(0)
     image = torch.randn(2, 3, inputs.image_size, inputs.image_size, generator=generator)
@@ -203,6 +202,6 @@ def _check_embeddings(model: clip.ClipModel, target: Any, place: str) -> None:
         difference = float((ours - theirs).abs().max())
         if difference > CLOSE:
             raise UserError(
-                f"{place} cannot be exported: open_clip's {side} embeddings, which have unit length, "
+                f"{run} cannot be exported: open_clip's {side} embeddings, which have unit length, "
                 f"would differ from the run's by up to {difference:.2g}"
             )

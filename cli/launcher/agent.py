@@ -31,9 +31,9 @@ from cli.launcher.parent import end_with_parent
 from clipx.errors import REQUEUE, Fault, UserError
 from clipx.training.stop_signals import SIGNALS, handled_signals
 
-FINAL = (2, REQUEUE)  # exit codes after which a restart would end in the same way
-HEARD = handled_signals()  # read before torch installs its signal handlers
-GRACE = 3.0  # seconds that other ranks wait, so that rank 0 prints a common error first
+FINAL = (2, REQUEUE)  # exit codes after a user error and an early stop: a restart would end in the same way
+HANDLED = handled_signals()  # computed before torch installs its own handlers
+GRACE = 3.0  # seconds that other ranks wait, so that rank 0 prints an error common to all ranks first
 
 
 class Agent(LocalElasticAgent):
@@ -44,8 +44,8 @@ class Agent(LocalElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         started = super()._start_workers(worker_group)  # installs handlers that kill the workers
         for number in SIGNALS:
-            signal.signal(number, self._pass_on if number in HEARD else signal.SIG_IGN)
-        if Agent.stopped:  # the signal came while workers were restarted
+            signal.signal(number, self._pass_on if number in HANDLED else signal.SIG_IGN)
+        if Agent.stopped:  # a signal came while the workers were restarted
             self._pass_on(signal.SIGTERM, None)
         return started  # type: ignore[no-any-return]
 
@@ -57,7 +57,7 @@ class Agent(LocalElasticAgent):
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         Agent.stopped = True
-        if number == signal.SIGINT:  # the terminal has sent it to the workers too; they would count both
+        if number == signal.SIGINT:  # the terminal has sent SIGINT to the workers too; they would count it twice
             number = signal.SIGTERM
         for pid in self._pcontext.pids().values() if self._pcontext else ():
             try:
@@ -67,10 +67,10 @@ class Agent(LocalElasticAgent):
 
 
 def run_worker(job: Callable[[], int | None]) -> NoReturn:
-    """Run a worker and exit with the code that `job` returns, None for 0. Rank 0 reports errors common to all ranks.
+    """Run `job` in a worker and exit with the code that it returns; None means 0.
 
-    After a failure the process exits at once, without closing the process group: NCCL would wait for ranks that wait
-    for this one. The launcher ends the other workers.
+    Rank 0 prints errors common to all ranks. After a failure the process exits at once, without closing the process
+    group: NCCL would wait for ranks that wait for this rank. The launcher ends the other workers.
     """
     end_with_parent()
     codes: list[int | None] = []
@@ -87,7 +87,7 @@ def run_worker(job: Callable[[], int | None]) -> NoReturn:
 
 
 def _rank0_fails_first(job: Callable[[], int | None]) -> int | None:
-    """Call `job`. Delay bugs and the errors of ranks above 0, so that rank 0 prints its UserError or Fault first."""
+    """Call `job`. Delay all errors except a UserError or Fault of rank 0, which is therefore printed first."""
     try:
         return job()
     except Exception as error:
@@ -97,11 +97,11 @@ def _rank0_fails_first(job: Callable[[], int | None]) -> int | None:
 
 
 def main() -> int:
-    """Run the launcher and return its exit code: 2 or 75 if a worker ended with it, 75 after a signal, else 0 or 1."""
+    """Run the launcher. Return 2 or 75 if a worker ended with this code, 75 after a signal, else 0 or 1."""
     end_with_parent()
-    logging.disable(logging.ERROR)  # in this process only; the error printed below has the same content
-    vars(api)["LocalElasticAgent"] = Agent  # the launcher has no argument for it
-    # otherwise restarted groups find the addresses of dead workers in the launcher's store, and wait for them
+    logging.disable(logging.ERROR)  # only in this process; the error printed below says the same
+    vars(api)["LocalElasticAgent"] = Agent  # the launcher has no argument for the class
+    # otherwise restarted workers find the addresses of dead workers in the launcher's store, and wait for them
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     try:
         run(parse_args(sys.argv[1:]))  # type: ignore[no-untyped-call]

@@ -6,7 +6,7 @@ import time
 
 
 def end_with_parent() -> None:
-    """End this process soon after its parent ends or is killed; otherwise two runs could share a directory."""
+    """End this process soon after its parent; otherwise it could still write into a run that was started again."""
     parent = os.getppid()
 
     def watch() -> None:

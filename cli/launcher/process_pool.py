@@ -1,7 +1,7 @@
 """A process pool that continues if one of its processes is killed.
 
-Each slot has a ProcessPoolExecutor of one process, because an executor with several processes ends all of them if one
-dies.
+Each slot has a ProcessPoolExecutor of one process, because an executor with several processes ends all
+processes if one dies.
 """
 
 import os
@@ -26,19 +26,19 @@ Result = TypeVar("Result")
 
 @dataclass
 class WorkerSlot:
-    """Runs one call after another in the same process; starts a new process if the old one was killed."""
+    """Runs one call after another in the same process; starts a new process if the process was killed."""
 
     gpu: str  # CUDA_VISIBLE_DEVICES; "": unchanged
-    process: ProcessPoolExecutor | None = None  # of one process, started by the first call
+    executor: ProcessPoolExecutor | None = None  # of one process, started by the first call
 
     def submit(self, call: Callable[[Argument], Result], argument: Argument) -> "Future[Result]":
-        if self.process is not None:
+        if self.executor is not None:
             try:
-                return self.process.submit(call, argument)
-            except BrokenProcessPool:  # it was killed
-                self.process.shutdown()
-        self.process = ProcessPoolExecutor(1, get_context("spawn"), initializer=_prepare, initargs=(self.gpu,))
-        return self.process.submit(call, argument)
+                return self.executor.submit(call, argument)
+            except BrokenProcessPool:  # the process was killed
+                self.executor.shutdown()
+        self.executor = ProcessPoolExecutor(1, get_context("spawn"), initializer=_prepare, initargs=(self.gpu,))
+        return self.executor.submit(call, argument)
 
 
 class Pool:
@@ -63,7 +63,7 @@ class Pool:
     def submit(
         self, call: Callable[[Argument], Result], argument: Argument, after: "Sequence[Future[Result]]" = ()
     ) -> "Future[Result]":
-        """Return the future of a call. It waits until the calls `after`, submitted earlier, are done or have failed.
+        """Submit a call, which starts when the earlier calls `after` are done or have failed; return its future.
 
         The future raises BrokenProcessPool if the process was killed.
         """
@@ -75,7 +75,7 @@ class Pool:
         wait(after)
         slot = self._free.get()
         try:
-            with self._starting:  # prevents a process from starting after the others got SIGTERM
+            with self._starting:  # no process may start after `stop` has sent SIGTERM
                 if self._closed:
                     raise SystemExit(REQUEUE)
                 future = slot.submit(call, argument)
@@ -98,15 +98,18 @@ class Pool:
             self.stop()
         self._threads.shutdown(cancel_futures=error_type is not None)
         for slot in self._slots:
-            if slot.process is not None:
-                slot.process.shutdown()
+            if slot.executor is not None:
+                slot.executor.shutdown()
 
 
 def gpu_of_each_job(jobs: int, processes: int) -> list[str]:
-    """Return CUDA_VISIBLE_DEVICES of each job.
+    """Return CUDA_VISIBLE_DEVICES of each job; "" (leave it unchanged) for one job, at most one GPU, or the CPU.
 
-    It is "" (leave it unchanged) if `jobs` is 1, if all runs are on the CPU, or with at most one GPU. `processes` is
-    the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
+    Args:
+        processes: the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
+
+    Raises:
+        UserError: several jobs at a time, on several GPUs, and a run with several processes.
     """
     gpus = torch.cuda.device_count()
     if gpus <= 1 or jobs == 1 or not processes:
@@ -121,9 +124,9 @@ def gpu_of_each_job(jobs: int, processes: int) -> list[str]:
 
 
 def _prepare(gpu: str) -> None:
-    """Set the GPU, the start method and the signal handling of a new process, and make it end with its parent."""
+    """Let a new process end with its parent; set its GPU, start method and signal handling."""
     end_with_parent()
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # read by CUDA at its first use, inside a call
     set_start_method("fork", force=True)  # spawned loader processes would each import torch again
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it and ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends this process

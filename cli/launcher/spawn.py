@@ -16,19 +16,20 @@ from clipx.training.stop_signals import handled_signals
 from clipx.utils.interrupts import children_ignore_ctrl_c
 
 ONE_MACHINE = LaunchConfig(max_restarts=0)
-TRAIN_MEMORY_HINT = "train.grad_checkpointing=true, train.precision=bf16 or train.accumulation=2"  # for a training step
+# settings with which a training step needs less memory
+TRAIN_MEMORY_HINT = "train.grad_checkpointing=true, train.precision=bf16 or train.accumulation=2"
 
 
 def run_workers(
     processes: int, module: str, arguments: list[str], name: str, launch: LaunchConfig = ONE_MACHINE
 ) -> None:
-    """Run `python -m module arguments` in one group of `processes` processes per machine, and wait for them.
+    """Run `python -m module arguments` in `processes` worker processes on each machine, and wait for them.
 
     Forwards SIGTERM and SIGUSR1 to the workers, and SIGINT as SIGTERM; a second SIGINT kills them. Exits with code 75
     if the workers stopped early.
 
     Args:
-        name: what the workers do, for the error message; also the id of the rendezvous.
+        name: the run, or `eval`; starts the error message, and is the id of the rendezvous.
 
     Raises:
         UserError: launch.rendezvous is invalid, or a worker ended with code 2.
@@ -37,7 +38,6 @@ def run_workers(
     options = [f"--nproc-per-node={processes}", f"--max-restarts={launch.max_restarts}"]
     options += _rendezvous_options(launch, name)
     command = [sys.executable, "-m", "cli.launcher.agent", *options, "-m", module, *arguments]
-    # PYTHONSAFEPATH: otherwise `-m` searches the working directory first, where a user may have a folder cli/
     received: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -48,12 +48,13 @@ def run_workers(
             os.write(2, b"\nclipx: saving and ending after this step; press Ctrl-C again to end at once\n")
             process.terminate()
         else:
-            process.kill()  # the workers end when their parent does, without saving
+            process.kill()  # the workers end with their parent, without saving
 
-    heard = handled_signals()
+    handled = handled_signals()
+    # PYTHONSAFEPATH: otherwise `-m` searches the working directory first, where a user may have a folder cli/
     with children_ignore_ctrl_c():
         process = subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1"})
-    before = {number: signal.signal(number, pass_on) for number in heard}
+    before = {number: signal.signal(number, pass_on) for number in handled}
     try:
         code = process.wait()
     finally:
@@ -67,21 +68,21 @@ def run_workers(
 
 
 def _rendezvous_options(launch: LaunchConfig, name: str) -> list[str]:
-    """Return torchrun's options for how processes connect: a free port on one machine, else launch.rendezvous."""
+    """Return torchrun's options that connect the processes: at a free port on one machine, else launch.rendezvous."""
     if launch.nodes == 1:
         return ["--standalone"]
     host, _, port = (launch.rendezvous or "").rpartition(":")
     if not host or not port.isdigit():
         raise UserError(
             f"launch.rendezvous={launch.rendezvous} must be HOST:PORT, one of the {launch.nodes} machines and a free "
-            "port on it, the same in the command on each machine"
+            "port on it; all machines need the same value"
         )
     address = ["--rdzv-backend=c10d", f"--rdzv-endpoint={launch.rendezvous}", f"--rdzv-id={name}"]
     return [f"--nnodes={launch.nodes}", *address]
 
 
 def check_gpus(key: str, processes: int, device: str) -> None:
-    """Raise UserError if the processes of this machine outnumber its GPUs."""
+    """Raise UserError if more processes than GPUs would run on this machine; without GPUs they run on the CPU."""
     gpus = torch.cuda.device_count()
     if device != "cpu" and 0 < gpus < processes:
         raise UserError(

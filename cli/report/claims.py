@@ -18,19 +18,20 @@ from evaluation.runs import reader
 
 COLOURS = {"holds": "green", "does not hold": "red", "equivalent": "red", "undecided": "yellow", "not run": "dim"}
 LEGEND = (
-    "A larger effect supports the claim; s is its smallest value of interest. Judged at 3, 5, 8, 12 and 20 seeds with "
-    "99% intervals, if neither claim nor design has other looks: all looks share an error rate of 2.5% per direction."
+    "A larger effect supports the claim; s is the smallest effect of interest. Claims are judged at 3, 5, 8, 12 and 20 "
+    "seeds (the looks) with 99% intervals, unless the claim or the design has other looks. All looks together have an "
+    "error rate of 2.5% per direction."
 )
 
 
 def claims(arguments: list[str]) -> None:
     """Run `clipx report claims RUN_OR_DIR...`."""
-    places, _ = split(arguments, {}, "report claims", "RUN_OR_DIR...")
-    print_verdicts([Path(place) for place in places], [claim.id for claim in CLAIMS])
+    given, _ = split(arguments, {}, "report claims", "RUN_OR_DIR...")
+    print_verdicts([Path(path) for path in given], [claim.id for claim in CLAIMS])
 
 
 def print_verdicts(paths: list[Path], ids: list[str]) -> None:
-    """Print the verdicts on the claims with these ids, and the commands that test claims without runs.
+    """Print the verdicts on the claims with these ids, and the commands that test the claims without a verdict.
 
     Raises UserError: a folder with neither runs nor a claims.json.
     """
@@ -39,17 +40,17 @@ def print_verdicts(paths: list[Path], ids: list[str]) -> None:
         raise UserError(f"no run and no claims.json at or below {', '.join(map(str, paths))}; {reader.HINT}")
     found = outcomes(tuple(claim for claim in CLAIMS if claim.id in ids), evidence)
     console = Console(highlight=False)
-    stays = survives_holm(found)
+    surviving = survives_holm(found)
     for outcome in found:
         if outcome.verdict != "not run":
-            _print(console, outcome, stays.get(f"{outcome.claim.id} {outcome.recipe}"))
+            _print(console, outcome, surviving.get(f"{outcome.claim.id} {outcome.recipe}"))
     console.print(LEGEND, style="dim")
     for line in [*evidence.left_out, *_commands(found)]:
         console.print(line, markup=False, soft_wrap=True)
 
 
 def _commands(found: list[Outcome]) -> list[str]:
-    """Return a line for each command that tests claims without runs: `IDS: COMMAND`."""
+    """Return a line `IDS: COMMAND` for each command that tests claims without a verdict."""
     claims_of: dict[str, list[str]] = {}
     for outcome in found:
         if outcome.verdict == "not run":
@@ -58,10 +59,10 @@ def _commands(found: list[Outcome]) -> list[str]:
     return [f"{', '.join(ids)}: {command}" for command, ids in claims_of.items()]
 
 
-def _print(console: Console, outcome: Outcome, stays: bool | None) -> None:
-    """Print the verdict, the claim and a line per finding; rich wraps lines at the terminal's width."""
+def _print(console: Console, outcome: Outcome, survives: bool | None) -> None:
+    """Print the verdict and the statement of a claim, and each finding; rich wraps lines at the terminal's width."""
     title = Text.assemble((f"{outcome.claim.id} {outcome.verdict}", COLOURS[outcome.verdict]))
-    title.append("" if stays in (True, None) else " (not among all claims of this report, Holm)", "yellow")
+    title.append("" if survives in (True, None) else " (not after Holm's correction for all claims)", "yellow")
     console.print(title.append(f"  {outcome.claim.statement}" + (f" ({outcome.recipe})" if outcome.recipe else "")))
     if outcome.note:
         console.print(Padding(Text(outcome.note, "yellow"), (0, 0, 0, 5)))
@@ -73,7 +74,7 @@ def _print(console: Console, outcome: Outcome, stays: bool | None) -> None:
 
 
 def _numbers(finding: Finding) -> list[str]:
-    """Return `0.1000 [0.0900, 0.1100], s = 0.005`, the seeds and the seeds needed; "" for missing numbers."""
+    """Return the effect as `0.1000 [0.0900, 0.1100], s = 0.005`, the seeds, and the seeds needed; "" if unknown."""
     effect, estimate, needed = "", finding.estimate, ""
     if estimate is not None:
         effect = f"{estimate.effect:.4f}"
@@ -81,5 +82,6 @@ def _numbers(finding: Finding) -> list[str]:
         effect += f", s = {finding.least:g}" if finding.least is not None else ""
     if finding.detectable is not None:
         seeds = "more than 10,000" if finding.seeds_needed is None else f"about {finding.seeds_needed}"
-        needed = f"needs {seeds} seeds (80% power); {finding.seeds} seeds find effects {finding.detectable:.2g} from s"
+        distance = f"{finding.seeds} seeds detect effects {finding.detectable:.2g} away from s"
+        needed = f"needs {seeds} seeds; {distance} (80% power)"
     return [effect, f"{finding.seeds} seeds" if finding.seeds else "", needed]

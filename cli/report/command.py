@@ -1,4 +1,4 @@
-"""`clipx report`: write a report on run directories; `clipx report missing-objects`: measure claim 1.12 on COCO."""
+"""`clipx report`: write a report on run directories; `clipx report missing-objects`: test claim 1.12 on COCO."""
 
 import shlex
 from collections.abc import Callable
@@ -17,28 +17,31 @@ from evaluation.report.writer import write_report
 
 
 def report(arguments: list[str]) -> None:
-    """Run `clipx report RUN_OR_DIR... [key=value ...]` and print the files written, or run a kind in KINDS."""
-    if arguments and arguments[0] in KINDS:
-        KINDS[arguments[0]](arguments[1:])
+    """Run `clipx report RUN_OR_DIR... [key=value ...]` and print the files written, or run one of SUBCOMMANDS."""
+    if arguments and arguments[0] in SUBCOMMANDS:
+        SUBCOMMANDS[arguments[0]](arguments[1:])
         return
     known = {"out": "", "limited": "false", "reference": ""}
-    places, given = split(arguments, known, "report", "RUN_OR_DIR...")
+    runs, given = split(arguments, known, "report", "RUN_OR_DIR...")
     reference = [models.find(name.strip()) for name in given["reference"].strip("[]").split(",") if name.strip()]
-    paths, limited = [Path(place) for place in places], flag(given["limited"], "limited")
+    paths, limited = [Path(run) for run in runs], flag(given["limited"], "limited")
     command = shlex.join(["clipx", "report", *arguments])
-    written = write_report(paths, Path(given["out"] or places[0]), limited, reference, command)
+    written = write_report(paths, Path(given["out"] or runs[0]), limited, reference, command)
     print(written.html, written.markdown, written.csv, sep="\n")
 
 
 def _missing_objects(arguments: list[str]) -> None:
-    """Print shares, write claims.json. Arguments: CAPTIONS.json INSTANCES.json, or a FOLDER of both; [out=DIR]."""
+    """Print how many captions omit objects; write claims.json.
+
+    Arguments: CAPTIONS.json INSTANCES.json, or a FOLDER with both files; [out=DIR].
+    """
     known = {"out": "runs/missing_objects"}
-    places, given = split(arguments, known, "report missing-objects", "COCO_ANNOTATIONS...")
-    counted = missing_objects.count(missing_objects.find([Path(place) for place in places]))
+    annotations, given = split(arguments, known, "report missing-objects", "COCO_ANNOTATIONS...")
+    counted = missing_objects.count(missing_objects.find([Path(path) for path in annotations]))
     print(*missing_objects.write(counted, Path(given["out"])), missing_objects.sentence(counted), sep="\n")
 
 
-KINDS: dict[str, Callable[[list[str]], None]] = {
+SUBCOMMANDS: dict[str, Callable[[list[str]], None]] = {
     "claims": claims,
     "compare": compare,
     "diff": diff,

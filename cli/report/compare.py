@@ -19,14 +19,14 @@ from evaluation.runs import reader
 from evaluation.runs.description import digits
 from evaluation.runs.groups import group_runs
 
-GEOMETRY = "gap"  # the measure printed with the score; the page has the others
+GEOMETRY = "gap"  # geometry measure in the printed table; the page shows all
 
 
 def compare(arguments: list[str]) -> None:
     """Run `clipx report compare`: print the ranking, write compare.html, .md, .csv and .tex."""
     known = {"by": comparison.MEAN, "on": "", "out": "", "limited": "false"}
-    places, given = split(arguments, known, "report compare", "RUN_OR_DIR...")
-    paths = [Path(place) for place in places]
+    given_paths, given = split(arguments, known, "report compare", "RUN_OR_DIR...")
+    paths = [Path(path) for path in given_paths]
     on = tuple(canonical_name(name) for name in given["on"].strip("[]").split(",") if name)
     runs = reader.find(paths, limited=flag(given["limited"], "limited"))
     by = one_of(given["by"], (comparison.MEAN, *comparison.rankable(runs)), "by")
@@ -55,13 +55,13 @@ def _print(console: Console, one: MethodComparison) -> None:
     for column in ("rank", "method", "score", "to the first", GEOMETRY, "seeds"):
         is_name = column == "method"
         table.add_column(column, justify="left" if is_name else "right", overflow="fold", no_wrap=not is_name)
-    for place, method in enumerate(one.ranked, 1):
+    for position, method in enumerate(one.ranked, 1):
         score = estimate(method.values[one.by])
         assert score is not None  # methods without a score are not ranked
-        difference = one.difference(method, one.ranked[0]) if place > 1 else None
+        difference = one.difference(method, one.ranked[0]) if position > 1 else None
         geometry = estimate(method.values.get(GEOMETRY, {}))
         table.add_row(
-            sections.rank(one, method, place).text,
+            sections.rank(one, method, position).text,
             Text(method.label),
             digits(score.value),
             Text(_signed(difference)) if difference else "",

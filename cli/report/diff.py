@@ -17,25 +17,25 @@ from evaluation.report.sections.disagreement import p_text
 
 def diff(arguments: list[str]) -> None:
     """Run `clipx report diff`: print the differences, write diff.html, .md and .csv."""
-    places, given = split(arguments, {"out": "", "limited": "false"}, "report diff", "RUN RUN...")
-    if len(places) != 2:
-        raise UserError(f"`clipx report diff` needs two runs or checkpoints, not {len(places)}")
-    a, b = map(Path, places)
+    runs, given = split(arguments, {"out": "", "limited": "false"}, "report diff", "RUN RUN...")
+    if len(runs) != 2:
+        raise UserError(f"`clipx report diff` needs two runs or checkpoints, not {len(runs)}")
+    a, b = map(Path, runs)
     pairs = pair_up(a, b, flag(given["limited"], "limited"))
-    names = _names(pairs[0], places)
+    names = _names(pairs[0], runs)
     _print(pairs, names)
     written = writer.write_disagreement(pairs, names, Path(given["out"] or _folder(a)))
     print(written.html, written.markdown, written.csv, sep="\n")
 
 
-def _names(pair: Pair, places: list[str]) -> tuple[str, str]:
-    """Return the models' names, or the places if the names are equal."""
+def _names(pair: Pair, runs: list[str]) -> tuple[str, str]:
+    """Return the models' names, or the paths of the runs if the names are equal."""
     names = pair.a.model, pair.b.model
-    return names if names[0] != names[1] else (places[0], places[1])
+    return names if names[0] != names[1] else (runs[0], runs[1])
 
 
 def _folder(run: Path) -> Path:
-    """Return the run of a checkpoint, which holds weights only; else the folder itself."""
+    """Return the run directory of a run or of a checkpoint."""
     return run.parent.parent if run.parent.name == "checkpoints" else run
 
 

@@ -21,8 +21,8 @@ from evaluation.runs.description import training_seconds
 
 CAPTION = (
     "needed: seeds that decide with 80% power at this effect and spread. look: the first look with as many seeds. "
-    "hours: up to that look, or up to the last one. -: unknown, for shares, for statements over arms, and before the "
-    "first look."
+    "hours: of the missing runs up to that look, or up to the last look. -: unknown, or not defined (for shares, for "
+    "statements over arms, and before the first look)."
 )
 Arm = tuple[str, str]  # recipe, arm
 
@@ -32,8 +32,8 @@ class Need:
     """The seeds that an undecided part of a claim needs.
 
     Args:
-        arms: arms of the part that have runs.
-        look: the look that decides it with 80% power; None if there is none, or if it is unknown.
+        arms: the arms of this part that have runs.
+        look: the first look that decides with 80% power; None if no look does, or if it is unknown.
         last: the last look.
     """
 
@@ -45,7 +45,7 @@ class Need:
 
     @property
     def seeds(self) -> dict[Arm, int]:
-        """Return the seeds of each arm at the look, or at the last look if it is None."""
+        """Return the number of seeds of each arm at `look`, or at the last look if `look` is None."""
         return dict.fromkeys(self.arms, self.look or self.last)
 
 
@@ -54,12 +54,12 @@ def power(arguments: list[str]) -> None:
 
     Raises UserError: no runs, no run that tests a claim, or an invalid argument.
     """
-    places, given = split(arguments, {"jobs": "1"}, "report power", "RUN_OR_DIR...")
-    jobs, paths = count(given["jobs"], "jobs"), [Path(place) for place in places]
+    runs, given = split(arguments, {"jobs": "1"}, "report power", "RUN_OR_DIR...")
+    jobs, paths = count(given["jobs"], "jobs"), [Path(run) for run in runs]
     evidence = collect_evidence(reader.find(paths), paths)
     found = [o for o in outcomes(CLAIMS, evidence) if not o.claim.program and o.verdict != "not run"]
     if not found:
-        raise UserError(f"no run at or below {', '.join(places)} tests a claim; clipx ls claims lists their recipes")
+        raise UserError(f"no run at or below {', '.join(runs)} tests a claim; clipx ls claims lists such recipes")
     print_needs(found, evidence, jobs)
     for line in evidence.left_out:
         print(line)
@@ -72,12 +72,12 @@ def print_needs(
     max_seeds: int | None = None,
     first: dict[Arm, int] | None = None,
 ) -> None:
-    """Print a row per undecided part of the claims, the decided claims, and the hours of all needed runs together.
+    """Print a row per undecided part of a claim, the decided claims, and the total hours of all needed runs.
 
     Args:
         jobs: runs at the same time.
-        max_seeds: no look above it, except for claims with looks of their own.
-        first: seeds of each arm at the first look, if these runs count too.
+        max_seeds: the largest look considered; ignored for claims that have their own looks.
+        first: number of seeds of each arm at the first look, if the total includes these runs.
     """
     rows = needs(found, evidence, max_seeds)
     console = Console(highlight=False)
@@ -102,7 +102,7 @@ def print_needs(
 
 
 def needs(found: list[Outcome], evidence: Evidence, max_seeds: int | None = None) -> list[Need]:
-    """Return the needs of all undecided parts."""
+    """Return the needs of all undecided parts of claims; `max_seeds` as in `print_needs`."""
     rows = []
     for outcome in found:
         looks = looks_of(outcome.claim, outcome.recipe, evidence)
@@ -115,7 +115,7 @@ def needs(found: list[Outcome], evidence: Evidence, max_seeds: int | None = None
 
 
 def hours(seeds: dict[Arm, int], runs: dict[str, dict[str, Seeds]], jobs: int) -> float | None:
-    """Return the wall-clock hours of the missing runs; None if no run of a recipe shows how long it takes.
+    """Return the wall-clock hours of the missing runs; None if a recipe with missing runs has no finished run.
 
     Args:
         seeds: number of seeds of each arm.
@@ -172,7 +172,7 @@ def _decided(found: list[Outcome]) -> str:
 
 
 def _not_run(found: list[Outcome]) -> str:
-    """Return the undecided claims with parts that have no numbers, with the first reason of each."""
+    """Return a line for each undecided claim with a part that has no numbers: the first such part and the reason."""
     reasons = {
         f"{outcome.claim.id} {outcome.recipe}: {finding.label}; {finding.note}": None
         for outcome in found

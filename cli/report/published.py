@@ -12,7 +12,7 @@ from evaluation.reference.columns import COLUMNS, titles_of
 from evaluation.reference.models import PublishedModel, models, source
 
 MAIN = ["Average perf. on 38 datasets", "ImageNet 1k", "Flickr", "MSCOCO"]  # the last two: mean R@1 of both directions
-WIDTH = 150  # of the widest table, six recalls
+WIDTH = 150  # characters of the widest table, which has six recall columns
 
 
 def published(arguments: list[str]) -> None:

@@ -29,17 +29,17 @@ LEAD = (
 def report_regimes(arguments: list[str]) -> None:
     """Run `clipx report regimes RUN_OR_DIR... [out=DIR]`: print the tables and write regimes.md.
 
-    Raises UserError: no run has trained.
+    Raises UserError: no run has a logged training step.
     """
-    places, given = split(arguments, {"out": ""}, "report regimes", "RUN_OR_DIR...")
-    paths = [Path(place) for place in places]
+    runs, given = split(arguments, {"out": ""}, "report regimes", "RUN_OR_DIR...")
+    paths = [Path(run) for run in runs]
     found = regimes(reader.find(paths))
     if not found:
-        raise UserError(f"no run at or below {', '.join(places)} has a logged training step")
+        raise UserError(f"no run at or below {', '.join(runs)} has a logged training step")
     console = Console(highlight=False)
     for regime in found:
         _print(console, regime)
-    file = Path(given["out"] or places[0]) / FILE
+    file = Path(given["out"] or runs[0]) / FILE
     write_text(file, markdown(found))
     print(file)
 
@@ -97,7 +97,7 @@ def _ours(measured: Measured | None) -> str:
 
 
 def _factor(regime: Regime, row: str) -> str:
-    """Return a text like `2.5` or `1/7.1 ▼`, with a mark if the factor is far; "" if there is none."""
+    """Return the factor as `2.5` or `1/2.4`, with ▲ or ▼ if it is far from 1; "" if there is no factor."""
     factor = regime.factor(row)
     if factor is None:
         return ""
@@ -106,7 +106,7 @@ def _factor(regime: Regime, row: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Format with three significant digits; from 1,000 on, rounded to a whole number."""
+    """Format with three significant digits; numbers of 1,000 or more as whole numbers."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     if value and abs(value) < 1e-3:

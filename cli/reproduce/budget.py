@@ -1,9 +1,9 @@
 """`clipx reproduce budget=HOURS`, `sort=claims`: arms and seeds that decide the most claims per GPU-hour.
 
-A claim needs all its arms, with the seeds of its first look, and the runs whose weights these start from. Claims share
-runs. So the claims are taken one step at a time: the next step is the claim whose missing runs decide the most claims
-per GPU-hour, and it also decides all others whose runs are then complete. Runs that are trained cost nothing. More
-seeds than those of the first look are for until=decided, after the runs.
+A claim needs all its arms, with the seeds of its first look, and the runs whose weights these start from. Trained runs
+cost nothing. Claims share runs, so a greedy search chooses them: each step adds the missing runs of the claim that
+decides the most claims per GPU-hour. A step decides every claim whose runs are then complete. until=decided adds
+further seeds later.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,10 @@ Named = tuple[str, str]  # id of a claim, recipe
 
 @dataclass(frozen=True)
 class Step:
-    """Claims that are decided together."""
+    """Claims that the same runs decide."""
 
     claims: list[Named]
-    runs: list[PlannedRun]  # that they need and earlier steps do not contain
+    runs: list[PlannedRun]  # runs that the claims need and earlier steps do not contain
     gpu_hours: float
 
 
@@ -37,9 +37,9 @@ def steps_by_worth(
     """Return the steps within a budget of GPU-hours, the most claims per GPU-hour first.
 
     Args:
-        runs: all that may be trained.
+        runs: all runs that may be trained.
         looks: recipe -> its looks.
-        gpu_hours: cost of the training that is left of a run.
+        gpu_hours: returns the cost of a run, 0 if it is trained.
     """
     open_claims, steps = _needs(runs, looks), list[Step]()
     chosen: set[int] = set()  # positions in `runs`
@@ -66,7 +66,7 @@ def steps_by_worth(
 
 
 def _needs(runs: list[PlannedRun], looks: dict[str, tuple[int, ...]]) -> dict[Named, set[int]]:
-    """Return the positions of the runs that each claim needs; claims with an arm that no run has are left out."""
+    """Return claim -> positions of the runs that it needs; leave out claims with an arm that no run has."""
     position: dict[Path, int] = {run.folder: k for k, run in enumerate(runs)}
     found: dict[Named, set[int]] = {}
     for recipe, of_recipe in looks.items():
@@ -75,10 +75,10 @@ def _needs(runs: list[PlannedRun], looks: dict[str, tuple[int, ...]]) -> dict[Na
             arms, seeds = arms_of(claim, recipe), (claim.looks or of_recipe)[0]
             if arms - {ANY} <= planned:
                 chosen = planned if ANY in arms else arms
-                own = [k for k, run in enumerate(runs) if run.arm[0] == recipe and run.arm[1] in chosen]
-                own = [k for k in own if runs[k].config.seed < seeds]
-                parents = {position[parent] for k in own for parent in runs[k].parents if parent in position}
-                found[claim.id, recipe] = {*own, *parents}
+                of_arms = [k for k, run in enumerate(runs) if run.arm[0] == recipe and run.arm[1] in chosen]
+                needed = [k for k in of_arms if runs[k].config.seed < seeds]
+                parents = {position[parent] for k in needed for parent in runs[k].parents if parent in position}
+                found[claim.id, recipe] = {*needed, *parents}
     return found
 
 
@@ -104,9 +104,9 @@ def print_steps(steps: list[Step], budget: float | None) -> None:
 
 
 def runs_of(steps: list[Step], budget: float) -> list[PlannedRun]:
-    """Return the runs of all steps, the most valuable first. Raises UserError if the budget decides no claim."""
+    """Return the runs of all steps, in the order of the steps. Raises UserError if there is no step."""
     if not steps:
         raise UserError(
-            f"budget={budget:g} GPU-hours decides no claim; dry=true sort=claims prints what each one needs"
+            f"budget={budget:g} GPU-hours decides no claim; dry=true sort=claims prints what each claim needs"
         )
     return [run for step in steps for run in step.runs]

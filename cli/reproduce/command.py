@@ -33,12 +33,12 @@ from evaluation.runs.reader import TIMING
 
 
 def reproduce(arguments: list[str]) -> None:
-    """Run `clipx reproduce`. If a run fails, the others continue.
+    """Run `clipx reproduce`. If a run fails, the other runs continue.
 
     Raises:
         UserError: before any run, if the arguments are wrong or an evaluation set is missing; after all runs, if every
             failed run failed with a UserError.
-        Fault: after all runs, if any run was killed or failed for another reason.
+        Fault: after all runs, if a run was killed or failed for another reason.
     """
     plan = make_plan(arguments)
     configs = composed(plan.overrides)
@@ -69,13 +69,13 @@ def reproduce(arguments: list[str]) -> None:
 
 
 def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[str]) -> None:
-    """Run everything and write the report; raise the errors of `reproduce`."""
+    """Train, evaluate and write the report; raise the errors that `reproduce` lists."""
     configs = [run.config for run in runs]
     for design in designs:
         store(plan.runs, design)
     batch, ending = _run(plan, runs, designs, gpus)
     failures = batch.failures
-    # until=decided judges only finished runs; the log of a stopped run has measures too
+    # until=decided judges only finished runs; otherwise the report also shows the log of a run that stopped or failed
     folders = batch.finished if plan.until else [run.folder for run in runs]
     reportable = [folder for folder in folders if _can_be_reported(folder)]
     if reportable:
@@ -91,7 +91,7 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
 
 
 def _by_worth(plan: Plan, runs: list[PlannedRun]) -> list[PlannedRun]:
-    """Print the claims by their worth, and return the runs of those within the budget."""
+    """Print the claims by their worth (claims decided per GPU-hour); return the runs of those within the budget."""
     from cli.reproduce.cost import hours_left
 
     budget = float("inf") if plan.budget is None else plan.budget
@@ -101,7 +101,7 @@ def _by_worth(plan: Plan, runs: list[PlannedRun]) -> list[PlannedRun]:
 
 
 def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> None:
-    """Print what the runs cost; with until=, what the claims still need, or the first look if there are no runs."""
+    """Print the cost of the runs; with until=, what undecided claims need, if runs exist."""
     from cli.reproduce.cost import print_costs
 
     if plan.until:
@@ -134,9 +134,9 @@ def _can_be_reported(run: Path) -> bool:
 
 
 def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
-    """Write the report, and print verdicts on the recipes' claims.
+    """Write the report, and print the verdicts on the recipes' claims.
 
-    Also print verdicts on the claims of the same papers that other commands check.
+    Also print the verdicts on claims of the same papers that other commands test, such as `clipx theory`.
     """
     from cli.report.claims import print_verdicts
     from cli.report.command import report
@@ -145,19 +145,19 @@ def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
     report([*map(str, paths), f"out={out}"])
     ids = {claim for config in configs for claim in config.claims}
     papers = {claim.paper for claim in CLAIMS if claim.id in ids}
-    if ids:  # a recipe of the user's has no claims
+    if ids:  # a user's recipe may have no claims
         print_verdicts(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
 
 
 def _missing_benchmarks(configs: list[RunConfig]) -> list[Path]:
-    """Return the folders of `clipx bench` for the papers of the recipes, without those that have a claims.json."""
+    """Return the output folders of the benchmarks of the recipes' papers that have no claims.json yet."""
     names = benchmarks_of({claim for config in configs for claim in config.claims})
     folders = [Path(configs[0].runs) / "bench" / name for name in names]
     return [folder for folder in folders if not (folder / "claims.json").exists()]
 
 
 def _run_benchmarks(configs: list[RunConfig]) -> dict[Path, Exception]:
-    """Run the missing benchmarks, after all runs, which would disturb them; return the error of each failed one."""
+    """Run the missing benchmarks, when no run is training; return folder -> error of the failed benchmarks."""
     failures: dict[Path, Exception] = {}
     for folder in _missing_benchmarks(configs):
         if code := _run_benchmark(folder):
@@ -166,16 +166,16 @@ def _run_benchmarks(configs: list[RunConfig]) -> dict[Path, Exception]:
 
 
 def _run_benchmark(folder: Path) -> int:
-    """Run a benchmark in a process of its own, as the papers' towers need 12 GB; return its exit code."""
+    """Run a benchmark in a new process, whose end frees the 12 GB of the papers' towers; return its exit code."""
     command = [sys.executable, "-P", "-m", "cli.main", "bench", folder.name, f"out={folder}"]
     return subprocess.run(command, check=False).returncode
 
 
 def _run(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[str]) -> tuple[Batch, str]:
-    """Train and evaluate all runs, or look by look with until=.
+    """Train and evaluate all runs; with until=, look by look.
 
     Returns:
-        What became of the runs, and one line on how until= ended ("" without it).
+        The outcomes of the runs, and one line on the end of until= ("" without until=).
     """
     deadline = time.monotonic() + 3600 * plan.until.hours if plan.until and plan.until.hours else None
     with _pool(gpus) as pool:
@@ -192,10 +192,10 @@ def _run(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[s
 
 @contextmanager
 def _pool(gpus: list[str]) -> Iterator[Pool]:
-    """Start a pool whose runs save and stop when this process gets a signal."""
+    """Yield a pool whose runs save and stop after a signal to this process."""
     cores = len(os.sched_getaffinity(0))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // len(gpus))))  # inherited by the pool's processes
-    # sys.exit leaves the block of the pool, which sends SIGTERM to its processes; each run saves a checkpoint and stops
+    # `_stop` raises SystemExit; the pool then sends SIGTERM to its processes, and each run saves a checkpoint and stops
     for number in handled_signals():
         signal.signal(number, _stop)
     with Pool(gpus) as pool:
@@ -212,7 +212,7 @@ def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | No
 
     Args:
         jobs: runs at the same time.
-        deadline: value of time.monotonic() at which the pool stops.
+        deadline: value of time.monotonic() at which the pool stops all runs.
     """
     batch, seconds = Batch(), list[float]()
     if deadline is not None and time.monotonic() >= deadline:
@@ -228,7 +228,7 @@ def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | No
         for done, future in enumerate(as_completed(futures, left), start=1):
             folder = futures[future]
             try:
-                # raises SystemExit if a signal or train.max_minutes stopped the run after a save; this ends all runs
+                # SystemExit if a signal or train.max_minutes stopped the run, which was saved; it ends all runs
                 message, took = future.result()
                 seconds += [took] if took else []
                 batch.finished.append(folder)
@@ -252,15 +252,15 @@ def _failure(error: Exception) -> str:
 
 
 def _time_left(seconds: list[float], runs_left: int, jobs: int) -> str:
-    """Return ", about N min left", estimated from the runs that this command has trained; "" if there are none yet."""
+    """Return ", about N min left" from the seconds of the runs trained by this command; "" if it has trained none."""
     return f", about {sum(seconds) / len(seconds) * runs_left / jobs / 60:.0f} min left" if seconds else ""
 
 
 def run_one(overrides: list[str]) -> tuple[str, float]:
-    """Train and evaluate one run in this process of the pool; its output goes to RUN/output.log.
+    """Train and evaluate one run in this process of the pool, with output to RUN/output.log.
 
     Returns:
-        A message, and the wall-clock seconds; 0 if the run was already trained.
+        A message, and the wall-clock seconds; 0 seconds if the run was already trained.
     """
     from cli.eval.one import evaluate
     from cli.train import train

@@ -24,7 +24,7 @@ from clipx.utils.registry import lookup
 from evaluation.runs.description import duration, training_seconds
 from evaluation.runs.reader import read
 
-TRAINED = ("trained", "finished")  # states of a run that needs no more training
+TRAINED = ("trained", "finished")  # states without training left
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Estimator:
     """Estimates costs on one GPU.
 
     Args:
-        share: fraction of the device's peak that the towers reach.
+        share: fraction of the device's peak FLOP/s that a step reaches.
 
     Raises:
         UserError: an unknown device.
@@ -81,9 +81,10 @@ def moment_bytes(step: StepCost) -> int:
 
 
 def hours_left(device: str, share: float) -> Callable[[PlannedRun], float]:
-    """Return the GPU-hours of a run that is not trained, 0 for others.
+    """Return a function that estimates the GPU-hours of a run, 0 if it is trained.
 
-    Raises UserError: an unknown device; later, a run whose length is unknown before the data are read.
+    Raises UserError: an unknown device. The function raises it if the length of a run is unknown before the data are
+    read.
     """
     estimator = Estimator(device, share)
 
@@ -119,7 +120,7 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
             costs += [(config, cost) for config in seeds]
             numbers = f"{cost.steps:>9,} steps, each {_hours(cost.gpu_hours):>8} GPU-h {cost.disk / 1e9:6.2f} GB"
         states = ", ".join(f"{count} {state}" for state, count in Counter(map(_state, seeds)).items())
-        span = "..".join(dict.fromkeys(f"s{config.seed}" for config in (seeds[0], seeds[-1])))  # consecutive
+        span = "..".join(dict.fromkeys(f"s{config.seed}" for config in (seeds[0], seeds[-1])))  # seeds are consecutive
         print(f"{name!s:{width}} {span:>8} {seeds[0].train.batch_size:>6} pairs/step {numbers}  {states}")
     left = [(config, cost) for config, cost in costs if _state(config) not in TRAINED]
     print(f"{len(configs)} runs, {jobs} at a time; the report goes to {out}")
@@ -133,8 +134,8 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
     sizes = "".join(f", {name} taken as {count:,} pairs" for name, count in pairs.items() if count)
     peak = estimator.device
     print(
-        f"GPU-hours: towers{sizes}, at share={share:g} of one {device}'s peak ({peak.bf16 / 1e12:.0f} TFLOP/s in bf16, "
-        f"{peak.fp32 / 1e12:.0f} in fp32), and objective; device= and share= change that. "
+        f"GPU-hours: towers and objective at share={share:g} of one {device}'s peak ({peak.bf16 / 1e12:.0f} TFLOP/s in "
+        f"bf16, {peak.fp32 / 1e12:.0f} in fp32){sizes}; device= and share= set device and share. "
         "Not included: evaluation, slow disks, and small towers that do not keep a GPU busy."
     )
 
@@ -161,7 +162,7 @@ def _state(config: RunConfig) -> str:
 
 
 def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
-    """Return the last step of a run. Its checkpoint stores the pairs as `PAIRS:DIGEST`, except for streams."""
+    """Return the last step of a run; None if unknown. Its checkpoint stores `PAIRS:DIGEST`, except for streams."""
     try:
         pairs = str(json.loads((checkpoint / MANIFEST).read_text())["data"]).partition(":")[0]
     except (OSError, ValueError, KeyError):
@@ -170,7 +171,7 @@ def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
 
 
 def _print_time_left(configs: list[RunConfig], jobs: int) -> None:
-    """Print the estimated training time left on this machine, if it has finished a run of each recipe."""
+    """Print the estimated training time left on this machine, if each recipe with untrained runs has a trained run."""
     seconds: dict[str, list[float]] = {}
     left: Counter[str] = Counter()
     for config in configs:

@@ -14,14 +14,13 @@ OF_A_RUN = ("name", "arm", "seed")
 def designs_of(plan: Plan) -> list[Design]:
     """Return the design of each recipe that tests claims.
 
-    All arms of the recipe belong to it, so that arms= may run it in pieces. Settings that change no result do not
-    (paths, devices, workers, saving, logging).
+    A design contains all arms of its recipe, so that arms= may run a part of them. It leaves out settings that
+    change no result (paths, devices, workers, saving, logging).
     """
     return [_design(name, looks, plan.settings) for name, looks in plan.looks.items() if claims_of(name)]
 
 
 def _design(name: str, looks: tuple[int, ...], settings: list[str]) -> Design:
-    """Return the design of a recipe with the user's settings of all runs."""
     found, config = recipe(name), compose_run([f"recipe={name}", *settings])
     values = {key: attrgetter(key)(config) for key in identity_keys() if key not in OF_A_RUN}
     hashed = hash_of({"settings": values, "arms": found.arms, "evaluations": found.evaluations})

@@ -1,4 +1,4 @@
-"""The runs of `clipx reproduce`: overrides of `clipx train` and config of each run, and the looks at their claims."""
+"""The runs of `clipx reproduce`, and the looks of their recipes: numbers of seeds at which claims are judged."""
 
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
@@ -16,9 +16,11 @@ from evaluation.claims.design import LOOKS, check_looks, stored
 from evaluation.claims.table import claims_of
 from evaluation.claims.types import Claim
 
+# argument -> default
+OPTIONS = {"recipe": "", "arms": "", "seeds": "", "jobs": "1", "dry": "false", "out": ""}
 UNTIL = {"until": "", "max_seeds": "", "hours": "", "looks": ""}
 BY_WORTH = {"sort": "", "budget": ""}
-COSTS = {"device": "H100", "share": "0.35"}  # for dry=true, see clipx.training.forecast
+COSTS = {"device": "H100", "share": "0.35"}  # of the estimate, see clipx.training.forecast
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,12 @@ class PlannedRun:
 
     @property
     def parents(self) -> list[Path]:
-        """The runs that this run needs: whose weights it starts from (model.init), and its teacher."""
+        """The runs that must be trained first: the run of model.init and the run of model.teacher."""
         return directory.earlier_runs(self.config)
 
     @property
     def arm(self) -> tuple[str, str]:
-        """Names of recipe and arm."""
+        """Recipe and arm."""
         return self.config.recipe, self.config.arm
 
 
@@ -52,7 +54,7 @@ class Until:
     hours: float | None  # wall-clock time of this call
 
     def looks(self, claim: Claim, looks: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the looks of a claim: its own, or those of its experiment up to max_seeds."""
+        """Return the looks of a claim: its own looks, or the `looks` of its recipe up to max_seeds."""
         return claim.looks or tuple(look for look in looks if self.max_seeds is None or look <= self.max_seeds)
 
 
@@ -60,37 +62,27 @@ class Until:
 class Plan:
     """The parsed arguments of `clipx reproduce`."""
 
-    overrides: list[list[str]]  # of `clipx train` by run; all arms of a seed first, so that early results compare arms
+    overrides: list[list[str]]  # of `clipx train`, for each run; seed by seed, so that early results compare arms
     jobs: int  # runs at the same time
     dry: bool  # only list the runs
     device: str  # for the cost estimate
-    share: float  # fraction of the device's peak that the towers reach
+    share: float  # fraction of the device's peak FLOP/s that a step reaches
     out: Path  # folder of the report
     claims_folders: list[Path]  # folders in which other commands write a claims.json
     runs: Path  # folder of the runs
     settings: list[str]  # of all runs
     looks: dict[str, tuple[int, ...]]  # recipe -> numbers of seeds at which its claims are judged
     until: Until | None  # None: a fixed number of seeds
-    by_worth: bool  # sort=claims or budget=: order by claims decided per GPU-hour
+    by_worth: bool  # sort=claims or budget=: order the runs by claims decided per GPU-hour
     budget: float | None  # GPU-hours
 
 
 def make_plan(arguments: list[str]) -> Plan:
-    """Parse the arguments of `clipx reproduce`; unknown ones are passed to every run as settings.
+    """Parse the arguments of `clipx reproduce`; all other arguments are settings of every run.
 
     Raises UserError: an invalid argument.
     """
-    options = {
-        "recipe": "",
-        "arms": "",
-        "seeds": "",
-        "jobs": "1",
-        "dry": "false",
-        "out": "",
-        **COSTS,
-        **UNTIL,
-        **BY_WORTH,
-    }
+    options = OPTIONS | COSTS | UNTIL | BY_WORTH
     roots: dict[str, str] = {}
     settings = []
     for argument in arguments:
@@ -136,7 +128,7 @@ def make_plan(arguments: list[str]) -> Plan:
 
 
 def composed(overrides: list[list[str]]) -> list[RunConfig]:
-    """Return the config of each run. Compose once per arm: this is slow, and only the seed differs within an arm."""
+    """Return the config of each run. Compose only once per arm, because this is slow and only the seed differs."""
     known: dict[tuple[str, ...], RunConfig] = {}
     configs = []
     for of_run in overrides:
@@ -151,7 +143,7 @@ def composed(overrides: list[list[str]]) -> list[RunConfig]:
 def parents_first(runs: list[PlannedRun]) -> list[PlannedRun]:
     """Return the runs, each after the runs that it starts from or learns from.
 
-    Raises UserError: arms need each other.
+    Raises UserError: arms start from each other.
     """
     by_folder = {run.folder: run for run in runs}
     order: TopologicalSorter[Path] = TopologicalSorter()
@@ -176,7 +168,7 @@ def _data_roots(names: list[str], roots: dict[str, str]) -> dict[str, list[str]]
 
 
 def _looks(given: str, runs: Path, recipe: str) -> tuple[int, ...]:
-    """Return the looks of a recipe: the given ones, else those of the stored design, else the default."""
+    """Return the looks of a recipe: looks= if given, else those of the stored design, else the default."""
     design = stored(runs, recipe)
     if not given:
         return design.looks if design else LOOKS
@@ -225,12 +217,12 @@ def _most_seeds(name: str, looks: tuple[int, ...], until: Until) -> int:
 
 
 def _seeds(name: str, given: str, looks: tuple[int, ...]) -> int:
-    """Return the given number of seeds, else that of the recipe, but at least as many as the first look."""
+    """Return the given number of seeds; else that of the recipe or of the first look, whichever is larger."""
     return count(given, "seeds") if given else max(recipe(name).seeds, looks[0] if claims_of(name) else 1)
 
 
 def _runs_of_recipe(name: str, chosen: str, seeds: int, settings: list[str]) -> list[list[str]]:
-    """Return the overrides of each run of a recipe."""
+    """Return the overrides of each run of a recipe. Raises UserError: an arm sets a key that all runs set."""
     found = recipe(name)
     arms = chosen.split(",") if chosen else list(found.arms)
     for arm in arms:

@@ -1,8 +1,8 @@
 """`clipx reproduce until=decided`: add seeds look by look, until all claims are decided.
 
-The first look runs all arms. Each further look runs only the arms that an undecided claim needs. Nothing is
-remembered between calls: a second call with the same arguments goes through the same looks, because each verdict
-depends only on the runs of its look, which are found in their folders.
+A look is a number of seeds at which claims are judged. The first look trains all arms, each further look only the arms
+that undecided claims need. Nothing is stored between calls: a second call with the same arguments goes through the
+same looks, because a verdict depends only on the runs of its look, which are read from their folders.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,18 +24,18 @@ DECIDED = ("holds", "does not hold", "equivalent")
 
 @dataclass
 class Batch:
-    """What became of some runs."""
+    """Outcomes of some runs."""
 
     finished: list[Path] = field(default_factory=list)
     failures: dict[Path, Exception] = field(default_factory=dict)
-    stopped: bool = False  # hours= is spent; runs may be missing
+    stopped: bool = False  # True if hours= ended the batch before all runs
 
 
 RunAll = Callable[[list[PlannedRun]], Batch]
 
 
 class Experiment:
-    """The planned runs of some recipes, and the verdicts on the runs that are finished.
+    """The planned runs of some recipes, and the verdicts from the finished runs.
 
     Args:
         runs: all runs up to the last look.
@@ -64,7 +64,7 @@ class Experiment:
         return min(looks[0] for (_, of), looks in self.looks.items() if of == recipe)
 
     def needed(self, look: int) -> list[PlannedRun]:
-        """Return the runs of a look that were not tried yet, the longest first as far as known."""
+        """Return the runs of a look that were not tried yet, the longest first; runs of unknown length are last."""
         arms = self._arms(look)
         tried = {*self.done.finished, *self.done.failures}
         runs = [run for run in self.runs if run.arm in arms and run.config.seed < look and run.folder not in tried]
@@ -73,7 +73,7 @@ class Experiment:
         return sorted(runs, key=lambda run: -seconds[run.arm])
 
     def _arms(self, look: int) -> set[Arm]:
-        """Return all arms at the first look of a recipe, and the arms that undecided claims need at further looks."""
+        """Return the arms of a look: all arms at the first look of a recipe, then those of its undecided claims."""
         planned = {run.arm for run in self.runs}
         arms = {arm for arm in planned if self.first_look(arm[0]) == look}
         for (claim, recipe), looks in self.looks.items():
@@ -83,7 +83,7 @@ class Experiment:
         return arms | self._parents(arms)
 
     def _parents(self, arms: set[Arm]) -> set[Arm]:
-        """Return the arms whose weights these arms start from."""
+        """Return the arms that these arms start from or learn from, directly or through other arms."""
         parents = {parent for run in self.runs if run.arm in arms for parent in run.parents}
         found = {run.arm for run in self.runs if run.folder in parents}
         return found | self._parents(found) if found - arms else found
@@ -93,7 +93,7 @@ class Experiment:
         return {arm for outcome in of_claim for part, _ in open_parts(outcome) for arm in part.arms}
 
     def add(self, batch: Batch, look: int) -> None:
-        """Add runs and judge all claims."""
+        """Add the outcomes of runs and judge all claims again."""
         self.done.finished += batch.finished
         self.done.failures |= batch.failures
         self.done.stopped = batch.stopped
@@ -122,19 +122,19 @@ def arms_of(claim: Claim, recipe: str) -> set[str]:
     return {arm for part in claim.parts(recipe) for arm in part.arms}
 
 
-def run_looks(experiment: Experiment, run_all: RunAll, say: Callable[[str], None]) -> str:
-    """Run look by look until all claims are decided, or seeds or hours are spent. Return one line on how it ended.
+def run_looks(experiment: Experiment, run_all: RunAll, log: Callable[[str], None]) -> str:
+    """Train look by look until all claims are decided, or seeds or hours are spent. Return one line on the end.
 
     Args:
-        run_all: trains and evaluates runs; already finished ones are skipped quickly.
-        say: called with one line before each look.
+        run_all: trains and evaluates runs; skips finished runs.
+        log: called with one line before each look.
     """
     for look in experiment.all_looks:
         runs = experiment.needed(look)
         if not runs:
             continue
         names = ", ".join(dict.fromkeys("-".join(filter(None, run.arm)) for run in runs))
-        say(f"look at {look} seeds: {len(runs)} runs of {names}")
+        log(f"look at {look} seeds: {len(runs)} runs of {names}")
         batch = run_all(runs)
         experiment.add(batch, look)
         if batch.stopped:
@@ -158,14 +158,14 @@ def _state(experiment: Experiment) -> str:
     line = f"until=decided: {decided} of {len(outcomes)} claims are decided" + (f" ({at})" if at else "")
     left: dict[str, list[str]] = {}
     for outcome in undecided:
-        without = any(finding.verdict == "not run" for finding in outcome.findings)
+        has_gaps = any(finding.verdict == "not run" for finding in outcome.findings)
         kind = "undecided" if open_parts(outcome) else "undecided, more seeds do not help"
-        left.setdefault("some numbers missing" if without else kind, []).append(name(outcome.claim.id, outcome.recipe))
+        left.setdefault("some numbers missing" if has_gaps else kind, []).append(name(outcome.claim.id, outcome.recipe))
     return "; ".join([line, *(f"{kind}: {', '.join(claims)}" for kind, claims in left.items())])
 
 
 def print_forecast(experiment: Experiment, folders: Iterable[Path], until: Until, jobs: int) -> bool:
-    """Print what undecided claims need, from the runs in `folders`. Return False, and print nothing, without runs."""
+    """Print the seeds and hours that undecided claims need, from the runs in `folders`. Return False if it is empty."""
     experiment.add(Batch(finished=list(folders)), look=0)
     if not experiment.done.finished:
         return False

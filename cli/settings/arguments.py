@@ -8,29 +8,29 @@ from clipx.utils.registry import lookup, one_of
 
 
 def split(arguments: list[str], known: dict[str, str], command: str, needs: str) -> tuple[list[str], dict[str, str]]:
-    """Split arguments into places (paths or names) and settings.
+    """Split arguments into positional arguments (paths or names) and settings.
 
     Args:
         known: setting -> default.
-        needs: the place that the command needs; a trailing "..." allows several.
+        needs: the positional argument that the command needs, for the message; a trailing "..." allows several.
 
     Returns:
-        The places, and `known` updated with the given settings.
+        The positional arguments, and `known` updated with the given settings.
 
     Raises:
-        UserError: an unknown setting, or a wrong number of places.
+        UserError: an unknown setting, or a wrong number of positional arguments.
     """
-    places, settings = split_places(arguments)
+    positional, settings = split_positional(arguments)
     given = dict(a.split("=", 1) for a in settings)
     for key in given:
         lookup(known, key, f"clipx {command}:")
-    if not places or (len(places) > 1 and not needs.endswith("...")):
+    if not positional or (len(positional) > 1 and not needs.endswith("...")):
         raise UserError(f"`clipx {command}` needs {needs}; clipx {command.split()[0]} --help shows all arguments")
-    return places, known | given
+    return positional, known | given
 
 
-def split_places(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Split places from settings: a setting has a "=" with no "/" before it, so that paths may contain "="."""
+def split_positional(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Split positional arguments from settings: a setting has a "=" and no "/" before it, so paths may contain "="."""
     settings = [a for a in arguments if "=" in a and "/" not in a.partition("=")[0]]
     return [a for a in arguments if a not in settings], settings
 
@@ -50,7 +50,7 @@ def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
 
 
 def gpus_elsewhere(arguments: list[str]) -> tuple[list[str], str, int]:
-    """Split device=NAME and processes=N, GPUs that are not here, from the other arguments; "" and 1 if not given.
+    """Split off device=NAME and processes=N; return the other arguments, NAME (default "") and N (default 1).
 
     Raises UserError: an unknown device, or processes= without device=.
     """
@@ -58,7 +58,7 @@ def gpus_elsewhere(arguments: list[str]) -> tuple[list[str], str, int]:
     others = [a for a in arguments if not a.startswith(("device=", "processes="))]
     if "device" not in given:
         if given:
-            raise UserError(f"processes={given['processes']} needs device=NAME; here it is train.processes=N")
+            raise UserError(f"processes={given['processes']} needs device=NAME; without it, set train.processes=N")
         return others, "", 1
     return others, one_of(given["device"], DEVICES, "device"), count(given.get("processes", "1"), "processes")
 

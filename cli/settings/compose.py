@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cli.settings import mistakes
-from cli.settings.arguments import plugin_names, split_config_dir, split_places
+from cli.settings.arguments import plugin_names, split_config_dir, split_positional
 from cli.settings.recipes import Recipe, expand_arm, key_of, load_recipe
 from clipx.config.combinations import check_combinations
 from clipx.config.eval_schema import EvalConfig
@@ -35,11 +35,11 @@ from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.plugins import RECIPES, added, load_plugins
 from clipx.utils.registry import lookup
 
-UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys already in the run's path, or not settings of the run
-REMOVED = re.compile(r"^~objective\.\w+$")  # a term of the objective
-_stored: dict[str, Recipe | str] = {}  # content of Hydra's store: recipes by name; "": the presets
+UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys without a `key_value` part in a run's name
+REMOVED = re.compile(r"^~objective\.\w+$")  # removes a term from the objective
+_stored: dict[str, Recipe | str] = {}  # what Hydra's store holds: recipe name -> recipe; "" -> the presets
 _checked: dict[str, Recipe] = {}  # recipes whose keys were checked
-LONGEST_NAME = 255  # bytes of a folder name, in all common file systems
+LONGEST_NAME = 255  # bytes that all common file systems allow in a folder name
 GROUPS = ("recipe", "data", "objective")
 CHOICES = ("arm", "data", "objective")  # a run's name contains only their values, not their keys
 
@@ -49,19 +49,19 @@ def recipes() -> dict[str, Path]:
 
     Raises UserError: --config-dir is not a folder.
     """
-    own = split_config_dir(sys.argv)[0]
-    if missing := [str(folder) for folder in own if not folder.is_dir()]:
+    folders = split_config_dir(sys.argv)[0]
+    if missing := [str(folder) for folder in folders if not folder.is_dir()]:
         raise UserError(f"--config-dir={missing[0]} is not a folder")
     installed = sorted(Path(str(files("recipes"))).glob("*.yaml"))
-    theirs = [path for folder in own for path in sorted(folder.glob("*.yaml"))]
-    found = {p.stem: p for p in installed} | added(RECIPES) | {p.stem: p for p in theirs}
+    users = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
+    found = {p.stem: p for p in installed} | added(RECIPES) | {p.stem: p for p in users}
     return {name: path for name, path in found.items() if name != "base"}
 
 
 def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None:
     """Compose the config and call `task` once, or once per job of a sweep (-m).
 
-    Raises UserError: invalid arguments. After all jobs of a sweep, raises UserError or Fault if any of them failed.
+    Raises UserError: invalid arguments. After a sweep, raises UserError or Fault if any job failed.
     """
     arguments, from_arm = _expand(arguments)
     sys.argv = ["clipx train", *arguments]
@@ -73,7 +73,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     parent = os.getpid()
 
     def job(config: DictConfig) -> None:
-        # collect the exceptions: if one were raised here, Hydra would print extra lines and end the sweep
+        # collect the exceptions: after an exception, Hydra would print extra lines and end the sweep
         try:
             task(_to_run_config(config.copy(), HydraConfig.get().overrides.task, from_arm))
         except (UserError, Fault) as error:
@@ -105,9 +105,9 @@ def compose_run(overrides: list[str]) -> RunConfig:
 
 
 def _split_overrides(overrides: list[str]) -> tuple[list[str], Mapping[str, Any], list[str]]:
-    """Split what Hydra must compose, the terms of objective=NAME, and single settings; Hydra is slow.
+    """Split overrides into those that Hydra must compose, the terms of objective=NAME, and single settings.
 
-    Hydra must also compose an objective whose parameters the recipe sets.
+    Hydra is slow, so it gets few overrides. It must compose the objective if the recipe sets parameters of it.
     """
     groups = [o for o in overrides if key_of(o) in GROUPS or key_of(o).startswith("hydra")]
     values = [o for o in overrides if o not in groups]
@@ -125,11 +125,11 @@ def _compose_groups(groups: tuple[str, ...]) -> DictConfig:
 
 
 def compose_evals(arguments: list[str]) -> tuple[EvalConfig, list[str]]:
-    """Return the config of `clipx eval` without its checkpoint, and the list of runs.
+    """Return the config of `clipx eval` without checkpoint=, and the list of runs.
 
     The runs are the arguments without a key, then the values of checkpoint=. Raises UserError: invalid overrides.
     """
-    runs, overrides = split_places(arguments)
+    runs, overrides = split_positional(arguments)
     for override in _parse([o for o in overrides if key_of(o) == "checkpoint"]):
         value = override.value()
         runs += [str(run) for run in (value if isinstance(value, list) else [value]) if run is not None]
@@ -166,7 +166,7 @@ def _register(overrides: list[str]) -> None:
         for name, objective in objectives.items():
             store.store(group="objective", name=name, node=objective)
     for name, path in recipes().items():
-        with suppress(UserError):  # another recipe may be broken; the chosen one was read before
+        with suppress(UserError):  # a broken recipe must not block the others; the chosen recipe was read before
             found = load_recipe(path)
             if _stored.get(name) is not found:
                 store.store(group="recipe", name=name, node=found.settings, package="_global_")
@@ -175,12 +175,12 @@ def _register(overrides: list[str]) -> None:
 
 
 def _data_sets() -> dict[str, dict[str, Any]]:
-    """Return the named data sets, and the sources of plug-ins under their own names."""
+    """Return name -> settings of the data sets: the presets, and the sources of plug-ins."""
     return {name: {"source": name} for name in added("SOURCES")} | DATA
 
 
 def _objectives(overrides: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the named sums of terms, and single terms under their own names."""
+    """Return name -> terms of the objectives: the presets and single terms."""
     known: dict[str, dict[str, dict[str, Any]]] = {**{name: {name: {}} for name in added("TERMS")}, **OBJECTIVES}
     chosen = [name for o in overrides if o.startswith("objective=") for name in o.partition("=")[2].split(",")]
     if all(name in known for name in chosen):
@@ -248,15 +248,14 @@ def _parse_one(override: str) -> list[Any]:
     return parsed
 
 
-def _groups(overrides: list[str]) -> dict[str, Mapping[str, Any]]:
-    """Return group -> its choices."""
+def _choices_of_groups(overrides: list[str]) -> dict[str, Mapping[str, Any]]:
     return dict(zip(GROUPS, (recipes(), _data_sets(), _objectives(overrides)), strict=True))
 
 
 def _check_overrides(overrides: list[str]) -> None:
     """Check every key and group choice, with or without +, before Hydra reads it."""
     mistakes.refuse_duplicates(overrides)
-    groups, parsed = _groups(overrides), _parse(overrides)
+    groups, parsed = _choices_of_groups(overrides), _parse(overrides)
     for override in parsed:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
@@ -282,8 +281,8 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
         with_names.name = "-".join([choices["recipe"], *parts])
         if len(with_names.name) > LONGEST_NAME:
             raise UserError(
-                f"the overrides give the run a name of {len(with_names.name)} characters, and a folder name has at "
-                f"most {LONGEST_NAME}: add a short name=NAME"
+                f"the overrides give the run a name of {len(with_names.name)} characters; a folder name may have "
+                f"{LONGEST_NAME}: add a short name=NAME"
             )
     try:
         config = _translate_errors(lambda: OmegaConf.to_object(with_names))
@@ -303,8 +302,7 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
 def _name_parts(overrides: list[str], terms: Iterable[Any]) -> list[str]:
     """Return the parts of a run's name: `flickr8k` for data=flickr8k, `key_value` for other settings.
 
-    If a term was removed (~objective.TERM), the names of the remaining `terms` stand for the objective.
-
+    If a term was removed (~objective.TERM), the objective's part lists the remaining `terms`.
     The parts are sorted, so the order of overrides does not matter. They contain only characters that are safe in
     folder names and need no quotes in an override. Settings that do not change the result are left out.
     """
@@ -323,7 +321,7 @@ def _name_parts(overrides: list[str], terms: Iterable[Any]) -> list[str]:
 
 
 def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
-    """Call `call`, and convert errors of Hydra and OmegaConf into a one-line UserError."""
+    """Call `call`; convert errors of Hydra and OmegaConf into a one-line UserError."""
     try:
         return call()
     except (HydraException, OmegaConfBaseException) as error:
@@ -331,7 +329,7 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
             raise UserError(
                 "hydra/launcher=submitit_slurm needs the extra `slurm`: pip install -e '.[slurm]' in the checkout"
             ) from error
-        mistakes.refuse_unknown_choice(str(error), _groups([]))
+        mistakes.refuse_unknown_choice(str(error), _choices_of_groups([]))
         key = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
         near = suggest_key(schema, key[1]) if key else ""
         hint = f" ({near})" if near else ""

@@ -27,15 +27,15 @@ def refuse_duplicates(overrides: list[str]) -> None:
 def refuse_file_of_this_folder(recipe: str) -> None:
     """Raise UserError if an unknown recipe is a file of the current folder, which needs --config-dir."""
     if recipe and Path(f"{recipe}.yaml").is_file():
-        raise UserError(f"recipe={recipe} is not known; for {recipe}.yaml of this folder, add --config-dir .")
+        raise UserError(f"recipe={recipe} is not known; for {recipe}.yaml in this folder, add --config-dir .")
 
 
 def refuse_missing(composed: DictConfig, recipe: str) -> None:
-    """Raise UserError naming all settings that have no default and that neither recipe nor overrides set."""
+    """Raise UserError if settings without a default are set neither by the recipe nor by overrides."""
     if missing := sorted(OmegaConf.missing_keys(composed)):
-        place = "; `clipx ls towers` lists towers" if any(key.startswith("model.") for key in missing) else ""
+        hint = "; `clipx ls towers` lists towers" if any(key.startswith("model.") for key in missing) else ""
         raise UserError(
-            f"recipe={recipe} does not set {', '.join(missing)}: add them to the recipe or the command{place}"
+            f"recipe={recipe} does not set {', '.join(missing)}: add them to the recipe or the command{hint}"
         )
 
 
@@ -63,7 +63,7 @@ def refuse_unknown_choice(message: str, groups: Mapping[str, Mapping[str, object
 
 
 def of_value(message: str, schema: type) -> str:
-    """Return Hydra's message on a value of the wrong type as `key=value must be ...`; any other message unchanged."""
+    """Rewrite Hydra's message about a value of the wrong type as `key=value must be ...`; keep other messages."""
     found = re.match(r"Error merging override (\S+?)=(.*?): (.*)", message, re.DOTALL)
     if not found:
         return message

@@ -29,7 +29,7 @@ class Recipe:
 
 
 def load_recipe(path: Path) -> Recipe:
-    """Read a recipe file; read it again only after a change.
+    """Read a recipe file, from the cache if it has not changed.
 
     Raises UserError: invalid YAML, or malformed arms, seeds or evaluations.
     """
@@ -66,10 +66,10 @@ def _are_overrides(given: object) -> bool:
 
 
 def expand_arm(arguments: list[str], arms: dict[str, list[str]]) -> tuple[list[str], list[str]]:
-    """Insert the overrides of arm=NAME after it; a key given by the user replaces the arm's.
+    """Insert the overrides of an arm after arm=NAME; overrides given by the user replace those of the arm.
 
     Returns:
-        All arguments, and the overrides inserted.
+        All arguments, and the inserted overrides.
 
     Raises:
         UserError: an unknown arm, or several arms.

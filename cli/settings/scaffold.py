@@ -1,4 +1,4 @@
-"""`clipx init`: write a term, a task or a recipe of your own, with its test; `clipx cp`: copy a recipe."""
+"""`clipx init`: write an example term, task or recipe with its test; `clipx cp`: copy a recipe."""
 
 from importlib.resources import files
 from importlib.util import find_spec
@@ -9,7 +9,7 @@ from clipx.errors import UserError
 from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
 
-# kind -> the file's suffix and how to use it
+# kind -> suffix of the file, and the command that uses it
 KINDS = {
     "term": (".py", "clipx train recipe=demo plugins=[{name}] objective={name}"),
     "task": (".py", "clipx eval checkpoint=RUN plugins=[{name}] tasks=[{name}]"),
@@ -20,7 +20,7 @@ KINDS = {
 def init(arguments: list[str]) -> None:
     """Run `clipx init term|task|recipe NAME`: write NAME.py or NAME.yaml, and test_NAME.py, into this folder.
 
-    Raises UserError: an unknown kind, a name that cannot be used, or a file that exists.
+    Raises UserError: an unknown kind, an invalid or taken name, or a file that exists.
     """
     if len(arguments) != 2:
         raise UserError(f"`clipx init` needs {'|'.join(KINDS)} NAME")
@@ -36,7 +36,7 @@ def init(arguments: list[str]) -> None:
 
 
 def filled(template: str, name: str) -> str:
-    """Return the text of a template for a name such as `my_term`, whose class is `MyTerm`."""
+    """Return the text of a template; for the name `my_term`, the class is `MyTerm`."""
     text = (files("cli.settings") / "templates" / f"{template}.txt").read_text(encoding="utf-8")
     return text.replace("NAME", name).replace("CLASS", "".join(part.capitalize() for part in name.split("_")))
 
@@ -44,7 +44,7 @@ def filled(template: str, name: str) -> str:
 def cp(arguments: list[str]) -> None:
     """Run `clipx cp RECIPE FILE`: copy the recipe to a file, or to a folder under its own name.
 
-    Raises UserError: an unknown recipe, a file without the suffix .yaml, or one that exists.
+    Raises UserError: an unknown recipe, or a target without the suffix .yaml or that exists.
     """
     if len(arguments) != 2:
         raise UserError("`clipx cp` needs RECIPE FILE.yaml")

@@ -48,7 +48,7 @@ complete -c clipx -f -a '(__clipx_complete)'
 """,
 }
 ROOT = Path(__file__).parents[2]
-SOURCES = (  # the table is written again if one of these files and folders changes
+SOURCES = (  # files and folders; if one of them changes, the table is written again
     "recipes",
     "clipx/config/schema.py",
     "clipx/config/data_schema.py",
@@ -60,9 +60,9 @@ SOURCES = (  # the table is written again if one of these files and folders chan
     "cli/shell/completion.py",
 )
 FLAGS = ["true", "false"]
-BUILD_SECONDS = 120  # if the table is still missing after this time, start to build it again
+BUILD_SECONDS = 120  # if the table is still missing after this time, another process starts to write it
 OF_ARM = ("arm", "arms", "reference")  # settings whose values are arms of the recipe
-# command -> its arguments key=value that are not settings -> values to offer; the command checks the values
+# command -> key of an argument key=value that is no setting -> values to offer; the command itself checks the values
 OPTIONS: dict[str, dict[str, list[str]]] = {
     "report": {
         "out": [],
@@ -83,7 +83,13 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
     "check": {"device": list(DEVICES), "processes": []},
     "bench": {key: [] for key in ("arms", "reference", "seconds", "pairs", "out")},
     "theory": {"out": []},
-    "data": {key: [] for key in ("captions", "max_bad_rate", "workers", "out", "keywords", "digits", "urls", "root")},
+    "data": {
+        **{key: [] for key in ("out", "root", "max_bad_rate", "workers", "keywords", "urls", "size", "processes")},
+        "threads": [],
+        "captions": ["first", "random"],
+        "digits": FLAGS,
+        "dry": FLAGS,
+    },
 }
 WITH_SETTINGS = ("train", "check", "reproduce", "bench")  # commands that take the settings of a run
 
@@ -91,13 +97,13 @@ WITH_SETTINGS = ("train", "check", "reproduce", "bench")  # commands that take t
 class Completions(TypedDict):
     """Words that can be completed."""
 
-    places: dict[str, list[str]]  # command -> arguments without "="
+    positional: dict[str, list[str]]  # command -> arguments without "="
     values: dict[str, dict[str, list[str]]]  # command -> key -> values
     arms: dict[str, list[str]]  # recipe -> arms
 
 
 def script(arguments: list[str]) -> None:
-    """Run `clipx completion SHELL`: print the script, and write the table in the background if it is not current."""
+    """Run `clipx completion SHELL`: print the script; start to write the table if it is missing or outdated."""
     (shell,) = arguments if len(arguments) == 1 else ("",)
     print(lookup(SCRIPTS, shell, "clipx completion"), end="")
     if not _table_file().is_file():
@@ -105,7 +111,7 @@ def script(arguments: list[str]) -> None:
 
 
 def answer(arguments: list[str], commands: Iterable[str]) -> None:
-    """Run `clipx --complete SHELL LINE`: print one completion per line; print nothing on any error."""
+    """Run `clipx --complete SHELL LINE`: print one completion per line; print nothing after an error."""
     with contextlib.suppress(Exception):
         shell, line = arguments
         found = complete(line, list(commands), _read_table())
@@ -113,7 +119,7 @@ def answer(arguments: list[str], commands: Iterable[str]) -> None:
             word = re.split(r"\s", line)[-1]
             typed = max(word.rfind("="), word.rfind(":")) + 1
             found = [candidate[typed:] for candidate in found]
-        if shell == "fish":  # fish adds the space itself
+        if shell == "fish":  # fish adds the final space
             found = [candidate.rstrip() for candidate in found]
         print("\n".join(found))
 
@@ -130,7 +136,7 @@ def complete(line: str, commands: list[str], table: Completions) -> list[str]:
     if "recipe" in values:
         values = values | {"recipe": list(arms)}
     if "=" not in word:
-        return _starting(word, [*table["places"].get(command, []), "--help"]) + _keys(word, values)
+        return _starting(word, [*table["positional"].get(command, []), "--help"]) + _keys(word, values)
     key, _, value = word.partition("=")
     choices = values.get(key.lstrip("+~"), [])
     if key in OF_ARM:
@@ -153,7 +159,7 @@ def _keys(word: str, values: dict[str, list[str]]) -> list[str]:
 
 
 def _own_recipes(words: list[str]) -> dict[str, list[str]]:
-    """Return the recipes of --config-dir, with their arms."""
+    """Return the recipes in --config-dir: name -> arms."""
     from cli.settings.arguments import split_config_dir
 
     files = [file for folder in split_config_dir(words)[0] for file in sorted(folder.glob("*.yaml"))]
@@ -161,7 +167,7 @@ def _own_recipes(words: list[str]) -> dict[str, list[str]]:
 
 
 def _arms(file: Path) -> list[str]:
-    """Return the names below `arms:`, without a YAML library, which is slow to load."""
+    """Return the arms of a recipe file, without a YAML library, which is slow to import."""
     below = re.search(r"^arms:.*\n((?:(?:[ #].*)?\n)*)", file.read_text() + "\n", re.MULTILINE)
     return re.findall(r"^  ([\w.+-]+):", below[1], re.MULTILINE) if below else []
 
@@ -172,13 +178,13 @@ def _read_table() -> Completions:
         table: Completions = json.loads(file.read_text())
         return table
     _write_table_in_background()
-    return {"places": {}, "values": {}, "arms": {}}
+    return {"positional": {}, "values": {}, "arms": {}}
 
 
 def _table_file() -> Path:
-    """Return the path of the table. The file name is a hash of the modification times of SOURCES."""
-    places = [ROOT / name for name in SOURCES]
-    files = [file for place in places for file in ([place] if place.is_file() else sorted(place.glob("**/*")))]
+    """Return the path of the table, named by a hash of the modification times of SOURCES."""
+    sources = [ROOT / name for name in SOURCES]
+    files = [file for path in sources for file in ([path] if path.is_file() else sorted(path.glob("**/*")))]
     stamps = [(str(file), file.stat().st_mtime_ns) for file in files if file.suffix in (".py", ".yaml")]
     return cache_home() / "completion" / f"{content_hash(stamps)}.json"
 
@@ -194,7 +200,7 @@ def _write_table_in_background() -> None:
 
 
 def build_table() -> Completions:
-    """Return the table; this imports torch."""
+    """Return the table. Slow, because it imports torch."""
     from cli.settings.scaffold import KINDS
     from cli.shell import ls
     from clipx.config.eval_schema import EvalConfig
@@ -217,7 +223,7 @@ def build_table() -> Completions:
     values = {command: settings | OPTIONS.get(command, {}) for command in WITH_SETTINGS}
     values["bench"] = values["bench"] | {"recipe": []}
     recipes = {file.stem: _arms(file) for file in sorted((ROOT / "recipes").glob("*.yaml")) if file.stem != "base"}
-    places = {
+    positional = {
         "init": list(KINDS),
         "cp": list(recipes),
         "ls": [*ls.LISTS, "settings"],
@@ -227,7 +233,7 @@ def build_table() -> Completions:
         "theory": [*ls.LISTS["theory"](), "all"],
         "completion": list(SCRIPTS),
     }
-    return {"places": places, "values": {**OPTIONS, **values, "eval": evaluation}, "arms": recipes}
+    return {"positional": positional, "values": {**OPTIONS, **values, "eval": evaluation}, "arms": recipes}
 
 
 if __name__ == "__main__":

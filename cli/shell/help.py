@@ -1,4 +1,4 @@
-"""Text of `clipx --help`, and the main settings in `clipx train --help`."""
+"""Text of `clipx --help`, and the main settings that `clipx train --help` lists."""
 
 HELP = """\
 clipx: train, evaluate and compare contrastive image-text objectives
@@ -9,12 +9,12 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx report claims RUN_OR_DIR...          verdicts on the papers' claims, with effects and intervals
   clipx report power RUN_OR_DIR...           seeds and hours that undecided claims need
   clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
-  clipx report diff RUN RUN                  two models item by item: tests, and the pictures they disagree on
+  clipx report diff RUN RUN                  two models item by item: tests, and pictures on which they disagree
   clipx report published SET|MODEL           open_clip's published results
   clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
   clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip; hub=USER/NAME: to the hub
-  clipx bench NAME                           time training steps in turns: the papers' claims on cost
+  clipx bench NAME                           time the steps of several arms: the papers' claims on cost
   clipx theory [NAME] [key=value ...]        solve the papers' toy problems: claims, verdicts, figures
   clipx data index|verify|keywords FOLDER    index shards; check every sample; count captions per keyword
   clipx data make|pull NAME                  download training data with img2dataset; download evaluation sets
@@ -36,7 +36,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
 Start with:  clipx train recipe=demo
 """
 
-MAIN_SETTINGS = (  # in `clipx train --help`
+MAIN_SETTINGS = (
     *("recipe", "arm", "name", "seed", "data.root", "data.workers", "model.image.name", "model.text.name"),
     *("objective", "temperature.kind", "temperature.tau", "optimizer.lr", "schedule.warmup_steps"),
     *("train.samples", "train.epochs", "train.batch_size", "train.precision", "train.accumulation", "train.processes"),

@@ -33,7 +33,7 @@ def ls(arguments: list[str]) -> None:
 def _print(table: Table, rows: Iterable[tuple[str, ...]]) -> None:
     table.title_justify, table.box, table.pad_edge = "left", None, False
     for row in rows:
-        table.add_row(*map(Text, row))  # Text: rich would parse [NAME] in a string as a style
+        table.add_row(*map(Text, row))  # Text, because rich would parse [NAME] in a string as a style
     console = Console()
     Console(width=console.width if console.is_terminal else 1000).print(table)  # one line per row, for grep
 
@@ -48,14 +48,14 @@ def _print_settings(prefixes: list[str]) -> None:
             near = did_you_mean(prefix, allowed).strip() or f"allowed: {top}"
             raise UserError(f"clipx ls settings {prefix} is not known; {near}")
     chosen = {key: s for key, s in known.items() if not prefixes or key.startswith(tuple(prefixes))}
-    title = "settings (* you may change it when you resume a run; eval.KEY is the setting KEY of clipx eval)"
+    title = "settings (*: may change when a run resumes; eval.KEY: setting KEY of clipx eval)"
     table = Table(Column("key", no_wrap=True), "default", "unit, allowed", "meaning", title=title)
     rows = ((f"{key}{' *' * s.resumable}", _plain(s.default), s.allowed(), s.meaning) for key, s in chosen.items())
     _print(table, rows)
 
 
 def _plain(default: object) -> str:
-    """Return a default as it is written on the command line; "(required)" if there is none."""
+    """Return a default as a user would type it; "(required)" if there is none."""
     if default == MISSING:
         return "(required)"
     if default is None or isinstance(default, bool):
@@ -64,7 +64,7 @@ def _plain(default: object) -> str:
 
 
 def _recipes() -> dict[str, str]:
-    """Return the first sentence of each recipe file, and its arms."""
+    """Return name -> first sentence and arms of each recipe."""
     from cli.settings.compose import recipe, recipes
 
     rows = {}
@@ -72,7 +72,7 @@ def _recipes() -> dict[str, str]:
         comment = " ".join(re.findall(r"^# ?(.*)$", path.read_text(), re.MULTILINE))
         try:
             arms = ", ".join(recipe(name).arms)
-        except UserError as error:  # a broken file does not hide the others
+        except UserError as error:  # a broken recipe must not hide the others
             rows[name] = str(error)
             continue
         rows[name] = re.split(r"(?<=\.) ", comment)[0] + (f" Arms: {arms}" if arms else "")
@@ -86,7 +86,7 @@ def parameters_of(term: Callable[..., object]) -> dict[str, object]:
 
 
 def _terms() -> dict[str, str]:
-    """Return a description of each term, and its parameters (objective.NAME.PARAMETER) with their defaults."""
+    """Return name -> description of each term, with its parameters (objective.NAME.PARAMETER) and their defaults."""
     from clipx.objectives import TERMS
 
     rows = {}
@@ -104,7 +104,7 @@ def _towers() -> dict[str, str]:
 
 
 def _data() -> dict[str, str]:
-    """Return a description of each training data set, and of each kind of data set that `clipx eval` accepts."""
+    """Return name -> description of the training data sets, and of the data sets that `clipx eval` accepts."""
     from clipx.config.presets import DATA
     from clipx.data.sources.opening import OTHER_ROOT, ROOTS
     from evaluation.datasets.named import NAMED

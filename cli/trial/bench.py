@@ -39,9 +39,9 @@ class Benchmark:
     recipe: str
     reference: str
     arms: tuple[str, ...]
-    claim: str = ""  # on the ratios of step times; "" for the user's own comparison
-    bound: float | None = None  # this claim holds if every ratio to the reference is at most this
-    size: Callable[[Configs], CheckedClaim] | None = None  # checks another claim, on size
+    claim: str = ""  # id of the claim on ratios of step times; "" for the user's own comparison
+    bound: float | None = None  # the claim holds if every ratio to the reference is at most this
+    size: Callable[[Configs], CheckedClaim] | None = None  # checks a second claim, on size
 
 
 BENCHMARKS = {
@@ -50,9 +50,9 @@ BENCHMARKS = {
     # bound: ours; paper 5 states that the time does not change significantly, without a number
     "wpse": Benchmark("wpse_cc3m", "clip", ("gaussian", "imq"), "5.7", 1.10, parameters),
 }
-# On CPUs, unless the user sets them: the papers' batches take minutes a step, and most CPUs emulate bf16.
+# train.* on CPUs, unless the user sets them: a step on the papers' batches takes minutes, and most CPUs emulate bf16
 ON_CPU = {"batch_size": 16, "precision": "fp32"}
-WARM_UP = 2  # steps of each arm; the first one allocates the optimizer's moments and searches for fast convolutions
+WARM_UP = 2  # steps of each arm; the first step allocates the optimizer's moments and searches for fast convolutions
 OPTIONS = {"recipe": "", "arms": "", "reference": "", "seconds": "600", "pairs": "", "out": ""}
 USAGE = "clipx bench NAME, or clipx bench recipe=NAME [arms=a,b] [reference=ARM]"
 
@@ -87,8 +87,8 @@ def bench(arguments: list[str]) -> None:
         csv.writer(file).writerows([list(times), *zip(*times.values(), strict=True)])
     print(out / "times.csv")
     if claims:
-        # With the settings: the report decides a claim only from a run without them. So no batch size and no device
-        # can be chosen because its verdict suits; the defaults depend on the machine only.
+        # The report decides a claim only from a benchmark without settings: a batch size or a device could otherwise be
+        # chosen for its verdict.
         given = dict(setting.split("=", 1) for setting in settings)
         stated = [claim | {"settings": given} for claim in claims]
         (out / "claims.json").write_text(json.dumps(stated, indent=1) + "\n")
@@ -96,13 +96,13 @@ def bench(arguments: list[str]) -> None:
 
 
 def benchmarks_of(claims: set[str]) -> list[str]:
-    """Return the names of the benchmarks whose claims are of the same papers as these claims."""
+    """Return the names of the benchmarks that test claims of the same papers as these claims."""
     papers = {claim.partition(".")[0] for claim in claims}
     return [name for name, benchmark in BENCHMARKS.items() if benchmark.claim.partition(".")[0] in papers]
 
 
 def _choose(names: list[str], options: dict[str, str]) -> tuple[str, Benchmark]:
-    """Return the named benchmark, or the user's own under its recipe's name."""
+    """Return name and benchmark: one of BENCHMARKS, or the user's comparison named after its recipe."""
     own = options["recipe"]
     if len(names) + bool(own) != 1:
         raise UserError(f"give one of the names {', '.join(BENCHMARKS)}, or one recipe: {USAGE}")
@@ -125,7 +125,7 @@ def _choose(names: list[str], options: dict[str, str]) -> tuple[str, Benchmark]:
 
 
 def _ready(configs: Configs, settings: list[str]) -> tuple[Steps, str]:
-    """Build and warm up all arms, halving the batch until they fit on the GPU; also return the conditions in words."""
+    """Build and warm up all arms, halving the batch until they fit on the GPU; return steps and conditions in words."""
     train = next(iter(configs.values())).train
     device, given = choose_device(train.device), {key_of(setting) for setting in settings}
     changes = {key: value for key, value in ON_CPU.items() if device.type == "cpu" and f"train.{key}" not in given}
@@ -142,9 +142,9 @@ def _ready(configs: Configs, settings: list[str]) -> tuple[Steps, str]:
 
 
 def _warm_steps(configs: Configs, changes: dict[str, Any], device: torch.device) -> Steps | None:
-    """Build the arms with changes of train.* and do their first, slower steps; None if the GPU's memory is too small.
+    """Build the arms with changes of train.* and do the slower first steps; None if the GPU's memory is too small.
 
-    Raises UserError if not even one pair fits.
+    Raises UserError: not even one pair fits.
     """
     try:
         changed = {arm: replace(config, train=replace(config.train, **changes)) for arm, config in configs.items()}
@@ -159,7 +159,7 @@ def _warm_steps(configs: Configs, changes: dict[str, Any], device: torch.device)
 
 
 def _claim(benchmark: Benchmark, costs: dict[str, StepCost], conditions: str) -> dict[str, Any]:
-    """Return the row of claims.json on the ratios of step times."""
+    """Return the row of claims.json for the claim on ratios of step times."""
     assert benchmark.bound is not None
     (claim,) = (claim for claim in CLAIMS if claim.id == benchmark.claim)
     names = {arm: f"ratio of step times {arm} / {benchmark.reference}" for arm in costs}
@@ -175,7 +175,6 @@ def _claim(benchmark: Benchmark, costs: dict[str, StepCost], conditions: str) ->
 def _print(
     conditions: str, costs: dict[str, StepCost], reference: str, times: Times, claims: list[dict[str, Any]]
 ) -> None:
-    """Print the times with a row per arm, then the claims with a row per number."""
     console = Console(highlight=False)
     console.print(conditions)
     table = Table("arm", "s a step", f"ratio to {reference}", "95% interval", box=None, pad_edge=False)

@@ -26,10 +26,12 @@ TRIED = 16  # number of training samples to decode
 
 
 def check(config: RunConfig) -> None:
-    """Print parameter counts, time and memory of a step, and whether tokenizer, data and evaluation sets can be used.
+    """Print parameter counts, time and memory of a step; try tokenizer, data and evaluation sets.
 
-    With several processes, try the step of one of them, on its share of the batch. Raises UserError if a step needs
-    more memory than is free; on a CPU, before anything is allocated.
+    With several processes, do the step of one process, on its share of the batch.
+
+    Raises UserError: a step needs more memory than is free (checked on a CPU before the model is built), or a file is
+    missing.
     """
     device = choose_device(config.train.device)
     processes = config.train.processes * config.launch.nodes
@@ -43,6 +45,7 @@ def check(config: RunConfig) -> None:
     with explain_out_of_memory(
         f"train.batch_size={config.train.batch_size}, {pairs} pairs per GPU,", TRAIN_MEMORY_HINT
     ):
+        # two steps, because the first step is slower
         loss, _ = timed_step(components, generated_batch(components), Progress(0, 2, 0, 1))
         _, seconds = timed_step(components, generated_batch(components), Progress(1, 2, 0, 1))
     which = f", the share of one of {processes} processes" if processes > 1 else ""
@@ -51,28 +54,28 @@ def check(config: RunConfig) -> None:
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)
     print(f"peak          {peak / 2**20:.0f} MiB in these steps")
-    _look_for_data(config, components)
+    _check_data(config, components)
 
 
-def _look_for_data(config: RunConfig, components: TrainComponents) -> None:
-    """Print tokenizer, data and evaluation sets; raise UserError naming all that are missing."""
+def _check_data(config: RunConfig, components: TrainComponents) -> None:
+    """Print tokenizer, data and evaluation sets; raise UserError with the names of all missing ones."""
     missing: dict[str, str] = {}
 
     @contextmanager
-    def look_for(name: str) -> Iterator[None]:
+    def record_missing(name: str) -> Iterator[None]:
         try:
             yield
         except UserError as error:
             missing[name] = str(error)
 
     inputs = components.state.model.inputs
-    with look_for("tokenizer"):
+    with record_missing("tokenizer"):
         tokenizer.build_tokenizer(inputs)
         print(f"tokenizer     {inputs.tokenizer}, {inputs.context_length} tokens")
-    with look_for("data"):
+    with record_missing("data"):
         print(f"data          {_read_some(config, components)}, {config.data.name}")
     if config.data.evaluation:
-        with look_for("evaluation sets"):
+        with record_missing("evaluation sets"):
             check_evaluation(config, EvalConfig())
             print(f"evaluation    {len(config.data.evaluation)} sets, all found")
     if missing:
@@ -82,7 +85,7 @@ def _look_for_data(config: RunConfig, components: TrainComponents) -> None:
 
 
 def _read_some(config: RunConfig, components: TrainComponents) -> str:
-    """Decode a few random training samples; return a line with the number of pairs, and the bad samples found.
+    """Decode a few random training samples; return the number of pairs and the bad samples found, in words.
 
     Raises UserError: the data cannot be opened, or all samples tried are bad.
     """

@@ -1,4 +1,4 @@
-"""`clipx check device=NAME processes=N`: memory and time of a run on GPUs that are not here."""
+"""`clipx check device=NAME processes=N`: memory and time of a run on GPUs of other machines."""
 
 from math import ceil
 
@@ -9,9 +9,9 @@ from clipx.training.forecast import PER_MACHINE, USABLE, Forecast, changes_that_
 
 
 def print_forecast(config: RunConfig, processes: int, name: str) -> None:
-    """Print memory of a GPU, time of a step, the loaders' rate and the cost of the run.
+    """Print the memory of each GPU, the time of a step, the rate of the data loaders and the cost of the run.
 
-    Raises UserError: as `forecast`, or a step does not fit; the message names changes that do.
+    Raises UserError: as `forecast` does; or a step does not fit, and the message names settings with which it fits.
     """
     found = forecast(config, processes, name)
     machines = f" in {ceil(processes / PER_MACHINE)} machines of {PER_MACHINE}" if processes > PER_MACHINE else ""

@@ -1,4 +1,4 @@
-"""Sizes that `clipx bench` checks beside the times: exact numbers, which need no training step."""
+"""Claims on size that `clipx bench` checks: exact numbers, which need no training step."""
 
 from collections.abc import Mapping
 
@@ -9,12 +9,12 @@ from clipx.config.schema import RunConfig
 from clipx.models.clip import build_model
 from clipx.theory.claims import Check, CheckedClaim
 
-TABLE_PAIRS = 12_000_000  # paper 3, appendix G
+TABLE_PAIRS = 12_000_000  # training pairs in paper 3, appendix G
 VALUE = 4  # bytes of a float32
 
 
 def parameters(configs: Mapping[str, RunConfig]) -> CheckedClaim:
-    """Compare the parameters of all arms with those of the first one (paper 5, section 5.3)."""
+    """Compare the number of parameters of all arms with that of the first arm (paper 5, section 5.3)."""
     reference, *arms = configs
     counts = {}
     for arm, config in configs.items():
@@ -29,7 +29,10 @@ def parameters(configs: Mapping[str, RunConfig]) -> CheckedClaim:
 
 
 def added_state(configs: Mapping[str, RunConfig]) -> CheckedClaim:
-    """Compute the per-sample state of nuclr beyond that of sogclr, which is its case zeta = 0 (paper 3, appendix G)."""
+    """Compute the MB that nuclr stores for TABLE_PAIRS pairs and sogclr does not (paper 3, appendix G).
+
+    sogclr is nuclr with zeta = 0.
+    """
     nuclr = objectives.build(configs["nuclr"].objective, TABLE_PAIRS).columns
     sogclr = objectives.build({"sogclr": {}}, TABLE_PAIRS).columns
     added = VALUE * TABLE_PAIRS * (len(nuclr) - len(sogclr)) / 1e6

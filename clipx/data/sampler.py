@@ -1,7 +1,7 @@
-"""Sample order: each epoch is an exact permutation, split into global batches; each rank has a part of each.
+"""Sample order: each epoch is an exact permutation, split into global batches; each rank gets a part of every batch.
 
-The order depends only on (seed, epoch, step). It is the same for any number of workers, and a resumed run
-continues with exactly the next sample.
+The order depends only on (seed, epoch, step), not on the number of loader processes. A resumed run continues with
+exactly the next sample.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,11 +20,11 @@ CHUNK_BLOCKS = 256  # blocks per chunk if block > 0
 CHUNK_SAMPLES = 2**20  # largest mean number of samples per chunk if block = 0
 
 Ids = NDArray[np.int32]
-Chunks = tuple[NDArray[np.int64], Callable[[int], Ids]]  # first position of each chunk; chunk -> its unshuffled ids
+Chunks = tuple[NDArray[np.int64], Callable[[int], Ids]]  # start of each chunk in the epoch; chunk -> unshuffled ids
 
 
 class EpochOrder:
-    """An exact permutation of the samples of an epoch, computed by chunk: a chunk is shuffled when it is needed.
+    """An exact permutation of the samples of an epoch, computed chunk by chunk when positions are requested.
 
     block > 0: a chunk holds CHUNK_BLOCKS random blocks of `block` neighbouring ids, so that only
     CHUNK_BLOCKS contiguous regions are read from disk at a time. block = 0: each sample is in a random chunk.
@@ -53,7 +53,7 @@ class EpochOrder:
 
 
 def _chunks_of_samples(num_samples: int, generator: np.random.Generator) -> Chunks:
-    """Assign each sample to a random chunk. After the chunks are shuffled, all permutations are equally likely.
+    """Assign each sample to a random chunk. Shuffling each chunk then makes all permutations equally likely.
 
     This is much faster than one shuffle of all ids, because a chunk fits into the CPU cache (Rao 1961, Sandelius 1962).
     """
@@ -77,7 +77,7 @@ def _chunks_of_blocks(num_samples: int, block: int, generator: np.random.Generat
 
 
 def num_train(num_samples: int, held_out: float) -> int:
-    """Return the number of samples in an epoch."""
+    """Return the number of samples to train on; `held_out` is the share of the samples that are held out."""
     return num_samples - round(held_out * num_samples)
 
 
@@ -86,9 +86,9 @@ def split_held_out(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the ids to train on, ascending, and the held-out ids, in random order.
 
-    The split does not depend on the run's seed. `image_of` is the image of each sample, numbered from 0; None if no two
-    samples share an image. With `image_of`, no image is in both parts: held-out samples of an image that is also
-    trained on are dropped. The held-out ids start with one caption of each image, then a second one of each, ...
+    The split does not depend on the run's seed. `image_of` [num_samples] is the image number (from 0) of each sample;
+    None if no two samples share an image. With `image_of`, no image is in both parts: held-out samples of an image that
+    is also trained on are dropped. The held-out ids start with one sample of each image, then a second of each, ...
     """
     generator = np.random.Generator(np.random.PCG64(0))
     order = generator.permutation(num_samples)
@@ -111,7 +111,7 @@ def _index_in_run(values: Ids) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Sampler:
-    """The batches of one rank. An incomplete last global batch of an epoch is dropped."""
+    """The batches of one rank. At the end of an epoch, samples that do not fill a global batch are dropped."""
 
     num_samples: int
     train: TrainConfig
@@ -119,7 +119,7 @@ class Sampler:
     rank: int
     world_size: int
     held_out: float = 0.0  # share of the samples that are never trained on
-    block: int = 0  # data.block
+    block: int = 0  # neighbouring ids that are read together (data.block), see EpochOrder
     image_of: Ids | None = field(default=None, compare=False)  # [num_samples], see split_held_out
 
     def __post_init__(self) -> None:
@@ -141,7 +141,7 @@ class Sampler:
 
     @cached_property
     def train_ids(self) -> NDArray[np.int64] | None:
-        """Ids to train on; None for all ids, which saves memory on large data."""
+        """Ids to train on; None stands for all ids, because an array of them would waste memory on large data."""
         return split_held_out(self.num_samples, self.held_out, self.image_of)[0] if self.held_out else None
 
     @property
@@ -180,10 +180,10 @@ class Sampler:
             yield self._rank_part(order, epoch, position)
 
     def replacement_samples(self, step: int) -> Iterator[SampleKey]:
-        """Yield the samples that replace this rank's at `step` if all of them are bad: its samples of the next steps.
+        """Yield replacements for this rank's samples at `step`, in case all of them are bad.
 
-        After the epoch's last step, continue with its first one. No other rank uses these samples at this step,
-        neither as regular samples nor as replacements.
+        They are this rank's samples of the next steps; after the epoch's last step, its first step follows. No other
+        rank uses these samples at this step, neither as regular samples nor as replacements.
         """
         epoch, position = divmod(step, self.steps_per_epoch)
         order = EpochOrder(self.num_train, self.seed, epoch, self.block)
@@ -191,7 +191,7 @@ class Sampler:
             yield from self._rank_part(order, epoch, (position + offset) % self.steps_per_epoch)
 
     def _rank_part(self, order: EpochOrder, epoch: int, position: int) -> list[SampleKey]:
-        """Return this rank's samples of the global batch at a position of the epoch."""
+        """Return this rank's samples of the epoch's global batch number `position`."""
         local = self.train.batch_size // self.world_size
         begin = position * self.train.batch_size + self.rank * local
         ids = order.ids(begin, begin + local)

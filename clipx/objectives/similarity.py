@@ -136,7 +136,7 @@ class _RowSum(torch.autograd.Function):
             total += value.detach()
         for k, gradient in enumerate(gradients):
             if gradient.dim():
-                part.sum_rows_(gradient)
+                part.sum_rows_(gradient)  # over the processes; completes only this process's rows
             else:
                 gradients[k] = part.sum(gradient)
         ctx.save_for_backward(*gradients)
@@ -166,7 +166,10 @@ class InputGradients:
         add_product_(self.text, W.T, image[rows] * scale)
 
     def complete(self, part: Part) -> None:
-        """Sum the gradients of text and scale over the processes, after the last tile."""
+        """Sum the gradients of text and scale over the processes, after the last tile.
+
+        Of image and text, only the gradients of this process's rows are complete afterwards.
+        """
         part.sum_rows_(self.text)
         self.scale = part.sum(self.scale)
 
@@ -193,7 +196,8 @@ def log_sums(
                 result[rows] = total
             else:
                 torch.logaddexp(result, total, out=result)
-    # the other processes' rows are -inf here, so this also completes the sums over texts
+    # adds up the processes' sums over images; collects the sums over texts, which are -inf here for the images of the
+    # other processes
     largest = part.max(results).clamp(min=torch.finfo(results.dtype).min)
     return part.sum((results - largest).exp()).log() + largest
 
@@ -206,17 +210,18 @@ def softmax_gradients(
     part: Part = ALL_ROWS,
     factors: Sequence[Tensor] = (),
 ) -> tuple[InputGradients, Tensor]:
-    """Compute the gradient of sum_k sum_i weights_ki sums_ki, and weighted sums of the softmax over the anchors.
+    """Compute the gradient of sum_k sum_i weights_ki sums_ki and, with `factors`, sum_i factors_ki p_ij.
 
-    The softmax of reduction k is p_ij = exp(z_ij - sums_ki), where z_ij includes `adjust` and `offset`. The anchors i
-    are images for dim = 1 and texts for dim = 0.
+    An anchor i is an image for dim = 1 and a text for dim = 0; j is on the other side. Reduction k has for each anchor
+    the softmax over j, p_ij = exp(z_ij - sums_ki). Here z_ij is the logit of i and j (for dim = 0 of text i and image
+    j), with `adjust` and `offset`.
 
     Args:
         inputs: image, text, scale.
         sums: result of `log_sums` for the same inputs and K reductions, [K, B].
         weights: [B] for each reduction.
         part: the images that this process computes.
-        factors: weights of the anchors in the sums of the softmax, [B] for each reduction; empty: no such sums.
+        factors: weights of the anchors in the sums of p_ij, [B] for each reduction; empty: no such sums.
 
     Returns:
         The gradients, and sum_i factors_ki p_ij for each j, [K, B]; zeros without factors.

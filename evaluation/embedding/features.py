@@ -8,6 +8,7 @@ Shapes: n images or texts, embeddings of width E.
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -263,7 +264,10 @@ def _read(path: Path) -> Tensor | None:
     if not path.is_file():
         return None
     try:
-        return load_file(path)["embeddings"]
+        embeddings = load_file(path)["embeddings"]
+        with suppress(FileNotFoundError):
+            os.utime(path)  # recently used
+        return embeddings
     except (SafetensorError, KeyError):
         return None
 
@@ -273,3 +277,20 @@ def _write(path: Path, embeddings: Tensor) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     save_file({"embeddings": embeddings.contiguous()}, temporary)
     temporary.replace(path)
+    _remove_oldest(path.parent)
+
+
+def _remove_oldest(cache_dir: Path) -> None:
+    """Remove the least recently used files until at most `$CLIPX_FEATURES_GB` (10) are left.
+
+    The embeddings for one evaluation of a point-set model take a gigabyte.
+    """
+    limit = os.environ.get("CLIPX_FEATURES_GB") or "10"
+    if not limit.replace(".", "", 1).isdigit():
+        raise UserError(f"CLIPX_FEATURES_GB={limit} is not a number of gigabytes")
+    used = 0
+    with suppress(FileNotFoundError):  # another process removes files too
+        for path in sorted(cache_dir.glob("*.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True):
+            used += path.stat().st_size
+            if used > float(limit) * 1e9:
+                path.unlink()

@@ -1,4 +1,4 @@
-"""Train, evaluate and report, on shards written by the test and on real photographs."""
+"""Train, evaluate and report on generated shards and on real photographs."""
 
 import json
 import tarfile
@@ -11,7 +11,7 @@ from tests.helpers.folder import add, jpeg, write_shards
 
 
 @pytest.mark.slow
-def test_train_eval_and_report_twice(tmp_path: Path) -> None:
+def test_train_and_eval_skip_finished_work_and_report_shows_the_run(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=64)
     captions = f"datasets=[captions:{tmp_path}/shards/train]"
     assert clipx("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path).returncode == 0
@@ -33,7 +33,7 @@ def test_train_eval_and_report_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_checkpoint_corrupt_on_disk_is_named_by_eval(tmp_path: Path) -> None:
+def test_eval_names_a_corrupt_checkpoint(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     assert clipx_here("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path).returncode == 0
     weights = next((tmp_path / "runs" / "e2e" / "s0" / "checkpoints").glob("*/model.safetensors"))
@@ -44,8 +44,8 @@ def test_a_checkpoint_corrupt_on_disk_is_named_by_eval(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_too_much_damage_ends_a_run_with_exit_code_2_and_the_list(tmp_path: Path) -> None:
-    """The damage shows only when images are decoded, so the run starts. Below the limit it is only logged."""
+def test_too_many_bad_samples_end_a_run_with_exit_code_2_and_their_list(tmp_path: Path) -> None:
+    """Bad samples are found when images are decoded, so the run starts. Below max_bad_rate they are only logged."""
     folder = write_shards(tmp_path / "shards" / "train", samples=60)
     with tarfile.open(folder / "corrupt.tar", "w") as shard:
         for i in range(4):
@@ -68,15 +68,10 @@ def test_too_much_damage_ends_a_run_with_exit_code_2_and_the_list(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.real_data
-def test_photographs_and_their_five_captions(tmp_path: Path, real_data: Path) -> None:
-    data = [
-        "data=flickr8k",
-        f"data.root={real_data}/flickr8k",
-        "train.samples=640",
-        "schedule.warmup_steps=1",
-        "data.workers=1",
-    ]
-    trained = clipx_here("train", "recipe=demo", *data, "name=photos", cwd=tmp_path)
+def test_on_photographs_each_of_the_five_captions_is_evaluated(tmp_path: Path, real_data: Path) -> None:
+    settings = ["data=flickr8k", f"data.root={real_data}/flickr8k", "data.workers=1"]
+    settings += ["train.samples=640", "schedule.warmup_steps=1", "name=photos"]
+    trained = clipx_here("train", "recipe=demo", *settings, cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr
     assert clipx_here("eval", "checkpoint=runs/photos/s0", cwd=tmp_path).returncode == 0
     rows = [json.loads(r) for r in (tmp_path / "runs/photos/s0/results.jsonl").read_text().splitlines()]
@@ -84,7 +79,7 @@ def test_photographs_and_their_five_captions(tmp_path: Path, real_data: Path) ->
     assert {row["metric"]: row["n"] for row in rows}["text_to_image_recall@1"] == 5000
 
 
-def test_a_run_first_prints_its_folder_towers_and_data_and_last_the_next_command(tmp_path: Path) -> None:
+def test_train_first_prints_folder_towers_and_data_and_last_the_next_command(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     done = clipx_here("train", *tiny(tmp_path / "shards"), "name=x", "train.device=cpu", cwd=tmp_path)
     lines = done.stderr.splitlines()

@@ -1,4 +1,4 @@
-"""Exported models give the same embeddings in open_clip; models that open_clip cannot express are refused."""
+"""Exported models give the same embeddings in open_clip; models that open_clip cannot represent are refused."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def with_tower(root: Path, name: str, text: str = "", pretrained: str | None = N
 
 
 @pytest.mark.parametrize(("tower", "suffix"), [("mini-48", ".pt"), ("mini-vit-48", ".safetensors")])
-def test_open_clip_embeds_as_the_run_does(
+def test_an_exported_model_gives_the_embeddings_of_the_run(
     tmp_path: Path, tower: str, suffix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = with_tower(tmp_path, f"open_clip:{tower}")
@@ -69,7 +69,7 @@ open_clip.create_model({name!r}, pretrained={weights!r})
 
 
 @pytest.mark.long
-def test_standard_towers_load_without_clipx_and_others_name_their_import(
+def test_standard_towers_load_without_clipx_and_other_towers_name_their_import(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for tower, standard in (("mini-vit-48", True), ("mini-48", False)):
@@ -105,8 +105,8 @@ def test_averaged_weights_are_exported_on_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("every", ["epoch", "step"])
-@pytest.mark.parametrize(("steps", "epoch"), [(6, 2), (3, 1)])  # of 6: two an epoch
-def test_the_temperature_of_a_schedule_is_that_of_the_last_step(
+@pytest.mark.parametrize(("steps", "epoch"), [(6, 2), (3, 1)])  # the run has 3 epochs of 2 steps
+def test_the_exported_temperature_is_that_of_the_last_step_of_its_schedule(
     tmp_path: Path, every: str, steps: int, epoch: int
 ) -> None:
     write_shards(tmp_path / "train", samples=16)
@@ -150,7 +150,7 @@ def test_the_activation_of_the_published_weights_is_exported(tmp_path: Path, mon
         ("timm:resnet50", "open_clip:mini-48", "model.image.name=timm:resnet50 cannot be exported"),
     ],
 )
-def test_towers_of_two_models_are_refused(tmp_path: Path, image: str, text: str, part: str) -> None:
+def test_towers_that_are_not_one_open_clip_model_are_refused(tmp_path: Path, image: str, text: str, part: str) -> None:
     run = run_with(tmp_path, with_tower(tmp_path, "open_clip:mini-48"))
     written = (run / "config.yaml").read_text()
     before, _, after = written.partition("text:")
@@ -168,7 +168,7 @@ def test_small_towers_are_refused(tmp_path: Path, image: str, text: str) -> None
 
 
 def refusals(run: Path, folder: Path) -> list[str]:
-    """Return the messages of two exports; check that nothing is written or changed."""
+    """Return the messages of two exports: beside an existing x.json, and into a missing folder. Nothing is written."""
     messages = []
     write_text(folder / "x.json", "the user's")
     before = sorted(folder.rglob("*"))

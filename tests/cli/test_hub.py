@@ -1,4 +1,4 @@
-"""A model is pushed to a stand-in of the hub by the real client, and fetched from it by a new process."""
+"""The hub's real client pushes a model to a local test server; a new process loads the model from this server."""
 
 import json
 import os
@@ -26,7 +26,7 @@ PUSH = ("hub=me/demo", "licence=apache-2.0")
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """Run a hub that this process, its children and their empty caches use; the token may write as `me`."""
+    """Run a test hub for this process and its children, with an empty cache; the token may write as USER `me`."""
     with running_hub() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -45,7 +45,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def trained(root: Path, tower: str = "open_clip:mini-48", change: Callable[[RunConfig], None] | None = None) -> Path:
-    """Write a run with random weights and one result."""
+    """Write a run with random weights, and three results: of these weights, of other weights, and with a limit."""
     config = settings(root)
     config.model.image.name = config.model.text.name = tower
     if change:
@@ -96,9 +96,7 @@ torch.save((found, repr(preprocess)), sys.argv[1])
     ("tower", "imports"),
     [("open_clip:mini-48", "import clipx.models.towers.small_cnn"), ("open_clip:mini-vit-48", "")],
 )
-def test_a_pushed_model_gives_the_same_embeddings_in_a_new_process(
-    tmp_path: Path, hub: Hub, tower: str, imports: str
-) -> None:
+def test_a_pushed_model_embeds_the_same_in_a_new_process(tmp_path: Path, hub: Hub, tower: str, imports: str) -> None:
     run = trained(tmp_path, tower)
     pushed = subprocess.run(
         [sys.executable, "-m", "cli.main", "export", str(run), *PUSH], capture_output=True, text=True, cwd=Path.cwd()
@@ -112,7 +110,7 @@ def test_a_pushed_model_gives_the_same_embeddings_in_a_new_process(
     fetch = [sys.executable, "-c", script, str(tmp_path / "found.pt")]
     fetched = subprocess.run(fetch, capture_output=True, text=True, env={**os.environ, "HF_HOME": str(tmp_path / "b")})
     assert fetched.returncode == 0, fetched.stderr
-    assert (tmp_path / "b/hub/models--me--demo").is_dir(), "its own cache"
+    assert (tmp_path / "b/hub/models--me--demo").is_dir(), "the new process read the model from another cache"
     model = clip.build_model(directory.load_config(run), pretrained=False)
     checkpoint.load_weights(model.eval(), checkpoint.resolve(run))
     torch.manual_seed(0)
@@ -130,7 +128,7 @@ def push(run: Path, *more: str) -> str:
     return done.stdout if done.returncode == 0 else f"{done.returncode} {done.stderr.removeprefix('clipx: ')}"
 
 
-def test_the_card_states_the_run_and_its_own_results_but_no_path(tmp_path: Path, hub: Hub) -> None:
+def test_the_card_describes_the_run_and_its_results_and_contains_no_path(tmp_path: Path, hub: Hub) -> None:
     def change(config: RunConfig) -> None:
         config.objective = {"clip": {}, "positive": {"weight": 0.1}}
         config.arm = "mine"
@@ -151,16 +149,17 @@ def test_the_card_states_the_run_and_its_own_results_but_no_path(tmp_path: Path,
         assert str(tmp_path).encode() not in content
 
 
-def test_preprocessing_and_bias_come_with_the_model(tmp_path: Path, hub: Hub) -> None:
-    """open_clip's files of other exports cannot hold them; the hub's configuration can."""
+def test_preprocessing_and_bias_are_in_the_hubs_configuration(tmp_path: Path, hub: Hub) -> None:
+    """A file FILE.json of `clipx export out=` cannot contain the preprocessing."""
     push(trained(tmp_path, "open_clip:mini-vit-48", lambda config: setattr(config.temperature, "bias", -7.5)))
     files = hub.repositories["me/demo"]
     config = json.loads(files["open_clip_config.json"])
+    assert config["model_cfg"]["init_logit_bias"] == -7.5
     config["preprocess_cfg"] |= {"mean": [0.5, 0.25, 0.125], "resize_mode": "squash"}
     config["model_cfg"]["vision_cfg"]["image_size"] = 96
     files["open_clip_config.json"] = json.dumps(config).encode()
     del files["open_clip_model.safetensors"]
-    for load in (False, True):  # without weights, as evaluation and resume build the model
+    for load in (False, True):  # False: as evaluation and resume build the model
         run_config = settings(tmp_path)
         for side in (run_config.model.image, run_config.model.text):
             side.name, side.pretrained = "open_clip:mini-vit-48", "hf-hub:me/demo"
@@ -203,18 +202,16 @@ def evaluated(root: Path, model: str) -> str:
     [
         (("hub=me/demo",), "licence= is missing; give one of the hub's, such as licence=apache-2.0"),
         (("hub=me/demo", "licence=my own"), "licence=my own is no identifier"),
-        (("hub=me/demo", "licence=mine"), 'licence=mine: the hub refuses it ("license" must be one of apache-2.0, mit'),
+        (("hub=me/demo", "licence=mine"), 'licence=mine: the hub refuses name or licence ("license" must be one of'),
         (("hub=demo", "licence=mit"), "hub=demo must be USER/NAME"),
-        (("hub=you/demo", "licence=mit"), "hub=you/demo: the token may not write there; give a USER of yours"),
+        (("hub=you/demo", "licence=mit"), "hub=you/demo: the token may not write there; give your user name"),
         (("hub=me/demo", "licence=mit", "out=x.pt"), "`clipx export` needs RUN_OR_CHECKPOINT"),
         (("out=x.pt", "licence=mit"), "licence= and private= need hub=USER/NAME"),
         (("hub=me/demo", "licence=mit", "private=perhaps"), "private"),
         (("hub=me/demo", "licence=mit", "lisence=mit"), "did you mean 'licence'"),
     ],
 )
-def test_wrong_arguments_of_a_push_end_in_one_line(
-    tmp_path: Path, hub: Hub, arguments: tuple[str, ...], part: str
-) -> None:
+def test_wrong_push_arguments_end_in_one_line(tmp_path: Path, hub: Hub, arguments: tuple[str, ...], part: str) -> None:
     found = push(trained(tmp_path), *arguments)
     assert found.startswith("2 ") and part in found and found.count("\n") == 1, found
     assert not hub.repositories
@@ -232,13 +229,13 @@ def test_a_push_without_a_valid_token_ends_in_one_line(
     assert not hub.repositories
 
 
-def test_a_failure_of_the_hub_is_a_fault_of_one_line(tmp_path: Path, hub: Hub) -> None:
+def test_a_failure_of_the_hub_is_a_fault_in_one_line(tmp_path: Path, hub: Hub) -> None:
     hub.broken = True
     found = push(trained(tmp_path))
     assert found.startswith("1 hub=me/demo: the upload failed (") and found.count("\n") == 1, found
 
 
-def test_towers_that_open_clip_lacks_are_not_pushed_and_the_line_says_what_to_do(tmp_path: Path, hub: Hub) -> None:
+def test_towers_that_open_clip_lacks_are_not_pushed_and_the_alternative_is_named(tmp_path: Path, hub: Hub) -> None:
     run = trained(tmp_path, "open_clip:mini-48")
     written = (run / "config.yaml").read_text()
     write_text(run / "config.yaml", written.replace("open_clip:mini-48", "small:conv", 1))

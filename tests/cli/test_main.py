@@ -11,14 +11,14 @@ from cli import exit_codes
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["ls", "claims"], ["ls", "--help"]])
-def test_a_closed_pipe_is_no_error(arguments: list[str]) -> None:
-    """`clipx ... | head`."""
+def test_a_closed_stdout_is_no_error(arguments: list[str]) -> None:
+    """As in `clipx ... | head`."""
     command = [sys.executable, "-m", "cli.main", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stderr
         process.stdout.close()
         assert process.stderr.read() == ""
-    assert process.returncode in (141, 1)  # 141: as if ended by SIGPIPE; rich, which prints tables, ends with 1
+    assert process.returncode in (141, 1)  # 141: 128 + SIGPIPE; rich, which prints tables, exits with 1
 
 
 def test_a_broken_pipe_to_a_worker_is_not_hidden() -> None:

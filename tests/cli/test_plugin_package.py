@@ -1,4 +1,4 @@
-"""A package outside the repository: its term, task, source and tower in every command, and without the package."""
+"""A plug-in package outside the repository: every command uses it, and names it when it is missing."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from tests.helpers.folder import jpeg
 from tests.helpers.own_package import NAME, PACKAGE, write_package
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
-# runs where clipx cannot be imported
+# loads an export in a process that cannot import clipx
 OPEN_CLIP = """
 import sys
 sys.modules.update(clipx=None, evaluation=None, cli=None)
@@ -28,7 +28,7 @@ print(model.encode_image(torch.zeros(1, 3, 48, 48)).shape[1], float(model.logit_
 
 
 @pytest.mark.long
-def test_a_package_trains_on_two_processes_resumes_and_is_evaluated_ranked_and_exported(
+def test_a_run_with_a_plugin_trains_on_two_processes_resumes_and_is_evaluated_ranked_and_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[2]}:{write_package(tmp_path / 'package')}")
@@ -53,19 +53,17 @@ def test_a_package_trains_on_two_processes_resumes_and_is_evaluated_ranked_and_e
     assert log[-1]["step"] == 4 and "counted" in str(log[-1])
     run("train", *plan, "arm=clip", "name=other")
 
-    for name in ("own", "other"):  # the plug-in comes from config.yaml
+    for name in ("own", "other"):  # eval reads plugins= from the run's config.yaml
         several = "processes=2" if name == "own" else "processes=1"
         run("eval", f"checkpoint=runs/{name}/s0", f"datasets=[{captions}]", several, "device=cpu", "workers=0")
         rows = [json.loads(line) for line in (work / f"runs/{name}/s0/results.jsonl").read_text().splitlines()]
         assert {row["metric"] for row in rows if row["task"] == "first_places"} == {"share"}
     ranked = run("report", "compare", "runs", command=clipx_here).stdout
     assert "own" in ranked and "other" in ranked
-    assert (
-        "first of 2 by first_places" in run("report", "compare", "runs", "by=first_places", command=clipx_here).stdout
-    )
-    assert (
-        "first_places" in run("report", "runs", command=clipx_here).stdout + (work / "runs" / "report.md").read_text()
-    )
+    ranked = run("report", "compare", "runs", "by=first_places", command=clipx_here).stdout
+    assert "first of 2 by first_places" in ranked
+    run("report", "runs", command=clipx_here)
+    assert "first_places" in (work / "runs" / "report.md").read_text()
 
     run("train", *plan, "arm=clip", "name=flat", "model.image.name=flat:x", "model.embed_dim=128")
     flat = run("export", "runs/flat/s0", "out=flat.pt", code=2).stderr
@@ -80,11 +78,10 @@ def test_a_package_trains_on_two_processes_resumes_and_is_evaluated_ranked_and_e
         assert loaded.returncode == code, loaded.stderr
         assert (loaded.stdout.strip() == "128 True") is tower
 
-    # this process does not find the package
+    # this process (clipx_here) cannot import the package
     for arguments in (["eval", "checkpoint=runs/own/s0"], ["export", "runs/own/s0", "out=x.pt"]):
         gone = run(*arguments, code=2, command=clipx_here)
         assert gone.stderr.count("\n") == 1
-        assert (
-            f"clipx: runs/own/s0/config.yaml: plugins={NAME}: there is no module {PACKAGE}; install it" in gone.stderr
-        )
-    run("report", "runs", command=clipx_here)  # reads rows only
+        missing = f"plugins={NAME}: there is no module {PACKAGE}; install it"
+        assert f"clipx: runs/own/s0/config.yaml: {missing}" in gone.stderr
+    run("report", "runs", command=clipx_here)  # needs no plug-in, because it reads only the result rows

@@ -1,4 +1,4 @@
-"""`clipx theory` writes claims and figures, and refuses a wrong setting in one line."""
+"""`clipx theory` writes claims and figures, and refuses wrong settings in one line."""
 
 import csv
 import json
@@ -57,7 +57,7 @@ def test_every_preset_and_every_term_is_tried() -> None:
     assert set(objectives.TERMS) - single <= set(known)
 
 
-def test_every_claim_that_theory_decides_names_a_command_that_exists() -> None:
+def test_claims_name_only_theory_commands_that_exist() -> None:
     programs = {claim.program for claim in CLAIMS if claim.program.startswith("clipx theory")}
     assert programs <= {f"clipx theory {name}" for name in experiments()}
 
@@ -75,7 +75,7 @@ def test_every_claim_that_theory_decides_names_a_command_that_exists() -> None:
         (["all", "K=3"], "K= belongs to one problem"),
     ],
 )
-def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_end_in_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code_of(lambda: COMMANDS["theory"](arguments)) == 2
     error = capsys.readouterr().err
     assert message in error

@@ -1,4 +1,4 @@
-"""List the bad samples of a training run in RUN/damage.txt; raise an error if their share exceeds data.max_bad_rate."""
+"""List of a training run's bad samples, RUN/damage.txt, and the error if their share exceeds data.max_bad_rate."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from clipx.errors import UserError
 
-LOGGED = 20  # bad samples that a run logs by name; it only counts the others
+LOGGED = 20  # number of bad samples that a run logs by name; of the others, the log has only the number
 
 
 class TooManyBadSamples(UserError):
-    """Too many samples are bad to continue; `names` has one line for each bad sample that is known."""
+    """Too many samples are bad to continue; `names` has the location and the error of each bad sample found."""
 
     def __init__(self, message: str, names: Sequence[str]) -> None:
         super().__init__(message)
@@ -19,14 +19,14 @@ class TooManyBadSamples(UserError):
 
 
 class BadSampleFile:
-    """RUN/damage.txt: one line per bad sample, with no repeats over epochs or resumed runs."""
+    """RUN/damage.txt: one line per bad sample, even if the sample recurs in later epochs or after a resume."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / "damage.txt"
         self.known = set(self.path.read_text(errors="replace").splitlines()) if self.path.is_file() else set()
 
     def add(self, bad: list[str]) -> list[str]:
-        """Append the new bad samples; return log messages with the first LOGGED names of a run, then only counts."""
+        """Append the new bad samples, and return log messages: the first LOGGED names of a run, then only counts."""
         new = [line for line in dict.fromkeys(" ".join(b.split()) for b in bad) if line not in self.known]
         messages = [f"left out: {line}" for line in new[: max(0, LOGGED - len(self.known))]]
         self.known.update(new)
@@ -52,16 +52,16 @@ def listed_bad_samples(run: Path) -> Iterator[None]:
 
 @dataclass
 class BadSampleCounter:
-    """Counts bad samples while training."""
+    """Count of the samples seen while training, and of the bad ones among them."""
 
     limit: float  # data.max_bad_rate
-    min_seen: int  # samples to see before the rate is checked
+    min_seen: int  # number of samples before the share of bad ones is checked
     seen: int = 0
     bad: int = 0
     names: dict[str, None] = field(default_factory=dict)  # bad samples in order of occurrence, without repeats
 
     def count(self, total: int, bad: list[str]) -> None:
-        """Add `total` samples; `bad` lists the bad ones. Raises TooManyBadSamples if their share exceeds `limit`."""
+        """Add `total` samples, of which `bad` are bad. Raises TooManyBadSamples if the share exceeds `limit`."""
         self.seen += total
         self.bad += len(bad)
         self.names.update(dict.fromkeys(bad))
@@ -70,7 +70,7 @@ class BadSampleCounter:
 
 
 def check_bad_rate(limit: float, bad: int, total: int, names: Sequence[str]) -> None:
-    """Raise TooManyBadSamples with the first names if more than a share `limit` of the samples is bad."""
+    """Raise TooManyBadSamples if `bad` of `total` samples exceed the share `limit`; the message has the first names."""
     if bad > limit * total:
         more = f"; and {len(names) - 5} more" if len(names) > 5 else ""
         raise TooManyBadSamples(

@@ -1,8 +1,8 @@
 """Samples from decoded images and tokenized captions in memory (data.cache=memory).
 
 Samples, order and random draws are the same as without the cache. If the transform is fixed (data.crop_scale=[1,1]
-without RandAugment), a batch is one look-up, and flips act on the whole batch. Other transforms run on each decoded
-image separately.
+without RandAugment), all images of a batch are copied and flipped together. Other transforms run on each decoded image
+separately.
 """
 
 import random
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from clipx.config.data_schema import DataConfig
 from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate
@@ -32,24 +33,24 @@ Array = NDArray[Any]
 
 @dataclass
 class CaptionCache:
-    """Tokens and labels of all captions, sample by sample."""
+    """Tokens and labels of all captions of n samples, sample by sample."""
 
-    starts: Array  # int64 [n + 1], first caption of each sample
-    text: Tensor  # int64 [captions, L]
-    label: Tensor  # int64 [captions]
-    errors: dict[int, str]  # caption -> why it is bad
-
-
-_captions: OrderedDict[str, CaptionCache] = OrderedDict()  # of this process, least recent first
+    starts: Array  # int64 [n + 1], number of each sample's first caption, then the number of captions
+    text: Tensor  # int64 [captions, L], L = context length
+    label: Tensor  # int64 [captions], keyword label, 0 = none
+    errors: dict[int, str]  # caption number -> reason why the caption is bad
 
 
-class CachedSamples:
-    """Builds batches of a source from the caches, in any loader process."""
+_captions: OrderedDict[str, CaptionCache] = OrderedDict()  # of this process, least recently used first
+
+
+class CachedSamples(Dataset[HostBatch]):
+    """Map-style data set of batches, list of (epoch, id) -> batch, built from cached images and captions."""
 
     def __init__(
         self, config: DataConfig, inputs: Inputs, source: PairSource, preprocess: SamplePreprocessor, seed: int
     ) -> None:
-        """Raise UserError if the images do not fit into memory, or data.decode is not exact."""
+        """Open both caches. Raises UserError if the images do not fit into memory, or data.decode is not exact."""
         if config.decode != "exact":
             raise UserError(
                 f"data.cache=memory keeps whole images, but data.decode={config.decode} decodes some at a reduced "
@@ -60,10 +61,9 @@ class CachedSamples:
         self.pixels: PixelCache = open_pixels(source, self.transform)
         self.captions = _open_captions(config, inputs, source, preprocess)
 
-    def batch(self, keys: list[SampleKey]) -> HostBatch:
-        """Return the batch of the samples with these keys (epoch, id)."""
+    def __getitem__(self, keys: list[SampleKey]) -> HostBatch:
         ids = np.array([sample_id for _, sample_id in keys], np.int64)
-        images = self.pixels.images(ids)
+        images = self.pixels.image_numbers(ids)
         captions, flips = self._draw(keys, ids, images)
         if not self.transform.fixed or self._has_errors(images, captions):
             return collate([self.sample(epoch, sample_id) for epoch, sample_id in keys])
@@ -74,29 +74,29 @@ class CachedSamples:
         return HostBatch(torch.from_numpy(ids), pixels, self.captions.text[rows], self.captions.label[rows], [])
 
     def sample(self, epoch: int, sample_id: int) -> DecodedSample:
-        """Return one sample, transformed separately; a bad sample contains its error."""
+        """Return one preprocessed sample; if it is bad, its `error` gives the reason."""
         generator = self._generator(epoch, sample_id)
         where = self.source.where(sample_id)
-        number = int(self.pixels.images(np.array(sample_id)))
+        image = int(self.pixels.image_numbers(np.array(sample_id)))
         caption = self._caption(sample_id, generator)
         try:
             if caption in self.captions.errors:
                 raise BadSample(self.captions.errors[caption])
-            pixels = self._transformed(number, generator)
+            pixels = self._transformed(image, generator)
         except BadSample as error:
             return DecodedSample(sample_id, error=f"{where}: {error}")
         return DecodedSample(sample_id, pixels, self.captions.text[caption], int(self.captions.label[caption]))
 
-    def _transformed(self, number: int, generator: random.Random) -> Tensor:
+    def _transformed(self, image: int, generator: random.Random) -> Tensor:
         if not self.transform.fixed:
-            return self.transform(self.pixels.image(number), generator)
-        if number in self.pixels.errors:
-            raise BadSample(self.pixels.errors[number])
-        pixels = torch.from_numpy(self.pixels.data[number].copy())
-        return pixels.flip(2) if self._flips(number, generator) else pixels
+            return self.transform(self.pixels.image(image), generator)
+        if image in self.pixels.errors:
+            raise BadSample(self.pixels.errors[image])
+        pixels = torch.from_numpy(self.pixels.data[image].copy())
+        return pixels.flip(2) if self._flips(image, generator) else pixels
 
     def _draw(self, keys: list[SampleKey], ids: Array, images: Array) -> tuple[Array, Tensor | None]:
-        """Return the caption number of each sample, and a mask of the flipped ones (None: no flips are drawn here)."""
+        """Return each sample's caption number, and a mask of the samples to flip (None: the batch is not flipped)."""
         captions, flips = self.captions.starts[ids], None
         draws_flip = self.transform.fixed and self.transform.flip
         if self.source.draws_caption or draws_flip:
@@ -104,22 +104,22 @@ class CachedSamples:
             captions = np.array([self._caption(i, g) for i, g in zip(ids.tolist(), generators, strict=True)])
             if draws_flip:
                 pairs = zip(images.tolist(), generators, strict=True)
-                flips = torch.tensor([self._flips(number, generator) for number, generator in pairs])
+                flips = torch.tensor([self._flips(image, generator) for image, generator in pairs])
         return captions, flips
 
     def _generator(self, epoch: int, sample_id: int) -> random.Random:
         return random.Random(f"{self.seed},{epoch},{sample_id}")
 
     def _caption(self, sample_id: int, generator: random.Random) -> int:
-        """Return the number of a caption, drawn as `PairSource.caption` draws it."""
+        """Return the number of a sample's caption, drawn as `PairSource.caption` draws it."""
         first, end = map(int, self.captions.starts[sample_id : sample_id + 2])
         return first + generator.randrange(end - first) if self.source.draws_caption else first
 
-    def _flips(self, number: int, generator: random.Random) -> bool:
-        """Draw as `TrainTransform` does: first a crop box (a fixed transform does not use it), then the flip."""
+    def _flips(self, image: int, generator: random.Random) -> bool:
+        """Draw as `TrainTransform` does: first a crop box, which is unused here, then the flip."""
         if not self.transform.flip:
             return False
-        width, height = self.pixels.sizes[number].tolist()
+        width, height = self.pixels.sizes[image].tolist()
         crop_box(width, height, self.transform.scale, generator)
         return self.transform.flips(generator)
 
@@ -131,7 +131,7 @@ class CachedSamples:
 def _open_captions(
     config: DataConfig, inputs: Inputs, source: PairSource, preprocess: SamplePreprocessor
 ) -> CaptionCache:
-    """Return the tokenized captions; tokenize them unless this process has done so for an earlier run."""
+    """Return the tokenized captions, from memory if this process has tokenized them for an earlier run."""
     tokens = [inputs.tokenizer, inputs.context_length, inputs.clean]
     key = content_hash([source.fingerprint, config.captions, *tokens, config.keywords, config.keyword_digits])
     if key not in _captions:

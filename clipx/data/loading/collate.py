@@ -1,4 +1,4 @@
-"""Preprocessing of one sample in a loader process, and collation of samples into a batch."""
+"""Preprocessing of one sample in a loader process, and collation of samples into a batch (L: context length)."""
 
 import random
 from dataclasses import dataclass
@@ -22,12 +22,15 @@ class DecodedSample:
     sample_id: int
     pixels: Tensor | None = None  # uint8 [3, H, W]
     text: Tensor | None = None  # int64 [L]
-    label: int = 0
+    label: int = 0  # keyword label, 0 = none
     error: str = ""  # location and reason; empty for a good sample
 
 
 class HostBatch(NamedTuple):
-    """The good samples of a batch in CPU memory, not yet normalised. DataLoader can pin the tensors of a NamedTuple."""
+    """The b good samples of a batch in CPU memory, not normalised. DataLoader can pin the tensors of a NamedTuple.
+
+    Without a good sample, `pixels` and `text` are uint8 [0].
+    """
 
     sample_id: Tensor  # int64 [b]
     pixels: Tensor  # uint8 [b, 3, H, W]
@@ -37,7 +40,7 @@ class HostBatch(NamedTuple):
 
 
 class SamplePreprocessor:
-    """Decodes and augments the image, tokenizes the caption and finds its keyword label."""
+    """Decodes and augments an image, tokenizes its caption and finds the caption's keyword label."""
 
     def __init__(self, config: DataConfig, inputs: Inputs, tokenizer: Tokenizer) -> None:
         self.transform = TrainTransform(config, inputs)
@@ -47,7 +50,7 @@ class SamplePreprocessor:
     def __call__(
         self, sample_id: int, where: str, image: bytes, caption: str, generator: random.Random
     ) -> DecodedSample:
-        """Preprocess a sample; `generator` draws all random numbers, `where` is the sample's location in errors."""
+        """Preprocess a sample. All random numbers come from `generator`; an error names `where` the sample lies."""
         try:
             pixels = self.transform(open_image(image), generator)
         except BadSample as error:

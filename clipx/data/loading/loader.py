@@ -28,12 +28,13 @@ from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.types import Batch, Inputs
 
-MAX_REPLACEMENTS = 1000  # maximum number of samples tried as replacements for a rank's batch without good samples
+MAX_REPLACEMENTS = 1000  # largest number of samples to try in place of a rank's batch without a good sample
 STREAM_NOTE = (
-    "streaming: shards are drawn with replacement, and sample ids only number the samples drawn; "
-    "a resumed run sees other samples"
+    "streaming: samples may repeat within an epoch, sample ids only number the samples drawn, and a resumed run sees "
+    "other samples than an uninterrupted one"
 )
-LOGGED = 100  # maximum number of a source's problems in the log
+LOGGED = 100  # largest number of a source's problems in the log
+NO_ID = -1  # of a streamed sample until `StreamLoader` numbers the samples of a batch
 
 
 class BatchLoader(ABC):
@@ -49,7 +50,7 @@ class BatchLoader(ABC):
         group: Tensor | None = None,
     ) -> None:
         self.config = config
-        self.group = group  # int64 [n], of each sample
+        self.group = group  # int64 [n], group of each of the source's n samples
         self.source = source
         self.sampler = sampler
         self.inputs = inputs
@@ -85,22 +86,18 @@ class BatchLoader(ABC):
 
     @abstractmethod
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
-        """Yield the batches in CPU memory; bad samples are not counted yet."""
+        """Yield the batches of steps start, start + 1, ... in CPU memory; `batches` counts their bad samples."""
 
     def _read(self, dataset: Dataset[Any], **options: Any) -> Iterator[HostBatch]:
-        """Decode in loader processes; `options` are passed to DataLoader."""
+        """Yield the batches that loader processes make of `dataset`; `options` are passed to DataLoader."""
         generator = torch.Generator()  # without it, DataLoader would draw from torch's global state
-        defaults: dict[str, Any] = {
-            "collate_fn": collate,
-            "worker_init_fn": start_process_group,
-            "generator": generator,
-        }
+        defaults: Any = {"collate_fn": collate, "worker_init_fn": start_process_group, "generator": generator}
         return iter(DataLoader(dataset, **(defaults | options)))
 
 
 @dataclass(eq=False)
 class SampleDataset(Dataset[DecodedSample]):
-    """Map-style data set: (epoch, id) -> sample; all randomness depends only on (seed, epoch, id)."""
+    """Map-style data set: (epoch, id) -> sample; random draws depend only on (seed, epoch, id)."""
 
     source: PairSource
     preprocess: SamplePreprocessor
@@ -121,18 +118,8 @@ class SampleDataset(Dataset[DecodedSample]):
         return self.preprocess(sample_id, where, image, caption, generator)
 
 
-@dataclass(eq=False)
-class CachedDataset(Dataset[HostBatch]):
-    """Map-style data set of whole batches: list of (epoch, id) -> batch."""
-
-    samples: CachedSamples
-
-    def __getitem__(self, keys: list[SampleKey]) -> HostBatch:
-        return self.samples.batch(keys)
-
-
 class Loader(BatchLoader):
-    """Batches of one rank in the sampler's order, for any number of workers."""
+    """Batches of one rank in the sampler's order, the same for any number of loader processes."""
 
     source: PairSource
 
@@ -142,7 +129,7 @@ class Loader(BatchLoader):
         options: dict[str, Any] = {"num_workers": self.config.workers, "pin_memory": pin_memory}
         if self.config.cache == "memory":
             samples = CachedSamples(self.config, self.inputs, self.source, self.preprocess, self.sampler.seed)
-            batches = self._read(CachedDataset(samples), sampler=order, batch_size=None, collate_fn=None, **options)
+            batches = self._read(samples, sampler=order, batch_size=None, collate_fn=None, **options)
         else:
             batches = self._read(dataset, batch_sampler=order, **options)
         for step, batch in enumerate(batches, start):
@@ -155,17 +142,17 @@ class Loader(BatchLoader):
         """
         tried = map(dataset.__getitem__, islice(self.sampler.replacement_samples(step), MAX_REPLACEMENTS))
         good = islice((sample for sample in tried if not sample.error), len(batch.bad))
-        return collate(list(good))._replace(bad=batch.bad)  # bad replacements are counted at their own step
+        return collate(list(good))._replace(bad=batch.bad)  # a bad replacement is counted at its regular step
 
 
 @dataclass(eq=False)
 class StreamDataset(IterableDataset[DecodedSample]):
-    """Iterable-style data set: endless samples that depend on (seed, start, rank, worker)."""
+    """Iterable-style data set: an endless stream that depends on (seed, start, rank, loader process)."""
 
     stream: Stream
     preprocess: SamplePreprocessor
     sampler: Sampler
-    start: int  # step
+    start: int  # first step of the run, or of its last resume
     activity: WorkerActivity
 
     def __iter__(self) -> Iterator[DecodedSample]:
@@ -173,17 +160,17 @@ class StreamDataset(IterableDataset[DecodedSample]):
         number = worker.id if worker else 0
         generator = random.Random(f"{self.sampler.seed},{self.start},{self.sampler.rank},{number}")
         self.activity.record("its first sample")
-        for sample_id, pair in enumerate(self.stream.pairs(generator)):
+        for pair in self.stream.pairs(generator):
             self.activity.record("")
             if pair.error:
-                yield DecodedSample(sample_id, error=f"{pair.where}: {pair.error}")
+                yield DecodedSample(NO_ID, error=f"{pair.where}: {pair.error}")
             else:
-                yield self.preprocess(sample_id, pair.where, pair.image, pair.caption, generator)
+                yield self.preprocess(NO_ID, pair.where, pair.image, pair.caption, generator)
             self.activity.record(f"the sample after {pair.where}")
 
 
 class StreamLoader(BatchLoader):
-    """Batches of one rank. The order depends on the numbers of ranks and workers and on the step of the last resume."""
+    """Batches of one rank; they depend on the numbers of ranks and loader processes and on the last resume's step."""
 
     source: Stream
 
@@ -200,7 +187,7 @@ class StreamLoader(BatchLoader):
 def _drop_empty(batches: Iterator[HostBatch]) -> Iterator[HostBatch]:
     """Drop batches without a good sample, and report their errors with the next batch.
 
-    After MAX_REPLACEMENTS bad samples without a good batch, yield an empty batch, which ends the run.
+    After MAX_REPLACEMENTS bad samples in dropped batches, yield an empty batch, which ends the run.
     """
     bad: list[str] = []
     for batch in batches:
@@ -218,9 +205,10 @@ def open_loader(
     tokenizer: Tokenizer,
     grouped: bool = False,
 ) -> BatchLoader:
-    """Return the loader for the kind of source; `grouped`: batches have groups.
+    """Return the loader for the kind of source; with `grouped`, batches contain the group of each sample.
 
-    Raises UserError for a stream with data.cache=memory, and if no two samples belong to one group.
+    Raises UserError for a stream with data.cache=memory, if `grouped` but no two samples belong to one group, and if
+    the source's problems exceed data.max_bad_rate.
     """
     if source.streaming and config.cache != "none":
         raise UserError(
@@ -232,7 +220,6 @@ def open_loader(
 
 
 def _groups(config: DataConfig, source: PairSource | Stream) -> Tensor:
-    """Return the group of each sample, int64 [n]."""
     group = None if source.streaming else source.group_of()
     if group is None:
         raise UserError(
@@ -243,7 +230,7 @@ def _groups(config: DataConfig, source: PairSource | Stream) -> Tensor:
 
 
 def source_notes(source: PairSource | Stream, columns: Mapping[str, float]) -> list[str]:
-    """Return log messages about the source. Raises UserError if a stream has no ids for per-sample `columns`."""
+    """Return log messages about the source. Raises UserError for a stream if an objective has per-sample `columns`."""
     if source.streaming and columns:
         raise UserError(
             f"the objective keeps {', '.join(columns)} for every sample, but a stream has no stable sample ids: "

@@ -1,8 +1,9 @@
 """Decoded images in memory that all processes of a machine share (data.cache=memory).
 
-The pixels are in a memory-mapped file in the cache folder. All processes share its pages, and containers with a small
-/dev/shm can use it too. Each process that uses a file holds a lock on it. The system releases the lock if the process
-dies. The last process that uses a file removes it. If that process was killed, the next one that opens a file does so.
+The pixels are in a memory-mapped file in the cache folder, so that all processes share one copy, also in containers
+with a small /dev/shm. Each process that uses the file holds a lock on it, which the system releases if the process
+dies. The last process that uses the file removes it. If that process is killed, the next process that opens any pixel
+cache removes the file.
 """
 
 import fcntl
@@ -26,26 +27,26 @@ from clipx.utils.files import cache_home, content_hash, lock, new_folder
 from clipx.utils.memory import check_room
 
 LOCK = "pixel cache"  # held while files are written or removed
-KEPT = 4  # number of data sets that a process keeps open for its next runs
+KEPT = 4  # number of data sets whose images (and captions) a process keeps for its next runs
 Array = NDArray[Any]
 
 
 @dataclass
 class PixelCache:
-    """Images by number: decoded, or central squares if the transform is `fixed`."""
+    """The n images of a source: central squares of S x S pixels if the transform is `fixed`, else whole images."""
 
-    data: Array  # uint8; squares: [n, 3, S, S]; decoded: [total], each image [H, W, 3] at `offsets`
-    offsets: Array  # int64 [n + 1], bytes
-    sizes: Array  # int32 [n, 2], width and height of the encoded images; 0 for a bad one
-    errors: dict[int, str]  # image number -> why it is bad
+    data: Array  # uint8; squares: [n, 3, S, S]; whole images: [bytes], each image [H, W, 3] at its offset
+    offsets: Array  # int64 [n + 1], first byte of each whole image, then the number of bytes
+    sizes: Array  # int32 [n, 2], width and height of the encoded images; 0 if an image cannot be opened
+    errors: dict[int, str]  # image number -> reason why the image is bad
     image_of: Array | None  # image number of each sample; None: the sample id
 
-    def images(self, ids: Array) -> Array:
+    def image_numbers(self, ids: Array) -> Array:
         """Return the image numbers of samples."""
         return ids if self.image_of is None else self.image_of[ids]
 
     def image(self, number: int) -> Image.Image:
-        """Return a decoded image; not for central squares. Raises BadSample if it is bad."""
+        """Return a whole image, if the cache has whole images. Raises BadSample if the image is bad."""
         if number in self.errors:
             raise BadSample(self.errors[number])
         width, height = self.sizes[number]
@@ -53,13 +54,14 @@ class PixelCache:
         return Image.fromarray(pixels.reshape(height, width, 3))
 
 
-_opened: OrderedDict[str, tuple[PixelCache, Any]] = OrderedDict()  # key -> cache, locked file; least recent first
+# key -> cache, locked file; least recently used first
+_opened: OrderedDict[str, tuple[PixelCache, Any]] = OrderedDict()
 
 
 def open_pixels(source: PairSource, transform: TrainTransform) -> PixelCache:
     """Return the images of a source; decode them unless a process of this machine has them open already.
 
-    Raises UserError if they do not fit into the free memory or disk space.
+    Raises UserError if the images do not fit into the free memory or disk space.
     """
     fixed = [transform.size, transform.interpolation] if transform.fixed else []
     key = content_hash([source.fingerprint, *fixed])
@@ -74,7 +76,7 @@ def open_pixels(source: PairSource, transform: TrainTransform) -> PixelCache:
 
 
 def _release() -> None:
-    """Stop using all files, and remove those without another user."""
+    """Close all files, and remove those that no other process uses."""
     while _opened:
         _opened.popitem()[1][1].close()
     with lock(LOCK):
@@ -97,12 +99,12 @@ def _open(folder: Path, source: PairSource, transform: TrainTransform) -> tuple[
 
 
 def _offsets(sizes: Array) -> Array:
-    """Return the first byte of each image, and the end of the last."""
+    """Return the first byte of each whole image, then the number of bytes."""
     return np.concatenate([[0], np.cumsum(3 * sizes.prod(axis=1, dtype=np.int64))])
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove the files that no process uses; the caller holds LOCK."""
+    """Remove the caches in `folder` that no process uses; the caller holds LOCK."""
     for path in folder.glob("*"):
         try:
             with (path / "sizes.npy").open("rb") as handle:
@@ -115,15 +117,16 @@ def _remove_unused(folder: Path) -> None:
 
 
 def _write(folder: Path, source: PairSource, transform: TrainTransform) -> None:
-    """Decode every image once, in order."""
+    """Decode every image once, and write the pixels, sizes and errors to `folder`."""
     image_of = source.image_of()
-    first = range(len(source)) if image_of is None else np.unique(image_of, return_index=True)[1].tolist()
-    size = 3 * transform.size**2 if transform.fixed else 0
-    sizes = np.zeros((len(first), 2), np.int32)
+    # the first sample of each image
+    sample_ids = range(len(source)) if image_of is None else np.unique(image_of, return_index=True)[1].tolist()
+    n = len(sample_ids)
+    sizes = np.zeros((n, 2), np.int32)
     errors: dict[int, str] = {}
 
     def each(action: Callable[[int, Image.Image], None]) -> None:
-        for number, sample_id in enumerate(first):
+        for number, sample_id in enumerate(sample_ids):
             try:
                 action(number, open_image(source.image(sample_id)))
             except BadSample as error:
@@ -133,18 +136,18 @@ def _write(folder: Path, source: PairSource, transform: TrainTransform) -> None:
         sizes[number] = image.size
 
     each(measure)  # reads only headers
-    places = np.arange(len(first) + 1) * size if size else _offsets(sizes)
+    offsets = np.arange(n + 1) * 3 * transform.size**2 if transform.fixed else _offsets(sizes)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    check_room(int(places[-1]), folder.parent, f"data.cache=memory: {len(first):,} decoded images")
+    check_room(int(offsets[-1]), folder.parent, f"data.cache=memory with {n:,} decoded images")
     with new_folder(folder) as temporary:
         with (temporary / "pixels").open("wb") as file:
 
             def decode(number: int, image: Image.Image) -> None:
-                pixels = transform.central_square(image).contiguous().numpy() if size else np.array(to_rgb(image))
-                file.seek(int(places[number]))
+                pixels = transform.central_square(image).numpy() if transform.fixed else np.array(to_rgb(image))
+                file.seek(int(offsets[number]))
                 file.write(pixels.tobytes())
 
             each(decode)
-            file.truncate(int(places[-1]) + 1)  # one more byte: an empty file cannot be mapped
+            file.truncate(int(offsets[-1]) + 1)  # one more byte: an empty file cannot be mapped
         np.save(temporary / "sizes.npy", sizes)
         (temporary / "errors.json").write_text(json.dumps(errors))

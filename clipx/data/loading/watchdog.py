@@ -1,6 +1,6 @@
 """Loader timeout: end the run if no batch comes for data.stall_seconds, and name the samples being read.
 
-Network file systems can hang for ever without an error.
+Without the timeout, a run would wait for ever when a network file system hangs.
 """
 
 import multiprocessing
@@ -17,18 +17,18 @@ from torch.utils.data import get_worker_info
 from clipx.errors import Fault
 
 T = TypeVar("T")
-NAME_BYTES = 256  # longer names are truncated
+NAME_BYTES = 256  # of a sample's location; longer ones are truncated
 
 
 class WorkerActivity:
-    """Holds, in shared memory, the name of the sample that each loader process of this rank is reading."""
+    """The location of the sample that each loader process (worker) of this rank is reading, in shared memory."""
 
     def __init__(self, workers: int) -> None:
         self.slots = max(1, workers)
         self.names = multiprocessing.Array("c", NAME_BYTES * self.slots, lock=False)
 
     def record(self, name: str) -> None:
-        """Set the name of the sample that the calling process is reading; "" for none."""
+        """Set the location of the sample that the calling process is reading; "" for none."""
         info = get_worker_info()
         start = NAME_BYTES * (info.id if info else 0)
         text = name.encode()[: NAME_BYTES - 1] + b"\0"
@@ -41,7 +41,7 @@ class WorkerActivity:
 
 
 def with_timeout(batches: Iterable[T], seconds: float, activity: WorkerActivity) -> Iterator[T]:
-    """Yield the batches. Raises Fault if one takes longer than `seconds`."""
+    """Yield the batches. Raises Fault if a batch takes longer than `seconds`."""
     iterator = iter(batches)
     while True:
         with _alarm(seconds, activity):
@@ -52,15 +52,16 @@ def with_timeout(batches: Iterable[T], seconds: float, activity: WorkerActivity)
 
 
 class _Stalled(BaseException):
-    """Loader timeout, a BaseException, so that code which treats every Exception as a bad sample does not catch it."""
+    """Loader timeout. Not an Exception, because the decoders report every Exception as a bad sample."""
 
 
 @contextmanager
 def _alarm(seconds: float, activity: WorkerActivity) -> Iterator[None]:
-    """Raise Fault if the block takes longer than `seconds`; outside the main thread, do nothing.
+    """Raise Fault if the `with` block takes longer than `seconds`. Outside the main thread, do nothing.
 
-    A signal ends the block, because it also interrupts a hanging read. Only the main thread can handle signals. The
-    second signal ends it, each after half of the time: a process that was suspended gets only one when it continues.
+    A signal ends the block, because signals also interrupt a hanging read. Only the main thread can handle signals.
+    There is a signal after each half of the time, and the second one ends the block: a process that was suspended for
+    longer gets only one signal when it continues.
     """
     signals = 0
 
@@ -89,6 +90,6 @@ def _alarm(seconds: float, activity: WorkerActivity) -> Iterator[None]:
 def start_process_group(worker: int) -> None:
     """Move a loader process into a new process group (for DataLoader's worker_init_fn).
 
-    A signal to the run's process group must not end the loaders before the run has saved a checkpoint.
+    A signal to the run's process group must not end the loader processes before the run has saved a checkpoint.
     """
     os.setpgid(0, 0)

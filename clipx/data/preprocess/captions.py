@@ -5,11 +5,11 @@ import random
 
 from clipx.data.preprocess.images import BadSample
 
-MEMBERS = {"first": "txt", "random": "json"}  # data.captions -> member with the text, or the list of texts, of a sample
+MEMBERS = {"first": "txt", "random": "json"}  # data.captions -> member: .txt has one caption, .json a list of captions
 
 
 def from_member(column: str, data: bytes, generator: random.Random) -> str:
-    """Return the caption of a .txt member, or a random one of a .json member. Raises BadSample if it has none."""
+    """Return the caption of a .txt member, or a random one of a .json member. Raises BadSample if there is none."""
     captions = all_from_member(column, data)
     return stripped(captions[0] if column == "txt" else generator.choice(captions))
 
@@ -20,7 +20,7 @@ def from_txt(data: bytes) -> str:
 
 
 def all_from_member(column: str, data: bytes) -> list[str]:
-    """Return the caption of a .txt member, or all of a .json member. Raises BadSample if they cannot be read."""
+    """Return the caption of a .txt member, or all captions of a .json member. Raises BadSample if unreadable."""
     if column == "json":
         return all_from_json(data)
     try:
@@ -30,20 +30,20 @@ def all_from_member(column: str, data: bytes) -> list[str]:
 
 
 def all_from_json(data: bytes) -> list[str]:
-    """Return all "captions" in a .json member. Raises BadSample if there is no list of texts under that name."""
+    """Return the list "captions" of a .json member. Raises BadSample if it is missing, empty or not a list of texts."""
     try:
         captions = json.loads(data)["captions"]
     except (ValueError, KeyError, TypeError) as error:
         raise BadSample(f'.json has no "captions" ({type(error).__name__}: {error})') from error
     if not isinstance(captions, list) or not captions or not all(isinstance(c, str) for c in captions):
-        raise BadSample('"captions" in its .json is not a list of texts')
+        raise BadSample('"captions" in .json is empty or not a list of texts')
     return captions
 
 
 def from_cell(cell: str | list[str] | None, captions: str, generator: random.Random) -> str:
     """Return the "first" or a "random" caption of a table cell, which holds one caption or a list.
 
-    Raises BadSample if there is none, or the chosen one is empty.
+    Raises BadSample if there is no caption, or the chosen caption is empty.
     """
     several = all_from_cell(cell)
     return stripped(several[0] if captions == "first" else generator.choice(several))

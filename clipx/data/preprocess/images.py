@@ -5,14 +5,14 @@ import warnings
 
 from PIL import Image, UnidentifiedImageError
 
-# Limit against decompression bombs: a file of a few kB can hold 20,000 x 20,000 pixels, which take 1.2 GB when decoded.
+# Limit against decompression bombs: a PNG of 50 kB can hold 20,000 x 20,000 pixels of 1 bit, which take 1.2 GB as RGB.
 MAX_PIXELS = 89_478_485
-# PIL warns above this size; we raise an error instead, so its warning is redundant.
+# PIL only warns above this size. We raise an error instead, so that the warning is redundant.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 class BadSample(ValueError):
-    """A sample that cannot be used: corrupt or oversized image, missing or undecodable text."""
+    """A sample that cannot be used: its image is corrupt or too large, or its text is missing or unreadable."""
 
 
 def decode(data: bytes) -> Image.Image:
@@ -21,7 +21,7 @@ def decode(data: bytes) -> Image.Image:
 
 
 def open_image(data: bytes) -> Image.Image:
-    """Read the header of an image; `to_rgb` decodes its pixels. Raises BadSample like `decode`."""
+    """Return an image whose header is read; `to_rgb` decodes its pixels. Raises BadSample like `decode`."""
     try:
         image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP"))
     except UnidentifiedImageError as error:

@@ -1,8 +1,8 @@
-"""Keyword labels of captions (paper 2): the keyword from a list that a caption contains.
+"""Keyword labels of captions (paper 2): a label says which keyword of a list a caption contains.
 
 Keywords match whole words in any case. A hyphen joins words, so "twenty-one" and "two-storey" do not match. A caption
-with two different keywords gets label 0, like a caption without keywords, because it is unclear which of the two
-describes the image. Number words are not combined: "two hundred" matches "two".
+with different keywords gets label 0, like a caption without keywords, because it is unclear which of them describes
+the image. Number words are not combined: "two hundred" matches "two".
 """
 
 import re
@@ -19,8 +19,8 @@ PRESETS = {  # name of a list -> its words
     "directions": ("left", "right", "above", "below"),
 }
 SPELLINGS = {"gray": "grey"}  # spelling -> keyword
-HYPHENS = "-\u2010\u2011"
-LETTER = r"[\w\u0300-\u036f]"  # with combining accents
+HYPHENS = "-\u2010\u2011"  # ASCII, Unicode and non-breaking hyphen
+LETTER = r"[\w\u0300-\u036f]"  # also digits and combining accents
 # A match must not be part of a longer word, a hyphenated word, a decimal, a time or a fraction.
 BEFORE = rf"(?<!{LETTER})(?<!{LETTER}[{HYPHENS}])(?<!\d[.,:/])"
 AFTER = rf"(?!{LETTER})(?![{HYPHENS}]{LETTER})(?![.,:/]\d)"
@@ -30,7 +30,7 @@ class Keywords:
     """Labels captions with the 1-based index of their keyword."""
 
     def __init__(self, keywords: list[str], digits: bool) -> None:
-        """Take words, phrases or names of PRESETS; with `digits`, "2" matches like "two".
+        """Accept words, phrases and names of PRESETS as `keywords`. With `digits`, "2" matches like "two".
 
         Raises UserError for an empty or a repeated keyword.
         """
@@ -47,7 +47,7 @@ class Keywords:
         self._pattern = re.compile(f"{BEFORE}({alternatives}){AFTER}")
 
     def __call__(self, caption: str) -> int:
-        """Return the label of a caption: 1 for the first keyword, ...; 0 for no keyword or several different ones."""
+        """Return the label of a caption: 1 for the first keyword, ...; 0 for no keyword or for different keywords."""
         if not self._label:
             return 0
         found = {self._label[" ".join(word.split())] for word in self._pattern.findall(caption.casefold())}

@@ -30,7 +30,7 @@ VOCAB_FILES = (
 
 
 def lower_no_punctuation(text: str) -> str:
-    """Return lower-case letters and digits; hyphens and slashes become spaces, other marks are removed (paper 3)."""
+    """Lower-case a text, replace hyphens and slashes by spaces, and remove all other punctuation (paper 3)."""
     words = re.sub(r"[-/]", " ", text.lower())
     return " ".join(re.sub(r"[^\w\s]|_", "", words).split())
 
@@ -40,7 +40,7 @@ CLEANERS: dict[str, Cleaner] = {"none": str, "lower_no_punctuation": lower_no_pu
 
 @dataclass
 class CleanedTokenizer:
-    """Cleans texts, then tokenizes them. A class, because loader processes need to unpickle it."""
+    """Cleans texts, then tokenizes them. A class and not a closure, because loader processes unpickle it."""
 
     clean: Cleaner
     tokenizer: Tokenizer
@@ -51,7 +51,7 @@ class CleanedTokenizer:
 
 @dataclass
 class HfTokenizer:
-    """A Hugging Face tokenizer that cuts and pads to the context length."""
+    """A Hugging Face tokenizer that truncates and pads texts to the context length."""
 
     tokenizer: Any
     context_length: int
@@ -64,9 +64,9 @@ class HfTokenizer:
 
 
 def build_tokenizer(inputs: Inputs) -> Tokenizer:
-    """Return the tokenizer of a text tower with cleaning by `data.clean`; it cuts and pads to the context length.
+    """Return the tokenizer of a text tower, preceded by `data.clean`; it truncates and pads to the context length.
 
-    Raises UserError if the tokenizer is neither local nor downloadable, or data.clean is unknown.
+    Raises UserError if the tokenizer can be neither found locally nor downloaded, or data.clean is unknown.
     """
     kind, _, source = inputs.tokenizer.partition(":")
     tokenizer: Tokenizer
@@ -80,21 +80,25 @@ def build_tokenizer(inputs: Inputs) -> Tokenizer:
 
 
 def words(inputs: Inputs, ids: Tensor) -> list[tuple[int, str]]:
-    """Return position and text of each token between start and end token. `ids`: int64 [L], not from Hugging Face."""
-    end = int(ids.argmax())  # the end token has the largest id
-    if inputs.tokenizer == scene_words.NAME:
+    """Return position and text of each token of a text, without start, end and padding tokens.
+
+    `ids`: int64 [L], L = context length, from `words:scenes` or an open_clip tokenizer whose end token has the largest
+    id; Hugging Face tokenizers are not supported.
+    """
+    end = int(ids.argmax())
+    if inputs.tokenizer == scene_words.NAME:  # has no start token
         known = dict(enumerate(scene_words.WORDS, start=scene_words.FIRST))
-        return [(place, known.get(int(ids[place]), "(unknown)")) for place in range(end)]
+        return [(i, known.get(int(ids[i]), "(unknown)")) for i in range(end)]
     import open_clip
 
-    return [(place, open_clip.decode(ids[place : place + 1]).strip()) for place in range(1, end)]
+    return [(i, open_clip.decode(ids[i : i + 1]).strip()) for i in range(1, end)]
 
 
 def notes(inputs: Inputs, source: str) -> list[str]:
-    """Return a log line if the tokenizer knows few words of the data; `source` is data.source."""
+    """Return a log message if the tokenizer has only the words of scenes, but `source` (data.source) is other data."""
     if inputs.tokenizer != scene_words.NAME or source == "scenes":
         return []
-    return [f"the text tower knows only the words of scenes: all other words of data.source={source} share one token"]
+    return [f"the tokenizer has only the words of scenes: all other words of data.source={source} share one token"]
 
 
 def _open_clip(inputs: Inputs) -> Tokenizer:
@@ -117,7 +121,7 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
     folder = Path(source)
     if folder.is_dir() and not any((folder / file).is_file() for file in VOCAB_FILES):
         raise UserError(
-            f"model.text.name=hf:{source} has no tokenizer: the folder needs the tokenizer's files too, "
+            f"model.text.name=hf:{source} has no tokenizer: the folder needs the tokenizer's files too: "
             "tokenizer.json and tokenizer_config.json, or vocab.txt"
         )
     try:
@@ -132,6 +136,6 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
         ) from error
     if tokenizer.cls_token_id is None or tokenizer.pad_token_id is None:
         raise UserError(
-            f"model.text.name=hf:{source}: its tokenizer has no class token or no padding token; BERT's has both"
+            f"the tokenizer of model.text.name=hf:{source} has no class token or no padding token; BERT's has both"
         )
     return HfTokenizer(tokenizer, context_length)

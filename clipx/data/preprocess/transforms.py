@@ -1,7 +1,7 @@
 """Image transforms for training and evaluation: PIL images to tensors.
 
-torchvision's transforms draw from torch's global generator, but a sample's randomness must come from its own generator.
-This module therefore implements its own random crop.
+torchvision's transforms draw from torch's global generator, but each sample needs a separate generator. This module
+therefore implements the random crop itself.
 """
 
 import math
@@ -25,7 +25,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
 
 class TrainTransform:
-    """Random resized crop, flip and RandAugment; returns uint8."""
+    """Random resized crop, then flip, then RandAugment."""
 
     def __init__(self, config: DataConfig, inputs: Inputs) -> None:
         self.scale = (config.crop_scale[0], config.crop_scale[1])
@@ -37,7 +37,7 @@ class TrainTransform:
         self.resize = lookup({"exact": self._exact, "fast": self._fast}, config.decode, "data.decode")
 
     def __call__(self, image: Image.Image, generator: random.Random) -> Tensor:
-        """Return uint8 [3, H, W]; `image` need not be decoded yet. Raises BadSample if it is corrupt."""
+        """Return uint8 [3, H, W]; `image` need not be decoded yet. Raises BadSample if the image is corrupt."""
         box = crop_box(image.width, image.height, self.scale, generator)
         pixels = self.resize(image, box)
         if self.flips(generator):
@@ -54,11 +54,11 @@ class TrainTransform:
         return self.scale == (1.0, 1.0) and self.augment is None
 
     def central_square(self, image: Image.Image) -> Tensor:
-        """Return the result of a `fixed` transform before the flip, uint8 [3, H, W]. Raises BadSample if corrupt."""
+        """Return an image's central square as uint8 [3, H, W]; only if `fixed`. Raises BadSample like `__call__`."""
         return self.resize(image, crop_box(image.width, image.height, self.scale, random.Random(0)))
 
     def flips(self, generator: random.Random) -> bool:
-        """Draw whether an image is flipped; call this after the draws of `crop_box`."""
+        """Draw whether to flip an image; call this after `crop_box`, because the order of the draws matters."""
         return self.flip and generator.random() < 0.5
 
     def _exact(self, image: Image.Image, box: Box) -> Tensor:
@@ -67,7 +67,7 @@ class TrainTransform:
         return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
 
     def _fast(self, image: Image.Image, box: Box) -> Tensor:
-        """Decode a JPEG at 1/2, 1/4 or 1/8 of its size if the box keeps `size` pixels per side; resize in uint8."""
+        """Decode a JPEG at 1/2, 1/4 or 1/8 of its size if the box then has at least `size` pixels per side."""
         width, height = image.size
         min_size = (width * self.size / (box[2] - box[0]), height * self.size / (box[3] - box[1]))
         image.draft("RGB", (math.ceil(min_size[0]), math.ceil(min_size[1])))  # no effect on other formats
@@ -83,8 +83,8 @@ class TrainTransform:
 def crop_box(width: int, height: int, scale: tuple[float, float], generator: random.Random) -> Box:
     """Return a random box like torchvision's RandomResizedCrop: share of the area in `scale`, aspect ratio in 3/4..4/3.
 
-    If none of ten draws fits, return the largest central box with a ratio in this range: the whole image if its own
-    ratio is in the range. `scale` (1, 1) means no random crop but the central square.
+    If none of ten random boxes fits into the image, return the largest central box with an aspect ratio in this range.
+    This is the whole image if its aspect ratio is in the range. `scale` (1, 1) always gives the central square.
     """
     for _ in range(10):
         area = width * height * generator.uniform(*scale)
@@ -93,8 +93,8 @@ def crop_box(width: int, height: int, scale: tuple[float, float], generator: ran
         if w <= width and h <= height:
             left, top = generator.uniform(0, width - w), generator.uniform(0, height - h)
             return left, top, left + w, top + h
-    # (1, 1) also ends here, since a box of the whole area fits only at the image's exact ratio. The ten draws stay, so
-    # that the generator gives the same flips as in earlier runs.
+    # Scale (1, 1) always ends here: a box of the whole area fits only at the image's exact ratio. The ten boxes are
+    # drawn nevertheless, so that the generator gives the same flips as in earlier runs.
     ratio = 1.0 if scale == (1.0, 1.0) else min(max(width / height, MIN_RATIO), MAX_RATIO)
     w, h = min(width, height * ratio), min(height, width / ratio)
     left, top = (width - w) / 2, (height - h) / 2
@@ -102,7 +102,7 @@ def crop_box(width: int, height: int, scale: tuple[float, float], generator: ran
 
 
 class Normalise:
-    """Maps uint8 [b, 3, H, W] to float32 with the towers' mean and standard deviation, on the device."""
+    """Normalises uint8 [b, 3, H, W] to float32 with the image tower's mean and standard deviation, on the device."""
 
     def __init__(self, inputs: Inputs, device: torch.device) -> None:
         self.mean = torch.tensor(inputs.mean, device=device).view(3, 1, 1) * 255

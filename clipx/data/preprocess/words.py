@@ -11,14 +11,14 @@ WORD = re.compile(r"\w+")
 
 
 class WordTokenizer:
-    """Lower-cases texts and splits them into words; other characters are dropped."""
+    """Lower-cases texts and splits them into words; all characters between words are dropped."""
 
     def __init__(self, context_length: int) -> None:
         self.context_length = context_length
         self._ids = {word: number for number, word in enumerate(WORDS, start=FIRST)}
 
     def __call__(self, texts: list[str]) -> Tensor:
-        """Return token ids, int64 [n, L]: at most L - 1 words, the end token, then padding."""
+        """Return token ids, int64 [n, L], L = context length: at most L - 1 words, the end token, then padding."""
         rows = torch.full((len(texts), self.context_length), PADDING)
         for row, text in zip(rows.numpy(), texts, strict=True):
             ids = [self._ids.get(word, UNKNOWN) for word in WORD.findall(text.lower())[: self.context_length - 1]]

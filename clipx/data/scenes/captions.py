@@ -9,7 +9,7 @@ from itertools import permutations
 from clipx.data.preprocess.keywords import CARDINALS
 from clipx.data.scenes.content import Content, ObjectGroup
 
-# Texts are chosen at random from these lists; a repeated entry is chosen more often.
+# Wordings are chosen at random from these lists; a repeated entry is chosen more often.
 ONE = ("a", "a", "one", "a single")  # for a count of one
 NOUNS = ("object", "shape", "thing", "figure")  # for an object whose shape is not named
 FRAMES = (
@@ -31,17 +31,17 @@ class Description:
     count: int | None
     colour: str | None
     shape: str | None
-    plural: bool  # the noun is plural; agrees with `count` if a count is named
+    plural: bool  # the noun is plural; not None if `count` is omitted, because a noun is singular or plural
     size: str | None = None
     position: str | None = None
     orientation: str | None = None
     numbered: bool = False  # a count of one is "one" or "a single", never "a"
 
 
-Style = Callable[[Description, random.Random], str]  # returns the text for one group
+Style = Callable[[Description, random.Random], str]  # description of a group -> its text
 Detail = tuple[float, float, float]  # probabilities that a caption names size, position and orientation
 DETAIL: Detail = (0.35, 0.35, 0.5)  # of training captions
-NAMED = ("count", "colour", "shape", "size", "position", "orientation")
+NAMED = ("count", "colour", "shape", "size", "position", "orientation")  # attributes that a caption can name
 
 
 def describe(content: Content, detail: Detail, rng: random.Random) -> list[Description]:
@@ -62,22 +62,22 @@ def describe(content: Content, detail: Detail, rng: random.Random) -> list[Descr
 
 
 def leave_out(descriptions: Iterable[Description], names: Iterable[str]) -> None:
-    """Leave out the attributes `names` for all groups of a caption, in place."""
+    """Omit the attributes `names` of all groups of a caption, in place."""
     for d in descriptions:
         for name in names:
             setattr(d, name, None)
             if name == "shape":
-                d.orientation = None  # it would reveal the shape
+                d.orientation = None  # only one shape has orientations, so naming one would reveal the shape
 
 
 def fits(descriptions: Sequence[Description], content: Content) -> bool:
     """Return True if a caption with these descriptions is true of a content.
 
-    Each description must match a different group; the image may show a further group, which the caption leaves out. A
-    plural stands for two objects or more, a singular for one. A caption without descriptions fits no image.
+    Each description must match a different group; groups that the caption does not mention are allowed. A plural stands
+    for two or more objects, a singular for one. A caption without descriptions fits no content.
     """
-    groups = permutations(content.groups, len(descriptions))
-    return bool(descriptions) and any(all(map(_matches, descriptions, some)) for some in groups)
+    orders = permutations(content.groups, len(descriptions))
+    return bool(descriptions) and any(all(map(_matches, descriptions, groups)) for groups in orders)
 
 
 def _matches(d: Description, group: ObjectGroup) -> bool:
@@ -129,7 +129,7 @@ def _count_first(d: Description, rng: random.Random) -> str:
     return f"{objects}, {_join('all' if d.plural else 'a', d.size, d.colour, _noun(d, rng), _pointing(d))}"
 
 
-# styles for captions of two groups, and of one group
+# styles for captions of two groups (TOGETHER) and of one group (ALONE)
 TOGETHER: tuple[Style, ...] = (plain, plain, plain, _with_clause)
 ALONE: tuple[Style, ...] = (*TOGETHER, _colour_first, _count_first)
 

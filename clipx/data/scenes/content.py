@@ -1,7 +1,7 @@
 """The content of a scene: groups of equal objects on a 3 x 3 grid.
 
-All randomness comes from `random.Random`, passed as an argument or seeded by the config; its sequences do not depend on
-the platform.
+All random numbers come from `random.Random`, passed as an argument or seeded by the config; its sequences do not
+depend on the platform.
 """
 
 import random
@@ -17,7 +17,7 @@ ORIENTED = "triangle"  # the only shape with an orientation
 COLOURS = ("red", "green", "blue", "yellow", "purple", "cyan", "white", "black")
 SIZES = ("small", "large")
 ORIENTATIONS = ("up", "right", "down", "left")
-Concept = tuple[str, str]  # shape, colour
+Concept = tuple[str, str]  # shape and colour of a group
 CONCEPTS = tuple(product(SHAPES, COLOURS))
 
 CELL_NAMES = (
@@ -25,12 +25,13 @@ CELL_NAMES = (
     "left", "centre", "right",
     "bottom left", "bottom", "bottom right",
 )  # fmt: skip
-LINES = {"left": (0, 3, 6), "right": (2, 5, 8), "top": (0, 1, 2), "bottom": (6, 7, 8)}
+LINES = {"left": (0, 3, 6), "right": (2, 5, 8), "top": (0, 1, 2), "bottom": (6, 7, 8)}  # side -> its cells
 OPPOSITE = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 
-IN_LINE = 0.5  # probability that the two or three objects of a one-group scene are put on one side on purpose
-OPPOSITE_SIDES = 0.6  # probability that the groups of a two-group scene are put on opposite sides on purpose
-CELLS_PER_SIDE = 3  # in a two-group scene also the largest count, so that each group fits on one side
+# Probabilities of sampling the cells from sides; otherwise they are sampled from all cells.
+IN_LINE = 0.5  # two or three objects of a one-group scene: on one side
+OPPOSITE_SIDES = 0.6  # groups of a two-group scene: on opposite sides
+CELLS_PER_SIDE = 3  # also the largest count in a two-group scene, so that each group fits on one side
 
 
 @dataclass
@@ -41,13 +42,13 @@ class ObjectGroup:
     colour: str
     shape: str
     size: str
-    position: str | None  # cell of a single object, else the side that holds all objects, else None
+    position: str | None  # cell of a single object; side that has all objects; None if no side has them all
     orientation: str | None  # None for shapes without an orientation
 
 
 @dataclass
 class Content:
-    """One or two groups, and the cells (0..8, row by row) of each group's objects."""
+    """One or two groups, and for each group the cells of its objects (0..8, numbered row by row)."""
 
     groups: list[ObjectGroup]
     cells: list[list[int]]
@@ -63,7 +64,7 @@ class Content:
 
 @lru_cache(maxsize=8)
 def popularity(seed: int, skew: float) -> dict[Concept, float]:
-    """Return the probability of each (shape, colour): Zipf with exponent `skew`; `seed` shuffles the ranks."""
+    """Return the probability of each concept: Zipf with exponent `skew`; `seed` shuffles the ranks."""
     concepts = list(CONCEPTS)
     random.Random(f"{seed}/popularity").shuffle(concepts)
     weights = [(rank + 1) ** -skew for rank in range(len(concepts))]
@@ -80,7 +81,7 @@ class ContentDistribution:
     skew: float = 0.0  # Zipf exponent of the concepts; 0 for equal probabilities
 
     def sample(self, rng: random.Random, first: Concept | None = None) -> Content:
-        """Sample a content of one group, or of two that differ in colour and in shape; the first may be given."""
+        """Sample a content: one group, or two that differ in colour and in shape. The first concept may be given."""
         first = first or self._concept(rng)
         if rng.random() >= self.two_groups:
             return arrange([first], [rng.randint(1, self.max_count)], rng)
@@ -103,17 +104,17 @@ class ContentSet:
     """Contents with different keys, which recur in the training samples."""
 
     contents: list[Content]
-    weights: list[float]  # cumulative: the weights with which samples draw the contents
+    cumulative: list[float]  # cumulative probabilities of the contents
     shares: dict[Concept, float]  # probability of each concept as the first group
 
 
 @lru_cache(maxsize=4)
 def content_set(distribution: ContentDistribution, number: int) -> ContentSet:
-    """Return `number` contents. Samples drawn by the weights follow the distribution in counts and first concepts.
+    """Return `number` different contents, with probabilities that keep the distribution of counts and first concepts.
 
-    Contents are drawn, equally often for each concept, until `number` different ones were found. The weight of a
-    content is its share of its concept's draws, times the popularity of the concept. A second group has any concept
-    with equal probability.
+    Contents are drawn, for each first concept in turn, until `number` different ones are found. A content's probability
+    is the popularity of its first concept, times the share of this concept's draws that gave the content. The concept
+    of a second group is uniform.
     """
     uniform, rng = replace(distribution, skew=0.0), random.Random(f"{distribution.seed}/contents")
     concepts = rng.sample(CONCEPTS, len(CONCEPTS))
@@ -127,12 +128,12 @@ def content_set(distribution: ContentDistribution, number: int) -> ContentSet:
     total = sum(popular[concept] for concept in of_concept)
     shares = {concept: p / total for concept, p in popular.items() if concept in of_concept}
     contents = list(found.values())
-    weights = accumulate(shares[c.concept()] * draws[id(c)] / of_concept[c.concept()] for c in contents)
-    return ContentSet(contents, list(weights), shares)
+    cumulative = accumulate(shares[c.concept()] * draws[id(c)] / of_concept[c.concept()] for c in contents)
+    return ContentSet(contents, list(cumulative), shares)
 
 
 def arrange(concepts: list[Concept], counts: list[int], rng: random.Random) -> Content:
-    """Return a content with these (shape, colour) and counts; sample sizes, orientations and cells."""
+    """Return a content with a group for each concept and count; sample sizes, orientations and cells."""
     cells = _cells(counts, rng)
     groups = []
     for (shape, colour), count, taken in zip(concepts, counts, cells, strict=True):
@@ -143,7 +144,7 @@ def arrange(concepts: list[Concept], counts: list[int], rng: random.Random) -> C
 
 
 def position_of(cells: list[int]) -> str | None:
-    """Return the name of a single cell, the side that holds all cells, or None."""
+    """Return the name of a single cell, the side that has all cells, or None."""
     if len(cells) == 1:
         return CELL_NAMES[cells[0]]
     for side, line in LINES.items():

@@ -1,7 +1,7 @@
 """Evaluation samples: class sets by shape, colour and count, and images with five captions for retrieval.
 
-Only seed, image_size, max_count, layout and test_images of the config apply here. The random seeds differ from those of
-the training data.
+Of the config, only seed, image_size, max_count, layout and test_images apply here. The random seeds differ from the
+seeds of the training data.
 """
 
 import random
@@ -15,19 +15,19 @@ from clipx.data.scenes.content import COLOURS, SHAPES, Content, ContentDistribut
 from clipx.data.scenes.render import sample_scene
 from clipx.data.scenes.samples import Sample
 
-TWO_GROUPS = 0.6  # probability of two groups in a retrieval image; high, because such contents rarely repeat
+TWO_GROUPS = 0.6  # probability of two groups in a retrieval image; high, because contents of two groups rarely repeat
 
 
 @dataclass(frozen=True)
 class ClassSet:
-    """A set of labelled scenes with one group each."""
+    """Labelled scenes with one group each."""
 
     classnames: Callable[[ScenesConfig], list[str]]
-    templates: tuple[str, ...]  # "{c}" stands for the class name
-    content: Callable[[int, ScenesConfig, random.Random], Content]  # for a class index; other attributes are random
+    templates: tuple[str, ...]  # prompts; "{c}" stands for the class name
+    content: Callable[[int, ScenesConfig, random.Random], Content]  # class index -> content, random in all else
 
     def sample(self, name: str, config: ScenesConfig, index: int) -> Sample:
-        """Return sample `index` of the set and split `name`; the class is index modulo the number of classes."""
+        """Return sample `index` of `name` (SET/SPLIT); its class is `index` modulo the number of classes."""
         rng = random.Random(f"{config.seed}/{name}/{index}")
         label = index % len(self.classnames(config))
         content = self.content(label, config, rng)
@@ -55,7 +55,7 @@ CLASS_SETS = {
 
 
 def retrieval_samples(config: ScenesConfig, num_images: int) -> Iterator[Sample]:
-    """Yield images whose captions name all attributes; contents are unique, so each caption fits one image only."""
+    """Yield samples whose captions name all attributes; contents are unique, so each caption fits only one image."""
     rng = random.Random(f"{config.seed}/scenes_captions")
     distribution = ContentDistribution(config.max_count, TWO_GROUPS)
     seen: set[frozenset[tuple[object, ...]]] = set()

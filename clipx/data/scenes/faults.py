@@ -1,4 +1,4 @@
-"""Training captions: what they say, and their faults, such as a wrong count or an unrelated text."""
+"""Training captions: the attributes that they name, and their faults, such as a wrong count or an unrelated text."""
 
 import random
 from collections.abc import Callable
@@ -29,44 +29,44 @@ class Caption:
 
     text: str
     fault: str | None  # a key of FAULTS
-    descriptions: list[Description]  # what it says of each group; empty for an unrelated text
+    descriptions: list[Description]  # attributes named for each group; empty for an unrelated text
 
 
 def fault_rates(config: ScenesConfig) -> dict[str, float]:
-    """Return, for each fault, the share that the config sets; fewer are mislabelled if some do not say the count."""
+    """Return fault -> share of captions, as set; fewer are mislabelled if some captions do not name the count."""
     return {name: getattr(config, name) for name in FAULTS}
 
 
-def said_shares(config: ScenesConfig) -> dict[str, float]:
-    """Return attribute -> share of training captions that say it, without the attributes whose share is not set."""
+def named_shares(config: ScenesConfig) -> dict[str, float]:
+    """Return attribute -> share of training captions that name it, for the attributes whose share is set."""
     shares = {"count": config.count_share, "colour": config.colour_share, "shape": config.shape_share}
     return {name: share for name, share in shares.items() if share is not None}
 
 
 def training_captions(content: Content, config: ScenesConfig, rng: random.Random) -> list[Caption]:
     """Return CAPTIONS_PER_IMAGE different captions."""
-    rates, shares = fault_rates(config), said_shares(config)
+    rates, shares = fault_rates(config), named_shares(config)
     bounds = dict(zip(rates, accumulate(rates.values()), strict=True))
     captions: list[Caption] = []
     for _ in range(CAPTIONS_PER_IMAGE):
         u = rng.random()
         fault = next((name for name, bound in bounds.items() if u < bound), None)
-        unsaid = [name for name, share in shares.items() if rng.random() >= share]
-        if fault == "mislabelled" and "count" in unsaid:
-            fault = None  # no count is said that could be wrong
-        caption = _caption(content, fault, unsaid, config, rng)
-        # sample the caption again with the same fault and the same `unsaid`, so that their shares are kept
+        omitted = [name for name, share in shares.items() if rng.random() >= share]
+        if fault == "mislabelled" and "count" in omitted:
+            fault = None  # no count is named that could be wrong
+        caption = _caption(content, fault, omitted, config, rng)
+        # replace a repeated text; the same fault and omissions keep their shares
         while any(caption.text == other.text for other in captions):
-            caption = _caption(content, fault, unsaid, config, rng)
+            caption = _caption(content, fault, omitted, config, rng)
         captions.append(caption)
     return captions
 
 
 def _caption(
-    content: Content, fault: str | None, unsaid: list[str], config: ScenesConfig, rng: random.Random
+    content: Content, fault: str | None, omitted: list[str], config: ScenesConfig, rng: random.Random
 ) -> Caption:
     descriptions = describe(content, DETAIL, rng)
-    leave_out(descriptions, unsaid)
+    leave_out(descriptions, omitted)
     for d in descriptions:
         d.numbered = config.count_share is not None
     text = phrase(descriptions, rng) if fault is None else FAULTS[fault](descriptions, config, rng)
@@ -76,7 +76,7 @@ def _caption(
 def _omit(descriptions: list[Description], config: ScenesConfig, rng: random.Random) -> str:
     """Omit one or two of count, colour and shape, for all groups of the caption.
 
-    The count is kept if a group has one object, because "a circle" still states it.
+    The count is kept if a group has one object, because "a circle" states the count.
     """
     features = ["colour", "shape"] if any(d.count == 1 for d in descriptions) else ["count", "colour", "shape"]
     leave_out(descriptions, rng.sample(features, rng.choice((1, 2))))
@@ -92,7 +92,7 @@ def _wrong_count(descriptions: list[Description], config: ScenesConfig, rng: ran
 
 
 def _add_number(descriptions: list[Description], config: ScenesConfig, rng: random.Random) -> str:
-    """Add one or two numbers (two..twenty) that do not count objects, as in "photo two of ten"."""
+    """Add one or two number words (two to twenty) that do not count objects, as in "photo two of ten"."""
     m, k = sorted(rng.sample(range(2, len(CARDINALS)), 2))
     return rng.choice(WITH_NUMBERS).format(caption=phrase(descriptions, rng), m=CARDINALS[m], k=CARDINALS[k])
 
@@ -100,14 +100,14 @@ def _add_number(descriptions: list[Description], config: ScenesConfig, rng: rand
 def _noise(descriptions: list[Description], config: ScenesConfig, rng: random.Random) -> str:
     """Return an unrelated text with probability 1/2, else give one group a wrong colour or shape.
 
-    Only what the caption says can be wrong: if it says neither, the text is unrelated.
+    A caption that names neither colour nor shape always becomes an unrelated text.
     """
-    says_colour, says_shape = (getattr(descriptions[0], name) is not None for name in ("colour", "shape"))
-    if rng.random() < 0.5 or not (says_colour or says_shape):
+    names_colour, names_shape = (getattr(descriptions[0], name) is not None for name in ("colour", "shape"))
+    if rng.random() < 0.5 or not (names_colour or names_shape):
         descriptions.clear()
         return rng.choice(UNRELATED)
     d = rng.choice(descriptions)
-    if (rng.random() < 0.5 or not says_shape) and says_colour:
+    if (rng.random() < 0.5 or not names_shape) and names_colour:
         d.colour = rng.choice([c for c in COLOURS if c != d.colour])
     else:
         d.shape = rng.choice([s for s in SHAPES if s != d.shape])
@@ -115,7 +115,7 @@ def _noise(descriptions: list[Description], config: ScenesConfig, rng: random.Ra
     return phrase(descriptions, rng)
 
 
-# each key is a field of ScenesConfig: the share of that fault
+# each key is also a field of ScenesConfig, which sets the share of captions with this fault
 FAULTS: dict[str, Callable[[list[Description], ScenesConfig, random.Random], str]] = {
     "omit": _omit,
     "mislabelled": _wrong_count,

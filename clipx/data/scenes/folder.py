@@ -1,4 +1,4 @@
-"""The rendered data set on disk: webdataset shards, complete or absent."""
+"""The rendered data set on disk: a folder of webdataset shards, which gets its name only when it is complete."""
 
 import io
 import json
@@ -23,17 +23,17 @@ from clipx.utils.files import cache_home, content_hash, lock, new_folder
 from clipx.utils.interrupts import children_ignore_ctrl_c
 from clipx.utils.progress import ProgressBar
 
-FORMAT = 1  # increase it when rendering changes: cached data are then rendered again
-SHARD = 5_000  # samples per shard
-PROBE_IMAGES = 2_000  # of each class set, to train linear probes
+FORMAT = 1  # to be increased when rendering changes, so that cached data are rendered again
+SHARD = 5_000  # samples per training shard
+PROBE_IMAGES = 2_000  # images of each class set on which linear probes are trained
 FINISHED = "scenes.json"  # file in the root, written last: the rendered config
 
 
 def ensure_rendered(config: ScenesConfig, root: Path | None) -> Path:
-    """Return the folder of the data set, and render it first if it is missing.
+    """Return the folder of the data set; render the data set first if it is missing.
 
-    The folder is `root`, by default one in the cache, named by the config's hash. Raises UserError if a setting is out
-    of range, or if `root` holds something else.
+    The folder is `root`, by default a folder in the cache, named by the config's hash. Raises UserError if a setting is
+    out of range, or if `root` contains anything else.
     """
     root = root or cache_home() / "scenes" / content_hash(_identity(config))
     validate(config)
@@ -45,7 +45,7 @@ def ensure_rendered(config: ScenesConfig, root: Path | None) -> Path:
 def render_folder(root: Path, config: ScenesConfig) -> None:
     """Render the data set into `root` on all cores, unless another process has just done so.
 
-    Raises UserError: `root` holds something else.
+    Raises UserError if `root` contains anything else.
     """
     with lock(str(root.resolve())):  # all ranks of a run call this: one renders, the others wait
         if _is_finished(root, config):
@@ -75,7 +75,7 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
 
 
 def _await(shards: dict[Future[None], tuple[str, int, int]]) -> None:
-    """Wait for all shards and show the progress; raise the first error."""
+    """Wait for all shards and show the progress; raise the error of the first shard that fails."""
     with ProgressBar() as progress:
         progress.start("rendering", sum(stop - start for _, start, stop in shards.values()))
         for done in as_completed(shards):
@@ -89,7 +89,7 @@ def _identity(config: ScenesConfig) -> dict[str, Any]:
 
 
 def _is_finished(root: Path, config: ScenesConfig) -> bool:
-    """Return True if `root` holds this data set, False if it is absent or empty. Raises UserError otherwise."""
+    """Return True if `root` contains this data set, False if `root` is absent or empty. Raises UserError otherwise."""
     if not root.exists():
         return False
     advice = "give another data.root, or data.root=null for the cache"
@@ -105,9 +105,9 @@ def _is_finished(root: Path, config: ScenesConfig) -> bool:
 
 
 def _plan(config: ScenesConfig) -> dict[str, tuple[str, int, int]]:
-    """Return shard file -> (split, start, stop) for samples start..stop-1 (scenes_pairs ignores both).
+    """Return shard file -> (split, start, stop) for samples start..stop-1 (scenes_pairs ignores start and stop).
 
-    The training shards, which are usually the longest, come first, so that all workers finish at about the same time.
+    The training shards, which are usually the largest, come first, so that all workers finish at about the same time.
     """
     n = config.num_train
     plan = {f"train/{k // SHARD:05d}.tar": ("train", k, min(k + SHARD, n)) for k in range(0, n, SHARD)}
@@ -142,7 +142,7 @@ def _end_with_parent() -> None:
 
 
 def _write_shard(path: Path, split: str, start: int, stop: int, config: ScenesConfig) -> None:
-    """Write a tar file without times and owners, so that equal arguments give equal bytes."""
+    """Write a tar file, without times and owners, so that equal arguments give equal bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for index, sample in enumerate(_samples(split, start, stop, config), start):

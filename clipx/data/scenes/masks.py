@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SUPERSAMPLE = 8  # sub-pixels per pixel and axis
-OPAQUE = SUPERSAMPLE * SUPERSAMPLE  # coverage of a full pixel; 255 * OPAQUE must fit into int16, for blending
+OPAQUE = SUPERSAMPLE * SUPERSAMPLE  # coverage of a full pixel; 255 * OPAQUE must fit into int16, see render
 QUARTER_TURNS = {"up": 0, "left": 1, "down": 2, "right": 3}  # anticlockwise, from pointing up
 
 Grid = NDArray[np.float64]  # x or y of the sub-pixels, in -1..1
@@ -32,7 +32,7 @@ def _ring(x: Grid, y: Grid) -> Inside:
 
 
 def _star(x: Grid, y: Grid) -> Inside:
-    """Five points. The radius of the outline, before scaling by 1.08, is 1 at a tip and 0.36 between two tips."""
+    """A star with five tips. The radius of its outline, before scaling by 1.08, is 1 at a tip and 0.36 at a notch."""
     angle = np.mod(np.arctan2(x, y + 0.08), 2 * np.pi / 5)
     from_tip = np.minimum(angle, 2 * np.pi / 5 - angle)
     inner, half = 0.36, np.pi / 5
@@ -42,7 +42,7 @@ def _star(x: Grid, y: Grid) -> Inside:
 
 
 def _heart(x: Grid, y: Grid) -> Inside:
-    """Two discs side by side, above a triangle that points down. Its upper edge is just below the notch."""
+    """Two discs side by side, above a triangle that points down. The triangle's upper edge is just below the notch."""
     discs = (abs(x) - 0.5) ** 2 + (y - 0.45) ** 2 <= 0.5**2
     return np.asarray(discs | ((y <= 0.42) & (abs(x) <= 0.74 * (y + 0.96)) & (abs(x) <= 1)))
 

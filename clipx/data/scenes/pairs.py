@@ -1,4 +1,4 @@
-"""Minimal pairs: two scenes with the same background that differ in one visual pattern only."""
+"""Minimal pairs: two scenes with the same background that differ only in their category, such as colour or count."""
 
 import copy
 import random
@@ -10,13 +10,13 @@ from clipx.data.scenes.content import COLOURS, ORIENTATIONS, ORIENTED, SHAPES, C
 from clipx.data.scenes.render import PALETTE, SCALES, Scene, sample_scene
 from clipx.data.scenes.samples import Sample
 
-TWO_GROUPS = 0.3  # probability of two groups, before scenes that do not fit the category are rejected
+TWO_GROUPS = 0.3  # probability of two groups, before scenes that cannot be edited are rejected
 
-Edit = Callable[[Scene, random.Random], bool]  # change the scene in place; False if the scene does not fit the category
+Edit = Callable[[Scene, random.Random], bool]  # changes the scene in place; returns False if it cannot be changed
 
 
 def pair_samples(config: ScenesConfig) -> Iterator[Sample]:
-    """Yield the pairs by category; pair p is samples 2p and 2p+1. Their facts are "pair" and "category"."""
+    """Yield the samples of all pairs, category by category: 2p and 2p + 1 for pair p, with facts "pair", "category"."""
     pair = 0
     for category in EDITS:
         for _ in range(config.test_pairs):
@@ -56,7 +56,7 @@ def _colour(scene: Scene, rng: random.Random) -> bool:
 
 
 def _shape(scene: Scene, rng: random.Random) -> bool:
-    """Change the shape. Exclude shapes with an orientation, because the orientation would change too."""
+    """Change the shape. Shapes with an orientation are excluded, because the orientation would change too."""
     present = [g.shape for g in scene.content.groups]
     if present[0] == ORIENTED:
         return False
@@ -65,7 +65,7 @@ def _shape(scene: Scene, rng: random.Random) -> bool:
 
 
 def _size(scene: Scene, rng: random.Random) -> bool:
-    """Shrink large objects around their centres. Enlarged small objects might not fit into the cells."""
+    """Shrink large objects around their centres. Enlarging small objects could move them out of their cells."""
     group = scene.content.groups[0]
     if group.size == "small":
         return False

@@ -28,21 +28,21 @@ NOISE = 4  # standard deviation of the background's noise, grey levels
 NOISE_LIMIT = 16  # largest absolute noise, grey levels
 DIRECTIONS = 32  # number of directions of the gradient
 NOISE_OFFSETS = 64  # number of offsets per axis at which the noise can be cropped from its tile
-SWEEPS = 10  # times that a new place is tried for each object in a free layout
+SWEEPS = 10  # number of new places to try for each object in a free layout
 
 
 @dataclass
 class Object:
-    """An object with its ground truth; (x, y) is the upper left corner of its box in pixels."""
+    """An object with its ground truth."""
 
     shape: str
     colour: str
     size: str
-    position: str
+    position: str  # name of its cell
     orientation: str | None
-    x: int
-    y: int
-    diameter: int  # side of the box, pixels
+    x: int  # left edge of its box, pixels
+    y: int  # upper edge of its box, pixels
+    diameter: int  # side of its box, pixels
     rgb: tuple[int, int, int]
 
 
@@ -69,19 +69,19 @@ class Scene:
 def sample_scene(content: Content, image_size: int, layout: str, rng: random.Random) -> Scene:
     """Sample the background, and the objects' colour shades, diameters and places.
 
-    With layout "grid" an object stays within its cell, with "free" only its centre does.
+    With layout "grid", an object is completely within its cell; with "free", only its centre is.
     """
     objects = []
-    cell = image_size // 3
+    side = image_size // 3  # of a cell
     for group, cells in zip(content.groups, content.cells, strict=True):
         low, high = SCALES[group.size]
-        diameter = min(round(cell * rng.uniform(low, high)), cell - 1)
+        diameter = min(round(side * rng.uniform(low, high)), side - 1)
         rgb = _near(PALETTE[group.colour], COLOUR_JITTER, rng)
-        free = cell - diameter  # at least one pixel stays free, so that neighbours never touch
-        for place in cells:
-            x = place % 3 * image_size // 3 + int(rng.random() * free)
-            y = place // 3 * image_size // 3 + int(rng.random() * free)
-            name = CELL_NAMES[place]
+        free = side - diameter  # at least one pixel, so that neighbours never touch
+        for cell in cells:
+            x = cell % 3 * image_size // 3 + int(rng.random() * free)
+            y = cell // 3 * image_size // 3 + int(rng.random() * free)
+            name = CELL_NAMES[cell]
             objects.append(Object(group.shape, group.colour, group.size, name, group.orientation, x, y, diameter, rgb))
     if layout == "free":
         _spread(objects, image_size, rng)
@@ -94,7 +94,7 @@ def render(scene: Scene) -> NDArray[np.uint8]:
     background = scene.background
     start, end = np.array(background.start, np.int16), np.array(background.end, np.int16)
     canvas: NDArray[np.int16] = gradients[background.direction] * (end - start)
-    canvas >>= 6
+    canvas >>= 6  # the gradient is in 0..64
     canvas += start
     y, x = background.noise_offset
     canvas += tile[y : y + scene.image_size, x : x + scene.image_size]
@@ -111,24 +111,24 @@ def render(scene: Scene) -> NDArray[np.uint8]:
 def _spread(objects: list[Object], image_size: int, rng: random.Random) -> None:
     """Move the objects to random places with their centres in their cells, at least one pixel apart, in place.
 
-    Each object in turn takes a random place if it is free there. Nine large objects leave too little room to draw all
-    places at once.
+    Each object in turn moves to a random place unless another object is there. With nine large objects, random places
+    for all of them at once would almost always overlap.
     """
     for o in objects * SWEEPS:
         row, column = divmod(CELL_NAMES.index(o.position), 3)
-        x, y = (_coordinate(place, o.diameter, image_size, rng) for place in (column, row))
+        x, y = (_coordinate(index, o.diameter, image_size, rng) for index in (column, row))
         if all(_apart(x, y, o.diameter, other) for other in objects if other is not o):
             o.x, o.y = x, y
 
 
-def _coordinate(place: int, diameter: int, image_size: int, rng: random.Random) -> int:
-    """Return a random x or y of an object in the image whose centre is in column or row `place`."""
-    start, stop = (k * image_size // 3 - diameter // 2 for k in (place, place + 1))
+def _coordinate(index: int, diameter: int, image_size: int, rng: random.Random) -> int:
+    """Return a random x (or y) with which an object is inside the image and has its centre in column (row) `index`."""
+    start, stop = (k * image_size // 3 - diameter // 2 for k in (index, index + 1))
     return rng.randint(max(0, start), min(image_size - diameter, stop - 1))
 
 
 def _apart(x: int, y: int, diameter: int, other: Object) -> bool:
-    """Return True if at least one pixel is free between the box at (x, y) and the other object's."""
+    """Return True if at least one pixel is free between a box at (x, y) and the box of `other`."""
     horizontally = x + diameter < other.x or other.x + other.diameter < x
     return horizontally or y + diameter < other.y or other.y + other.diameter < y
 

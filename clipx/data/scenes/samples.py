@@ -15,12 +15,12 @@ from clipx.config.data_schema import ScenesConfig
 from clipx.config.setting import check
 from clipx.data.scenes.captions import Description
 from clipx.data.scenes.content import Concept, Content, ContentDistribution, content_set, popularity
-from clipx.data.scenes.faults import fault_rates, said_shares, training_captions
+from clipx.data.scenes.faults import fault_rates, named_shares, training_captions
 from clipx.data.scenes.render import Scene, render, sample_scene
 from clipx.errors import UserError
 
 TWO_GROUPS = 0.2  # probability of two groups in a training scene
-RECURRING = 50  # number of contents that `false_negatives` repeats; small, so that a batch often has one twice
+RECURRING = 50  # number of contents that `false_negatives` repeats; small, so that they often recur within a batch
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Sample:
     descriptions: list[list[Description]] = field(default_factory=list)  # of each training caption
 
     def members(self) -> dict[str, bytes]:
-        """Return extension -> file content. Images are PNG: all decoders return the same pixels."""
+        """Return extension -> file content. Images are PNG, because all decoders return the same pixels."""
         buffer = io.BytesIO()
         Image.fromarray(render(self.scene)).save(buffer, "PNG", compress_level=1)
         members = {"png": buffer.getvalue()}
@@ -53,14 +53,14 @@ class Sample:
 
 
 def training_sample(config: ScenesConfig, index: int) -> Sample:
-    """Return training sample `index`, which does not depend on `num_train` or on other samples.
+    """Return training sample `index`, which does not depend on `num_train`.
 
-    Its facts are "popularity", the probability of the first group's (shape, colour); "repeats", the earlier sample
-    whose content it repeats (`false_negatives`), or None; and "faults", the fault of each caption.
+    Its facts are "popularity", the probability of the first group's (shape, colour); "repeats", the earlier sample with
+    the same content if `false_negatives` has repeated it, else None; and "faults", the fault of each caption or None.
     """
     rng = random.Random(f"{config.seed}/train/{index}")
     source = _repeated(config, index, rng)
-    # The content has a separate generator, so that a later sample can repeat it, given only this sample's index.
+    # A separate generator, seeded with the index, lets later samples repeat the content without building this sample.
     content = _content(config, index if source is None else source)
     scene = sample_scene(content, config.image_size, config.layout, rng)
     captions = training_captions(content, config, rng)
@@ -74,7 +74,7 @@ def training_sample(config: ScenesConfig, index: int) -> Sample:
 
 
 def content_of(config: ScenesConfig) -> NDArray[np.int32]:
-    """Return the content number (from 0) of each training sample, int32 [num_train]; equal for contents of one key."""
+    """Return the content number (from 0) of each training sample, int32 [num_train]; equal if the keys are equal."""
     numbers: dict[frozenset[tuple[object, ...]], int] = {}
     of_each = np.empty(config.num_train, np.int32)
     for index in range(config.num_train):
@@ -85,12 +85,12 @@ def content_of(config: ScenesConfig) -> NDArray[np.int32]:
 
 
 def _repeated(config: ScenesConfig, index: int, rng: random.Random) -> int | None:
-    """Return the earlier sample whose content this sample repeats; None if it has a content of its own."""
+    """Return the earlier sample whose content sample `index` repeats; None if its content is newly drawn."""
     return int(rng.random() * RECURRING) if rng.random() < config.false_negatives and index >= RECURRING else None
 
 
 def concept_frequencies(config: ScenesConfig) -> dict[Concept, float]:
-    """Return the share of training samples with each (shape, colour) as first group; absent ones are left out."""
+    """Return concept -> expected share of training samples with this first group; concepts of no content are absent."""
     shares = _concept_shares(config)
     recurring = Counter(_content(config, index).concept() for index in range(RECURRING))
     repeated = config.false_negatives
@@ -102,7 +102,7 @@ def _content(config: ScenesConfig, index: int) -> Content:
     if config.contents is None:
         return _distribution(config).sample(rng)
     recurring = content_set(_distribution(config), config.contents)
-    return rng.choices(recurring.contents, cum_weights=recurring.weights)[0]
+    return rng.choices(recurring.contents, cum_weights=recurring.cumulative)[0]
 
 
 def _concept_shares(config: ScenesConfig) -> dict[Concept, float]:
@@ -124,8 +124,8 @@ def validate(config: ScenesConfig) -> None:
             f"data.scenes.{' + data.scenes.'.join(rates)}={sum(rates.values()):g} is out of range; "
             "allowed: at most 1, as a caption has at most one fault"
         )
-    if config.omit and said_shares(config):
-        keys = ", ".join(f"data.scenes.{name}_share" for name in said_shares(config))
+    if config.omit and named_shares(config):
+        keys = ", ".join(f"data.scenes.{name}_share" for name in named_shares(config))
         raise UserError(
             f"data.scenes.omit={config.omit:g} and {keys} both set what captions leave out; set data.scenes.omit=0"
         )

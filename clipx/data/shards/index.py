@@ -1,6 +1,7 @@
-"""The index of a folder of shards: the place of each sample's members, in arrays that all processes share.
+"""The index of a folder of shards: the location of each sample's members, in arrays that all processes share.
 
-Samples are numbered shard by shard. New shards are appended, so existing numbers do not change. Only new and
+A sample has at most one member per column: image, txt, json and cls. Samples are numbered shard by shard; a sample's
+number is its row in the arrays. New shards are appended, so that they do not change existing numbers. Only new and
 changed shards are scanned. `clipx data index` writes the index into the folder of the shards; otherwise it is in the
 cache. A member takes 8 bytes (block and size). Columns that a run does not use are never read from disk.
 """
@@ -33,8 +34,8 @@ COLUMNS = ("image", "txt", "json", "cls")
 ARRAYS = (*(f"{c}_{part}" for c in COLUMNS for part in ("block", "size")), "key_bytes", "key_end", "key_hash")
 ABSENT = 0  # block of a missing member; block 0 is always a header, so no member's data start there
 PUBLISHED = "clipx_index"  # folder of the index in the folder of the shards
-FORMAT = 2
-MIN_POOL_BYTES = 256 * 2**20  # scan in several processes if the shards have at least this total size
+FORMAT = 2  # to be increased when the saved files change, so that older ones are not read
+MIN_POOL_BYTES = 256 * 2**20  # total size of the shards from which several processes scan them
 
 Arrays = dict[str, NDArray[np.generic]]
 
@@ -47,7 +48,7 @@ class Shard:
     size: int  # bytes
     mtime_ns: int
     samples: int = 0
-    key_bytes: int = 0
+    key_bytes: int = 0  # total length of the keys
     damage: list[str] = field(default_factory=list)  # one line per problem
     others: dict[str, int] = field(default_factory=dict)  # extension -> number of members that are not used
 
@@ -57,7 +58,8 @@ class Index:
     """Shards and arrays of n samples; the arrays are memory-mapped if loaded from a folder.
 
     `<column>_block` and `<column>_size` are uint32 [n]: a member's data start at byte 512 x block; ABSENT if missing.
-    `key_bytes` concatenates the keys of each shard, and `key_end` [n] is the end offset of each key in its shard.
+    `key_bytes` uint8 concatenates all keys. `key_end` uint32 [n] is the end of each key, counted from its shard's first
+    key byte. `key_hash` is uint64 [n].
     """
 
     shards: list[Shard]
@@ -72,7 +74,7 @@ class Index:
         return int(self.starts[-1])
 
     def shard_of(self, row: int) -> int:
-        """Return the number of the shard that holds a sample."""
+        """Return the number of the shard that contains a sample."""
         return int(np.searchsorted(self.starts, row, side="right")) - 1
 
     def key(self, row: int) -> str:
@@ -91,46 +93,46 @@ class Index:
         return [line for shard in self.shards for line in shard.damage]
 
     def duplicates(self) -> NDArray[np.int64]:
-        """Return the samples that have the same key as an earlier sample."""
+        """Return the rows of the samples that have the same key as an earlier sample."""
         _, first = np.unique(self.arrays["key_hash"], return_index=True)
         return np.setdiff1d(np.arange(len(self)), first)
 
     def arrays_of(self, shard: int) -> Arrays:
-        """Return a shard's part of the arrays."""
+        """Return a shard's part of each array."""
         rows, keys = slice(*self.starts[shard : shard + 2]), slice(*self.key_starts[shard : shard + 2])
         return {name: array[keys if name == "key_bytes" else rows] for name, array in self.arrays.items()}
 
 
 def open_index(folder: Path, paths: list[Path]) -> Index:
-    """Return the index of these shards of a folder. If none is up to date, build one and save it in the cache."""
+    """Return the index of the shards `paths` of a folder. If none is up to date, build one and save it in the cache."""
     shards = [Shard(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in paths]
     cache = cache_home() / "index" / content_hash(str(folder.resolve()))
     newest_first = sorted(cache.glob("[!.]*"), key=lambda p: p.stat().st_mtime_ns, reverse=True)
-    saved = [index for place in (folder / PUBLISHED, *newest_first) if (index := load(place)) is not None]
+    saved = [index for path in (folder / PUBLISHED, *newest_first) if (index := load(path)) is not None]
     wanted = {_version(s) for s in shards}
     for index in saved:
         if {_version(s) for s in index.shards} == wanted:
             return index
-    place = cache / content_hash([FORMAT, sorted(wanted)])
-    for _ in range(2):  # another process that just found no valid index may delete ours before it writes the same one
-        if (loaded := load(place)) is not None:
+    target = cache / content_hash([FORMAT, sorted(wanted)])
+    for _ in range(2):  # another process that found no valid index may delete ours before it writes the same one
+        if (loaded := load(target)) is not None:
             return loaded
-        save(build_index(folder, shards, saved[0] if saved else None), place)
-    loaded = load(place)
-    assert loaded is not None, place
+        save(build_index(folder, shards, saved[0] if saved else None), target)
+    loaded = load(target)
+    assert loaded is not None, target
     return loaded
 
 
 def publish(index: Index, folder: Path) -> Path:
-    """Write the index into the folder of the shards; replaces an older one. Return its folder."""
+    """Write the index into the folder of the shards, replacing an older one, and return the folder of the index."""
     save(index, folder / PUBLISHED)
     return folder / PUBLISHED
 
 
 def build_index(folder: Path, shards: list[Shard], base: Index | None) -> Index:
-    """Scan the new and changed shards, and take the others from `base`.
+    """Return the index of `shards`. Scan those that are new or changed, and take the others from `base`.
 
-    Order: first the shards of `base`, in their order, then the new shards by name.
+    The shards of `base` come first, in the same order, then the new shards by name.
     """
     known = {s.name: i for i, s in enumerate(base.shards)} if base else {}
     ordered = sorted(shards, key=lambda s: (known.get(s.name, len(known)), s.name))
@@ -146,13 +148,13 @@ def build_index(folder: Path, shards: list[Shard], base: Index | None) -> Index:
             complete, arrays = base.shards[known[shard.name]], base.arrays_of(known[shard.name])
         indexed.append(complete)
         parts.append(arrays)
-    # pop frees each part after use, so that peak memory is about one copy of the index
+    # pop releases each part, so that peak memory is about one copy of the index
     arrays = {name: np.concatenate([part.pop(name) for part in parts]) for name in ARRAYS}
     return Index(indexed, arrays, _digest(indexed, arrays))
 
 
 def save(index: Index, folder: Path) -> None:
-    """Write an index into a folder; replaces an older one."""
+    """Write an index into a folder, replacing an older one."""
     shutil.rmtree(folder, ignore_errors=True)
     content = {"format": FORMAT, "digest": index.digest, "shards": [asdict(s) for s in index.shards]}
     with new_folder(folder) as temporary:
@@ -162,7 +164,7 @@ def save(index: Index, folder: Path) -> None:
 
 
 def load(folder: Path) -> Index | None:
-    """Return the index in a folder, memory-mapped; None if there is none or it is corrupt or of another format."""
+    """Return the index in a folder, memory-mapped; None if it is missing, corrupt or of another format."""
     try:
         content = json.loads((folder / "shards.json").read_text())
         if content["format"] != FORMAT:
@@ -189,15 +191,15 @@ def _scan_all(folder: Path, shards: list[Shard]) -> Iterator[tuple[Shard, Arrays
 def _scan_shard(folder: Path, shard: Shard) -> tuple[Shard, Arrays]:
     members, damage = tar.scan(folder / shard.name)
     others: Counter[str] = Counter()
-    places: list[list[tuple[int, int]]] = []  # sample, column -> block, size
+    locations: list[list[tuple[int, int]]] = []  # sample, column -> block, size
     keys: list[bytes] = []
     for key, group in groupby(members, _key_of):
         by_column = _by_column(list(group), shard.name, others, damage)
         if by_column:
             found = [by_column.get(column) for column in COLUMNS]
-            places.append([(m.offset // BLOCK, m.size) if m else (ABSENT, 0) for m in found])
+            locations.append([(m.offset // BLOCK, m.size) if m else (ABSENT, 0) for m in found])
             keys.append(key.encode("utf-8", "backslashreplace"))
-    table = np.array(places, np.uint32).reshape(-1, len(COLUMNS), 2)
+    table = np.array(locations, np.uint32).reshape(-1, len(COLUMNS), 2)
     arrays: Arrays = {
         f"{column}_{name}": table[:, i, j].copy()
         for i, column in enumerate(COLUMNS)
@@ -213,13 +215,13 @@ def _scan_shard(folder: Path, shard: Shard) -> tuple[Shard, Arrays]:
 
 
 def _key_of(member: Member) -> str:
-    """Return the name up to the first dot after the last slash."""
+    """Return the member's name up to the first dot after the last slash."""
     folder, slash, base = member.name.rpartition("/")
     return folder + slash + base.partition(".")[0]
 
 
 def _by_column(members: list[Member], shard: str, others: Counter[str], damage: list[str]) -> dict[str, Member]:
-    """Return a sample's members by column. If a column has several members, use the first and report the others."""
+    """Return column -> member of a sample. If a column has several members, take the first and report the others."""
     by_column: dict[str, Member] = {}
     for member in members:
         extension = member.name.rpartition("/")[2].partition(".")[2].lower()
@@ -227,7 +229,7 @@ def _by_column(members: list[Member], shard: str, others: Counter[str], damage: 
         if column is None:
             others[extension] += 1
         elif member.size >= 2**32:
-            damage.append(f"{shard}: {member.name} has {member.size} bytes, too many for a sample")
+            damage.append(f"{shard}: {member.name} has {member.size} bytes, but a member must be smaller than 4 GiB")
         elif column in by_column:
             damage.append(f"{shard}: {member.name} is ignored, {by_column[column].name} is used")
         else:

@@ -1,6 +1,7 @@
 """webdataset shards with random access: an index of (shard, offset, size) gives each sample a stable id.
 
-A sample is a run of members with the same key: the member's name up to the first dot after the last slash.
+A sample consists of consecutive members with the same key. The key is the member's name up to the first dot after the
+last slash.
 """
 
 import errno
@@ -22,20 +23,20 @@ from clipx.errors import UserError
 from clipx.utils.files import cache_home, write_bytes
 
 Rows = NDArray[np.int32]
-# Equal to sampler.CHUNK_BLOCKS: each of the blocks shuffled together may be in another shard. This is a quarter of a
-# process's usual limit, which leaves room for evaluation sets.
+# Equal to sampler.CHUNK_BLOCKS: each of the blocks that are shuffled together may be in a different shard. Most systems
+# allow 1,024 open files per process; the rest is for evaluation sets.
 MAX_OPEN_FILES = 256
 
 
 class OpenFiles:
-    """File descriptors by name: at most MAX_OPEN_FILES, the least recently used is closed first."""
+    """Descriptors of at most MAX_OPEN_FILES files of a folder; the least recently used file is closed first."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._open: OrderedDict[str, int] = OrderedDict()  # most recently used last
 
     def get(self, name: str) -> int:
-        """Return the descriptor of a file, valid until the next call. Raises OSError."""
+        """Return the descriptor of the file `name`, valid until the next call. Raises OSError."""
         if name in self._open:
             self._open.move_to_end(name)
         else:
@@ -54,32 +55,32 @@ class OpenFiles:
 
 
 class Shards:
-    """The samples of a folder of tar files that have all required members; ids are 0..len-1 in index order."""
+    """The samples in a folder of tar files that have members in all `columns`; ids are 0..len-1 in index order."""
 
-    def __init__(self, folder: Path, index: Index, extensions: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, index: Index, columns: tuple[str, ...]) -> None:
         self.folder = folder
         self.index = index
-        self.extensions = extensions
+        self.columns = columns
         complete = np.ones(len(index), bool)
-        for column in extensions:
+        for column in columns:
             complete &= index.arrays[f"{column}_block"] != ABSENT
         # sample id -> row of the index; None if both are equal
-        self._rows = None if complete.all() else _shared(np.flatnonzero(complete).astype(np.int32), index, extensions)
-        self.problems: Sequence[str] = Problems(index, extensions, np.flatnonzero(~complete))
+        self._rows = None if complete.all() else _shared(np.flatnonzero(complete).astype(np.int32), index, columns)
+        self.problems: Sequence[str] = Problems(index, columns, np.flatnonzero(~complete))
         self._length = int(complete.sum())
         self._files = OpenFiles(folder)
         self._prefetched: set[tuple[int, int]] = set()  # (shard, block)
 
     @classmethod
-    def open(cls, folder: Path, extensions: tuple[str, ...]) -> "Shards":
-        """Return the samples of `folder` that have all of `extensions` (of image, txt, json, cls).
+    def open(cls, folder: Path, columns: tuple[str, ...]) -> "Shards":
+        """Return the samples of `folder` that have members in all `columns` (some of image, txt, json, cls).
 
-        Raises UserError if there is no folder, no shard in it, or no sample with all extensions.
+        Raises UserError if there is no folder, no shard in it, or no sample with all columns.
         """
         index = open_index(folder, shard_paths(folder))
-        shards = cls(folder, index, extensions)
+        shards = cls(folder, index, columns)
         if not len(shards):
-            found = f"{len(index)} samples, none with {' and '.join(extensions)}"
+            found = f"{len(index)} samples, none with {' and '.join(columns)}"
             raise UserError("; ".join([f"{folder} has {found}", *index.damage()[:3]]))
         return shards
 
@@ -87,89 +88,89 @@ class Shards:
         return self._length
 
     def content_hash(self) -> str:
-        """Return a hash of shards, keys, offsets and sizes; it does not detect changed bytes of the same size."""
-        return f"{self.index.digest}/{'+'.join(self.extensions)}"
+        """Return a hash of shards, keys, offsets and sizes; other bytes of the same size do not change the hash."""
+        return f"{self.index.digest}/{'+'.join(self.columns)}"
 
-    def key(self, index: int) -> str:
+    def key(self, sample_id: int) -> str:
         """Return the sample's key in its shard."""
-        return self.index.key(self._row(index))
+        return self.index.key(self._row(sample_id))
 
-    def where(self, index: int) -> str:
+    def where(self, sample_id: int) -> str:
         """Return the sample's location for messages, such as `00003.tar:000123`."""
-        return self.index.where(self._row(index))
+        return self.index.where(self._row(sample_id))
 
     def of_shard(self, number: int) -> range:
         """Return the sample ids of a shard."""
         rows = self.index.starts[number : number + 2]
         return range(*(rows if self._rows is None else np.searchsorted(self._rows, rows)).tolist())
 
-    def has(self, index: int, column: str) -> bool:
+    def has(self, sample_id: int, column: str) -> bool:
         """Return True if the sample has a member in this column."""
-        return bool(self.index.arrays[f"{column}_block"][self._row(index)] != ABSENT)
+        return bool(self.index.arrays[f"{column}_block"][self._row(sample_id)] != ABSENT)
 
-    def offset(self, index: int, column: str) -> int:
-        """Return the offset of the member's first byte in its shard."""
-        return int(self.index.arrays[f"{column}_block"][self._row(index)]) * BLOCK
+    def offset(self, sample_id: int, column: str) -> int:
+        """Return the offset of the member's first data byte in the shard."""
+        return int(self.index.arrays[f"{column}_block"][self._row(sample_id)]) * BLOCK
 
-    def read(self, index: int, column: str) -> bytes:
-        """Return the member's bytes. Processes may share the open file, because the read does not move its position.
+    def read(self, sample_id: int, column: str) -> bytes:
+        """Return the member's bytes. Raises BadSample for a read error of the disk, OSError for all other errors.
 
-        Raises BadSample for a read error of the disk, OSError for other errors, which are not the sample's fault.
+        Processes may share the open file, because os.pread does not move the file position.
         """
-        row = self._row(index)
+        row = self._row(sample_id)
         size = int(self.index.arrays[f"{column}_size"][row])
         try:
-            return os.pread(self._file(self.index.shard_of(row)), size, self.offset(index, column))
+            return os.pread(self._file(self.index.shard_of(row)), size, self.offset(sample_id, column))
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
             raise BadSample(f"cannot be read ({error})") from error
 
-    def prefetch(self, index: int, block: int) -> None:
-        """Ask the system to read ahead the block of `block` samples that contains the sample, in one disk access.
+    def prefetch(self, sample_id: int, block: int) -> None:
+        """Ask the system to read the sample's block of `block` neighbouring samples into memory, in one disk access.
 
         If the block spans two shards, only the part in the sample's shard is read.
         """
-        shard, number = self.index.shard_of(self._row(index)), index // block
+        shard, number = self.index.shard_of(self._row(sample_id)), sample_id // block
         if (shard, number) in self._prefetched:
             return
-        if len(self._prefetched) >= 1024:  # enough for all blocks that are being read; the rest are old
+        if len(self._prefetched) >= 1024:  # four times the CHUNK_BLOCKS blocks in use, so most of them are old
             self._prefetched.clear()
         self._prefetched.add((shard, number))
-        in_shard, column = self.of_shard(shard), self.extensions[0]
+        in_shard, column = self.of_shard(shard), self.columns[0]
         first, last = max(number * block, in_shard.start), min((number + 1) * block, in_shard.stop) - 1
         begin, size = self.offset(first, column), int(self.index.arrays[f"{column}_size"][self._row(last)])
-        end = self.offset(last, column) + size + 64 * BLOCK  # the last sample's texts follow its image
-        with suppress(OSError):  # this is only advice to the system; `read` reports errors
+        end = self.offset(last, column) + size + 64 * BLOCK  # 32 KiB for the last sample's texts, after its image
+        with suppress(OSError):  # prefetching is optional; `read` reports errors
             os.posix_fadvise(self._file(shard), begin, end - begin, os.POSIX_FADV_WILLNEED)
 
     def _file(self, shard: int) -> int:
         return self._files.get(self.index.shards[shard].name)
 
-    def _row(self, index: int) -> int:
-        return index if self._rows is None else int(self._rows[index])
+    def _row(self, sample_id: int) -> int:
+        return sample_id if self._rows is None else int(self._rows[sample_id])
 
 
 class Problems(Sequence[str]):
-    """Corrupt places in the shards, then incomplete samples. Lines are built on demand, as there may be 100,000."""
+    """A line for each corrupt member and each incomplete sample; up to 100,000 lines, so they are built on demand."""
 
-    def __init__(self, index: Index, extensions: tuple[str, ...], incomplete: NDArray[np.int64]) -> None:
+    def __init__(self, index: Index, columns: tuple[str, ...], incomplete: NDArray[np.int64]) -> None:
         self._index = index
-        self._extensions = extensions
+        self._columns = columns
         self._incomplete = incomplete
         self._damage = index.damage()
 
     def __len__(self) -> int:
         return len(self._damage) + len(self._incomplete)
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, item: Any) -> Any:
         """Return a line for an int, a list of lines for a slice."""
-        if isinstance(place, slice):
-            return [self[i] for i in range(*place.indices(len(self)))]
-        if place < len(self._damage):
-            return self._damage[place]
-        row = int(self._incomplete[place - len(self._damage)])
-        missing = [c for c in self._extensions if self._index.arrays[f"{c}_block"][row] == ABSENT]
+        if isinstance(item, slice):
+            return [self[i] for i in range(*item.indices(len(self)))]
+        if item < len(self._damage):
+            return self._damage[item]
+        row = int(self._incomplete[item - len(self._damage)])
+        missing = [c for c in self._columns if self._index.arrays[f"{c}_block"][row] == ABSENT]
         return f"{self._index.where(row)} lacks {', '.join(missing)}"
 
 
@@ -184,9 +185,9 @@ def shard_paths(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _shared(rows: Rows, index: Index, extensions: tuple[str, ...]) -> Rows:
+def _shared(rows: Rows, index: Index, columns: tuple[str, ...]) -> Rows:
     """Return the rows memory-mapped from a file in the cache, so that all ranks of a machine share one copy."""
-    path = cache_home() / "index" / "rows" / f"{index.digest}-{'-'.join(extensions)}.npy"
+    path = cache_home() / "index" / "rows" / f"{index.digest}-{'-'.join(columns)}.npy"
     shared = _mapped(path)
     if shared is None or not np.array_equal(shared, rows):  # missing or corrupt
         file = io.BytesIO()

@@ -1,8 +1,7 @@
-"""The tar index: names, offsets and sizes of the members of a tar file, without unpacking it.
+"""Scan of a tar file: names, offsets and sizes of its members.
 
-The file is not read with `tarfile.open`, which silently stops at the first corrupt header, so the rest is lost. This
-scan continues at the next readable header and reports what it skipped. Names are only keys, and links are never
-followed.
+`tarfile.open` would silently stop at the first corrupt header. This scan reports the corrupt header and continues at
+the next readable one. Names are only used as keys, and links are never followed.
 """
 
 import os
@@ -15,7 +14,7 @@ from pathlib import Path
 BLOCK = tarfile.BLOCKSIZE
 LONG_NAME = tarfile.GNUTYPE_LONGNAME
 OCTAL = re.compile(rb" *[0-7]+[ \0]*")
-PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
+PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)  # types of pax records about the next member
 
 
 @dataclass(frozen=True)
@@ -28,15 +27,16 @@ class Member:
 
 
 def scan(path: Path) -> tuple[list[Member], list[str]]:
-    """Return the members of a tar file in order, and one line per problem (corrupt places, links)."""
+    """Return the regular files of a tar file in order, and one line per problem (corrupt header, cut, link)."""
     members: list[Member] = []
     damage: list[str] = []
     end = path.stat().st_size
+    # long_name: of the next member; skipping: since a corrupt header; zeros: the last block had only zero bytes
     position, long_name, skipping, zeros = 0, "", False, False
     with path.open("rb") as file:
         while position + BLOCK <= end:
             block = os.pread(file.fileno(), BLOCK, position)
-            if not any(block):  # the end marker, or a hole if a member follows
+            if not any(block):  # the end marker; if a member follows, a corrupt header
                 zeros, position = True, position + BLOCK
                 continue
             header = _short_header(block) or _any_header(block)
@@ -68,7 +68,7 @@ def scan(path: Path) -> tuple[list[Member], list[str]]:
 
 
 def _short_header(block: bytes) -> tarfile.TarInfo | None:
-    """Parse the header of a regular file with a short ASCII name, the usual case in a shard; None for others.
+    """Parse the header of a regular file with a short ASCII name, the usual case in a shard; None for other headers.
 
     This is several times as fast as `TarInfo.frombuf`.
     """
@@ -77,8 +77,8 @@ def _short_header(block: bytes) -> tarfile.TarInfo | None:
     name, _, _ = block[:100].partition(b"\0")
     if not name.isascii() or not OCTAL.fullmatch(block, 148, 156):
         return None
-    # The header's checksum is the sum of its bytes, with the checksum field read as spaces. The low 16 bits of
-    # Adler-32 are this sum + 1, modulo 65521.
+    # A header's checksum is the sum of its bytes, with the checksum field taken as spaces. The low 16 bits of Adler-32
+    # are the sum of the bytes plus 1, modulo 65521.
     checksum = zlib.adler32(block[:148] + b"        " + block[156:]) & 0xFFFF
     if checksum != (int(block[148:156].strip(b" \0"), 8) + 1) % 65521:
         return None
@@ -97,7 +97,7 @@ def _any_header(block: bytes) -> tarfile.TarInfo | None:
 
 
 def _long_name(kind: bytes, record: bytes) -> str:
-    """Return the next member's name from a GNU long-name or pax record; "" if the record has none."""
+    """Return the next member's name from a GNU long-name or pax record; "" if the record contains no name."""
     if kind == LONG_NAME:
         return record.rstrip(b"\0").decode("utf-8", "surrogateescape")
     for line in record.split(b"\n"):  # pax: b"<length> <key>=<value>"

@@ -1,4 +1,4 @@
-"""Check of a folder of shards: reads every sample once, decodes its image and checks its text, as training would."""
+"""Check of a folder of shards: read every sample once, decode its image and check its text, as training would."""
 
 import multiprocessing
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ class ShardReport:
 
 
 def verify(shards: Shards, workers: int) -> Iterator[ShardReport]:
-    """Yield a report per shard, in order; `workers` processes check them."""
-    # The initializer gives the shards to each process once. As an argument, the index would be sent for every shard.
+    """Yield a report per shard, in order; `workers` processes check the shards."""
+    # The initializer gives `shards` to each process once. As an argument of _check, they would be sent for every shard.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_pool_shards.append, initargs=(shards,)) as pool:
         yield from pool.map(_check, range(len(shards.index.shards)))
@@ -32,7 +32,7 @@ _pool_shards: list[Shards] = []  # holds one element in each process of the pool
 
 def _check(number: int) -> ShardReport:
     (shards,) = _pool_shards
-    image, text = shards.extensions
+    image, text = shards.columns
     report = ShardReport()
     for i in shards.of_shard(number):
         report.samples += 1
@@ -56,4 +56,5 @@ def _check_class(data: bytes) -> None:
         raise BadSample(".cls is not a number")
 
 
-CHECKS = {"txt": captions.from_txt, "json": _check_json, "cls": _check_class}  # column -> raises BadSample
+# column -> function that raises BadSample if the member's bytes are unusable
+CHECKS = {"txt": captions.from_txt, "json": _check_json, "cls": _check_class}

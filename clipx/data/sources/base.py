@@ -17,8 +17,8 @@ class PairSource(Protocol):
     """Image-text pairs by sample id."""
 
     streaming: Literal[False] = False
-    problems: Sequence[str] = ()  # one line per sample that is left out; found without decoding
-    fingerprint: str  # changes with the samples or their order
+    problems: Sequence[str] = ()  # one line per problem found without decoding; the samples concerned are left out
+    fingerprint: str  # changes if the samples or their order change
     draws_caption: bool = False  # True: `pair` draws one of the captions; False: it takes the first
 
     def __len__(self) -> int: ...
@@ -38,21 +38,21 @@ class PairSource(Protocol):
         return texts.stripped(captions[generator.randrange(len(captions)) if self.draws_caption else 0])
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
-        """Return the encoded image and one caption. Raises BadSample if one is unusable."""
+        """Return the encoded image and one caption. Raises BadSample if either is unusable."""
         caption = self.caption(sample_id, generator)
         return self.image(sample_id), caption
 
     def image_of(self) -> NDArray[np.int32] | None:
-        """Return the image index (from 0) of each sample, int32 [n]; None if no two samples share an image."""
+        """Return the image number (from 0) of each sample, int32 [n]; None if no two samples share an image."""
         return None
 
     def group_of(self) -> NDArray[np.int32] | None:
-        """Return the group (from 0) of each sample, int32 [n]: samples that are positives of each other; None: none."""
+        """Return the group number (from 0) of each sample, int32 [n]; None without groups. Default: image numbers."""
         return self.image_of()
 
 
 class ShardPairs(PairSource):
-    """Pairs from a folder of webdataset shards; prefetches `block` neighbouring samples together, 0: no prefetching."""
+    """Pairs from a folder of webdataset shards, prefetched in blocks of `block` neighbours; 0: no prefetching."""
 
     def __init__(self, folder: Path, captions: str, block: int) -> None:
         self.block = block

@@ -17,14 +17,14 @@ from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
 from clipx.utils.registry import lookup, suggest
 
-Row = tuple[str, str]  # path of an image (absolute, or below the folder), caption
+Row = tuple[str, str]  # path of an image (absolute, or below the folder of images), caption
 csv.field_size_limit(2**31 - 1)  # with the default, a caption above 128 KiB makes the whole file unreadable
 
 
 class PackedTexts:
     """A list of texts in two arrays, shared by all loader processes.
 
-    A list of Python strings would be copied into every process, because reading a string writes its reference count.
+    A list of Python strings would be copied into every process, because reading a string changes its reference count.
     """
 
     def __init__(self, strings: Iterable[str]) -> None:
@@ -40,20 +40,20 @@ class PackedTexts:
         return self._data[begin:end].tobytes().decode("utf-8", "surrogatepass")
 
     def tobytes(self) -> bytes:
-        """Return the content as bytes, to compute a hash."""
+        """Return bytes that identify the list, to compute a hash."""
         return self._data.tobytes() + self._ends.tobytes()
 
 
 class FilePairs(PairSource):
     """Pairs from rows of (image file, caption)."""
 
-    draws_caption = True  # also if there is only one caption
+    draws_caption = True  # also if a sample has only one caption
 
     def __init__(self, folder: Path, rows: list[Row], captions: str, problems: list[str]) -> None:
-        """Build samples from rows whose image paths are absolute or below `folder`; `problems`: what was skipped.
+        """Build samples from rows whose image paths are absolute or below `folder`; `problems`: lines on skipped rows.
 
-        captions="each" gives one sample per row. "first" and "random" give one sample per image: with its first
-        caption, or with a random one in each epoch.
+        captions="each" gives one sample per row. The other values give one sample per image: "first" with its first
+        caption, "random" with a random one of its captions in each epoch.
         """
         self.folder = folder
         self.problems = problems
@@ -61,9 +61,9 @@ class FilePairs(PairSource):
         if captions == "each":
             samples = [[row] for row in rows]
         else:
-            # images in the order of their first rows
+            # put the rows of an image together; images are in the order of their first rows
             first_row = {name: i for i, (name, _) in reversed(list(enumerate(rows)))}
-            ordered = sorted(rows, key=lambda row: first_row[row[0]])  # stable
+            ordered = sorted(rows, key=lambda row: first_row[row[0]])
             samples = [list(group)[:captions_kept] for _, group in groupby(ordered, key=lambda row: row[0])]
         self._names = PackedTexts(sample[0][0] for sample in samples)
         self._captions = PackedTexts(caption for sample in samples for _, caption in sample)
@@ -96,7 +96,7 @@ class FilePairs(PairSource):
 def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
     """Return the pairs of a captions_*.json in MSCOCO's format, with the images in `folder`.
 
-    Raises UserError if it holds no caption annotations.
+    Raises UserError if the file contains no caption annotations.
     """
     try:
         content = json.loads(annotations.read_text(encoding="utf-8"))
@@ -110,7 +110,7 @@ def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
             f"{annotations} holds no caption annotations in MSCOCO's format ({type(error).__name__}: {error}): "
             "data.annotations must be a captions_*.json"
         ) from error
-    # Paths in downloaded annotations must stay inside the folder. A user's own table may name any path.
+    # Downloaded annotations must not read files outside the folder. A table, written by the user, may name any path.
     outside = {i for i, name in names.items() if Path(name).is_absolute() or ".." in Path(name).parts}
     rows = [(names[i], caption) for i, caption in captions if i in names and i not in outside]
     unknown = Counter(i for i, _ in captions if i not in names)
@@ -122,7 +122,7 @@ def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
 def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FilePairs:
     """Return the pairs of a text table with a header line and columns data.image_column and data.caption_column.
 
-    Raises UserError for a missing column, and for a file that is not UTF-8.
+    Raises UserError if a column is missing, the file is not UTF-8, or it contains no pairs.
     """
     problems: list[str] = []
     try:

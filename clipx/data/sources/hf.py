@@ -13,11 +13,11 @@ from clipx.errors import UserError, one_line
 from clipx.utils.hub import quiet_hub
 from clipx.utils.registry import one_of, suggest
 
-HASHED_ROWS = 64  # rows whose content enters the fingerprint
+HASHED_ROWS = 64  # number of evenly spaced rows whose content enters the fingerprint
 
 
 class HFPairs(PairSource):
-    """Rows of a data set in memory-mapped Arrow files; a caption cell holds one text or a list of texts."""
+    """Rows of a data set in memory-mapped Arrow files; a caption cell contains one text or a list of texts."""
 
     def __init__(self, config: DataConfig, root: Path) -> None:
         self.image_column, self.caption_column = config.image_column, config.caption_column
@@ -34,7 +34,7 @@ class HFPairs(PairSource):
         return f"row {sample_id}"
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
-        row = self.rows[sample_id]  # read once for both
+        row = self.rows[sample_id]  # one read for image and caption
         return image_bytes(row[self.image_column]), texts.from_cell(row[self.caption_column], self.choice, generator)
 
     def image(self, sample_id: int) -> bytes:
@@ -44,21 +44,21 @@ class HFPairs(PairSource):
         return texts.all_from_cell(self.rows[sample_id][self.caption_column])
 
     def _digest(self) -> str:
-        """Hash some rows. The fingerprint of `datasets` is unsuitable: it depends on paths and its version."""
+        """Hash some rows. `datasets` has a fingerprint too, but that depends on paths and the package's version."""
         digest = hashlib.sha256()
         for k in range(HASHED_ROWS):
             row = self.rows[k * (len(self) - 1) // (HASHED_ROWS - 1)]
             cell = row[self.image_column]
-            if cell and cell["path"]:  # an absolute path in a folder of image files
+            if cell and cell["path"]:  # absolute if the data set is a folder of image files
                 cell = {**cell, "path": Path(cell["path"]).name}
             digest.update(repr((row[self.caption_column], cell)).encode())
         return digest.hexdigest()[:16]
 
 
 def load(config: DataConfig, root: Path, streaming: bool) -> Any:
-    """Return the split of the data set, with images as encoded bytes.
+    """Return the rows of data.split, with images as encoded bytes.
 
-    Raises UserError if the data set is neither local nor downloadable, a column is missing, or data.captions is "each".
+    Raises UserError if the data set cannot be loaded, a column is missing, or data.captions is "each".
     """
     import datasets
 
@@ -82,7 +82,7 @@ def load(config: DataConfig, root: Path, streaming: bool) -> Any:
 
 
 def image_bytes(cell: dict[str, Any] | None) -> bytes:
-    """Return the encoded image of a cell. Raises BadSample if it is missing."""
+    """Return the encoded image of a cell. Raises BadSample if the image is missing or cannot be read."""
     if cell is None or (cell["bytes"] is None and cell["path"] is None):
         raise BadSample("no image")
     if cell["bytes"] is not None:

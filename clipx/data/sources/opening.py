@@ -1,4 +1,4 @@
-"""Table of data sources: the values of data.source, and the function that opens each."""
+"""Table of data sources: each value of data.source, with the function that opens it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ def _images(config: DataConfig) -> Path:
 
 def _annotations(config: DataConfig) -> Path:
     if config.annotations is None:
-        raise UserError(f"data.annotations is needed for data={config.name}: the file of captions, below data.root")
+        raise UserError(f"data.annotations is needed for data={config.name}: the caption file, below data.root")
     path = _root(config) / config.annotations
     if not path.is_file():
         raise UserError(f"data.annotations: no file {path}")
@@ -41,7 +41,7 @@ def _rendered(config: DataConfig) -> Path:
 
 
 class ScenePairs(ShardPairs):
-    """Rendered pairs; images of one content form a group."""
+    """Rendered pairs; the training samples of one content form a group."""
 
     def __init__(self, config: DataConfig) -> None:
         super().__init__(_rendered(config) / config.split, config.captions, config.block)
@@ -65,18 +65,18 @@ SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {
 ROOTS = {
     "scenes": "optional: the folder to render to (default: the cache folder)",
     "shards": "the folder that holds {}/*.tar",
-    "coco": "the folder that holds the images' folder {}/ and data.annotations",
+    "coco": "the folder that holds the folder of images, {}/, and data.annotations",
     "csv": "the folder that holds data.annotations",
     "tsv": "the folder that holds data.annotations",
     "hf": "a folder of parquet files or a saved data set, or a name on the hub",
     "hf_stream": "a folder of parquet files or a saved data set, or a name on the hub",
     "webdataset": "the shards; with data.urls, the folder of evaluation sets",
 }
-OTHER_ROOT = "the folder of the data"
+OTHER_ROOT = "the folder of the data"  # for the source of a plug-in
 
 
 def ensure_root_folder(config: DataConfig) -> Path:
-    """Return data.root, the folder of the evaluation sets that belong to the training data; render missing scenes.
+    """Return data.root, where the evaluation sets of the training data are; render scenes if they are missing.
 
     Raises UserError for an unknown data.source, or a missing data.root.
     """
@@ -85,7 +85,7 @@ def ensure_root_folder(config: DataConfig) -> Path:
 
 
 def open_source(config: DataConfig) -> PairSource | Stream:
-    """Return the training pairs of a run. Raises UserError for a wrong or missing setting, or no usable data."""
+    """Return the training pairs of a run. Raises UserError for a wrong or missing setting, or unusable data."""
     return lookup(SOURCES, config.source, "data.source")(config)
 
 

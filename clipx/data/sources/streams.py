@@ -1,7 +1,7 @@
-"""Sources without random access: remote or endless shards (webdataset), and `datasets` in streaming mode.
+"""Sources without random access: local or remote webdataset shards, and Hugging Face `datasets` in streaming mode.
 
-A stream has no stable sample ids and no length: data.num_samples defines an epoch. Shards are drawn with replacement.
-A resumed run therefore sees other samples than an uninterrupted one.
+A stream has no stable sample ids and no length: data.num_samples defines an epoch. A resumed run starts a new stream,
+and therefore sees other samples than an uninterrupted run.
 """
 
 import random
@@ -34,10 +34,10 @@ class Stream(Protocol):
     """An endless source of pairs."""
 
     streaming: Literal[True] = True
-    problems: Sequence[str] = ()
-    fingerprint: str
+    problems: Sequence[str] = ()  # as in PairSource
+    fingerprint: str  # changes with the settings of the stream
     num_samples: int  # per epoch
-    max_workers: int  # loader processes that can share the stream
+    max_workers: int  # largest number of loader processes
 
     def __len__(self) -> int:
         return self.num_samples
@@ -47,9 +47,13 @@ class Stream(Protocol):
 
 
 class ShardStream(Stream):
-    """Pairs from the shards of one or several URLs; data.url_weights sets the share of samples from each URL."""
+    """Pairs from the shards of data.urls (or data.root).
 
-    max_workers = 1_000_000
+    Each URL stands for one or more shards, and data.url_weights sets its share of the pairs. The shards of a URL are
+    drawn with replacement; each is read from beginning to end.
+    """
+
+    max_workers = 1_000_000  # no limit
 
     def __init__(self, config: DataConfig) -> None:
         from webdataset.shardlists import expand_urls
@@ -57,7 +61,7 @@ class ShardStream(Stream):
         urls = config.urls or ([config.root] if config.root else [])
         weights = config.url_weights or [1.0] * len(urls)
         if not urls:
-            raise UserError("data.urls is needed for data.source=webdataset: shards, as FOLDER/{00000..00099}.tar")
+            raise UserError("data.urls is needed for data.source=webdataset: shards, such as FOLDER/{00000..00099}.tar")
         if len(weights) != len(urls) or min(weights) <= 0:
             raise UserError(f"data.url_weights={weights} must be one number above 0 for each of the {len(urls)} urls")
         self.column = lookup(texts.MEMBERS, config.captions, "data.captions")
@@ -68,12 +72,12 @@ class ShardStream(Stream):
         self.fingerprint = f"stream:{content_hash([self.shards, weights])}"
 
     def pairs(self, generator: random.Random) -> Iterator[StreamedPair]:
-        urls = [_shuffled(self._url(shards, generator), self.buffer, generator) for shards in self.shards]
+        streams = [_shuffled(self._endless(shards, generator), self.buffer, generator) for shards in self.shards]
         while True:
-            (url,) = generator.choices(urls, self.weights)
-            yield next(url)
+            (stream,) = generator.choices(streams, self.weights)
+            yield next(stream)
 
-    def _url(self, shards: list[str], generator: random.Random) -> Iterator[StreamedPair]:
+    def _endless(self, shards: list[str], generator: random.Random) -> Iterator[StreamedPair]:
         while True:
             yield from self._shard(generator.choice(shards), generator)
 
@@ -119,7 +123,7 @@ class HFStream(Stream):
             rows = self.rows.shuffle(seed=generator.randrange(2**31), buffer_size=self.config.shuffle_buffer)
             number = -1
             for number, row in enumerate(rows):
-                where = f"row {number} of a pass"
+                where = f"row {number} in shuffled order"
                 try:
                     image = hf.image_bytes(row[self.config.image_column])
                     caption = texts.from_cell(row[self.config.caption_column], self.config.captions, generator)
@@ -131,7 +135,7 @@ class HFStream(Stream):
 
 
 def samples_per_epoch(config: DataConfig) -> int:
-    """Return data.num_samples. Raises UserError if it is missing, or for data.held_out, which needs sample ids."""
+    """Return data.num_samples. Raises UserError if it is not set, or if data.held_out is, which needs sample ids."""
     if config.held_out:
         raise UserError(
             f"data.held_out={config.held_out} holds out samples by id, but data.source={config.source} has no ids; "
@@ -151,6 +155,6 @@ def _shuffled(source: Iterator[StreamedPair], size: int, generator: random.Rando
     while True:
         for _ in range(2 if len(buffer) < size else 1):
             buffer.append(next(source))
-        place = generator.randrange(len(buffer))
-        buffer[place], buffer[-1] = buffer[-1], buffer[place]
+        i = generator.randrange(len(buffer))
+        buffer[i], buffer[-1] = buffer[-1], buffer[i]
         yield buffer.pop()

@@ -68,7 +68,9 @@ def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
     A point is the mean over the seeds at one step; only steps that all seeds have logged are drawn. Returns [] if
     log.evaluate_every or log.geometry_every was 0.
     """
-    first_scores = [next((line["evaluation"] for line in run.log if line.get("evaluation")), {}) for _, run in runs]
+    first_scores: list[dict[str, float]] = [
+        next((line["evaluation"] for line in run.log if line.get("evaluation")), {}) for _, run in runs
+    ]
     logged = [set(names) for names in first_scores if names]
     scores = sorted(set.intersection(*logged)) if logged else []
     figures = []

@@ -28,7 +28,7 @@ def test_the_index_is_written_into_the_folder_and_used(
         "00001.tar: 1 members .mp4, unused",
     ]
     monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "other"))
-    monkeypatch.setattr(tar, "scan", None)
+    monkeypatch.setattr(tar, "scan", None)  # a second scan would fail
     assert len(Shards.open(folder, ("image", "txt"))) == 20
 
 
@@ -50,14 +50,14 @@ def test_captions_are_counted_per_keyword(tmp_path: Path, capsys: pytest.Capture
         ("keywords x digit=true", "did you mean 'digits'"),
     ],
 )
-def test_mistakes_are_named(line: str, message: str) -> None:
+def test_mistakes_are_refused(line: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         data(line.split())
 
 
 @pytest.mark.real_data
-def test_numbers_in_flickr8k(real_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fifth_of_flickr8k_captions_has_one_number_word(real_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data(["keywords", str(real_data / "flickr8k" / "dev"), "captions=random"])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     labelled = sum(int(row[-2].replace(",", "")) for row in rows[:-2])
-    assert 120 < labelled < 260  # about 19% of 1,000 captions hold a number word; those with two numbers have no label
+    assert 120 < labelled < 260  # about 19% of 1,000 captions; a caption with two number words has no label

@@ -1,4 +1,4 @@
-"""`clipx data make` and `pull`: img2dataset gets the right command line and list; offline they end in one line."""
+"""`clipx data make` gives img2dataset the right options and list; without a network, `make` and `pull` fail."""
 
 import csv
 import json
@@ -40,7 +40,7 @@ def listed(tmp_path: Path) -> Path:
 
 
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded: int = 2, code: int = 0) -> Path:
-    """Put an img2dataset on the path that records its arguments; all hosts answer. Return the record."""
+    """Put a fake img2dataset on PATH, which records its arguments, and let all hosts answer; return the record."""
     program, record = tmp_path / "bin" / "img2dataset", tmp_path / "record"
     program.parent.mkdir()
     program.write_text(FAKE.format(record=record, root=tmp_path / "out", loaded=loaded, code=code))
@@ -69,7 +69,7 @@ def test_img2dataset_gets_the_columns_by_name(
         "--processes_count": "3", "--thread_count": "64",
     }  # fmt: skip
     assert printed[1].startswith("3 rows in") and printed[2].startswith("2 of 3 images are in")
-    # as img2dataset reads it
+    # img2dataset reads the list with pyarrow
     table = arrow.read_csv(root / "cc3m.tsv", parse_options=arrow.ParseOptions(delimiter="\t"))
     assert list(zip(table["caption"].to_pylist(), table["url"].to_pylist(), strict=True)) == ROWS
 
@@ -89,7 +89,7 @@ def test_a_list_with_other_columns_is_refused(listed: Path, tmp_path: Path, monk
     assert not record.exists() and [*(tmp_path / "out").iterdir()] == []
 
 
-def test_failures_end_in_one_line(listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_failure_has_its_own_message(listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call = ["make", "cc3m", f"urls={listed}", f"root={tmp_path}/out"]
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UserError, match="pipx install img2dataset"):
@@ -130,19 +130,19 @@ def _no_network(*_: object, **__: object) -> None:
         ("pull mmvp root=x", "mmvp cannot be pulled: `hf download"),
     ],
 )
-def test_mistakes_are_named(line: str, message: str) -> None:
+def test_mistakes_are_refused(line: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         data(line.split())
 
 
-def test_the_page_lists_what_can_be_pulled() -> None:
+def test_the_documentation_lists_the_sets_that_can_be_pulled() -> None:
     page = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
     sentence = page.partition("`pull` downloads")[2].partition(".")[0]
     assert re.findall(r"`(\w+)`", sentence) == sorted(vision.DOWNLOADS)
     assert set(vision.DOWNLOADS) < set(NAMED)
 
 
-def test_pull_without_a_network_ends_in_one_line(
+def test_pull_downloads_into_root_and_without_a_network_raises_a_user_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def offline(root: str) -> None:

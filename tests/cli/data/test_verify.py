@@ -1,4 +1,4 @@
-"""`clipx data verify` names every corrupt sample and no other."""
+"""`clipx data verify` names all corrupt samples and no intact sample."""
 
 import json
 import tarfile
@@ -24,7 +24,7 @@ def test_every_kind_of_damage_is_named(tmp_path: Path, workers: int, capsys: pyt
     assert (content["shards"], content["samples"], content["corrupt"], content["left_out"]) == (8, 97, 7, 4)
     corrupt = {line.split(":")[1] for line in lines[4:]}
     assert corrupt == {"truncated", "empty_text", "zeros", "empty", "extension", "bomb", "latin"}
-    assert sum("cut.tar" in line for line in lines[:4]) == 2  # the shard, and the sample without an image
+    assert sum("cut.tar" in line for line in lines[:4]) == 2  # the truncated shard, and its sample without an image
     assert sum(line.startswith("corrupt.tar:no_text") for line in lines[:4]) == 1
     printed = capsys.readouterr().out
     assert f"97 samples of 8 shards read with {workers} processes" in printed
@@ -39,7 +39,7 @@ def test_too_much_damage_is_an_error_after_the_report_is_written(tmp_path: Path)
     assert report(tmp_path / "report")[0]["corrupt"] == 7 and not (folder / "verify.json").exists()
 
 
-def test_all_captions_and_classes_are_checked(tmp_path: Path) -> None:
+def test_each_caption_and_class_is_checked(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=8)
     with tarfile.open(folder / "more.tar", "w") as shard:
         add(shard, "one_empty.jpg", jpeg("red"))
@@ -65,7 +65,7 @@ def test_all_captions_and_classes_are_checked(tmp_path: Path) -> None:
         ("verify x worker=2", "did you mean 'workers'"),
     ],
 )
-def test_mistakes_are_named(line: str, message: str) -> None:
+def test_mistakes_are_refused(line: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         data(line.split())
 

@@ -1,4 +1,4 @@
-"""`clipx eval RUN...`: arguments that name runs, several runs, limit=, held-out pairs, data in training layouts."""
+"""`clipx eval RUN...`: arguments that name runs, several runs, limit=, held-out pairs, tables and saved data sets."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from tests.helpers.folder import settings, write_shards
 
 
 def trained(root: Path, name: str, seed: int = 0, held_out: float = 0.0) -> Path:
-    """Write a run with an untrained checkpoint."""
+    """Write a run with a checkpoint of random weights."""
     config: RunConfig = settings(root)
     config.name, config.seed, config.data.held_out = name, seed, held_out
     if not (root / "train").exists():
@@ -38,6 +38,7 @@ def trained(root: Path, name: str, seed: int = 0, held_out: float = 0.0) -> Path
 
 
 def failed_start(root: Path, name: str) -> Path:
+    """Write a run without a checkpoint."""
     config = settings(root)
     config.name = name
     return directory.claim(config)
@@ -57,7 +58,7 @@ def test_runs_are_given_without_a_key_or_by_checkpoint(arguments: list[str]) -> 
     assert runs == ["runs/a/s0", "runs/b/s0"] and config.checkpoint is None and config.tasks == ["retrieval"]
 
 
-def test_folders_and_patterns_give_their_runs_and_failed_starts_are_named_once(
+def test_folders_and_patterns_select_runs_and_runs_without_a_checkpoint_are_named_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [str(trained(tmp_path, "a", seed).relative_to(tmp_path)) for seed in (10, 2)]
@@ -67,15 +68,13 @@ def test_folders_and_patterns_give_their_runs_and_failed_starts_are_named_once(
     assert capsys.readouterr().err == "skipped, no checkpoint: runs/b/s0\n"
     assert find_runs(["runs/*/s2", "runs/a"]) == runs[::-1]
     assert find_runs([f"{runs[0]}/checkpoints/step_00000000"]) == [f"{runs[0]}/checkpoints/step_00000000"]
-    for place, message in (("runs/*/s5", "no folder matches"), ("runs/b/..", "skipped|runs"), ("train", "no run with")):
-        if place == "runs/b/..":
-            continue
+    for argument, message in (("runs/*/s5", "no folder matches"), ("train", "no run with")):
         with pytest.raises(UserError, match=message):
-            find_runs([place])
+            find_runs([argument])
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_all_runs_are_scored_and_one_failure_does_not_end_the_others(
+def test_all_runs_are_evaluated_and_one_failure_does_not_end_the_others(
     jobs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [trained(tmp_path, "a"), failed_start(tmp_path, "b"), trained(tmp_path, "c")]
@@ -89,7 +88,7 @@ def test_all_runs_are_scored_and_one_failure_does_not_end_the_others(
     assert printed.out.count("retrieval") == 1 and str(runs[2])[:20] in printed.out
 
 
-def test_the_table_shows_the_first_metric_of_a_task_of_the_users(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_shows_the_first_metric_of_a_plugins_task(capsys: pytest.CaptureFixture[str]) -> None:
     row = Result("mine", "x", "test", "first", 0.25, 9, 0.2, 0.3, 0.1, True)
     many._show({"runs/a/s0": [row, replace(row, metric="second", value=0.75)]})
     assert "mine" in (shown := capsys.readouterr().out) and "25.0" in shown and "75.0" not in shown
@@ -119,7 +118,7 @@ def test_rows_with_a_limit_are_marked_and_reports_leave_them_out(tmp_path: Path)
         assert ("limit 2" in (tmp_path / limited / "report.csv").read_text()) is expected
 
 
-def test_report_and_diff_of_runs_evaluated_with_a_limit_only_name_the_setting(tmp_path: Path) -> None:
+def test_if_all_results_have_a_limit_report_and_diff_suggest_limited(tmp_path: Path) -> None:
     runs = [trained(tmp_path, name) for name in ("a", "b")]
     for run in runs:
         one.evaluate(quick(fakes.captioned(tmp_path / "shots"), checkpoint=str(run), limit=2))
@@ -130,7 +129,7 @@ def test_report_and_diff_of_runs_evaluated_with_a_limit_only_name_the_setting(tm
 
 
 @pytest.mark.parametrize(("kind", "count"), [("labelled", 5), ("captioned", 2), ("pairs", 2)])
-def test_every_kind_of_set_is_limited(kind: str, count: int, tmp_path: Path) -> None:
+def test_a_limit_keeps_some_items_of_every_kind_of_set(kind: str, count: int, tmp_path: Path) -> None:
     from evaluation.datasets.opening import open_dataset
     from evaluation.types import Settings
 
@@ -170,12 +169,11 @@ def test_an_undecodable_held_out_pair_is_left_out(tmp_path: Path) -> None:
     from evaluation.datasets.opening import open_dataset
 
     count = len(open_dataset(f"held_out:{run}").images("held_out"))
-    for path in (tmp_path / "train").glob("*.png"):
-        path.write_bytes(b"broken" if path.stem == "7" else path.read_bytes())
+    (tmp_path / "train" / "7.png").write_bytes(b"broken")
     (cached,) = (Path(os.environ["CLIPX_CACHE"]) / "held_out").iterdir()
-    held = json.loads(cached.read_text())
+    held_images = {caption // 2 for caption in json.loads(cached.read_text())}  # two captions an image
     cached.unlink()
-    assert len(open_dataset(f"held_out:{run}").images("held_out")) == count - len([i for i in held if i // 2 == 7][:1])
+    assert len(open_dataset(f"held_out:{run}").images("held_out")) == count - (7 in held_images)
 
 
 def write_table(folder: Path, count: int = 4, delimiter: str = ",") -> Path:
@@ -191,7 +189,7 @@ def write_table(folder: Path, count: int = 4, delimiter: str = ",") -> Path:
 
 
 @pytest.mark.parametrize(("kind", "delimiter"), [("csv", ","), ("tsv", "\t")])
-def test_tables_are_scored_as_shards_with_the_same_content(kind: str, delimiter: str, tmp_path: Path) -> None:
+def test_tables_give_the_same_results_as_shards_with_equal_content(kind: str, delimiter: str, tmp_path: Path) -> None:
     table = write_table(tmp_path / "table", delimiter=delimiter)
     shards = fakes.captioned(tmp_path / "shots", (2, 2, 2, 2))
     model = str(trained(tmp_path, "a"))
@@ -202,7 +200,7 @@ def test_tables_are_scored_as_shards_with_the_same_content(kind: str, delimiter:
     assert values[0] == values[1]
 
 
-def test_a_table_may_have_other_columns_and_its_mistakes_are_named(tmp_path: Path) -> None:
+def test_a_table_may_have_other_columns_and_missing_parts_are_named(tmp_path: Path) -> None:
     from evaluation.datasets.opening import open_dataset
     from evaluation.types import Settings
 
@@ -219,7 +217,7 @@ def test_a_table_may_have_other_columns_and_its_mistakes_are_named(tmp_path: Pat
         open_dataset("csv:nowhere.csv")
 
 
-def test_a_local_folder_of_hugging_face_data_sets_is_scored(tmp_path: Path) -> None:
+def test_a_saved_hugging_face_data_set_is_opened(tmp_path: Path) -> None:
     import datasets
 
     from evaluation.datasets.opening import open_dataset

@@ -1,4 +1,4 @@
-"""`clipx eval`: wrong input is refused before a model is built; the best checkpoint; analyses of a run with zeta."""
+"""`clipx eval` of one run: input checks before a model is built, the best checkpoint, the popularity analysis."""
 
 from pathlib import Path
 
@@ -30,17 +30,17 @@ def test_data_tasks_and_prompts_are_checked_before_the_model_is_built(
     datasets: list[str], tasks: list[str], prompts: str, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fakes.captioned(tmp_path / "shots")
-    places = [name.replace("HERE", str(tmp_path / "shots")) for name in datasets]
+    specs = [spec.replace("HERE", str(tmp_path / "shots")) for spec in datasets]
 
     def build(name: str, device: object, precision: str) -> None:
-        raise AssertionError("built")
+        raise AssertionError("a model is built")
 
     monkeypatch.setattr(encoder, "from_open_clip", build)
     with pytest.raises(UserError, match=part):
-        evaluate(EvalConfig(model="open_clip:ViT-B-32/openai", datasets=places, tasks=tasks, prompts=prompts))
+        evaluate(EvalConfig(model="open_clip:ViT-B-32/openai", datasets=specs, tasks=tasks, prompts=prompts))
 
 
-def test_the_best_checkpoint_of_a_run_is_evaluated_if_it_keeps_one(
+def test_the_best_checkpoint_is_evaluated_if_a_run_keeps_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = settings(tmp_path)

@@ -21,7 +21,7 @@ from cli.launcher.spawn import run_workers
 from clipx.config.schema import LaunchConfig
 from clipx.errors import REQUEUE, Fault, UserError
 
-# a worker without torch: records its start, then ends as its argument says; `wait` ends with 75 on SIGUSR1
+# a worker without torch: records its start, then ends as its second argument says (`wait`: exit code 75 at SIGUSR1)
 WORKER = """
 import os, pathlib, signal, sys, time
 folder, how = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -31,7 +31,7 @@ if how == "wait":
 started.touch()
 if how == "wait":
     time.sleep(60)
-if how == "killed":  # once, while the other worker sleeps
+if how == "killed":  # rank 1 is killed once, while rank 0 sleeps
     started.rename(f"{started}.{os.getpid()}")
     killed = folder.parent / "killed"
     if not killed.exists() and os.environ["RANK"] == "1":
@@ -40,8 +40,9 @@ if how == "killed":  # once, while the other worker sleeps
     if not killed.exists() or len(list(folder.iterdir())) < 3:
         time.sleep(60)
 if how.isdigit():
+    # wait for both workers: after the first exit the launcher ends the other
     group = f"*.{os.environ['WORLD_SIZE']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}"
-    while len(list(folder.glob(group))) < int(os.environ["WORLD_SIZE"]):  # the first to end ends the other
+    while len(list(folder.glob(group))) < int(os.environ["WORLD_SIZE"]):
         time.sleep(0.02)
     print("error of the worker", file=sys.stderr)
     sys.exit(int(how))
@@ -138,7 +139,7 @@ def test_two_launches_at_once_use_different_ports_and_a_signal_reaches_the_worke
         ("0", OSError(), True),
     ],
 )
-def test_rank_0_prints_a_user_error_and_others_wait_to_be_ended(
+def test_errors_wait_so_that_a_user_error_or_fault_of_rank_0_is_printed_first(
     rank: str, error: Exception, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []

@@ -35,7 +35,7 @@ if __name__ == "__main__":
 """
 
 
-def process(killed: bool) -> tuple[int, str]:
+def pid_and_gpu(killed: bool) -> tuple[int, str]:
     if killed:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.2)  # so that both slots are busy
@@ -44,7 +44,7 @@ def process(killed: bool) -> tuple[int, str]:
 
 def test_a_killed_process_fails_only_its_own_call() -> None:
     with Pool(["0", "1"]) as pool:
-        calls = [pool.submit(process, number == 1) for number in range(6)]
+        calls = [pool.submit(pid_and_gpu, number == 1) for number in range(6)]
         with pytest.raises(BrokenProcessPool):
             calls[1].result()
         found = [calls[number].result() for number in (0, 2, 3, 4, 5)]

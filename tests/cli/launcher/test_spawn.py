@@ -1,4 +1,4 @@
-"""Workers are refused before they start if GPUs or the rendezvous are missing; too little memory is a user error."""
+"""No worker starts if GPUs or the rendezvous are missing; too little GPU memory is a user error."""
 
 from contextlib import nullcontext
 
@@ -26,7 +26,7 @@ def test_more_processes_than_gpus_are_refused(
         check_gpus("train.processes", processes, device)
 
 
-def test_a_gpu_without_explain_out_of_memory_is_a_user_error_that_names_smaller_settings() -> None:
+def test_an_out_of_memory_error_becomes_a_user_error_that_names_smaller_settings() -> None:
     message = "batch_size=8 does not fit into the memory of the GPU; try bf16"
     with pytest.raises(UserError, match=message), explain_out_of_memory("batch_size=8", "bf16"):
         raise torch.OutOfMemoryError("out of memory")

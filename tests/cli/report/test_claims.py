@@ -37,14 +37,14 @@ def test_unknown_settings_are_not_read_as_folders(tmp_path: Path) -> None:
         report(["claims", "runs/a=b"])
 
 
-def test_lines_fit_a_narrow_terminal(
+def test_statements_use_the_full_width_of_a_narrow_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     write_arms(tmp_path)
     report(["claims", str(tmp_path)])
     (first, *_) = capsys.readouterr().out.splitlines()
-    assert len(first) > 40, "the statement is squeezed into a narrow column"
+    assert len(first) > 40, "the statement uses only a part of the 60 columns"
 
 
 def test_a_run_with_other_settings_does_not_replace_the_run_of_the_recipe(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_arms_with_different_settings_are_not_compared(tmp_path: Path) -> None:
     assert set(collect_evidence(both + longer, []).runs["clip_reg_mini"]) == {"clip", "clip_reg"}
 
 
-def test_a_copy_of_a_run_is_named(tmp_path: Path) -> None:
+def test_a_copy_of_a_run_is_left_out_and_named(tmp_path: Path) -> None:
     one = run("clip_reg_mini", "clip", 0, {})
     found = collect_evidence([one, replace(one, path=tmp_path)], [])
     assert found.left_out == [f"left out, same recipe, arm and seed as {one.path}: {tmp_path}"]
@@ -100,13 +100,11 @@ def test_claims_files_are_read_and_a_corrupt_one_is_named(tmp_path: Path, capsys
             collect_evidence([], [tmp_path])
 
 
-def test_written_runs_are_found_by_arm_and_seed(tmp_path: Path) -> None:
+def test_runs_on_disk_are_found_by_arm_and_seed(tmp_path: Path) -> None:
     write_arms(tmp_path)
     evidence = collect_evidence(find([tmp_path]), [tmp_path])
-    assert {arm: sorted(seeds) for arm, seeds in evidence.runs["clip_reg_mini"].items()} == {
-        "clip": [0, 1, 2],
-        "clip_reg": [0, 1, 2],
-    }
+    found = {arm: sorted(seeds) for arm, seeds in evidence.runs["clip_reg_mini"].items()}
+    assert found == {"clip": [0, 1, 2], "clip_reg": [0, 1, 2]}
 
 
 def test_a_claims_file_with_other_than_default_settings_decides_no_claim(tmp_path: Path) -> None:

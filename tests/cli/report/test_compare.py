@@ -32,15 +32,15 @@ def test_the_ranking_fits_eighty_columns_and_four_files_are_written(
     [
         ([], "`clipx report compare` needs RUN_OR_DIR"),
         (["missing"], "no run folder at missing"),
-        (["x", "seeds=3"], "seeds"),
+        (["x", "seeds=3"], "seeds is not known"),
     ],
 )
-def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> None:
+def test_wrong_arguments_are_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         report(["compare", *arguments])
 
 
-def test_a_score_that_no_run_has_is_one_line(tmp_path: Path) -> None:
+def test_an_unknown_score_or_set_is_refused_with_the_known_names(tmp_path: Path) -> None:
     for one in runs_of("low", 0.50) + runs_of("high", 0.52):
         write(tmp_path / "runs", one)
     with pytest.raises(UserError, match=r"^by=accuracy is not known; .*allowed: linear_probe, mean, pairs, retrieval"):
@@ -49,7 +49,7 @@ def test_a_score_that_no_run_has_is_one_line(tmp_path: Path) -> None:
         report(["compare", str(tmp_path / "runs"), "on=pets"])
 
 
-def test_runs_with_results_on_held_out_pairs_only_name_the_option(
+def test_if_all_results_are_on_held_out_pairs_on_held_out_is_suggested(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for one in runs_of("low", 0.50) + runs_of("high", 0.52):
@@ -62,7 +62,7 @@ def test_runs_with_results_on_held_out_pairs_only_name_the_option(
     assert "is first of 2" in capsys.readouterr().out
 
 
-def test_runs_evaluated_with_a_limit_only_name_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_if_all_results_have_a_limit_limited_is_suggested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for one in runs_of("low", 0.50) + runs_of("high", 0.52):
         rows = [replace(row, hashes=row.hashes | {"limit": "2"}) for row in one.results]
         write(tmp_path / "runs", replace(one, results=rows, log=[{"step": 1, "loss": 1.0}]))

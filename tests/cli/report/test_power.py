@@ -15,7 +15,7 @@ from evaluation.claims.types import Finding, Outcome
 from evaluation.runs.reader import TIMING, read
 from tests.helpers import synthetic
 
-STEPS = [-0.02, 0.02, 0.0]  # spread 0.02
+STEPS = [-0.02, 0.02, 0.0]  # their standard deviation, the spread, is 0.02
 
 
 def log(seconds: float) -> list[dict[str, float]]:
@@ -23,7 +23,7 @@ def log(seconds: float) -> list[dict[str, float]]:
 
 
 def write(root: Path, effect: float, steps: list[float], arms: tuple[str, ...] = ("clip", "clip_reg")) -> None:
-    """Write runs of claim 1.5, half an hour each."""
+    """Write runs of claim 1.5, half an hour each. `steps`: deviation from the effect in each seed."""
     for seed, step in enumerate(steps):
         for arm in arms:
             value = 0.5 + (effect + step if arm == "clip_reg" else 0.0)
@@ -32,7 +32,7 @@ def write(root: Path, effect: float, steps: list[float], arms: tuple[str, ...] =
 
 
 def printed(root: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[list[str], list[str]]:
-    """Return the words of the row of claim 1.5, [] if there is none, and all lines."""
+    """Return the words of the row of claim 1.5 ([] if it has no row), and all lines."""
     capsys.readouterr()
     report(["power", str(root), *arguments])
     lines = capsys.readouterr().out.splitlines()
@@ -49,13 +49,13 @@ def test_the_row_has_effect_spread_seeds_look_and_hours(tmp_path: Path, capsys: 
     effect, least, spread = 0.041, 0.005, 0.02
     write(tmp_path, effect, STEPS)
     words, lines = printed(tmp_path, capsys, "jobs=2")
-    # by definition: the smallest n at which the t statistic, noncentral because of the effect, exceeds the 99.5%
-    # quantile of Student's t in 80% of cases
+    # the smallest n at which the t statistic, which the effect makes noncentral, exceeds the 99.5% quantile of
+    # Student's t in 80% of cases
     n = np.arange(4, 100)
     power = stats.nct.sf(stats.t.isf(0.005, n - 1), n - 1, (effect - least) * np.sqrt(n) / spread)
     needed = n[np.argmax(power >= 0.8)]
     assert needed == 8
-    # five more seeds of two arms, half an hour each, two at a time
+    # five more seeds of two arms, half an hour each, two runs at a time
     assert words[-7:] == ["0.0410", "0.005", "0.0200", "3", "8", "8", "2.5"]
     assert lines[-1] == "all together: 10 runs, about 2.5 hours with jobs=2"
 
@@ -67,21 +67,19 @@ def test_a_decided_claim_is_listed_in_one_line(tmp_path: Path, capsys: pytest.Ca
     assert [line for line in lines if line.startswith("decided: ")] == ["decided: 1.5 clip_reg_mini (holds)"]
 
 
-def test_more_seeds_than_the_last_look_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_need_beyond_the_last_look_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, 0.01, STEPS)
     words, _ = printed(tmp_path, capsys)
     assert words[-3:] == [">", "20", "17.0"]  # 17 seeds of two arms
 
 
-def test_before_the_first_look_nothing_but_the_first_look_is_known(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_before_the_first_look_only_this_look_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, 0.01, STEPS[:2])
     words, _ = printed(tmp_path, capsys)
     assert words[-5:] == ["-", "2", "-", "3", "1.0"]
 
 
-def test_the_looks_of_the_stored_design_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_looks_of_the_stored_design_are_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, 0.041, STEPS)
     (tmp_path / "designs").mkdir()
     design = '{"recipe": "clip_reg_mini", "recipe_hash": "", "arms": [], "looks": [3, 30], "claims": {}}'
@@ -90,7 +88,7 @@ def test_the_looks_of_the_stored_design_count(tmp_path: Path, capsys: pytest.Cap
     assert words[-2:] == ["30", "27.0"]
 
 
-def test_wrong_arguments_are_one_line(tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no run folder at"):
         report(["power", str(tmp_path / "missing")])
     synthetic.write(tmp_path, synthetic.run("demo", "", 0, {}))

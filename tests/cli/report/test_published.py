@@ -17,8 +17,8 @@ from tests.helpers import report_runs
 NO_COUNTERPART = report_runs.row("zeroshot", "scenes_shape", "top1", 0.9, 0)
 
 
-def made_run(root: Path, recipe: str, arm: str, changes: dict[str, Any] | None = None) -> Path:
-    """Write a run with the recipe's config and made results on ImageNet and COCO."""
+def write_run(root: Path, recipe: str, arm: str, changes: dict[str, Any] | None = None) -> Path:
+    """Write a run with the recipe's config and invented results on ImageNet and COCO."""
     rows = [
         report_runs.row(one.task, one.dataset, one.metric, 0.4, 0, n=one.n, hashes=one.hashes, **(changes or {}))
         for one in (IMAGENET, COCO)
@@ -30,10 +30,10 @@ def made_run(root: Path, recipe: str, arm: str, changes: dict[str, Any] | None =
 
 
 @pytest.mark.parametrize(("recipe", "arm"), [("wpse_cc12m", "imq"), ("nuclr_cc12m", "nuclr")])
-def test_rn50_cc12m_stands_beside_the_runs_on_cc12m_without_a_download(
+def test_rn50_cc12m_is_shown_beside_the_runs_on_cc12m_without_a_download(
     recipe: str, arm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made_run(tmp_path / "runs", recipe, arm)
+    write_run(tmp_path / "runs", recipe, arm)
 
     def no_network(*arguments: object, **settings: object) -> None:
         raise AssertionError(f"the report opens a connection: {arguments}")
@@ -51,7 +51,7 @@ def test_rn50_cc12m_stands_beside_the_runs_on_cc12m_without_a_download(
 
 
 def test_named_models_have_a_column_each(tmp_path: Path) -> None:
-    made_run(tmp_path / "runs", "wpse_cc12m", "imq")
+    write_run(tmp_path / "runs", "wpse_cc12m", "imq")
     report([str(tmp_path / "runs"), f"out={tmp_path / 'out'}", "reference=[open_clip:RN50/yfcc15m, RN101/yfcc15m]"])
     page = (tmp_path / "out" / "report.html").read_text()
     assert "0.3238" in page and "0.3407" in page and "RN50/cc12m" not in page
@@ -59,23 +59,23 @@ def test_named_models_have_a_column_each(tmp_path: Path) -> None:
     assert {"published_model", "published", "published_model_1", "not_compared_1"} <= set(header)
 
 
-def test_another_protocol_is_said_and_not_compared(tmp_path: Path) -> None:
-    made_run(tmp_path / "runs", "nuclr_cc12m", "nuclr", {"split": "test, paper protocol"})
+def test_a_result_of_another_protocol_is_named_and_not_compared(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "nuclr_cc12m", "nuclr", {"split": "test, paper protocol"})
     report([str(tmp_path / "runs"), f"out={tmp_path / 'out'}"])
     page = (tmp_path / "out" / "report.html").read_text()
     assert "protocol=paper; published: exact recall" in page and "0.2367" not in page
 
 
-def test_a_report_without_a_counterpart_names_no_published_model(tmp_path: Path) -> None:
+def test_a_report_without_comparable_results_names_no_published_model(tmp_path: Path) -> None:
     report_runs.write_run(tmp_path / "runs")
     report([str(tmp_path / "runs"), f"out={tmp_path / 'out'}"])
     assert "published" not in (tmp_path / "out" / "report.csv").read_text()
     assert "Nearest published" not in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_many_methods_get_a_row_for_each_published_model(tmp_path: Path) -> None:
+def test_in_a_table_of_many_methods_published_models_are_rows(tmp_path: Path) -> None:
     for number, recipe in enumerate(["wpse_cc12m", "nuclr_cc12m"] * 3):
-        made_run(tmp_path / "runs" / str(number), recipe, "clip")
+        write_run(tmp_path / "runs" / str(number), recipe, "clip")
     report([str(tmp_path / "runs"), f"out={tmp_path / 'out'}"])
     text = (tmp_path / "out" / "report.md").read_text()
     (line,) = [line for line in text.splitlines() if line.startswith("| RN50/cc12m<br>published |")]
@@ -103,7 +103,7 @@ def test_sets_and_models_are_listed(name: str, parts: list[str], capsys: pytest.
     [
         (["published"], "`clipx report published` needs SET|MODEL"),
         (["published", "imagnet"], "imagnet is not known; did you mean 'imagenet'"),
-        (["published", "imagenet", "by=x"], "by"),
+        (["published", "imagenet", "by=x"], "by is not known"),
         (
             ["x", "reference=[RN50/cc13m]"],
             "reference=RN50/cc13m is not in open_clip's tables; did you mean 'RN50/cc12",

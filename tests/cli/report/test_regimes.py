@@ -23,7 +23,7 @@ def test_the_table_fits_eighty_columns_and_the_page_names_the_sources(
     assert "## counting_mini" in page and "beside paper 2: tables 1 and 2, DataComp-small" in page
     assert "|  | paper 2 | counting_mini | factor | source |" in page
     assert "| epochs | 1 | 0.0213 | 1/46.9 ▼ | 12.8M samples of 12.8M pairs" in page
-    assert "| text tokens | 77 | 32 | 1/2.41 | " in page, "within a factor of three: no mark"
+    assert "| text tokens | 77 | 32 | 1/2.41 | " in page, "a factor below three has a mark"
     assert "| final training loss | not given | 1 |  |  |" in page
     assert "| false negatives in a batch | not given | 4,032 |  |  |" in page
 
@@ -39,7 +39,7 @@ def test_a_recipe_of_no_paper_has_an_empty_column(tmp_path: Path, capsys: pytest
     ("arguments", "message"),
     [
         ([], "`clipx report regimes` needs RUN_OR_DIR"),
-        (["x", "by=paper"], "by"),
+        (["x", "by=paper"], "by is not known"),
         (["missing"], "no run folder at missing"),
     ],
 )

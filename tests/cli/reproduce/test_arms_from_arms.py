@@ -1,4 +1,4 @@
-"""Arms that start from the weights of another arm: model.init=arm:NAME."""
+"""Arms that start from the weights of another arm (model.init=arm:NAME) or learn from it (model.teacher=arm:NAME)."""
 
 import json
 from pathlib import Path
@@ -37,6 +37,7 @@ def test_each_arm_starts_from_the_weights_of_its_own_seed(tmp_path: Path) -> Non
             assert init["checkpoint"] == f"runs/chain-{parent}/s{seed}/checkpoints/step_00000002"
 
 
+@pytest.mark.long
 def test_an_arm_learns_from_the_arm_of_its_own_seed(tmp_path: Path) -> None:
     file = tmp_path / "recipes" / "chain.yaml"
     taught = "model.init=arm:first, model.teacher=arm:again, +objective.distill.weight=1"

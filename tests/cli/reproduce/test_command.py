@@ -1,4 +1,4 @@
-"""`clipx reproduce`: all arms and seeds, resumable; a failed run does not stop the others."""
+"""`clipx reproduce` runs all arms and seeds and can be resumed; a failed run does not stop the other runs."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_seeds_come_first_so_that_early_results_compare_arms() -> None:
     assert plan.jobs == 2 and plan.out == Path("runs/gap_mini-report")
 
 
-def test_several_recipes_are_one_experiment() -> None:
+def test_several_recipes_share_one_report() -> None:
     plan = make_plan(["recipe=gap_mini,gap_init_mini", "seeds=1", "runs=elsewhere"])
     assert ["recipe=gap_init_mini", "seed=0", "runs=elsewhere"] in plan.overrides
     assert plan.out == Path("elsewhere/gap_mini+gap_init_mini-report")
@@ -76,7 +76,7 @@ def test_the_config_of_each_run_is_the_composed_one() -> None:
         ),
     ],
 )
-def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> None:
+def test_wrong_arguments_are_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         make_plan(arguments)
 
@@ -110,7 +110,7 @@ def test_runs_that_would_share_a_directory_are_refused() -> None:
 
 
 def broken(overrides: list[str]) -> tuple[str, float]:
-    """Fail for arm=base, be killed for arm=softplus."""
+    """Raise an error for arm=base; kill this process for arm=softplus."""
     if "arm=base" in overrides:
         raise RuntimeError("a bug")
     if "arm=softplus" in overrides:
@@ -118,7 +118,7 @@ def broken(overrides: list[str]) -> tuple[str, float]:
     return "trained", 60.0
 
 
-def test_an_exception_or_a_killed_process_ends_its_run_only(
+def test_an_exception_or_a_killed_process_ends_only_its_own_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -164,9 +164,7 @@ def test_the_benchmark_of_a_claim_on_cost_runs_once(tmp_path: Path, monkeypatch:
     assert (tmp_path / "bench" / "nuclr" / "claims.json").exists() and tmp_path / "bench" in plan.claims_folders
 
 
-def test_a_benchmark_that_fails_is_named_and_does_not_prevent_the_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_benchmark_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.reproduce.command._run_benchmark", lambda folder: 137)
     configs = composed(make_plan(["recipe=wpse_mini", "arms=imq", "seeds=1", f"runs={tmp_path}"]).overrides)
     assert [str(error) for error in _run_benchmarks(configs).values()] == [

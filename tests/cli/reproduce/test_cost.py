@@ -1,4 +1,4 @@
-"""dry=true prints the cost of a reproduction: steps, GPU-hours, disk space and the assumptions behind them."""
+"""dry=true prints the steps, GPU-hours and disk space of all runs, and the assumptions of the estimate."""
 
 import json
 from dataclasses import replace
@@ -20,7 +20,7 @@ from tests.helpers import synthetic
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every step have 1e12 FLOPs, 1e10 of them in the objective, and every checkpoint 1 GB."""
+    """Let every step have 1e12 FLOPs (1e10 of them in the objective), and every checkpoint 1 GB."""
     monkeypatch.setattr(cost, "whole_step", lambda config: StepCost(10**12 - 10**10, 10**10, 10**6, 10**6, 1, {}))
     monkeypatch.setattr(cost, "checkpoint_bytes", lambda config, step: 10**9)
 
@@ -46,7 +46,7 @@ def test_gpu_hours_use_the_peak_of_the_runs_precision(counted: None) -> None:
         assert slower is not None and slower.gpu_hours == pytest.approx(found.steps * seconds / 3600)
 
 
-def test_the_sample_table_counts_and_a_short_run_keeps_one_checkpoint(counted: None) -> None:
+def test_disk_space_includes_the_sample_table_and_a_short_run_keeps_one_checkpoint(counted: None) -> None:
     nuclr = compose_run(["recipe=nuclr_cc12m", "arm=nuclr"])
     short = replace(nuclr, train=replace(nuclr.train, epochs=None, samples=512))
     many, one = (Estimator("A100", 0.3).cost(config) for config in (nuclr, short))
@@ -55,7 +55,7 @@ def test_the_sample_table_counts_and_a_short_run_keeps_one_checkpoint(counted: N
     assert many.disk == nuclr.train.keep * one.disk
 
 
-def test_a_finished_run_may_drop_the_moments(counted: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_keep_optimizer_disk_space_excludes_the_moments(counted: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "moment_bytes", lambda step: 6 * 10**8)
     config = compose_run(["recipe=wpse_cc3m", "arm=imq", "train.keep_optimizer=false", "train.keep=1"])
     found = Estimator("H100", 0.5).cost(config)
@@ -76,7 +76,7 @@ def test_a_wrong_share_is_refused(text: str) -> None:
         make_plan(["recipe=gap_mini", f"share={text}"])
 
 
-def test_pairs_are_images_or_all_captions() -> None:
+def test_an_epoch_has_a_pair_per_image_or_per_caption() -> None:
     of_images, of_captions = (
         num_pairs(compose_run(["recipe=gap_mscoco", f"data.captions={which}"])) for which in ("random", "each")
     )
@@ -114,7 +114,7 @@ def test_a_run_that_diverged_is_trained(tmp_path: Path) -> None:
     assert cost._state(config) == "trained"
 
 
-def test_seeds_of_an_arm_share_a_line_and_totals_and_assumptions_follow(
+def test_each_arm_has_a_line_for_all_seeds_before_totals_and_assumptions(
     counted: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = [{"step": 4200, "samples": 268800, "images_per_s": 268800 / 90}]  # 90 seconds

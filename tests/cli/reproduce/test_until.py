@@ -1,4 +1,4 @@
-"""until=decided: which runs each look adds, when it ends, and that a second call goes through the same looks."""
+"""until=decided: the runs that each look adds, the end, and a second call, which goes through the same looks."""
 
 import random
 from collections.abc import Callable
@@ -19,19 +19,19 @@ from evaluation.claims.names import GAP, ZEROSHOT
 from evaluation.claims.types import ANY, Claim, Comparison
 from tests.helpers import synthetic
 
-RECIPE, S = "gap_mini", 0.01
+RECIPE, S = "gap_mini", 0.01  # s: smallest effect of interest
 VALUES = {"far": 0.7, "near": 0.5 + S, "low": 0.5, "other": 0.6}  # far − low is large; near − low is exactly s
-NOISE = 0.004
+NOISE = 0.004  # standard deviation over seeds
 FAR = Claim("9.1", "far", "", (RECIPE,), (more("far", "low", ZEROSHOT, S),))
 NEAR = Claim("9.2", "near", "", (RECIPE,), (more("near", "low", ZEROSHOT, S),))
 
 
-class World:
+class FakeTraining:
     """Writes run folders with known effects instead of training.
 
     Args:
-        interrupt: after so many runs, raise SystemExit as after a signal.
-        stop: after so many runs, return a stopped batch as when hours= is spent.
+        interrupt: number of runs after which SystemExit is raised, as after a signal.
+        stop: number of runs after which a stopped batch is returned, as when hours= is spent.
         broken: arms whose runs fail.
     """
 
@@ -77,7 +77,7 @@ Make = Callable[..., Experiment]
 
 @pytest.fixture
 def experiment(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Make an experiment of all arms of VALUES in tmp_path."""
+    """Return a function that makes an experiment of all arms of VALUES, with runs in tmp_path."""
 
     def make(*claims: Claim, max_seeds: int | None = None, arms: tuple[str, ...] = tuple(VALUES)) -> Experiment:
         monkeypatch.setattr(until, "claims_of", lambda recipe: list(claims))
@@ -92,10 +92,10 @@ def experiment(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return make
 
 
-def looked(experiment: Experiment, world: World) -> tuple[str, list[str]]:
-    """Return the last line and the lines before each look."""
+def run_all_looks(experiment: Experiment, training: FakeTraining) -> tuple[str, list[str]]:
+    """Return the line on the end and the lines before each look."""
     lines: list[str] = []
-    return run_looks(experiment, world.run_all, lines.append), lines
+    return run_looks(experiment, training.run_all, lines.append), lines
 
 
 def seeds_by_arm(root: Path) -> dict[str, int]:
@@ -104,14 +104,14 @@ def seeds_by_arm(root: Path) -> dict[str, int]:
 
 
 def test_a_large_effect_ends_at_the_first_look(experiment: Make, tmp_path: Path) -> None:
-    ending, lines = looked(experiment(FAR), World(tmp_path))
+    ending, lines = run_all_looks(experiment(FAR), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == dict.fromkeys(sorted(VALUES), 3)
     assert lines == [f"look at 3 seeds: 12 runs of {', '.join(f'{RECIPE}-{arm}' for arm in VALUES)}"]
     assert ending == "until=decided: 1 of 1 claims are decided (9.1 at 3 seeds)"
 
 
 def test_an_effect_at_the_bound_spends_the_seeds_of_its_arms_only(experiment: Make, tmp_path: Path) -> None:
-    ending, lines = looked(experiment(FAR, NEAR, max_seeds=12), World(tmp_path))
+    ending, lines = run_all_looks(experiment(FAR, NEAR, max_seeds=12), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == {"far": 3, "low": 12, "near": 12, "other": 3}
     assert lines[1:] == [
         f"look at {n} seeds: {k} runs of gap_mini-near, gap_mini-low" for n, k in ((5, 4), (8, 6), (12, 8))
@@ -120,73 +120,73 @@ def test_an_effect_at_the_bound_spends_the_seeds_of_its_arms_only(experiment: Ma
 
 
 def test_max_seeds_between_two_looks_ends_at_the_lower_one(experiment: Make, tmp_path: Path) -> None:
-    looked(experiment(NEAR, max_seeds=7), World(tmp_path))
+    run_all_looks(experiment(NEAR, max_seeds=7), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path)["near"] == 5
 
 
 def test_only_the_undecided_parts_of_a_claim_get_seeds(experiment: Make, tmp_path: Path) -> None:
     both = replace(NEAR, comparisons=(*FAR.comparisons, *NEAR.comparisons))
-    looked(experiment(both, max_seeds=5), World(tmp_path))
+    run_all_looks(experiment(both, max_seeds=5), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == {"far": 3, "low": 5, "near": 5, "other": 3}
 
 
 def test_a_refuted_claim_needs_no_seeds_for_its_undecided_parts(experiment: Make, tmp_path: Path) -> None:
     lost = replace(NEAR, comparisons=(more("low", "far", ZEROSHOT, S), *NEAR.comparisons))
-    ending, _ = looked(experiment(lost), World(tmp_path))
+    ending, _ = run_all_looks(experiment(lost), FakeTraining(tmp_path))
     assert set(seeds_by_arm(tmp_path).values()) == {3}
     assert "9.2 at 3 seeds" in ending
 
 
 def test_a_claim_over_all_runs_needs_every_arm(experiment: Make, tmp_path: Path) -> None:
     level = Comparison("level", (ANY,), (ZEROSHOT,), lambda v: v[0][0], VALUES["other"])
-    looked(experiment(replace(NEAR, comparisons=(level,)), max_seeds=5), World(tmp_path))
+    run_all_looks(experiment(replace(NEAR, comparisons=(level,)), max_seeds=5), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == dict.fromkeys(sorted(VALUES), 5)
 
 
 @pytest.mark.parametrize("interrupted", [2, 12, 13, 17])
 def test_a_killed_call_continues_through_the_same_looks(interrupted: int, experiment: Make, tmp_path: Path) -> None:
-    whole = looked(experiment(FAR, NEAR, max_seeds=8), World(tmp_path))
+    whole = run_all_looks(experiment(FAR, NEAR, max_seeds=8), FakeTraining(tmp_path))
     expected = seeds_by_arm(tmp_path)
     for folder in tmp_path.glob("*/s*"):
         folder.rename(tmp_path.with_name(f"{tmp_path.name}-gone-{folder.parent.name}-{folder.name}"))
     with pytest.raises(SystemExit):
-        looked(experiment(FAR, NEAR, max_seeds=8), World(tmp_path, interrupt=interrupted))
+        run_all_looks(experiment(FAR, NEAR, max_seeds=8), FakeTraining(tmp_path, interrupt=interrupted))
     assert sum(seeds_by_arm(tmp_path).values()) == interrupted
-    assert looked(experiment(FAR, NEAR, max_seeds=8), World(tmp_path)) == whole
+    assert run_all_looks(experiment(FAR, NEAR, max_seeds=8), FakeTraining(tmp_path)) == whole
     assert seeds_by_arm(tmp_path) == expected
 
 
 def test_hours_end_the_call_and_the_next_call_continues(experiment: Make, tmp_path: Path) -> None:
     whole = experiment(FAR, NEAR, max_seeds=8)
-    ending, _ = looked(whole, World(tmp_path, stop=13))
+    ending, _ = run_all_looks(whole, FakeTraining(tmp_path, stop=13))
     assert "(9.1 at 3 seeds); undecided: 9.2; hours are spent, 3 runs are left for the look at 5 seeds:" in ending
-    looked(experiment(FAR, NEAR, max_seeds=8), World(tmp_path))
+    run_all_looks(experiment(FAR, NEAR, max_seeds=8), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == {"far": 3, "low": 8, "near": 8, "other": 3}
 
 
-def test_runs_beyond_a_look_do_not_count_at_it(experiment: Make, tmp_path: Path) -> None:
+def test_a_look_ignores_runs_of_later_seeds(experiment: Make, tmp_path: Path) -> None:
     for seed in range(3, 8):
         synthetic.write(tmp_path, synthetic.run(RECIPE, "far", seed, {("zeroshot", "s", "top1"): 0.1}))
-    ending, _ = looked(experiment(FAR), World(tmp_path))
+    ending, _ = run_all_looks(experiment(FAR), FakeTraining(tmp_path))
     assert "9.1 at 3 seeds" in ending
 
 
-def test_a_claim_with_its_own_looks_wants_only_those(experiment: Make, tmp_path: Path) -> None:
+def test_a_claim_with_its_own_looks_is_judged_only_at_these(experiment: Make, tmp_path: Path) -> None:
     many = replace(NEAR, looks=(30,), comparisons=(more("near", "other", ZEROSHOT, S),))
-    _, lines = looked(experiment(FAR, many, max_seeds=12), World(tmp_path))
+    _, lines = run_all_looks(experiment(FAR, many, max_seeds=12), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == {"far": 3, "low": 3, "near": 30, "other": 30}
     assert [line.partition(":")[0] for line in lines] == ["look at 3 seeds", "look at 30 seeds"]
 
 
-def test_all_arms_wait_for_the_first_look_of_a_recipe_with_own_looks(experiment: Make, tmp_path: Path) -> None:
-    looked(experiment(replace(FAR, looks=(10, 20)), max_seeds=3), World(tmp_path))
+def test_all_arms_get_the_seeds_of_the_first_own_look_of_a_claim(experiment: Make, tmp_path: Path) -> None:
+    run_all_looks(experiment(replace(FAR, looks=(10, 20)), max_seeds=3), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == dict.fromkeys(sorted(VALUES), 10)
 
 
-def test_a_statement_over_arms_gets_no_seeds_after_its_first_look(experiment: Make, tmp_path: Path) -> None:
+def test_a_trend_over_arms_gets_no_seeds_after_the_first_look(experiment: Make, tmp_path: Path) -> None:
     arms = tuple("abcdefghijklmnopqrst")
     unrelated = replace(NEAR, comparisons=(rises_over_arms(arms, GAP, ConstantScore(), "x and y"),))
-    ending, _ = looked(experiment(unrelated, max_seeds=5, arms=arms), World(tmp_path))
+    ending, _ = run_all_looks(experiment(unrelated, max_seeds=5, arms=arms), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == dict.fromkeys(arms, 3)
     assert "undecided, more seeds do not help: 9.2" in ending
 
@@ -199,10 +199,10 @@ class ConstantScore:
 
 
 def test_a_failed_arm_is_not_tried_again_and_gets_no_further_seeds(experiment: Make, tmp_path: Path) -> None:
-    world = World(tmp_path, broken=("near",))
+    training = FakeTraining(tmp_path, broken=("near",))
     whole = experiment(FAR, NEAR)
-    ending, _ = looked(whole, world)
-    assert len(world.batches) == 1 and len(whole.done.failures) == 3
+    ending, _ = run_all_looks(whole, training)
+    assert len(training.batches) == 1 and len(whole.done.failures) == 3
     assert ending == "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); some numbers missing: 9.2"
 
 
@@ -210,6 +210,6 @@ def test_the_longest_runs_start_first(experiment: Make, tmp_path: Path) -> None:
     for arm, seconds in (("near", 10.0), ("low", 50.0), ("far", 1.0), ("other", 1.0)):
         for seed in range(3):
             write(tmp_path, arm, seed, seconds)
-    world = World(tmp_path)
-    looked(experiment(NEAR, max_seeds=5), world)
-    assert world.batches[1] == [("low", 3), ("low", 4), ("near", 3), ("near", 4)]
+    training = FakeTraining(tmp_path)
+    run_all_looks(experiment(NEAR, max_seeds=5), training)
+    assert training.batches[1] == [("low", 3), ("low", 4), ("near", 3), ("near", 4)]

@@ -1,4 +1,4 @@
-"""until=decided and stored designs as a user meets them: arguments, refusals, hours=, dry=true, the last line."""
+"""The command with until=decided and stored designs: arguments, refusals, hours=, dry=true, the last line."""
 
 import random
 import time
@@ -45,11 +45,11 @@ def test_wrong_arguments_are_one_line(arguments: list[str], message: str, tmp_pa
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fake_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `clipx reproduce recipe=clip_reg_mini` write folders instead of training: clip_reg is far above clip."""
 
     def run_all(pool: object, runs: list[PlannedRun], jobs: int, deadline: float | None = None) -> Batch:
-        if deadline is not None and time.monotonic() > deadline - 3600:
+        if deadline is not None and time.monotonic() > deadline - 3600:  # less than an hour, the length of a run
             return Batch(stopped=True)
         for run in runs:
             if not run.folder.exists():
@@ -70,7 +70,7 @@ def reproduce(tmp_path: Path, *arguments: str) -> None:
 
 
 def test_the_command_reports_the_verdicts_and_how_it_ended(
-    world: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fake_training: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reproduce(tmp_path, "until=decided")
     printed = capsys.readouterr().out
@@ -80,8 +80,8 @@ def test_the_command_reports_the_verdicts_and_how_it_ended(
     assert (tmp_path / "designs" / "clip_reg_mini.json").exists()
 
 
-def test_hours_that_are_over_start_no_run_and_are_no_error(
-    world: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_without_hours_left_no_run_starts_and_the_command_succeeds(
+    fake_training: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reproduce(tmp_path, "until=decided", "hours=0.5")
     assert "hours are spent, 6 runs are left for the look at 3 seeds" in capsys.readouterr().out
@@ -89,32 +89,28 @@ def test_hours_that_are_over_start_no_run_and_are_no_error(
 
 
 @pytest.fixture
-def without_report(world: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_report(fake_training: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_report", lambda *_: None)
 
 
 @pytest.mark.parametrize("changed", ["looks=[3,5]", "train.samples=6400", "objective.positive.weight=2"])
-@pytest.mark.parametrize("way", ["seeds=1", "dry=true", "until=decided"])
-def test_the_design_is_stored_and_another_one_is_refused(
-    way: str, changed: str, without_report: None, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("mode", ["seeds=1", "dry=true", "until=decided"])
+def test_only_the_stored_design_is_accepted(mode: str, changed: str, without_report: None, tmp_path: Path) -> None:
     reproduce(tmp_path, "seeds=1", "looks=[3,10]")
     with pytest.raises(UserError, match=r"clip_reg_mini\.json stores another design") as raised:
-        reproduce(tmp_path, way, changed)
+        reproduce(tmp_path, mode, changed)
     assert "\n" not in str(raised.value)
     assert {folder.name for folder in tmp_path.glob("*/s*")} == {"s0"}
 
 
-def test_pieces_and_settings_that_change_no_result_belong_to_the_same_design(
-    without_report: None, tmp_path: Path
-) -> None:
+def test_settings_that_change_no_result_and_other_arms_share_the_design(without_report: None, tmp_path: Path) -> None:
     reproduce(tmp_path, "seeds=1", "looks=[3,10]")
     reproduce(tmp_path, "seeds=2", "train.device=cpu", "data.workers=0", f"data.root={tmp_path}", "jobs=2")
     command.reproduce(["recipe=clip_reg_mini", "arms=cyclip", f"runs={tmp_path}", "until=decided"])
     assert make_plan(["recipe=clip_reg_mini", f"runs={tmp_path}"]).looks == {"clip_reg_mini": (3, 10)}
 
 
-def test_a_dry_run_stores_no_design(world: None, tmp_path: Path) -> None:
+def test_a_dry_run_stores_no_design(fake_training: None, tmp_path: Path) -> None:
     reproduce(tmp_path, "dry=true")
     assert not list(tmp_path.iterdir())
 
@@ -125,7 +121,7 @@ def test_a_recipe_without_claims_has_no_design(without_report: None, tmp_path: P
 
 
 def test_a_dry_run_prints_what_undecided_claims_need(
-    world: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fake_training: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     for seed in range(3):
@@ -136,13 +132,13 @@ def test_a_dry_run_prints_what_undecided_claims_need(
     reproduce(tmp_path, "until=decided", "max_seeds=8", "jobs=2", "dry=true")
     lines = capsys.readouterr().out.splitlines()
     (row,) = [line.split() for line in lines if line.strip().startswith("1.5 clip_reg_mini")]
-    # five more seeds of two arms, an hour each, two at a time
+    # five more seeds of two arms, an hour each, two runs at a time
     assert row[-3:] == [">", "8", "5.0"]
     assert lines[-1] == "all together: 10 runs, about 5.0 hours with jobs=2"
 
 
 def test_a_dry_run_without_runs_prints_the_cost_of_the_first_look(
-    world: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fake_training: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reproduce(tmp_path, "until=decided", "dry=true")
     printed = capsys.readouterr().out
@@ -150,7 +146,7 @@ def test_a_dry_run_without_runs_prints_the_cost_of_the_first_look(
 
 
 def slow(overrides: list[str]) -> tuple[str, float]:
-    """Wait for the signal of a stopped pool, except in seed 0."""
+    """Sleep until the stopped pool sends SIGTERM; seed 0 returns at once."""
     if "seed=0" not in overrides:
         time.sleep(600)
     return "trained", 1.0

@@ -1,4 +1,4 @@
-"""The command line: overrides reach the typed config; user errors end in one line and exit code 2."""
+"""The command line: overrides set fields of the typed config; user errors end in one line and exit code 2."""
 
 import json
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ from clipx.errors import UserError
 from tests.helpers.commands import clipx, clipx_here, tiny
 from tests.helpers.folder import write_shards
 
-MISTAKES = {
+MISTAKES = {  # command line -> part of the message
     "train": "recipe= is missing; allowed: ",
     "trian recipe=demo": "clipx trian is not known; did you mean 'train'",
     "train recipe=dmo": "recipe=dmo is not known; did you mean 'demo'",
@@ -95,7 +95,7 @@ def test_the_installed_command_prints_no_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_continues_after_a_failed_job_and_names_its_runs(tmp_path: Path) -> None:
+def test_a_sweep_continues_after_a_failed_job_and_names_runs_by_their_values(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     sweep = ["temperature.tau=0.1,0,0.2", "seed=3"]
     done = clipx_here("train", "-m", *tiny(tmp_path / "shards"), *sweep, cwd=tmp_path)
@@ -110,7 +110,7 @@ def test_a_sweep_continues_after_a_failed_job_and_names_its_runs(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_own_recipes_and_hydras_switches_work(tmp_path: Path) -> None:
+def test_own_recipes_and_hydras_options_work(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "quick.yaml").write_text(
@@ -154,9 +154,7 @@ def test_ls_lists_every_table(tmp_path: Path) -> None:
     assert "3.1" in clipx_here("ls", "claims", cwd=tmp_path).stdout
 
 
-def test_ls_settings_prints_default_range_and_meaning_below_a_prefix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ls_settings_prints_default_range_and_meaning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     lines = clipx_here("ls", "settings", "temperature.tau", "eval", cwd=tmp_path).stdout.splitlines()
     rows = {line.split("  ")[0]: " ".join(line.split()) for line in lines}
@@ -183,6 +181,6 @@ def test_the_order_of_overrides_is_not_in_a_runs_name() -> None:
     assert names == {"demo-dcl-mixing.kind_hard-optimizer.lr_1e-2"}
 
 
-def test_true_negatives_need_labels() -> None:
+def test_the_objective_counting_needs_keyword_labels() -> None:
     with pytest.raises(UserError, match=r"objective.keyword needs labels, but data.keywords is empty"):
         compose_run(["recipe=demo", "objective=counting"])

@@ -1,4 +1,4 @@
-"""The command line with plug-ins, and with single terms: choices, names of runs, recipes."""
+"""The command line with plug-ins and single terms: known names, names of runs, recipes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +11,13 @@ from tests.helpers import plugin_tables
 from tests.helpers.commands import clipx_here
 from tests.helpers.own_package import NAME, write_package
 
-pytestmark = pytest.mark.filterwarnings("ignore:Overwriting okapi_vit_48 in registry")  # imported by several tests
+# several tests import the module that registers the tower
+pytestmark = pytest.mark.filterwarnings("ignore:Overwriting okapi_vit_48 in registry")
 
 
 @pytest.fixture(autouse=True)
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Put the package on the search path, and restore the tables afterwards."""
+    """Put the package on Python's search path; afterwards restore the tables that plug-ins change."""
     monkeypatch.syspath_prepend(str(write_package(tmp_path / "package")))
     with plugin_tables.restored():
         yield
@@ -33,9 +34,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (["objective=clip"], "demo-clip", {"clip": {}}),
     ],
 )
-def test_a_term_alone_is_chosen_by_name_and_names_the_run(
-    overrides: list[str], name: str, terms: dict[str, object]
-) -> None:
+def test_a_term_is_an_objective_and_names_the_run(overrides: list[str], name: str, terms: dict[str, object]) -> None:
     config = compose_run(["recipe=demo", f"plugins=[{NAME}]", *overrides])
     assert (config.name, config.objective, config.plugins) == (name, terms, [NAME])
 
@@ -72,12 +71,12 @@ def test_plugins_in_a_recipe_must_be_a_list(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_ls_lists_what_plugins_add(tmp_path: Path) -> None:
-    for what, name in (("terms", "counted"), ("tasks", "first_places"), ("towers", "flat:NAME"), ("recipes", "okapi")):
-        assert name in clipx_here("ls", what, f"plugins=[{NAME}]", cwd=tmp_path).stdout
+    for table, name in (("terms", "counted"), ("tasks", "first_places"), ("towers", "flat:NAME"), ("recipes", "okapi")):
+        assert name in clipx_here("ls", table, f"plugins=[{NAME}]", cwd=tmp_path).stdout
     assert "whole" in clipx_here("ls", "settings", "mixing.kind", cwd=tmp_path).stdout
 
 
-def test_a_missing_plugin_is_one_line_for_every_command(tmp_path: Path) -> None:
+def test_every_command_names_a_missing_plugin_in_one_line(tmp_path: Path) -> None:
     for command in ("train recipe=demo", "eval model=open_clip:RN50", "ls terms", "reproduce recipe=demo", "theory"):
         done = clipx_here(*command.split(), "plugins=[no_such_module]", cwd=tmp_path)
         assert done.returncode == 2

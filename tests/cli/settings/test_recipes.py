@@ -1,4 +1,4 @@
-"""Arms are named overrides of a recipe; the user's overrides replace theirs, and a run is named after its arm."""
+"""An arm is a named list of overrides; the user's overrides replace those of the arm, and the arm names the run."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from clipx.errors import UserError
 ARMS = {"hot": ["temperature.kind=fixed", "temperature.tau=0.1"], "plain": []}
 
 
-def test_an_arm_stands_for_its_overrides() -> None:
+def test_an_arm_inserts_its_overrides() -> None:
     given, inserted = expand_arm(["recipe=r", "arm=hot", "seed=1"], ARMS)
     assert given == ["recipe=r", "arm=hot", "temperature.kind=fixed", "temperature.tau=0.1", "seed=1"]
     assert inserted == ARMS["hot"]
@@ -41,7 +41,7 @@ def test_runs_are_named_after_recipe_arm_and_own_overrides() -> None:
         (["recipe=demo", "arm=base"], r"arm=base: this recipe has no arms"),
     ],
 )
-def test_a_wrong_arm_is_one_line(arguments: list[str], message: str) -> None:
+def test_a_wrong_arm_is_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         compose_run(arguments)
 

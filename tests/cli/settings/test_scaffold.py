@@ -1,4 +1,4 @@
-"""`clipx init` and `clipx cp`: the written files run without changes, and no file of the user is overwritten."""
+"""`clipx init` and `clipx cp` write files that run without changes, and overwrite no file."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def test_the_written_files_pass_their_own_tests(tmp_path: Path) -> None:
     assert ran.returncode == 0 and "4 passed" in ran.stdout, ran.stdout
 
 
-def test_the_written_modules_are_plugins(tmp_path: Path) -> None:
+def test_ls_lists_the_written_modules_as_plugins(tmp_path: Path) -> None:
     with plugin_tables.restored():
         for kind, name in (("term", "my_term"), ("task", "my_task")):
             assert clipx_here("init", kind, name, cwd=tmp_path).returncode == 0
@@ -54,7 +54,7 @@ def test_mistakes_write_nothing(tmp_path: Path, command: str, message: str) -> N
     assert sorted(tmp_path.iterdir()) == before and (tmp_path / "there.py").read_text() == "the user's"
 
 
-def test_a_copied_recipe_is_the_recipe(tmp_path: Path) -> None:
+def test_a_copied_recipe_has_the_arms_of_the_recipe(tmp_path: Path) -> None:
     assert clipx_here("cp", "gap_mini", "mine.yaml", cwd=tmp_path).returncode == 0
     assert clipx_here("cp", "gap_mini", ".", cwd=tmp_path).returncode == 0
     for name in ("mine", "gap_mini"):

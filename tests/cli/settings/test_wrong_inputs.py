@@ -1,4 +1,4 @@
-"""Wrong inputs end in one line that names key, value and what is allowed, with exit code 2 and before torch starts."""
+"""Wrong input ends in one line with key, value and allowed values, and exit code 2, before torch is imported."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.commands import clipx, clipx_here, tiny
 from tests.helpers.folder import write_shards
 
-OWN = {
+OWN = {  # file of the user -> content
     "bare.yaml": "data: {name: x, source: scenes}\ntrain: {samples: 64, batch_size: 8}\n",
     "key.yaml": "train: {smaples: 64}\n",
     "group.yaml": "trian: {samples: 64}\n",
@@ -20,7 +20,7 @@ OWN = {
     "broken.yaml": "train: [\n",
 }
 NAMES = "allowed: one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -"
-WRONG = {
+WRONG = {  # command line -> part of the message
     "train recipe=demo name=../../evil": f"name=../../evil is out of range; {NAMES}",
     "train recipe=demo name=": f"name= is out of range; {NAMES}",
     "train recipe=demo name=/tmp/evil": f"name=/tmp/evil is out of range; {NAMES}",
@@ -49,7 +49,7 @@ WRONG = {
     "eval checkpoint=runs/x processes=1 processes=2": "processes is given twice",
     "eval checkpoint=runs/x worker=2": "worker is not a setting; did you mean 'workers'",
 }
-OF_TORCH = {  # these are refused after torch is imported
+AFTER_TORCH = {  # the same, but refused after torch is imported
     "train -m recipe=demo objective=clip,foo": "objective=foo is not known; allowed: align_clip, clip, ",
     "eval model=open_clip:ViT-B-32 datasets=[cifar10]": "names no weights: add a published tag or a file, as in ",
 }
@@ -71,20 +71,20 @@ def arguments(line: str) -> list[str]:
     return [*line.split(), *(["--config-dir=own"] if "recipe=" in line else [])]
 
 
-def test_a_recipe_of_this_folder_names_the_option_that_it_needs(tmp_path: Path) -> None:
+def test_a_recipe_in_this_folder_is_refused_with_the_option_that_finds_it(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(OWN["bare.yaml"])
     done = clipx_here("train", "recipe=mine", cwd=tmp_path)
-    line = "clipx: recipe=mine is not known; for mine.yaml of this folder, add --config-dir .\n"
+    line = "clipx: recipe=mine is not known; for mine.yaml in this folder, add --config-dir .\n"
     assert (done.returncode, done.stderr) == (2, line)
 
 
-@pytest.mark.parametrize("line", WRONG | OF_TORCH)
+@pytest.mark.parametrize("line", WRONG | AFTER_TORCH)
 def test_a_wrong_input_is_one_line(line: str, folder: Path) -> None:
     done = clipx_here(*arguments(line), cwd=folder)
     assert done.returncode == 2
     (message,) = done.stderr.splitlines()
-    assert message.startswith("clipx: ") and (WRONG | OF_TORCH)[line] in message
-    assert sorted(path.name for path in folder.iterdir()) == ["own"], "something was written"
+    assert message.startswith("clipx: ") and (WRONG | AFTER_TORCH)[line] in message
+    assert sorted(path.name for path in folder.iterdir()) == ["own"], "a file was written"
 
 
 def test_wrong_inputs_are_refused_before_torch_is_imported(folder: Path) -> None:
@@ -111,14 +111,14 @@ def test_a_broken_recipe_does_not_block_the_others(folder: Path) -> None:
 
 def test_a_run_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
-    (tmp_path / "runs").touch()  # a file, because root may write into every folder
+    (tmp_path / "runs").touch()  # a file instead of a read-only folder, because root may write into every folder
     done = clipx_here("train", *tiny(tmp_path / "shards"), "name=a", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines() == ["clipx: runs/a/s0 cannot be written: Not a directory"]
 
 
 @pytest.mark.slow
-def test_a_diverged_run_exits_with_code_3_also_the_second_time(tmp_path: Path) -> None:
+def test_a_diverged_run_exits_with_code_3_each_time(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     hot = [*tiny(tmp_path / "shards", samples=160), "name=hot", "optimizer.lr=1e30", "train.max_bad_steps=2"]
     for _ in range(2):
@@ -151,7 +151,7 @@ def test_a_table_whose_images_are_all_missing_does_not_pass_the_check(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["train", "eval"])
 @pytest.mark.parametrize("presses", [1, 5])
-def test_ctrl_c_in_start_up_is_one_line(command: str, presses: int, tmp_path: Path) -> None:
+def test_ctrl_c_at_start_up_prints_one_line(command: str, presses: int, tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     given = {
         "train": ["train", *tiny(tmp_path / "shards", samples=80_000), "name=a"],
@@ -180,4 +180,6 @@ def test_folders_of_the_user_with_our_names_do_not_replace_our_code(tmp_path: Pa
     given = ["train", *tiny(tmp_path / "shards"), "train.processes=2", "train.device=cpu", "name=two"]
     done = subprocess.run([*command, *given], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert clipx("ls", "terms", cwd=tmp_path).returncode != 0, "the folders hide no package of clipx"
+    assert clipx("ls", "terms", cwd=tmp_path).returncode != 0, (
+        "without -P, the folders of the user must be imported, or this test checks nothing"
+    )

@@ -23,7 +23,7 @@ def table() -> completion.Completions:
 
 
 @pytest.mark.parametrize(
-    ("line", "some"),
+    ("line", "expected"),
     [
         ("clipx ", ["train ", "eval ", "completion "]),
         ("clipx tr", ["train "]),
@@ -47,14 +47,16 @@ def table() -> completion.Completions:
         ("clipx export x em", ["ema="]),
         ("clipx ls set", ["settings "]),
         ("clipx export x hub=me/x licence=ap", ["licence=apache-2.0 "]),
+        ("clipx data make cc3m th", ["threads="]),
+        ("clipx data make cc3m dry=", ["dry=true "]),
         ("clipx init t", ["term ", "task "]),
         ("clipx cp gap_min", ["gap_mini "]),
         ("clipx theory pm", ["pmi "]),
     ],
 )
-def test_every_command_completes_its_words(line: str, some: list[str], table: completion.Completions) -> None:
+def test_every_command_completes_its_words(line: str, expected: list[str], table: completion.Completions) -> None:
     found = completion.complete(line, list(COMMANDS), table)
-    assert set(some) <= set(found)
+    assert set(expected) <= set(found)
     assert all(word.startswith(line.split(" ")[-1]) for word in found)
 
 
@@ -103,7 +105,7 @@ def test_commands_complete_while_the_table_is_missing_and_one_process_builds_it(
     monkeypatch.setattr(subprocess, "Popen", lambda command, **options: started.append(command))
     for _ in range(2):
         completion.answer(["zsh", "clipx tra"], COMMANDS)
-    completion.answer(["zsh"], COMMANDS)  # a wrong call
+    completion.answer(["zsh"], COMMANDS)  # without the line: prints nothing
     assert capsys.readouterr().out == "train \ntrain \n" and len(started) == 1
 
 
@@ -124,17 +126,15 @@ def test_the_scripts_are_valid_and_silent_if_clipx_is_missing(shell: str, capsys
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"no {shell}")
-    assert (
-        subprocess.run([program, "-n", "-c", text], capture_output=True, text=True, stdin=subprocess.DEVNULL).stderr
-        == ""
-    )
+    parsed = subprocess.run([program, "-n", "-c", text], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert parsed.stderr == ""
     if shell == "bash":
         call = f'{text}\nPATH=\nCOMP_LINE="clipx tr"; COMP_POINT=8; _clipx; echo "[${{COMPREPLY[@]}}]"'
         done = subprocess.run([program, "-c", call], capture_output=True, text=True, stdin=subprocess.DEVNULL)
         assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_version_and_the_main_settings_of_train(
+def test_version_main_settings_and_an_unknown_shell(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert clipx_here("--version", cwd=tmp_path).stdout.startswith("clipx 0.")

@@ -1,4 +1,4 @@
-"""`clipx bench`: ratios of step times, claims.json for the report, wrong input in one line."""
+"""`clipx bench`: ratios of step times, claims.json for the report, wrong input."""
 
 import csv
 import json
@@ -41,7 +41,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BENCHMARKS, "nuclr", Benchmark("tiny", "clip", ("nuclr",), "3.6", 1.03, added_state))
 
 
-def test_a_claim_is_written_as_the_report_reads_it(tiny: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_reads_the_written_claims(tiny: None, capsys: pytest.CaptureFixture[str]) -> None:
     bench(["nuclr", "pairs=2"])
     folder = Path("runs/bench/nuclr")
     row, size = json.loads((folder / "claims.json").read_text())
@@ -57,19 +57,21 @@ def test_a_claim_is_written_as_the_report_reads_it(tiny: None, capsys: pytest.Ca
     out = capsys.readouterr().out
     assert "3.6  undecided" in out and str(folder / "claims.json") in out
     table = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.startswith(("clip ", "nuclr "))}
-    assert len(table["clip"]) == 1 and len(table["nuclr"]) == 2, "seconds of both, and the ratio"
+    assert len(table["clip"]) == 1 and len(table["nuclr"]) == 2, (
+        "clip must have its seconds, nuclr its seconds and the ratio"
+    )
     assert "<= 1.03" in out
 
 
 @pytest.mark.parametrize("setting", ["train.batch_size=8", "train.device=cpu"])
-def test_the_users_own_batch_or_device_decides_no_claim(setting: str, tiny: None) -> None:
+def test_with_the_users_batch_or_device_no_claim_is_decided(setting: str, tiny: None) -> None:
     bench(["nuclr", "pairs=1", setting, "out=own"])
     for row in json.loads(Path("own/claims.json").read_text()):
         assert row["settings"] == dict([setting.split("=")])
     assert collect_evidence([], [Path("own")]).stated == {}
 
 
-def test_an_own_comparison_has_no_claim(tiny: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_of_the_users_writes_no_claims(tiny: None, capsys: pytest.CaptureFixture[str]) -> None:
     bench(["recipe=tiny", "pairs=7", "train.batch_size=4"])
     out = capsys.readouterr().out
     assert "ratio to clip" in out and "batch of 4, cpu" in out and "expected" not in out
@@ -92,7 +94,7 @@ def test_the_batch_is_halved_until_it_fits_on_the_gpu(tiny: None, monkeypatch: p
     assert tried == [16, 16, 8, 8, 4, 4]
 
 
-def test_steps_are_those_after_the_frozen_epochs(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timed_steps_are_those_after_the_frozen_epochs(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """NUCLR freezes zeta for 5 epochs, and its step costs less there."""
     seen: list[Progress] = []
 
@@ -108,7 +110,7 @@ def test_steps_are_those_after_the_frozen_epochs(tiny: None, monkeypatch: pytest
 
 
 def test_point_sets_hardly_add_parameters() -> None:
-    """On paper 5's towers: 149.66 million parameters against 149.62 million."""
+    """With paper 5's towers: 149.66 million parameters with point sets, 149.62 million without."""
     found = parameters({arm: compose_run(["recipe=wpse_cc3m", f"arm={arm}"]) for arm in ("clip", "imq")})
     (check,) = found.checks
     assert found.verdict == "holds" and check.high == 1.01
@@ -143,7 +145,7 @@ def test_a_benchmark_times_arms_of_its_recipe_and_its_claim_exists(name: str) ->
         (["nuclr", "train.batchsize=8"], "train.batchsize is not a setting; did you mean 'train.batch_size'"),
     ],
 )
-def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_end_in_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code_of(lambda: COMMANDS["bench"](arguments)) == 2
     error = capsys.readouterr().err
     assert message in error

@@ -1,4 +1,4 @@
-"""Sample order: every epoch is an exact permutation, and blocks are shuffled nearly as well as single samples."""
+"""Sample order: every epoch is an exact permutation; with blocks, it is nearly as random as without."""
 
 import numpy as np
 import pytest
@@ -26,24 +26,22 @@ def test_a_slice_of_the_order_does_not_depend_on_earlier_calls(n: int, block: in
 
 
 def test_an_order_in_many_chunks_is_a_uniform_permutation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks of about 4 samples; a chi-squared test finds no relation between ids and positions."""
+    """With chunks of about 4 samples, a chi-squared test finds no relation between ids and positions."""
     monkeypatch.setattr(sampler, "CHUNK_SAMPLES", 4)
     n, epochs = 40, 400
     orders = np.array([EpochOrder(n, 0, epoch, 0).ids(0, n) for epoch in range(epochs)])
     assert (np.sort(orders) == np.arange(n)).all()
     order = EpochOrder(n, 0, 7, 0)
     assert [int(i) for k in range(0, n, 8) for i in order.ids(k, k + 8)] == orders[7].tolist()
-    counts = np.array(
-        [np.bincount(orders[:, position], minlength=n) for position in range(n)]
-    )  # 10 expected in each cell
+    counts = np.array([np.bincount(orders[:, position], minlength=n) for position in range(n)])
     statistic = ((counts - epochs / n) ** 2 / (epochs / n)).sum()
     degrees_of_freedom = (n - 1) ** 2
     assert abs(statistic - degrees_of_freedom) < 5 * np.sqrt(2 * degrees_of_freedom)
-    neighbours = np.mean(np.abs(np.diff(orders)) == 1)  # 2 / n for independent positions
+    neighbours = np.mean(np.abs(np.diff(orders)) == 1)  # expectation for a uniform permutation: 2 / n
     assert neighbours == pytest.approx(2 / n, rel=0.1)
 
 
-def test_small_data_keep_the_order_of_earlier_runs() -> None:
+def test_small_data_sets_keep_the_order_of_earlier_versions() -> None:
     """Golden values: runs with the same seed must stay comparable across versions."""
     assert EpochOrder(10, 3, 1, 0).ids(0, 10).tolist() == [6, 5, 3, 1, 2, 0, 7, 4, 8, 9]
     assert EpochOrder(10, 3, 1, 2).ids(0, 10).tolist() == [4, 1, 9, 3, 8, 2, 5, 0, 6, 7]
@@ -56,7 +54,7 @@ def test_ranks_partition_each_batch_also_after_a_resume() -> None:
     assert [[index for part in parts for index in part[i]] for i in range(len(parts[0]))] == whole[37:]
 
 
-def test_pairs_held_out_by_earlier_runs_stay_held_out() -> None:
+def test_pairs_held_out_by_earlier_versions_stay_held_out() -> None:
     """Golden values: a resumed run must not train on held-out samples."""
     train, held_out = split_held_out(12, 0.3)
     assert held_out.tolist() == [6, 10, 8, 1] and sorted([*train, *held_out]) == list(range(12))
@@ -85,10 +83,10 @@ def test_the_number_of_captions_does_not_change_the_chance_of_being_held_out() -
 
 
 def disorder(ids: np.ndarray, batch: int, block: int) -> tuple[float, float, float]:
-    """Return three measures of how well an order is shuffled.
+    """Return three measures of the order that is left after shuffling n ids.
 
-    Mean number of sample pairs of one block in a batch; |correlation| of id and position; mean |difference| of
-    neighbouring ids over n / 3, its expectation for random ids.
+    These are the mean number of sample pairs in a batch that are from the same block; the absolute correlation of id
+    and position; and the mean absolute difference of neighbouring ids, divided by n / 3, its value for random ids.
     """
     n = len(ids)
     batches = ids[: n // batch * batch].reshape(-1, batch) // block
@@ -99,8 +97,8 @@ def disorder(ids: np.ndarray, batch: int, block: int) -> tuple[float, float, flo
 
 
 @pytest.mark.parametrize("block", [16, 64])
-def test_blocks_are_shuffled_nearly_as_well_as_samples(block: int) -> None:
-    """In a batch of 256 from a chunk of 256 blocks, about 1 in 256 sample pairs is from one block."""
+def test_an_order_with_blocks_is_nearly_random(block: int) -> None:
+    """In a batch of 256 from a chunk of 256 blocks, about 1 in 256 sample pairs is from the same block."""
     n, batch = 100_000, 256
     ids = EpochOrder(n, 0, 0, block).ids(0, n)
     pairs, correlation, distance = disorder(ids, batch, block)
@@ -112,7 +110,7 @@ def test_blocks_are_shuffled_nearly_as_well_as_samples(block: int) -> None:
     assert np.mean(ids == again) < 0.001
 
 
-def test_a_chunk_reads_at_most_its_number_of_blocks() -> None:
+def test_a_chunk_contains_ids_of_at_most_chunk_blocks_blocks() -> None:
     n, block = 64 * 1_600, 64
     ids = EpochOrder(n, 0, 0, block).ids(0, n)
     chunks = [ids[i : i + CHUNK_BLOCKS * block] for i in range(0, n, CHUNK_BLOCKS * block)]

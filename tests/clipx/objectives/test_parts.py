@@ -125,7 +125,7 @@ def alone(B: int, width: int) -> dict[str, tuple[int, int]]:
     return flops_and_largest_tensor(B, width)
 
 
-@pytest.mark.parametrize(("B", "width"), [(256, 16), (64, 64)])
+@pytest.mark.parametrize(("B", "width"), [pytest.param(256, 16, marks=pytest.mark.long), (64, 64)])
 def test_four_processes_share_the_products(B: int, width: int, gloo: Gloo) -> None:
     for found in gloo.run(4, flops_and_largest_tensor, B, width):
         for name, (flops, _) in found.items():

@@ -20,7 +20,7 @@ def known(**terms: dict[str, dict[str, object]]) -> dict[str, LossFactory]:
     return {name: partial(objectives.build, given) for name, given in terms.items()}
 
 
-def test_the_training_pairs_have_the_popularity_the_noise_and_the_labels_of_the_settings() -> None:
+def test_training_pairs_have_the_popularity_and_the_noise_of_the_settings_and_every_second_text_has_a_label() -> None:
     settings = FreeEmbeddingSettings(K=5, m=3, skew=1.0, noise=0.25, n=40000)
     joint = build_joint(settings, torch.Generator().manual_seed(0))
     assert float(joint.p.sum()) == pytest.approx(1)
@@ -30,6 +30,7 @@ def test_the_training_pairs_have_the_popularity_the_noise_and_the_labels_of_the_
     assert joint.popularity[0] / joint.popularity[4] == pytest.approx(5)
     matched = 0.75 + 0.25 * float(joint.popularity.square().sum())  # a mismatched pair can share its concept by chance
     assert float((image == text).double().mean()) == pytest.approx(matched, abs=0.01)
+    # of the texts 0, 1 and 2 of a concept, 0 and 2 name it (label: concept + 1) and 1 does not (label: 0)
     assert set(joint.label[joint.text % 3 == 1].tolist()) == {0}
     assert torch.equal(joint.label[joint.text % 3 == 0], text[joint.text % 3 == 0] + 1)
 
@@ -46,6 +47,7 @@ def test_clip_retrieves_better_than_random_embeddings() -> None:
     raw = torch.nn.functional.normalize(torch.randn(2, 16, 6, dtype=torch.float64), dim=2)
     chance = evaluate(raw[0], raw[1], torch.tensor(5.0), joint)["retrieval"]
     assert all(trial.metrics["retrieval"] > 0.9 > 2 * chance for trial in result.trials)
+    # distances of the loss to its bound: "best tau" at the best temperature, "excess" at the trial's own
     assert all(0 <= trial.metrics["best tau"] <= trial.metrics["excess"] for trial in result.trials)
     assert [claim.verdict for claim in claims(result)] == [HOLDS]
 

@@ -142,7 +142,7 @@ def test_the_table_has_every_recipe_at_the_papers_scale() -> None:
     assert [key for key, *_ in rows] == list(by_key())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_table_has_the_flops_that_count_step_finds() -> None:
     """Check one row of each pair of towers, because a count takes seconds; tests.bench.counted writes the rows."""
     by_towers = {key.rpartition("; ")[0].rpartition("; ")[0]: config for key, config in by_key().items()}

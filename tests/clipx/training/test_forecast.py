@@ -60,7 +60,7 @@ def large(folder: Path) -> RunConfig:
     return config
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", MEASURED)
 def test_the_predicted_peak_is_within_a_tenth_of_the_measured_one(name: str) -> None:
     command = [sys.executable, "-c", MEASURE, f"recipe={name}", *MEASURED[name]]
@@ -140,7 +140,7 @@ def test_fsdp_moves_weights_twice_and_gradients_once_in_the_links(tmp_path: Path
             "train.precision=fp16 does not work with train.parallel=fsdp; allowed: fp32, tf32, bf16",
         ),
         (["device=H100", "processes=0"], "processes=0 must be a whole number, 1 or more"),
-        (["processes=64"], "processes=64 needs device=NAME; here it is train.processes=N"),
+        (["processes=64"], "processes=64 needs device=NAME; without it, set train.processes=N"),
     ],
 )
 def test_wrong_devices_or_processes_are_refused_in_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:

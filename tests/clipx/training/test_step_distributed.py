@@ -80,20 +80,20 @@ def compared(term: str, found: dict[Case, Result]) -> set[Case]:
 
 @pytest.mark.parametrize("term", TERMS)
 @pytest.mark.parametrize("world", [2, 4])
-def test_several_processes_end_in_the_weights_and_rows_of_one(term: str, world: int, gloo: Gloo) -> None:
+def test_several_processes_end_in_the_weights_and_sample_table_of_one(term: str, world: int, gloo: Gloo) -> None:
     found = gloo.run(world, trained, term)[0]
     assert compared(term, found) == found.keys() != set()
 
 
 @pytest.mark.parametrize("term", TERMS)
 @pytest.mark.parametrize("micro_batches", [2, 4])
-def test_micro_batches_end_in_the_weights_and_rows_of_the_whole_batch(term: str, micro_batches: int) -> None:
+def test_micro_batches_end_in_the_weights_and_sample_table_of_the_whole_batch(term: str, micro_batches: int) -> None:
     found = trained(term, micro_batches)
     assert compared(term, found) == found.keys() != set()
 
 
 @pytest.mark.parametrize("term", ["siglip", "nuclr"])
-def test_two_processes_with_two_micro_batches_end_in_the_weights_and_rows_of_one(term: str, gloo: Gloo) -> None:
+def test_two_processes_with_two_micro_batches_end_in_the_weights_and_sample_table_of_one(term: str, gloo: Gloo) -> None:
     found = gloo.run(2, trained, term, 2)[0]
     assert compared(term, found) == found.keys() != set()
 
@@ -124,7 +124,7 @@ def trained_with_bad_sample(term: str, accumulation: int = 1) -> Result:
 
 
 @pytest.mark.parametrize("term", TERMS)
-def test_unequal_parts_in_micro_batches_end_in_the_weights_and_rows_of_one(term: str, gloo: Gloo) -> None:
+def test_ranks_with_unequal_numbers_of_pairs_end_in_the_weights_and_sample_table_of_one(term: str, gloo: Gloo) -> None:
     expected = trained_with_bad_sample(term)
     start = tiny.components(settings(term, "soft", "sgd")).state.model.state_dict()
     for world, accumulation in ((2, 2), (4, 1)):

@@ -12,16 +12,16 @@ from evaluation.analyses import point_weights
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint
 from evaluation.report import writer
-from tests.evaluation.test_point_sets import trained, untrained
+from tests.evaluation.test_point_sets import config_of, run_of
 from tests.helpers import fakes
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    config = untrained(tmp_path)
+    config = config_of(tmp_path)
     fakes.captioned(tmp_path / "pairs")
     config.data.evaluation = ["captions:pairs"]
-    return trained(config)
+    return run_of(config)
 
 
 def test_the_artifact_holds_the_models_weights_in_order(run: Path) -> None:
@@ -53,8 +53,8 @@ def test_the_report_draws_the_weights(run: Path, tmp_path: Path) -> None:
 
 
 def test_models_with_a_single_point_have_no_artifact(tmp_path: Path) -> None:
-    config = untrained(tmp_path, "none")
+    config = config_of(tmp_path, "none")
     config.data.evaluation = ["captions:pairs"]
-    plain = trained(config)
+    plain = run_of(config)
     point_weights.evaluate(plain, plain)
     assert not (plain / "artifacts").exists()

@@ -19,6 +19,7 @@ EACH = 0.005  # error rate of each of five looks
 
 
 def verdict(effects: list[float], least: float, error: float = EACH) -> Verdict:
+    """Return the verdict on these effects; `least` is the smallest effect of interest, s."""
     comparison = more("a", "b", GAP, least)
     return judge(comparison, mean_estimate(comparison, effects, error), len(effects), error).verdict
 
@@ -41,7 +42,7 @@ def test_the_effect_is_compared_with_s_and_minus_s(effects: list[float], least: 
     assert verdict(effects, least) == expected
 
 
-def test_equivalence_needs_a_difference_between_arms() -> None:
+def test_the_value_of_a_single_arm_is_never_equivalent() -> None:
     alone = level("a", GAP, 0.6, "value")
     effects = [0.50, 0.51, 0.49, 0.50, 0.51]
     assert judge(alone, mean_estimate(alone, effects, EACH), 5, EACH).verdict == "does not hold"
@@ -111,7 +112,7 @@ def test_a_share_is_judged_by_the_exact_binomial_test() -> None:
     assert share_estimate(0.9, 100, 100, 0.025).low == pytest.approx(0.025 ** (1 / 100))
 
 
-def seeds_of(arms: dict[str, list[float]], recipe: str = "clip_reg_mini") -> list[Run]:
+def runs_of(arms: dict[str, list[float]], recipe: str = "clip_reg_mini") -> list[Run]:
     return [
         run(recipe, arm, seed, {("zeroshot", "scenes_colour", "top1"): value})
         for arm, values in arms.items()
@@ -122,18 +123,18 @@ def seeds_of(arms: dict[str, list[float]], recipe: str = "clip_reg_mini") -> lis
 def test_claims_are_judged_at_the_looks_only() -> None:
     noise = np.random.default_rng(0).normal(0, 0.001, (2, 7))
     arms = {"clip": list(0.5 + noise[0]), "clip_reg": list(0.6 + noise[1])}
-    (finding,) = assess(claim("1.5"), "clip_reg_mini", evidence(seeds_of(arms))).findings
+    (finding,) = assess(claim("1.5"), "clip_reg_mini", evidence(runs_of(arms))).findings
     assert finding.seeds == 5 and finding.note == "judged at 5 of 7 seeds; the next look is at 8"
     assert finding.estimate is not None
     effects = [b - a for a, b in zip(arms["clip"][:5], arms["clip_reg"][:5], strict=True)]
     assert finding.estimate.effect == pytest.approx(fmean(effects))
-    few = assess(claim("1.5"), "clip_reg_mini", evidence(seeds_of({arm: v[:2] for arm, v in arms.items()})))
+    few = assess(claim("1.5"), "clip_reg_mini", evidence(runs_of({arm: v[:2] for arm, v in arms.items()})))
     assert few.verdict == "undecided" and few.findings[0].note == "2 seeds in common, 3 are needed"
 
 
 def test_looks_of_the_stored_design_are_used_and_changed_bounds_are_named() -> None:
     noise = np.random.default_rng(0).normal(0, 0.001, (2, 4))
-    runs = seeds_of({"clip": list(0.5 + noise[0]), "clip_reg": list(0.6 + noise[1])})
+    runs = runs_of({"clip": list(0.5 + noise[0]), "clip_reg": list(0.6 + noise[1])})
     stored = Design("clip_reg_mini", "", ("clip", "clip_reg"), (4,), describe_claims("clip_reg_mini"))
     one_look = evidence(runs)
     one_look.designs["clip_reg_mini"] = stored
@@ -149,8 +150,8 @@ def test_a_verdict_does_not_depend_on_other_arms() -> None:
     draw = np.random.default_rng(3)
     noisy = {name: list(0.5 + draw.normal(0, 0.2, 3)) for name in ("cyclip", "clip_neg")}
     compared = {"clip": [0.500, 0.502, 0.501], "clip_reg": [0.5200, 0.5221, 0.5208]}
-    alone = assess(claim("1.5"), "clip_reg_mini", evidence(seeds_of(compared)))
-    among = assess(claim("1.5"), "clip_reg_mini", evidence(seeds_of(compared | noisy)))
+    alone = assess(claim("1.5"), "clip_reg_mini", evidence(runs_of(compared)))
+    among = assess(claim("1.5"), "clip_reg_mini", evidence(runs_of(compared | noisy)))
     assert alone.verdict == "holds" and alone == among
 
 
@@ -179,7 +180,7 @@ def rate_of_holds(effect: float, spread: float, seeds: int) -> float:
     """Return the share of simulated experiments with the verdict `holds`."""
     draws = np.random.default_rng(0).normal(effect, spread, (2000, seeds))
     comparison = more("a", "b", GAP, 0.0)
-    return fmean(mean_estimate(comparison, list(of_seed), EACH).p_above <= EACH for of_seed in draws)
+    return fmean(mean_estimate(comparison, list(effects), EACH).p_above <= EACH for effects in draws)
 
 
 def test_a_spread_between_seeds_is_compared_by_the_ratio_of_variances() -> None:

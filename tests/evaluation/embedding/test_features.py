@@ -1,5 +1,6 @@
 """Feature extraction: order of rows, a single pass over the images, and a cache that depends on model and content."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,6 +118,22 @@ def test_a_truncated_cache_file_is_replaced(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:50])
     after = run(fakes.encoder(), dataset, ["images"], tmp_path / "features")
     assert torch.equal(*(next(iter(found.values())) for found in (before, after)))
+
+
+def test_the_least_recently_used_embeddings_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset, cache = open_dataset(fakes.captioned(tmp_path / "set")), tmp_path / "features"
+    first, second, third = (replace(fakes.encoder(), provenance={"checkpoint": name}) for name in "abc")
+    run(first, dataset, ["images"], cache)
+    (file,) = cache.iterdir()
+    run(second, dataset, ["images"], cache)
+    os.utime(file, (0, 0))
+    run(first, dataset, ["images"], cache)  # used again, so the second one is the oldest
+    monkeypatch.setenv("CLIPX_FEATURES_GB", f"{2.5 * file.stat().st_size / 1e9:.9f}")
+    run(third, dataset, ["images"], cache)
+    assert len(list(cache.iterdir())) == 2 and file in cache.iterdir()
+    monkeypatch.setenv("CLIPX_FEATURES_GB", "many")
+    with pytest.raises(UserError, match="CLIPX_FEATURES_GB=many"):
+        run(replace(fakes.encoder(), provenance={"checkpoint": "d"}), dataset, ["images"], cache)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -1,4 +1,4 @@
-"""data.cache=memory: same batches and weights as from the source; one copy for all processes, removed at the end."""
+"""data.cache=memory: same batches and weights as without it; processes share one copy and remove it at the end."""
 
 import multiprocessing
 import tarfile
@@ -31,8 +31,8 @@ INPUTS = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "wo
 
 
 @pytest.fixture(autouse=True)
-def empty() -> Iterator[None]:
-    """Forget the cached data of other tests."""
+def empty_caches() -> Iterator[None]:
+    """Remove the cached captions of other tests, and the cached images of this test."""
     cached._captions.clear()
     yield
     pixel_cache._release()
@@ -44,7 +44,7 @@ def tokenize(texts: list[str]) -> torch.Tensor:
 
 
 def write_noise(folder: Path, samples: int) -> None:
-    """Write images of several sizes whose flips and crops differ."""
+    """Write pairs with random pixels, so that flips and crops of an image differ; the images have several sizes."""
     generator = np.random.default_rng(0)
     folder.mkdir(parents=True)
     with tarfile.open(folder / "0.tar", "w") as tar:
@@ -57,6 +57,7 @@ def write_noise(folder: Path, samples: int) -> None:
 
 
 def load(root: Path, cache: str, workers: int = 0, start: int = 0, **changes: Any) -> list[tuple[Batch, list[str]]]:
+    """Return the batches of three epochs from step `start` on, with the errors of their bad samples."""
     config = DataConfig(name="t", source="shards", root=str(root), cache=cache, workers=workers, max_bad_rate=1.0)
     config.keywords = ["three"]
     for key, value in changes.items():
@@ -69,7 +70,7 @@ def load(root: Path, cache: str, workers: int = 0, start: int = 0, **changes: An
 def assert_equal(first: list[tuple[Batch, list[str]]], second: list[tuple[Batch, list[str]]]) -> None:
     for (a, bad), (b, bad_too) in zip(first, second, strict=True):
         assert bad == bad_too
-        assert a.group is None and b.group is None  # no term needs groups
+        assert a.group is None and b.group is None
         for name in ("sample_id", "image", "text", "label"):
             tensor, other = getattr(a, name), getattr(b, name)
             assert torch.equal(tensor, other) and tensor.dtype == other.dtype, name
@@ -125,26 +126,19 @@ def test_an_image_with_several_captions_is_kept_once(tmp_path: Path) -> None:
     (tmp_path / "b.jpg").write_bytes(jpeg("blue"))
     rows = [f"{name}.jpg,caption {k} of {name}" for k in range(6) for name in "ab"]
     (tmp_path / "pairs.csv").write_text("\n".join(["image,caption", *rows]))
-    options: dict[str, Any] = {
-        "source": "csv",
-        "annotations": "pairs.csv",
-        "split": ".",
-        "captions": "each",
-        "flip": True,
-    }
-    options |= {"image_column": "image", "caption_column": "caption"}
+    options: Any = {"source": "csv", "annotations": "pairs.csv", "split": ".", "captions": "each", "flip": True}
     config = DataConfig(name="t", root=str(tmp_path), **options)
     pixels = pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, INPUTS))
     assert len(pixels.sizes) == 2
     assert_equal(load(tmp_path, "none", **options), load(tmp_path, "memory", **options))
 
 
-def run(root: Path, name: str, cache: str, workers: int, samples: int = 48) -> RunConfig:
+def run_config(root: Path, name: str, cache: str, workers: int) -> RunConfig:
     config = settings(root)
     config.name, config.data.cache, config.data.workers = name, cache, workers
     config.data.captions, config.data.flip, config.data.crop_scale = "random", True, [1.0, 1.0]
     config.model.image.name, config.model.text.name = "small:conv", "small:bag"
-    config.train.epochs, config.train.samples = None, samples
+    config.train.epochs, config.train.samples = None, 48
     return config
 
 
@@ -155,17 +149,17 @@ def weights(config: RunConfig) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_weights_are_equal_bit_for_bit_with_and_without_the_cache(tmp_path: Path, workers: int) -> None:
     write_noise(tmp_path / "train", samples=21)
-    plain, fast = run(tmp_path, "plain", "none", 0), run(tmp_path, "fast", "memory", workers)
-    for config in (plain, fast):
+    without, with_cache = run_config(tmp_path, "a", "none", 0), run_config(tmp_path, "b", "memory", workers)
+    for config in (without, with_cache):
         assert fit(config, directory.claim(config)) is Outcome.FINISHED
-    expected, found = weights(plain), weights(fast)
+    expected, found = weights(without), weights(with_cache)
     assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_run_resumes_with_the_cache_and_ends_with_equal_weights(tmp_path: Path, workers: int) -> None:
+def test_a_run_without_the_cache_resumes_with_it_and_ends_with_equal_weights(tmp_path: Path, workers: int) -> None:
     write_noise(tmp_path / "train", samples=21)
-    whole, cut = run(tmp_path, "whole", "none", 0), run(tmp_path, "cut", "none", workers)
+    whole, cut = run_config(tmp_path, "whole", "none", 0), run_config(tmp_path, "cut", "none", workers)
     assert fit(whole, directory.claim(whole)) is Outcome.FINISHED
     cut.train.max_minutes = 1e-9  # stop after the first step
     assert fit(cut, directory.claim(cut)) is Outcome.STOPPED
@@ -175,9 +169,10 @@ def test_a_run_resumes_with_the_cache_and_ends_with_equal_weights(tmp_path: Path
     assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
 
 
-def _use(config: DataConfig, ready: Any, leave: Any) -> None:
+def _use(config: DataConfig, opened: Any, leave: Any) -> None:
+    """Keep the pixels open until the event `leave` is set."""
     pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, INPUTS))
-    ready.set()
+    opened.set()
     leave.wait(60)
 
 
@@ -187,12 +182,12 @@ def test_processes_share_the_pixels_and_the_last_one_removes_them(
     write_shards(tmp_path / "train", samples=16)
     config = DataConfig(name="t", source="shards", root=str(tmp_path), crop_scale=[1.0, 1.0])
     context = multiprocessing.get_context("fork")
-    ready, leave = context.Event(), context.Event()
-    other = context.Process(target=_use, args=(config, ready, leave))
+    opened, leave = context.Event(), context.Event()
+    other = context.Process(target=_use, args=(config, opened, leave))
     other.start()
-    assert ready.wait(60)
+    assert opened.wait(60)
     files = list((tmp_path / "cache" / "pixels").iterdir())
-    monkeypatch.setattr(pixel_cache, "_write", None)  # a second decoding would fail
+    monkeypatch.setattr(pixel_cache, "_write", None)  # decoding again would fail
     pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, INPUTS))
     pixel_cache._release()
     assert list((tmp_path / "cache" / "pixels").iterdir()) == files
@@ -205,10 +200,10 @@ def test_pixels_of_a_killed_process_are_removed_by_the_next_one(tmp_path: Path) 
     write_shards(tmp_path / "train", samples=16)
     config = DataConfig(name="t", source="shards", root=str(tmp_path), crop_scale=[1.0, 1.0])
     context = multiprocessing.get_context("fork")
-    ready = context.Event()
-    other = context.Process(target=_use, args=(config, ready, context.Event()))
+    opened = context.Event()
+    other = context.Process(target=_use, args=(config, opened, context.Event()))
     other.start()
-    assert ready.wait(60)
+    assert opened.wait(60)
     other.kill()
     other.join(60)
     assert len(list((tmp_path / "cache" / "pixels").iterdir())) == 1
@@ -217,7 +212,7 @@ def test_pixels_of_a_killed_process_are_removed_by_the_next_one(tmp_path: Path) 
     assert len(list((tmp_path / "cache" / "pixels").iterdir())) == 1
 
 
-def test_a_second_run_in_a_process_decodes_and_tokenizes_nothing(
+def test_the_second_run_of_a_process_decodes_and_tokenizes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_shards(tmp_path / "train", samples=16)
@@ -233,8 +228,8 @@ def test_images_larger_than_the_free_memory_are_refused(
 ) -> None:
     write_shards(tmp_path / "train", samples=400)
     monkeypatch.setattr(memory, "free_memory", lambda device: 2**20)
-    needed = {1.0: "1", 0.5: "3"}[scale[0]]  # MiB: 32 px squares, 48 px originals
-    message = rf"data\.cache=memory: 400 decoded images needs? {needed} MiB; free are 1 MiB of memory"
+    needed = {1.0: "1", 0.5: "3"}[scale[0]]  # MiB: squares of 32 x 32 pixels, or whole images of 48 x 48
+    message = rf"data\.cache=memory with 400 decoded images needs {needed} MiB; free are 1 MiB of memory"
     with pytest.raises(UserError, match=message):
         load(tmp_path, "memory", crop_scale=scale)
     assert list((tmp_path / "cache" / "pixels").iterdir()) == []
@@ -250,7 +245,9 @@ def test_images_larger_than_the_free_memory_are_refused(
         ),
     ],
 )
-def test_reduced_decoding_and_streams_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_the_cache_is_refused_with_fast_decoding_and_for_streams(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     write_shards(tmp_path / "train", samples=16)
     with pytest.raises(UserError, match=message):
         load(tmp_path, "memory", **changes)

@@ -1,4 +1,4 @@
-"""Groups of samples: captions of one image, images of one content, and sources that have none."""
+"""Groups of samples: captions of one image, images of one content, and sources without groups."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from clipx.config.schema import TrainConfig
 from clipx.data.loading.loader import open_loader
 from clipx.data.sampler import Sampler
 from clipx.data.scenes.samples import content_of, training_sample
-from clipx.data.sources.opening import SOURCES, open_source
+from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
 from clipx.types import Batch, Inputs
 from tests.helpers.folder import COLOURS, jpeg, write_shards
@@ -32,7 +32,7 @@ def batches(config: DataConfig, grouped: bool = True) -> list[Batch]:
 
 
 def write_table(root: Path) -> DataConfig:
-    """Write three captions of each of six images, interleaved."""
+    """Write six images, and a table with the first caption of each image, then the second, then the third."""
     for colour in COLOURS:
         (root / f"{colour}.jpg").write_bytes(jpeg(colour))
     rows = [f"{colour}.jpg,caption {k}" for k in range(3) for colour in COLOURS]
@@ -69,11 +69,11 @@ def test_scenes_of_one_content_form_a_group(scenes: ScenesConfig) -> None:
     keys = [training_sample(scenes, i).scene.content.key() for i in range(scenes.num_train)]
     expected = np.array([[a == b for b in keys] for a in keys])
     assert np.array_equal(group[:, None] == group, expected)
-    assert expected.sum() > scenes.num_train, "some contents recur"
+    assert expected.sum() > scenes.num_train, "no content recurs"
     assert sorted(set(group.tolist())) == list(range(group.max() + 1))
 
 
-def test_the_source_of_scenes_knows_the_groups(tmp_path: Path) -> None:
+def test_batches_of_scenes_contain_the_groups(tmp_path: Path) -> None:
     scenes = ScenesConfig(num_train=40, image_size=32, contents=5, test_images=1, test_pairs=1)
     config = DataConfig(name="s", source="scenes", root=str(tmp_path / "scenes"), workers=0, scenes=scenes)
     group = torch.from_numpy(content_of(scenes)).long()
@@ -89,6 +89,5 @@ def test_a_source_without_groups_is_refused_before_training(tmp_path: Path, sour
         write_shards(tmp_path / "train", samples=16)
         config = DataConfig(name="t", source=source, root=str(tmp_path), workers=0)
         config.num_samples, config.urls = 16, [str(tmp_path / "train" / "00000.tar")]
-    assert source in SOURCES
     with pytest.raises(UserError, match=f"no two samples of data.source={source} share an image or a content; use "):
         batches(config)

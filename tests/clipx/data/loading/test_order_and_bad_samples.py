@@ -1,4 +1,4 @@
-"""Loading as training needs it: one order for any ranks and workers, exact resume, only bad samples are skipped."""
+"""Loading for training: the same order for any number of ranks and workers, exact resume, bad samples are skipped."""
 
 import random
 from pathlib import Path
@@ -36,10 +36,10 @@ def loaded(config: DataConfig, epochs: int, rank: int = 0, world_size: int = 1, 
     return [batch for batch, _ in loader.batches(start, torch.device("cpu"))]
 
 
-def settings(root: Path, workers: int = 0, **more: int) -> DataConfig:
-    made = DataConfig(name="t", source="shards", root=str(root), captions="random", flip=True, workers=workers)
-    made.block = more.get("block", 0)
-    return made
+def settings(root: Path, workers: int = 0, block: int = 0) -> DataConfig:
+    return DataConfig(
+        name="t", source="shards", root=str(root), captions="random", flip=True, workers=workers, block=block
+    )
 
 
 def content(batches: list[Batch]) -> list[tuple[list[int], bytes, bytes]]:
@@ -47,7 +47,7 @@ def content(batches: list[Batch]) -> list[tuple[list[int], bytes, bytes]]:
 
 
 def joined(ranks: list[list[Batch]]) -> list[Batch]:
-    """Join the parts of two ranks to global batches."""
+    """Join the batches of two ranks to global batches."""
     return [
         Batch(*(torch.cat([getattr(a, k), getattr(b, k)]) for k in ("sample_id", "image", "text", "label")))
         for a, b in zip(*ranks, strict=True)
@@ -55,7 +55,7 @@ def joined(ranks: list[list[Batch]]) -> list[Batch]:
 
 
 @pytest.mark.parametrize("block", [0, 4])
-def test_three_epochs_are_the_same_for_any_ranks_and_workers(tmp_path: Path, block: int) -> None:
+def test_three_epochs_are_the_same_for_any_number_of_ranks_and_workers(tmp_path: Path, block: int) -> None:
     write_shards(tmp_path / "train", samples=50)
     alone = loaded(settings(tmp_path, 0, block=block), epochs=3)
     assert len(alone) == 18
@@ -67,17 +67,17 @@ def test_three_epochs_are_the_same_for_any_ranks_and_workers(tmp_path: Path, blo
     assert content(joined(ranks)) == content(alone)
 
 
-def on_a_rank(config: DataConfig) -> list[Batch]:
+def loaded_on_this_rank(config: DataConfig) -> list[Batch]:
     return loaded(config, 3, dist.get_rank(), dist.get_world_size())
 
 
-def test_two_processes_with_two_workers_each_load_what_one_loads(tmp_path: Path, gloo: Gloo) -> None:
+def test_two_processes_with_two_workers_each_load_the_same_batches_as_one(tmp_path: Path, gloo: Gloo) -> None:
     write_shards(tmp_path / "train", samples=50)
-    ranks = gloo.run(2, on_a_rank, settings(tmp_path, 2))
+    ranks = gloo.run(2, loaded_on_this_rank, settings(tmp_path, 2))
     assert content(joined(ranks)) == content(loaded(settings(tmp_path), epochs=3))
 
 
-def test_a_run_stopped_at_any_step_resumes_with_the_identical_rest(tmp_path: Path) -> None:
+def test_a_run_stopped_at_any_step_resumes_with_the_same_batches(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=50)
     whole = content(loaded(settings(tmp_path), epochs=3))
     draw = random.Random()
@@ -86,7 +86,7 @@ def test_a_run_stopped_at_any_step_resumes_with_the_identical_rest(tmp_path: Pat
         assert content(loaded(settings(tmp_path, workers), epochs=3, start=stop)) == whole[stop:], stop
 
 
-def test_every_kind_of_bad_sample_is_skipped_and_no_other(tmp_path: Path) -> None:
+def test_every_kind_of_bad_sample_is_skipped_and_no_good_one(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=89)
     add_bad_samples(tmp_path / "train")
     config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=0, max_bad_rate=0.2)
@@ -115,7 +115,7 @@ def test_too_many_bad_samples_end_the_run_with_their_names(tmp_path: Path) -> No
         loaded(config, epochs=1)
 
 
-def test_the_rate_is_checked_once_enough_samples_were_seen_even_without_a_new_bad_one() -> None:
+def test_the_share_of_bad_samples_is_checked_after_enough_samples_even_if_the_last_are_good() -> None:
     bad = BadSampleCounter(limit=0.1, min_seen=20)
     bad.count(10, ["a: torn", "b: torn", "c: torn"])
     with pytest.raises(UserError, match="3 of 20 samples are bad"):
@@ -127,7 +127,7 @@ def test_a_bad_sample_is_written_and_logged_once(tmp_path: Path) -> None:
     names = [f"{i}: torn" for i in range(30)]
     assert file.add([]) == [] and not file.path.exists()
     assert file.add([*names[:3], names[0]]) == ["left out: 0: torn", "left out: 1: torn", "left out: 2: torn"]
-    resumed = BadSampleFile(tmp_path)  # in a later epoch
+    resumed = BadSampleFile(tmp_path)
     messages = resumed.add([*names, "two\nlines"])
     assert messages[:17] == [f"left out: {name}" for name in names[3:20]]
     assert messages[17:] == [f"left out: 11 more samples, 31 in total; all are in {tmp_path / 'damage.txt'}"]
@@ -135,8 +135,8 @@ def test_a_bad_sample_is_written_and_logged_once(tmp_path: Path) -> None:
     assert file.path.read_text().splitlines() == [*names, "two lines"]
 
 
-class Torn(ShardPairs):
-    """Shards with some unreadable samples."""
+class TornShards(ShardPairs):
+    """Shards in which the samples `bad` are unreadable."""
 
     def __init__(self, folder: Path, bad: set[int]) -> None:
         super().__init__(folder, "random", 0)
@@ -148,37 +148,37 @@ class Torn(ShardPairs):
         return super().pair(sample_id, generator)
 
 
-def torn(root: Path, bad: set[int], rank: int, start: int = 0) -> list[Batch]:
+def load_torn(root: Path, bad: set[int], rank: int, start: int = 0) -> list[Batch]:
     """Load an epoch as one of two ranks: 6 steps with 4 samples each."""
     config = settings(root)
     config.max_bad_rate = 1.0
-    loader = Loader(config, Torn(root / "train", bad), of_two(rank), INPUTS, tokenize)
+    loader = Loader(config, TornShards(root / "train", bad), sampler_of(rank), INPUTS, tokenize)
     return [batch for batch, _ in loader.batches(start, torch.device("cpu"))]
 
 
-def of_two(rank: int) -> Sampler:
+def sampler_of(rank: int) -> Sampler:
     return Sampler(50, TrainConfig(epochs=1, batch_size=BATCH), seed=3, rank=rank, world_size=2)
 
 
-def test_a_part_without_a_good_sample_is_replaced_by_samples_of_the_next_steps(tmp_path: Path) -> None:
+def test_a_batch_without_a_good_sample_is_replaced_by_samples_of_the_next_steps(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=50)
-    steps = [[sample_id for _, sample_id in step] for step in of_two(0).batches(0)]
+    steps = [[sample_id for _, sample_id in step] for step in sampler_of(0).batches(0)]
     bad = {*steps[1], *steps[2][:2], *steps[5]}
-    found = torn(tmp_path, bad, rank=0)
+    found = load_torn(tmp_path, bad, rank=0)
     expected = [steps[0], [*steps[2][2:], *steps[3][:2]], steps[2][2:], steps[3], steps[4], steps[0]]
     assert [batch.sample_id.tolist() for batch in found] == expected
-    assert content(torn(tmp_path, bad, rank=0, start=1)) == content(found)[1:]  # after a resume too
-    others = torn(tmp_path, bad, rank=1)
+    assert content(load_torn(tmp_path, bad, rank=0, start=1)) == content(found)[1:]  # also after a resume
+    others = load_torn(tmp_path, bad, rank=1)
     for batch, other in zip(found, others, strict=True):  # no sample twice in a global batch
         assert not set(batch.sample_id.tolist()) & set(other.sample_id.tolist())
 
 
 def test_the_run_ends_if_no_replacement_is_good(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=50)
-    own = {sample_id for step in of_two(0).batches(0) for _, sample_id in step}
+    of_rank_0 = {sample_id for step in sampler_of(0).batches(0) for _, sample_id in step}
     with pytest.raises(
         UserError, match=r"all samples of a batch are bad, and so are all samples tried as replacements: .*torn"
     ):
-        torn(tmp_path, own, rank=0)
-    kept = min(own)
-    assert {i for batch in torn(tmp_path, own - {kept}, rank=0) for i in batch.sample_id.tolist()} == {kept}
+        load_torn(tmp_path, of_rank_0, rank=0)
+    good = min(of_rank_0)
+    assert {i for batch in load_torn(tmp_path, of_rank_0 - {good}, rank=0) for i in batch.sample_id.tolist()} == {good}

@@ -1,4 +1,4 @@
-"""A hanging loader ends the run and names the sample it was reading."""
+"""If a loader hangs, the run ends with an error that names the sample being read."""
 
 import os
 import random
@@ -26,12 +26,12 @@ from tests.helpers.folder import settings, write_shards
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_error_names_the_sample_being_read(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = ShardPairs.pair
+    pair = ShardPairs.pair
 
     def hanging(self: ShardPairs, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         if sample_id == 20:
             time.sleep(60)
-        return plain(self, sample_id, generator)
+        return pair(self, sample_id, generator)
 
     monkeypatch.setattr(ShardPairs, "pair", hanging)
     write_shards(tmp_path / "train", samples=32)
@@ -50,10 +50,10 @@ def test_the_error_names_the_sample_being_read(workers: int, tmp_path: Path, mon
         ("webdataset", "worker 0 is reading its first sample"),
     ],
 )
-def test_a_hanging_loader_is_not_a_bad_sample(
+def test_a_timeout_is_not_reported_as_a_bad_sample(
     source: str, reading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without loader processes, the timeout is raised in code that treats any Exception as a bad sample."""
+    """Without loader processes, the timeout is raised within code that reports any Exception as a bad sample."""
     write_shards(tmp_path / "train", samples=8)
     config = DataConfig(name="t", source=source, root=str(tmp_path), workers=0, stall_seconds=0.3)
     config.max_bad_rate, config.num_samples = 1.0, 8
@@ -70,7 +70,7 @@ def test_a_hanging_loader_is_not_a_bad_sample(
         list(loader.batches(0, torch.device("cpu")))
 
 
-def test_long_names_are_cut_and_finished_ones_removed() -> None:
+def test_long_locations_are_truncated_and_locations_of_finished_samples_removed() -> None:
     activity = WorkerActivity(2)
     activity.record("x" * 1000)
     assert activity.current() == [f"worker 0 is reading {'x' * (NAME_BYTES - 1)}"]
@@ -79,7 +79,7 @@ def test_long_names_are_cut_and_finished_ones_removed() -> None:
 
 
 @pytest.mark.parametrize("alarms", [1, 2])
-def test_the_one_alarm_after_a_suspension_does_not_end_a_run(alarms: int) -> None:
+def test_a_run_continues_after_one_alarm_as_after_a_suspension_and_ends_after_two(alarms: int) -> None:
     def batches() -> Iterator[int]:
         for _ in range(alarms):
             os.kill(os.getpid(), signal.SIGALRM)

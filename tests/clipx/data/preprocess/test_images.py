@@ -32,14 +32,14 @@ def test_a_decompression_bomb_is_refused_before_it_is_decoded() -> None:
         decode(png_header(20_000, 20_000))
 
 
-def test_our_limit_applies_where_pil_only_warns() -> None:
-    side = int(MAX_PIXELS**0.5) + 2  # PIL warns and then decodes
+def test_an_image_above_our_limit_is_refused_where_pil_only_warns() -> None:
+    side = int(MAX_PIXELS**0.5) + 2
     with pytest.raises(BadSample, match="at most"):
         decode(png_header(side, side))
 
 
-def test_other_formats_are_not_opened() -> None:
+def test_an_eps_file_is_not_opened() -> None:
     buffer = io.BytesIO()
-    Image.new("RGB", (5, 4)).save(buffer, "EPS")  # PIL would start Ghostscript to decode it
+    Image.new("RGB", (5, 4)).save(buffer, "EPS")  # PIL would start Ghostscript to decode the file
     with pytest.raises(BadSample):
         decode(buffer.getvalue())

@@ -1,4 +1,4 @@
-"""Keyword labels; a wrong label makes the loss treat a false negative as a true negative."""
+"""Keyword labels of captions; with a wrong label, the loss treats a false negative as a true negative."""
 
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def test_only_whole_words_match(caption: str, word: str | None) -> None:
         ("a 3-2 win", None),
     ],
 )
-def test_numbers_in_digits_match_if_digits_is_set(caption: str, word: str | None) -> None:
+def test_with_digits_numbers_in_digits_match_like_number_words(caption: str, word: str | None) -> None:
     assert Keywords(["numbers"], digits=True)(caption) == (NUMBERS.index(word) + 1 if word else 0)
 
 
@@ -107,6 +107,9 @@ def test_a_phrase_takes_precedence_over_its_words() -> None:
 
 def test_presets_and_single_words_can_be_combined() -> None:
     assert Keywords(["colours", "turquoise"], digits=False).words == [*PRESETS["colours"], "turquoise"]
+
+
+def test_the_preset_numbers_is_two_to_twenty() -> None:
     assert len(NUMBERS) == 19 and NUMBERS[0] == "two" and NUMBERS[-1] == "twenty"
     assert CARDINALS.index("twenty") == 20
 

@@ -43,7 +43,7 @@ def test_augmentation_changes_most_samples_and_is_off_by_default() -> None:
 
 
 @pytest.mark.parametrize("value", [[2], [0, 7], [2, 11], [2, -1]])
-def test_a_rand_augment_out_of_range_is_named(value: list[int]) -> None:
+def test_a_rand_augment_out_of_range_is_refused(value: list[int]) -> None:
     config = DataConfig(rand_augment=value)
     with pytest.raises(UserError, match=r"data.rand_augment=.* is out of range; allowed: \[n, m\]"):
         check(config, "data.")

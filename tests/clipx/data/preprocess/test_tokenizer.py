@@ -35,7 +35,7 @@ def test_cleaning_leaves_only_words(text: str, cleaned: str) -> None:
     assert tokenizer.CLEANERS["none"](text) == text
 
 
-def test_an_unknown_cleaning_is_named() -> None:
+def test_an_unknown_cleaning_is_refused() -> None:
     with pytest.raises(UserError, match=r"data.clean=lower is not known; allowed: lower_no_punctuation, none"):
         tokenizer.build_tokenizer(inputs("RN50", cleaning="lower"))
 
@@ -74,7 +74,7 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         tokenizer.build_tokenizer(inputs(f"hf:{write_distilbert(tmp_path, tokenizer=False)}"))
 
 
-def test_the_error_of_a_missing_tokenizer_names_both_ways_to_get_it(
+def test_the_error_of_a_missing_tokenizer_names_the_download_command_and_a_local_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)

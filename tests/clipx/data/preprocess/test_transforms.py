@@ -23,7 +23,7 @@ def transform(decode: str, size: int = 32, interpolation: str = "bicubic", flip:
 
 
 def picture(kind: str = "JPEG", width: int = 301, height: int = 203) -> bytes:
-    """Encode an image of smooth ramps: red increases to the right, green downwards, blue in waves."""
+    """Encode a smooth image: red increases to the right, green increases downwards, blue has waves."""
     x = torch.linspace(0, 255, width).expand(height, width)
     y = torch.linspace(0, 255, height)[:, None].expand(height, width)
     blue = 127 + 120 * torch.sin(x / 20) * torch.sin(y / 20)
@@ -33,8 +33,9 @@ def picture(kind: str = "JPEG", width: int = 301, height: int = 203) -> bytes:
 
 
 def both(data: bytes, seed: int, **settings: int | str | bool) -> tuple[Tensor, Tensor]:
-    made = [transform(d, **settings)(open_image(data), random.Random(seed)) for d in ("exact", "fast")]  # type: ignore[arg-type]
-    return made[0], made[1]
+    """Return the transformed image with exact and with fast decoding."""
+    exact, fast = (transform(d, **settings)(open_image(data), random.Random(seed)) for d in ("exact", "fast"))  # type: ignore[arg-type]
+    return exact, fast
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
@@ -46,13 +47,13 @@ def test_fast_decoding_shows_the_same_part_of_the_image(kind: str, size: int, in
         assert exact.dtype == fast.dtype == torch.uint8 and exact.shape == fast.shape == (3, size, size)
         difference = (exact.float() - fast.float()).abs()
         assert difference.mean() < 5
-        # a box off by one pixel of the reduced image would shift the ramps
+        # a box that is off by one pixel of the reduced image would shift red and green
         assert (exact[:2].float() - fast[:2].float()).mean().abs() < 2
 
 
-def test_nearest_differs_by_at_most_a_pixel() -> None:
+def test_nearest_interpolation_shows_about_the_same_pixels() -> None:
     exact, fast = both(picture("PNG"), 0, interpolation="nearest")
-    assert (exact.float() - fast.float()).abs().mean() < 10  # up to a pixel apart
+    assert (exact.float() - fast.float()).abs().mean() < 10  # the chosen pixels are at most one pixel apart
 
 
 def test_both_decoders_flip_the_same_samples() -> None:
@@ -67,16 +68,16 @@ def test_fast_decoding_reduces_only_images_larger_than_needed(monkeypatch: pytes
     sizes = []
     for size in (250, 100, 40, 20):
         image = open_image(picture(width=400, height=400))
-        made = transform("fast", size=size)
-        made.scale = (1.0, 1.0)
-        made(image, random.Random(3))
+        fast = transform("fast", size=size)
+        fast.scale = (1.0, 1.0)
+        fast(image, random.Random(3))
         sizes.append(image.size)
     assert sizes[0] == (400, 400) and sizes == sorted(sizes, reverse=True) and sizes[-1][0] <= 50
 
 
 @pytest.mark.parametrize("data", [jpeg("red", 200)[:300], jpeg("red", 200)[:-400], picture("PNG")[:-300]])
 @pytest.mark.parametrize("mode", ["exact", "fast"])
-def test_both_decoders_find_corrupt_images(data: bytes, mode: str) -> None:
+def test_both_decoders_refuse_corrupt_images(data: bytes, mode: str) -> None:
     with pytest.raises(BadSample):
         decode(data)
     with pytest.raises(BadSample):
@@ -93,15 +94,15 @@ PHOTOS = [(300, 200), (400, 300), (500, 100), (200, 300), (300, 400), (100, 500)
 
 
 def torchvision_box(width: int, height: int, scale: tuple[float, float]) -> Box:
-    """Return a random box of torchvision."""
+    """Return a random box of torchvision's RandomResizedCrop."""
     empty = torch.empty(3, height, width, dtype=torch.uint8)
     top, left, h, w = RandomResizedCrop.get_params(empty, list(scale), [3 / 4, 4 / 3])
     return left, top, left + w, top + h
 
 
 @pytest.mark.parametrize(("width", "height"), PHOTOS)
-def test_the_box_is_that_of_torchvision_if_no_draw_fits(width: int, height: int) -> None:
-    scale = (0.99999, 0.99999)
+def test_the_box_equals_that_of_torchvision_if_no_random_box_fits(width: int, height: int) -> None:
+    scale = (0.99999, 0.99999)  # a random box of almost the whole area does not fit
     torch.manual_seed(0)
     expected = torchvision_box(width, height, scale)
     found = crop_box(width, height, scale, random.Random(0))
@@ -127,23 +128,23 @@ def test_a_scale_of_one_is_the_central_square_and_makes_the_same_number_of_draws
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
     assert crop_box(width, height, (1.0, 1.0), generator) == (left, top, left + side, top + side)
-    for _ in range(20):
+    for _ in range(20):  # area and ratio of ten boxes
         other.random()
     assert generator.random() == other.random()  # so flips equal those of earlier runs
 
 
-def test_a_square_is_kept_whole_if_no_draw_fits() -> None:
+def test_a_square_image_is_kept_whole_if_no_random_box_fits() -> None:
     assert crop_box(48, 48, (0.99999, 0.99999), random.Random(0)) == (0.0, 0.0, 48.0, 48.0)
 
 
 @pytest.mark.parametrize("mode", ["exact", "fast"])
-@pytest.mark.parametrize(("low", "seen"), [(1.0, 1 / 5), (0.9, 4 / 15)])
-def test_a_wide_image_shows_the_share_that_the_largest_ratio_allows(mode: str, low: float, seen: float) -> None:
-    """Red increases from 0 to 255 over a width of 5 x height, so its range in the crop is the share of the width."""
+@pytest.mark.parametrize(("low", "share"), [(1.0, 1 / 5), (0.9, 4 / 15)], ids=["square", "largest ratio"])
+def test_a_very_wide_image_is_cut_to_its_centre(mode: str, low: float, share: float) -> None:
+    """The width is 5 x height. Red increases from 0 to 255, so its range in the crop gives the share of the width."""
     inputs = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bilinear", "shortest", "RN50", 8)
-    made = TrainTransform(DataConfig(decode=mode, crop_scale=[low, 1.0]), inputs)
-    red = made(open_image(picture(width=1000, height=200)), random.Random(0))[0].float().mean(0)
-    assert float(red[-1] - red[0]) / 255 * 32 / 31 == pytest.approx(seen, abs=0.02)
+    crop = TrainTransform(DataConfig(decode=mode, crop_scale=[low, 1.0]), inputs)
+    red = crop(open_image(picture(width=1000, height=200)), random.Random(0))[0].float().mean(0)
+    assert float(red[-1] - red[0]) / 255 * 32 / 31 == pytest.approx(share, abs=0.02)  # 32 pixels have 31 differences
     assert float(red.mean()) == pytest.approx(127.5, abs=3)
 
 

@@ -19,7 +19,7 @@ HALF = (0.5, 0.5, 0.5)
 
 
 def unknown(texts: Iterator[str]) -> set[str]:
-    """Return the words that have no token of their own."""
+    """Return the words of the texts that are not in the vocabulary."""
     return {word for text in texts for word in WORD.findall(text.lower())} - set(WORDS)
 
 
@@ -30,6 +30,7 @@ def prompts() -> Iterator[str]:
 
 
 def with_fault(fault: str) -> ScenesConfig:
+    """Return settings with which each training caption has this fault."""
     config = ScenesConfig(omit=0.0, max_count=9)
     setattr(config, fault, 1.0)
     return config
@@ -52,7 +53,7 @@ def test_training_captions_have_no_unknown_word(fault: str) -> None:
     assert unknown(iter(UNRELATED)) == set()
 
 
-def test_every_word_is_needed() -> None:
+def test_every_word_of_the_vocabulary_occurs_in_a_caption_or_prompt() -> None:
     configs = [with_fault(fault) for fault in FAULTS]
     captions = (caption for config in configs for i in range(1000) for caption in training_sample(config, i).captions)
     used = {word for text in [*captions, *prompts(), "one object"] for word in WORD.findall(text.lower())}
@@ -63,21 +64,21 @@ def test_no_word_is_listed_twice() -> None:
     assert len(set(WORDS)) == len(WORDS) == VOCABULARY - 3
 
 
-def test_words_of_a_text_are_its_tokens_in_any_case() -> None:
+def test_each_word_gives_a_token_in_lower_or_upper_case() -> None:
     tokens = WordTokenizer(6)(["Two red, circles", "a"])
     assert [WORDS[i - FIRST] for i in tokens[0, :3].tolist()] == ["two", "red", "circles"]
     assert tokens[0, 3:].tolist() == [END, PADDING, PADDING]
     assert tokens.dtype == torch.int64 and tokens.shape == (2, 6)
 
 
-def test_unknown_words_share_one_token_and_long_texts_are_cut_before_the_end() -> None:
+def test_unknown_words_share_one_token_and_long_texts_keep_the_end_token() -> None:
     tokens = WordTokenizer(4)(["elephant zebra red red red", ""])
     assert tokens[0].tolist() == [UNKNOWN, UNKNOWN, FIRST + WORDS.index("red"), END]
     assert tokens[1].tolist() == [END, PADDING, PADDING, PADDING]
 
 
 def test_the_end_token_has_the_largest_id() -> None:
-    """Text transformers of open_clip pool at the largest id."""
+    """Text transformers of open_clip take the features at the position of the largest id."""
     assert VOCABULARY - 1 == END > max(FIRST + len(WORDS) - 1, UNKNOWN)
 
 

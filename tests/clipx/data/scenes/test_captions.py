@@ -12,6 +12,7 @@ N = 1500
 
 
 def truth(sample: Sample) -> tuple[list[int], list[str], list[str]]:
+    """Return the counts above one, the colours and the shapes of a sample, like `named` of a true caption."""
     groups = sample.scene.content.groups
     return (
         sorted(g.count for g in groups if g.count > 1),
@@ -70,7 +71,7 @@ def test_the_share_of_faulty_captions_is_the_setting(fault: str) -> None:
     found = samples(**{fault: 0.3})
     assert within_binomial(len(faulty(found)), N * CAPTIONS_PER_IMAGE, 0.3)
     first = [s for s in found if named(s.captions[0]) != truth(s)]
-    assert within_binomial(len(first), N, 0.3), "the caption in .txt"
+    assert within_binomial(len(first), N, 0.3), "share among the captions of .txt members"
     for sample in found:
         for caption, recorded in zip(sample.captions, sample.facts["faults"], strict=True):
             assert recorded == (None if named(caption) == truth(sample) else fault)
@@ -84,25 +85,19 @@ def test_all_faults_together_keep_their_shares() -> None:
 
 
 def test_omit_leaves_out_one_or_two_attributes_and_changes_none() -> None:
-    left_out, two = {"count": 0, "colour": 0, "shape": 0}, 0
+    omitted, two = {"count": 0, "colour": 0, "shape": 0}, 0
     for sample, caption in faulty(samples(omit=0.3)):
-        (numbers, colours, shapes), (all_numbers, all_colours, all_shapes) = named(caption), truth(sample)
-        missing = [
-            name
-            for name, some, every in [
-                ("count", numbers, all_numbers),
-                ("colour", colours, all_colours),
-                ("shape", shapes, all_shapes),
-            ]
-            if some != every
+        different = [
+            (name, values)
+            for name, values, true_values in zip(omitted, named(caption), truth(sample), strict=True)
+            if values != true_values
         ]
-        assert len(missing) in (1, 2), caption
-        in_caption = {"count": numbers, "colour": colours, "shape": shapes}
-        assert all(in_caption[name] == [] for name in missing), caption
-        for name in missing:
-            left_out[name] += 1
-        two += len(missing) == 2
-    assert min(left_out.values()) > 200
+        assert len(different) in (1, 2), caption
+        assert all(values == [] for _, values in different), caption
+        for name, _ in different:
+            omitted[name] += 1
+        two += len(different) == 2
+    assert min(omitted.values()) > 200
     assert two > 200
 
 
@@ -141,6 +136,6 @@ def test_every_retrieval_caption_fits_only_one_image() -> None:
 
 
 def test_faults_never_change_evaluation_captions() -> None:
-    dirty = ScenesConfig(omit=0.5, noise=0.5, popularity_skew=2.0, false_negatives=0.9)
+    with_faults = ScenesConfig(omit=0.5, noise=0.5, popularity_skew=2.0, false_negatives=0.9)
     clean = [s.members() for s in retrieval_samples(ScenesConfig(), 50)]
-    assert [s.members() for s in retrieval_samples(dirty, 50)] == clean
+    assert [s.members() for s in retrieval_samples(with_faults, 50)] == clean

@@ -1,4 +1,4 @@
-"""The rendered folder has the layout that the evaluation expects, and is complete or absent."""
+"""The rendered folder has the layout that the evaluation expects; an incomplete folder never gets its name."""
 
 import hashlib
 import json
@@ -17,6 +17,7 @@ from clipx.data.scenes.samples import training_sample
 from clipx.errors import UserError
 
 CONFIG = ScenesConfig(num_train=50, omit=0.3, test_images=24)
+# class set -> attribute, number of classes
 LABELLED = {"scenes_shape": ("shape", 8), "scenes_colour": ("colour", 8), "scenes_count": ("count", 6)}
 
 
@@ -25,7 +26,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "cache"))
 
 
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenes_folder, "SHARD", 30)
     monkeypatch.setattr(scenes_folder, "PROBE_IMAGES", 48)
 
@@ -36,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("scenes") / "data"
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("CLIPX_CACHE", str(root.parent / "cache"))
-        small(monkeypatch)
+        use_small_sizes(monkeypatch)
         scenes_folder.render_folder(root, CONFIG)
     return root
 
@@ -72,7 +73,7 @@ def test_webdataset_decodes_the_images(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", LABELLED)
 @pytest.mark.parametrize(("split", "size"), [("train", 48), ("test", 24)])
-def test_class_sets_have_balanced_labels_that_the_ground_truth_confirms(
+def test_class_sets_have_balanced_labels_that_agree_with_the_ground_truth(
     folder: Path, name: str, split: str, size: int
 ) -> None:
     attribute, classes = LABELLED[name]
@@ -102,19 +103,19 @@ def test_retrieval_images_have_five_captions(folder: Path) -> None:
 
 def test_the_samples_of_a_pair_are_neighbours(folder: Path) -> None:
     found = [json.loads(s["json"]) for s in samples(folder / "scenes_pairs" / "00000.tar")]
-    assert [s["pair"] for s in found] == [k // 2 for k in range(840)]
+    assert [s["pair"] for s in found] == [k // 2 for k in range(2 * 7 * CONFIG.test_pairs)]
     assert len({s["category"] for s in found}) == 7
 
 
 def test_no_evaluation_image_is_a_training_image_or_in_two_splits(folder: Path) -> None:
     shards = [s for s in folder.rglob("*.tar") if "scenes_pairs" not in s.parts]
     pictures = [sample["png"] for sample in samples(*shards)]
-    assert len(shards) == 9
+    assert len(shards) == 2 + 2 * len(LABELLED) + 1  # training, class sets, retrieval
     assert len(set(pictures)) == len(pictures)
 
 
 def test_rendering_again_gives_the_same_bytes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small(monkeypatch)
+    use_small_sizes(monkeypatch)
     (tmp_path / "again").mkdir()  # an empty folder is allowed
     scenes_folder.render_folder(tmp_path / "again", CONFIG)
     assert digests(tmp_path / "again") == digests(folder)
@@ -139,7 +140,7 @@ def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path) -> N
     assert [p.name for p in root.iterdir()] == ["holiday.jpg"]
 
 
-def test_a_setting_out_of_range_stops_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_setting_out_of_range_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"data\.scenes\.omit=2"):
         scenes_folder.ensure_rendered(ScenesConfig(omit=2), tmp_path / "data")
     assert not (tmp_path / "data").exists()
@@ -159,14 +160,14 @@ def test_each_config_has_its_own_cache_folder(monkeypatch: pytest.MonkeyPatch, t
 
 def test_a_failed_rendering_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "new" / "data"
-    small(monkeypatch)
-    monkeypatch.setattr(scenes_folder, "PROBE_IMAGES", "not a number")  # one worker fails after others have written
+    use_small_sizes(monkeypatch)
+    monkeypatch.setattr(scenes_folder, "PROBE_IMAGES", "not a number")  # a worker fails after others have written
     with pytest.raises(TypeError):
         scenes_folder.render_folder(root, CONFIG)
     assert list(root.parent.iterdir()) == []
 
 
-def test_a_killed_rendering_leaves_no_incomplete_folder_and_the_next_removes_its_files(
+def test_a_killed_rendering_leaves_only_hidden_files_which_the_next_rendering_removes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = (
@@ -182,7 +183,7 @@ def test_a_killed_rendering_leaves_no_incomplete_folder_and_the_next_removes_its
     process.wait()
     (leftover,) = home.iterdir()
     assert leftover.name.startswith(".")
-    small(monkeypatch)
+    use_small_sizes(monkeypatch)
     root = scenes_folder.ensure_rendered(CONFIG, None)
     assert list(home.iterdir()) == [root]
     assert len(samples(*sorted((root / "train").glob("*.tar")))) == CONFIG.num_train

@@ -90,7 +90,7 @@ def test_objects_have_their_named_colour_and_the_background_has_no_named_colour(
         assert found == {g.colour for g in scene.content.groups}, index
 
 
-def test_objects_are_within_the_cell_of_their_position() -> None:
+def test_objects_are_within_the_image_and_have_their_centres_in_the_cell_of_their_position() -> None:
     for index in range(300):
         scene = training_sample(ScenesConfig(), index).scene
         for o in scene.objects:
@@ -124,11 +124,11 @@ def test_the_position_of_a_group_agrees_with_its_objects() -> None:
 
 
 @pytest.mark.parametrize("diameter", [6, 9, 10, 15, 40])  # 6 and 9: image_size=32
-def test_no_two_shapes_or_orientations_look_alike(diameter: int) -> None:
+def test_the_masks_of_shapes_and_orientations_differ(diameter: int) -> None:
     masks = [mask(shape, None, diameter) for shape in INSIDE]
     masks += [mask("triangle", orientation, diameter) for orientation in ("left", "down", "right")]
     for i, a in enumerate(masks):
-        assert a.max() >= 0.9 * OPAQUE  # no pixel lies wholly in a cross or a ring of 6 pixels
+        assert a.max() >= 0.9 * OPAQUE  # not 1, because a cross or ring of 6 pixels covers no pixel completely
         for b in masks[:i]:
             assert np.abs(a - b).sum() > 0.1 * OPAQUE * diameter**2
 
@@ -140,7 +140,7 @@ def test_a_triangle_points_in_its_orientation() -> None:
         assert narrow.sum() < 0.6 * wide.sum(), orientation
 
 
-def test_concepts_are_uniform_without_skew() -> None:
+def test_shapes_are_uniform_without_skew() -> None:
     shapes = [training_sample(ScenesConfig(), i).scene.content.groups[0].shape for i in range(4000)]
     for shape in INSIDE:
         assert within_binomial(shapes.count(shape), len(shapes), 1 / 8)
@@ -152,8 +152,7 @@ def test_skew_gives_the_popularity_in_the_ground_truth() -> None:
     popularity: dict[tuple[str, str], float] = {}
     counts: dict[tuple[str, str], int] = {}
     for sample in samples:
-        main = sample.scene.content.groups[0]
-        concept = (main.shape, main.colour)
+        concept = sample.scene.content.concept()
         counts[concept] = counts.get(concept, 0) + 1
         assert popularity.setdefault(concept, sample.facts["popularity"]) == sample.facts["popularity"]
     zipf = 1 / np.arange(1, len(CONCEPTS) + 1)
@@ -170,14 +169,13 @@ def test_false_negatives_is_the_share_of_samples_that_repeat_a_content() -> None
         assert not np.array_equal(render(sample.scene), render(source.scene))
 
 
-def test_a_batch_contains_false_negatives() -> None:
-    def alike(share: float) -> int:
-        contents = [
-            training_sample(ScenesConfig(false_negatives=share), i).scene.content.key() for i in range(500, 628)
-        ]
+def test_a_batch_of_128_contains_false_negatives() -> None:
+    def equal_pairs(share: float) -> int:
+        config = ScenesConfig(false_negatives=share)
+        contents = [training_sample(config, i).scene.content.key() for i in range(500, 628)]
         return sum(a == b for i, a in enumerate(contents) for b in contents[:i])
 
-    assert alike(0.5) > 5 * max(alike(0.0), 1)
+    assert equal_pairs(0.5) > 5 * max(equal_pairs(0.0), 1)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +200,7 @@ def test_a_batch_contains_false_negatives() -> None:
         ("popularity_skew", float("nan")),
     ],
 )
-def test_a_setting_out_of_range_is_named_with_its_value_and_range(setting: str, value: float) -> None:
+def test_the_error_of_a_setting_out_of_range_gives_its_value_and_range(setting: str, value: float) -> None:
     config = ScenesConfig()
     setattr(config, setting, value)
     with pytest.raises(UserError, match=rf"data\.scenes\.{setting}={value:g} .*allowed: ") as error:

@@ -1,4 +1,4 @@
-"""The index: sample numbers stay the same, shards are scanned once, and memory holds one copy."""
+"""The index: new shards change no sample numbers, each shard is scanned once, and the arrays are small and shared."""
 
 import os
 import tarfile
@@ -33,7 +33,7 @@ def write_shard(path: Path, *keys: str) -> None:
 def test_added_shards_keep_the_existing_sample_numbers(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
     before = names(folder)
-    write_shard(folder / "00000-a.tar", "x", "y")  # its name sorts between existing ones
+    write_shard(folder / "00000-a.tar", "x", "y")  # the name is between those of two existing shards
     write_shard(folder / "a.tar", "z")
     after = names(folder)
     assert after[:40] == before
@@ -65,10 +65,10 @@ def test_an_extended_index_equals_a_new_one_in_the_same_order(tmp_path: Path) ->
     folder = write_shards(tmp_path / "s", samples=40)
     first = opened(folder)
     write_shard(folder / "00009.tar", "new")
-    grown = opened(folder)
-    fresh = build_index(folder, [indices.Shard(s.name, s.size, s.mtime_ns) for s in grown.shards], base=None)
-    assert grown.digest == fresh.digest != first.digest
-    assert all(np.array_equal(grown.arrays[name], fresh.arrays[name]) for name in indices.ARRAYS)
+    extended = opened(folder)
+    new = build_index(folder, [indices.Shard(s.name, s.size, s.mtime_ns) for s in extended.shards], base=None)
+    assert extended.digest == new.digest != first.digest
+    assert all(np.array_equal(extended.arrays[name], new.arrays[name]) for name in indices.ARRAYS)
 
 
 def test_several_processes_build_the_same_index_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_a_published_index_is_used_after_the_folder_was_moved(tmp_path: Path, mo
     assert publish(opened(folder), folder) == folder / PUBLISHED
     moved = folder.rename(tmp_path / "moved")
     monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "other"))
-    monkeypatch.setattr(tar, "scan", None)
+    monkeypatch.setattr(tar, "scan", None)  # a scan would fail
     assert len(opened(moved)) == 41
     assert publish(opened(moved), moved) == moved / PUBLISHED, "a second publish failed"
 
@@ -161,7 +161,7 @@ def test_duplicate_keys_and_unused_members_are_reported(tmp_path: Path) -> None:
     assert [index.key(i) for i in range(len(index))] == ["a", "b", "c", "a", "a/b", "d"]
 
 
-def test_incomplete_samples_get_no_number(tmp_path: Path) -> None:
+def test_incomplete_samples_get_no_sample_id(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     folder.mkdir()
     write_shard(folder / "0.tar", "a", "b")
@@ -176,10 +176,10 @@ def test_incomplete_samples_get_no_number(tmp_path: Path) -> None:
 
 
 def test_12_million_samples_fit_into_400_mb(tmp_path: Path) -> None:
-    """Shared memory of a run that reads images and .txt captions of 12.4M samples."""
+    """Shared memory of a run that reads images and .txt captions of 12.4M samples, the size of CC12M."""
     index = opened(write_shards(tmp_path / "s", samples=40))
-    bytes_per_sample = sum(index.arrays[f"{c}_{what}"].itemsize for c in COLUMNS[:2] for what in ("block", "size"))
-    rows = np.dtype(np.int32).itemsize  # row list, if some samples are incomplete
-    order = np.dtype(np.int32).itemsize  # epoch order
-    assert 12.4e6 * (bytes_per_sample + rows + order) <= 400e6
+    members = sum(index.arrays[f"{column}_{part}"].itemsize for column in COLUMNS[:2] for part in ("block", "size"))
+    row = np.dtype(np.int32).itemsize  # sample id -> row of the index, if some samples are incomplete
+    position = np.dtype(np.int32).itemsize  # epoch order
+    assert 12.4e6 * (members + row + position) <= 400e6
     assert all(isinstance(array, np.memmap) for array in index.arrays.values())

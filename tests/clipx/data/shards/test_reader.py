@@ -1,4 +1,4 @@
-"""Shards: every sample is found, only corrupt members are lost, links are not followed."""
+"""Shards: all samples are found but those with a corrupt member, and links are not followed."""
 
 import errno
 import io
@@ -31,7 +31,7 @@ def test_members_equal_those_that_webdataset_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tar_format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
-def test_long_names_are_not_cut(tmp_path: Path, tar_format: int) -> None:
+def test_long_names_are_not_truncated(tmp_path: Path, tar_format: int) -> None:
     name = "ordner/" + "ä" * 120
     with tarfile.open(tmp_path / "0.tar", "w", format=tar_format) as tar:
         info = tarfile.TarInfo(f"{name}.jpg")
@@ -44,7 +44,7 @@ def test_long_names_are_not_cut(tmp_path: Path, tar_format: int) -> None:
     assert not damage
 
 
-def test_a_corrupt_header_loses_one_sample_only(tmp_path: Path) -> None:
+def test_a_corrupt_header_loses_only_one_sample(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
     path = folder / "00000.tar"
     before = Shards.open(folder, ("image", "txt"))
@@ -68,7 +68,7 @@ def test_a_shard_cut_within_a_member_keeps_the_samples_before(tmp_path: Path) ->
     assert any("cut in the middle of 000009.jpg" in p for p in cut.problems)
 
 
-def test_links_are_not_followed_and_paths_are_only_keys(tmp_path: Path) -> None:
+def test_links_are_not_followed_and_paths_are_used_only_as_keys(tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("do not read me")
     folder = tmp_path / "s"
@@ -87,7 +87,7 @@ def test_links_are_not_followed_and_paths_are_only_keys(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "s", "secret.txt"]
 
 
-def test_samples_without_a_caption_are_left_out_and_named(tmp_path: Path) -> None:
+def test_samples_without_a_caption_are_left_out_and_reported(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     folder.mkdir()
     with tarfile.open(folder / "0.tar", "w") as tar:
@@ -106,7 +106,7 @@ def test_a_changed_shard_is_indexed_again(tmp_path: Path) -> None:
     assert len(Shards.open(folder, ("image",))) == 20
 
 
-def test_a_header_of_zeros_loses_one_member_only_and_is_reported(tmp_path: Path) -> None:
+def test_a_header_of_zeros_loses_only_one_member_and_is_reported(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
     path = folder / "00000.tar"
     header = Shards.open(folder, ("image",)).offset(5, "image") - 512
@@ -124,7 +124,7 @@ def test_a_shard_cut_between_members_is_reported(tmp_path: Path) -> None:
     assert scan(folder / "00000.tar")[1] == ["00000.tar: has no end marker, so it may be cut"]
 
 
-def test_a_negative_size_is_damage_not_an_endless_loop(tmp_path: Path) -> None:
+def test_a_negative_size_is_reported_and_gives_no_endless_loop(tmp_path: Path) -> None:
     info = tarfile.TarInfo("a.jpg")
     info.size = -512
     header = info.tobuf(tarfile.GNU_FORMAT)
@@ -133,23 +133,25 @@ def test_a_negative_size_is_damage_not_an_endless_loop(tmp_path: Path) -> None:
     assert not members and "corrupt header" in damage[0]
 
 
-@pytest.mark.parametrize("what", ["missing", "empty", "no captions", "not a tar"])
-def test_the_error_of_an_unusable_folder_gives_the_reason(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        ("missing", "no folder"),
+        ("empty", "holds no .tar shards"),
+        ("no captions", "1 samples, none with image and txt"),
+        ("not a tar", "corrupt header"),
+    ],
+)
+def test_the_error_of_an_unusable_folder_gives_the_reason(tmp_path: Path, problem: str, message: str) -> None:
     folder = tmp_path / "s"
-    if what != "missing":
+    if problem != "missing":
         folder.mkdir()
-    if what == "no captions":
+    if problem == "no captions":
         with tarfile.open(folder / "0.tar", "w") as tar:
             add(tar, "a.jpg", jpeg("red"))
-    if what == "not a tar":
+    if problem == "not a tar":
         (folder / "0.tar").write_bytes(b"no tar" * 1000)
-    expected = {
-        "missing": "no folder",
-        "empty": "holds no .tar shards",
-        "no captions": "1 samples, none with image and txt",
-        "not a tar": "corrupt header",
-    }
-    with pytest.raises(UserError, match=expected[what]):
+    with pytest.raises(UserError, match=message):
         Shards.open(folder, ("image", "txt"))
 
 
@@ -180,7 +182,7 @@ def test_the_least_recently_used_file_is_closed(tmp_path: Path, monkeypatch: pyt
     files = OpenFiles(tmp_path)
     first, second = files.get("a"), files.get("b")
     assert files.get("a") == first
-    assert files.get("c") == second  # the descriptor of b, which was closed
+    assert files.get("c") == second  # b was closed, so that its descriptor is free again
     assert files.get("a") == first and os.pread(first, 9, 0) == b"a"
 
 
@@ -203,10 +205,10 @@ def test_a_read_error_is_a_bad_sample_but_a_missing_shard_is_not(
         shards.read(15, "txt")
 
 
-def test_prefetch_ends_with_the_last_complete_sample_of_a_block(
+def test_prefetch_includes_all_members_of_a_block_and_treats_each_shard_separately(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first shard ends within a block, with a caption whose image is missing."""
+    """One block spans both shards; the last sample of the first shard is incomplete."""
     for shard, keys in (("0.tar", "abc"), ("1.tar", "def")):
         with tarfile.open(tmp_path / shard, "w") as tar:
             for key in keys:
@@ -216,7 +218,7 @@ def test_prefetch_ends_with_the_last_complete_sample_of_a_block(
     shards = Shards.open(tmp_path, ("image", "txt"))
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda file, begin, size, advice: asked.append((begin, size)))
-    for i in (0, 1, 2, 3):  # a, b, d, e: one block in two shards
+    for i in (0, 1, 2, 3):  # a, b, d, e: one block
         shards.prefetch(i, 4)
     assert [begin for begin, _ in asked] == [shards.offset(0, "image"), shards.offset(2, "image")]
     ends = [begin + size for begin, size in asked]

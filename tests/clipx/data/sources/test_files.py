@@ -1,4 +1,4 @@
-"""Pairs from annotation files: each caption belongs to its image, and only bad rows are left out."""
+"""Pairs from annotation files and tables: each caption is paired with its image, and only bad rows are left out."""
 
 import json
 import random
@@ -18,7 +18,7 @@ from tests.helpers.folder import COLOURS, jpeg
 
 
 def write_coco(root: Path, captions: int = 3) -> dict[str, list[str]]:
-    """Write six images with interleaved captions, a caption of an unknown image, and a file name outside the folder."""
+    """Write six images, `captions` captions of each, a caption of an unknown image, and a path outside the folder."""
     (root / "train2014").mkdir(parents=True)
     images = [{"id": 100 - i, "file_name": f"{colour}.jpg"} for i, colour in enumerate(COLOURS)]
     written: dict[str, list[str]] = {f"{colour}.jpg": [] for colour in COLOURS}
@@ -57,11 +57,11 @@ def table(root: Path, text: str, source: str = "csv", captions: str = "each", co
     return open_pair_source(config)
 
 
-def drawn(source: PairSource, times: int = 40) -> dict[str, set[str]]:
-    """Return the captions drawn for each image name."""
+def drawn(source: PairSource) -> dict[str, set[str]]:
+    """Return the captions that 40 draws give for each image name."""
     found: dict[str, set[str]] = {}
     for i in range(len(source)):
-        for seed in range(times):
+        for seed in range(40):
             found.setdefault(source.where(i), set()).add(source.pair(i, random.Random(seed))[1])
     return found
 
@@ -79,7 +79,7 @@ def test_a_coco_caption_is_drawn_from_all_captions_of_its_image(tmp_path: Path) 
     ]
 
 
-def test_each_coco_caption_can_be_a_sample_or_the_first_one_only(tmp_path: Path) -> None:
+def test_captions_each_gives_all_coco_captions_and_captions_first_only_the_first_of_an_image(tmp_path: Path) -> None:
     written = write_coco(tmp_path)
     each, first = coco(tmp_path, "each"), coco(tmp_path, "first")
     assert (len(each), len(first)) == (18, 6)
@@ -88,7 +88,7 @@ def test_each_coco_caption_can_be_a_sample_or_the_first_one_only(tmp_path: Path)
     assert each.fingerprint != first.fingerprint
 
 
-def test_image_of_groups_the_samples_that_share_an_image(tmp_path: Path) -> None:
+def test_image_of_is_equal_for_samples_that_share_an_image_and_none_without_such_samples(tmp_path: Path) -> None:
     write_coco(tmp_path)
     shared = coco(tmp_path, "each").image_of()
     assert shared is not None and shared.tolist() == [*range(6)] * 3
@@ -100,16 +100,16 @@ def test_image_of_groups_the_samples_that_share_an_image(tmp_path: Path) -> None
 def test_tables_are_read_by_column_name_with_quotes_and_line_breaks(tmp_path: Path, source: str) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg("red"))
     text = '\ufefftitle,id,filepath\r\n"one, ""two""\nlines",1,a.jpg\r\n\r\nthree,2\r\nü,3,/abs/b.jpg\r\n'
-    opened = table(tmp_path, text.replace(",", "\t") if source == "tsv" else text, source)
-    comma = "\t" if source == "tsv" else ","
+    delimiter = "\t" if source == "tsv" else ","
+    opened = table(tmp_path, text.replace(",", delimiter), source)
     assert [opened.where(i) for i in range(len(opened))] == ["a.jpg", "/abs/b.jpg"]
-    assert opened.pair(0, random.Random(0)) == (jpeg("red"), f'one{comma} "two"\nlines')
+    assert opened.pair(0, random.Random(0)) == (jpeg("red"), f'one{delimiter} "two"\nlines')
     assert len(opened.problems) == 1 and "has 2 fields, not 3" in opened.problems[0]
     with pytest.raises(BadSample, match="cannot be read"):
         opened.pair(1, random.Random(0))
 
 
-def test_rows_of_one_image_are_one_sample_unless_captions_is_each(tmp_path: Path) -> None:
+def test_with_captions_first_the_rows_of_one_image_are_one_sample(tmp_path: Path) -> None:
     source = table(tmp_path, "filepath,title\nb,1\na,2\nb,3\n", captions="first")
     assert [source.where(i) for i in range(len(source))] == ["b", "a"]
 
@@ -129,7 +129,7 @@ def test_the_error_of_an_unusable_table_gives_the_reason(tmp_path: Path, text: s
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"images": [], "annotations": [{"image_id": 3}]}'])
-def test_the_error_of_an_unusable_annotation_file_names_the_file(tmp_path: Path, content: str) -> None:
+def test_the_error_of_a_missing_or_unusable_annotation_file_names_the_file(tmp_path: Path, content: str) -> None:
     (tmp_path / "annotations").mkdir()
     with pytest.raises(UserError, match="no file"):
         coco(tmp_path, "each")
@@ -151,7 +151,7 @@ def test_packed_texts_equal_the_texts(texts: list[str]) -> None:
 
 
 @pytest.mark.real_data
-def test_the_coco_sample_has_80_images_with_five_captions(real_data: Path) -> None:
+def test_the_downloaded_part_of_coco_has_80_images_with_five_captions(real_data: Path) -> None:
     annotations = "annotations/captions_train2017.json"
     config = DataConfig(
         name="c", source="coco", root=str(real_data / "coco"), split="train2017", annotations=annotations

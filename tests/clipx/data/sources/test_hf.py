@@ -30,12 +30,13 @@ def rows() -> dict[str, list[Any]]:
 
 
 def write(folder: Path, saved: bool) -> Path:
-    made = datasets.Dataset.from_dict(rows())
+    """Write `rows` with save_to_disk if `saved`, else as a parquet file."""
+    dataset = datasets.Dataset.from_dict(rows())
     if saved:
-        datasets.DatasetDict({"train": made}).save_to_disk(str(folder))
+        datasets.DatasetDict({"train": dataset}).save_to_disk(str(folder))
     else:
         folder.mkdir(parents=True)
-        made.to_parquet(str(folder / "train-00000.parquet"))
+        dataset.to_parquet(str(folder / "train-00000.parquet"))
     return folder
 
 
@@ -52,7 +53,7 @@ def test_rows_are_pairs_and_missing_values_are_bad_samples(tmp_path: Path, saved
         source.pair(6, random.Random(0))
 
 
-def test_a_random_one_of_several_captions_is_drawn(tmp_path: Path) -> None:
+def test_captions_random_draws_from_all_captions_of_a_row(tmp_path: Path) -> None:
     source = open_pair_source(config(write(tmp_path / "d", saved=False), "texts", "random"))
     assert {source.pair(0, random.Random(seed))[1] for seed in range(40)} == {"red 0", "red 1", "red 2"}
 
@@ -64,7 +65,7 @@ def test_the_fingerprint_depends_on_the_content_not_on_the_file_format(tmp_path:
 
 
 def write_images(folder: Path, **names: str) -> Path:
-    """Write a folder of image files, one per colour, named after its colour or as given in `names`."""
+    """Write a folder of image files, one per colour; `names` maps a colour to another file name."""
     folder.mkdir()
     lines = ["file_name,caption"]
     for colour in COLOURS:
@@ -89,15 +90,15 @@ def test_renaming_an_image_changes_the_fingerprint(tmp_path: Path) -> None:
 
 def test_the_fingerprint_formula_is_unchanged(tmp_path: Path) -> None:
     """If the formula changed, runs started with an older version could not be resumed."""
-    made, digest = rows(), hashlib.sha256()
+    columns, digest = rows(), hashlib.sha256()
     for k in range(64):
         row = k * 6 // 63
-        digest.update(repr((made["caption"][row], made["image"][row])).encode())
+        digest.update(repr((columns["caption"][row], columns["image"][row])).encode())
     source = open_pair_source(config(write(tmp_path / "a", saved=False)))
     assert source.fingerprint == f"7:{digest.hexdigest()[:16]}"
 
 
-def test_a_missing_column_or_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_missing_column_or_data_set_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write(tmp_path / "d", saved=False)
     with pytest.raises(UserError, match=r"data.caption_column=captoin is not a column .* did you mean 'caption'"):
         open_pair_source(config(root, "captoin"))
@@ -112,12 +113,12 @@ def test_a_missing_column_or_folder_is_named(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.real_data
 def test_flickr8k_as_parquet_equals_its_shards(tmp_path: Path, real_data: Path) -> None:
     shards = Shards.open(real_data / "flickr8k" / "dev", ("image", "txt"))
-    made = {
+    columns = {
         "image": [{"bytes": shards.read(i, "image"), "path": None} for i in range(200)],
         "caption": [shards.read(i, "txt").decode() for i in range(200)],
     }
     (tmp_path / "d").mkdir()
-    datasets.Dataset.from_dict(made).to_parquet(str(tmp_path / "d" / "train.parquet"))
+    datasets.Dataset.from_dict(columns).to_parquet(str(tmp_path / "d" / "train.parquet"))
     source = open_pair_source(config(tmp_path / "d"))
     assert len(source) == 200
     for i in (0, 77, 199):

@@ -1,4 +1,4 @@
-"""Streams are endless and weighted and skip bad samples; settings that need sample ids are refused."""
+"""Streams are endless, draw URLs by weight and skip bad samples; settings that need sample ids are refused."""
 
 import os
 import random
@@ -36,10 +36,9 @@ def config(root: Path, workers: int = 0) -> DataConfig:
     return made
 
 
-def two_sources(root: Path) -> Path:
+def write_two_urls(root: Path) -> None:
     write_shards(root / "a", samples=32)
     write_shards(root / "b", samples=16)
-    return root
 
 
 def loaded(config: DataConfig, rank: int = 0, world_size: int = 1, start: int = 0) -> list[tuple[Batch, list[str]]]:
@@ -52,7 +51,7 @@ def loaded(config: DataConfig, rank: int = 0, world_size: int = 1, start: int = 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stream_gives_full_batches_and_is_deterministic(tmp_path: Path, workers: int) -> None:
-    two_sources(tmp_path)
+    write_two_urls(tmp_path)
     batches = loaded(config(tmp_path, workers))
     assert [len(batch.text) for batch, _ in batches] == [8] * 8
     assert torch.cat([batch.sample_id for batch, _ in batches]).tolist() == list(range(64))
@@ -61,7 +60,7 @@ def test_a_stream_gives_full_batches_and_is_deterministic(tmp_path: Path, worker
 
 
 def test_ranks_and_resumed_runs_draw_different_samples(tmp_path: Path) -> None:
-    two_sources(tmp_path)
+    write_two_urls(tmp_path)
     texts = [
         torch.cat([batch.text for batch, _ in loaded(config(tmp_path), rank=rank, world_size=2, start=start)])
         for rank, start in ((0, 0), (1, 0), (0, 2))
@@ -70,19 +69,16 @@ def test_ranks_and_resumed_runs_draw_different_samples(tmp_path: Path) -> None:
 
 
 def test_urls_are_drawn_by_their_weights(tmp_path: Path) -> None:
-    two_sources(tmp_path)
+    write_two_urls(tmp_path)
     made = config(tmp_path)
     made.url_weights = [1, 3]
-    names = Counter(
-        len(found.image) and found.where for found in islice(ShardStream(made).pairs(random.Random(0)), 4000)
-    )
-    both = sum(n for where, n in names.items() if str(where).split(":")[1] < "000016" and "00000.tar" in str(where))
-    # a/00000.tar and b/00000.tar hold the same keys, so both count: 1/4 x 1/2 of a and 3/4 of b
-    assert both / 4000 == pytest.approx(0.875, abs=0.03)
+    drawn = [pair.where for pair in islice(ShardStream(made).pairs(random.Random(0)), 4000)]
+    # locations do not tell a/00000.tar from b/00000.tar, whose expected share is 1/4 x 1/2 + 3/4 together
+    assert sum(where.startswith("00000.tar:") for where in drawn) / 4000 == pytest.approx(0.875, abs=0.03)
 
 
 def test_the_rest_of_a_corrupt_shard_is_skipped_and_a_stream_without_good_samples_raises(tmp_path: Path) -> None:
-    two_sources(tmp_path)
+    write_two_urls(tmp_path)
     size = (tmp_path / "b" / "00000.tar").stat().st_size
     os.truncate(tmp_path / "b" / "00000.tar", size // 2)
     made = config(tmp_path)
@@ -94,7 +90,7 @@ def test_the_rest_of_a_corrupt_shard_is_skipped_and_a_stream_without_good_sample
         loaded(made)
 
 
-def test_a_batch_without_a_good_sample_is_replaced_by_the_next(tmp_path: Path) -> None:
+def test_a_batch_without_a_good_sample_is_replaced_by_the_next_batch(tmp_path: Path) -> None:
     """Three of four shards are missing, so most batches of 2 have no good sample."""
     write_shards(tmp_path, samples=4, per_shard=4)
     made = config(tmp_path)
@@ -117,14 +113,16 @@ def test_a_batch_without_a_good_sample_is_replaced_by_the_next(tmp_path: Path) -
         ("captions", "each", "data.captions=each is not known"),
     ],
 )
-def test_a_wrong_setting_of_a_stream_is_named(tmp_path: Path, key: str, value: object, message: str) -> None:
+def test_the_error_of_a_wrong_setting_of_a_stream_names_it(
+    tmp_path: Path, key: str, value: object, message: str
+) -> None:
     made = config(tmp_path)
     setattr(made, key, value)
     with pytest.raises(UserError, match=message):
         open_source(made)
 
 
-def test_source_notes_refuse_per_sample_state_and_report_inexact_resume(tmp_path: Path) -> None:
+def test_source_notes_refuse_per_sample_columns_and_report_inexact_resume(tmp_path: Path) -> None:
     stream = open_source(config(tmp_path))
     with pytest.raises(UserError, match="keeps u, zeta for every sample"):
         source_notes(stream, {"u": 0.0, "zeta": 0.0})
@@ -134,7 +132,7 @@ def test_source_notes_refuse_per_sample_state_and_report_inexact_resume(tmp_path
 def test_training_from_a_stream_logs_that_resume_is_not_exact(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    two_sources(tmp_path)
+    write_two_urls(tmp_path)
     run = settings(tmp_path)
     run.data, run.train.samples, run.train.epochs = config(tmp_path), 32, None
     fit(run, directory.claim(run))
@@ -154,6 +152,6 @@ def test_parquet_files_can_be_streamed(tmp_path: Path) -> None:
     root = write(tmp_path / "d", saved=False)
     made = DataConfig(name="h", source="hf_stream", root=str(root), num_samples=16)
     made.shuffle_buffer = 2
-    # stop before the end of a pass, where `datasets` sleeps for 5 s
+    # stop before the end of the data, where `datasets` sleeps for 5 s
     found = list(islice(HFStream(made, root).pairs(random.Random(0)), 3))
     assert len({f.image for f in found}) == 3 and all(f.caption.endswith(" 0") for f in found)

@@ -1,6 +1,6 @@
-"""What captions say, how often contents recur, where objects are: each setting keeps its promise, alone or with others.
+"""Settings of training scenes, alone and combined: shares of named attributes, recurring contents, free layout.
 
-The shares are measured in 5,000 captions, one of each sample, as training with data.captions=first sees them.
+The shares are measured in 5,000 captions: the first of each sample, as training with data.captions=first sees them.
 """
 
 import hashlib
@@ -24,54 +24,54 @@ from clipx.errors import UserError
 from tests.helpers.scenes import named, within_binomial, words
 
 N = 5_000
-SAID = ("count", "colour", "shape")
+ATTRIBUTES = ("count", "colour", "shape")
 
 
 def first_samples(n: int = N, /, **settings: Any) -> list[Sample]:
+    """Return training samples 0..n-1 with these settings, by default without omissions."""
     config = ScenesConfig(**{"omit": 0.0, **settings})
     validate(config)
     return [training_sample(config, i) for i in range(n)]
 
 
-def said(caption: str) -> tuple[bool, ...]:
-    """Return whether the words of a caption say a count, a colour and a shape."""
+def has_attributes(caption: str) -> tuple[bool, ...]:
+    """Return, for each of ATTRIBUTES, True if the caption names it."""
     numbers, colours, shapes = named(caption)
     return bool(numbers or {"one", "single"} & set(words(caption))), bool(colours), bool(shapes)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.08, 0.5, 1.0])
-@pytest.mark.parametrize("name", SAID)
-def test_a_share_is_met_and_leaves_the_other_attributes_alone(name: str, share: float) -> None:
-    found = [said(s.captions[0]) for s in first_samples(**{f"{name}_share": share})]
-    for at, attribute in enumerate(SAID):
-        hits = sum(caption[at] for caption in found)
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_an_attribute_is_named_with_its_share_and_the_other_attributes_always(name: str, share: float) -> None:
+    found = [has_attributes(s.captions[0]) for s in first_samples(**{f"{name}_share": share})]
+    for k, attribute in enumerate(ATTRIBUTES):
+        hits = sum(caption[k] for caption in found)
         if attribute == name:
             assert within_binomial(hits, N, share)
-        elif attribute != "count":  # without its share, a count of one may be "a"
+        elif attribute != "count":  # without count_share, the count of one object may be given by "a"
             assert hits == N
 
 
 def test_the_three_shares_are_independent_of_each_other_and_of_the_content() -> None:
     shares = {"count_share": 0.2, "colour_share": 0.6, "shape_share": 0.7}
     samples = first_samples(**shares)
-    joint = Counter(said(s.captions[0]) for s in samples)
+    joint = Counter(has_attributes(s.captions[0]) for s in samples)
     for pattern in product([True, False], repeat=3):
         p = np.prod([share if yes else 1 - share for yes, share in zip(pattern, shares.values(), strict=True)])
         assert within_binomial(joint[pattern], N, float(p)), pattern
     for several in (True, False):
         some = [s for s in samples if any(g.count > 1 for g in s.scene.content.groups) == several]
-        assert within_binomial(sum(said(s.captions[0])[0] for s in some), len(some), 0.2)
+        assert within_binomial(sum(has_attributes(s.captions[0])[0] for s in some), len(some), 0.2)
 
 
-def test_the_other_captions_of_an_image_keep_the_shares_too() -> None:
-    found = [
-        said(c) for s in first_samples(1000, count_share=0.1, colour_share=0.1, shape_share=0.1) for c in s.captions
-    ]
-    for at in range(3):
-        assert within_binomial(sum(caption[at] for caption in found), len(found), 0.1)
+def test_all_captions_of_an_image_keep_the_shares() -> None:
+    samples = first_samples(1000, count_share=0.1, colour_share=0.1, shape_share=0.1)
+    found = [has_attributes(c) for s in samples for c in s.captions]
+    for k in range(len(ATTRIBUTES)):
+        assert within_binomial(sum(caption[k] for caption in found), len(found), 0.1)
 
 
-def test_the_shares_leave_the_contents_and_the_faults_alone() -> None:
+def test_the_shares_change_neither_the_contents_nor_the_faults() -> None:
     faults = {"mislabelled": 0.2, "irrelevant_numbers": 0.1, "noise": 0.2, "false_negatives": 0.3}
     plain = first_samples(**faults)
     shared = first_samples(**faults, count_share=0.5, colour_share=0.5, shape_share=0.5)
@@ -79,13 +79,13 @@ def test_the_shares_leave_the_contents_and_the_faults_alone() -> None:
     found = [s.facts["faults"][0] for s in shared]
     assert within_binomial(found.count("irrelevant_numbers"), N, 0.1)
     assert within_binomial(found.count("noise"), N, 0.2)
-    assert within_binomial(found.count("mislabelled"), N, 0.2 * 0.5), "only a count that is said can be wrong"
+    assert within_binomial(found.count("mislabelled"), N, 0.2 * 0.5), "only a named count can be wrong"
     for s, fault in zip(shared, found, strict=True):
         assert fits(s.descriptions[0], s.scene.content) == (fault in (None, "irrelevant_numbers")), s.captions[0]
 
 
-def test_mislabelled_is_the_share_of_wrong_counts_among_the_counts_that_are_said() -> None:
-    samples = [s for s in first_samples(count_share=0.5, mislabelled=0.3) if said(s.captions[0])[0]]
+def test_mislabelled_is_the_share_of_wrong_counts_among_the_named_counts() -> None:
+    samples = [s for s in first_samples(count_share=0.5, mislabelled=0.3) if has_attributes(s.captions[0])[0]]
     assert within_binomial(sum(not fits(s.descriptions[0], s.scene.content) for s in samples), len(samples), 0.3)
 
 
@@ -116,25 +116,26 @@ def test_the_number_of_contents_is_the_setting_and_the_concepts_keep_their_popul
 
 
 @pytest.mark.parametrize("number", [500, 5000])
-def test_a_set_of_contents_keeps_the_counts_and_the_groups(number: int) -> None:
-    """The contents of a set are drawn too, so that their error adds to that of the samples."""
+def test_a_set_of_contents_keeps_the_distribution_of_counts_and_of_the_number_of_groups(number: int) -> None:
+    """The set of contents is random too, so its sampling error adds to the sampling error of the samples."""
     groups = [s.scene.content.groups for s in first_samples(contents=number)]
     error = 4 * np.sqrt(1 / N + 1 / number)
     assert abs(sum(len(g) == 2 for g in groups) / N - 0.2) < error * np.sqrt(0.2 * 0.8)
     alone = [g[0].count for g in groups if len(g) == 1]
     for count in range(1, 7):
+        # 80% of the samples have one group
         assert abs(alone.count(count) / len(alone) - 1 / 6) < error * np.sqrt(1 / 6 * 5 / 6) / np.sqrt(0.8), count
 
 
-def test_two_samples_show_the_same_content_as_often_as_the_setting_says() -> None:
+def test_two_samples_show_the_same_content_with_probability_one_over_the_number_of_contents() -> None:
     keys = [s.scene.content.key() for s in first_samples(2000, contents=20)]
     pairs = sum(n * (n - 1) / 2 for n in Counter(keys).values())
     assert pairs / (2000 * 1999 / 2) == pytest.approx(1 / 20, rel=0.1)
     pictures = {render(s.scene).tobytes() for s in first_samples(100, contents=20)}
-    assert len(pictures) == 100, "a content recurs in other pixels"
+    assert len(pictures) == 100, "samples with the same content must differ in their pixels"
 
 
-def test_contents_and_false_negatives_work_together() -> None:
+def test_false_negatives_repeat_a_content_of_the_set_of_contents() -> None:
     samples = first_samples(2000, contents=300, false_negatives=0.4)
     for s in samples:
         if s.facts["repeats"] is not None:
@@ -164,10 +165,10 @@ def test_free_objects_are_apart_and_have_their_centres_in_their_cells(image_size
             for other in objects[:k]:
                 gaps = (o.x - other.x - other.diameter, other.x - o.x - o.diameter)
                 assert max(*gaps, o.y - other.y - other.diameter, other.y - o.y - o.diameter) >= 1
-    assert across > 500, "objects cross the borders of their cells"
+    assert across > 500, "too few objects cross a border of their cell"
 
 
-def test_the_layout_changes_places_only() -> None:
+def test_the_layout_changes_only_the_places_of_objects() -> None:
     grid, free = (first_samples(200, layout=layout) for layout in ("grid", "free"))
     for a, b in zip(grid, free, strict=True):
         assert a.scene.content == b.scene.content
@@ -180,52 +181,52 @@ def test_a_single_free_object_can_be_anywhere() -> None:
     assert {o.x for o in singles if o.diameter == 10} == set(range(48 - 10 + 1))
 
 
-def test_evaluation_sets_follow_the_layout_and_their_captions_do_not_change() -> None:
+def test_evaluation_sets_follow_the_layout_and_all_their_captions_name_the_counts() -> None:
     grid, free = ScenesConfig(), ScenesConfig(layout="free", omit=0, count_share=0.0, contents=5)
     for a, b in zip(retrieval_samples(grid, 30), retrieval_samples(free, 30), strict=True):
-        assert fits_all(a) and fits_all(b)
+        assert captions_name_counts(a) and captions_name_counts(b)
     first, second = (CLASS_SETS["scenes_count"].sample("scenes_count/test", c, 5).scene for c in (grid, free))
     assert first.content == second.content
     assert [(o.x, o.y) for o in first.objects] != [(o.x, o.y) for o in second.objects]
 
 
-def fits_all(sample: Sample) -> bool:
-    """Return True if captions and objects of an evaluation sample agree in number."""
+def captions_name_counts(sample: Sample) -> bool:
+    """Return True if each caption names the count of every group of two or more objects."""
     counts = sorted(g.count for g in sample.scene.content.groups if g.count > 1)
     return all(named(caption)[0] == counts for caption in sample.captions)
 
 
-def scene(*groups: tuple[int, str, str], position: str | None = None) -> Content:
+def content(*groups: tuple[int, str, str], position: str | None = None) -> Content:
     return Content([ObjectGroup(n, colour, shape, "small", position, None) for n, colour, shape in groups], [[]])
 
 
-def text(**values: Any) -> Description:
+def names(**values: Any) -> Description:
+    """Return a description that names only these attributes, by default in the plural."""
     return Description(**{"count": None, "colour": None, "shape": None, "plural": True, **values})
 
 
-def test_a_caption_fits_where_all_it_says_is_true() -> None:
-    two_red = scene((2, "red", "star"))
-    both = scene((2, "red", "star"), (1, "blue", "ring"))
-    assert fits([text(count=2, colour="red", shape="star")], two_red)
-    assert fits([text(colour="red")], two_red) and fits([text()], two_red)
-    assert not fits([text(colour="blue")], two_red) and not fits([text(count=3)], two_red)
-    assert not fits([text(plural=False)], two_red), "a singular stands for one object"
-    assert fits([text(count=2)], both), "a caption may leave out a group"
-    assert fits([text(count=1, plural=False), text(colour="red")], both), "in any order"
-    assert not fits([text(), text()], both), "two descriptions match two groups"
-    assert not fits([text(), text(plural=False)], two_red)
-    assert not fits([text(position="left")], two_red) and fits(
-        [text(position="left")], scene((2, "red", "ring"), position="left")
-    )
-    assert not fits([], two_red), "an unrelated text fits no image"
+def test_a_caption_fits_a_content_if_all_that_it_names_is_true() -> None:
+    two_red = content((2, "red", "star"))
+    both = content((2, "red", "star"), (1, "blue", "ring"))
+    assert fits([names(count=2, colour="red", shape="star")], two_red)
+    assert fits([names(colour="red")], two_red) and fits([names()], two_red)
+    assert not fits([names(colour="blue")], two_red) and not fits([names(count=3)], two_red)
+    assert not fits([names(plural=False)], two_red), "a singular stands for one object"
+    assert fits([names(count=2)], both), "a caption may leave out a group"
+    assert fits([names(count=1, plural=False), names(colour="red")], both), "descriptions may be in any order"
+    assert not fits([names(), names()], both), "only one of the groups is plural"
+    assert not fits([names(), names(plural=False)], two_red), "two descriptions need two groups"
+    assert not fits([names(position="left")], two_red)
+    assert fits([names(position="left")], content((2, "red", "ring"), position="left"))
+    assert not fits([], two_red), "an unrelated text fits no content"
 
 
-def test_a_true_caption_fits_its_own_image() -> None:
+def test_a_caption_without_a_fault_fits_the_content_of_its_sample() -> None:
     for s in first_samples(300, count_share=0.5, colour_share=0.5, shape_share=0.5):
         assert all(fits(d, s.scene.content) for d in s.descriptions)
 
 
-def test_a_full_description_fits_only_images_with_its_groups() -> None:
+def test_a_full_description_fits_only_contents_with_all_its_groups() -> None:
     rng = random.Random(0)
     contents = [s.scene.content for s in first_samples(150, contents=60)]
     for content in contents:
@@ -244,7 +245,8 @@ def digest(samples: Iterable[Sample]) -> str:
     return found.hexdigest()[:16]
 
 
-def test_the_defaults_give_the_data_of_earlier_versions() -> None:
+def test_default_settings_give_the_data_of_earlier_versions() -> None:
+    """Golden hashes: results on rendered data must stay comparable across versions."""
     default = ScenesConfig()
     faults = ScenesConfig(mislabelled=0.2, irrelevant_numbers=0.1, noise=0.2, false_negatives=0.3, popularity_skew=1.0)
     class_set = CLASS_SETS["scenes_count"]
