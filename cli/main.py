@@ -53,6 +53,8 @@ def evaluate(arguments: list[str]) -> None:
     suite=datacomp38|vtab|clip13|composition adds those sets of the suite that are in root=DIR.
     limit=N evaluates only N images of each set, for a quick look. Reports leave these results out.
     ema=true evaluates the averaged weights of train.ema and writes to RUN/ema/.
+    interpolate=[0,0.25,0.5,0.75,1] evaluates the weights between the start weights of RUN (0) and its own (1); rows go
+    to RUN/interpolated/0/, RUN/interpolated/0.25/, ...
     prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper and pools=[1000] choose how to evaluate; the results
     record them. Results are written to RUN/results.jsonl, or into out=DIR. Finished evaluations are skipped unless
     force=true.
@@ -197,9 +199,11 @@ def completion(arguments: list[str]) -> None:
 def export(arguments: list[str]) -> None:
     """clipx export RUN_OR_CHECKPOINT out=FILE.safetensors|FILE.pt [ema=true]
     clipx export RUN_OR_CHECKPOINT hub=USER/NAME licence=LICENCE [private=true] [ema=true]
+    clipx export soup=[RUN,RUN,...] out=FILE | hub=USER/NAME [...]
 
     Writes the weights for open_clip.create_model(..., pretrained=FILE), and FILE.json, the model configuration for
     open_clip.add_model_config. ema=true exports the averaged weights of train.ema.
+    soup=[RUN,RUN,...] exports the mean of the weights of several runs with the same towers.
     hub=USER/NAME pushes both to the Hugging Face hub with a model card: data, objective, results with intervals. Load
     it with open_clip, clipx eval model=hf-hub:USER/NAME, or clipx train model.image.pretrained=hf-hub:USER/NAME.
     licence= is an identifier of the hub (apache-2.0, mit, cc-by-4.0, other); `hf auth login` stores the token.

@@ -26,10 +26,11 @@ from clipx.models.clip import ClipModel
 from clipx.run import directory, environment
 from clipx.run.checkpoint import checkpoints, resume
 from clipx.run.checkpoint_manager import CheckpointManager
+from clipx.run.initial_weights import build_initial_model, initial_weights_source
 from clipx.run.log import RunLog
 from clipx.run.remote import open_remote_store
 from clipx.training import geometry_probe, optimizer, teacher
-from clipx.training.setup import TrainComponents, build_components, build_initial_model, initial_weights_source
+from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import log_row, reset_peak_memory, train_step
 from clipx.training.stop_signals import StopMonitor
 from clipx.training.timing import ThroughputMeter
@@ -139,7 +140,7 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
     components = build_components(config, device, len(pairs), pairs.fingerprint, build_model)
     state, model, objective = components.state, components.state.model, components.state.objective
     tokenize = tokenizer.build_tokenizer(model.inputs)
-    loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize, grouped="group" in objective.needs)
+    loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize, objective.needs)
     probe = geometry_probe.build_probe(config, tokenize, components.parallel)
     notes = [
         _summary(config, run, device, pairs),

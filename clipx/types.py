@@ -17,6 +17,7 @@ class Batch:
     text: Tensor  # int64 [b, L] token ids
     label: Tensor  # int64 [b] keyword label, 0 = none
     group: Tensor | None = None  # int64 [b], samples of one group are positives of each other; None: no groups
+    negative_text: Tensor | None = None  # int64 [b, L], a false caption for each image; None: no such captions
 
 
 @dataclass
@@ -77,6 +78,7 @@ class Embeddings:
     part: Part = ALL_ROWS  # the rows that this process computes; a term may ignore it and compute the whole loss
     group: Tensor | None = None  # int64 [B], samples of one group are positives of each other
     teacher: TeacherEmbeddings | None = None  # of a frozen model; no gradient
+    negative_text: Tensor | None = None  # [B, E], of a false caption for each image
 
 
 @dataclass

@@ -81,6 +81,28 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: i
     return Ranks(image_to_text.masked_fill(best == lowest, MISS), torch.cat(text_to_image))
 
 
+def positive_ranks(query: Tensor, answer: Tensor, positives: dict[int, list[int]], chunk: int = CHUNK) -> list[Tensor]:
+    """Return the ranks of all right answers to each query, int64 [R], ascending, in the order of `positives`.
+
+    Args:
+        query: [Q, E].
+        answer: [A, E].
+        positives: query -> its R right answers; -1 stands for an answer that nobody finds, its rank is `MISS`.
+        chunk: number of queries whose similarities are held at once; it does not change the result.
+    """
+    ranks, lowest = [], float("-inf")
+    listed, answers = list(positives.items()), answer.double()
+    for part in (listed[rows] for rows in _chunks(len(listed), chunk)):
+        scores = similarity(query[[q for q, _ in part]], answers)
+        for row, (_, right) in zip(scores, part, strict=True):
+            known = [a for a in right if a >= 0]
+            own = row[known].nan_to_num(nan=lowest).sort(descending=True).values
+            row[known] = lowest
+            ahead = (~(row < own[:, None])).sum(dim=1) + torch.arange(1, len(own) + 1)
+            ranks.append(torch.cat([ahead, torch.full((len(right) - len(known),), MISS)]))
+    return ranks
+
+
 def _own_scores(text: Tensor, image: Tensor, image_of_text: Tensor) -> Tensor:
     """Return the similarity float32 [n] of each text with its image, summed in double precision."""
     return (text.double() * image[image_of_text].double()).sum(dim=1).float()
@@ -131,6 +153,23 @@ def mean_per_class(scores: Tensor, label: Tensor) -> float:
     return weighted_mean(hits(label_ranks(scores, label), 1), class_weights(label))
 
 
+def macro_f1(predicted: Tensor, label: Tensor, seed: int = 0) -> tuple[float, float, float]:
+    """Return the mean F1 of the classes that occur among the labels, with the ends of its 95% bootstrap interval.
+
+    The F1 of a class is 2 x hits / (images predicted as the class + images of the class). int64 [n] each.
+    """
+    classes = torch.unique(label)
+    is_label, is_predicted = label[:, None] == classes, predicted[:, None] == classes
+    summed = torch.cat([2 * (is_label & is_predicted).double(), is_label.double() + is_predicted.double()], dim=1)
+
+    def mean_f1(sums: Tensor) -> Tensor:
+        hits, total = sums.chunk(2, dim=1)
+        return (hits / total.clamp(min=1)).mean(dim=1)
+
+    draws = torch.cat([counts.double() @ summed for counts in _resamples(len(label), seed, RESAMPLES)])
+    return float(mean_f1(summed.sum(dim=0, keepdim=True))), *percentile_interval(mean_f1(draws))
+
+
 def pair_hits(similarity: Tensor) -> Tensor:
     """Return 1.0 for each matched pair, else 0.0, float64 [P]; `pair_accuracy` defines `similarity` and "matched"."""
     first = similarity[:, 0, 0] > similarity[:, 1, 0]
@@ -175,9 +214,12 @@ def bootstrap_interval(
         return binomial_interval(n if float(values[0]) else 0, n)
     weights = torch.ones_like(values) if weights is None else weights.double()
     summed = torch.stack([values * weights, weights], dim=1)
-    draws = _kept_draws(n, seed, resamples) if n <= KEPT_EXAMPLES else _draws(n, seed, resamples)
-    sums = torch.cat([counts.double() @ summed for counts in draws])
+    sums = torch.cat([counts.double() @ summed for counts in _resamples(n, seed, resamples)])
     return percentile_interval(sums[:, 0] / sums[:, 1])
+
+
+def _resamples(n: int, seed: int, resamples: int) -> Iterable[Tensor]:
+    return _kept_draws(n, seed, resamples) if n <= KEPT_EXAMPLES else _draws(n, seed, resamples)
 
 
 def _draws(n: int, seed: int, resamples: int) -> Iterable[Tensor]:

@@ -10,7 +10,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-Kind = Literal["labelled", "captioned", "pairs", "choices"]
+Kind = Literal["labelled", "captioned", "pairs", "choices", "many_to_many", "associations"]
 View = Literal["images", "prompts", "captions"]
 Device = torch.device | str
 
@@ -66,6 +66,8 @@ class Dataset(Protocol):
     pairs: has `categories(split)`, one per pair; images 2p and 2p+1 and captions 2p and 2p+1 belong to pair p.
     choices: has `categories(split)`, one per image, and `answers`, the number of captions per image; image i has the
         captions from `answers` * i to `answers` * (i + 1) - 1, and the first of them is right.
+    many_to_many: captioned, and has `positives(split)`, all right answers to some of the images and captions.
+    associations: has `candidates` and `right`, the candidate images of each cue; the cues are the captions.
     """
 
     name: str

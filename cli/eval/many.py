@@ -55,10 +55,19 @@ def evaluate(config: EvalConfig, arguments: list[str]) -> None:
         number, seconds = len(rows) + len(failures), time.monotonic() - started
         left = f", about {duration(seconds / number * (len(runs) - number))} left" if number < len(runs) else ""
         print(f"{number}/{len(runs)} {run} {state}{'' if run in failures else left}", file=sys.stderr, flush=True)
-    _show({run: rows[run] for run in runs if rows.get(run)})
+    _show({f"{run}{alpha}": of_run for run in runs for alpha, of_run in _by_alpha(rows.get(run, [])).items()})
     if failures:
         kind = UserError if all(isinstance(error, UserError) for error in failures.values()) else Fault
         raise kind(f"{len(failures)} of {len(runs)} runs failed: {', '.join(failures)}; the lines above say why")
+
+
+def _by_alpha(rows: list[Result]) -> dict[str, list[Result]]:
+    """Group the rows of a run by the alpha of interpolate=, which ends the model's name; "" without it."""
+    groups: dict[str, list[Result]] = {}
+    for row in rows:
+        _, comma, alpha = row.model.partition(", alpha ")
+        groups.setdefault(comma + alpha, []).append(row)
+    return groups
 
 
 def _outcomes(configs: list[EvalConfig], config: EvalConfig) -> Iterator[tuple[str, list[Result] | Exception]]:

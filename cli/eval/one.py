@@ -5,6 +5,8 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import torch
+
 from cli.launcher.spawn import check_gpus, explain_out_of_memory, run_workers
 from clipx import distributed
 from clipx.config.eval_schema import EvalConfig
@@ -22,6 +24,7 @@ from evaluation.datasets.opening import locate
 from evaluation.during_training import own_datasets
 from evaluation.embedding import encoder
 from evaluation.embedding.features import Loading
+from evaluation.embedding.interpolation import check_start_weights
 from evaluation.runs import results, suites
 from evaluation.types import Result, Settings
 
@@ -39,6 +42,8 @@ def evaluate(config: EvalConfig) -> list[Result]:
         raise UserError("give one of RUN (a run directory) and model=open_clip:NAME/TAG_OR_FILE or hf-hub:USER/NAME")
     if config.ema and config.checkpoint is None:
         raise UserError("ema=true needs a run with averaged weights (train.ema)")
+    if config.interpolate and config.checkpoint is None:
+        raise UserError(f"interpolate= needs a run with start weights, not model={config.model}")
     if config.checkpoint is not None:
         run = Path(config.checkpoint)
         if (ended := directory.read_divergence(run)) is not None:
@@ -70,8 +75,11 @@ def _check(config: EvalConfig) -> None:
     """Raise UserError for unusable settings, weights or data, before a model is downloaded or built."""
     choose_device(config.device, "device")
     if config.checkpoint is not None:
-        directory.load_config(Path(config.checkpoint).parent.parent)
+        run = Path(config.checkpoint).parent.parent
+        of_run = directory.load_config(run)
         checkpoints.chosen_weights(Path(config.checkpoint), config.ema)
+        if config.interpolate:
+            check_start_weights(of_run, run)
     else:
         assert config.model is not None
         open_clip_towers.parse_weights(config.model, "model")
@@ -83,42 +91,50 @@ def _run(config: EvalConfig) -> list[Result]:
     device = choose_device(config.device, "device")
     memory = explain_out_of_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16")
     with memory, distributed.group(device):
-        if config.checkpoint is not None:
-            model, run = encoder.from_checkpoint(
-                Path(config.checkpoint), device, config.precision, config.ema, config.features_eval
-            )
-            out = run / "ema" if config.ema else run  # separate, because a report shows the weights without averaging
-        else:
-            assert config.model is not None
-            model = encoder.from_open_clip(config.model, device, config.precision)
-            out = Path("runs") / encoder.folder_name(config.model)
-        out = Path(config.out or out)
-        rows = runner.evaluate(
-            model,
-            specs=_datasets(config),
-            tasks=config.tasks,
-            out=out,
-            cache_dir=cache_home() / "features",
-            batch_size=config.batch_size,
-            workers=config.workers,
-            device=device,
-            force=config.force,
-            settings=_settings(config),
+        alphas: list[float | None] = [*config.interpolate] or [None]
+        return [row for alpha in alphas for row in _evaluate(config, device, alpha)]
+
+
+def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> list[Result]:
+    """Evaluate the model, or its weights interpolated with the start weights; return all rows, on rank 0."""
+    if config.checkpoint is not None:
+        model, run = encoder.from_checkpoint(
+            Path(config.checkpoint), device, config.precision, config.ema, config.features_eval, alpha
         )
-        if distributed.rank() > 0:
-            return []
-        if config.suite != "none":
-            print(suites.mean_line(config.suite, rows))
-        if config.checkpoint is not None and not config.ema and config.limit is None:
-            loading = Loading(config.batch_size, config.workers, device)
-            rows += popularity.evaluate(  # reads only the checkpoint and its training data
-                Path(config.checkpoint), out, model, cache_home() / "features", loading, config.force
-            )
-            if not config.tasks:
-                point_weights.evaluate(Path(config.checkpoint), out)
-        if config.wandb != "off":
-            results.to_wandb(rows, model.name, config.wandb, config.project, out)
-        return rows
+        out = run / "ema" if config.ema else run  # separate, because a report shows the weights without averaging
+    else:
+        assert config.model is not None
+        model = encoder.from_open_clip(config.model, device, config.precision)
+        out = Path("runs") / encoder.folder_name(config.model)
+    out = Path(config.out or out)
+    if alpha is not None:
+        out = out / "interpolated" / f"{alpha:g}"
+    rows = runner.evaluate(
+        model,
+        specs=_datasets(config),
+        tasks=config.tasks,
+        out=out,
+        cache_dir=cache_home() / "features",
+        batch_size=config.batch_size,
+        workers=config.workers,
+        device=device,
+        force=config.force,
+        settings=_settings(config),
+    )
+    if distributed.rank() > 0:
+        return []
+    if config.suite != "none":
+        print(suites.mean_line(config.suite, rows))
+    if config.checkpoint is not None and not config.ema and config.limit is None and alpha is None:
+        loading = Loading(config.batch_size, config.workers, device)
+        rows += popularity.evaluate(  # reads only the checkpoint and its training data
+            Path(config.checkpoint), out, model, cache_home() / "features", loading, config.force
+        )
+        if not config.tasks:
+            point_weights.evaluate(Path(config.checkpoint), out)
+    if config.wandb != "off":
+        results.to_wandb(rows, model.name, config.wandb, config.project, out)
+    return rows
 
 
 def _datasets(config: EvalConfig) -> list[str]:

@@ -48,7 +48,9 @@ def _training(model: OpenClipModel, run: Path, averaged: bool) -> str:
     config, read = directory.load_config(run), reader.read(run)
     described = describe(read)
     batch = config.train.batch_size
+    mean = {"Weights": f"mean of {model.runs} runs; the other rows are about the first"} if model.runs > 1 else {}
     rows = {
+        **mean,
         "Recipe": " ".join(filter(None, (config.recipe, config.arm and f"arm {config.arm}"))),
         "Data": f"{config.data.name} (source {config.data.source}, split {config.data.split})",
         "Objective": objective(read),

@@ -14,27 +14,28 @@ from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
 from clipx.utils.files import write_text
 
-NEEDS = "RUN_OR_CHECKPOINT out=FILE.safetensors, out=FILE.pt, or hub=USER/NAME licence=LICENCE"
-KNOWN = {"out": "", "ema": "false", "hub": "", "licence": "", "private": "false"}
+NEEDS = "RUN_OR_CHECKPOINT or soup=[RUN,...], and out=FILE.safetensors, out=FILE.pt, or hub=USER/NAME licence=LICENCE"
+KNOWN = {"soup": "", "out": "", "ema": "false", "hub": "", "licence": "", "private": "false"}
 
 
 def export(arguments: list[str]) -> None:
     """Run `clipx export`; print the files written, or the page on the hub, and how to load them."""
-    (source,), given = split(arguments, KNOWN, "export", NEEDS)
+    soup = [a.removeprefix("soup=").strip("[]") for a in arguments if a.startswith("soup=")]
+    (source,), given = split([*arguments, *soup], KNOWN, "export", NEEDS)
     out, averaged = Path(given["out"]), flag(given["ema"], "ema")
     if bool(given["out"]) == bool(given["hub"]) or (given["out"] and out.suffix not in (".safetensors", ".pt")):
         raise UserError(f"`clipx export` needs {NEEDS}")
     target = hub.target(given["hub"], given["licence"], flag(given["private"], "private")) if given["hub"] else None
     if target is None and (given["licence"] or flag(given["private"], "private")):
         raise UserError("licence= and private= need hub=USER/NAME")
-    checkpoint = checkpoints.resolve(Path(source))
-    run = checkpoint.parent.parent
+    runs = [name.strip() for name in source.split(",")] if soup else [source]
+    found = [checkpoints.resolve(Path(run), "soup" if soup else "checkpoint") for run in runs]
     title = out.stem if target is None else target.repository.replace("/", "--")
-    model = convert(run, checkpoint, averaged, title, own_preprocessing=target is not None)
+    model = convert(found, averaged, title, own_preprocessing=target is not None)
     if target is None:
         _write(model, out)
     else:
-        hub.push(target, model, run, averaged)
+        hub.push(target, model, found[0].parent.parent, averaged)
 
 
 def _write(model: OpenClipModel, out: Path) -> None:

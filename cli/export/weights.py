@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cli.export.soup import load_mean
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
 from clipx.data.sources.opening import open_source
@@ -39,8 +40,9 @@ class OpenClipModel:
     inputs: Inputs
     tau: float
     step: int
-    digest: str  # SHA-256 of the run's weights
+    digest: str  # SHA-256 of the run's weights; "" for a mean
     module: str  # must be imported before open_clip can build the image tower; "" if open_clip or timm has the tower
+    runs: int = 1  # number of runs whose mean the weights are
 
     @property
     def preprocess_config(self) -> dict[str, Any]:
@@ -48,22 +50,25 @@ class OpenClipModel:
         return {key: getattr(self.inputs, key) for key in PREPROCESSING}
 
 
-def convert(run: Path, checkpoint: Path, averaged: bool, title: str, own_preprocessing: bool) -> OpenClipModel:
-    """Convert a checkpoint of a run, and check that open_clip computes the same embeddings.
+def convert(places: list[Path], averaged: bool, title: str, own_preprocessing: bool) -> OpenClipModel:
+    """Convert a checkpoint, or the mean of several, and check that open_clip computes the same embeddings.
 
     Args:
+        places: checkpoint folders of runs with the same towers. Settings, step and a temperature that is not
+            learned are those of the first.
         averaged: take the averaged weights of train.ema.
         title: open_clip's name of the new model.
         own_preprocessing: the export will contain preprocess_config; otherwise open_clip uses its own preprocessing.
 
-    Raises UserError: open_clip has no model with these towers, or would embed or preprocess differently.
+    Raises UserError: open_clip has no model with these towers, or would embed or preprocess differently; the towers of
+    the runs differ.
     """
+    run = places[0].parent.parent
     config = directory.load_config(run)
     name = _model_name(config)
-    manifest = checkpoints.verify(checkpoint)
+    manifest, *_ = [checkpoints.verify(place) for place in places]
     model = clip.build_model(config, pretrained=False)
-    weights_file = checkpoints.chosen_weights(checkpoint, averaged)
-    checkpoints.load_weights(model, checkpoint, weights_file)
+    load_mean(model, places, averaged)
     model.eval()
 
     model_config = _model_config(config, name, model)
@@ -82,8 +87,9 @@ def convert(run: Path, checkpoint: Path, averaged: bool, title: str, own_preproc
         inputs=model.inputs,
         tau=float((-weights["logit_scale"]).exp()),
         step=manifest["step"],
-        digest=manifest["sha256"][weights_file],
+        digest=manifest["sha256"][checkpoints.chosen_weights(places[0], averaged)] if len(places) == 1 else "",
         module=_module_of_tower(model_config),
+        runs=len(places),
     )
 
 

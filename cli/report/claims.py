@@ -1,4 +1,4 @@
-"""`clipx report claims`: print the verdicts on the papers' claims."""
+"""`clipx report claims`: print the verdicts on the papers' claims and on our own."""
 
 import math
 from pathlib import Path

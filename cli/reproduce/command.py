@@ -20,6 +20,7 @@ from cli.reproduce.design import designs_of
 from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan, parents_first
 from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
 from cli.settings.compose import compose_eval, compose_run, recipe
+from cli.settings.recipes import key_of
 from cli.trial.bench import benchmarks_of
 from clipx.config.schema import RunConfig
 from clipx.errors import REQUEUE, Fault, RunDiverged, UserError, most_severe, one_line
@@ -121,11 +122,19 @@ def _check_evaluations(configs: list[RunConfig]) -> None:
 
     for config in {str((c.recipe, c.data.root, c.data.evaluation)): c for c in configs}.values():
         try:
-            for settings in recipe(config.recipe).evaluations if config.data.evaluation else []:
+            for settings in evaluations_of(config):
                 check_evaluation(config, compose_eval(settings))
         except UserError as error:
             instead = "or choose other sets: data.evaluation=[NAME:FOLDER_BELOW_DATA_ROOT,...]"
             raise UserError(f"recipe={config.recipe}: {error}; {instead}") from error
+
+
+def evaluations_of(config: RunConfig) -> list[list[str]]:
+    """Return the overrides of each call of `clipx eval` after a run; no interpolation if it has no start weights."""
+    found = recipe(config.recipe).evaluations if config.data.evaluation else []
+    if config.model.init or config.model.image.pretrained:
+        return found
+    return [settings for settings in found if not any(key_of(o) == "interpolate" for o in settings)]
 
 
 def _can_be_reported(run: Path) -> bool:
@@ -279,7 +288,7 @@ def run_one(overrides: list[str]) -> tuple[str, float]:
         with suppress(RunDiverged):  # the evaluation records it
             train(config)
         trained = time.monotonic()
-        for settings in recipe(config.recipe).evaluations if config.data.evaluation else []:
+        for settings in evaluations_of(config):
             evaluate(compose_eval([f"checkpoint={run}", *like_training, *settings]))
     except Exception as error:
         traceback.print_exc()

@@ -94,8 +94,7 @@ def _read_some(config: RunConfig, components: TrainComponents) -> str:
     few = replace(config.train, batch_size=min(TRIED, len(pairs)), epochs=1, samples=None)
     sampler = Sampler(len(pairs), few, config.seed, 0, 1)
     data, tokenize = replace(config.data, workers=0), tokenizer.build_tokenizer(inputs)
-    grouped = "group" in components.state.objective.needs
-    loader = open_loader(data, pairs, sampler, inputs, tokenize, grouped)
+    loader = open_loader(data, pairs, sampler, inputs, tokenize, components.state.objective.needs)
     _, bad = next(loader.batches(0, torch.device("cpu")))
     found = f"{len(pairs)} pairs, {few.batch_size} decoded"
     return f"{found}, of which {len(bad)} are bad ({'; '.join(bad[:3])})" if bad else found

@@ -39,6 +39,12 @@ class ScenesConfig:
         None, "number of different contents of the training set; null: each sample draws its own", between(1, 20_000)
     )
     layout: str = setting("grid", "grid: objects within cells; free: may cross borders", choices=("grid", "free"))
+    world: str = setting(
+        "all",
+        "shapes and colours of the training pairs; first, second: one half of them each, with evaluation sets of both "
+        "halves (scenes_*, new_*)",
+        choices=("all", "first", "second"),
+    )
     test_images: int = setting(1_000, "test images of each class set, and images for retrieval", AT_LEAST_1)
     test_pairs: int = setting(60, "minimal pairs of each category", AT_LEAST_1)
 
@@ -48,16 +54,18 @@ class DataConfig:
     """Training pairs and their preprocessing."""
 
     name: str = setting(MISSING, "name of the data set in run names and tables")
-    source: str = setting(MISSING, "scenes | shards | coco | csv | tsv | hf; streams: webdataset | hf_stream")
+    source: str = setting(
+        MISSING, "scenes | shards | coco | karpathy | csv | tsv | hf; streams: webdataset | hf_stream"
+    )
     root: str | None = setting(None, "folder of the data; scenes: null is the cache folder", resumable=True)
     split: str = setting("train", "folder below root with the training shards or images; hf: name of the split")
     captions: str = setting(
         "first",
         "first: the .txt member or first text; random: one of the sample's texts each epoch (shards: the list "
-        "`captions` of the .json member); each: every caption with its image is a sample (coco, csv, tsv)",
+        "`captions` of the .json member); each: every caption with its image is a sample (coco, karpathy, csv, tsv)",
         choices=("first", "random", "each"),
     )
-    annotations: str | None = setting(None, "coco, csv, tsv: caption file below root")
+    annotations: str | None = setting(None, "coco, karpathy, csv, tsv: caption file below root")
     image_column: str = setting("image", "csv, tsv: column of paths, absolute or below root/split; hf: of images")
     caption_column: str = setting("caption", "csv, tsv, hf: column of captions")
     urls: list[str] = setting([], "webdataset: shards as PREFIX{00000..00099}.tar")
@@ -91,6 +99,11 @@ class DataConfig:
     )
     max_bad_rate: float = setting(0.05, "share of bad samples above which the run stops", SHARE, resumable=True)
     evaluation: list[str] = setting([], "default data sets of `clipx eval`: KIND:FOLDER below root", resumable=True)
+    kept: list[str] = setting(
+        [],
+        "fine-tuning: names of the evaluation sets on which reports measure the loss; all other sets measure the gain",
+        resumable=True,
+    )
     before_projection: bool = setting(
         False, "`clipx eval` also probes the image features before the projection", resumable=True
     )

@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 
 from clipx.config.schema import DEVICES, PRECISIONS, WANDB_MODES
-from clipx.config.setting import ALL_AT_LEAST_1, AT_LEAST_0, AT_LEAST_1, setting
+from clipx.config.setting import ALL_AT_LEAST_1, AT_LEAST_0, AT_LEAST_1, SHARES, setting
 
 
 @dataclass(kw_only=True)
@@ -56,6 +56,11 @@ class EvalConfig:
         AT_LEAST_1,
     )
     ema: bool = setting(False, "use the averaged weights of train.ema")
+    interpolate: list[float] = setting(
+        [],
+        "alphas: evaluate (1 - alpha) start weights + alpha weights of the run; rows go to RUN/interpolated/ALPHA",
+        SHARES,
+    )
     force: bool = setting(False, "repeat finished evaluations")
     wandb: str = setting("off", "Weights & Biases", choices=WANDB_MODES)
     project: str = setting("clipx", "W&B project")

@@ -53,6 +53,13 @@ DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
         "annotations": "annotations/captions_train2014.json",
         "captions": "random",
     },
+    # Karpathy's splits: data.root contains flickr30k-images/ and dataset_flickr30k.json
+    "flickr30k": {
+        "source": "karpathy",
+        "split": "flickr30k-images",
+        "annotations": "dataset_flickr30k.json",
+        "captions": "random",
+    },
     # a table of paths and captions: data.root=FOLDER data.annotations=FILE
     "csv": {"source": "csv", "captions": "each", "crop_scale": [0.5, 1.0], "split": "."},
     "tsv": {"source": "tsv", "captions": "each", "crop_scale": [0.5, 1.0], "split": "."},
@@ -67,9 +74,10 @@ PAIRS = {  # pairs in published data sets; how many can be downloaded changes fr
     "cc3m": 2_786_288,  # paper 1, appendix C.5 (paper 3, appendix H: 2,723,200)
     "cc12m": 9_184_256,  # paper 3, appendix H
     "mscoco": 82_783,  # images of train2014
+    "flickr30k": 29_000,  # images of Karpathy's training split
     "datacomp_small": 12_800_000,  # samples of DataComp's small pool
 }
-CAPTIONS = {"mscoco": 414_113}  # captions of train2014, the pairs with data.captions=each
+CAPTIONS = {"mscoco": 414_113, "flickr30k": 145_000}  # captions of these images, the pairs with data.captions=each
 
 CYCLIC = {"cyclic_inmodal": {"weight": 0.25}, "cyclic_crossmodal": {"weight": 0.25}}
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
@@ -87,8 +95,8 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip_distill": {"clip": {}, "distill": {}},
     "clip_rank": {"clip": {}, "rank": {"ramp": True}},
     "clip_align": {"clip": {"average": False}, "align_clip": {"weight": 0.5}},
-    # terms of 2024 to 2026 with the authors' settings as defaults; the last two need model.teacher
-    **{name: {name: {}} for name in ("multi_positive", "fastclip_v1", "fastclip_v2", "fastclip_v3")},
+    # terms of 2023 to 2026 with the authors' settings as defaults; the last two need model.teacher
+    **{name: {name: {}} for name in ("multi_positive", "negclip", "fastclip_v1", "fastclip_v2", "fastclip_v3")},
     **{name: {name: {}} for name in ("clip_refine", "drrho")},
     # baselines of paper 3
     "siglip": {"siglip": {}},  # initial t = 10, b = -10: set temperature.tau=0.1 temperature.bias=-10

@@ -64,7 +64,11 @@ class TextTowerConfig(TowerConfig):
     """The text tower."""
 
     context_length: int | None = setting(
-        None, "L, length of texts; null: the tower's own (hf: 77, small: 32 or 16)", CONTEXT_LENGTH, unit="tokens"
+        None,
+        "L, length of texts; null: the tower's own (hf: 77, small: 32 or 16); positions of start weights are cut or "
+        "stretched",
+        CONTEXT_LENGTH,
+        unit="tokens",
     )
 
 
@@ -98,6 +102,9 @@ class ModelConfig:
         None,
         "run directory or checkpoint with the initial weights; arm:NAME: the run of that arm of this recipe with the "
         "same seed; null: as the towers define",
+    )
+    force_inputs: bool = setting(
+        False, "allow another image size, normalisation or tokenizer than that of the start weights (init, pretrained)"
     )
     teacher: str | None = setting(
         None,

@@ -7,6 +7,7 @@ from clipx.objectives.cyclic import CyclicCrossmodalTerm, CyclicInmodalTerm
 from clipx.objectives.dcl import DclTerm
 from clipx.objectives.keyword import KeywordTerm
 from clipx.objectives.multi_positive import MultiPositiveTerm
+from clipx.objectives.negclip import NegclipTerm
 from clipx.objectives.pairwise_means import NegativeTerm, PositiveTerm
 from clipx.objectives.per_sample.drrho import DrrhoTerm
 from clipx.objectives.per_sample.fastclip import FastClipV1Term, FastClipV2Term, FastClipV3Term
@@ -33,6 +34,7 @@ TERMS: dict[str, type[Term]] = {
     "fastclip_v2": FastClipV2Term,
     "fastclip_v3": FastClipV3Term,
     "multi_positive": MultiPositiveTerm,
+    "negclip": NegclipTerm,
     "rank": RankTerm,
     "distill": DistillTerm,
     "clip_refine": ClipRefineTerm,

@@ -18,6 +18,8 @@ NEEDS = {  # input that a term may declare in `needs` -> how to provide this inp
     "label": "keyword labels: set data.keywords, or in your own loop Embeddings(label=...)",
     "group": "groups of pairs that are positives of each other: set data.captions=each (coco, csv, tsv) or "
     "data=scenes, or in your own loop Embeddings(group=...)",
+    "negative_text": "negative captions: use data.source=scenes, or shards with a list `negatives` in .json, or in "
+    "your own loop Embeddings(negative_text=...)",
     "teacher": "a frozen teacher: set model.teacher=RUN or open_clip:NAME/TAG, or in your own loop "
     "Embeddings(teacher=...)",
     "progress": "the position in the run: objective(embeddings, rows, Progress(step, steps, epoch, epochs))",
@@ -67,12 +69,14 @@ class Term:
 def at_least_float32(embeddings: Embeddings) -> Embeddings:
     """Convert all float tensors to the dtype of the image embeddings, or to float32 if these have half precision."""
     dtype = torch.promote_types(embeddings.image.dtype, torch.float32)
-    bias = embeddings.bias if embeddings.bias is None else embeddings.bias.to(dtype)
+    bias, negative_text = (t if t is None else t.to(dtype) for t in (embeddings.bias, embeddings.negative_text))
     image, text, scale = (t.to(dtype) for t in (embeddings.image, embeddings.text, embeddings.scale))
     teacher = embeddings.teacher
     if teacher is not None:
         teacher = TeacherEmbeddings(teacher.image.to(dtype), teacher.text.to(dtype), teacher.scale.to(dtype))
-    return replace(embeddings, image=image, text=text, scale=scale, bias=bias, teacher=teacher)
+    return replace(
+        embeddings, image=image, text=text, scale=scale, bias=bias, teacher=teacher, negative_text=negative_text
+    )
 
 
 class Objective:

@@ -12,12 +12,20 @@ In epoch e = 1 ... T, w = min(2, 3 (e - 1) / (T - 1)). This term is the sum of b
 w = 1 without `ramp`.
 
 The authors' code shuffles equal scores, subtracts the row's largest score and adds 1e-10 inside the logarithm. Here
-equal scores keep their order in the batch, and the sums are exact. All rows are computed in tiles: 4 matrix products
-forward, 8 backward, and a sort of each row.
+equal scores keep their order in the batch, and nothing is added. The gradient has a closed form, with k(j) the place of
+j in the order:
+
+    dM/dl_j = e^{l_j} sum_{k <= k(j)} 1 / sum_{m >= k} e^{l_pi(m)} - 1
+
+The rows are computed in tiles: 12 matrix products (`clip`: 4) and 4 sorts of each row. On a CPU at B = 8192, `rank`
+takes about fifteen times as long as `clip`; the sorts take almost half of this time.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from clipx.errors import UserError
 from clipx.objectives.base import Rows, Term, TermOutput
@@ -27,10 +35,11 @@ from clipx.utils.products import dot_products
 
 LIST_WEIGHT = 1 / 32  # from the authors' code
 SLOPE, LARGEST = 3.0, 2.0  # of w, from the authors' code
+SMALLEST = -600.0  # lower bound of a score minus the row's largest; with unit vectors and tau = 0.01 it is above -200
 
 
 class RankTerm(Term):
-    """Mean over the batch, times w / (32 B).
+    """Mean over the batch, times w / (32 B). Sorts every row: about fifteen times the time of `clip` on a CPU.
 
     Args:
         crossmodal: rank the similarities between image and text.
@@ -54,7 +63,7 @@ class RankTerm(Term):
             pairs = (((x, y), (y, x)),) * self.crossmodal + (((x, x), (y, y)),) * self.inmodal
             for sides in pairs:
                 one, other = (scale * dot_products(a[rows], b) for a, b in sides)
-                total = total + list_mle(one, other) + list_mle(other, one)
+                total = total + _ListMle.apply(one, other.detach()) + _ListMle.apply(other, one.detach())
             return total
 
         B = len(embeddings.image)
@@ -68,11 +77,26 @@ class RankTerm(Term):
         return []
 
 
-def list_mle(scores: Tensor, ranked_by: Tensor) -> Tensor:
-    """Return the negative log-likelihood of the descending order of `ranked_by`, summed over the rows; both [b, B]."""
-    order = ranked_by.detach().argsort(dim=1, descending=True, stable=True)
-    ascending = scores.gather(1, order).flip(1)
-    return (torch.logcumsumexp(ascending, dim=1) - ascending).sum()
+class _ListMle(torch.autograd.Function):
+    """sum over rows of M(scores, descending order of ranked_by); both [b, B]. In float64, because e^l spans e^200."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, ranked_by: Tensor) -> Tensor:
+        order = ranked_by.argsort(dim=1, descending=True, stable=True)
+        l_pi = (scores - scores.amax(dim=1, keepdim=True)).gather(1, order).double().clamp_(min=SMALLEST)
+        total = -l_pi.sum()
+        exp = l_pi.exp_()
+        sums = exp.flip(1).cumsum(1).flip(1)  # over m >= k
+        total += sums.log().sum()
+        gradient = sums.reciprocal_().cumsum(1).mul_(exp).sub_(1)
+        ctx.save_for_backward(torch.empty_like(scores).scatter_(1, order, gradient.to(scores)))
+        return total.to(scores)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (gradient,) = ctx.saved_tensors
+        return grad * gradient, None
 
 
 def ramp(progress: Progress) -> float:

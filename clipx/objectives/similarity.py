@@ -63,7 +63,7 @@ def softplus(x: Tensor) -> Tensor:
 
 
 def select(embeddings: Embeddings, mask: Tensor) -> Embeddings:
-    """Return the embeddings of the pairs where the mask, bool [B], is True; without ids, groups and teacher."""
+    """Return the embeddings of the pairs where the mask, bool [B], is True; of optional fields only label and bias."""
     label = None if embeddings.label is None else embeddings.label[mask]
     image, text, part = embeddings.image[mask], embeddings.text[mask], embeddings.part.select(mask)
     return Embeddings(image, text, embeddings.scale, label=label, bias=embeddings.bias, part=part)

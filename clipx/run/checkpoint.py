@@ -257,15 +257,24 @@ def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS) -> None:
 
     Raises UserError: the file is missing, unreadable or of another model.
     """
+    set_weights(model, read_weights(path, name), path / name)
+
+
+def read_weights(path: Path, name: str = WEIGHTS) -> dict[str, Tensor]:
+    """Read weights of a checkpoint folder. Raises UserError: the file is missing or unreadable."""
     try:
-        weights = load_file(path / name)
+        return load_file(path / name)
     except Exception as error:  # a missing file, or the error type of safetensors
         raise UserError(f"{path / name} cannot be read: {one_line(error)}") from error
+
+
+def set_weights(model: nn.Module, weights: Mapping[str, Tensor], file: Path) -> None:
+    """Copy the weights of a file into a model. Raises UserError: they are of another model."""
     own = model.state_dict()
     for key in sorted(own.keys() | weights.keys()):
         expected, given = (list(tensors[key].shape) if key in tensors else "none" for tensors in (own, weights))
         if expected != given:
-            raise UserError(f"{path / name} is of another model: {key} has shape {given} there, {expected} in this run")
+            raise UserError(f"{file} is of another model: {key} has shape {given} there, {expected} in this run")
     model.load_state_dict({key: shard_like(whole, own[key]) for key, whole in weights.items()})
 
 

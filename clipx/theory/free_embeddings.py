@@ -7,7 +7,8 @@ K concepts with popularity pi_k proportional to 1/k^skew have m images and m tex
 Two pairs of the same concept in a batch are false negatives of each other; a share `noise` of the pairs is mismatched.
 Each image and each text has a free, normalised embedding. Batches come from a training set drawn from p; the metrics
 use p itself. For objectives with groups, pairs whose texts have the same concept form a group. For objectives with a
-teacher, the teacher's embeddings are one-hot vectors of the concepts.
+teacher, the teacher's embeddings are one-hot vectors of the concepts. The negative caption of a pair is a text of the
+next concept.
 """
 
 import math
@@ -158,7 +159,10 @@ def train(
         concepts = F.one_hot(joint.concept, settings.K).to(raw.dtype)
         teacher = TeacherEmbeddings(concepts[joint.image[ids]], concepts[joint.text[ids]], TEACHER_SCALE)
         group = joint.concept[joint.text[ids]]
-        embeddings = Embeddings(image, text, nu.exp(), ids, joint.label[ids], bias, group=group, teacher=teacher)
+        negative = F.normalize(raw[1, (joint.text[ids] + settings.m) % len(joint.p)], dim=1)
+        embeddings = Embeddings(
+            image, text, nu.exp(), ids, joint.label[ids], bias, group=group, teacher=teacher, negative_text=negative
+        )
         progress = Progress(step, settings.epochs * per_epoch, epoch, settings.epochs)
         loss = loss_function(embeddings, table.read(ids), progress)
         optimizer.zero_grad()

@@ -131,7 +131,9 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
         live.phase = "batch"
         size = inputs.image_size
         other_images = torch.empty(pairs - micro_batch, 3, size, size)
-        image, text = torch.empty(micro_batch, 3, size, size), torch.zeros(micro_batch, inputs.context_length).long()
+        negatives = "negative_text" in objectives.build(config.objective, SAMPLES).needs
+        texts = 2 * micro_batch if negatives else micro_batch
+        image, text = torch.empty(micro_batch, 3, size, size), torch.zeros(texts, inputs.context_length).long()
         if train.accumulation > 1:  # the last micro-batch adds its gradients to those of the others
             live.phase = "gradients"
             for parameter in trained:
@@ -193,7 +195,7 @@ def _trace_objective(config: RunConfig, width: int, pairs: int, on_gpu: bool) ->
     teacher = None
     if config.model.teacher is not None:
         teacher = TeacherEmbeddings(torch.empty_like(image), torch.empty_like(text), torch.ones(()))
-    embeddings = Embeddings(image, text, scale, ids, ids, bias, _FirstRows(pairs), ids, teacher)
+    embeddings = Embeddings(image, text, scale, ids, ids, bias, _FirstRows(pairs), ids, teacher, text)
     on_cuda, on_cpu = (min(TILE_BYTES[kind], pairs * batch_size * VALUE) for kind in ("cuda", "cpu"))
     tiles = torch.empty(TILES * (on_cuda - on_cpu) if on_gpu else 0, dtype=torch.uint8)
     for name, settings in config.objective.items():

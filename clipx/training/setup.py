@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from timm.utils.model_ema import ModelEmaV3
@@ -12,11 +11,10 @@ from clipx.config.combinations import check_batch_size
 from clipx.config.schema import RunConfig
 from clipx.config.setting import check
 from clipx.data.sampler import num_train
-from clipx.errors import UserError
 from clipx.models import clip, sync_batchnorm
 from clipx.models.parallel import KINDS, Parallel
-from clipx.run import checkpoint, directory
 from clipx.run.checkpoint import TrainState
+from clipx.run.initial_weights import build_initial_model
 from clipx.sample_table import SampleTable
 from clipx.training import modality_mixing, optimizer
 from clipx.training.teacher import Teacher, load_teacher
@@ -24,8 +22,6 @@ from clipx.training.timing import StepTimer
 from clipx.types import Inputs, Progress
 from clipx.utils.device import grad_scaler
 from clipx.utils.registry import lookup
-
-INIT_KEY = "model.init"
 
 
 @dataclass
@@ -41,32 +37,6 @@ class TrainComponents:
     timer: StepTimer
     teacher: Teacher | None = None
     bad_steps: int = 0  # number of consecutive skipped steps so far (loss or gradient not finite)
-
-
-def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipModel:
-    """Build the model with random weights, published weights, or the weights of another run (model.init).
-
-    With `resuming`, no weights are loaded, because the run's checkpoint has them. Raises UserError like
-    `clip.build_model`, or if model.init is not a good checkpoint, or one of another model.
-    """
-    if resuming or config.model.init is None:
-        return clip.build_model(config, pretrained=not resuming)
-    model = clip.build_model(config, pretrained=False)
-    path = directory.other_checkpoint(config, INIT_KEY, config.model.init)
-    checkpoint.verify(path)
-    try:
-        checkpoint.load_weights(model, path)
-    except UserError as error:
-        raise UserError(f"{INIT_KEY}={config.model.init}: {error}") from error
-    return model
-
-
-def initial_weights_source(config: RunConfig) -> dict[str, Any]:
-    """Return checkpoint and SHA-256 of the weights of model.init, for environment.json; {} without model.init."""
-    if config.model.init is None:
-        return {}
-    path = directory.other_checkpoint(config, INIT_KEY, config.model.init)
-    return {"init": {"checkpoint": str(path), "sha256": checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]}}
 
 
 def build_components(

@@ -1,6 +1,7 @@
 """A training step: `train_step` does the update, `log_row` turns its numbers into a log line."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,11 +31,15 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
     group = None if batch.group is None else distributed.gather(batch.group, sizes)
     rows, part = state.table.read(sample_id), distributed.part(sizes)
     teacher = _teacher_embeddings(components, batch, sizes)
+    if batch.negative_text is not None:  # the text tower embeds captions and negative captions in one call
+        batch = replace(batch, text=torch.cat([batch.text, batch.negative_text]))
 
     def loss_fn(image: Tensor, text: Tensor, scale: Tensor, bias: Tensor | None) -> Loss:
         """Gather this rank's embeddings and return the loss over the global batch."""
-        image, text = distributed.gather(image.float(), sizes), distributed.gather(text.float(), sizes)
-        embeddings = Embeddings(image, text, scale.float(), sample_id, label, bias, part, group, teacher)
+        image = distributed.gather(image.float(), sizes)
+        text, *negatives = (distributed.gather(side, sizes) for side in torch.split(text.float(), len(batch.sample_id)))
+        negative_text = negatives[0] if negatives else None
+        embeddings = Embeddings(image, text, scale.float(), sample_id, label, bias, part, group, teacher, negative_text)
         return state.objective(components.mix(embeddings, progress.step), rows, progress)
 
     restore_buffers = gradients.snapshot_buffers(state.model)

@@ -13,20 +13,13 @@ import torch
 from torch import Tensor
 
 from clipx.config.schema import PUBLISHED, RunConfig
-from clipx.data.preprocess import tokenizer
-from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint, directory
+from clipx.run.initial_weights import check_same_inputs
 from clipx.types import Batch, Inputs, Progress
 
 KEY = "model.teacher"
-PIXELS = ("image_size", "mean", "std", "interpolation")  # fields of Inputs that training images depend on
-SAMPLE_TEXTS = (  # equal token ids for these texts mean equal tokenizers
-    "a photo of two large RED circles, top left!",
-    "naïve café – 12 dogs' toys; e.g. <b>x</b>",
-    " ".join(["a long caption"] * 60),
-)
 # the end of a run, where temperature schedules have their last value
 END = Progress(step=1, total_steps=2, epoch=1, total_epochs=2)
 
@@ -60,7 +53,7 @@ def load_teacher(config: RunConfig, student: Inputs, device: torch.device) -> Te
         teacher, inputs = _load_published(name, device, config.model.normalise)
     else:
         teacher, inputs = _load_run(directory.other_checkpoint(config, KEY, name), device, config.model.normalise)
-    _check_inputs(name, inputs, student)
+    check_same_inputs(f"{KEY}={name}", inputs, student, "they must agree")
     return teacher
 
 
@@ -100,18 +93,3 @@ def _load_run(path: Path, device: torch.device, normalise: bool) -> tuple[Teache
     checkpoint.load_weights(model, path)
     model.to(device).eval().requires_grad_(False)
     return Teacher(model.encode_image, model.encode_text, model.temperature(END).to(device)), model.inputs
-
-
-def _check_inputs(name: str, teacher: Inputs, student: Inputs) -> None:
-    """Raise UserError if the teacher would get other pixels or tokens than it expects."""
-    for key in PIXELS:
-        expected, given = vars(teacher)[key], vars(student)[key]
-        if expected != given:
-            raise UserError(f"{KEY}={name} takes images with {key}={expected}, this run has {given}; they must agree")
-    if teacher == student:
-        return
-    of_both = (teacher, student)
-    expected, given = (tokenizer.build_tokenizer(inputs)(list(SAMPLE_TEXTS)) for inputs in of_both)
-    if not torch.equal(expected, given):  # also False if the lengths differ
-        theirs, ours = (f"{i.tokenizer}, {i.context_length} tokens, clean={i.clean}" for i in of_both)
-        raise UserError(f"{KEY}={name} reads tokens of {theirs}, this run has {ours}; they must agree")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from clipx.errors import UserError
 from evaluation.analyses.disagreement import Answers
-from evaluation.datasets.kinds import AnyDataset, Captioned, Labelled, MinimalPairs
+from evaluation.datasets.kinds import AnyDataset, Captioned, Choices, Labelled, MinimalPairs
 from evaluation.runner import open_sets, thumbnail
 from evaluation.runs.results import LIMIT
 from evaluation.types import Settings
@@ -43,10 +43,11 @@ def _shown(dataset: AnyDataset, split: str, item: int, image: int, metric: str) 
     elif isinstance(dataset, Captioned):
         own = (dataset.image_of_caption(split) == image).nonzero()[:, 0].tolist()
         captions = dataset.texts(split, "captions")
-        texts, images = [captions[i] for i in (own if metric.startswith("image") else [item])], [image]
+        texts, images = [captions[i] for i in (own if "image_to_text" in metric else [item])], [image]
     elif isinstance(dataset, MinimalPairs):
         texts, images = dataset.texts(split, "captions")[2 * item : 2 * item + 2], [2 * item, 2 * item + 1]
     else:
+        assert isinstance(dataset, Choices), f"{dataset.name} has no items"
         texts, images = [dataset.texts(split, "captions")[dataset.answers * item]], [item]
     pictures = dataset.images(split)
     return Shown(tuple(thumbnail(pictures[i]) for i in images), " / ".join(texts))

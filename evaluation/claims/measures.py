@@ -71,6 +71,21 @@ class CombinedReader:
 
 
 @dataclass(frozen=True)
+class SideReader:
+    """The values of several readers on one side of a fine-tuning: on the sets in data.kept, or on all other sets."""
+
+    kept: bool
+    readers: tuple[MetricReader, ...]
+
+    def read(self, run: Run) -> dict[str, float]:
+        """Return the values of this side's data sets; {} if the run's config has no data.kept."""
+        data = run.config.get("data") or {}
+        kept = {canonical_name(str(name)) for name in data.get("kept") or []}
+        found = {name: value for reader in self.readers for name, value in reader.read(run).items()}
+        return {name: v for name, v in found.items() if kept and (name.partition(" ")[2] in kept) == self.kept}
+
+
+@dataclass(frozen=True)
 class SpreadOfMean:
     """Standard deviation, over draws of the random features, of zero-shot accuracy averaged over the data sets.
 

@@ -1,6 +1,6 @@
 """Data sets and metrics under the names that the papers use."""
 
-from evaluation.claims.measures import CombinedReader, MetricReader
+from evaluation.claims.measures import CombinedReader, MetricReader, SideReader
 
 # a data set's name in the papers -> its canonical names (measures.canonical_name) under all folder names in use
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -39,6 +39,8 @@ PER_CLASS_ZEROSHOT = MetricReader("zeroshot", ("top1",), per_class=PER_CLASS)
 PER_CLASS_PROBE = MetricReader("linear_probe", ("top1",), per_class=PER_CLASS)
 PER_CLASS_BEFORE = MetricReader("linear_probe_before_projection", ("top1_before_projection",), per_class=PER_CLASS)
 PAIR_ACCURACY = MetricReader("pairs", ("pair_accuracy",))
+# after fine-tuning: the sets in data.kept, and all other sets
+KEPT_SETS, NEW_SETS = (SideReader(kept, (ZEROSHOT, RECALL_1, PAIR_ACCURACY)) for kept in (True, False))
 GAP = MetricReader("geometry", ("gap",))
 UNIFORMITY = MetricReader("geometry", ("uniformity",))
 MARGIN = MetricReader("geometry", ("margin_mean",))

@@ -1,9 +1,16 @@
-"""Table of all claims, collected from one file per paper."""
+"""Table of all claims, collected from one file per paper and from the file of our own claims."""
 
-from evaluation.claims.papers import paper1, paper2, paper3, paper4, paper5
+from evaluation.claims.papers import ours, paper1, paper2, paper3, paper4, paper5
 from evaluation.claims.types import Claim
 
-CLAIMS: tuple[Claim, ...] = (*paper1.CLAIMS, *paper2.CLAIMS, *paper3.CLAIMS, *paper4.CLAIMS, *paper5.CLAIMS)
+CLAIMS: tuple[Claim, ...] = (
+    *paper1.CLAIMS,
+    *paper2.CLAIMS,
+    *paper3.CLAIMS,
+    *paper4.CLAIMS,
+    *paper5.CLAIMS,
+    *ours.CLAIMS,
+)
 
 
 def claims_of(recipe: str) -> list[Claim]:

@@ -9,6 +9,7 @@ from evaluation.runs.reader import Run
 Verdict = Literal["holds", "does not hold", "equivalent", "undecided", "not run"]
 Values = list[tuple[float, ...]]  # [arm][measure]: values of one seed, or means over seeds
 OVER_ARMS = ("rank", "weak_rank")  # kinds of comparison whose unit is the arm: more seeds hardly help
+OWN = "own"  # in the id of a claim of our own, where the others have the number of their paper
 ANY = "*"  # as a comparison's only arm: every run of the recipe
 
 
@@ -45,13 +46,14 @@ class Comparison:
     min_arms: int = 0  # for kinds in OVER_ARMS: fewest arms with a run that did not diverge
     only_recipe: str = ""  # the only recipe that the comparison applies to; "" for all recipes of the claim
     diverging_arm: str = ""  # the comparison also holds if this arm diverges in every seed and no other arm diverges
+    two_sided: bool = False  # kind `mean`: an effect below -`least` supports the claim too
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a paper. It holds if all of its comparisons hold."""
+    """A statement of a paper, or of our own. It holds if all of its comparisons hold."""
 
-    id: str  # "paper.number"
+    id: str  # "paper.number", "own.number"
     statement: str
     published: str  # the paper's numbers and their place in the paper
     recipes: tuple[str, ...] = ()  # each recipe has its own verdict: scales are never mixed
@@ -61,8 +63,8 @@ class Claim:
 
     @property
     def paper(self) -> int:
-        """1..5."""
-        return int(self.id.partition(".")[0])
+        """1..5; 0 for a claim of our own."""
+        return int(self.id.partition(".")[0].replace(OWN, "0"))
 
     def parts(self, recipe: str) -> list[Comparison]:
         """Return the comparisons that apply to a recipe."""
@@ -80,6 +82,9 @@ class Estimate:
     p_below: float  # p-value of "the true effect is at least s"
     p_inside: float = 1.0  # p-value of "the true effect is at most -s or at least s"; 1 where -s has no meaning
     spread: float | None = None  # standard deviation of the effect over seeds
+    two_sided: bool = (
+        False  # of the comparison; p_above and p_below are then p-values about the effect's absolute value
+    )
 
 
 @dataclass(frozen=True)

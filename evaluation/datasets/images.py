@@ -18,6 +18,8 @@ from clipx.errors import UserError
 from clipx.utils.files import content_hash
 from evaluation.datasets.folder import refuse
 
+Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
+
 
 class Images(Sequence[Image]):
     """RGB images by index; picklable."""
@@ -61,19 +63,23 @@ class ShardImages(Images):
 class FileImages(Images):
     """Image files of any format that PIL reads: some .jpg files of Oxford-IIIT Pet are GIFs."""
 
-    def __init__(self, spec: str, root: Path, paths: Sequence[Path]) -> None:
+    def __init__(self, spec: str, root: Path, paths: Sequence[Path], boxes: Sequence[Box] | None = None) -> None:
         """The fingerprint is a hash of each file's path relative to `root`, size and modification time.
+
+        `boxes`: the part of each image that is used; None: all.
 
         Raises UserError: a file is missing.
         """
         self.spec = spec
         self.paths = paths
+        self.boxes = boxes
         try:
             stats = [path.stat() for path in paths]
         except OSError as error:
             raise UserError(f"datasets={spec}: {error.filename} is missing") from None
         names = [Path(os.path.relpath(path, root)).as_posix() for path in paths]
-        self.fingerprint = content_hash([(n, s.st_size, s.st_mtime_ns) for n, s in zip(names, stats, strict=True)])
+        files = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(names, stats, strict=True)]
+        self.fingerprint = content_hash(files if boxes is None else [files, boxes])
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -83,7 +89,7 @@ class FileImages(Images):
         try:
             with Pillow.open(path) as image:
                 if image.width * image.height <= MAX_PIXELS:
-                    return image.convert("RGB")
+                    return image.convert("RGB") if self.boxes is None else image.convert("RGB").crop(self.boxes[index])
         except Exception as error:  # PIL's decoders raise OSError, SyntaxError, struct.error, ... on corrupt files
             problem = f"corrupt image ({type(error).__name__})"
             raise UserError(f"datasets={self.spec}: {path}: {problem}") from error

@@ -14,6 +14,7 @@ from evaluation.datasets import prompts
 from evaluation.datasets.images import Images, SomeImages
 from evaluation.types import Kind, Settings, View
 
+Answers = dict[str, dict[int, list[int]]]  # direction -> query -> right answers
 LIMIT_SEED = 0  # seed of the choice of images or pairs under limit=
 
 
@@ -30,6 +31,7 @@ class Split:
 
     images: Images
     label: Tensor  # int64 [n]
+    group: Tensor | None = None  # int64 [n], e.g. the region of each image
 
 
 class Labelled:
@@ -45,8 +47,11 @@ class Labelled:
         templates: prompts.Templates,
         readers: Mapping[str, Callable[[], Split]],
         settings: Settings,
+        metric: str = "",
     ) -> None:
         """`spec`: KIND:PLACE; `short`: name in tables; `readers`: split -> function that opens it, called on first use.
+
+        `metric`: the set's own zero-shot metric, MACRO_F1 or a key of WORST_GROUP in tasks/zeroshot.py; "": none.
 
         Raises UserError: no class names, no prompt, or a prompt without {c}.
         """
@@ -56,6 +61,7 @@ class Labelled:
         self.templates = prompts.select_templates(templates, settings.prompts)
         prompts.check_prompts(spec, classnames, self.templates)
         self.prompts = settings.prompts
+        self.metric = metric
         self._limit = settings.limit
         self.splits = tuple(readers)
         self._readers = readers
@@ -67,6 +73,10 @@ class Labelled:
         Raises UserError: a label has no class name.
         """
         return self._split(split).label
+
+    def groups(self, split: str) -> Tensor | None:
+        """Return the group of each image, int64 [n]; None if the set has no groups."""
+        return self._split(split).group
 
     def images(self, split: str) -> Sequence[Image]:
         """Return the images, which are decoded on access."""
@@ -87,7 +97,12 @@ class Labelled:
         """Return hashes of what a score from this view depends on, besides the embeddings."""
         if view == "prompts":
             return {"templates": content_hash(self.templates)}
-        return {"classnames": content_hash(self.classnames), "labels": content_hash(self.labels(split).tolist())}
+        group = self.groups(split)
+        groups = {} if group is None else {"groups": content_hash(group.tolist())}
+        return {
+            "classnames": content_hash(self.classnames),
+            "labels": content_hash(self.labels(split).tolist()),
+        } | groups
 
     def _split(self, split: str) -> Split:
         if split not in self._opened:
@@ -100,7 +115,8 @@ class Labelled:
                 raise UserError(f"datasets={self.name}: {found}, but there are {names} class names")
             if self._limit is not None:
                 chosen = draw(len(opened.label), self._limit)
-                opened = Split(SomeImages(opened.images, chosen), opened.label[chosen])
+                group = None if opened.group is None else opened.group[chosen]
+                opened = Split(SomeImages(opened.images, chosen), opened.label[chosen], group)
             self._opened[split] = opened
         return self._opened[split]
 
@@ -167,10 +183,58 @@ class Captioned(_WithCaptions):
         return torch.arange(len(self._counts)).repeat_interleave(self._counts)
 
 
-class MinimalPairs(_WithCaptions):
-    """Minimal pairs: two images and two captions each, which differ in one visual detail; its kind is the category."""
+class ManyToMany(Captioned):
+    """Images with captions; for some of them, all captions or images that fit are known (ECCV Caption, CxC)."""
 
-    kind: Kind = "pairs"
+    kind: Kind = "many_to_many"
+
+    def __init__(
+        self,
+        spec: str,
+        short: str,
+        split: str,
+        images: Images,
+        captions: list[list[str]],
+        settings: Settings,
+        positives: dict[str, Answers],
+    ) -> None:
+        """`positives`: for each source, direction -> query -> its right answers, as indices under settings.limit.
+
+        The directions are image_to_text and text_to_image. The index -1 stands for an answer that no one can find.
+        """
+        super().__init__(spec, short, split, images, captions, settings)
+        self._hashes["positives"] = content_hash(positives)
+        self._positives = positives
+
+    def positives(self, split: str) -> dict[str, Answers]:
+        """Return source -> direction -> query -> its right answers."""
+        return self._positives
+
+
+class Associations(_WithCaptions):
+    """Cues and images: each cue has several candidate images, and some of them are right (WinoGAViL)."""
+
+    kind: Kind = "associations"
+
+    def __init__(
+        self,
+        spec: str,
+        short: str,
+        split: str,
+        images: Images,
+        cues: list[str],
+        candidates: list[list[int]],
+        right: list[list[int]],
+    ) -> None:
+        """`candidates`: for each cue, indices of its images; `right`: positions of the right ones among these."""
+        hashes = {"captions": content_hash(cues), "candidates": content_hash([candidates, right])}
+        super().__init__(spec, short, split, images, cues, hashes)
+        self.candidates = candidates
+        self.right = right
+
+
+class _Categorised(_WithCaptions):
+    """Items of a category each; all items have the same number of images, and the same number of captions."""
 
     def __init__(
         self,
@@ -183,60 +247,51 @@ class MinimalPairs(_WithCaptions):
         limit: int | None,
         chosen_prompts: str = prompts.ENSEMBLE,
         both_ways: bool = False,
+        averaged: frozenset[str] | None = None,
     ) -> None:
-        """Images and captions 2p and 2p+1 form pair p, of category `categories[p]`.
+        """Of n items, item i has the category `categories[i]`, and the i-th of n equal parts of images and captions.
 
         Args:
-            limit: number of pairs to draw; None: all.
+            limit: number of items to draw; None: all.
             chosen_prompts: value of Settings.prompts, for sets whose captions contain a prompt.
-            both_ways: score also the choice of captions by image, and both choices together (Winoground).
+            both_ways: pairs: score also the choice of captions by image, and both choices together (Winoground).
+            averaged: choices: the categories over whose accuracies the mean is reported; None: each is reported.
         """
-        assert len(images) == len(captions) == 2 * len(categories)
+        items = len(categories)
+        each_images, self.answers = len(images) // items, len(captions) // items
+        assert (len(images), len(captions)) == (items * each_images, items * self.answers)
         if limit is not None:
-            pairs = draw(len(categories), limit)
-            members = [i for pair in pairs for i in (2 * pair, 2 * pair + 1)]
-            images, captions = SomeImages(images, members), [captions[i] for i in members]
-            categories = [categories[pair] for pair in pairs]
+            chosen = draw(items, limit)
+            images = SomeImages(images, _members(chosen, each_images))
+            captions = [captions[i] for i in _members(chosen, self.answers)]
+            categories = [categories[i] for i in chosen]
         hashes = {"captions": content_hash(captions), "categories": content_hash(categories)}
         super().__init__(spec, short, split, images, captions, hashes)
-        self.prompts = chosen_prompts
-        self.both_ways = both_ways
+        self.prompts, self.both_ways, self.averaged = chosen_prompts, both_ways, averaged
         self._categories = categories
 
     def categories(self, split: str) -> list[str]:
-        """Return the category of each pair."""
+        """Return the category of each item."""
         return self._categories
 
 
-class Choices(_WithCaptions):
-    """Images with the same number of captions each; the first caption is right, the others are wrong (SugarCrepe)."""
+def _members(items: list[int], each: int) -> list[int]:
+    return [each * item + k for item in items for k in range(each)]
+
+
+class MinimalPairs(_Categorised):
+    """Minimal pairs: two images and two captions each, which differ in one visual detail; its kind is the category.
+
+    Images and captions 2p and 2p+1 form pair p.
+    """
+
+    kind: Kind = "pairs"
+
+
+class Choices(_Categorised):
+    """Images with `answers` captions each; the first is right, the others are wrong (SugarCrepe, ARO)."""
 
     kind: Kind = "choices"
 
-    def __init__(
-        self,
-        spec: str,
-        short: str,
-        split: str,
-        images: Images,
-        captions: list[list[str]],
-        categories: list[str],
-        limit: int | None,
-    ) -> None:
-        """`captions[i]` and `categories[i]` belong to image i; `limit`: number of images to draw; None: all."""
-        assert len(images) == len(captions) == len(categories) and len({len(answers) for answers in captions}) == 1
-        if limit is not None:
-            chosen = draw(len(categories), limit)
-            images, captions = SomeImages(images, chosen), [captions[i] for i in chosen]
-            categories = [categories[i] for i in chosen]
-        hashes = {"captions": content_hash(captions), "categories": content_hash(categories)}
-        super().__init__(spec, short, split, images, [text for answers in captions for text in answers], hashes)
-        self.answers = len(captions[0])
-        self._categories = categories
 
-    def categories(self, split: str) -> list[str]:
-        """Return the category of each image."""
-        return self._categories
-
-
-AnyDataset = Labelled | Captioned | MinimalPairs | Choices
+AnyDataset = Labelled | Captioned | MinimalPairs | Choices | Associations

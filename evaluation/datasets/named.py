@@ -10,11 +10,13 @@ from clipx.utils.registry import lookup
 from evaluation.datasets import prompts
 from evaluation.datasets.kinds import AnyDataset, Labelled, Split
 from evaluation.datasets.layouts import folders, vision
+from evaluation.datasets.layouts.aro import open_attribution, open_order, open_relation
 from evaluation.datasets.layouts.clevr import open_clevr
 from evaluation.datasets.layouts.composition import open_sugar_crepe, open_winoground
-from evaluation.datasets.layouts.karpathy import open_karpathy
+from evaluation.datasets.layouts.karpathy import open_eccv, open_karpathy
 from evaluation.datasets.layouts.mmvp import open_mmvp
 from evaluation.datasets.layouts.shards import open_wds
+from evaluation.datasets.layouts.winogavil import open_winogavil
 from evaluation.types import Settings
 
 Reader = Callable[[str, Path, str, int], Split]  # spec, root, the set's own name of the split, number of classes
@@ -96,8 +98,23 @@ def _shards(what: str, folder: str) -> Placed:
     )
 
 
+def _datacomp(what: str, folder: str, metric: str = "") -> Placed:
+    """Return a set that DataComp (Gadre et al. 2023) distributes as shards, with its main metric if not top-1."""
+    get = f"`hf download djghosh/{folder} --repo-type dataset --local-dir ROOT/{folder}`"
+    return Placed(what, folder, partial(open_wds, metric=metric), get)
+
+
+def _order(what: str, name: str, place: str) -> Placed:
+    get = f"`hf download gowitheflow/{name} --repo-type dataset --local-dir ROOT/{place}`"
+    return Placed(what, place, open_order, get)
+
+
 AIRCRAFT = "fgvc-aircraft-2013b/data/images_variant_{}.txt"
 KARPATHY = "the splits from cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip"
+ARO = (
+    "dataset_zoo/aro_datasets.py of github.com/mertyg/vision-language-models-are-bows with download=True and "
+    "root_dir=ROOT/aro"
+)
 CARS = "`hf download clip-benchmark/wds_cars --repo-type dataset --local-dir DIR`, then datasets=[wds:DIR]"
 ALL = "train val test"
 
@@ -162,12 +179,23 @@ NAMED: dict[str, Classes | Placed] = {
     "clevr_distance": _shards(
         "distance of the nearest object in CLEVR, 6 ranges", "wds_vtab-clevr_closest_object_distance"
     ),
+    "camelyon17": _datacomp("lymph nodes with and without tumour, from a new hospital", "wds_wilds-camelyon17_test"),
     "country211": _shards("photos from 211 countries", "wds_country211"),
     "dmlab": _shards("scenes of a maze game, 6 classes of distance and reward", "wds_vtab-dmlab"),
+    "dollar_street": _datacomp(
+        "58 household objects (metric: top-5 in the worst of the income groups)",
+        "wds_dollar_street_test",
+        "worst_group_top5",
+    ),
     "dsprites_location": _shards("x position of a shape", "wds_vtab-dsprites_label_x_position"),
     "dsprites_orientation": _shards("angle of a shape", "wds_vtab-dsprites_label_orientation"),
     "fer2013": _shards("7 facial expressions", "wds_fer2013"),
+    "fmow": _datacomp(
+        "62 uses of land, from satellites (metric: worst region)", "wds_wilds-fmow_test", "worst_group_top1"
+    ),
+    "geode": _datacomp("40 objects (metric: worst region)", "wds_geode_test", "worst_group_top1"),
     "gtsrb": _shards("43 German traffic signs", "wds_gtsrb"),
+    "iwildcam": _datacomp("182 animals in camera traps (metric: macro F1)", "wds_wilds-iwildcam_test", "macro_f1"),
     "kitti_distance": _shards("distance of the nearest vehicle, 4 ranges", "wds_vtab-kitti_closest_vehicle_distance"),
     "mnist": _shards("10 handwritten digits", "wds_mnist"),
     "objectnet": _shards("113 of ImageNet's classes in unusual views", "wds_objectnet"),
@@ -197,6 +225,25 @@ NAMED: dict[str, Classes | Placed] = {
         open_karpathy,
         f"Flicker8k_Dataset in flickr8k/, {KARPATHY}",
     ),
+    "eccv_caption": Placed(
+        "all right answers on COCO's 5,000 images: ECCV Caption and CxC (metrics: mAP@R, corrected R@1)",
+        "eccv_caption",
+        open_eccv,
+        "eccv_caption/data/*.json of github.com/naver-ai/eccv-caption in ROOT/eccv_caption; it also needs mscoco",
+    ),
+    "aro_attribution": Placed(
+        "28,748 images, attributes exchanged between two objects",
+        "aro/visual_genome_attribution.json",
+        open_attribution,
+        ARO,
+    ),
+    "aro_relation": Placed(
+        "23,937 images, objects of a relation exchanged", "aro/visual_genome_relation.json", open_relation, ARO
+    ),
+    "aro_coco_order": _order("COCO's captions against four with words exchanged", "ARO-COCO-order", "aro_coco_order"),
+    "aro_flickr_order": _order(
+        "Flickr30k's captions against four with words exchanged", "ARO-Flickr-Order", "aro_flickr_order"
+    ),
     "sugar_crepe": Placed(
         "7,512 images with a right and a wrong caption, 7 kinds of changes",
         "sugar_crepe",
@@ -209,6 +256,12 @@ NAMED: dict[str, Classes | Placed] = {
         open_winoground,
         "`hf download facebook/winoground --repo-type dataset --local-dir ROOT/winoground`, then data/images.zip "
         "unpacked in its folder",
+    ),
+    "winogavil": Placed(
+        "3,568 cues with 5 to 12 images, of which some are right",
+        "winogavil/winogavil_dataset.csv",
+        open_winogavil,
+        "assets/ of github.com/WinoGAViL/WinoGAViL-experiments, after its download-images.py, in ROOT/winogavil",
     ),
     "mmvp": Placed(
         "135 minimal pairs, 9 visual patterns",

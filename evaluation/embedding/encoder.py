@@ -19,6 +19,7 @@ from clipx.run import directory
 from clipx.types import Inputs
 from clipx.utils.device import PRECISIONS, autocast
 from clipx.utils.registry import one_of
+from evaluation.embedding.interpolation import interpolate
 from evaluation.types import Encoder
 
 Encode = Callable[[Tensor], Tensor]
@@ -30,12 +31,20 @@ def from_checkpoint(
     precision: str = "fp32",
     averaged: bool = False,
     features_eval: int | None = None,
+    alpha: float | None = None,
 ) -> tuple[Encoder, Path]:
     """Return the encoder of a checkpoint folder (or of the last one in a run directory), and the run directory.
 
-    `averaged`: use the averaged weights of train.ema. `features_eval`: number of random features, instead of the run's.
+    Args:
+        path: the run directory or checkpoint folder.
+        device: the device of the towers.
+        precision: the precision of the towers.
+        averaged: use the averaged weights of train.ema.
+        features_eval: number of random features, instead of the run's.
+        alpha: use (1 - alpha) start weights + alpha weights of the checkpoint.
 
-    Raises UserError: no checkpoint, a corrupt one, one without averaged weights, or an unknown precision.
+    Raises UserError: no checkpoint, a corrupt one, one without averaged weights or start weights, or an unknown
+    precision.
     """
     checkpoint = checkpoints.resolve(path)
     run = checkpoint.parent.parent
@@ -47,6 +56,9 @@ def from_checkpoint(
     checkpoints.load_weights(model, checkpoint, weights)
     name = f"{config.name}/s{config.seed} step {manifest['step']}{' ema' if averaged else ''}"
     digest = manifest["sha256"][weights]
+    if alpha is not None:
+        name += f", alpha {alpha:g}"
+        digest = interpolate(model, config, run, digest, alpha) or _digest_of_weights(model)
     _to_device(model, device)
     encoder = of_model(model, name, digest, config.seed, device, precision)
     image, text = _LastBatch(model.image), _LastBatch(model.text)

@@ -6,15 +6,15 @@ from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
 from evaluation.report.blocks import Document, Section
 from evaluation.report.sections.claims import claims, claims_summary
+from evaluation.report.sections.forgetting import forgetting
 from evaluation.report.sections.paper_figures import paper_figures, toy_problems
 from evaluation.report.sections.paper_tables import paper_tables
 from evaluation.report.sections.point_weights import point_weights
 from evaluation.report.sections.popularity import popularity
 from evaluation.report.sections.published import Published
 from evaluation.report.sections.results import all_results, headline_metrics, results, tone
-from evaluation.report.sections.retrieval_examples import retrieval_examples
 from evaluation.report.sections.settings import provenance, settings
-from evaluation.report.sections.task_details import task_details
+from evaluation.report.sections.task_details import retrieval_examples, task_details
 from evaluation.report.sections.training import training
 from evaluation.runs.groups import MetricSummary, RunGroup, group_runs, summarise_metrics
 from evaluation.runs.reader import Run, limited_note
@@ -28,25 +28,26 @@ FOOTER = (
 
 
 def build_report(runs: list[Run], evidence: Evidence, published: Published) -> Document:
-    """Return the report on `runs` (at least one): results beside published models, and the papers' claims."""
+    """Return the report on `runs` (at least one): results beside published models, and the claims."""
     groups = group_runs(runs)
     metrics = summarise_metrics(groups)
     headline = headline_metrics(metrics)
     claim_outcomes = outcomes(CLAIMS, evidence)
-    any_claim_run = any(outcome.verdict != "not run" for outcome in claim_outcomes)
-    has_paper_runs = any_claim_run or any(table.recipe in evidence.runs for table in TABLES)
-    claims_section = Section("Claims of the papers", claims(evidence, claim_outcomes))
+    tested = [outcome.claim for outcome in claim_outcomes if outcome.verdict != "not run"]
+    has_paper_runs = any(claim.paper for claim in tested) or any(table.recipe in evidence.runs for table in TABLES)
+    claims_section = Section("Claims", claims(evidence, claim_outcomes))
     results_section = Section("Results", results(headline, groups, published))
+    forgetting_section = Section("Gain and forgetting", forgetting(groups))
     settings_section = Section("Settings", settings(groups))
     papers = [
         Section("Toy problems", toy_problems(evidence, claim_outcomes)),
         Section("Paper tables", paper_tables(evidence) if has_paper_runs else []),
         Section("Paper figures", paper_figures(groups, evidence, list_missing=has_paper_runs)),
     ]
-    if any_claim_run and len(groups) > MAX_NAMES:
-        overview = [claims_section, settings_section, results_section, *papers]
+    if tested and len(groups) > MAX_NAMES:
+        overview = [claims_section, forgetting_section, settings_section, results_section, *papers]
     else:
-        overview = [results_section, claims_section, *papers, settings_section]
+        overview = [results_section, forgetting_section, claims_section, *papers, settings_section]
     sections = [
         *overview,
         Section("Training", training(groups, headline)),

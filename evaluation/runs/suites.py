@@ -5,7 +5,7 @@ from statistics import fmean
 
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
-from evaluation.datasets.named import NAMED, present
+from evaluation.datasets.named import present
 from evaluation.types import Result
 
 
@@ -13,7 +13,6 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-# Sets for which clipx has no layout are listed too: a suite with such a set has no mean.
 SUITES: dict[str, tuple[str, ...]] = {
     "datacomp38": _names(  # Gadre et al. 2023, DataComp's evaluation
         "imagenet imagenetv2 imagenet_sketch imagenet_a imagenet_o imagenet_r objectnet caltech101 cifar10 cifar100 "
@@ -29,15 +28,26 @@ SUITES: dict[str, tuple[str, ...]] = {
     "clip13": _names(  # paper 5, table 1
         "imagenet cifar10 cifar100 stl10 food101 caltech101 cars aircraft flowers102 eurosat dtd pets sun397"
     ),
-    "composition": _names("sugar_crepe winoground mmvp"),
+    "composition": _names("sugar_crepe winoground mmvp aro_attribution aro_relation aro_coco_order aro_flickr_order"),
 }
-PER_CLASS = ("caltech101", "aircraft", "flowers102", "pets")  # the usual metric is the mean per class
+# set -> the metric that DataComp's evaluation reports, where it is not the task's in MAIN
+METRIC = dict.fromkeys(("caltech101", "aircraft", "flowers102", "pets"), "mean_per_class") | {
+    "iwildcam": "macro_f1",
+    "fmow": "worst_group_top1",
+    "dollar_street": "worst_group_top5",
+    "geode": "worst_group_top1",
+    "winogavil": "jaccard/10-12",
+    "winoground": "group_score",
+    "aro_relation": "mean_per_category",
+    "aro_attribution": "mean_per_category",
+}
 # task -> metrics whose mean is a set's score; the first task with rows counts
 MAIN = {
     "zeroshot": ("top1",),
     "retrieval": ("image_to_text_recall@1", "text_to_image_recall@1"),
     "choices": ("accuracy",),
     "pairs": ("pair_accuracy",),
+    "associations": ("jaccard",),
 }
 
 
@@ -47,10 +57,11 @@ def sets_of(suite: str, root: Path) -> list[str]:
     Raises UserError: an unknown suite, or none of its sets exists.
     """
     names = lookup(SUITES, suite, "suite")
-    found = [name for name in names if name in NAMED and present(name, root)]
+    found = [name for name in names if present(name, root)]
     if not found:
-        known = ", ".join(name for name in names if name in NAMED)
-        raise UserError(f"suite={suite}: none of its sets is below root={root} ({known}); clipx ls data describes them")
+        raise UserError(
+            f"suite={suite}: none of its sets is below root={root} ({', '.join(names)}); clipx ls data describes them"
+        )
     return found
 
 
@@ -60,11 +71,8 @@ def mean_line(suite: str, rows: list[Result]) -> str:
     values = {name: value for name in names if (value := _main_value(name, rows)) is not None}
     if len(values) == len(names):
         return f"suite {suite}: mean of {len(names)} sets {100 * fmean(values.values()):.1f}%"
-    missing = [name for name in names if name in NAMED and name not in values]
-    without_layout = [name for name in names if name not in NAMED and name not in values]
-    lines = [f"missing: {', '.join(missing)}"] if missing else []
-    lines += [f"no layout in clipx: {', '.join(without_layout)}"] if without_layout else []
-    return f"suite {suite}: {len(values)} of {len(names)} sets, so no mean; {'; '.join(lines)}"
+    missing = [name for name in names if name not in values]
+    return f"suite {suite}: {len(values)} of {len(names)} sets, so no mean; missing: {', '.join(missing)}"
 
 
 def _main_value(name: str, rows: list[Result]) -> float | None:
@@ -75,8 +83,7 @@ def _main_value(name: str, rows: list[Result]) -> float | None:
             for row in rows
             if (row.task, row.dataset) == (task, name) and "pool" not in row.hashes
         }
-        wanted = ("mean_per_class",) if task == "zeroshot" and name in PER_CLASS else metrics
-        wanted = ("group_score",) if "group_score" in found else wanted
+        wanted = (METRIC[name],) if name in METRIC else metrics
         if all(metric in found for metric in wanted):
             return fmean(found[metric] for metric in wanted)
     return None

@@ -1,8 +1,10 @@
 """Table of the tasks that `clipx eval` runs."""
 
+from evaluation.tasks.associations import CueAssociations
 from evaluation.tasks.choices import CaptionChoice
 from evaluation.tasks.geometry import Geometry
 from evaluation.tasks.linear_probe.task import LinearProbe
+from evaluation.tasks.many_to_many import ManyToManyRetrieval
 from evaluation.tasks.pairs import PairAccuracy
 from evaluation.tasks.retrieval import Retrieval
 from evaluation.tasks.zeroshot import ZeroShot
@@ -17,5 +19,7 @@ TASKS: dict[str, Task] = {
     "retrieval": Retrieval(),
     "pairs": PairAccuracy(),
     "choices": CaptionChoice(),
+    "many_to_many": ManyToManyRetrieval(),
+    "associations": CueAssociations(),
     "geometry": Geometry(),
 }

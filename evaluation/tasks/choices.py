@@ -1,9 +1,9 @@
-"""Accuracy of the choice between captions of an image: one is right, the others differ in a detail (SugarCrepe)."""
+"""Accuracy of the choice between captions of an image: one is right, the others differ (SugarCrepe, ARO)."""
 
 import torch
 
 from evaluation.datasets.kinds import Choices
-from evaluation.metrics import hits, rank_of
+from evaluation.metrics import class_weights, hits, rank_of
 from evaluation.tasks.rows import CaptionTask, by_category, ranked_items, row
 from evaluation.types import Device, Features, Score
 
@@ -12,6 +12,7 @@ class CaptionChoice(CaptionTask):
     """Share of the images whose right caption is nearer than their wrong ones, over all images and by category.
 
     A tie counts against the model. Hsieh et al. 2023 report the categories; the mean over all images is our addition.
+    Sets with `averaged` categories have one row with the mean over these instead (ARO, Yuksekgonul et al. 2023).
     """
 
     name = "choices"
@@ -19,13 +20,21 @@ class CaptionChoice(CaptionTask):
     version = 1
 
     def score(self, dataset: Choices, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return the rows `accuracy` and `accuracy/CATEGORY`."""
+        """Return the row `accuracy`, and either rows `accuracy/CATEGORY` or the row `mean_per_category`."""
         images, texts = (features[request].double() for request in self.requests(dataset))
         texts = texts.view(len(images), dataset.answers, -1)
         similarity = torch.einsum("ne,nae->na", images, texts).float()
         ranks, split = rank_of(similarity, similarity[:, 0]), dataset.splits[0]
+        categories, averaged = dataset.categories(split), dataset.averaged
+        metrics = by_category("accuracy", categories)
+        if averaged is not None:
+            counted = torch.tensor([category in averaged for category in categories])
+            metrics = {"accuracy": metrics["accuracy"]} | ({"mean_per_category": counted} if counted.any() else {})
+        number = {category: i for i, category in enumerate(dict.fromkeys(categories))}
+        label = torch.tensor([number[category] for category in categories])
         rows, chance = [], 1 / dataset.answers
-        for metric, mask in by_category("accuracy", dataset.categories(split)).items():
+        for metric, mask in metrics.items():
             right = hits(ranks[mask], 1)
-            rows.append(row(self.name, dataset.short, split, metric, right, torch.ones_like(right), len(right), chance))
+            weights = class_weights(label[mask]) if metric == "mean_per_category" else torch.ones_like(right)
+            rows.append(row(self.name, dataset.short, split, metric, right, weights, len(right), chance))
         return Score(rows, items=ranked_items(split, "accuracy", ranks))

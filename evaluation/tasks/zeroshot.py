@@ -5,11 +5,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from evaluation.datasets.kinds import Labelled
-from evaluation.metrics import class_weights, hits, label_ranks, similarity
+from evaluation.metrics import class_weights, hits, label_ranks, macro_f1, similarity
 from evaluation.tasks.rows import ranked_items, row, split_name
-from evaluation.types import Device, FeatureRequest, Features, Score, Task
+from evaluation.types import Device, FeatureRequest, Features, Result, Score, Task
 
 SPLIT = "test"
+MACRO_F1 = "macro_f1"
+WORST_GROUP = {"worst_group_top1": 1, "worst_group_top5": 5}  # metric -> k
 
 
 def classifier(prompts: Tensor, classes: int, cosine: bool = True) -> Tensor:
@@ -33,7 +35,12 @@ def confusion(predicted: Tensor, label: Tensor, classes: int) -> list[list[int]]
 
 
 class ZeroShot(Task):
-    """Top-1, top-5 (with more than five classes) and mean per-class accuracy on the test split."""
+    """Top-1, top-5 (with more than five classes) and mean per-class accuracy on the test split.
+
+    Some sets have one more metric, which DataComp's evaluation (Gadre et al. 2023) reports. `macro_f1` is over the
+    classes that occur. `worst_group_top1` is the lowest accuracy of a group of images, for example a region; its
+    interval is that of this group.
+    """
 
     name = "zeroshot"
     kind = "labelled"
@@ -57,6 +64,18 @@ class ZeroShot(Task):
             row(self.name, dataset.short, split, metric, hits(ranks, k), weights, len(label), k / classes)
             for metric, k, weights in metrics
         ]
-        matrix = confusion(scores.argmax(dim=1), label, classes)
+        predicted = scores.argmax(dim=1)
+        if dataset.metric == MACRO_F1:
+            value, low, high = macro_f1(predicted, label)
+            rows.append(Result(self.name, dataset.short, split, MACRO_F1, value, len(label), low, high, None, True))
+        if dataset.metric in WORST_GROUP:
+            group = dataset.groups(SPLIT)
+            assert group is not None, dataset.name
+            found = hits(ranks, WORST_GROUP[dataset.metric])
+            worst = min((found[group == one] for one in set(group.tolist())), key=lambda right: float(right.mean()))
+            rows.append(
+                row(self.name, dataset.short, split, dataset.metric, worst, torch.ones_like(worst), len(worst), None)
+            )
+        matrix = confusion(predicted, label, classes)
         artifact = {"kind": "confusion", "classnames": dataset.classnames, "matrix": matrix}
         return Score(rows, artifact, ranked_items(split, "top1", ranks))

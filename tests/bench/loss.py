@@ -50,6 +50,7 @@ TERMS: dict[str, dict[str, dict[str, object]]] = {
     "fastclip_v3": {"fastclip_v3": {}},
     "multi_positive": {"multi_positive": {}},
     "siglip, groups": {"siglip": {"positives": "group"}},
+    "negclip": {"negclip": {}},
     "rank": {"rank": {}},
     "distill": {"distill": {}},
     "clip_refine": {"clip_refine": {}},
@@ -61,7 +62,7 @@ START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
 
 def inputs(name: str, B: int, E: int) -> Embeddings:
-    """Draw B random pairs at tau = 0.07, in groups of 4, with the embeddings of a teacher of width E.
+    """Draw B random pairs at tau = 0.07, in groups of 4, with a teacher's embeddings and negative texts.
 
     Labels are 1 to 19, as many as paper 2 has number words; 0 is a pair without a label.
     """
@@ -73,7 +74,8 @@ def inputs(name: str, B: int, E: int) -> Embeddings:
     scale, bias = (torch.tensor(v, requires_grad=True) for v in (1 / 0.07, -10.0))
     of_image, of_text = (F.normalize(t, dim=-1) for t in torch.randn(2, B, E, generator=generator))
     teacher, ids = TeacherEmbeddings(of_image, of_text, torch.tensor(1 / 0.07)), torch.arange(B)
-    return Embeddings(image, text, scale, ids, label, bias, group=ids // 4, teacher=teacher)
+    negative = of_text.clone().requires_grad_()
+    return Embeddings(image, text, scale, ids, label, bias, group=ids // 4, teacher=teacher, negative_text=negative)
 
 
 def step(name: str, given: Embeddings) -> Tensor:

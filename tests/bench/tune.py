@@ -19,8 +19,20 @@ from clipx.run import directory
 SEED, RUNS = 100, "runs/tuning"
 RATES = tuple(f"optimizer.lr={rate}" for rate in ("1.0e-3", "2.0e-3", "4.0e-3", "8.0e-3"))
 MORE_RATES = (*RATES, "optimizer.lr=1.6e-2")  # for arms where 8e-3 was much better than 4e-3
+THREE_RATES = tuple(f"optimizer.lr={rate}" for rate in ("4.0e-3", "8.0e-3", "1.6e-2"))
+REFINE_RATES = tuple(f"optimizer.lr={rate}" for rate in ("1.0e-5", "1.0e-4", "1.0e-3"))  # from trained weights
+SINGLE = "positive,negative,cyclic,siglip,dcl,sogclr,nuclr,fastclip_v1,fastclip_v2,fastclip_v3,rank"
+TAUGHT = "distill,align_clip,drrho"
 TAUS = ("tau=0.01", "tau=0.03", "tau=0.05")
 Grid = tuple[tuple[str, ...], ...]  # the candidates of each setting
+
+
+def clip_run(recipe: str, rate: str) -> tuple[tuple[str, ...], ...]:
+    """Return the settings of an arm whose initial weights and teacher are the candidate of `clip` with this rate."""
+    run = f"{RUNS}/{recipe}-clip-optimizer.lr_{rate}/s{SEED}"
+    return (f"model.init={run}",), (f"model.teacher={run}",)
+
+
 # recipe -> arms and their grid. All arms of a recipe get the best learning rate of `clip`, unless other arms are listed
 # with rates. The rate was written into the recipe before the entries with only tau or alpha were run.
 GRIDS: dict[str, list[tuple[str, Grid]]] = {
@@ -37,12 +49,23 @@ GRIDS: dict[str, list[tuple[str, Grid]]] = {
     ],
     # paper 5, section 6.1: three of the five alphas
     "wpse_mini": [("clip", (RATES,)), ("gaussian,imq", (("alpha=0.667", "alpha=0.5", "alpha=0.333"),))],
+    # a rate for each arm; arms with a teacher come last, because they use the run of `clip` with the same rate
+    "objectives_mini": [
+        (f"clip,{SINGLE},siglip_group,keyword,multi_positive,negclip,{TAUGHT}", (THREE_RATES,)),
+        ("clip_refine", (*clip_run("objectives_mini", "8.0e-3"), REFINE_RATES)),
+    ],
+    "objectives_photos": [
+        (f"clip,{SINGLE},{TAUGHT}", (RATES[:3],)),
+        ("clip_refine", (*clip_run("objectives_photos", "1.0e-3"), REFINE_RATES)),
+    ],
     # on photographs; CLIP's best tau is for all arms of nuclr_photos with a fixed tau
     "clip_reg_photos": [("clip", (RATES,))],
     "margin_photos": [("tau_07", (RATES,))],
     "gap_photos": [("base", (RATES,))],
     "nuclr_photos": [("clip", (RATES, TAUS)), ("siglip", (RATES,))],
 }
+
+
 SHORT = {  # short key in GRIDS -> override of `clipx train`, with the value and 1 - value
     "tau": "temperature.tau={}",
     "alpha": "model.points.alpha=[{},{}]",

@@ -10,6 +10,7 @@ from pathlib import Path
 import open_clip
 import pytest
 import torch
+from safetensors.torch import load_file
 from timm.utils.model_ema import ModelEmaV3
 
 from cli.export.command import export
@@ -102,6 +103,42 @@ def test_averaged_weights_are_exported_on_request(tmp_path: Path) -> None:
         theirs = open_clip.create_model("mini-vit-48", pretrained=str(out))
         expected = (averaged.module if ema == "true" else model).state_dict()
         assert torch.equal(theirs.visual.proj, expected["image.proj"])
+
+
+def test_a_soup_is_the_mean_of_its_runs(tmp_path: Path) -> None:
+    runs = []
+    for name in ("a", "b", "c"):
+        config = with_tower(tmp_path, "open_clip:mini-48")
+        config.name = name
+        runs.append(run_with(tmp_path, config))
+
+    def weights(place: str) -> dict[str, torch.Tensor]:
+        export([place, f"out={tmp_path}/out.safetensors"])
+        return load_file(tmp_path / "out.safetensors")
+
+    each = [weights(str(run)) for run in runs]
+    assert not torch.equal(each[0]["visual.head.pool.proj.weight"], each[1]["visual.head.pool.proj.weight"])
+    alone, soup = weights(f"soup=[{runs[1]}]"), weights(f"soup=[{','.join(map(str, runs))}]")
+    for key, value in soup.items():
+        assert torch.equal(alone[key], each[1][key])
+        mean = sum(of_run[key].double() for of_run in each) / 3
+        torch.testing.assert_close(value.double(), mean, rtol=1e-6, atol=1e-8, check_dtype=False)
+
+
+@pytest.mark.parametrize(
+    ("tower", "size", "part"),
+    [("mini-vit-48", None, "has model.image.name=open_clip:mini-vit-48"), ("mini-48", 64, "has image_size=64")],
+)
+def test_runs_with_other_towers_give_no_soup(tower: str, size: int | None, part: str, tmp_path: Path) -> None:
+    runs = [run_with(tmp_path, with_tower(tmp_path, "open_clip:mini-48"))]
+    config = with_tower(tmp_path, f"open_clip:{tower}")
+    config.name, config.model.image.size = "other", size
+    runs.append(run_with(tmp_path, config))
+    with pytest.raises(UserError, match=f"soup=: .*{part}") as error:
+        export([f"soup=[{runs[0]},{runs[1]}]", f"out={tmp_path}/x.pt"])
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match=r"`clipx export` needs RUN_OR_CHECKPOINT or soup=\[RUN,...\]"):
+        export([str(runs[0]), f"soup=[{runs[1]}]", f"out={tmp_path}/x.pt"])
 
 
 @pytest.mark.parametrize("every", ["epoch", "step"])
@@ -213,5 +250,7 @@ def test_a_model_of_point_sets_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["run"], ["run", "out=x.bin"], ["a", "b", "out=x.pt"]])
 def test_an_incomplete_command_shows_the_usage(arguments: list[str]) -> None:
-    with pytest.raises(UserError, match=r"`clipx export` needs RUN_OR_CHECKPOINT out=FILE\.safetensors"):
+    with pytest.raises(
+        UserError, match=r"`clipx export` needs RUN_OR_CHECKPOINT or soup=\[RUN,...\], and out=FILE\.safetensors"
+    ):
         export(arguments)

@@ -1,4 +1,4 @@
-"""On random embeddings, the intervals of all metrics of five tasks contain the metrics' chance levels."""
+"""On random embeddings, the intervals of all metrics of seven tasks contain the metrics' chance levels."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -42,6 +42,26 @@ def of_winoground(folder: Path) -> str:
     return f"winoground:{folder}"
 
 
+def of_relations(folder: Path) -> str:
+    replicas.aro(folder, ["riding", "above", "near"] * 60, [])
+    return f"aro_relation:{folder}"
+
+
+def of_order(folder: Path) -> str:
+    replicas.aro_order(folder, 240)
+    return f"aro_coco_order:{folder}"
+
+
+def of_eccv_caption(folder: Path) -> str:
+    replicas.eccv_caption(folder, images=60)
+    return f"eccv_caption:{folder}"
+
+
+def of_winogavil(folder: Path) -> str:
+    replicas.winogavil(folder, [(5, 2), (6, 3), (10, 2), (12, 4)] * 60)
+    return f"winogavil:{folder}"
+
+
 def of_imagenet_a(folder: Path) -> str:
     ids: Any = ImageNetInfo("imagenet-1k")
     replicas.imagenet_variant(folder, "imagenet-a", ids.label_names()[::5], images=3)
@@ -52,6 +72,10 @@ def of_imagenet_a(folder: Path) -> str:
     ("task", "make", "settings"),
     [
         ("choices", of_sugar_crepe, Settings()),
+        ("choices", of_relations, Settings()),
+        ("choices", of_order, Settings()),
+        ("many_to_many", of_eccv_caption, Settings()),
+        ("associations", of_winogavil, Settings()),
         ("pairs", of_winoground, Settings()),
         ("zeroshot", of_imagenet_a, Settings(prompts="simple")),
         ("zeroshot", of_counting, Settings()),

@@ -55,6 +55,13 @@ def picture(seed: int) -> bytes:
     return buffer.getvalue()
 
 
+def array(values: list[int]) -> bytes:
+    """Return the content of a .npy file."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.array(values))
+    return buffer.getvalue()
+
+
 def shard(path: Path, samples: list[dict[str, bytes]]) -> None:
     """Write a tar of samples; each sample maps extensions to contents."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,14 +73,19 @@ def shard(path: Path, samples: list[dict[str, bytes]]) -> None:
                 tar.addfile(info, io.BytesIO(content))
 
 
-def labelled(folder: Path, classes: int = 3, train: int = 0, test: int = 12) -> str:
-    """Write a data set in CLIP-benchmark's layout, image i with the label i modulo `classes`; return its spec."""
+def labelled(folder: Path, classes: int = 3, train: int = 0, test: int = 12, groups: int = 0) -> str:
+    """Write a data set in CLIP-benchmark's layout, image i with the label i modulo `classes`; return its spec.
+
+    With `groups`, image i also has an array as DataComp's sets: its group, i // classes modulo `groups`, and 7.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "classnames.txt").write_text("".join(f"thing {c}\n" for c in range(classes)))
     (folder / "zeroshot_classification_templates.txt").write_text("a photo of a {c}.\na {c}\n")
     for split, count, first in (("train", train, 10_000), ("test", test, 0)):
         if count:
             samples = [{"cls": str(i % classes).encode(), "png": picture(i + first)} for i in range(count)]
+            if groups:
+                samples = [one | {"npy": array([i // classes % groups, 7])} for i, one in enumerate(samples)]
             shard(folder / split / "0.tar", samples)
             (folder / split / "nshards.txt").write_text("1\n")
     return f"wds:{folder}"

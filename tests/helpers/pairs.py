@@ -23,7 +23,10 @@ def random_pairs(B: int, E: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 def embed(
     image: Tensor, text: Tensor, scale: float | Tensor, label: list[int] | None = None, bias: float | None = None
 ) -> Embeddings:
-    """Return Embeddings in the dtype of `image`, with a teacher. A group has one label; without labels, two pairs."""
+    """Return Embeddings in the dtype of `image`, with a teacher and negative texts.
+
+    A group has one label; without labels, two pairs.
+    """
     B, dtype = len(image), image.dtype
     group = torch.tensor(label or [i // 2 for i in range(B)])
     return Embeddings(
@@ -35,7 +38,13 @@ def embed(
         bias=None if bias is None else torch.tensor(bias, dtype=dtype),
         group=group,
         teacher=teacher_of(image, text),
+        negative_text=negatives_of(text),
     )
+
+
+def negatives_of(text: Tensor) -> Tensor:
+    """Return a negative for each text [B, E]: the text with its entries shifted by one place."""
+    return text.detach().roll(1, dims=1)
 
 
 def teacher_of(image: Tensor, text: Tensor) -> TeacherEmbeddings:

@@ -6,6 +6,7 @@ import json
 import pickle
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -274,3 +275,80 @@ def winoground(root: Path, tags: list[str]) -> Path:
             picture.save(path)
     write(folder / "examples.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
     return root / "winoground"
+
+
+def eccv_caption(root: Path, images: int = 3, seed: int = 0) -> Path:
+    """Write COCO's test split with six captions per image, and eccv-caption's files; return the folder of these.
+
+    Five captions of each image count. Image i of the split has COCO's id 100 + i, its caption c the id 10 i + c.
+    The positives are random, but include the image's own captions; the first image also has a caption that is not in
+    the split.
+    """
+    listed = []
+    for i in range(images):
+        sentences = [{"raw": f"caption {c} of {i}", "sentid": 10 * i + c} for c in range(6)]
+        listed.append({"filename": f"{i}.jpg", "split": "test", "cocoid": 100 + i, "sentences": sentences})
+        write(root / "mscoco" / f"{i}.jpg", jpeg(i))
+    write(root / "mscoco" / "dataset_coco.json", json.dumps({"images": listed, "dataset": "coco"}))
+    own = {100 + i: [10 * i + c for c in range(5)] for i in range(images)}
+    folder, generator = root / "eccv_caption", np.random.default_rng(seed)
+    write(folder / "original_image_to_caption.json", json.dumps(own))
+    captions = [caption for of_image in own.values() for caption in of_image]
+    for source in ("eccv", "cxc"):
+        fits = {image: sorted({*mine, *generator.choice(captions, 3).tolist()}) for image, mine in own.items()}
+        back = {c: [image for image, right in fits.items() if c in right] for c in captions[::2]}
+        if source == "eccv":
+            fits[100].append(9999)
+        write(folder / f"{source}_image_to_caption.json", json.dumps(fits))
+        write(folder / f"{source}_caption_to_image.json", json.dumps(back))
+    return folder
+
+
+def aro(root: Path, relations: list[str], attributes: list[tuple[str, str]]) -> Path:
+    """Write VG-Relation and VG-Attribution with one image for each relation and pair of attributes."""
+    folder = root / "aro"
+    kinds: dict[str, list[dict[str, object]]] = {
+        "relation": [{"relation_name": name} for name in relations],
+        "attribution": [{"attributes": list(pair)} for pair in attributes],
+    }
+    for name, entries in kinds.items():
+        for number, entry in enumerate(entries):
+            entry |= {"image_path": f"{name}{number}.jpg", "true_caption": f"right {number}"}
+            entry |= {"false_caption": f"wrong {number}", "bbox_x": 1, "bbox_y": 2, "bbox_w": 5, "bbox_h": 4}
+            write(folder / "images" / f"{name}{number}.jpg", jpeg(number))
+        write(folder / f"visual_genome_{name}.json", json.dumps(entries))
+    return folder
+
+
+def aro_order(root: Path, images: int) -> Path:
+    """Write the order of words on COCO as parquet files of Hugging Face `datasets`."""
+    columns: dict[str, list[object]] = {"images": [{"bytes": jpeg(i), "path": None} for i in range(images)]}
+    for column in ("correct_caption", "hard_text_1", "hard_text_2", "hard_text_3", "hard_text_4"):
+        columns[column] = [f"{column} of {i}" for i in range(images)]
+    features = datasets.Features({name: datasets.Value("string") for name in columns} | {"images": datasets.Image()})
+    folder = root / "aro_coco_order"
+    (folder / "data").mkdir(parents=True)
+    rows = datasets.Dataset.from_dict(columns, features=features)
+    rows.to_parquet(folder / "data" / "test-00000-of-00001.parquet")
+    return folder
+
+
+def winogavil(root: Path, sizes: list[tuple[int, int]]) -> Path:
+    """Write a cue for each of these numbers of candidates and of right ones; return the table."""
+    rows, names = [], [f"thing {i}" for i in range(12)]
+    for number, (candidates, right) in enumerate(sizes):
+        listed = [names[(number + i) % 12] for i in range(candidates)]
+        cue = ("Eagle", "tree")[number % 2]
+        rows.append([number, json.dumps(listed), cue, json.dumps(listed[candidates - right :]), right, candidates])
+    text = io.StringIO()
+    csv.writer(text).writerows([["", "candidates", "cue", "associations", "num_associations", "num_candidates"], *rows])
+    folder = root / "winogavil"
+    write(folder / "winogavil_dataset.csv", text.getvalue())
+    for number, name in enumerate(names):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(_made(folder / "images") / f"{name}.png")
+    return folder / "winogavil_dataset.csv"
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -131,7 +131,8 @@ def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
             text=torch.randint(WORDS, (size, LENGTH), generator=generator)[own],
             label=torch.randint(3, (size,), generator=generator)[own],
         )
-        yield replace(batch, group=batch.label)
+        negative = batch.text.flip(1).add(1) % WORDS if "negclip" in config.objective else None
+        yield replace(batch, group=batch.label, negative_text=negative)
 
 
 def train(run: TrainComponents, steps: int = 5) -> dict[str, Tensor]:

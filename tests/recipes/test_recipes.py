@@ -12,13 +12,14 @@ from cli.settings.compose import compose_eval, compose_run, recipe
 from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.models import clip, temperature
-from clipx.run.directory import earlier_runs
+from clipx.run.directory import directory, earlier_runs
 from clipx.training import modality_mixing, optimizer
 from clipx.types import Progress
 from evaluation.claims.measures import CombinedReader, MetricReader
 from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY
+from tests.bench.tune import GRIDS, RUNS, SEED
 from tests.helpers.hub import write_distilbert
 
 FOLDER = Path(__file__).parent.parent.parent / "recipes"
@@ -318,13 +319,33 @@ def test_each_number_of_the_training_sections_has_a_comment_with_its_source(name
     assert [line for line in bare if name != "margin_mscoco" or not line.startswith(("optimizer", "schedule"))] == []
 
 
-def test_objectives_mini_has_every_term_with_its_teacher_and_bias() -> None:
-    name = "objectives_mini"
+WITHOUT = {  # recipe -> terms whose data it does not have
+    "objectives_mini": set(),
+    "objectives_photos": {"keyword", "negclip", "multi_positive"},
+    "objectives_cc3m": {"negclip", "multi_positive"},
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_a_recipe_of_objectives_has_every_term_with_its_teacher_and_bias(name: str) -> None:
     configs = {arm: composed(name, arm) for arm in recipe(name).arms}
-    assert {term for config in configs.values() for term in config.objective} == set(objectives.TERMS)
+    assert_arms_differ(name, list(configs))
+    assert {term for config in configs.values() for term in config.objective} == set(objectives.TERMS) - WITHOUT[name]
     for arm, config in configs.items():
         needs = objectives.build(config.objective, num_samples=9000).needs
-        assert ("teacher" in needs) == (config.model.teacher == "arm:clip"), arm
+        assert ("teacher" in needs) == (config.model.teacher is not None), arm
         assert ("bias" in needs) == (config.temperature.bias is not None), arm
-    (taught,) = earlier_runs(configs["drrho"])
-    assert taught == Path("runs/objectives_mini-clip/s0")
+    published = name == "objectives_cc3m"
+    taught = [] if published else [Path(f"runs/{name}-clip/s0")]
+    assert earlier_runs(configs["drrho"]) == taught
+
+
+def test_every_arm_of_the_miniature_of_objectives_has_three_learning_rates() -> None:
+    for name in ("objectives_mini", "objectives_photos"):
+        rates = {arm: grid[-1] for arms, grid in GRIDS[name] for arm in arms.split(",")}
+        assert set(rates) == set(recipe(name).arms)
+        assert all(len(found) == 3 for found in rates.values())
+        runs = [[f"recipe={name}", "arm=clip", f"seed={SEED}", f"runs={RUNS}", rate] for rate in rates["clip"]]
+        (_, (_, (teacher,), _)) = GRIDS[name][1]
+        trained = [directory(compose_run(arguments)) for arguments in runs]
+        assert Path(teacher.removeprefix("model.teacher=")) in trained

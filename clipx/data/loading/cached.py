@@ -39,6 +39,7 @@ class CaptionCache:
     text: Tensor  # int64 [captions, L], L = context length
     label: Tensor  # int64 [captions], keyword label, 0 = none
     errors: dict[int, str]  # caption number -> reason why the caption is bad
+    negative: Tensor | None  # int64 [captions, L], tokens of each caption's negative
 
 
 _captions: OrderedDict[str, CaptionCache] = OrderedDict()  # of this process, least recently used first
@@ -48,7 +49,13 @@ class CachedSamples(Dataset[HostBatch]):
     """Map-style data set of batches, list of (epoch, id) -> batch, built from cached images and captions."""
 
     def __init__(
-        self, config: DataConfig, inputs: Inputs, source: PairSource, preprocess: SamplePreprocessor, seed: int
+        self,
+        config: DataConfig,
+        inputs: Inputs,
+        source: PairSource,
+        preprocess: SamplePreprocessor,
+        seed: int,
+        negatives: bool,
     ) -> None:
         """Open both caches. Raises UserError if the images do not fit into memory, or data.decode is not exact."""
         if config.decode != "exact":
@@ -59,7 +66,7 @@ class CachedSamples(Dataset[HostBatch]):
         self.source, self.preprocess, self.seed = source, preprocess, seed
         self.transform = preprocess.transform
         self.pixels: PixelCache = open_pixels(source, self.transform)
-        self.captions = _open_captions(config, inputs, source, preprocess)
+        self.captions = _open_captions(config, inputs, source, preprocess, negatives)
 
     def __getitem__(self, keys: list[SampleKey]) -> HostBatch:
         ids = np.array([sample_id for _, sample_id in keys], np.int64)
@@ -71,7 +78,9 @@ class CachedSamples(Dataset[HostBatch]):
         if flips is not None:
             pixels[flips] = pixels[flips].flip(3)
         rows = torch.from_numpy(captions)
-        return HostBatch(torch.from_numpy(ids), pixels, self.captions.text[rows], self.captions.label[rows], [])
+        cached = self.captions
+        negative = None if cached.negative is None else cached.negative[rows]
+        return HostBatch(torch.from_numpy(ids), pixels, cached.text[rows], cached.label[rows], [], negative)
 
     def sample(self, epoch: int, sample_id: int) -> DecodedSample:
         """Return one preprocessed sample; if it is bad, its `error` gives the reason."""
@@ -85,7 +94,11 @@ class CachedSamples(Dataset[HostBatch]):
             pixels = self._transformed(image, generator)
         except BadSample as error:
             return DecodedSample(sample_id, error=f"{where}: {error}")
-        return DecodedSample(sample_id, pixels, self.captions.text[caption], int(self.captions.label[caption]))
+        cached = self.captions
+        negative = None if cached.negative is None else cached.negative[caption]
+        return DecodedSample(
+            sample_id, pixels, cached.text[caption], int(cached.label[caption]), negative_text=negative
+        )
 
     def _transformed(self, image: int, generator: random.Random) -> Tensor:
         if not self.transform.fixed:
@@ -129,22 +142,24 @@ class CachedSamples(Dataset[HostBatch]):
 
 
 def _open_captions(
-    config: DataConfig, inputs: Inputs, source: PairSource, preprocess: SamplePreprocessor
+    config: DataConfig, inputs: Inputs, source: PairSource, preprocess: SamplePreprocessor, negatives: bool
 ) -> CaptionCache:
     """Return the tokenized captions, from memory if this process has tokenized them for an earlier run."""
     tokens = [inputs.tokenizer, inputs.context_length, inputs.clean]
-    key = content_hash([source.fingerprint, config.captions, *tokens, config.keywords, config.keyword_digits])
+    settings = [*tokens, config.keywords, config.keyword_digits, negatives]
+    key = content_hash([source.fingerprint, config.captions, *settings])
     if key not in _captions:
         while len(_captions) >= KEPT:
             _captions.popitem(last=False)
-        _captions[key] = _tokenize(source, preprocess)
+        _captions[key] = _tokenize(source, preprocess, negatives)
     _captions.move_to_end(key)
     return _captions[key]
 
 
-def _tokenize(source: PairSource, preprocess: SamplePreprocessor) -> CaptionCache:
+def _tokenize(source: PairSource, preprocess: SamplePreprocessor, negatives: bool) -> CaptionCache:
     starts = np.zeros(len(source) + 1, np.int64)
     captions: list[str] = []
+    of_captions: list[str] = []  # negative of each caption
     errors: dict[int, str] = {}
     for sample_id in range(len(source)):
         try:
@@ -152,11 +167,15 @@ def _tokenize(source: PairSource, preprocess: SamplePreprocessor) -> CaptionCach
         except BadSample as error:
             found, errors[len(captions)] = [""], str(error)
         for caption in found if source.draws_caption else found[:1]:
+            negative = ""
             try:
-                captions.append(stripped(caption))
+                caption = stripped(caption)
+                negative = source.negative(sample_id, caption) if negatives else ""
             except BadSample as error:
                 errors.setdefault(len(captions), str(error))
-                captions.append("")
+            captions.append(caption)
+            of_captions.append(negative)
         starts[sample_id + 1] = len(captions)
     label = torch.tensor([preprocess.keywords(caption) for caption in captions])
-    return CaptionCache(starts, preprocess.tokenizer(captions), label, errors)
+    negative_tokens = preprocess.tokenizer(of_captions) if negatives else None
+    return CaptionCache(starts, preprocess.tokenizer(captions), label, errors, negative_tokens)

@@ -24,6 +24,7 @@ class DecodedSample:
     text: Tensor | None = None  # int64 [L]
     label: int = 0  # keyword label, 0 = none
     error: str = ""  # location and reason; empty for a good sample
+    negative_text: Tensor | None = None  # int64 [L], only for objectives that need it
 
 
 class HostBatch(NamedTuple):
@@ -37,6 +38,7 @@ class HostBatch(NamedTuple):
     text: Tensor  # int64 [b, L]
     label: Tensor  # int64 [b]
     bad: list[str]  # errors of the bad samples
+    negative_text: Tensor | None = None  # int64 [b, L]
 
 
 class SamplePreprocessor:
@@ -48,24 +50,34 @@ class SamplePreprocessor:
         self.keywords = Keywords(config.keywords, config.keyword_digits)
 
     def __call__(
-        self, sample_id: int, where: str, image: bytes, caption: str, generator: random.Random
+        self,
+        sample_id: int,
+        where: str,
+        image: bytes,
+        caption: str,
+        generator: random.Random,
+        negative: str | None = None,
     ) -> DecodedSample:
         """Preprocess a sample. All random numbers come from `generator`; an error names `where` the sample lies."""
         try:
             pixels = self.transform(open_image(image), generator)
         except BadSample as error:
             return DecodedSample(sample_id, error=f"{where}: {error}")
-        return DecodedSample(sample_id, pixels, self.tokenizer([caption])[0], self.keywords(caption))
+        negative_text = None if negative is None else self.tokenizer([negative])[0]
+        text, label = self.tokenizer([caption])[0], self.keywords(caption)
+        return DecodedSample(sample_id, pixels, text, label, negative_text=negative_text)
 
 
 def collate(samples: list[DecodedSample]) -> HostBatch:
     """Stack the good samples; the batch is smaller than requested if some are bad."""
     good = [s for s in samples if not s.error]
     empty = torch.empty(0, dtype=torch.uint8)
+    negatives = [s.negative_text for s in good if s.negative_text is not None]
     return HostBatch(
         sample_id=torch.tensor([s.sample_id for s in good], dtype=torch.int64),
         pixels=torch.stack([s.pixels for s in good if s.pixels is not None]) if good else empty,
         text=torch.stack([s.text for s in good if s.text is not None]) if good else empty,
         label=torch.tensor([s.label for s in good], dtype=torch.int64),
         bad=[s.error for s in samples if s.error],
+        negative_text=torch.stack(negatives) if negatives else None,
     )

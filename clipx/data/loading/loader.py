@@ -5,8 +5,9 @@
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -48,8 +49,10 @@ class BatchLoader(ABC):
         inputs: Inputs,
         tokenizer: Tokenizer,
         group: Tensor | None = None,
+        negatives: bool = False,
     ) -> None:
         self.config = config
+        self.negatives = negatives  # batches contain a negative caption for each image
         self.group = group  # int64 [n], group of each of the source's n samples
         self.source = source
         self.sampler = sampler
@@ -75,12 +78,14 @@ class BatchLoader(ABC):
                     f"all samples of a batch are bad, and so are all samples tried as replacements: {names}", host.bad
                 )
             self.bad.count(len(host.sample_id) + len(host.bad), host.bad)
+            move = partial(Tensor.to, device=device, non_blocking=True)
             batch = Batch(
-                sample_id=host.sample_id.to(device, non_blocking=True),
-                image=normalise(host.pixels.to(device, non_blocking=True)),
-                text=host.text.to(device, non_blocking=True),
-                label=host.label.to(device, non_blocking=True),
-                group=None if self.group is None else self.group[host.sample_id].to(device, non_blocking=True),
+                sample_id=move(host.sample_id),
+                image=normalise(move(host.pixels)),
+                text=move(host.text),
+                label=move(host.label),
+                group=None if self.group is None else move(self.group[host.sample_id]),
+                negative_text=None if host.negative_text is None else move(host.negative_text),
             )
             yield batch, host.bad
 
@@ -103,6 +108,7 @@ class SampleDataset(Dataset[DecodedSample]):
     preprocess: SamplePreprocessor
     seed: int
     activity: WorkerActivity
+    negatives: bool
 
     def __getitem__(self, index: SampleKey) -> DecodedSample:
         epoch, sample_id = index
@@ -111,11 +117,12 @@ class SampleDataset(Dataset[DecodedSample]):
         self.activity.record(where)
         try:
             image, caption = self.source.pair(sample_id, generator)
+            negative = self.source.negative(sample_id, caption) if self.negatives else None
         except BadSample as error:
             return DecodedSample(sample_id, error=f"{where}: {error}")
         finally:
             self.activity.record("")
-        return self.preprocess(sample_id, where, image, caption, generator)
+        return self.preprocess(sample_id, where, image, caption, generator, negative)
 
 
 class Loader(BatchLoader):
@@ -124,11 +131,12 @@ class Loader(BatchLoader):
     source: PairSource
 
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
-        dataset = SampleDataset(self.source, self.preprocess, self.sampler.seed, self.activity)
+        dataset = SampleDataset(self.source, self.preprocess, self.sampler.seed, self.activity, self.negatives)
         order = self.sampler.batches(start)
         options: dict[str, Any] = {"num_workers": self.config.workers, "pin_memory": pin_memory}
         if self.config.cache == "memory":
-            samples = CachedSamples(self.config, self.inputs, self.source, self.preprocess, self.sampler.seed)
+            seed = self.sampler.seed
+            samples = CachedSamples(self.config, self.inputs, self.source, self.preprocess, seed, self.negatives)
             batches = self._read(samples, sampler=order, batch_size=None, collate_fn=None, **options)
         else:
             batches = self._read(dataset, batch_sampler=order, **options)
@@ -203,20 +211,31 @@ def open_loader(
     sampler: Sampler,
     inputs: Inputs,
     tokenizer: Tokenizer,
-    grouped: bool = False,
+    needs: Collection[str] = (),
 ) -> BatchLoader:
-    """Return the loader for the kind of source; with `grouped`, batches contain the group of each sample.
+    """Return the loader for the kind of source. Its batches contain group and negative_text if `needs` names them.
 
-    Raises UserError for a stream with data.cache=memory, if `grouped` but no two samples belong to one group, and if
-    the source's problems exceed data.max_bad_rate.
+    Args:
+        needs: inputs that the objective needs, `Objective.needs`.
+
+    Raises:
+        UserError: a stream with data.cache=memory; needs that the source does not provide; or the source's problems
+            exceed data.max_bad_rate.
     """
     if source.streaming and config.cache != "none":
         raise UserError(
             f"data.cache={config.cache} needs random access, which data.source={config.source} does not have; "
             "allowed: none"
         )
+    negatives = "negative_text" in needs
+    if negatives and (source.streaming or not source.has_negatives):
+        raise UserError(
+            f"the objective needs negative captions, which data.source={config.source} does not have; allowed: scenes, "
+            "or shards with a list `negatives` in .json"
+        )
     kind = StreamLoader if source.streaming else Loader
-    return kind(config, source, sampler, inputs, tokenizer, _groups(config, source) if grouped else None)
+    group = _groups(config, source) if "group" in needs else None
+    return kind(config, source, sampler, inputs, tokenizer, group, negatives)
 
 
 def _groups(config: DataConfig, source: PairSource | Stream) -> Tensor:

@@ -29,14 +29,14 @@ def all_from_member(column: str, data: bytes) -> list[str]:
         raise BadSample(f"caption is not UTF-8 ({error})") from error
 
 
-def all_from_json(data: bytes) -> list[str]:
-    """Return the list "captions" of a .json member. Raises BadSample if it is missing, empty or not a list of texts."""
+def all_from_json(data: bytes, key: str = "captions") -> list[str]:
+    """Return the list `key` of a .json member. Raises BadSample if it is missing, empty or not a list of texts."""
     try:
-        captions = json.loads(data)["captions"]
+        captions = json.loads(data)[key]
     except (ValueError, KeyError, TypeError) as error:
-        raise BadSample(f'.json has no "captions" ({type(error).__name__}: {error})') from error
+        raise BadSample(f'.json has no "{key}" ({type(error).__name__}: {error})') from error
     if not isinstance(captions, list) or not captions or not all(isinstance(c, str) for c in captions):
-        raise BadSample('"captions" in .json is empty or not a list of texts')
+        raise BadSample(f'"{key}" in .json is empty or not a list of texts')
     return captions
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from clipx.data.preprocess.keywords import CARDINALS
-from clipx.data.scenes.content import Content, ObjectGroup
+from clipx.data.scenes.content import COLOURS, SHAPES, Content, ObjectGroup
 
 # Wordings are chosen at random from these lists; a repeated entry is chosen more often.
 ONE = ("a", "a", "one", "a single")  # for a count of one
@@ -22,6 +22,8 @@ PLACES = {
     "bottom left": "at the bottom left", "bottom right": "at the bottom right",
 }  # fmt: skip
 CAPTIONS_PER_IMAGE = 5
+COLOUR = re.compile(rf"\b(?:{'|'.join(COLOURS)})\b")
+SHAPE = re.compile(rf"\b({'|'.join(SHAPES)})((?:e?s)?)\b")
 
 
 @dataclass
@@ -101,6 +103,26 @@ def detailed_captions(content: Content, rng: random.Random) -> list[str]:
         if caption not in captions:
             captions.append(caption)
     return captions
+
+
+def negative_caption(caption: str, rng: random.Random) -> str:
+    """Return a false caption that differs in few words, as NegCLIP's: two colours or one colour or shape exchanged.
+
+    The colours of two groups are exchanged only if shapes are named too, because the caption might stay true. A
+    caption without colours and shapes is negated.
+    """
+    colours, shapes = dict.fromkeys(COLOUR.findall(caption)), SHAPE.search(caption)
+    if len(colours) == 2 and shapes:
+        first, second = colours
+        return COLOUR.sub(lambda found: second if found[0] == first else first, caption)
+    if colours:
+        other = rng.choice([colour for colour in COLOURS if colour not in colours])
+        return COLOUR.sub(other, caption, count=1)
+    if shapes:
+        other = rng.choice([shape for shape in SHAPES if shape not in caption])
+        plural = "" if not shapes[2] else "es" if other == "cross" else "s"
+        return caption[: shapes.start()] + other + plural + caption[shapes.end() :]
+    return f"no {caption}"
 
 
 def plain(d: Description, rng: random.Random) -> str:

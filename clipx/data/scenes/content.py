@@ -20,6 +20,27 @@ ORIENTATIONS = ("up", "right", "down", "left")
 Concept = tuple[str, str]  # shape and colour of a group
 CONCEPTS = tuple(product(SHAPES, COLOURS))
 
+
+@dataclass(frozen=True)
+class World:
+    """The shapes and colours of scenes."""
+
+    shapes: tuple[str, ...]
+    colours: tuple[str, ...]
+
+    @property
+    def concepts(self) -> tuple[Concept, ...]:
+        """All pairs of a shape and a colour."""
+        return tuple(product(self.shapes, self.colours))
+
+
+# values of data.scenes.world; the two halves share no shape and no colour
+WORLDS = {
+    "all": World(SHAPES, COLOURS),
+    "first": World(SHAPES[::2], COLOURS[::2]),
+    "second": World(SHAPES[1::2], COLOURS[1::2]),
+}
+
 CELL_NAMES = (
     "top left", "top", "top right",
     "left", "centre", "right",
@@ -63,9 +84,9 @@ class Content:
 
 
 @lru_cache(maxsize=8)
-def popularity(seed: int, skew: float) -> dict[Concept, float]:
+def popularity(seed: int, skew: float, among: tuple[Concept, ...] = CONCEPTS) -> dict[Concept, float]:
     """Return the probability of each concept: Zipf with exponent `skew`; `seed` shuffles the ranks."""
-    concepts = list(CONCEPTS)
+    concepts = list(among)
     random.Random(f"{seed}/popularity").shuffle(concepts)
     weights = [(rank + 1) ** -skew for rank in range(len(concepts))]
     return {concept: weight / sum(weights) for concept, weight in zip(concepts, weights, strict=True)}
@@ -79,6 +100,7 @@ class ContentDistribution:
     two_groups: float  # probability of a second group
     seed: int = 0  # shuffles the ranks of the concepts
     skew: float = 0.0  # Zipf exponent of the concepts; 0 for equal probabilities
+    concepts: tuple[Concept, ...] = CONCEPTS
 
     def sample(self, rng: random.Random, first: Concept | None = None) -> Content:
         """Sample a content: one group, or two that differ in colour and in shape. The first concept may be given."""
@@ -93,10 +115,10 @@ class ContentDistribution:
 
     def _concept(self, rng: random.Random) -> Concept:
         if not self.skew:
-            return rng.choice(CONCEPTS)
-        probabilities = popularity(self.seed, self.skew)
+            return rng.choice(self.concepts)
+        probabilities = popularity(self.seed, self.skew, self.concepts)
         rank = bisect(list(accumulate(probabilities.values())), rng.random())
-        return list(probabilities)[min(rank, len(CONCEPTS) - 1)]
+        return list(probabilities)[min(rank, len(self.concepts) - 1)]
 
 
 @dataclass(frozen=True)
@@ -117,13 +139,13 @@ def content_set(distribution: ContentDistribution, number: int) -> ContentSet:
     of a second group is uniform.
     """
     uniform, rng = replace(distribution, skew=0.0), random.Random(f"{distribution.seed}/contents")
-    concepts = rng.sample(CONCEPTS, len(CONCEPTS))
+    concepts = rng.sample(distribution.concepts, len(distribution.concepts))
     found: dict[frozenset[tuple[object, ...]], Content] = {}
     drawn: list[Content] = []
     while len(found) < number:
         content = uniform.sample(rng, concepts[len(drawn) % len(concepts)])
         drawn.append(found.setdefault(content.key(), content))
-    popular = popularity(distribution.seed, distribution.skew)
+    popular = popularity(distribution.seed, distribution.skew, distribution.concepts)
     draws, of_concept = Counter(map(id, drawn)), Counter(content.concept() for content in drawn)
     total = sum(popular[concept] for concept in of_concept)
     shares = {concept: p / total for concept, p in popular.items() if concept in of_concept}

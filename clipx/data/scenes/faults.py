@@ -8,7 +8,7 @@ from itertools import accumulate
 from clipx.config.data_schema import ScenesConfig
 from clipx.data.preprocess.keywords import CARDINALS
 from clipx.data.scenes.captions import CAPTIONS_PER_IMAGE, DETAIL, Description, describe, leave_out, phrase
-from clipx.data.scenes.content import COLOURS, ORIENTED, SHAPES, Content
+from clipx.data.scenes.content import ORIENTED, WORLDS, Content
 
 UNRELATED = (
     "click here to see the full size",
@@ -106,11 +106,11 @@ def _noise(descriptions: list[Description], config: ScenesConfig, rng: random.Ra
     if rng.random() < 0.5 or not (names_colour or names_shape):
         descriptions.clear()
         return rng.choice(UNRELATED)
-    d = rng.choice(descriptions)
+    d, world = rng.choice(descriptions), WORLDS[config.world]
     if (rng.random() < 0.5 or not names_shape) and names_colour:
-        d.colour = rng.choice([c for c in COLOURS if c != d.colour])
+        d.colour = rng.choice([c for c in world.colours if c != d.colour])
     else:
-        d.shape = rng.choice([s for s in SHAPES if s != d.shape])
+        d.shape = rng.choice([s for s in world.shapes if s != d.shape])
         d.orientation = d.orientation if d.shape == ORIENTED else None
     return phrase(descriptions, rng)
 

@@ -11,6 +11,7 @@ import tarfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ FORMAT = 1  # to be increased when rendering changes, so that cached data are re
 SHARD = 5_000  # samples per training shard
 PROBE_IMAGES = 2_000  # images of each class set on which linear probes are trained
 FINISHED = "scenes.json"  # file in the root, written last: the rendered config
+FIRST, SECOND = "scenes_", "new_"  # prefixes of evaluation sets, by world; only halves of all scenes have a second one
 
 
 def ensure_rendered(config: ScenesConfig, root: Path | None) -> Path:
@@ -111,21 +113,36 @@ def _plan(config: ScenesConfig) -> dict[str, tuple[str, int, int]]:
     """
     n = config.num_train
     plan = {f"train/{k // SHARD:05d}.tar": ("train", k, min(k + SHARD, n)) for k in range(0, n, SHARD)}
-    for part, size in (("train", PROBE_IMAGES), ("test", config.test_images)):
-        plan |= {f"{name}/{part}/0.tar": (f"{name}/{part}", 0, size) for name in CLASS_SETS}
-    plan["scenes_captions/00000.tar"] = "scenes_captions", 0, config.test_images
-    plan["scenes_pairs/00000.tar"] = "scenes_pairs", 0, 0
+    for prefix in _evaluated(config):
+        for part, size in (("train", PROBE_IMAGES), ("test", config.test_images)):
+            splits = [f"{_in_world(name, prefix)}/{part}" for name in CLASS_SETS]
+            plan |= {f"{split}/0.tar": (split, 0, size) for split in splits}
+        plan[f"{prefix}captions/00000.tar"] = f"{prefix}captions", 0, config.test_images
+        plan[f"{prefix}pairs/00000.tar"] = f"{prefix}pairs", 0, 0
     return plan
+
+
+def _evaluated(config: ScenesConfig) -> dict[str, ScenesConfig]:
+    """Return prefix of the evaluation sets' names -> config of their world."""
+    if config.world == "all":
+        return {FIRST: config}
+    return {FIRST: replace(config, world="first"), SECOND: replace(config, world="second")}
+
+
+def _in_world(name: str, prefix: str) -> str:
+    return prefix + name.removeprefix(FIRST)
 
 
 def _samples(split: str, start: int, stop: int, config: ScenesConfig) -> Iterator[Sample]:
     if split == "train":
         return (training_sample(config, i) for i in range(start, stop))
-    if split == "scenes_captions":
+    prefix = SECOND if split.startswith(SECOND) else FIRST
+    config, name = _evaluated(config)[prefix], split.removeprefix(prefix)
+    if name == "captions":
         return retrieval_samples(config, stop)
-    if split == "scenes_pairs":
+    if name == "pairs":
         return pair_samples(config)
-    class_set = CLASS_SETS[split.split("/")[0]]
+    class_set = CLASS_SETS[FIRST + name.split("/")[0]]
     return (class_set.sample(split, config, i) for i in range(start, stop))
 
 
@@ -153,10 +170,11 @@ def _write_shard(path: Path, split: str, start: int, stop: int, config: ScenesCo
 
 
 def _write_class_files(root: Path, config: ScenesConfig) -> None:
-    for name, class_set in CLASS_SETS.items():
-        folder = root / name
-        for split in ("train", "test"):
-            (folder / split).mkdir(parents=True)
-            (folder / split / "nshards.txt").write_text("1\n")
-        (folder / "classnames.txt").write_text("\n".join(class_set.classnames(config)) + "\n")
-        (folder / "zeroshot_classification_templates.txt").write_text("\n".join(class_set.templates) + "\n")
+    for prefix, of_world in _evaluated(config).items():
+        for name, class_set in CLASS_SETS.items():
+            folder = root / _in_world(name, prefix)
+            for split in ("train", "test"):
+                (folder / split).mkdir(parents=True)
+                (folder / split / "nshards.txt").write_text("1\n")
+            (folder / "classnames.txt").write_text("\n".join(class_set.classnames(of_world)) + "\n")
+            (folder / "zeroshot_classification_templates.txt").write_text("\n".join(class_set.templates) + "\n")

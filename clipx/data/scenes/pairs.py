@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator
 
 from clipx.config.data_schema import ScenesConfig
 from clipx.data.scenes.captions import Detail, describe, phrase, plain
-from clipx.data.scenes.content import COLOURS, ORIENTATIONS, ORIENTED, SHAPES, ContentDistribution, position_of
+from clipx.data.scenes.content import (
+    COLOURS,
+    ORIENTATIONS,
+    ORIENTED,
+    SHAPES,
+    WORLDS,
+    ContentDistribution,
+    position_of,
+)
 from clipx.data.scenes.render import PALETTE, SCALES, Scene, sample_scene
 from clipx.data.scenes.samples import Sample
 
@@ -19,6 +27,8 @@ def pair_samples(config: ScenesConfig) -> Iterator[Sample]:
     """Yield the samples of all pairs, category by category: 2p and 2p + 1 for pair p, with facts "pair", "category"."""
     pair = 0
     for category in EDITS:
+        if category == "orientation" and ORIENTED not in WORLDS[config.world].shapes:
+            continue
         for _ in range(config.test_pairs):
             rng = random.Random(f"{config.seed}/scenes_pairs/{pair}")
             scenes = _sample_pair(category, config, rng)
@@ -32,11 +42,13 @@ def pair_samples(config: ScenesConfig) -> Iterator[Sample]:
 
 
 def _sample_pair(category: str, config: ScenesConfig, rng: random.Random) -> list[Scene]:
-    distribution = ContentDistribution(config.max_count, TWO_GROUPS)
+    concepts = WORLDS[config.world].concepts
+    distribution = ContentDistribution(config.max_count, TWO_GROUPS, concepts=concepts)
     while True:
         first = sample_scene(distribution.sample(rng), config.image_size, config.layout, rng)
         second = copy.deepcopy(first)
-        if EDITS[category](second, rng):
+        fits = EDITS[category](second, rng)
+        if fits and all((group.shape, group.colour) in concepts for group in second.content.groups):
             return [first, second]
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from clipx.config.data_schema import ScenesConfig
 from clipx.config.setting import check
 from clipx.data.scenes.captions import Description
-from clipx.data.scenes.content import Concept, Content, ContentDistribution, content_set, popularity
+from clipx.data.scenes.content import WORLDS, Concept, Content, ContentDistribution, content_set, popularity
 from clipx.data.scenes.faults import fault_rates, named_shares, training_captions
 from clipx.data.scenes.render import Scene, render, sample_scene
 from clipx.errors import UserError
@@ -107,12 +107,13 @@ def _content(config: ScenesConfig, index: int) -> Content:
 
 def _concept_shares(config: ScenesConfig) -> dict[Concept, float]:
     if config.contents is None:
-        return popularity(config.seed, config.popularity_skew)
+        return popularity(config.seed, config.popularity_skew, WORLDS[config.world].concepts)
     return content_set(_distribution(config), config.contents).shares
 
 
 def _distribution(config: ScenesConfig) -> ContentDistribution:
-    return ContentDistribution(config.max_count, TWO_GROUPS, config.seed, config.popularity_skew)
+    concepts = WORLDS[config.world].concepts
+    return ContentDistribution(config.max_count, TWO_GROUPS, config.seed, config.popularity_skew, concepts)
 
 
 def validate(config: ScenesConfig) -> None:

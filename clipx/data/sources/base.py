@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clipx.data.preprocess import captions as texts
+from clipx.data.preprocess.images import BadSample
 from clipx.data.shards.reader import Shards
 from clipx.utils.registry import lookup
 
@@ -19,6 +20,7 @@ class PairSource(Protocol):
     streaming: Literal[False] = False
     problems: Sequence[str] = ()  # one line per problem found without decoding; the samples concerned are left out
     fingerprint: str  # changes if the samples or their order change
+    has_negatives: bool = False  # True: `negative` is available
     draws_caption: bool = False  # True: `pair` draws one of the captions; False: it takes the first
 
     def __len__(self) -> int: ...
@@ -42,6 +44,10 @@ class PairSource(Protocol):
         caption = self.caption(sample_id, generator)
         return self.image(sample_id), caption
 
+    def negative(self, sample_id: int, caption: str) -> str:
+        """Return a false caption similar to `caption`, one of the sample's. Raises BadSample if there is none."""
+        raise BadSample("the source has no negative captions")
+
     def image_of(self) -> NDArray[np.int32] | None:
         """Return the image number (from 0) of each sample, int32 [n]; None if no two samples share an image."""
         return None
@@ -52,7 +58,12 @@ class PairSource(Protocol):
 
 
 class ShardPairs(PairSource):
-    """Pairs from a folder of webdataset shards, prefetched in blocks of `block` neighbours; 0: no prefetching."""
+    """Pairs from a folder of webdataset shards, prefetched in blocks of `block` neighbours; 0: no prefetching.
+
+    The list `negatives` of a .json member has a negative for each of the sample's captions, in their order.
+    """
+
+    has_negatives = True
 
     def __init__(self, folder: Path, captions: str, block: int) -> None:
         self.block = block
@@ -78,3 +89,11 @@ class ShardPairs(PairSource):
 
     def captions(self, sample_id: int) -> list[str]:
         return texts.all_from_member(self.column, self.shards.read(sample_id, self.column))
+
+    def negative(self, sample_id: int, caption: str) -> str:
+        number = [texts.stripped(one) for one in self.captions(sample_id)].index(caption)
+        data = self.shards.read(sample_id, "json") if self.shards.has(sample_id, "json") else b"{}"
+        negatives = texts.all_from_json(data, "negatives")
+        if number >= len(negatives):
+            raise BadSample(f'"negatives" in .json has {len(negatives)} texts, none for caption {number + 1}')
+        return texts.stripped(negatives[number])

@@ -1,4 +1,4 @@
-"""Pairs from lists of image files and captions: COCO annotations, CSV and TSV tables."""
+"""Pairs from lists of image files and captions: COCO annotations, Karpathy's splits, CSV and TSV tables."""
 
 import csv
 import hashlib
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,10 +99,7 @@ def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
 
     Raises UserError if the file contains no caption annotations.
     """
-    try:
-        content = json.loads(annotations.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{annotations} is not valid JSON in UTF-8 ({error})") from error
+    content = _read_json(annotations)
     try:
         names = {int(image["id"]): str(image["file_name"]) for image in content["images"]}
         captions = [(int(a["image_id"]), str(a["caption"])) for a in content["annotations"]]
@@ -111,12 +109,47 @@ def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
             "data.annotations must be a captions_*.json"
         ) from error
     # Downloaded annotations must not read files outside the folder. A table, written by the user, may name any path.
-    outside = {i for i, name in names.items() if Path(name).is_absolute() or ".." in Path(name).parts}
+    outside = {i for i, name in names.items() if _leaves_folder(name)}
     rows = [(names[i], caption) for i, caption in captions if i in names and i not in outside]
     unknown = Counter(i for i, _ in captions if i not in names)
     problems = [f"{annotations.name}: no image {i} for {n} captions" for i, n in unknown.items()]
     problems += [f"{annotations.name}: {names[i]} is outside {folder}, not read" for i in sorted(outside)]
     return _file_pairs(folder, annotations, rows, config.captions, problems)
+
+
+def karpathy(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
+    """Return the training pairs of a JSON in Karpathy's format (Flickr30k, MSCOCO), with the images in `folder`.
+
+    These are the splits `train` and `restval`. Raises UserError if the JSON has another format.
+    """
+    content = _read_json(annotations)
+    try:
+        all_rows = [
+            (str(Path(image.get("filepath", "")) / image["filename"]), str(sentence["raw"]))
+            for image in content["images"]
+            if image["split"] in ("train", "restval")
+            for sentence in image["sentences"]
+        ]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{annotations} holds no captions in Karpathy's format ({type(error).__name__}: {error}): "
+            "data.annotations must be a dataset_*.json"
+        ) from error
+    outside = {name for name, _ in all_rows if _leaves_folder(name)}
+    problems = [f"{annotations.name}: {name} is outside {folder}, not read" for name in sorted(outside)]
+    rows = [(name, caption) for name, caption in all_rows if name not in outside]
+    return _file_pairs(folder, annotations, rows, config.captions, problems)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON in UTF-8 ({error})") from error
+
+
+def _leaves_folder(name: str) -> bool:
+    return Path(name).is_absolute() or ".." in Path(name).parts
 
 
 def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FilePairs:

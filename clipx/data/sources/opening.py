@@ -1,5 +1,6 @@
 """Table of data sources: each value of data.source, with the function that opens it."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clipx.config.data_schema import DataConfig
+from clipx.data.scenes.captions import negative_caption
 from clipx.data.scenes.folder import ensure_rendered
 from clipx.data.scenes.samples import content_of
 from clipx.data.sources import files, hf, streams
@@ -41,7 +43,7 @@ def _rendered(config: DataConfig) -> Path:
 
 
 class ScenePairs(ShardPairs):
-    """Rendered pairs; the training samples of one content form a group."""
+    """Rendered pairs; the training samples of one content form a group, and captions have computed negatives."""
 
     def __init__(self, config: DataConfig) -> None:
         super().__init__(_rendered(config) / config.split, config.captions, config.block)
@@ -50,11 +52,15 @@ class ScenePairs(ShardPairs):
     def group_of(self) -> NDArray[np.int32] | None:
         return content_of(self.scenes) if len(self) == self.scenes.num_train else None
 
+    def negative(self, sample_id: int, caption: str) -> str:
+        return negative_caption(caption, random.Random(f"{self.scenes.seed}/negative/{sample_id}"))
+
 
 SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {
     "scenes": ScenePairs,
     "shards": lambda config: ShardPairs(_root(config) / config.split, config.captions, config.block),
     "coco": lambda config: files.coco(_images(config), _annotations(config), config),
+    "karpathy": lambda config: files.karpathy(_images(config), _annotations(config), config),
     "csv": lambda config: files.table(_images(config), _annotations(config), config, ","),
     "tsv": lambda config: files.table(_images(config), _annotations(config), config, "\t"),
     "hf": lambda config: hf.HFPairs(config, _root(config)),
@@ -66,6 +72,7 @@ ROOTS = {
     "scenes": "optional: the folder to render to (default: the cache folder)",
     "shards": "the folder that holds {}/*.tar",
     "coco": "the folder that holds the folder of images, {}/, and data.annotations",
+    "karpathy": "the folder that holds the folder of images, {}/, and data.annotations",
     "csv": "the folder that holds data.annotations",
     "tsv": "the folder that holds data.annotations",
     "hf": "a folder of parquet files or a saved data set, or a name on the hub",

@@ -16,6 +16,7 @@ from clipx.models.towers import (
     small_cnn,  # noqa: F401  (registers image towers of configs/ in timm)
 )
 from clipx.models.towers.base import ImageTower, TextTower, download_error, split_kind
+from clipx.models.towers.positions import fit_positions
 from clipx.types import Inputs, Pixels, Tokens
 from clipx.utils.hub import quiet_hub
 from clipx.utils.registry import did_you_mean
@@ -74,8 +75,8 @@ def create_model(
 
     `pretrained` is a published tag, a local file, `hf-hub:USER/NAME` or None; `key` is the setting that holds it.
     `load=False` skips the weights, for loading a checkpoint afterwards. The activation still follows the tag; for a
-    model on the hub, activation and sizes follow the hub. If `image_size` or `context_length` differs from the
-    configured one, position embeddings are resampled or cut.
+    model on the hub, activation and sizes follow the hub. If `image_size` or `context_length` differs from that of the
+    weights, position embeddings are fitted (clipx.models.towers.positions).
 
     Raises UserError for weights that are neither published nor a file, cannot be downloaded, or do not fit.
     """
@@ -83,31 +84,76 @@ def create_model(
     if load or on_hub:
         check_weights(model, pretrained, key)
     trained = weights_config(model, pretrained)
-    bias = {"init_logit_bias": trained["init_logit_bias"]} if trained.get("init_logit_bias") is not None else {}
     file = str(hub_weights.fetch_weights(pretrained, key)) if pretrained and on_hub and load else pretrained
+    shape = open_clip.get_model_config(model)
+    own = (
+        trained.get("image_size") or shape["vision_cfg"].get("image_size", 224),
+        trained.get("context_length") or shape["text_cfg"].get("context_length", 77),
+    )
+    sizes = image_size or own[0], context_length or own[1]
     try:
-        with quiet_hub(fetching=bool(trained) and load and not on_hub), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return open_clip.create_model(  # type: ignore[no-any-return]
-                model,
-                pretrained=file if load else None,
-                force_custom_text=custom_text,
-                # the activation the weights were trained with, even if the configuration has another
-                force_quick_gelu=bool(trained.get("quick_gelu", False)),
-                force_image_size=image_size or trained.get("image_size"),
-                force_context_length=context_length or trained.get("context_length"),
-                pretrained_text=False,
-                device=torch.get_default_device(),
-                **bias,
-            )
+        with quiet_hub(fetching=bool(trained) and load and not on_hub):
+            if not (load and file):
+                return _create(model, None, trained, custom_text, sizes)
+            return _load(model, file, trained, custom_text, sizes, own)
+    except UserError:
+        raise
     except Exception as error:  # the hub client and torch.load raise many types
         if pretrained is None or not load:
             raise
-        if "size mismatch" in str(error) and (image_size or context_length):
-            raise UserError(
-                f"{key}={pretrained}: these weights only fit {model}'s own image size and context length"
-            ) from error
         raise _load_error(f"{key}={pretrained}", model, {} if on_hub else trained, error) from error
+
+
+Sizes = tuple[int, int]  # image size, context length
+
+
+def _load(model: str, file: str, trained: dict[str, Any], custom_text: bool, sizes: Sizes, own: Sizes) -> nn.Module:
+    """Create the model at `sizes` with the weights of a tag or file; `own` are those of its publication."""
+    length = (_context_length(file) if Path(file).is_file() else None) or own[1]
+    size = sizes[0]
+    try:
+        loaded = _create(model, file, trained, custom_text, (size, length))
+    except RuntimeError as error:  # open_clip resamples only the positions of its own vision transformers
+        if "size mismatch" not in str(error) or size == own[0]:
+            raise
+        size = own[0]
+        loaded = _create(model, file, trained, custom_text, (size, length))
+    if (size, length) == sizes:
+        return loaded
+    fitting = _create(model, None, trained, custom_text, sizes)
+    try:
+        fitting.load_state_dict(fit_positions(loaded.state_dict(), fitting.state_dict()))
+    except RuntimeError as error:
+        raise UserError(f"the weights {file} only fit {model}'s own image size, {own[0]}") from error
+    return fitting
+
+
+def _context_length(file: str) -> int | None:
+    """Return the number of text positions in a file of weights: open_clip would squeeze them into another length."""
+    if Path(file).suffix in (".npz", ".npy"):  # of big_vision, which open_clip converts
+        return None
+    weights = open_clip.factory.load_state_dict(file)
+    found = [weights[key] for key in ("text.positional_embedding", "positional_embedding") if key in weights]
+    return len(found[0]) if found else None
+
+
+def _create(model: str, file: str | None, trained: dict[str, Any], custom_text: bool, sizes: Sizes) -> nn.Module:
+    """Call open_clip, without weights if `file` is None."""
+    bias = {"init_logit_bias": trained["init_logit_bias"]} if trained.get("init_logit_bias") is not None else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return open_clip.create_model(  # type: ignore[no-any-return]
+            model,
+            pretrained=file,
+            force_custom_text=custom_text,
+            # the activation the weights were trained with, even if the configuration has another
+            force_quick_gelu=bool(trained.get("quick_gelu", False)),
+            force_image_size=sizes[0],
+            force_context_length=sizes[1],
+            pretrained_text=False,
+            device=torch.get_default_device(),
+            **bias,
+        )
 
 
 def _load_error(setting: str, model: str, tag: dict[str, Any], error: Exception) -> UserError:

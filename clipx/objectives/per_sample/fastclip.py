@@ -22,15 +22,14 @@ authors' code, v' is used without a square root.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 import clipx.objectives.per_sample.moving_average as ma
 from clipx.errors import UserError
-from clipx.objectives.base import Rows, Term, TermOutput
+from clipx.objectives.base import Rows, TermOutput
+from clipx.objectives.per_sample.sogclr import SogclrTerm
 from clipx.objectives.similarity import Reduction, exclude_positives, log_sums, positive_logits, softmax_gradients
 from clipx.types import Embeddings, Progress
 
@@ -39,7 +38,7 @@ BETA1, BETA2, EPS_TAU, LARGEST_GRADIENT = 0.9, 0.999, 1e-8, 5.0
 TAU_BOUNDS = 0.01, 1.0
 
 
-class FastClipV1Term(Term):
+class FastClipV1Term(SogclrTerm):
     """The value is tau/B sum_i log(eps + u_i), added over both directions.
 
     Args:
@@ -53,40 +52,17 @@ class FastClipV1Term(Term):
     """
 
     name = "fastclip_v1"
-    learns_temperature = False
     needs: tuple[str, ...] = ("progress",)
 
     def __init__(
         self, num_samples: int, gamma: float = 0.2, gamma_decay_epochs: int | None = None, eps: float = 1e-14
     ) -> None:
         check_settings(self.name, num_samples, gamma, gamma_decay_epochs, eps)
-        self.gamma, self.gamma_decay_epochs, self.log_eps = gamma, gamma_decay_epochs, math.log(eps)
-        self.columns = {f"{self.name}_{column}": 0.0 for column in ("seen", "log_u_image", "log_u_text")}
-
-    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
-        contrast = ma.Contrast(embeddings, self.name)
-        log_d, new = self.update(contrast.log_g, rows, progress)
-        value = (log_d["image"].mean() + log_d["text"].mean()) / contrast.scale
-        return contrast.surrogate_loss(value, log_d)[0], new
-
-    def update(
-        self, log_g: Mapping[str, Tensor], rows: Rows, progress: Progress
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return side of the anchors -> log(eps + u) [B], and the new values of the columns."""
-        seen, gamma = rows[f"{self.name}_seen"], self.gamma_of(progress)
-        new, log_d = {f"{self.name}_seen": torch.ones_like(seen)}, {}
-        for side, found in log_g.items():
-            log_u = ma.update_log_u(rows[f"{self.name}_log_u_{side}"], found, seen, gamma)
-            log_d[side] = torch.logaddexp(log_u, log_u.new_tensor(self.log_eps))
-            new[f"{self.name}_log_u_{side}"] = log_u
-        return log_d, new
+        self._set(gamma, math.log(eps))
+        self.gamma_decay_epochs = gamma_decay_epochs
 
     def gamma_of(self, progress: Progress) -> float:
-        """Return gamma of the current epoch."""
         return decayed_gamma(self.gamma, progress.epoch, self.gamma_decay_epochs or progress.total_epochs // 2)
-
-    def notes(self, total_epochs: int) -> list[str]:
-        return ma.single_epoch_note(self.name, total_epochs)
 
 
 class FastClipV3Term(FastClipV1Term):

@@ -7,7 +7,7 @@ from clipx.errors import UserError
 from evaluation.datasets.folder import require_file
 from evaluation.datasets.images import FileImages
 from evaluation.datasets.kinds import Choices, MinimalPairs
-from evaluation.datasets.layouts.files import read_json
+from evaluation.datasets.layouts.files import read_json, text_fields
 from evaluation.types import Settings
 
 KINDS = ("add_att", "add_obj", "replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj")
@@ -20,13 +20,13 @@ def open_sugar_crepe(spec: str, folder: Path, settings: Settings) -> Choices:
 
     Raises UserError: a file is missing or corrupt, or an entry lacks a field or an image.
     """
-    paths, captions, categories = list[Path](), list[list[str]](), list[str]()
+    paths, captions, categories = list[Path](), list[str](), list[str]()
     for kind in KINDS:
         file = folder / f"{kind}.json"
         for key, entry in read_json(spec, file, "SugarCrepe's captions").items():
-            filename, right, wrong = _fields(spec, f"{file}: entry {key}", entry, SUGAR_CREPE_FIELDS)
+            filename, right, wrong = text_fields(spec, f"{file}: entry {key}", entry, SUGAR_CREPE_FIELDS)
             paths.append(folder / "val2017" / filename)
-            captions.append([right, wrong])
+            captions += [right, wrong]
             categories.append(kind)
     if not paths:
         raise UserError(f"datasets={spec}: {folder} has no captions")
@@ -48,7 +48,7 @@ def open_winoground(spec: str, folder: Path, settings: Settings) -> MinimalPairs
             entry = json.loads(line)
         except ValueError:
             raise UserError(f"datasets={spec}: {file}: line {number} is not JSON") from None
-        first, second, *both_captions, tag = _fields(spec, f"{file}: line {number}", entry, WINOGROUND_FIELDS)
+        first, second, *both_captions, tag = text_fields(spec, f"{file}: line {number}", entry, WINOGROUND_FIELDS)
         paths += [folder / "data" / "images" / f"{name}.png" for name in (first, second)]
         captions += both_captions
         categories.append(tag)
@@ -56,12 +56,3 @@ def open_winoground(spec: str, folder: Path, settings: Settings) -> MinimalPairs
         raise UserError(f"datasets={spec}: {file} has no examples")
     images = FileImages(spec, folder, paths)
     return MinimalPairs(spec, "winoground", "test", images, captions, categories, settings.limit, both_ways=True)
-
-
-def _fields(spec: str, where: str, entry: object, names: tuple[str, ...]) -> list[str]:
-    """Return the texts of the fields `names`. Raises UserError: a field is missing, empty or not a text."""
-    values = [entry.get(name) if isinstance(entry, dict) else None for name in names]
-    for name, value in zip(names, values, strict=True):
-        if not (isinstance(value, str) and value.strip()):
-            raise UserError(f'datasets={spec}: {where} has no "{name}"')
-    return [str(value) for value in values]

@@ -49,3 +49,12 @@ def entries(
             if not isinstance(entry, dict) or not isinstance(entry.get(name), kind):
                 raise UserError(f'datasets={spec}: {path}: "{key}" number {number} has no "{name}" ({kind.__name__})')
     return found
+
+
+def text_fields(spec: str, where: str, entry: object, names: tuple[str, ...]) -> list[str]:
+    """Return the texts of an entry's fields `names`. Raises UserError: a field is missing, empty or not a text."""
+    values = [entry.get(name) if isinstance(entry, dict) else None for name in names]
+    for name, value in zip(names, values, strict=True):
+        if not (isinstance(value, str) and value.strip()):
+            raise UserError(f'datasets={spec}: {where} has no "{name}"')
+    return [str(value) for value in values]

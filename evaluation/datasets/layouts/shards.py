@@ -2,18 +2,24 @@
 
 wds:FOLDER       CLIP-benchmark's layout: classnames.txt, zeroshot_classification_templates.txt, and for each split
                  nshards.txt and 0.tar, 1.tar, ... with an image and .cls per sample. If dataset_type.txt says
-                 "retrieval": .txt with one caption per line instead of .cls, and no class names or templates
+                 "retrieval": .txt with one caption per line instead of .cls, and no class names or templates.
+                 DataComp's sets with groups also have .npy: an array whose first number is the image's group
 captions:FOLDER  shards of images with a "captions" list in .json, or else with one caption in .txt
 pairs:FOLDER     shards in which samples 2p and 2p+1 are minimal pair p; each has a caption in .txt, and the keys "pair"
                  and "category" in .json
 """
 
+import io
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from clipx.data.shards.reader import Shards
+from clipx.data.shards.tar import scan
 from clipx.errors import UserError
 from evaluation.datasets import prompts
 from evaluation.datasets.folder import (
@@ -33,8 +39,8 @@ from evaluation.types import Settings
 TEMPLATES = "zeroshot_classification_templates.txt"
 
 
-def open_wds(spec: str, folder: Path, settings: Settings) -> Labelled | Captioned:
-    """Open a folder in CLIP-benchmark's webdataset layout.
+def open_wds(spec: str, folder: Path, settings: Settings, metric: str = "") -> Labelled | Captioned:
+    """Open a folder in CLIP-benchmark's webdataset layout; `metric` as in Labelled.
 
     Raises UserError: a file of the layout is missing or empty, or two files contradict each other.
     """
@@ -50,9 +56,10 @@ def open_wds(spec: str, folder: Path, settings: Settings) -> Labelled | Captione
     for template in templates:
         if "{c}" not in template:
             raise UserError(f"datasets={spec}: {TEMPLATES}: {template!r} lacks {{c}} for the class name")
-    readers = {name: partial(_split, spec, path, len(classnames)) for name, path in splits.items()}
+    grouped = metric.startswith("worst_group")
+    readers = {name: partial(_split, spec, path, len(classnames), grouped) for name, path in splits.items()}
     known = prompts.Templates(templates, [prompts.PLAIN])
-    return Labelled(spec, short_name(folder), classnames, known, readers, settings)
+    return Labelled(spec, short_name(folder), classnames, known, readers, settings, metric)
 
 
 def open_captions(spec: str, folder: Path, settings: Settings) -> Captioned:
@@ -81,7 +88,7 @@ def open_pairs(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
     return MinimalPairs(spec, short_name(folder), _split_of(folder), images, captions, categories, settings.limit)
 
 
-def _split(spec: str, folder: Path, classes: int) -> Split:
+def _split(spec: str, folder: Path, classes: int, grouped: bool) -> Split:
     _check_shard_names(spec, folder)
     shards = open_shards(spec, folder, ("image", "cls"))
     labels = []
@@ -91,7 +98,24 @@ def _split(spec: str, folder: Path, classes: int) -> Split:
             allowed = f"0..{classes - 1}, as classnames.txt has {classes} names"
             refuse(spec, shards, i, f"class {text!r}, allowed {allowed}")
         labels.append(int(text))
-    return Split(ShardImages(spec, shards), torch.tensor(labels))
+    return Split(ShardImages(spec, shards), torch.tensor(labels), _groups(spec, shards) if grouped else None)
+
+
+def _groups(spec: str, shards: Shards) -> Tensor:
+    """Return the first number of each sample's .npy, int64 [n]. The index of the shards does not list these members."""
+    first: dict[str, int] = {}
+    for path in sorted(shards.folder.glob("*.tar")):
+        with path.open("rb") as file:
+            for member in scan(path)[0]:
+                key, _, extension = member.name.rpartition("/")[2].partition(".")
+                if extension == "npy":
+                    file.seek(member.offset)
+                    with suppress(ValueError, IndexError, EOFError):
+                        first[key] = int(np.load(io.BytesIO(file.read(member.size)), allow_pickle=False).flat[0])
+    for i in range(len(shards)):
+        if first.get(shards.key(i), -1) < 0:
+            refuse(spec, shards, i, "needs a .npy whose first number is its group, 0 or larger")
+    return torch.tensor([first[shards.key(i)] for i in range(len(shards))])
 
 
 def _retrieval(spec: str, folder: Path, splits: dict[str, Path], settings: Settings) -> Captioned:

@@ -57,7 +57,7 @@ def open_table(spec: str, path: Path, settings: Settings) -> Captioned:
     """
     if not path.is_file():
         raise UserError(f"datasets={spec}: no file {path}")
-    config = _config(settings, source=spec.partition(":")[0])
+    config = source_config(settings, source=spec.partition(":")[0])
     pairs = files.table(path.parent, path, config, {"csv": ",", "tsv": "\t"}[config.source])
     if pairs.problems:
         raise UserError(f"datasets={spec}: {pairs.problems[0]}")
@@ -72,7 +72,7 @@ def open_rows(spec: str, place: Path, short: str, split: str, settings: Settings
     Raises UserError: the folder is not a data set, the split or a column is missing, or a row has no caption.
     """
     split = split or _split(spec, place)
-    pairs = HFPairs(_config(settings, source="hf", root=str(place), split=split), place)
+    pairs = HFPairs(source_config(settings, source="hf", root=str(place), split=split), place)
     return Captioned(
         spec, short, split, SourceImages(spec, pairs, [*range(len(pairs))]), _all_captions(spec, pairs), settings
     )
@@ -127,7 +127,8 @@ def _captions(source: PairSource, sample_id: int) -> list[str]:
     return [stripped(caption) for caption in (captions if source.draws_caption else captions[:1])]
 
 
-def _config(settings: Settings, source: str, root: str | None = None, split: str = "train") -> DataConfig:
+def source_config(settings: Settings, source: str, root: str | None = None, split: str = "train") -> DataConfig:
+    """Return the training settings with which a source of `clipx.data` reads these pairs with all captions."""
     return DataConfig(
         name="evaluation",
         source=source,

@@ -1,9 +1,10 @@
-"""Figures of effects: forest plot, heat map of differences, paths of methods during training."""
+"""Figures of effects: forest plot, heat map of differences, paths of methods during training, plane of two effects."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from evaluation.report.blocks import Data, Figure
+from evaluation.report.figures.geometry import add_labels
 from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, drawing, short_all
 
 LINEAR_TO = 0.1  # forest plots whose intervals reach further have a logarithmic axis outside of ±0.01
@@ -35,6 +36,16 @@ class Shade:
     text: str
     value: float | None = None
     decided: bool = False
+
+
+@dataclass(frozen=True)
+class PlanePoint:
+    """A method in a plane of two effects."""
+
+    label: str
+    x: tuple[float, float, float]  # low, value, high
+    y: tuple[float, float, float]
+    path: list[tuple[float, float]]  # from (0, 0) to the point; [] for none
 
 
 def forest_plot(name: str, caption: str, effects: list[Effect]) -> Figure:
@@ -122,3 +133,31 @@ def paths(name: str, caption: str, points: dict[str, list[tuple[float, float]]],
         axes.grid(alpha=0.15, color=INK)
         rows: list[list[str | float]] = [[label, *point] for label, path in points.items() for point in path]
         return plot.to_figure(caption, Data(["curve", x, y], rows), x, y)
+
+
+def plane(name: str, caption: str, points: list[PlanePoint], x: str, y: str) -> Figure:
+    """Draw one point with both intervals per label, and its path. Dashed: the axes and x = y."""
+    rows: list[list[str | float]] = []
+    with drawing(name, 420, 320, [point.label for point in points]) as (plot, axes):
+        for point in points:
+            style = plot.style(point.label)
+            gid, (x_low, at_x, x_high), (y_low, at_y, y_high) = plot.curve_id(point.label), point.x, point.y
+            thin: Any = {"color": style["color"], "linewidth": 1, "gid": gid}
+            axes.plot([x_low, x_high], [at_y, at_y], **thin)
+            axes.plot([at_x, at_x], [y_low, y_high], **thin)
+            axes.plot(at_x, at_y, style["marker"], color=style["color"], markersize=6, gid=gid)
+            if point.path:
+                axes.plot(*zip(*point.path, strict=True), linestyle=style["linestyle"], marker=".", **thin)
+            rows.append([point.label, at_x, x_low, x_high, at_y, y_low, y_high])
+            rows += [[point.label, at[0], "", "", at[1], "", ""] for at in point.path[1:-1]]
+        axes.plot(0, 0, "+", color=INK, markersize=9)
+        dashed: Any = {"color": INK, "linestyle": DASHED, "linewidth": 0.8, "alpha": 0.6}
+        axes.axvline(0, **dashed)
+        axes.axhline(0, **dashed)
+        axes.margins(0.08)
+        limits = axes.get_xlim(), axes.get_ylim()
+        axes.axline((0, 0), slope=1, **dashed)
+        axes.set(xlim=limits[0], ylim=limits[1])
+        axes.grid(alpha=0.15, color=INK)
+        add_labels(plot, {point.label: (point.x[1], point.y[1]) for point in points})
+        return plot.to_figure(caption, Data(["method", x, "low", "high", y, "low", "high"], rows), x, y)

@@ -78,12 +78,12 @@ def scatter_plot(
                 plain_ticks(axis)
         axes.grid(alpha=0.15, color=INK)
         if len(points) <= MAX_POINT_LABELS:
-            _add_labels(plot, points)
+            add_labels(plot, points)
         rows: list[list[str | float]] = [[label, *point] for label, point in {**(grey or {}), **points}.items()]
         return plot.to_figure(caption, Data(["point", x, y], rows), x, y)
 
 
-def _add_labels(plot: Drawing, points: dict[str, Point]) -> None:
+def add_labels(plot: Drawing, points: dict[str, Point]) -> None:
     """Label each point at the first of six places where the label covers no other label and no point."""
     plot.canvas.draw_without_rendering()  # computes the positions in pixels
     dots = plot.axes.transData.transform(list(points.values()))

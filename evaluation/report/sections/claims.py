@@ -1,10 +1,10 @@
-"""Section "Claims of the papers": verdicts with their effects and intervals."""
+"""Section "Claims": verdicts with their effects and intervals."""
 
 import math
 
 from evaluation.claims.assess import looks_of
 from evaluation.claims.evidence import Evidence
-from evaluation.claims.types import Finding, Outcome, Verdict
+from evaluation.claims.types import OWN, Finding, Outcome, Verdict
 from evaluation.claims.verdict import survives_holm
 from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table, Text, Tone
 from evaluation.report.figures.effects import Effect, forest_plot
@@ -28,7 +28,8 @@ RULE = (
     "A claim holds if the whole interval of its effect lies above the smallest effect of interest s, does not hold if "
     "it lies below s, and is equivalent if it lies between -s and s. By default claims are judged at 3, 5, 8, 12 and "
     "20 seeds with 99% intervals: these looks share an error rate of 2.5% per direction. Holm: the verdict stays even "
-    "if all claims of this report share one error rate of 2.5%."
+    "if all claims of this report share one error rate of 2.5%. Claims own.1, own.2, ... are of no paper: such a claim "
+    "holds if the interval lies above s or below -s."
 )
 MAX_NOTE = 120  # characters below a claim's statement; claims with longer notes go to the table of parts
 MAX_EFFECTS = 40  # in one forest plot; more effects have one plot per paper
@@ -53,7 +54,7 @@ def claims_summary(outcomes: list[Outcome]) -> str:
     for verdict in ("holds", "does not hold", "equivalent", "undecided"):
         if ids := [outcome.claim.id for outcome in outcomes if outcome.verdict == verdict]:
             counts.append(f"{verdict} {len(ids)} ({', '.join(ids)})")
-    return f" Claims of the papers by verdict: {'; '.join(counts)}." if counts else ""
+    return f" Claims by verdict: {'; '.join(counts)}." if counts else ""
 
 
 def _verdicts(outcomes: list[Outcome]) -> list[Block]:
@@ -82,7 +83,8 @@ def _forest(outcomes: list[Outcome], evidence: Evidence) -> list[Block]:
     figures: list[Figure] = []
     for paper, of_paper in sorted(effects.items()):
         if of_paper:
-            title = "Effects of the claims" if together else f"Effects of the claims of paper {paper}"
+            of = "" if together else f" of paper {paper}" if paper else " of our own"
+            title = f"Effects of the claims{of}"
             caption = f"{title} with their intervals; tick: smallest effect of interest; at the right: seeds and look"
             name = "forest" if together else f"forest-{paper}"
             figures.append(forest_plot(name, caption, of_paper))
@@ -124,7 +126,7 @@ def _parts(outcome: Outcome) -> list[list[Cell]]:
 
 
 def _id(claim_id: str) -> Cell:
-    paper, _, number = claim_id.partition(".")
+    paper, _, number = claim_id.replace(OWN, "0").partition(".")
     return Cell(claim_id, int(paper) + int(number) / 100)
 
 

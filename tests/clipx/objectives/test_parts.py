@@ -16,7 +16,7 @@ from clipx.training.cost import flop_counter
 from clipx.types import Embeddings
 from tests.bench.loss import peak
 from tests.helpers.gloo import Gloo
-from tests.helpers.pairs import Terms, random_pairs, teacher_of
+from tests.helpers.pairs import Terms, negatives_of, random_pairs, teacher_of
 from tests.helpers.table_steps import progress
 
 TERMS: dict[str, Terms] = {
@@ -52,7 +52,8 @@ def two_steps(terms: Terms, sizes: list[int], labels: list[int]) -> tuple[Result
         images, texts = distributed.gather(image, sizes), distributed.gather(text, sizes)
         teacher = teacher_of(*random_pairs(B, E, seed=step))
         label, part = torch.tensor(labels), distributed.part(sizes)
-        batch = Embeddings(images, texts, scale, ids, label, bias, part, label, teacher)
+        negatives = distributed.gather(negatives_of(text.detach()).requires_grad_(), sizes)
+        batch = Embeddings(images, texts, scale, ids, label, bias, part, label, teacher, negatives)
         loss = objective(batch, table.read(ids), progress(step))
         loss.total.backward()  # type: ignore[no-untyped-call]
         table.write(ids, loss.rows)
@@ -111,7 +112,8 @@ def flops_and_largest_tensor(B: int, width: int) -> dict[str, tuple[int, int]]:
         image, text = (side.requires_grad_() for side in random_pairs(B, width))
         scale, bias = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (9.0, -3.0))
         ids = torch.arange(B)
-        batch = Embeddings(image, text, scale, ids, ids % 3 + 1, bias, part, ids // 2, teacher_of(image, text))
+        others = teacher_of(image, text), negatives_of(text).requires_grad_()
+        batch = Embeddings(image, text, scale, ids, ids % 3 + 1, bias, part, ids // 2, *others)
         rows = SampleTable(objective.columns, B, dtype=torch.float64).read(torch.arange(B))
         with pytest.MonkeyPatch.context() as patch, flop_counter() as counter, Largest() as largest:  # type: ignore[no-untyped-call]
             patch.setitem(similarity.TILE_BYTES, "cpu", 8 * B * 8)

@@ -9,7 +9,7 @@ from clipx import objectives
 from clipx.errors import UserError
 from clipx.objectives.rank import ramp
 from clipx.types import Progress
-from tests.helpers.pairs import Terms, embed, loss_of, random_pairs
+from tests.helpers.pairs import Terms, embed, loss_of, random_pairs, value_and_gradients
 
 SCALE = 4.0
 Matrix = list[list[float]]
@@ -42,6 +42,36 @@ def test_loss_matches_the_double_loop(B: int, crossmodal: bool, inmodal: bool) -
     image, text = random_pairs(B, 4)
     found = loss_of({"rank": {"crossmodal": crossmodal, "inmodal": inmodal}}, embed(image, text, SCALE)).total.item()
     assert abs(found - by_loops(image, text, crossmodal, inmodal)) < 1e-9
+
+
+def log_likelihood(scores: torch.Tensor, ranked_by: torch.Tensor) -> torch.Tensor:
+    """ListMLE of every row, with torch's own gradients."""
+    total = scores.new_zeros(())
+    for score, by in zip(scores, ranked_by.tolist(), strict=True):
+        order = sorted(range(len(by)), key=lambda j: -by[j])
+        total = total + sum(score[order[k:]].logsumexp(0) - score[j] for k, j in enumerate(order))
+    return total
+
+
+@pytest.mark.parametrize("scale", [SCALE, 100.0])
+def test_gradients_match_torchs_own(scale: float) -> None:
+    image, text = random_pairs(6, 4)
+    _, found = value_and_gradients({"rank": {}}, embed(image, text, scale))
+    x, y, t = (v.requires_grad_() for v in (image, text, torch.tensor(scale, dtype=torch.float64)))
+    total = torch.zeros((), dtype=torch.float64)
+    for one, other in ((t * x @ y.T, t * y @ x.T), (t * x @ x.T, t * y @ y.T)):
+        total = total + log_likelihood(one, other) + log_likelihood(other, one)
+    expected = torch.autograd.grad(total / 32 / 6**2, [x, y, t])
+    for name, gradient in zip(("image", "text", "scale"), expected, strict=True):
+        assert (found[name] - gradient).abs().max() < 1e-9, name
+
+
+def test_opposite_embeddings_at_the_smallest_tau_have_a_finite_loss_in_float32() -> None:
+    image, text = (side.float() for side in random_pairs(8, 1))  # similarities are 1 and -1, e^l spans e^200
+    value, gradients = value_and_gradients({"rank": {}}, embed(image, text, 100.0))
+    exact = loss_of({"rank": {}}, embed(image.double(), text.double(), 100.0)).total
+    assert value.item() == pytest.approx(exact.item(), rel=1e-6)
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
 def test_equal_similarities_cost_the_logarithm_of_the_number_of_orders() -> None:

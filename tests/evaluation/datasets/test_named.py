@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torchvision.datasets as tv
+import webdataset
 
 from clipx.errors import UserError
 from evaluation.datasets import prompts
@@ -291,9 +292,38 @@ SHARDS = {name: known.place for name, known in NAMED.items() if known.place.star
 
 @pytest.mark.parametrize("name", SHARDS)
 def test_sets_in_shards_have_their_classes_and_the_short_name(name: str, tmp_path: Path) -> None:
-    fakes.labelled(tmp_path / SHARDS[name], classes=3, test=6)
+    fakes.labelled(tmp_path / SHARDS[name], classes=3, test=6, groups=2)
     data = labelled(name, tmp_path)
     assert len(data.classnames) == 3 and data.labels("test").tolist() == [0, 1, 2, 0, 1, 2]
+
+
+def test_groups_are_those_that_webdataset_reads(tmp_path: Path) -> None:
+    fakes.labelled(tmp_path / SHARDS["fmow"], classes=3, test=18, groups=4)
+    group = labelled("fmow", tmp_path).groups("test")
+    shards = webdataset.WebDataset(str(tmp_path / SHARDS["fmow"] / "test" / "0.tar"), shardshuffle=False)
+    expected = [int(row[0]) for (row,) in shards.decode().to_tuple("npy")]
+    assert group is not None and group.tolist() == expected == [i // 3 % 4 for i in range(18)]
+
+
+@pytest.mark.parametrize("wrong", [b"", b"no array", fakes.array([]), fakes.array([-1])])
+def test_a_sample_without_a_group_is_named(tmp_path: Path, wrong: bytes) -> None:
+    fakes.labelled(tmp_path / SHARDS["geode"])
+    good = {"cls": b"0", "png": fakes.picture(0), "npy": fakes.array([0])}
+    fakes.shard(tmp_path / SHARDS["geode"] / "test" / "0.tar", [good, good | {"npy": wrong}])
+    with pytest.raises(UserError, match=r"s00001: needs a \.npy whose first number is its group, 0 or larger"):
+        labelled("geode", tmp_path).labels("test")
+
+
+def test_a_limit_keeps_the_groups_of_the_drawn_images(tmp_path: Path) -> None:
+    fakes.labelled(tmp_path / SHARDS["fmow"], classes=3, test=18, groups=6)
+    data = open_dataset(f"fmow:{tmp_path}", Settings(limit=7))
+    assert isinstance(data, Labelled)
+    group, whole = data.groups("test"), labelled("fmow", tmp_path)
+    assert group is not None and len(group) == 7
+    pictures = [np.asarray(image).tolist() for image in whole.images("test")]
+    drawn = [pictures.index(np.asarray(image).tolist()) for image in data.images("test")]
+    assert group.tolist() == [i // 3 for i in drawn]
+    assert data.hashes("test", "images")["groups"] != whole.hashes("test", "images")["groups"]
 
 
 def test_the_error_for_a_missing_named_set_names_the_path_and_the_source(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_verdicts_are_in_the_table_and_in_the_summary(papers: ReportFiles) -> No
     page = Page(text)
     assert page.row("1.2")[1] == "▲ holds"
     assert page.row("1.12")[1] == "▲ holds"
-    assert "Claims of the papers by verdict: holds " in text.split("</header>")[0]
+    assert "Claims by verdict: holds " in text.split("</header>")[0]
     assert page.row("5.1")[2].startswith("run: clipx train recipe=wpse_mini")
 
 
@@ -207,7 +207,7 @@ def test_toy_problems_have_their_figures_and_verdicts(tmp_path: Path) -> None:
 def test_a_study_of_the_papers_starts_with_the_claims_and_has_a_row_per_method(papers: ReportFiles) -> None:
     text = papers.html.read_text()
     headings = re.findall(r"<h2>(.*?)</h2>", text)
-    assert headings[:3] == ["Claims of the papers", "Settings", "Results"]
+    assert headings[:3] == ["Claims", "Settings", "Results"]
     arm_rows = [row for row in Page(text).rows if row and row[0] == "gap_mini-flt_1e-2" and len(row) > 3]
     assert any(re.match(r"0\.(79|80|81)\d0?", row[1]) for row in arm_rows)  # gap of the lowest tau: 0.8
 

@@ -1,11 +1,16 @@
-"""Zero-shot: chance level, averaging of prompts by class, and the confusion matrix."""
+"""Zero-shot: chance level, averaging of prompts by class, the confusion matrix, and the metrics of DataComp's sets."""
 
 from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
+from sklearn.metrics import f1_score
+from torch import Tensor
 
 from evaluation.datasets.kinds import Labelled
+from evaluation.datasets.named import NAMED
 from evaluation.datasets.opening import open_dataset
 from evaluation.tasks.zeroshot import ZeroShot, classifier
 from evaluation.types import Features
@@ -63,3 +68,49 @@ def test_the_confusion_matrix_has_true_classes_as_rows(tmp_path: Path) -> None:
     artifact = TASK.score(data, features).artifact
     assert artifact is not None and artifact["matrix"] == [[0, 0, 4]] * 3
     assert artifact["classnames"] == ["thing 0", "thing 1", "thing 2"]
+
+
+def datacomps(name: str, folder: Path, test: int, groups: int) -> Labelled:
+    fakes.labelled(folder / NAMED[name].place, classes=8, test=test, groups=groups)
+    opened = open_dataset(f"{name}:{folder}")
+    assert isinstance(opened, Labelled)
+    return opened
+
+
+def scores_of(data: Labelled, features: Features) -> Tensor:
+    images, prompts = TASK.requests(data)
+    return features[images] @ classifier(features[prompts], len(data.classnames)).T
+
+
+def test_macro_f1_is_scikit_learns_over_the_classes_that_occur(tmp_path: Path) -> None:
+    """WILDS, which DataComp calls for iWildCam, passes these labels to scikit-learn's f1_score."""
+    data = datacomps("iwildcam", tmp_path, test=300, groups=0)
+    data._split("test").label[data.labels("test") == 5] = 2  # class 5 can be predicted but does not occur
+    values = []
+    for seed in range(20):
+        features = random_features(data, 300, seed)
+        one = next(row for row in TASK.score(data, features).results if row.metric == "macro_f1")
+        label, predicted = data.labels("test").numpy(), scores_of(data, features).argmax(dim=1).numpy()
+        expected = f1_score(label, predicted, average="macro", labels=np.unique(label))
+        assert one.value == pytest.approx(expected) and one.low < one.value < one.high and one.n == 300
+        values.append(one.value)
+    assert np.mean(values) == pytest.approx(1 / 8, abs=0.02)  # chance: precision and recall of a class are near 1/8
+
+
+@pytest.mark.parametrize(("name", "k"), [("fmow", 1), ("geode", 1), ("dollar_street", 5)])
+def test_the_worst_group_is_the_lowest_accuracy_of_a_group(name: str, k: int, tmp_path: Path) -> None:
+    """Random embeddings score the mean of the least of six binomial shares."""
+    data = datacomps(name, tmp_path, test=480, groups=6)
+    group, values = data.groups("test"), []
+    assert group is not None and group.bincount().tolist() == [80] * 6
+    for seed in range(20):
+        features = random_features(data, 480, seed)
+        nearest = scores_of(data, features).topk(k, dim=1).indices.tolist()
+        right = [c in top for c, top in zip(data.labels("test").tolist(), nearest, strict=True)]
+        shares = [np.mean([r for r, g in zip(right, group.tolist(), strict=True) if g == one]) for one in range(6)]
+        row = TASK.score(data, features).results[-1]
+        assert (row.metric, row.n) == (f"worst_group_top{k}", 80) and row.low <= row.value <= row.high
+        assert row.value == pytest.approx(min(shares))
+        values.append(row.value)
+    drawn = np.random.default_rng(0).binomial(80, k / 8, (10_000, 6)).min(axis=1).mean() / 80
+    assert np.mean(values) == pytest.approx(drawn, abs=0.03)

@@ -23,11 +23,11 @@ def tokenize(texts: list[str]) -> torch.Tensor:
     return torch.zeros(len(texts), 8, dtype=torch.int64)
 
 
-def batches(config: DataConfig, grouped: bool = True) -> list[Batch]:
+def batches(config: DataConfig, needs: tuple[str, ...] = ("group",)) -> list[Batch]:
     """Return the batches of two epochs."""
     source = open_source(config)
     sampler = Sampler(len(source), TrainConfig(epochs=2, batch_size=5), 0, 0, 1)
-    loader = open_loader(config, source, sampler, INPUTS, tokenize, grouped)
+    loader = open_loader(config, source, sampler, INPUTS, tokenize, needs)
     return [batch for batch, _ in loader.batches(0, torch.device("cpu"))]
 
 
@@ -53,7 +53,7 @@ def test_captions_of_one_image_form_a_group(tmp_path: Path, cache: str) -> None:
         image = batch.sample_id % len(COLOURS)
         same_image, same_group = image[:, None] == image, batch.group[:, None] == batch.group
         assert torch.equal(same_image, same_group)
-    assert all(batch.group is None for batch in batches(config, grouped=False))
+    assert all(batch.group is None for batch in batches(config, needs=()))
 
 
 @pytest.mark.parametrize(

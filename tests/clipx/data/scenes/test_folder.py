@@ -13,6 +13,7 @@ import webdataset
 
 from clipx.config.data_schema import ScenesConfig
 from clipx.data.scenes import folder as scenes_folder
+from clipx.data.scenes.content import WORLDS
 from clipx.data.scenes.samples import training_sample
 from clipx.errors import UserError
 
@@ -187,3 +188,21 @@ def test_a_killed_rendering_leaves_only_hidden_files_which_the_next_rendering_re
     root = scenes_folder.ensure_rendered(CONFIG, None)
     assert list(home.iterdir()) == [root]
     assert len(samples(*sorted((root / "train").glob("*.tar")))) == CONFIG.num_train
+
+
+def test_a_world_comes_with_the_evaluation_sets_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_sizes(monkeypatch)
+    config = ScenesConfig(num_train=8, test_images=12, test_pairs=1, world="second")
+    scenes_folder.render_folder(tmp_path / "data", config)
+    for prefix, world in (("scenes", "first"), ("new", "second")):
+        names = (tmp_path / "data" / f"{prefix}_shape" / "classnames.txt").read_text().split()
+        assert names == list(WORLDS[world].shapes)
+        shown = {
+            (group["shape"], group["colour"])
+            for shard in (tmp_path / "data").glob(f"{prefix}_*/**/*.tar")
+            for sample in samples(shard)
+            for group in json.loads(sample["json"])["groups"]
+        }
+        assert shown <= set(WORLDS[world].concepts)
+    trained = [json.loads(sample["json"]) for sample in samples(tmp_path / "data" / "train" / "00000.tar")]
+    assert {group["shape"] for truth in trained for group in truth["groups"]} <= set(WORLDS["second"].shapes)

@@ -15,7 +15,7 @@ import pytest
 
 from clipx.config.data_schema import ScenesConfig
 from clipx.data.scenes.captions import Description, describe, fits, phrase
-from clipx.data.scenes.content import CELL_NAMES, Content, ObjectGroup, arrange, popularity
+from clipx.data.scenes.content import CELL_NAMES, WORLDS, Content, ObjectGroup, arrange, popularity
 from clipx.data.scenes.evaluation_sets import CLASS_SETS, retrieval_samples
 from clipx.data.scenes.pairs import pair_samples
 from clipx.data.scenes.render import render, sample_scene
@@ -255,3 +255,26 @@ def test_default_settings_give_the_data_of_earlier_versions() -> None:
     assert digest(class_set.sample("scenes_count/test", default, i) for i in range(30)) == "8f33491b5d569014"
     assert digest(islice(retrieval_samples(default, 30), 30)) == "51166256980a83e7"
     assert digest(islice(pair_samples(default), 0, 840, 29)) == "16f3585fe31c7345"
+
+
+def test_the_two_worlds_share_no_shape_and_no_colour_and_have_all_together() -> None:
+    first, second, everything = (WORLDS[name] for name in ("first", "second", "all"))
+    assert sorted(first.shapes + second.shapes) == sorted(everything.shapes)
+    assert sorted(first.colours + second.colours) == sorted(everything.colours)
+
+
+@pytest.mark.parametrize("world", ["first", "second"])
+def test_captions_and_evaluation_sets_of_a_world_name_only_its_shapes_and_colours(world: str) -> None:
+    config = ScenesConfig(world=world, noise=0.3, popularity_skew=1.0, test_pairs=4)
+    samples = [training_sample(config, i) for i in range(200)]
+    samples += [*islice(retrieval_samples(config, 50), 50), *pair_samples(config)]
+    found = [named(caption) for sample in samples for caption in sample.captions]
+    assert {colour for _, colours, _ in found for colour in colours} == set(WORLDS[world].colours)
+    assert {shape for _, _, shapes in found for shape in shapes} == set(WORLDS[world].shapes)
+    for name in ("scenes_shape", "scenes_colour", "scenes_count"):
+        labelled = [CLASS_SETS[name].sample(f"{name}/test", config, i) for i in range(48)]
+        groups = [group for sample in labelled for group in sample.scene.content.groups]
+        assert {group.shape for group in groups} == set(WORLDS[world].shapes), name
+        assert {group.colour for group in groups} == set(WORLDS[world].colours), name
+    concepts = {sample.scene.content.concept() for sample in samples[:200]}
+    assert concepts <= set(concept_frequencies(config)), "a sample shows a concept that should not occur"

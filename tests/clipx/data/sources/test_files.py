@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -148,6 +149,34 @@ def test_empty_captions_are_bad_samples(tmp_path: Path) -> None:
 def test_packed_texts_equal_the_texts(texts: list[str]) -> None:
     packed = PackedTexts(texts)
     assert [packed[i] for i in range(len(packed))] == texts
+
+
+def test_karpathys_training_splits_are_read_and_no_other(tmp_path: Path) -> None:
+    def image(name: str, split: str, **more: str) -> dict[str, Any]:
+        return {"filename": name, "split": split, "sentences": [{"raw": f"{name} {k}"} for k in range(2)], **more}
+
+    (tmp_path / "val2014").mkdir()
+    for place in ("red.jpg", "val2014/blue.jpg"):
+        (tmp_path / place).write_bytes(jpeg("red"))
+    listed = [
+        image("red.jpg", "train"),
+        image("green.jpg", "test"),
+        image("blue.jpg", "restval", filepath="val2014"),
+        image("../out.jpg", "train"),
+    ]
+    (tmp_path / "dataset_x.json").write_text(json.dumps({"images": listed}))
+    config = DataConfig(name="k", source="karpathy", root=str(tmp_path), split=".", annotations="dataset_x.json")
+    config.captions = "random"
+    source = open_pair_source(config)
+    assert [(source.where(i), source.captions(i)) for i in range(len(source))] == [
+        ("red.jpg", ["red.jpg 0", "red.jpg 1"]),
+        ("val2014/blue.jpg", ["blue.jpg 0", "blue.jpg 1"]),
+    ]
+    assert source.image(1) == jpeg("red")
+    assert source.problems == [f"dataset_x.json: ../out.jpg is outside {tmp_path}, not read"]
+    (tmp_path / "dataset_x.json").write_text(json.dumps({"annotations": []}))
+    with pytest.raises(UserError, match=r"no captions in Karpathy's format .* must be a dataset_\*.json"):
+        open_pair_source(config)
 
 
 @pytest.mark.real_data

@@ -1,0 +1,48 @@
+"""Model soups: the uniform mean of the weights of several runs (Wortsman et al. 2022, arXiv 2203.05482)."""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from clipx.config.schema import RunConfig
+from clipx.errors import UserError
+from clipx.models import clip
+from clipx.run import checkpoint as checkpoints
+from clipx.run import directory
+
+
+def load_mean(model: clip.ClipModel, places: list[Path], averaged: bool) -> None:
+    """Load the mean of the weights of several checkpoints into the model of the first one.
+
+    Running statistics of batch norms are averaged too; integer buffers are those of the last checkpoint.
+
+    `averaged`: take the averaged weights of train.ema.
+
+    Raises UserError: the towers or inputs of a run differ from those of the first, or its weights cannot be read.
+    """
+    total: dict[str, Tensor] = {}
+    for place in places:
+        if place != places[0]:
+            _check_towers(model, places[0], place)
+        checkpoints.load_weights(model, place, checkpoints.chosen_weights(place, averaged))
+        for key, weight in model.state_dict().items():
+            if weight.is_floating_point():
+                total[key] = total.get(key, 0) + weight.double()
+    model.load_state_dict(model.state_dict() | {key: weight / len(places) for key, weight in total.items()})
+
+
+def _check_towers(model: clip.ClipModel, first: Path, place: Path) -> None:
+    """Raise UserError if the run of a checkpoint has other towers or inputs than that of the first one."""
+    config, other_config = (directory.load_config(path.parent.parent) for path in (first, place))
+    other = clip.build_model(other_config, pretrained=False)
+    values, others = _described(config, model), _described(other_config, other)
+    for key, value in values.items():
+        if others[key] != value:
+            raise UserError(f"soup=: {place} has {key}={others[key]}, {first} has {value}; they must agree")
+    if repr(model) != repr(other):
+        raise UserError(f"soup=: {place} has other layers than {first}, for example another activation")
+
+
+def _described(config: RunConfig, model: clip.ClipModel) -> dict[str, object]:
+    names = {"model.image.name": config.model.image.name, "model.text.name": config.model.text.name}
+    return names | vars(model.inputs)

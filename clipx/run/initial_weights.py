@@ -1,0 +1,142 @@
+"""Initial weights of a run: random, published, or those of another run (model.init).
+
+With start weights, image size, normalisation and tokenizer stay as they were for these weights, unless
+model.force_inputs=true.
+"""
+
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clipx.config.schema import ModelConfig, RunConfig
+from clipx.data.preprocess import tokenizer
+from clipx.errors import UserError
+from clipx.models import clip
+from clipx.models.towers.positions import fit_positions, has_text_positions
+from clipx.run import checkpoint, directory
+from clipx.types import Inputs
+
+KEY = "model.init"
+FORCE = "model.force_inputs=true"
+PIXELS = ("image_size", "mean", "std", "interpolation")  # fields of Inputs that training images depend on
+SAMPLE_TEXTS = (  # equal token ids for these texts mean equal tokenizers
+    "a photo of two large RED circles, top left!",
+    "naïve café – 12 dogs' toys; e.g. <b>x</b>",
+    " ".join(["a long caption"] * 60),
+)
+
+
+def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipModel:
+    """Build the model with random weights, published weights, or the weights of another run (model.init).
+
+    With `resuming`, no weights are loaded, because the run's checkpoint has them. Raises UserError like
+    `clip.build_model`, if model.init is not a good checkpoint or is of another model, or if the run has other inputs
+    than the start weights.
+    """
+    if resuming:
+        return clip.build_model(config, pretrained=False)
+    if config.model.init is not None:
+        return _of_run(config, config.model.init)
+    model = clip.build_model(config)
+    image = config.model.image
+    if image.pretrained and image.size and not config.model.force_inputs:
+        own = _without_weights(replace(config, model=replace(config.model, image=replace(image, size=None)))).inputs
+        if own.image_size != image.size:
+            raise UserError(
+                f"model.image.size={image.size}: the weights model.image.pretrained={image.pretrained} take "
+                f"{own.image_size} pixels; leave it out, or set {FORCE}"
+            )
+    return model
+
+
+def initial_weights_source(config: RunConfig) -> dict[str, Any]:
+    """Return checkpoint and SHA-256 of the weights of model.init, for environment.json; {} without model.init."""
+    if config.model.init is None:
+        return {}
+    path = directory.other_checkpoint(config, KEY, config.model.init)
+    return {"init": {"checkpoint": str(path), "sha256": checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]}}
+
+
+def check_same_inputs(setting: str, theirs: Inputs, ours: Inputs, remedy: str) -> None:
+    """Raise UserError if a model would get other pixels or tokens in this run than it expects.
+
+    `setting` names that model in the message, `remedy` ends it.
+    """
+    for key in PIXELS:
+        expected, given = vars(theirs)[key], vars(ours)[key]
+        if expected != given:
+            raise UserError(f"{setting} takes images with {key}={expected}, this run has {given}; {remedy}")
+    if theirs == ours:
+        return
+    token_ids = [tokenizer.build_tokenizer(inputs)(list(SAMPLE_TEXTS)) for inputs in (theirs, ours)]
+    if not torch.equal(*token_ids):  # also False if the lengths differ
+        there, here = (f"{i.tokenizer}, {i.context_length} tokens, clean={i.clean}" for i in (theirs, ours))
+        raise UserError(f"{setting} reads tokens of {there}, this run has {here}; {remedy}")
+
+
+def _of_run(config: RunConfig, name: str) -> clip.ClipModel:
+    """Build the model with the weights of another run; position embeddings are fitted to this run's sizes."""
+    model = clip.build_model(config, pretrained=False)
+    path = directory.other_checkpoint(config, KEY, name)
+    checkpoint.verify(path)
+    other = directory.load_config(path.parent.parent)
+    same = _of_towers(other.model) == _of_towers(config.model)
+    start = model if same else _without_weights(other)
+    if not (same or config.model.force_inputs):
+        kept = replace(start.inputs, context_length=model.inputs.context_length, clean=model.inputs.clean)
+        check_same_inputs(f"{KEY}={name}", kept, model.inputs, f"set {FORCE}")
+    _check_context_length(start, model, name)
+    weights = fit_positions(_with_own(checkpoint.read_weights(path), model, config, other), model.state_dict())
+    try:
+        checkpoint.set_weights(model, weights, path / checkpoint.WEIGHTS)
+    except UserError as error:
+        raise UserError(f"{KEY}={name}: {error}") from error
+    for side, theirs, ours in (("image", start.image, model.image), ("text", start.text, model.text)):
+        if repr(theirs) != repr(ours):  # the shapes are equal, but for example not the activation
+            towers = map(attrgetter(side), (other.model, config.model))
+            there, here = (f"{tower.name} with pretrained={tower.pretrained}" for tower in towers)
+            raise UserError(f"{KEY}={name} has other layers: model.{side} is {there} there, {here} in this run")
+    return model
+
+
+def _with_own(
+    weights: dict[str, Tensor], model: clip.ClipModel, config: RunConfig, start: RunConfig
+) -> dict[str, Tensor]:
+    """Return start weights, with the run's own temperature or bias where it does not continue that of the start run.
+
+    The temperature continues if both runs learn it with the same parameterisation; a fixed tau is a setting of the run.
+    The bias continues if both runs have one.
+    """
+    ours, theirs = config.temperature, start.temperature
+    continues = ours.kind == theirs.kind == "learned" and (ours.parameterisation, ours.s) == (
+        theirs.parameterisation,
+        theirs.s,
+    )
+    own = () if continues else ("temperature.",)
+    own += () if (ours.bias is None) == (theirs.bias is None) else ("bias",)
+    kept = {key: value for key, value in model.state_dict().items() if key.startswith(own)}
+    return {key: value for key, value in weights.items() if not key.startswith(own)} | kept
+
+
+def _of_towers(model: ModelConfig) -> list[object]:
+    """Return the settings that determine inputs and layers of both towers."""
+    image, text = model.image, model.text
+    return [image.name, image.pretrained, image.size, text.name, text.pretrained, text.context_length]
+
+
+def _without_weights(config: RunConfig) -> clip.ClipModel:
+    with torch.random.fork_rng(devices=[]):  # the run's random draws stay as they are
+        return clip.build_model(config, pretrained=False)
+
+
+def _check_context_length(start: clip.ClipModel, model: clip.ClipModel, name: str) -> None:
+    """Raise UserError if the context is longer than that of the start weights and there is nothing to stretch."""
+    length, own = model.inputs.context_length, start.inputs.context_length
+    if length > own and not has_text_positions(start.state_dict()):
+        raise UserError(
+            f"model.text.context_length={length}: the text tower of {KEY}={name} has no position embedding to "
+            f"stretch; allowed: up to {own}"
+        )

@@ -1,0 +1,148 @@
+"""Gain and loss of fine-tuning: every run against the run that it starts from (model.init), paired by seed.
+
+Gain is the rise of the mean score on the new evaluation sets, loss the fall on the kept sets (data.kept). A score is
+zero-shot accuracy, R@1 (mean of both directions) or pair accuracy. Only sets that all runs share count.
+
+Results of weights between start and end are read from RUN/interpolated/ALPHA (Wortsman et al. 2022, WiSE-FT): alpha = 0
+are the start weights, alpha = 1 the weights after fine-tuning.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from clipx.config.schema import OF_ARM
+from evaluation.analyses.comparison import Estimate, estimate
+from evaluation.claims.names import KEPT_SETS, NEW_SETS
+from evaluation.runs import results
+from evaluation.runs.description import setting
+from evaluation.runs.groups import RunGroup, short_names
+from evaluation.runs.reader import Run
+
+INTERPOLATED = "interpolated"  # folder in a run directory, with one results folder per alpha
+Scores = dict[str, float]  # "TASK DATASET" -> score, or change of the score
+Sides = tuple[Scores, Scores]  # on the new and on the kept sets
+
+
+@dataclass(frozen=True)
+class Change:
+    """Change since the start weights, of one run or of interpolated weights."""
+
+    gain: float
+    loss: float
+    by_set: Scores
+
+    @property
+    def net(self) -> float:
+        """Gain minus loss."""
+        return self.gain - self.loss
+
+
+@dataclass(frozen=True)
+class FineTuned:
+    """One arm: runs that differ in their seed only."""
+
+    label: str
+    curves: dict[int, dict[float, Change]]  # seed -> alpha -> change; without interpolated weights only alpha 0 and 1
+
+    def mean(self, value: Callable[[Change], float]) -> Estimate:
+        """Return the mean over the seeds of a value after fine-tuning, with its interval."""
+        return _over_seeds({seed: value(curve[1.0]) for seed, curve in self.curves.items()})
+
+    def path(self) -> list[tuple[float, float]]:
+        """Return the mean loss and gain at every alpha that all seeds have; [] if these are only 0 and 1."""
+        shared = sorted(set.intersection(*(set(curve) for curve in self.curves.values())))
+        changes = [[curve[alpha] for curve in self.curves.values()] for alpha in shared]
+        path = [(fmean(change.loss for change in at), fmean(change.gain for change in at)) for at in changes]
+        return path if len(path) > 2 else []
+
+    def area(self) -> Estimate | None:
+        """Return gain minus loss, integrated over alpha (trapezoids), as mean over the seeds; None without a path."""
+        if not self.path():
+            return None
+        net = {seed: [change.net for change in curve.values()] for seed, curve in self.curves.items()}
+        return _over_seeds({seed: float(np.trapezoid(net[seed], list(curve))) for seed, curve in self.curves.items()})
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """The fine-tuned arms of one recipe."""
+
+    recipe: str
+    new: list[str]  # "TASK DATASET" of the new sets
+    kept: list[str]
+    arms: list[FineTuned]  # largest gain minus loss first
+    left_out: list[Path]  # runs whose start run is not among the runs, or that share no set with the other runs
+
+
+def fine_tunings(groups: list[RunGroup]) -> list[FineTuning]:
+    """Return the fine-tuning of each recipe that has runs with model.init, data.kept and results."""
+    by_recipe: dict[str, list[RunGroup]] = {}
+    for group in groups:
+        tuned = [run for run in group.runs if setting(run, "model", "init") and KEPT_SETS.read(run)]
+        if tuned:
+            by_recipe.setdefault(str(setting(tuned[0], "recipe")), []).append(RunGroup(group.label, tuned))
+    known = {run.path.resolve(): run for group in groups for run in group.runs}
+    return [_fine_tuning(recipe, of_recipe, known) for recipe, of_recipe in by_recipe.items()]
+
+
+def start_of(run: Run, known: dict[Path, Run]) -> Run | None:
+    """Return the run that model.init of `run` names, if it is in `known` (folder -> run)."""
+    init = str(setting(run, "model", "init"))
+    path = Path(init)
+    if init.startswith(OF_ARM):
+        recipe, arm = setting(run, "recipe"), setting(run, "arm")
+        name = f"{recipe}-{init.removeprefix(OF_ARM)}{run.name.removeprefix(f'{recipe}-{arm}')}"
+        path = run.path.resolve().parent.parent / name / run.path.name
+    elif path.parent.name == "checkpoints":
+        path = path.parent.parent
+    return known.get(path.resolve())
+
+
+def _fine_tuning(recipe: str, groups: list[RunGroup], known: dict[Path, Run]) -> FineTuning:
+    runs = [run for group in groups for run in group.runs]
+    starts: dict[Path, Sides] = {}  # fine-tuned run -> scores of its start run
+    for run in runs:
+        start = start_of(run, known)
+        # with the config of `run`, because only that must name the kept sets
+        if start and all(scores := _scores(replace(run, results=start.results))):
+            starts[run.path] = scores
+    every = [*starts.values(), *(_scores(run) for run in runs if run.path in starts)]
+    new, kept = (sorted(set.intersection(*(set(of[side]) for of in every))) if every else [] for side in (0, 1))
+    labels = short_names([group.label for group in groups])
+    arms = []
+    for label, group in zip(labels, groups, strict=True):
+        curves = {run.seed: _curve(run, starts[run.path], new, kept) for run in group.runs if run.path in starts}
+        if curves and new and kept:
+            arms.append(FineTuned(label, curves))
+    arms.sort(key=lambda arm: -arm.mean(lambda change: change.net).value)
+    return FineTuning(recipe, new, kept, arms, [run.path for run in runs if run.path not in starts or not arms])
+
+
+def _curve(run: Run, start: Sides, new: list[str], kept: list[str]) -> dict[float, Change]:
+    """Return alpha -> change on the sets `new` and `kept`, in ascending order of alpha."""
+    scores = {0.0: start, 1.0: _scores(run)}
+    for folder in (run.path / INTERPOLATED).glob("*"):
+        rows = [row for row in results.read(folder / results.RESULTS) if results.LIMIT not in row.hashes]
+        found = _scores(replace(run, results=rows))
+        if set(new) <= set(found[0]) and set(kept) <= set(found[1]):
+            scores.setdefault(float(folder.name), found)
+    curve = {}
+    for alpha, (on_new, on_kept) in sorted(scores.items()):
+        of_new = {name: on_new[name] - start[0][name] for name in new}
+        of_kept = {name: on_kept[name] - start[1][name] for name in kept}
+        curve[alpha] = Change(fmean(of_new.values()), -fmean(of_kept.values()), of_new | of_kept)
+    return curve
+
+
+def _scores(run: Run) -> Sides:
+    return NEW_SETS.read(run), KEPT_SETS.read(run)
+
+
+def _over_seeds(values: dict[int, float]) -> Estimate:
+    found = estimate(values)
+    assert found is not None  # an arm has at least one seed
+    return found

@@ -1,0 +1,106 @@
+"""Section "Gain and forgetting": what fine-tuning gains on the new evaluation sets and loses on the kept ones."""
+
+from evaluation.analyses.comparison import MIN_SEEDS, Estimate
+from evaluation.analyses.forgetting import FineTuned, FineTuning, fine_tunings
+from evaluation.report.blocks import Block, Cell, Data, Figure, Figures, Table, Text, Tone
+from evaluation.report.figures.effects import PlanePoint, Shade, heat_map, plane
+from evaluation.report.figures.svg import slug
+from evaluation.runs.description import MISSING, digits
+from evaluation.runs.groups import RunGroup
+
+SHOWN = 3  # folders named in the note on runs that are left out
+
+
+def forgetting(groups: list[RunGroup]) -> list[Block]:
+    """Return, for each recipe with fine-tuned runs, an explanation, the plane, the changes by set and a table."""
+    return [block for tuning in fine_tunings(groups) for block in _blocks(tuning)]
+
+
+def _blocks(tuning: FineTuning) -> list[Block]:
+    blocks: list[Block] = []
+    if tuning.arms:
+        explanation = (
+            f"{tuning.recipe}: change of the mean score since the start weights, paired by seed, with 95% intervals "
+            f"(Student's t; none with fewer than {MIN_SEEDS} seeds). Gain: rise on the new sets "
+            f"({', '.join(tuning.new)}). Loss: fall on the kept sets ({', '.join(tuning.kept)})."
+        )
+        if any(arm.path() for arm in tuning.arms):
+            explanation += (
+                " Area: gain minus loss of the interpolated weights, integrated over their coefficient from 0 (start) "
+                "to 1 (end)."
+            )
+        blocks += [Text(explanation, "muted"), Figures([_plane(tuning), _by_set(tuning)]), _table(tuning)]
+    if tuning.left_out:
+        paths = ", ".join(map(str, tuning.left_out[:SHOWN])) + (", ..." if len(tuning.left_out) > SHOWN else "")
+        reason = "no results of the run that model.init names, or no common data set"
+        blocks.append(Text(f"{tuning.recipe}: left out, {reason}: {paths}", "muted"))
+    return blocks
+
+
+def _plane(tuning: FineTuning) -> Figure:
+    points = [
+        PlanePoint(arm.label, _span(arm.mean(lambda c: c.loss)), _span(arm.mean(lambda c: c.gain)), arm.path())
+        for arm in tuning.arms
+    ]
+    caption = f"{tuning.recipe}: gain against loss since the start weights (+). Dashed diagonal: gain = loss"
+    if any(point.path for point in points):
+        caption += ". Lines: weights interpolated between start and end"
+    return plane(f"forgetting-{slug(tuning.recipe)}", caption, points, "loss on the kept sets", "gain on the new sets")
+
+
+def _by_set(tuning: FineTuning) -> Figure:
+    """Draw the change on every data set, by arm."""
+    cells: list[list[Shade]] = []
+    rows: list[list[str | float]] = []
+    sides = [("new", name) for name in tuning.new] + [("kept", name) for name in tuning.kept]
+    for side, name in sides:
+        changes = [_on_set(arm, name) for arm in tuning.arms]
+        cells.append([Shade(digits(one.value, "+"), one.value, one.sign != 0) for one in changes])
+        rows.append([f"{side}: {name}", *(one.value for one in changes)])
+    labels = [arm.label for arm in tuning.arms]
+    caption = (
+        f"{tuning.recipe}: change on each set since the start weights. Blue: rise, orange: fall, grey: the 95% "
+        f"interval contains 0, or there are fewer than {MIN_SEEDS} seeds"
+    )
+    names = [f"{side} {name.partition(' ')[2]}" for side, name in sides]
+    return heat_map(f"changes-{slug(tuning.recipe)}", caption, names, labels, cells, Data(["set", *labels], rows))
+
+
+def _on_set(arm: FineTuned, name: str) -> Estimate:
+    return arm.mean(lambda change: change.by_set[name])
+
+
+def _table(tuning: FineTuning) -> Table:
+    rows = [
+        [
+            Cell(arm.label),
+            _cell(arm.mean(lambda change: change.gain), better=1),
+            _cell(arm.mean(lambda change: change.loss), better=-1),
+            _cell(arm.mean(lambda change: change.net), better=1),
+            _cell(arm.area(), better=1),
+            Cell(str(len(arm.curves)), len(arm.curves)),
+        ]
+        for arm in tuning.arms
+    ]
+    return Table(["Method", "Gain", "Loss", "Gain − loss", "Area", "Seeds"], rows)
+
+
+def _cell(found: Estimate | None, better: int) -> Cell:
+    """Return the mean with its interval below it; `better` is the sign of a good value."""
+    if found is None:
+        return Cell(MISSING)
+    tone: Tone = "neutral" if not found.sign else "good" if found.sign == better else "bad"
+    low, high = _ends(found)
+    interval = f"[{digits(low, '+')}, {digits(high, '+')}]" if found.low is not None else ""
+    return Cell(digits(found.value, "+"), found.value, tone, note=interval)
+
+
+def _span(found: Estimate) -> tuple[float, float, float]:
+    """Return low, value, high."""
+    low, high = _ends(found)
+    return low, found.value, high
+
+
+def _ends(found: Estimate) -> tuple[float, float]:
+    """Return the interval; the value twice if there is none."""
+    return (found.value if found.low is None else found.low), (found.value if found.high is None else found.high)

@@ -1,0 +1,224 @@
+"""Initial weights come from another run with model.init, with its inputs; a resumed run loads no initial weights."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from clipx.config.schema import RunConfig, TemperatureConfig
+from clipx.errors import UserError
+from clipx.models import clip
+from clipx.models.towers import open_clip_towers
+from clipx.models.towers.positions import stretch
+from clipx.run import directory
+from clipx.run.checkpoint import WEIGHTS, TrainState, checkpoints, verify
+from clipx.run.initial_weights import build_initial_model
+from clipx.train import fit
+from clipx.training.setup import build_components
+from clipx.types import Progress
+from tests.helpers import hub
+from tests.helpers.folder import settings, write_shards
+
+
+def saved(config: RunConfig) -> Path:
+    """Save an untrained model with a changed temperature and return the checkpoint."""
+    components = build_components(config, torch.device("cpu"), 8, "x")
+    with torch.no_grad():
+        dict(components.state.model.named_parameters())["temperature.nu"].fill_(1.5)
+    return components.state.save(directory.claim(config))
+
+
+def weights(config: RunConfig) -> dict[str, Tensor]:
+    return load_file(checkpoints(directory.directory(config))[-1] / WEIGHTS)
+
+
+def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    file = tmp_path / "published.pt"
+    name = open_clip_towers.parse_name("open_clip:mini-48", "model.image.name")
+    torch.save(open_clip_towers.create_model(name, None, "model.image", custom_text=True).state_dict(), file)
+    config = settings(tmp_path, epochs=2, save_every=2)
+    config.model.image.pretrained = config.model.text.pretrained = str(file)
+    config.train.keep = 2
+    run = directory.claim(config)
+    fit(config, run)
+    whole = weights(config)
+    shutil.rmtree(checkpoints(run)[-1])
+    file.unlink()
+    fit(config, run)
+    again = weights(config)
+    assert all(torch.equal(whole[name], value) for name, value in again.items())
+
+
+@pytest.mark.parametrize("from_run_directory", [True, False])
+def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, from_run_directory: bool) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    first = settings(tmp_path)
+    checkpoint = saved(first)
+    config = settings(tmp_path, epochs=1)
+    config.name, config.model.init, config.train.ema = "second", str(checkpoint), 0.5
+    if from_run_directory:
+        config.model.init = str(directory.directory(first))
+    config.seed, config.optimizer.lr, config.model.image.pretrained = 1, 0.0, "missing"
+    config.model.text.pretrained = config.model.image.pretrained
+    state = build_components(config, torch.device("cpu"), 8, "x").state
+    assert state.ema
+    for name, value in weights(first).items():
+        assert torch.equal(state.model.state_dict()[name], value), name
+        assert torch.equal(state.ema.module.state_dict()[name], value), name
+    run = directory.claim(config)
+    fit(config, run)
+    assert float(weights(config)["temperature.nu"]) == pytest.approx(1.5)
+    sha256 = verify(checkpoint)["sha256"][WEIGHTS]
+    source = json.loads((run / "environment.json").read_text())["init"]
+    assert source == {"checkpoint": str(checkpoint), "sha256": sha256}
+
+
+def test_initial_weights_that_are_missing_corrupt_or_of_another_model_are_refused(tmp_path: Path) -> None:
+    first = settings(tmp_path)
+    checkpoint = saved(first)
+    config = settings(tmp_path)
+    config.model.init, config.model.image.name = str(checkpoint), "open_clip:mini-vit-48"
+    with pytest.raises(UserError, match=r"model.init=.* another model: image\..* in this run"):
+        build_initial_model(config)
+    config = settings(tmp_path)
+    config.model.init = str(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"model.init=.*nowhere is missing"):
+        build_initial_model(config)
+    (checkpoint / WEIGHTS).write_bytes(b"")
+    config.model.init = str(checkpoint)
+    with pytest.raises(UserError, match=r"model.safetensors is corrupt"):
+        build_initial_model(config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameterisation", "bias", "tau"),
+    [("fixed", "exp", None, 0.5), ("learned", "softplus", None, 0.5), ("learned", "exp", -10.0, math.exp(-1.5))],
+)
+def test_temperature_and_bias_follow_the_settings_where_the_start_run_has_others(
+    kind: str, parameterisation: str, bias: float | None, tau: float, tmp_path: Path
+) -> None:
+    first = settings(tmp_path)
+    checkpoint = saved(first)
+    config = settings(tmp_path)
+    config.name, config.model.init = "second", str(checkpoint)
+    config.temperature = TemperatureConfig(kind=kind, parameterisation=parameterisation, tau=0.5, bias=bias)
+    model = build_initial_model(config)
+    assert 1 / float(model.temperature(Progress(0, 1, 0, 1)).detach()) == pytest.approx(tau)
+    assert (model.bias is None) == (bias is None)
+    assert bias is None or float(model.bias.detach()) == bias
+    for name, value in weights(first).items():
+        if not name.startswith("temperature."):
+            assert torch.equal(model.state_dict()[name], value), name
+
+
+def start_file(root: Path, tower: str) -> str:
+    """Save random weights as open_clip does."""
+    file = root / f"{tower}.pt"
+    torch.save(open_clip_towers.create_model(tower, None, "model.image", custom_text=False).state_dict(), file)
+    return str(file)
+
+
+def with_towers(root: Path, name: str, tower: str, **text: int) -> RunConfig:
+    config = settings(root)
+    config.name, config.model.image.name, config.model.text.name = name, tower, tower
+    config.model.text.context_length = text.get("context_length")
+    return config
+
+
+@pytest.mark.parametrize("from_run", [True, False])
+def test_another_image_size_than_that_of_the_start_weights_is_refused_unless_forced(
+    tmp_path: Path, from_run: bool
+) -> None:
+    config = with_towers(tmp_path, "second", "open_clip:mini-vit-48")
+    if from_run:
+        config.model.init = str(saved(with_towers(tmp_path, "first", "open_clip:mini-vit-48")))
+    else:
+        open_clip_towers.tower_names()
+        config.model.image.pretrained = config.model.text.pretrained = start_file(tmp_path, "mini-vit-48")
+    start = build_initial_model(config).state_dict()["image.positional_embedding"]
+    config.model.image.size = 48
+    build_initial_model(config)
+    config.model.image.size = 64
+    with pytest.raises(UserError, match=r"model\.(init=.* image_size=48.* 64|image\.size=64.* 48).*force_inputs=true"):
+        build_initial_model(config)
+    config.model.force_inputs = True
+    resized = build_initial_model(config).state_dict()["image.positional_embedding"]
+    expected = {"visual.positional_embedding": start}
+    open_clip.model.resize_pos_embed(expected, open_clip.create_model("mini-vit-48", force_image_size=64))
+    torch.testing.assert_close(resized, expected["visual.positional_embedding"])
+
+
+@pytest.mark.parametrize(
+    ("tag", "message"),
+    [
+        ({"mean": (0.1, 0.2, 0.3)}, r"takes images with mean=\(0.1, 0.2, 0.3\), this run has .*force_inputs=true"),
+        ({"quick_gelu": True}, r"other layers: model.image is open_clip:mini-vit-48 with pretrained=some_tag there"),
+    ],
+)
+def test_another_normalisation_or_activation_than_that_of_the_start_weights_is_refused(
+    tag: dict[str, object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, name: tag if name == "some_tag" else {})
+    first = with_towers(tmp_path, "first", "open_clip:mini-vit-48")
+    first.model.image.pretrained = first.model.text.pretrained = "some_tag"
+    directory.claim(first)
+    state = TrainState(clip.build_model(first, pretrained=False), torch.optim.SGD([torch.zeros(1)]), "x")
+    config = with_towers(tmp_path, "second", "open_clip:mini-vit-48")
+    config.model.init = str(state.save(directory.directory(first)))
+    with pytest.raises(UserError, match=f"model.init=.*{message}"):
+        build_initial_model(config)
+    config.model.image.pretrained = config.model.text.pretrained = "some_tag"
+    build_initial_model(config)
+
+
+def test_another_tokenizer_than_that_of_the_start_weights_is_refused(tmp_path: Path) -> None:
+    configs = []
+    for name in ("first", "second"):
+        folder = hub.write_distilbert(tmp_path / name)
+        config = settings(tmp_path)
+        config.name, config.model = name, hub.settings(folder).model
+        configs.append(config)
+    first, second = configs
+    second.model.init = str(saved(first))
+    build_initial_model(second)
+    vocabulary = (folder / "vocab.txt").read_text().splitlines()
+    (folder / "vocab.txt").write_text("\n".join([*vocabulary[:5], *vocabulary[:4:-1]]) + "\n")
+    with pytest.raises(UserError, match=r"model.init=.* reads tokens of hf:.*first.*, this run has hf:.*second"):
+        build_initial_model(second)
+    second.model.force_inputs = True
+    build_initial_model(second)
+
+
+def test_text_positions_of_another_run_are_stretched_or_cut(tmp_path: Path) -> None:
+    checkpoint = saved(with_towers(tmp_path, "first", "open_clip:mini-vit-48"))
+    start = load_file(checkpoint / WEIGHTS)["text.positional_embedding"]
+    for length in (24, 40):
+        config = with_towers(tmp_path, "second", "open_clip:mini-vit-48", context_length=length)
+        config.model.init = str(checkpoint)
+        model = build_initial_model(config)
+        assert model.inputs.context_length == length
+        assert torch.equal(model.state_dict()["text.positional_embedding"], stretch(start, length))
+
+
+def test_a_text_tower_without_positions_is_not_stretched(tmp_path: Path) -> None:
+    def bag(name: str, length: int) -> RunConfig:
+        config = with_towers(tmp_path, name, "small:conv", context_length=length)
+        config.model.text.name = "small:bag"
+        return config
+
+    checkpoint = saved(bag("first", 20))
+    for length, allowed in ((12, True), (30, False)):
+        config = bag("second", length)
+        config.model.init = str(checkpoint)
+        if allowed:
+            build_initial_model(config)
+        else:
+            with pytest.raises(UserError, match=r"context_length=30: .* no position embedding .*allowed: up to 20"):
+                build_initial_model(config)

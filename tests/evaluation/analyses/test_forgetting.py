@@ -1,0 +1,145 @@
+"""Gain, loss and area against plain loops over seeds and data sets, and which run counts as the start."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from evaluation.analyses.comparison import Estimate
+from evaluation.analyses.forgetting import FineTuning, fine_tunings
+from evaluation.claims.names import KEPT_SETS, NEW_SETS
+from evaluation.runs import reader
+from evaluation.runs.groups import group_runs
+from evaluation.runs.reader import Run
+from tests.helpers.synthetic import Values, result, run, write
+
+RECIPE = "finetune_mini"
+NEW, KEPT = ("new_shape", "new_colour"), ("scenes_shape", "wds_cifar10")
+START = {"new_shape": 0.2, "new_colour": 0.4, "scenes_shape": 0.9, "wds_cifar10": 0.8}
+END = {
+    "clip": {"new_shape": 0.7, "new_colour": 0.6, "scenes_shape": 0.5, "wds_cifar10": 0.7},
+    "frozen": {"new_shape": 0.3, "new_colour": 0.5, "scenes_shape": 0.9, "wds_cifar10": 0.8},
+}
+MIDDLE = {"new_shape": 0.6, "new_colour": 0.6, "scenes_shape": 0.8, "wds_cifar10": 0.8}  # at alpha = 0.25
+WAYS = ("image_to_text", "text_to_image")
+
+
+def values(scores: dict[str, float], seed: int) -> Values:
+    """Return zero-shot rows, and one recall of captions that falls with the seed."""
+    rows = {("zeroshot", name, "top1"): score + 0.01 * seed * (name == "new_shape") for name, score in scores.items()}
+    recalls = {("retrieval", "new_captions", f"{way}_recall@1"): scores["new_shape"] - 0.03 * seed for way in WAYS}
+    return {**rows, **recalls}
+
+
+def one_run(arm: str, seed: int, scores: dict[str, float], init: str | None = "arm:start", **data: Any) -> Run:
+    settings = {"model": {"init": init}, "data": {"kept": ["scenes_shape", "cifar10"], **data}}
+    return run(RECIPE, arm, seed, values(scores, seed), settings=settings)
+
+
+def all_runs(seeds: int = 4) -> list[Run]:
+    starts = [run(RECIPE, "start", seed, values(START, 0)) for seed in range(seeds)]
+    return starts + [one_run(arm, seed, scores) for arm, scores in END.items() for seed in range(seeds)]
+
+
+def only(runs: list[Run]) -> FineTuning:
+    (found,) = fine_tunings(group_runs(runs))
+    return found
+
+
+def t_estimate(changes: list[float]) -> Estimate:
+    interval = stats.ttest_1samp(changes, 0.0).confidence_interval(0.95)
+    return Estimate(fmean(changes), float(interval.low), float(interval.high), len(changes))
+
+
+def approx(found: Estimate) -> Any:
+    return pytest.approx((found.value, found.low, found.high))
+
+
+def test_gain_and_loss_are_paired_differences_to_the_start_run() -> None:
+    found = only(all_runs())
+    assert found.kept == ["zeroshot cifar10", "zeroshot scenesshape"]
+    assert found.new == ["retrieval newcaptions", "zeroshot newcolour", "zeroshot newshape"]
+    assert [arm.label for arm in found.arms] == ["clip", "frozen"], "the largest gain minus loss must come first"
+    (clip,) = [arm for arm in found.arms if arm.label == "clip"]
+    gains, losses = [], []
+    for seed in range(4):
+        captions = 0.7 - 0.03 * seed - 0.2
+        gains.append((captions + (0.6 - 0.4) + (0.7 + 0.01 * seed - 0.2)) / 3)
+        losses.append(((0.9 - 0.5) + (0.8 - 0.7)) / 2)
+    gain = clip.mean(lambda change: change.gain)
+    assert (gain.value, gain.low, gain.high) == approx(t_estimate(gains))
+    assert clip.mean(lambda change: change.loss).value == pytest.approx(fmean(losses))
+    net = clip.mean(lambda change: change.net)
+    expected = t_estimate([gain - loss for gain, loss in zip(gains, losses, strict=True)])
+    assert (net.value, net.low, net.high) == approx(expected)
+    assert clip.mean(lambda change: change.by_set["zeroshot scenesshape"]).value == pytest.approx(-0.4)
+
+
+def test_only_sets_of_all_runs_count() -> None:
+    runs = all_runs()
+    extra = [*runs[4].results, result("zeroshot", "food101", "top1", 0.9)]
+    assert only([*runs[:4], replace(runs[4], results=extra), *runs[5:]]).new == only(runs).new
+
+
+def test_runs_without_their_start_run_are_left_out_and_named() -> None:
+    found = only([one for one in all_runs() if (one.config["arm"], one.seed) != ("start", 2)])
+    assert {path.parent.name for path in found.left_out} == {"finetune_mini-clip", "finetune_mini-frozen"}
+    assert {path.name for path in found.left_out} == {"s2"}
+    assert all(set(arm.curves) == {0, 1, 3} for arm in found.arms)
+
+
+def test_runs_that_keep_no_set_or_start_from_nothing_have_no_forgetting() -> None:
+    start, *_ = all_runs()
+    assert fine_tunings(group_runs([start, one_run("clip", 0, START, kept=[])])) == []
+    assert fine_tunings(group_runs([start, one_run("clip", 0, START, init=None)])) == []
+
+
+@pytest.mark.parametrize("init", ["RUN", "RUN/checkpoints/step_00000010"])
+def test_the_start_run_may_be_a_folder_or_a_checkpoint(init: str) -> None:
+    start = run("demo", "", 7, values(START, 0))
+    tuned = one_run("clip", 0, END["clip"], init=init.replace("RUN", str(start.path)))
+    (arm,) = only([start, tuned]).arms
+    assert arm.mean(lambda change: change.loss).value == pytest.approx(0.25)
+
+
+def test_the_start_run_has_the_same_overrides_as_the_run() -> None:
+    suffix = "-optimizer.lr_0.1"
+    runs = all_runs(1)
+    plain, longer = runs[0], replace(runs[0], name=f"{RECIPE}-start{suffix}", results=[])
+    longer = replace(longer, path=Path("runs") / longer.name / "s0")
+    tuned = replace(runs[1], name=runs[1].name + suffix, path=Path("runs") / f"{runs[1].name}{suffix}" / "s0")
+    assert only([plain, longer, tuned]).left_out == [tuned.path], "scores of another start run were used"
+
+
+def test_interpolated_weights_give_a_curve_and_its_area(tmp_path: Path) -> None:
+    for one in all_runs(3):
+        folder = write(tmp_path, one)
+        if one.config["arm"] == "clip":
+            rows = [result(*key, value, one.seed) for key, value in values(MIDDLE, 0).items()]
+            below = folder / "interpolated" / "0.25"
+            below.mkdir(parents=True)
+            (below / "results.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in rows))
+    found = only(reader.find([tmp_path]))
+    clip, frozen = sorted(found.arms, key=lambda arm: arm.label)
+    assert frozen.path() == [] and frozen.area() is None
+    gains, losses = [0.0, 1.0 / 3, 0.0], [0.0, 0.05, 0.25]  # at alpha 0, 0.25 and 1; the last gain is the mean of seeds
+    gains[2] = clip.mean(lambda change: change.gain).value
+    assert clip.path() == [pytest.approx(point) for point in zip(losses, gains, strict=True)]
+    net = [gain - loss for gain, loss in zip(gains, losses, strict=True)]
+    area = clip.area()
+    assert area and area.value == pytest.approx(0.25 * (net[0] + net[1]) / 2 + 0.75 * (net[1] + net[2]) / 2)
+
+
+def test_the_claims_read_new_and_kept_sets_by_the_settings_of_the_run() -> None:
+    clip = one_run("clip", 0, END["clip"])
+    assert KEPT_SETS.read(clip) == {"zeroshot scenesshape": 0.5, "zeroshot cifar10": 0.7}
+    assert NEW_SETS.read(clip) == {
+        "zeroshot newshape": 0.7,
+        "zeroshot newcolour": 0.6,
+        "retrieval newcaptions": pytest.approx(0.7),
+    }
+    assert NEW_SETS.read(one_run("clip", 0, START, kept=[])) == {}

@@ -1,0 +1,165 @@
+"""ECCV Caption, ARO and WinoGAViL: replicas of their layouts are read completely, and faulty files are named."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from evaluation.datasets.kinds import Associations, Choices, ManyToMany
+from evaluation.datasets.opening import open_dataset
+from evaluation.types import Settings
+from tests.evaluation.datasets.test_layout_errors import edit, error_of
+from tests.helpers import replicas
+
+RELATIONS = ["riding", "near", "riding", "above"]
+ATTRIBUTES = [("red", "tall")] * 25 + [("old", "wet")] * 24
+ECCV = "eccv_caption/eccv_image_to_caption.json"
+
+
+def eccv(root: Path, settings: Settings | None = None) -> ManyToMany:
+    opened = open_dataset(f"eccv_caption:{root}", settings or Settings())
+    assert isinstance(opened, ManyToMany)
+    return opened
+
+
+def choices(name: str, root: Path, settings: Settings | None = None) -> Choices:
+    opened = open_dataset(f"{name}:{root}", settings or Settings())
+    assert isinstance(opened, Choices) and opened.short == name
+    return opened
+
+
+def ids_of(data: ManyToMany) -> tuple[list[int], list[int]]:
+    """Return COCO's ids in the replica of the images and of the captions."""
+    split = data.splits[0]
+    words = [caption.split() for caption in data.texts(split, "captions")]
+    owner = data.image_of_caption(split).tolist()
+    image_of = {at: 100 + int(word[3]) for at, word in zip(owner, words, strict=True)}
+    return [image_of[i] for i in range(len(image_of))], [10 * int(word[3]) + int(word[1]) for word in words]
+
+
+def test_positives_are_those_of_eccv_captions_files(tmp_path: Path) -> None:
+    folder = replicas.eccv_caption(tmp_path, images=4)
+    data = eccv(tmp_path)
+    images, captions = ids_of(data)
+    assert (len(images), len(captions)) == (4, 20)
+    for source in ("eccv", "cxc"):
+        for file, direction, queries, answers in (
+            ("image_to_caption", "image_to_text", images, captions),
+            ("caption_to_image", "text_to_image", captions, images),
+        ):
+            found = {
+                queries[query]: [answers[a] if a >= 0 else 9999 for a in right]
+                for query, right in data.positives("test")[source][direction].items()
+            }
+            expected = json.loads((folder / f"{source}_{file}.json").read_text())
+            assert found == {int(query): right for query, right in expected.items()}
+
+
+def test_a_limit_keeps_only_positives_among_the_drawn_images(tmp_path: Path) -> None:
+    replicas.eccv_caption(tmp_path, images=9)
+    whole, limited = eccv(tmp_path), eccv(tmp_path, Settings(limit=4))
+    images, captions = ids_of(limited)
+    all_images, all_captions = ids_of(whole)
+    assert (len(images), len(captions)) == (4, 20)
+    for source, directions in limited.positives("test").items():
+        for query, right in directions["image_to_text"].items():
+            of_query = whole.positives("test")[source]["image_to_text"][all_images.index(images[query])]
+            known = [all_captions[a] for a in of_query if a >= 0]
+            assert [captions[a] for a in right] == [one for one in known if one in captions]
+    assert limited.hashes("test", "captions")["positives"] != whole.hashes("test", "captions")["positives"]
+
+
+def test_visual_genomes_images_are_cropped_to_the_box(tmp_path: Path) -> None:
+    folder = replicas.aro(tmp_path, RELATIONS, ATTRIBUTES)
+    data = choices("aro_relation", tmp_path)
+    assert data.answers == 2 and data.texts("test", "captions")[2:4] == ["right 1", "wrong 1"]
+    assert data.categories("test") == RELATIONS
+    with Image.open(folder / "images" / "relation1.jpg") as image:
+        expected = np.asarray(image.convert("RGB"))[2:6, 1:6]
+    np.testing.assert_array_equal(np.asarray(data.images("test")[1]), expected)
+    edit(folder / "visual_genome_relation.json", '"bbox_w": 5', '"bbox_w": 4')
+    other = choices("aro_relation", tmp_path)
+    assert other.fingerprint("test", "images") != data.fingerprint("test", "images")
+
+
+def test_the_mean_leaves_out_symmetric_relations_and_rare_pairs_of_attributes(tmp_path: Path) -> None:
+    replicas.aro(tmp_path, RELATIONS, ATTRIBUTES)
+    assert choices("aro_relation", tmp_path).averaged == frozenset({"riding", "above"})
+    assert choices("aro_attribution", tmp_path).averaged == frozenset({"red_tall"})
+
+
+def test_the_order_of_words_is_read_as_by_datasets(tmp_path: Path) -> None:
+    folder = replicas.aro_order(tmp_path, 3)
+    data = choices("aro_coco_order", tmp_path)
+    assert data.answers == 5 and data.averaged == frozenset()
+    captions = data.texts("test", "captions")
+    for i, row in enumerate(datasets.load_dataset(str(folder), split="test")):
+        negatives = [row[f"hard_text_{k}"] for k in range(1, 5)]
+        assert captions[5 * i : 5 * i + 5] == [row["correct_caption"], *negatives]
+        np.testing.assert_array_equal(np.asarray(data.images("test")[i]), np.asarray(row["images"]))
+
+
+def test_winogavils_cues_have_their_candidates_and_datacomps_prompt(tmp_path: Path) -> None:
+    replicas.winogavil(tmp_path, [(5, 2), (12, 3)])
+    data = open_dataset(f"winogavil:{tmp_path}")
+    assert isinstance(data, Associations)
+    assert data.texts("test", "captions") == ["An eagle", "A tree"]
+    colours = [np.asarray(image)[0, 0, 0] for image in data.images("test")]
+    assert [[colours[i] for i in of_cue] for of_cue in data.candidates] == [[*range(5)], [*range(1, 12), 0]]
+    assert data.right == [[3, 4], [9, 10, 11]]
+    limited = open_dataset(f"winogavil:{tmp_path}", Settings(limit=1))
+    assert len(limited.texts("test", "captions")) == 1 and len(limited.images("test")) in (5, 12)
+
+
+Break = Callable[[Path], object]
+RELATION, TABLE = "aro/visual_genome_relation.json", "winogavil/winogavil_dataset.csv"
+
+
+@pytest.mark.parametrize(
+    ("name", "breaks", "part"),
+    [
+        ("eccv_caption", lambda root: (root / ECCV).unlink(), "eccv_image_to_caption.json is missing"),
+        ("eccv_caption", lambda root: (root / ECCV).write_text("[1]"), "eccv_image_to_caption.json is corrupt"),
+        ("eccv_caption", lambda root: (root / ECCV).write_text('{"100": ["x"]}'), "entry 100 is not a list of ids"),
+        ("eccv_caption", lambda root: (root / ECCV).write_text('{"7": [1]}'), "mscoco/dataset_coco.json has no 7"),
+        ("eccv_caption", lambda root: (root / "mscoco/dataset_coco.json").unlink(), "dataset_coco.json is missing"),
+        (
+            "eccv_caption",
+            lambda root: edit(root / "mscoco/dataset_coco.json", '"cocoid": 101', '"x": 1'),
+            'number 1 has no "cocoid" (int)',
+        ),
+        ("aro_relation", lambda root: (root / RELATION).write_text("{}"), "visual_genome_relation.json is corrupt"),
+        ("aro_relation", lambda root: edit(root / RELATION, "relation_name", "x"), 'entry 0 has no "relation_name"'),
+        ("aro_relation", lambda root: edit(root / RELATION, '"bbox_h": 4', '"bbox_h": "4"'), "entry 0 has no box"),
+        ("aro_relation", lambda root: (root / "aro/images/relation2.jpg").unlink(), "relation2.jpg is missing"),
+        (
+            "aro_attribution",
+            lambda root: edit(root / "aro/visual_genome_attribution.json", '"red", ', ""),
+            'entry 0 has no two "attributes"',
+        ),
+        ("winogavil", lambda root: edit(root / TABLE, "associations", "x"), "has no column 'associations'"),
+        ("winogavil", lambda root: edit(root / TABLE, "Eagle", ""), "row 2 needs a cue and lists of candidates"),
+        ("winogavil", lambda root: edit(root / TABLE, "[", ""), "row 2 needs a cue and lists of candidates"),
+        ("winogavil", lambda root: (root / "winogavil/images/thing 3.png").unlink(), "thing 3.png is missing"),
+    ],
+)
+def test_faults_are_named(tmp_path: Path, name: str, breaks: Break, part: str) -> None:
+    replicas.eccv_caption(tmp_path)
+    replicas.aro(tmp_path, RELATIONS, ATTRIBUTES)
+    replicas.winogavil(tmp_path, [(5, 2), (12, 3)])
+    breaks(tmp_path)
+    assert part in error_of(f"{name}:{tmp_path}")
+
+
+def test_a_missing_column_or_caption_of_the_order_sets_is_named(tmp_path: Path) -> None:
+    folder = replicas.aro_order(tmp_path, 3)
+    file = str(next((folder / "data").iterdir()))
+    rows = datasets.Dataset.from_parquet(file)
+    rows.remove_columns("hard_text_3").to_parquet(file)
+    assert "has no column 'hard_text_3'" in error_of(f"aro_coco_order:{tmp_path}")
+    rows.map(lambda row, i: row | {"hard_text_3": "" if i == 2 else "x"}, with_indices=True).to_parquet(file)
+    assert f"row 2 of {folder} lacks a caption" in error_of(f"aro_coco_order:{tmp_path}")

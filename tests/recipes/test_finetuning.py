@@ -1,0 +1,120 @@
+"""Recipes of fine-tuning: all arms continue one run; a model that open_clip saved goes through training and export."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+
+from cli.export.command import export
+from cli.reproduce.command import evaluations_of
+from cli.settings.compose import compose_eval, compose_run, recipe
+from clipx import objectives
+from clipx.config.schema import RunConfig
+from clipx.models import clip
+from clipx.run import checkpoint, directory
+from clipx.train import fit
+from clipx.training.forecast import forecast
+from evaluation.claims.measures import canonical_name
+
+RECIPES = ("finetune_mini", "finetune_flickr30k", "finetune_mscoco")
+OTHERS = ["clip", "clip_reg", "siglip", "sogclr", "nuclr", "tau_01", "tau_07"]
+OTHERS += ["frozen_image", "frozen_text", "layer_decay", "mixing"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_all_arms_continue_the_start_run_and_can_be_built(name: str) -> None:
+    assert list(recipe(name).arms) == ["start", *OTHERS]
+    configs = {arm: compose_run([f"recipe={name}", f"arm={arm}", "data.root=x"]) for arm in recipe(name).arms}
+    assert configs["start"].model.init is None
+    for arm in OTHERS:
+        config = configs[arm]
+        assert directory.earlier_runs(config) == [Path("runs") / f"{name}-start" / "s0"]
+        needs = objectives.build(config.objective, num_samples=1000).needs
+        assert ("bias" in needs) == (config.temperature.bias is not None), arm
+    same = [repr(replace(config, name="", arm="")) for config in configs.values()]
+    assert len(set(same)) == len(same), "two arms are the same run"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_kept_sets_are_some_but_not_all_of_the_evaluation_sets(name: str) -> None:
+    data = compose_run([f"recipe={name}", "arm=clip", "data.root=x"]).data
+    names = {canonical_name(part) for entry in data.evaluation for part in entry.split(":")}
+    assert {canonical_name(kept) for kept in data.kept} <= names
+    assert 0 < len(data.kept) < len(data.evaluation)
+
+
+def test_the_miniature_trains_on_a_new_world_and_evaluates_on_both() -> None:
+    start, tuned = (compose_run(["recipe=finetune_mini", f"arm={arm}"]).data for arm in ("start", "clip"))
+    assert (start.scenes.world, tuned.scenes.world) == ("first", "second")
+    assert start.evaluation == tuned.evaluation
+    assert recipe("finetune_mini").seeds >= 8
+
+
+def test_only_runs_with_start_weights_are_interpolated() -> None:
+    start, tuned = (evaluations_of(compose_run(["recipe=finetune_mini", f"arm={arm}"])) for arm in ("start", "clip"))
+    assert [compose_eval(settings).interpolate for settings in tuned] == [[], [0.25, 0.5, 0.75]]
+    assert start == tuned[:1]
+
+
+@pytest.mark.parametrize("name", ["finetune_flickr30k", "finetune_mscoco"])
+def test_all_arms_and_seeds_train_within_two_hours_on_a_gpu_of_24_gb(name: str) -> None:
+    found = forecast(compose_run([f"recipe={name}", "arm=clip", "data.root=x"]), 1, "RTX4090")
+    assert found.fits and found.gpu_hours
+    assert found.gpu_hours * len(OTHERS) * recipe(name).seeds < 2
+
+
+def test_published_weights_of_either_tag_can_be_chosen_for_all_arms() -> None:
+    tag = "laion2b_s34b_b79k"
+    chosen = [f"model.{side}.pretrained={tag}" for side in ("image", "text")]
+    start = compose_run(["recipe=finetune_flickr30k", "arm=start", "data.root=x", *chosen])
+    tuned = compose_run(["recipe=finetune_flickr30k", "arm=clip", "data.root=x", *chosen])
+    assert directory.earlier_runs(tuned) == [directory.directory(start)]
+    assert tag in open_clip.list_pretrained_tags_by_model("ViT-B-32")
+
+
+def composed(arm: str, data: Path, weights: Path, runs: Path) -> RunConfig:
+    """Return the config of a few steps on Flickr8k, from the weights in a file."""
+    samples = [] if arm == "start" else ["train.samples=16", "schedule.warmup_steps=0"]
+    return compose_run([
+        "recipe=finetune_flickr30k",
+        f"arm={arm}",
+        "data=flickr8k",
+        f"data.root={data / 'flickr8k'}",
+        "data.workers=0",
+        f"model.image.pretrained={weights}",
+        f"model.text.pretrained={weights}",
+        "train.batch_size=8",
+        "train.precision=fp32",
+        "optimizer.lr=1e-3",
+        "optimizer.kind=sgd",  # without AdamW's moments the test needs 3 GB
+        f"runs={runs}",
+        f"name=finetune_flickr30k-{arm}",
+        *samples,
+    ])  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.real_data
+def test_weights_saved_by_open_clip_are_fine_tuned_and_return_to_open_clip(tmp_path: Path, real_data: Path) -> None:
+    weights = tmp_path / "weights.pt"
+    torch.manual_seed(0)
+    torch.save(open_clip.create_model("ViT-B-32").state_dict(), weights)
+    for arm in ("start", "clip"):
+        config = composed(arm, real_data, weights, tmp_path / "runs")
+        fit(config, directory.claim(config))
+    run = directory.directory(config)
+    published = open_clip.create_model("ViT-B-32", pretrained=str(weights)).eval()
+    weights.unlink()
+    out = tmp_path / "tuned.safetensors"
+    export([str(run), f"out={out}"])
+    tuned = open_clip.create_model("ViT-B-32", pretrained=str(out)).eval()
+    ours = clip.build_model(config, pretrained=False).eval()
+    checkpoint.load_weights(ours, checkpoint.resolve(run))
+    pixels, tokens = torch.randn(2, 3, 224, 224), torch.randint(1, 999, (2, 77))
+    with torch.no_grad():
+        torch.testing.assert_close(tuned.encode_image(pixels, normalize=True), ours.encode_image(pixels))
+        torch.testing.assert_close(tuned.encode_text(tokens, normalize=True), ours.encode_text(tokens))
+        moved = (tuned.encode_image(pixels, normalize=True) - published.encode_image(pixels, normalize=True)).norm()
+    assert 0 < float(moved) < 1, "the run must start from the saved weights, and change them"
