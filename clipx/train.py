@@ -141,7 +141,7 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
     state, model, objective = components.state, components.state.model, components.state.objective
     tokenize = tokenizer.build_tokenizer(model.inputs)
     loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize, objective.needs)
-    probe = geometry_probe.build_probe(config, tokenize, model)
+    probe = geometry_probe.build_probe(config, tokenize, components.parallel)
     notes = [
         _summary(config, run, device, pairs),
         *temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature),
@@ -242,7 +242,8 @@ def _log_bad_samples(session: _Session) -> int:
 def _evaluate_if_due(session: _Session, evaluate: Evaluate | None) -> None:
     """Evaluate and log if log.evaluate_every includes this step and the log has no evaluation of it yet."""
     every, state, log = session.config.log.evaluate_every, session.components.state, session.log
+    parallel = session.components.parallel
     due = bool(every and state.step) and (state.step == session.sampler.total_steps or state.step % every == 0)
     if evaluate and due and not log.has_evaluation(state.step):
-        with session.meter.paused():
-            log.evaluation(state.step, evaluate(state.model))
+        with session.meter.paused(), parallel.gathered():
+            log.evaluation(state.step, evaluate(parallel.whole))

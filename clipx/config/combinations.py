@@ -24,8 +24,18 @@ def check_combinations(config: RunConfig) -> None:
             f"log.evaluate_every={config.log.evaluate_every} needs evaluation sets, but data.evaluation is empty; "
             "allowed: 0, or data.evaluation=[KIND:FOLDER,...] with sets below data.root"
         )
+    check_parallel(config)
     check_batch_size(config, config.train.processes * config.launch.nodes)
     _check_length(config)
+
+
+def check_parallel(config: RunConfig) -> None:
+    """Raise UserError for settings that sharded weights do not support."""
+    train = config.train
+    if train.parallel == "fsdp" and train.precision == "fp16":  # unscaling cannot mix shards and whole parameters
+        raise UserError("train.precision=fp16 does not work with train.parallel=fsdp; allowed: fp32, tf32, bf16")
+    if train.parallel == "fsdp" and train.compile:
+        raise UserError("train.compile=true does not work with train.parallel=fsdp; allowed: false")
 
 
 def check_batch_size(config: RunConfig, processes: int) -> None:

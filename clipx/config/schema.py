@@ -236,6 +236,12 @@ class TrainConfig:
         resumable=True,
     )
     processes: int = setting(1, "processes per machine; they share the global batch", AT_LEAST_1, resumable=True)
+    parallel: str = setting(
+        "ddp",
+        "with several processes: each holds all weights, gradients and moments (ddp), or its share of them (fsdp)",
+        choices=("ddp", "fsdp"),
+        resumable=True,
+    )
 
 
 @dataclass(kw_only=True)

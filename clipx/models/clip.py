@@ -63,11 +63,13 @@ class ClipModel(nn.Module):
     def forward(self, image: Tensor, text: Tensor, progress: Progress) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Return image [b, E], text [b, E], the scale 1/tau [] and the logit bias [].
 
-        One call returns all four, because DDP must see every parameter in its forward pass.
+        One call returns all four, because DDP must see every parameter in its forward pass. Scale and bias are copies,
+        because FSDP registers hooks on all outputs, which would stay on a parameter.
         """
-        scale = self.temperature(progress).to(image.device)
+        scale = self.temperature(progress).to(image.device).clone()
+        bias = None if self.bias is None else self.bias.clone()
         embed = self.head.training(progress)
-        return embed(self.image(image)), embed(self.text(text)), scale, self.bias
+        return embed(self.image(image)), embed(self.text(text)), scale, bias
 
 
 def build_model(config: RunConfig, pretrained: bool = True) -> ClipModel:

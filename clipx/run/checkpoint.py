@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from clipx import distributed, sample_table
 from clipx.errors import UserError, one_line
 from clipx.models.clip import ClipModel
+from clipx.models.parallel import gather_shards, shard_like
 from clipx.objectives.base import Objective
 from clipx.sample_table import SampleTable
 from clipx.utils.files import new_folder
@@ -61,13 +62,13 @@ class TrainState:
         Raises UserError: the checkpoint could not be written, usually because the disk is full; earlier ones are kept.
         """
         path = folder(run, self.step)
-        columns = self.table.whole()  # collective
+        columns, whole = self.table.whole(), self._gathered(with_optimizer)  # collective
         if distributed.rank() == 0:
             if path.exists():  # corrupt, else the run would have resumed from it
                 shutil.rmtree(path)
             try:
                 with new_folder(path) as temporary:
-                    self._write(temporary, columns, metrics, with_optimizer)
+                    self._write(temporary, columns, whole, metrics)
             except Exception as error:
                 # torch.save raises no special error type for a failed write; its message contains inline_container
                 if not (isinstance(error, OSError | SafetensorError) or "inline_container" in str(error)):
@@ -76,20 +77,25 @@ class TrainState:
         distributed.barrier()
         return path
 
+    def _gathered(self, with_optimizer: bool) -> dict[str, Any]:
+        """Return file name -> weights, and "optimizer" -> its state or None. On rank 0 all shards are joined."""
+        models = {WEIGHTS: self.model} if self.ema is None else {WEIGHTS: self.model, AVERAGED: self.ema.module}
+        states = {name: model.state_dict() for name, model in models.items()}
+        return gather_shards({**states, "optimizer": self.optimizer.state_dict() if with_optimizer else None})
+
     def _write(
-        self, path: Path, columns: dict[str, Tensor], metrics: Mapping[str, float] | None, with_optimizer: bool
+        self, path: Path, columns: dict[str, Tensor], whole: dict[str, Any], metrics: Mapping[str, float] | None
     ) -> None:
         training = {
-            "optimizer": self.optimizer.state_dict() if with_optimizer else None,
+            "optimizer": whole.pop("optimizer"),
             "objective": self.objective.state(),
             "scaler": self.scaler.state_dict(),
         }
-        _save_weights(self.model, path / WEIGHTS)
+        for name, weights in whole.items():
+            save_file({key: tensor.contiguous() for key, tensor in weights.items()}, path / name)
         torch.save(training, path / TRAINING)
         if columns:
             sample_table.save(path / TABLE, columns)
-        if self.ema is not None:
-            _save_weights(self.ema.module, path / AVERAGED)
         digests = {file.name: file_sha256(file) for file in sorted(path.iterdir())}
         manifest = {"step": self.step, "data": self.data_fingerprint, "metrics": dict(metrics or {}), "sha256": digests}
         (path / MANIFEST).write_text(json.dumps(manifest, indent=1))
@@ -113,7 +119,7 @@ class TrainState:
         try:
             training = torch.load(path / TRAINING, weights_only=True, map_location="cpu")
             if training["optimizer"] is not None:  # else the run is finished (train.keep_optimizer=false)
-                self.optimizer.load_state_dict(training["optimizer"])
+                self.optimizer.load_state_dict(_sharded(training["optimizer"], self.optimizer))
             self.objective.load_state(training["objective"])
             if self.scaler.is_enabled():
                 self.scaler.load_state_dict(training["scaler"])
@@ -269,7 +275,7 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], file: Path) -> 
         expected, given = (list(tensors[key].shape) if key in tensors else "none" for tensors in (own, weights))
         if expected != given:
             raise UserError(f"{file} is of another model: {key} has shape {given} there, {expected} in this run")
-    model.load_state_dict(weights)
+    model.load_state_dict({key: shard_like(whole, own[key]) for key, whole in weights.items()})
 
 
 def file_sha256(path: Path) -> str:
@@ -278,8 +284,14 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _save_weights(model: nn.Module, path: Path) -> None:
-    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, path)
+def _sharded(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return the saved state with this process's part of each moment, if the parameters are sharded."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    states = {
+        index: {name: shard_like(value, parameters[index]) for name, value in state.items()}
+        for index, state in saved["state"].items()
+    }
+    return saved | {"state": states}
 
 
 def _write_error(path: Path, error: Exception) -> str:

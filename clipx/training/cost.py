@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode, mm_flop, sdpa_backward_flo
 
 from clipx import objectives
 from clipx.config.schema import RunConfig
-from clipx.models import clip
+from clipx.models import clip, parallel
 from clipx.objectives.similarity import TILE_BYTES
 from clipx.training import optimizer
 from clipx.types import Embeddings, Part, Progress, TeacherEmbeddings
@@ -33,6 +33,7 @@ VALUE = 4  # bytes of a float32
 CPU = torch.device("cpu")
 SAMPLES = 1_000_000  # number of samples of the data set while counting; the FLOPs do not depend on it
 TILES = 3  # tiles of logits that an objective keeps, see `clipx.objectives.similarity.tiles`
+SHARDED = ("weights", "gradients", "optimizer", "averages")  # kinds of memory that FSDP divides by the processes
 COUNTED = Path(__file__).with_name("counted.csv")
 
 
@@ -49,7 +50,8 @@ class StepCost:
     values: int  # number of values in a checkpoint's weights
     trained: int  # number of trained parameters
     width: int  # E, width of the embeddings
-    memory: dict[str, int]  # weights, gradients, optimizer, activations, objective, buckets, averages, batch -> bytes
+    # weights, gradients, optimizer, activations, objective, averages, batch, buckets (DDP), gathered (FSDP) -> bytes
+    memory: dict[str, int]
 
     @property
     def peak(self) -> int:
@@ -116,14 +118,15 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
     with torch.device("meta"):  # allocates nothing, however large the towers
         model = clip.build_model(config, pretrained=False).train()
     inputs = model.inputs
-    with FakeTensorMode(allow_non_fake_inputs=True), LiveBytes() as live:
+    shards = processes if train.parallel == "fsdp" else 1
+    with FakeTensorMode(allow_non_fake_inputs=True), LiveBytes(shards) as live:
         live.phase = "weights"
         model.to_empty(device="cpu")
         trained = [p for p in model.parameters() if p.requires_grad]
         live.phase = "averages"
         averages = [torch.empty_like(t) for t in model.state_dict().values()] if train.ema is not None else []
-        live.phase = "buckets"
-        buckets = [torch.empty_like(p) for p in trained] if processes > 1 else []
+        live.phase = "buckets" if shards == 1 else "gathered"
+        copies = _copies_for_communication(model, processes, shards)
         update = _optimizer_step(model, config, live, on_gpu)
         live.phase = "batch"
         size = inputs.image_size
@@ -145,11 +148,23 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
         _count_gradients(trained, live)
         torch.autograd.backward(leaves, [torch.empty_like(leaf) for leaf in leaves])
         update()
-        del averages, buckets, other_images
+        del averages, copies, other_images
     tower_flops = (forward_flops * (1 if train.accumulation == 1 else 2) + live.flops) * pairs // micro_batch
     values = sum(tensor.numel() for tensor in model.state_dict().values())
     count = sum(parameter.numel() for parameter in trained)
     return StepCost(tower_flops, in_objective, values, count, outputs[0].shape[-1], dict(live.at_peak))
+
+
+def _copies_for_communication(model: nn.Module, processes: int, shards: int) -> list[Tensor]:
+    """Allocate DDP's buckets, or what FSDP holds whole: weights and gradients of two blocks and of all other modules.
+
+    Of two blocks, because FSDP gathers the next block during the computation of a block.
+    """
+    if shards > 1:
+        sizes = [sum(p.numel() for p in block.parameters()) for block in parallel.blocks(model)]
+        others = sum(p.numel() for p in model.parameters()) - sum(sizes)
+        return [torch.empty(2 * (2 * max(sizes, default=0) + others))]
+    return [torch.empty_like(p) for p in model.parameters() if p.requires_grad] if processes > 1 else []
 
 
 def _optimizer_step(model: nn.Module, config: RunConfig, live: "LiveBytes", on_gpu: bool) -> Callable[[], None]:
@@ -218,6 +233,8 @@ def _count_gradients(parameters: list[nn.Parameter], live: "LiveBytes") -> None:
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of all living tensors that were created in the `with` block, by the phase that created them.
 
+    Of the phases in SHARDED it counts the share of one of `shards` processes.
+
     torch.distributed._tools.mem_tracker finds the same peak (a test compares them), but takes eight times as long.
     FLOPs are counted here too, because torch's counter keeps the tensors of checkpointed layers alive.
 
@@ -227,8 +244,9 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         at_peak: phase -> bytes at the moment of the largest sum so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shards: int = 1) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.shards = shards
         self.flops = 0
         self.phase = ""
         self.at_peak: Counter[str] = Counter()
@@ -252,22 +270,27 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def move(self, storage: torch.UntypedStorage, phase: str) -> None:
         """Count a living tensor under another phase."""
-        before = self._phase_of[id(storage)]
-        self._now[before] -= storage.nbytes()
-        self._now[phase] += storage.nbytes()
-        self._phase_of[id(storage)] = phase
+        self._remove(id(storage), storage.nbytes())
+        self._count(id(storage), storage.nbytes(), phase)
 
     def _add(self, storage: torch.UntypedStorage) -> None:
         key, size = id(storage), storage.nbytes()
         if key in self._phase_of:  # a view, or the result of an operation in place
             return
-        self._phase_of[key] = self.phase
-        self._now[self.phase] += size
-        self._total += size
+        self._count(key, size, self.phase)
         if self._total > self._peak:
             self._peak, self.at_peak = self._total, Counter(self._now)
         weakref.finalize(storage, self._remove, key, size)
 
+    def _count(self, key: int, size: int, phase: str) -> None:
+        self._phase_of[key] = phase
+        self._now[phase] += self._share(size, phase)
+        self._total += self._share(size, phase)
+
     def _remove(self, key: int, size: int) -> None:
-        self._now[self._phase_of.pop(key)] -= size
-        self._total -= size
+        phase = self._phase_of.pop(key)
+        self._now[phase] -= self._share(size, phase)
+        self._total -= self._share(size, phase)
+
+    def _share(self, size: int, phase: str) -> int:
+        return size // self.shards if phase in SHARDED else size

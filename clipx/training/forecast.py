@@ -8,9 +8,10 @@ With N GPUs in machines of G GPUs each, a step takes the sum of
     network     bytes through a machine's network card / NETWORK, with several machines
 
 DDP averages the gradients of p parameters in a ring: 2 (k - 1) / k x 4 p bytes pass through each link of k = min(N, G)
-GPUs, or of k = N / G machines. The objective gathers both embeddings and sums the gradient of the texts:
-3 x 4 B E (N - 1) / N bytes, with batch size B and embedding width E. The sum assumes no overlap, so the times of links
-and network are upper bounds.
+GPUs, or of k = N / G machines. FSDP gathers the weights before each forward and each backward pass, and scatters the
+gradients after each backward pass: (k - 1) / k x 4 p bytes each time. The objective gathers both embeddings and sums
+the gradient of the texts: 3 x 4 B E (N - 1) / N bytes, with batch size B and embedding width E. The sum assumes no
+overlap, so the times of links and network are upper bounds.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from typing import Any
 
 import torch
 
-from clipx.config.combinations import check_batch_size
+from clipx.config.combinations import check_batch_size, check_parallel
 from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
@@ -90,10 +91,11 @@ class Forecast:
 def forecast(config: RunConfig, processes: int, name: str) -> Forecast:
     """Forecast a run on `processes` GPUs of the kind `name`, a key of DEVICES.
 
-    Raises UserError: an unknown device, a batch that cannot be split, or unknown towers.
+    Raises UserError: an unknown device, a batch that cannot be split, unknown towers, or unsupported settings.
     """
     device = lookup(DEVICES, name, "device")
     check_batch_size(config, processes)
+    check_parallel(config)
     cost = count_step(config, processes, on_gpu=True)
     return Forecast(config, processes, device, cost, step_time(config, cost, processes, device))
 
@@ -108,11 +110,19 @@ def step_time(
     gathered = 3 * config.train.batch_size * cost.width * VALUE * (processes - 1) / processes
 
     def moved(members: int) -> float:
-        return 2 * (members - 1) / members * VALUE * cost.trained + gathered
+        return (members - 1) / members * VALUE * _values_passed(config, cost) + gathered
 
     links = moved(inside) / (device.link * LINK_SHARE) if processes > 1 else 0.0
     network = moved(machines) / NETWORK if machines > 1 else 0.0
     return StepTime(towers, objective, links, network)
+
+
+def _values_passed(config: RunConfig, cost: StepCost) -> int:
+    """Return how many weights and gradients go around the ring in a step; averaged gradients go twice."""
+    if config.train.parallel == "ddp":
+        return 2 * cost.trained
+    micro_batches = config.train.accumulation
+    return micro_batches * ((2 if micro_batches == 1 else 3) * cost.values + cost.trained)
 
 
 def total_steps(config: RunConfig, pairs: int | None) -> int | None:
@@ -130,7 +140,7 @@ def changes_that_fit(found: Forecast, name: str) -> list[str]:
             try:
                 config = replace(found.config, train=replace(found.config.train, **change))
                 new = forecast(config, found.processes, name)
-            except UserError:  # a tower without checkpointing
+            except UserError:  # a tower without checkpointing, or a setting that FSDP does not support
                 continue
             if new.fits:
                 (key, value), seconds_per_pair = *change.items(), new.time.total / new.config.train.batch_size
@@ -148,6 +158,8 @@ def _changes(config: RunConfig, processes: int) -> Iterator[list[dict[str, Any]]
     yield [{"accumulation": accumulation * k} for k in powers if pairs % (accumulation * k) == 0]
     if not config.train.grad_checkpointing:
         yield [{"grad_checkpointing": True}]
+    if processes > 1 and config.train.parallel == "ddp":
+        yield [{"parallel": "fsdp"}]
     yield [{"batch_size": config.train.batch_size // k} for k in powers if pairs % (accumulation * k) == 0]
 
 

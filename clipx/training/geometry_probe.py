@@ -17,6 +17,7 @@ from clipx.data.sources.base import PairSource
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
+from clipx.models.parallel import Parallel
 from clipx.types import Progress
 from clipx.utils.device import autocast
 from clipx.utils.registry import one_of
@@ -25,16 +26,26 @@ MARGIN_BATCH = 64  # paper 1 computes margins within batches of 64
 Probe = Callable[[int, Progress], dict[str, dict[str, float]]]  # (steps done, progress) -> {"geometry": values} or {}
 
 
-def build_probe(config: RunConfig, tokenizer: Tokenizer, model: ClipModel) -> Probe:
-    """Build the probe, to be called after each step. It returns {} except on rank 0, every log.geometry_every steps.
+def build_probe(config: RunConfig, tokenizer: Tokenizer, parallel: Parallel) -> Probe:
+    """Build the probe, which all ranks must call after each step.
+
+    It returns {} except on rank 0, every log.geometry_every steps.
 
     Raises UserError if there are no pairs to measure.
     """
     every = config.log.geometry_every
-    if not every or distributed.rank() > 0:
+    if not every:
         return lambda steps, progress: {}
-    probe = GeometryProbe(config, open_pair_source(config.data), tokenizer, model)
-    return lambda steps, progress: {} if steps % every else {"geometry": probe.measure(progress)}
+    on_rank0 = distributed.rank() == 0
+    probe = GeometryProbe(config, open_pair_source(config.data), tokenizer, parallel.whole) if on_rank0 else None
+
+    def measure(steps: int, progress: Progress) -> dict[str, dict[str, float]]:
+        if steps % every:
+            return {}
+        with parallel.gathered():
+            return {"geometry": probe.measure(progress)} if probe else {}
+
+    return measure
 
 
 class GeometryProbe:

@@ -13,11 +13,10 @@ towers (dropout) are seeded by (seed, step, rank, micro-batch), so both passes a
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from clipx import distributed
 from clipx.training.setup import TrainComponents
@@ -75,7 +74,7 @@ def _two_passes(components: TrainComponents, batch: Batch, progress: Progress, l
     count = min(config.accumulation, int(-distributed.all_reduce_max(-float(len(batch.image)))))
     micro_batches = list(zip(batch.image.tensor_split(count), batch.text.tensor_split(count), strict=True))
     # compiled code rounds and draws differently with and without gradients, so both passes use the same mode
-    with torch.set_grad_enabled(config.compile), _no_sync(parallel):
+    with torch.set_grad_enabled(config.compile), parallel.no_sync():
         first_pass = [
             [output if output is None else output.detach() for output in _embed(components, *pair, progress, k)]
             for k, pair in enumerate(micro_batches)
@@ -90,8 +89,8 @@ def _two_passes(components: TrainComponents, batch: Batch, progress: Progress, l
     d_pairs = zip(d_image.tensor_split(count), d_text.tensor_split(count), strict=True)
     for k, (pair, d_pair) in enumerate(zip(micro_batches, d_pairs, strict=True)):
         last = k == count - 1
-        with nullcontext() if last else _no_sync(parallel):
-            # scale and bias get their gradient only once, in the micro-batch that DDP synchronises
+        with nullcontext() if last else parallel.no_sync():
+            # scale and bias get their gradient only once, in the micro-batch that is synchronised
             _backward_towers(components, _embed(components, *pair, progress, k), (*d_pair, *(d_others if last else ())))
     restore_buffers()  # the first pass has already updated the batch statistics
     components.timer.end_phase("backward")
@@ -103,7 +102,7 @@ def _embed(components: TrainComponents, image: Tensor, text: Tensor, progress: P
     seed = rng.derive_seed(config.seed, progress.step, distributed.rank(), micro_batch, STREAM)
     rng.seed_device(seed, components.device)
     with autocast(config.train.precision, components.device):
-        outputs: Outputs = components.parallel(image, text, progress)
+        outputs: Outputs = components.parallel.wrapped(image, text, progress)
     return outputs
 
 
@@ -126,8 +125,3 @@ def _backward_towers(components: TrainComponents, outputs: Outputs, gradients: G
     if pairs:
         with tf32(components.config.train.precision == "tf32"):
             torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
-
-
-def _no_sync(parallel: nn.Module) -> AbstractContextManager[None]:
-    """Keep DDP from averaging gradients over ranks until the last micro-batch."""
-    return parallel.no_sync() if isinstance(parallel, DistributedDataParallel) else nullcontext()

@@ -10,13 +10,12 @@ from torch import nn
 
 from clipx.config.schema import OptimizerConfig, RunConfig, ScheduleConfig
 from clipx.errors import UserError
+from clipx.models.parallel import BLOCK
 from clipx.types import Progress
 from clipx.utils.registry import lookup
 
 Groups = list[dict[str, Any]]
 
-# block numbers in names of open_clip, timm and Hugging Face; in nested names (stages.2.blocks.5) the outer number
-BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks?|stages|layers?|h)\.?(\d+)\.")
 INPUT = re.compile(r"embed|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
 # progress after the warm-up in 0..1, and schedule.cooldown -> factor on the learning rate
 SCHEDULES: dict[str, Callable[[float, float], float]] = {
@@ -107,7 +106,7 @@ KINDS: dict[str, Callable[[Groups, OptimizerConfig], torch.optim.Optimizer]] = {
     "adamw": lambda groups, config: torch.optim.AdamW(
         groups, lr=config.lr, betas=(config.betas[0], config.betas[1]), eps=config.eps, fused=True
     ),
-    "sgd": lambda groups, config: torch.optim.SGD(groups, lr=config.lr, fused=True),
+    "sgd": lambda groups, config: torch.optim.SGD(groups, lr=config.lr),
 }
 
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 import torch
 from timm.utils.model_ema import ModelEmaV3
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from clipx import distributed, objectives
 from clipx.config.combinations import check_batch_size
@@ -14,6 +12,7 @@ from clipx.config.schema import RunConfig
 from clipx.config.setting import check
 from clipx.data.sampler import num_train
 from clipx.models import clip, sync_batchnorm
+from clipx.models.parallel import KINDS, Parallel
 from clipx.run.checkpoint import TrainState
 from clipx.run.initial_weights import build_initial_model
 from clipx.sample_table import SampleTable
@@ -22,6 +21,7 @@ from clipx.training.teacher import Teacher, load_teacher
 from clipx.training.timing import StepTimer
 from clipx.types import Inputs, Progress
 from clipx.utils.device import grad_scaler
+from clipx.utils.registry import lookup
 
 
 @dataclass
@@ -31,7 +31,7 @@ class TrainComponents:
     config: RunConfig
     device: torch.device
     state: TrainState
-    parallel: nn.Module  # state.model, wrapped in DDP if there are several processes
+    parallel: Parallel  # state.model, shared by the processes
     mix: modality_mixing.Mixing
     learning_rate: Callable[[Progress], float]
     timer: StepTimer
@@ -59,8 +59,10 @@ def build_components(
     steps_per_epoch = num_train(num_samples, config.data.held_out) // config.train.batch_size
     learning_rate = optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
     model = build_model(config).to(device).to(memory_format=torch.channels_last)
-    ema = None if config.train.ema is None else ModelEmaV3(model, config.train.ema)  # copies the model, so before DDP
-    parallel = _parallelise(model, config, device)
+    ema = None
+    if config.train.ema is not None:  # a copy of the model, so before it is sharded
+        ema = ModelEmaV3(model, config.train.ema, foreach=config.train.parallel != "fsdp")  # not for shards
+    parallel = _parallelise(model, ema, config, device)
     teacher = None
     if "teacher" in objective.needs and config.model.teacher is not None:
         teacher = build_teacher(config, model.inputs, device)
@@ -77,8 +79,8 @@ def build_components(
     return TrainComponents(config, device, state, parallel, mix, learning_rate, StepTimer(device), teacher)
 
 
-def _parallelise(model: clip.ClipModel, config: RunConfig, device: torch.device) -> nn.Module:
-    """Compile, synchronise batch norms and wrap in DDP, as configured.
+def _parallelise(model: clip.ClipModel, ema: ModelEmaV3 | None, config: RunConfig, device: torch.device) -> Parallel:
+    """Compile, synchronise batch norms and share the model between the processes, as configured.
 
     Towers are compiled in place, which keeps the names in the state dict.
     """
@@ -88,4 +90,6 @@ def _parallelise(model: clip.ClipModel, config: RunConfig, device: torch.device)
     if config.train.compile:
         for tower in (model.image, model.text):
             tower.compile()
-    return DistributedDataParallel(model) if several else model
+    if not several:
+        return Parallel(model)
+    return lookup(KINDS, config.train.parallel, "train.parallel")(model, ema and ema.module, device)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clipx import distributed
 from clipx.training import gradients, optimizer
@@ -24,8 +24,8 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
     lr = components.learning_rate(progress)
     optimizer.set_lr(state.optimizer, lr)
     state.optimizer.zero_grad()
-    if not components.parallel.training:  # only in the first step: evaluations restore the mode
-        components.parallel.train()
+    if not components.parallel.wrapped.training:  # only in the first step: evaluations restore the mode
+        components.parallel.wrapped.train()
     sizes = distributed.all_gather_sizes(len(batch.sample_id))
     sample_id, label = distributed.gather(batch.sample_id, sizes), distributed.gather(batch.label, sizes)
     group = None if batch.group is None else distributed.gather(batch.group, sizes)
@@ -67,7 +67,7 @@ def _update(components: TrainComponents, loss: Loss, sample_id: Tensor, restore_
     """
     state, scaler = components.state, components.state.scaler
     scaler.unscale_(state.optimizer)
-    grad_norm = nn.utils.clip_grad_norm_(state.model.parameters(), components.config.train.grad_clip or float("inf"))
+    grad_norm = components.parallel.clip_grad_norm_(components.config.train.grad_clip or float("inf"))
     finite_loss, finite_norm = torch.stack([loss.total.detach(), grad_norm]).isfinite().tolist()  # same on all ranks
     if finite_loss and finite_norm:
         scaler.step(state.optimizer)

@@ -20,7 +20,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from clipx.training import setup
+from clipx.models import parallel
 
 Call = tuple[str, tuple[tuple[int, ...], ...], str]  # name, shapes of the tensors, set of their dtypes
 
@@ -55,7 +55,7 @@ def fake_rank(world: int, rank: int, sample_id: Tensor) -> Iterator[Recorder]:
     try:
         with pytest.MonkeyPatch.context() as patch, Recorder() as recorder:
             _complete(patch, world, rank, B, sample_id)
-            patch.setattr(setup, "DistributedDataParallel", lambda model: _data_parallel(model, recorder))
+            patch.setattr(parallel, "DistributedDataParallel", lambda model: _data_parallel(model, recorder))
             yield recorder
     finally:
         dist.destroy_process_group()
@@ -98,7 +98,7 @@ def _data_parallel(model: nn.Module, recorder: Recorder) -> DistributedDataParal
         future.set_result(bucket.buffer())
         return future
 
-    parallel = DistributedDataParallel(model)
+    replica = DistributedDataParallel(model)
     hook: Callable[..., Any] = keep
-    parallel.register_comm_hook(None, hook)
-    return parallel
+    replica.register_comm_hook(None, hook)
+    return replica

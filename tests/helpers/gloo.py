@@ -15,18 +15,24 @@ R = TypeVar("R")
 
 
 class Gloo:
-    """Pool of four processes. `run` makes some of them the ranks of a process group."""
+    """Four processes. `run` makes the first of them the ranks of a process group.
+
+    A process has the same rank in all groups, because torch's caches for sharded tensors keep the rank of a mesh.
+    """
 
     def __init__(self) -> None:
         context = get_context("forkserver")
         context.set_forkserver_preload(["torch", "clipx.train"])  # imported once for all workers
-        self.pool = ProcessPoolExecutor(4, context)
+        self.processes = [ProcessPoolExecutor(1, context) for _ in range(4)]
 
     def run(self, world: int, function: Callable[..., R], *arguments: Any) -> list[R]:
         """Call `function(*arguments)` on each rank of a new group of `world` <= 4 ranks; return the results by rank."""
         with tempfile.TemporaryDirectory() as folder:
             store = str(Path(folder) / "store")
-            futures = [self.pool.submit(_as_rank, rank, world, store, function, arguments) for rank in range(world)]
+            futures = [
+                process.submit(_as_rank, rank, world, store, function, arguments)
+                for rank, process in enumerate(self.processes[:world])
+            ]
             return [future.result(timeout=300) for future in futures]
 
 
@@ -46,4 +52,5 @@ def pool() -> Iterator[Gloo]:
     try:
         yield gloo
     finally:
-        gloo.pool.shutdown(cancel_futures=True)
+        for process in gloo.processes:
+            process.shutdown(cancel_futures=True)

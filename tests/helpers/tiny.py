@@ -13,6 +13,7 @@ from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTo
 from clipx.models import temperature
 from clipx.models.clip import ClipModel
 from clipx.models.heads import SinglePointHead
+from clipx.models.parallel import gather_shards
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.training.teacher import Teacher
@@ -50,6 +51,25 @@ def dropout() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, E))
 
 
+class Blocks(nn.Module):
+    """Image tower of two blocks with shortcuts; the first dimension of `shift` is smaller than two processes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 16))
+        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.Tanh()) for _ in range(2))
+        self.shift = nn.Parameter(torch.zeros(1, 16))
+        self.head = nn.Linear(16, E)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Embed images [b, 3, SIDE, SIDE] to [b, E]."""
+        x = self.stem(image) + self.shift
+        for block in self.blocks:
+            x = x + block(x)
+        embedded: Tensor = self.head(x)
+        return embedded
+
+
 class Words(nn.Module):
     """Text tower: projection of the mean word embedding."""
 
@@ -64,7 +84,7 @@ class Words(nn.Module):
         return projected
 
 
-TOWERS = {"plain": plain, "resnet": ResNet, "dropout": dropout}
+TOWERS = {"plain": plain, "resnet": ResNet, "dropout": dropout, "blocks": Blocks}
 
 
 def settings(objective: dict[str, dict[str, object]], batch_size: int = 8) -> RunConfig:
@@ -116,13 +136,13 @@ def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
 
 
 def train(run: TrainComponents, steps: int = 5) -> dict[str, Tensor]:
-    """Train some steps; return name -> weight or buffer, ema.NAME -> its average and, on rank 0, column -> values."""
+    """Train some steps; return on rank 0 name -> weight or buffer, ema.NAME -> its average, column -> values."""
     for step, batch in enumerate(batches(run.config, steps)):
         train_step(run, batch, Progress(step, steps, 0, 1))
     assert not run.bad_steps
     averaged = run.state.ema.module.state_dict() if run.state.ema is not None else {}
     weights = run.state.model.state_dict() | {f"ema.{name}": value for name, value in averaged.items()}
-    return {name: value.clone() for name, value in weights.items()} | run.state.table.whole()
+    return {name: value.clone() for name, value in gather_shards(weights).items()} | run.state.table.whole()
 
 
 def about(name: str) -> Callable[[str], str]:

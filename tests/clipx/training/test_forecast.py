@@ -115,6 +115,18 @@ def test_the_changes_suggested_for_a_batch_that_does_not_fit_are_the_smallest_th
         assert not with_setting(key, smaller_change).fits
 
 
+def test_fsdp_moves_weights_twice_and_gradients_once_in_the_links(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    ddp, cost = forecast(config, 8, "A100"), count_step(config, 8)
+    config.train.parallel = "fsdp"
+    for accumulation, weights, gradients in ((1, 2, 1), (2, 6, 2)):
+        config.train.batch_size, config.train.accumulation = 8 * accumulation, accumulation
+        more = forecasts.step_time(config, cost, 8, DEVICES["A100"]).links - ddp.time.links
+        gathered = 3 * 8 * (accumulation - 1) * cost.width
+        values = weights * cost.values + (gradients - 2) * cost.trained + gathered
+        assert more == pytest.approx(7 / 8 * 4 * values / (300e9 * forecasts.LINK_SHARE))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -122,6 +134,10 @@ def test_the_changes_suggested_for_a_batch_that_does_not_fit_are_the_smallest_th
         (
             ["device=H100", "processes=64", "train.batch_size=32"],
             r"train.batch_size=32 must be divisible by 64 \(64 proc",
+        ),
+        (
+            ["device=H100", "processes=8", "train.parallel=fsdp", "train.precision=fp16"],
+            "train.precision=fp16 does not work with train.parallel=fsdp; allowed: fp32, tf32, bf16",
         ),
         (["device=H100", "processes=0"], "processes=0 must be a whole number, 1 or more"),
         (["processes=64"], "processes=64 needs device=NAME; without it, set train.processes=N"),

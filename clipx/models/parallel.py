@@ -1,0 +1,157 @@
+"""How processes share a model (train.parallel): each holds all weights (ddp), or a part of them (fsdp).
+
+    ddp    Every process holds all weights, gradients and moments of the optimizer (DistributedDataParallel).
+    fsdp   Each of N processes holds 1/N of them (FSDP2). All processes gather the weights of a tower's block before its
+           forward and before its backward pass, and free them afterwards.
+
+Both average the gradients over the processes, so they train the same weights, and their checkpoints are the same files.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import deepcopy
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_map_only
+
+from clipx import distributed
+from clipx.models.clip import ClipModel
+
+T = TypeVar("T")
+
+# block numbers in names of open_clip, timm and Hugging Face; in nested names (stages.2.blocks.5) the outer number
+BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks?|stages|layers?|h)\.?(\d+)\.")
+
+
+class Parallel:
+    """The model of a single process.
+
+    Attributes:
+        model: holds the weights that are trained, or this process's part of them.
+        wrapped: the module to call in a training step.
+        whole: the model to evaluate, inside `gathered` only.
+    """
+
+    def __init__(self, model: ClipModel) -> None:
+        self.model = self.whole = model
+        self.wrapped: nn.Module = model
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Return the context of micro-batches before the last, whose gradients need not be averaged yet."""
+        return nullcontext()
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """Return a context in which `whole` has all weights. All processes must enter it."""
+        return nullcontext()
+
+    def clip_grad_norm_(self, max_norm: float) -> Tensor:
+        """Scale the gradient to at most this norm, and return its norm [] before."""
+        return nn.utils.clip_grad_norm_(self.model.parameters(), max_norm)
+
+
+class Replicated(Parallel):
+    """All weights on every process."""
+
+    def __init__(self, model: ClipModel, averages: nn.Module | None, device: torch.device) -> None:
+        super().__init__(model)
+        self.replica = DistributedDataParallel(model)
+        self.wrapped = self.replica
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self.replica.no_sync()
+
+
+class Sharded(Parallel):
+    """A part of the weights on each process. Parameters without dimension (temperature, bias) stay on all of them."""
+
+    def __init__(self, model: ClipModel, averages: nn.Module | None, device: torch.device) -> None:
+        """`averages`: the averaged weights, if there are any; they are sharded like the model."""
+        super().__init__(model)
+        self.whole = deepcopy(model).requires_grad_(False)
+        self._free()
+        mesh = init_device_mesh(device.type, (distributed.world_size(),))
+        for sharded in [model] if averages is None else [model, averages]:
+            _shard(sharded, mesh)
+        for parameter in model.parameters():
+            if parameter.ndim == 0 and parameter.requires_grad:
+                parameter.register_hook(_average)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        with torch.no_grad():
+            for own, part in zip(self.whole.parameters(), self.model.parameters(), strict=True):
+                own.data = part.full_tensor() if isinstance(part, DTensor) else part.data
+            for own, part in zip(self.whole.buffers(), self.model.buffers(), strict=True):
+                own.copy_(part)
+        yield
+        self._free()
+
+    def clip_grad_norm_(self, max_norm: float) -> Tensor:
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        gradients = [p.grad for p in parameters]
+        square = nn.utils.get_total_norm([g.to_local() for g in gradients if isinstance(g, DTensor)]).square()
+        distributed.all_reduce_sum(square)
+        others = nn.utils.get_total_norm([g for g in gradients if not isinstance(g, DTensor)])  # equal on all processes
+        norm = (square + others.square()).sqrt()
+        nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+        return norm
+
+    def _free(self) -> None:
+        for parameter in self.whole.parameters():
+            parameter.data = parameter.data.new_empty(0)
+
+
+# train.parallel -> function of the model, its averaged weights and the device, with several processes
+KINDS: dict[str, Callable[[ClipModel, nn.Module | None, torch.device], Parallel]] = {
+    "ddp": Replicated,
+    "fsdp": Sharded,
+}
+
+
+def blocks(model: nn.Module) -> list[nn.Module]:
+    """Return the numbered blocks of the towers that contain no further block."""
+    named = {name: module for name, module in model.named_modules() if re.search(f"{BLOCK.pattern}$", f"{name}.")}
+    return [module for name, module in named.items() if not any(other.startswith(f"{name}.") for other in named)]
+
+
+def gather_shards(tree: T) -> T:
+    """Return nested dictionaries or lists with all shards joined, in CPU memory of rank 0; empty on the other ranks.
+
+    All processes must call this. Tensors that are not sharded stay the same.
+    """
+
+    def joined(shard: DTensor) -> Tensor:
+        whole = shard.full_tensor()
+        return whole.cpu() if distributed.rank() == 0 else whole.new_empty(0)
+
+    return tree_map_only(DTensor, joined, tree)  # type: ignore[no-any-return]
+
+
+def shard_like(whole: Tensor, parameter: Tensor) -> Tensor:
+    """Return this process's part of a tensor that belongs to a parameter, if that is sharded and of the same shape."""
+    if not isinstance(parameter, DTensor) or whole.shape != parameter.shape:
+        return whole
+    mesh, placements = parameter.device_mesh, parameter.placements
+    return distribute_tensor(whole.to(parameter.device), mesh, placements, src_data_rank=None)
+
+
+def _shard(model: nn.Module, mesh: DeviceMesh) -> None:
+    model.to(memory_format=torch.contiguous_format)  # fully_shard refuses weights in channels_last
+    scalars = {parameter for parameter in model.parameters() if parameter.ndim == 0}
+    for module in (*blocks(model), model):
+        # a sum that is divided afterwards, because gloo cannot average
+        fully_shard(module, mesh=mesh, ignored_params=scalars).set_force_sum_reduction_for_comms(True)
+
+
+def _average(gradient: Tensor) -> Tensor:
+    """Average the gradient of a parameter that is not sharded, so that rounding cannot make the processes differ."""
+    total = gradient.clone()
+    distributed.all_reduce_sum(total)
+    return total / distributed.world_size()
