@@ -115,7 +115,7 @@ def _with_own(
         theirs.parameterisation,
         theirs.s,
     )
-    own = () if continues else ("temperature.",)
+    own: tuple[str, ...] = () if continues else ("temperature.",)
     own += () if (ours.bias is None) == (theirs.bias is None) else ("bias",)
     kept = {key: value for key, value in model.state_dict().items() if key.startswith(own)}
     return {key: value for key, value in weights.items() if not key.startswith(own)} | kept

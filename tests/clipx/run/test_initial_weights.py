@@ -112,7 +112,7 @@ def test_temperature_and_bias_follow_the_settings_where_the_start_run_has_others
     model = build_initial_model(config)
     assert 1 / float(model.temperature(Progress(0, 1, 0, 1)).detach()) == pytest.approx(tau)
     assert (model.bias is None) == (bias is None)
-    assert bias is None or float(model.bias.detach()) == bias
+    assert model.bias is None or float(model.bias.detach()) == bias
     for name, value in weights(first).items():
         if not name.startswith("temperature."):
             assert torch.equal(model.state_dict()[name], value), name
