@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.settings.arguments import flag, number, split
-from clipx.config.presets import AXES
+from clipx.config.ladder import AXES
 from clipx.utils.registry import one_of
 from evaluation.analyses import comparison
 from evaluation.analyses.scaling import AGAINST, LEAST, Ladder, find_ladders, refuse_short

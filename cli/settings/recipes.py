@@ -18,7 +18,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from clipx.config.presets import AXES, MIN_POINTS
+from clipx.config.ladder import AXES, MIN_POINTS
 from clipx.errors import UserError
 from clipx.utils.registry import lookup, one_of
 

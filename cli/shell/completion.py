@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
 
-from clipx.config.presets import AXES
+from clipx.config.ladder import AXES
 from clipx.training.devices import DEVICES
 from clipx.utils.files import cache_home, content_hash, write_text
 from clipx.utils.registry import lookup

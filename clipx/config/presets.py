@@ -81,15 +81,6 @@ PAIRS = {  # pairs in published data sets; how many can be downloaded changes fr
 }
 CAPTIONS = {"mscoco": 414_113, "flickr30k": 145_000}  # captions of these images, the pairs with data.captions=each
 
-# axis of a ladder (`scale:` in a recipe) -> the settings that take the value of a point
-AXES: dict[str, tuple[str, ...]] = {
-    "samples": ("train.samples",),
-    "data": ("data.scenes.num_train",),  # other data have no setting for their size
-    "width": ("model.image.name", "model.text.name"),
-    "batch": ("train.batch_size",),
-}
-MIN_POINTS = 4  # of a ladder
-
 CYCLIC = {"cyclic_inmodal": {"weight": 0.25}, "cyclic_crossmodal": {"weight": 0.25}}
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip": {"clip": {}},

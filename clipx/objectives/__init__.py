@@ -1,7 +1,6 @@
 """Loss terms by name. A new term needs one file, one line in TERMS and one test file."""
 
-from clipx.objectives.base import Objective, Term
-from clipx.objectives.build import build_objective
+from clipx.objectives.base import Objective, Term, build_objective
 from clipx.objectives.clip import ClipTerm
 from clipx.objectives.cyclic import CyclicCrossmodalTerm, CyclicInmodalTerm
 from clipx.objectives.dcl import DclTerm

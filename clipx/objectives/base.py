@@ -1,14 +1,17 @@
 """The interface of a loss term, and the objective as a weighted sum of terms. B is the global batch size."""
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from types import NoneType, UnionType
+from typing import Any, Protocol, Union, get_args, get_origin
 
 import torch
 from torch import Tensor
 
 from clipx.errors import UserError
 from clipx.types import Embeddings, Loss, Progress, TeacherEmbeddings
+from clipx.utils.registry import lookup, suggest
 
 Rows = Mapping[str, Tensor]  # column -> [B] per-sample values of the batch
 TermOutput = tuple[Tensor, dict[str, Tensor]]  # unweighted value [] of the term, and column -> [B] new values
@@ -23,6 +26,15 @@ NEEDS = {  # input that a term may declare in `needs` -> how to provide this inp
     "teacher": "a frozen teacher: set model.teacher=RUN or open_clip:NAME/TAG, or in your own loop "
     "Embeddings(teacher=...)",
     "progress": "the position in the run: objective(embeddings, rows, Progress(step, steps, epoch, epochs))",
+}
+
+# annotation of a parameter -> accepted types, and their name in an error message
+ACCEPTED: dict[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "a string"),
+    NoneType: ((NoneType,), "null"),
 }
 
 
@@ -155,3 +167,45 @@ def _check_needs(name: str, term: Term, given: Mapping[str, object], rows: Rows)
             f"objective.{name} keeps numbers of every pair ({', '.join(missing)}) in a SampleTable(objective.columns, "
             "num_samples): pass rows=table.read(ids), and store the new values with table.write(ids, loss.rows)"
         )
+
+
+def build_objective(
+    table: Mapping[str, type[Term]], terms: Mapping[str, Mapping[str, object]], num_samples: int
+) -> Objective:
+    """Build the objective from the term classes in `table`.
+
+    Arguments and errors are those of `clipx.objectives.build`.
+    """
+    if not terms:
+        raise UserError(f"objective has no term; {suggest('', table)}")
+    built: dict[str, Term] = {}
+    weights: dict[str, float] = {}
+    for name, settings in terms.items():
+        term = lookup(table, name, "objective")
+        signature = inspect.signature(term, eval_str=True).parameters
+        allowed = {key: p.annotation for key, p in signature.items() if key != "num_samples"} | {"weight": float}
+        parameters: dict[str, Any] = {"weight": 1.0, **(settings or {})}
+        for key, value in parameters.items():
+            if key not in allowed:
+                raise UserError(f"objective.{name}.{key} is not known; {suggest(key, allowed)}")
+            _check_type(f"objective.{name}.{key}", value, allowed[key])
+        weights[name] = float(parameters.pop("weight"))
+        if "num_samples" in signature:
+            parameters["num_samples"] = num_samples
+        built[name] = term(**parameters)
+    return Objective(built, weights)
+
+
+def _check_type(key: str, value: object, annotation: Any) -> None:
+    """Raise UserError if a value does not have the annotated type.
+
+    A whole number counts as a number. Nothing else is converted: `average="off"` must not be read as true. Parameters
+    of other types, such as lists, are checked by their term.
+    """
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    if not all(kind in ACCEPTED for kind in kinds):
+        return
+    accepted = tuple(t for kind in kinds for t in ACCEPTED[kind][0])
+    unwanted_bool = isinstance(value, bool) and bool not in kinds  # bool is a subclass of int
+    if unwanted_bool or not isinstance(value, accepted):
+        raise UserError(f"{key}={value!r} must be {' or '.join(ACCEPTED[kind][1] for kind in kinds)}")

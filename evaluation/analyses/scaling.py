@@ -11,7 +11,7 @@ from statistics import fmean
 
 import numpy as np
 
-from clipx.config.presets import AXES, MIN_POINTS
+from clipx.config.ladder import AXES, MIN_POINTS
 from clipx.errors import UserError
 from evaluation.analyses.comparison import MEAN, TASKS, BySeed, Estimate, estimate, rankable, shared_values
 from evaluation.analyses.power_law import MIN_SEEDS, Array, Interval, PowerLaw, crossover, fit_power_law

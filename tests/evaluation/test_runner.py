@@ -73,7 +73,10 @@ def test_an_empty_list_of_tasks_runs_all_that_fit(tmp_path: Path) -> None:
     without_train = fakes.labelled(tmp_path / "others")
     replicas.sugar_crepe(tmp_path, dict.fromkeys(KINDS, 1))
     rows = run(tmp_path, [*three_kinds(tmp_path), without_train, f"sugar_crepe:{tmp_path}"], [])
-    assert {row.task for row in rows} == {name for name, task in TASKS.items() if not task.variants}
+    assert {row.task for row in rows} == {name for name, task in TASKS.items() if not task.variants} - {
+        "many_to_many",
+        "associations",
+    }
     assert {row.task for row in rows if row.dataset == "others"} == {"zeroshot"}
 
 

@@ -30,9 +30,9 @@ arms:
 
 
 def test_seeds_come_first_so_that_early_results_compare_arms() -> None:
-    plan = make_plan(["recipe=gap_mini", "arms=base,slrt", "seeds=2", "jobs=2", "optimizer.lr=1"])
+    plan = make_plan(["recipe=gap_mini", "arms=base,slrt", "seeds=2", "jobs=2", "optimizer.weight_decay=1"])
     assert plan.overrides == [
-        ["recipe=gap_mini", f"arm={arm}", f"seed={seed}", "optimizer.lr=1"]
+        ["recipe=gap_mini", f"arm={arm}", f"seed={seed}", "optimizer.weight_decay=1"]
         for seed in (0, 1)
         for arm in ("base", "slrt")
     ]

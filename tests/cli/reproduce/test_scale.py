@@ -8,7 +8,7 @@ from cli.reproduce.design import designs_of
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.compose import recipe
 from cli.settings.recipes import load_recipe
-from clipx.config.presets import AXES
+from clipx.config.ladder import AXES
 from clipx.config.schema import RunConfig
 from clipx.config.setting import check_key
 from clipx.errors import UserError

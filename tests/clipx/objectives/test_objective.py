@@ -5,8 +5,7 @@ import torch
 
 from clipx import objectives
 from clipx.errors import UserError
-from clipx.objectives.base import Term
-from clipx.objectives.build import build_objective
+from clipx.objectives.base import Term, build_objective
 from clipx.sample_table import SampleTable
 from tests.helpers.pairs import START, embed, random_pairs
 

@@ -153,7 +153,13 @@ def test_flops_of_a_pair_do_not_depend_on_the_batch_and_unknown_towers_have_none
     found = []
     for batch_size in (8, 64):
         data = {"name": "scenes", "source": "scenes"}
-        config: dict[str, Any] = {"name": "a", "recipe": "demo", "data": data, "model": model}
+        config: dict[str, Any] = {
+            "name": "a",
+            "recipe": "demo",
+            "data": data,
+            "model": model,
+            "objective": {"clip": {}},
+        }
         config["train"] = {"batch_size": batch_size, "epochs": 1}
         (tmp_path / f"{batch_size}").mkdir()
         (tmp_path / f"{batch_size}" / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
