@@ -88,14 +88,14 @@ class Sharded(Parallel):
         with torch.no_grad():
             for own, part in zip(self.whole.parameters(), self.model.parameters(), strict=True):
                 own.data = part.full_tensor() if isinstance(part, DTensor) else part.data
-            for own, part in zip(self.whole.buffers(), self.model.buffers(), strict=True):
-                own.copy_(part)
+            for own_buffer, buffer in zip(self.whole.buffers(), self.model.buffers(), strict=True):
+                own_buffer.copy_(buffer)
         yield
         self._free()
 
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         parameters = [p for p in self.model.parameters() if p.grad is not None]
-        gradients = [p.grad for p in parameters]
+        gradients = [gradient for p in parameters if (gradient := p.grad) is not None]
         square = nn.utils.get_total_norm([g.to_local() for g in gradients if isinstance(g, DTensor)]).square()
         distributed.all_reduce_sum(square)
         others = nn.utils.get_total_norm([g for g in gradients if not isinstance(g, DTensor)])  # equal on all processes

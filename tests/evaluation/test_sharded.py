@@ -25,7 +25,7 @@ def sets(folder: Path) -> str:
     return f"datasets=[wds:{folder}/things,captions:{folder}/shots/test,pairs:{folder}/minimal]"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_ranks_give_the_rows_and_embeddings_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["eval", "model=open_clip:mini-48/random", sets(tmp_path), "batch_size=4", "workers=0", "device=cpu"]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

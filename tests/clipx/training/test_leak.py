@@ -18,7 +18,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_memory_does_not_grow_with_the_steps(accumulation: int) -> None:
     config = tiny.settings({"clip": {}, "sogclr": {}})
