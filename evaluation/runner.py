@@ -46,7 +46,9 @@ def evaluate(
         tasks: keys of `TASKS`; empty: all tasks that fit a data set.
         out: folder for results.jsonl, .csv, .md and artifacts/. Results stored there with the same hashes are reused.
         cache_dir: folder for embeddings.
-        batch_size, workers, device: see Loading.
+        batch_size: see Loading.
+        workers: see Loading.
+        device: see Loading.
         force: score again even if the results are stored; cached embeddings are still used.
         settings: prompts, retrieval protocol, pools, limit and columns.
 
