@@ -38,7 +38,7 @@ class Recipe:
 def load_recipe(path: Path) -> Recipe:
     """Read a recipe file, from the cache if it has not changed.
 
-    Raises UserError: invalid YAML, or malformed arms, seeds, evaluations or scale.
+    Raises UserError if the YAML is invalid, or if arms, seeds, evaluations or scale do not have the required form.
     """
     status = path.stat()
     return _read(path, status.st_mtime_ns, status.st_size)

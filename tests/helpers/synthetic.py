@@ -70,7 +70,7 @@ def evidence(runs: list[Run]) -> Evidence:
 
 
 def write(root: Path, one: Run) -> Path:
-    """Write the run into its directory below `root`; return the directory."""
+    """Write the files of a run to `root`/NAME/sSEED and return that folder."""
     folder = root / one.name / f"s{one.seed}"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(json.dumps(one.config))  # JSON is YAML

@@ -74,8 +74,8 @@ class Contrast:
         Args:
             log_d: side of the anchors -> log d [B], the denominators of the gradient.
             log_d_zeta: side of the anchors -> log d [B], the denominators of the sums over i.
-            learns_scale: add the gradient of tau/B sum_i g_i/d_i for the scale 1/tau, where tau/B and d_i are constant.
-                Not possible with zeta. False: the estimator has no gradient for the scale.
+            learns_scale: if True, the scale 1/tau gets the gradient of tau/B sum_i g_i/d_i with constant tau/B and d_i;
+                otherwise it gets none. NUCLR cannot use it, because it has no such gradient with zeta.
 
         Returns:
             The scalar, and contrasted side -> sum over i != j of exp((D_ij - zeta_j)/tau) / d_i, [B]; empty without

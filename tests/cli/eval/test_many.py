@@ -1,4 +1,4 @@
-"""`clipx eval RUN...`: arguments that name runs, several runs, limit=, held-out pairs, tables and saved data sets."""
+"""`clipx eval` with several runs, with limit=, on held-out pairs, and on image tables and saved hub data sets."""
 
 import json
 import os

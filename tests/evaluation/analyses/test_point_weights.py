@@ -1,4 +1,4 @@
-"""Point weights: the artifact has the model's weights in order, and the report draws them."""
+"""Point weights: the stored weights are those of the model, token by token, and the report shows them."""
 
 import json
 from pathlib import Path
