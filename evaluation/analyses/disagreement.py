@@ -25,7 +25,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Answers:
-    """What one model scored on each item of a data set, for one metric; sorted by `item`."""
+    """Scores of one model on each item of a data set, for one metric; sorted by `item`."""
 
     task: str
     dataset: str
