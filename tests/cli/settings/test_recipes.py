@@ -1,5 +1,6 @@
 """An arm is a named list of overrides; the user's overrides replace those of the arm, and the arm names the run."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,19 @@ def test_every_arm_of_every_recipe_composes(name: str) -> None:
         root = "data.root=somewhere"
         config = compose_run([f"recipe={name}", root, *([f"arm={arm}"] if arm else [])])
         assert config.arm == arm and config.name == (f"{name}-{arm}" if arm else name)
+
+
+def test_a_recipe_that_starts_from_another_has_its_settings_but_not_its_arms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "first.yaml").write_text(
+        "defaults: [override /data: flickr8k]\nmodel: {image: {name: 'small:conv'}, text: {name: 'small:clip_bag'}}\n"
+        "train: {epochs: 3, batch_size: 8}\nobjective: {clip: {average: false}}\narms: {one: []}\n"
+    )
+    (tmp_path / "second.yaml").write_text("defaults: [first, override /data: mscoco]\ntrain: {batch_size: 4}\n")
+    monkeypatch.setattr(sys, "argv", ["clipx", "--config-dir", str(tmp_path)])
+    for overrides in ([], ["objective=clip"]):
+        config = compose_run(["recipe=second", *overrides])
+        assert (config.train.epochs, config.train.batch_size, config.data.name) == (3, 4, "mscoco")
+        assert config.objective == {"clip": {"average": False}}
+    assert recipe("second").arms == {}
