@@ -51,9 +51,16 @@ class Parallel:
         """Return a context in which `whole` has all weights. All processes must enter it."""
         return nullcontext()
 
-    def clip_grad_norm_(self, max_norm: float) -> Tensor:
-        """Scale the gradient to at most this norm, and return its norm [] before."""
-        return nn.utils.clip_grad_norm_(self.model.parameters(), max_norm)
+    def clip_grad_norm_(self, max_norm: float | None) -> Tensor:
+        """Scale the gradient to at most this norm (None: leave it), and return its norm [] before."""
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        norm = self._norm([p.grad for p in parameters if p.grad is not None])
+        if max_norm is not None:
+            nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+        return norm
+
+    def _norm(self, gradients: list[Tensor]) -> Tensor:
+        return nn.utils.get_total_norm(gradients)
 
 
 class Replicated(Parallel):
@@ -61,7 +68,7 @@ class Replicated(Parallel):
 
     def __init__(self, model: ClipModel, averages: nn.Module | None, device: torch.device) -> None:
         super().__init__(model)
-        self.replica = DistributedDataParallel(model)
+        self.replica = DistributedDataParallel(model, gradient_as_bucket_view=True)  # saves a copy of all gradients
         self.wrapped = self.replica
 
     def no_sync(self) -> AbstractContextManager[None]:
@@ -93,15 +100,11 @@ class Sharded(Parallel):
         yield
         self._free()
 
-    def clip_grad_norm_(self, max_norm: float) -> Tensor:
-        parameters = [p for p in self.model.parameters() if p.grad is not None]
-        gradients = [gradient for p in parameters if (gradient := p.grad) is not None]
+    def _norm(self, gradients: list[Tensor]) -> Tensor:
         square = nn.utils.get_total_norm([g.to_local() for g in gradients if isinstance(g, DTensor)]).square()
         distributed.all_reduce_sum(square)
         others = nn.utils.get_total_norm([g for g in gradients if not isinstance(g, DTensor)])  # equal on all processes
-        norm = (square + others.square()).sqrt()
-        nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
-        return norm
+        return (square + others.square()).sqrt()
 
     def _free(self) -> None:
         for parameter in self.whole.parameters():

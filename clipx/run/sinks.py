@@ -3,6 +3,7 @@
 import netrc
 import os
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,10 +14,12 @@ WANDB_LOGIN = "run `wandb login` or set WANDB_API_KEY; or write offline and send
 
 
 def check_wandb(key: str, mode: str) -> None:
-    """Raise UserError if the setting `key` is online and this machine has no API key of W&B.
+    """Raise UserError if W&B is not installed, or the setting `key` is online and this machine has no API key of W&B.
 
     Fast, because wandb is not imported. If W&B has a settings file here, nothing is refused: `wandb.init` checks later.
     """
+    if mode != "off" and find_spec("wandb") is None:
+        raise UserError(f"{key}={mode} needs the extra `wandb`: pip install -e '.[wandb]' in the checkout")
     folders = (Path(os.environ.get("WANDB_CONFIG_DIR", "~/.config/wandb")).expanduser(), Path("wandb"))
     in_environment = any(os.environ.get(name) for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"))
     if mode != "online" or in_environment or any((folder / "settings").is_file() for folder in folders):

@@ -11,8 +11,10 @@ from clipx.config.combinations import check_batch_size
 from clipx.config.schema import RunConfig
 from clipx.config.setting import check
 from clipx.data.sampler import num_train
+from clipx.errors import UserError
 from clipx.models import clip, sync_batchnorm
 from clipx.models.parallel import KINDS, Parallel
+from clipx.objectives.base import NEEDS
 from clipx.run.checkpoint import TrainState
 from clipx.run.initial_weights import build_initial_model
 from clipx.sample_table import SampleTable
@@ -55,6 +57,9 @@ def build_components(
     check_batch_size(config, distributed.world_size())
     pairs = num_train(num_samples, config.data.held_out)
     objective = objectives.build(config.objective, pairs)
+    for need, given in (("teacher", config.model.teacher), ("bias", config.temperature.bias)):
+        if need in objective.needs and given is None:
+            raise UserError(f"objective={'+'.join(config.objective)} needs {NEEDS[need]}")
     mix = modality_mixing.build_mixing(config.mixing, config.seed)
     steps_per_epoch = pairs // config.train.batch_size
     learning_rate = optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
@@ -64,7 +69,7 @@ def build_components(
         ema = ModelEmaV3(model, config.train.ema, foreach=config.train.parallel != "fsdp")  # not for shards
     parallel = _parallelise(model, ema, config, device)
     teacher = None
-    if "teacher" in objective.needs and config.model.teacher is not None:
+    if "teacher" in objective.needs:
         teacher = build_teacher(config, model.inputs, device)
     table_device = torch.device("cpu") if config.train.table_device == "cpu" else device
     state = TrainState(

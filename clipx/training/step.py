@@ -27,7 +27,7 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
     if not components.parallel.wrapped.training:  # only in the first step: evaluations restore the mode
         components.parallel.wrapped.train()
     sizes = distributed.all_gather_sizes(len(batch.sample_id))
-    sample_id, label = distributed.gather(batch.sample_id, sizes), distributed.gather(batch.label, sizes)
+    sample_id, label = distributed.gather(torch.stack([batch.sample_id, batch.label], dim=1), sizes).unbind(dim=1)
     group = None if batch.group is None else distributed.gather(batch.group, sizes)
     rows, part = state.table.read(sample_id), distributed.part(sizes)
     teacher = _teacher_embeddings(components, batch, sizes)
@@ -67,7 +67,7 @@ def _update(components: TrainComponents, loss: Loss, sample_id: Tensor, restore_
     """
     state, scaler = components.state, components.state.scaler
     scaler.unscale_(state.optimizer)
-    grad_norm = components.parallel.clip_grad_norm_(components.config.train.grad_clip or float("inf"))
+    grad_norm = components.parallel.clip_grad_norm_(components.config.train.grad_clip)
     finite_loss, finite_norm = torch.stack([loss.total.detach(), grad_norm]).isfinite().tolist()  # same on all ranks
     if finite_loss and finite_norm:
         scaler.step(state.optimizer)

@@ -8,6 +8,7 @@ a real group.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ def fake_rank(world: int, rank: int, sample_id: Tensor) -> Iterator[Recorder]:
     try:
         with pytest.MonkeyPatch.context() as patch, Recorder() as recorder:
             _complete(patch, world, rank, B, sample_id)
-            patch.setattr(parallel, "DistributedDataParallel", lambda model: _data_parallel(model, recorder))
+            patch.setattr(parallel, "DistributedDataParallel", partial(_data_parallel, recorder))
             yield recorder
     finally:
         dist.destroy_process_group()
@@ -74,9 +75,9 @@ def _complete(patch: pytest.MonkeyPatch, world: int, rank: int, B: int, sample_i
 
     def complete_all_gather(outputs: list[Tensor], values: Tensor) -> None:
         all_gather(outputs, values)
-        if values.shape == parts[rank].shape and torch.equal(values, parts[rank]):
+        if values.shape == (size, 2) and torch.equal(values[:, 0], parts[rank]):  # sample ids and labels
             for output, part in zip(outputs, parts, strict=True):
-                output.copy_(part)
+                output[:, 0].copy_(part)
 
     def complete_reduce_scatter(output: Tensor, shards: list[Tensor]) -> None:
         reduce_scatter(output, shards)
@@ -86,7 +87,7 @@ def _complete(patch: pytest.MonkeyPatch, world: int, rank: int, B: int, sample_i
         patch.setattr(dist, function.__name__.removeprefix("complete_"), function)
 
 
-def _data_parallel(model: nn.Module, recorder: Recorder) -> DistributedDataParallel:
+def _data_parallel(recorder: Recorder, model: nn.Module, gradient_as_bucket_view: bool) -> DistributedDataParallel:
     """Wrap in DDP with a hook that keeps this rank's gradient. All ranks have the same gradient, so it is the average.
 
     The hook is needed because DDP's own all-reduce does not accept the results of the fake group.
@@ -98,7 +99,7 @@ def _data_parallel(model: nn.Module, recorder: Recorder) -> DistributedDataParal
         future.set_result(bucket.buffer())
         return future
 
-    replica = DistributedDataParallel(model)
+    replica = DistributedDataParallel(model, gradient_as_bucket_view=gradient_as_bucket_view)
     hook: Callable[..., Any] = keep
     replica.register_comm_hook(None, hook)
     return replica

@@ -149,8 +149,8 @@ def test_the_objective_of_a_rank_has_its_own_rows(rank: int) -> None:
         assert sizes == [SIZE] * WORLD
         own = distributed.part(sizes).rows
         assert own == slice(rank * SIZE, (rank + 1) * SIZE)
-        everyone: Tensor = distributed.gather(SAMPLE_ID[own].clone(), sizes)
-        assert torch.equal(everyone, SAMPLE_ID)
+        everyone: Tensor = distributed.gather(torch.stack([SAMPLE_ID[own]] * 2, dim=1), sizes)  # as ids and labels
+        assert torch.equal(everyone[:, 0], SAMPLE_ID)
         (distributed.gather(local, sizes) * factors).sum().backward()  # type: ignore[no-untyped-call]
         assert local.grad is not None
         assert local.grad.tolist() == (WORLD * factors[own]).tolist()  # DDP divides by the number of ranks

@@ -154,6 +154,9 @@ def test_a_term_that_needs_a_teacher_is_refused_without_one(tmp_path: Path) -> N
         UserError, match=r"objective.distill needs a frozen teacher, but model.teacher is null; allowed:"
     ):
         check_combinations(student(tmp_path, None))
+    # terms of plug-ins are known only to `build_components`, which checks before it builds the model
+    with pytest.raises(UserError, match=r"distill needs a frozen teacher: set model.teacher"):
+        build_components(student(tmp_path, None), CPU, 8, "generated")
 
 
 def test_a_teacher_that_no_term_needs_is_not_loaded_and_reported(
