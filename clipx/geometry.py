@@ -20,9 +20,12 @@ def uniformity(image: Tensor, text: Tensor) -> float:
 
         W2^2 = ||mu||^2 + 1 + tr(Sigma) - (2 / sqrt(m)) tr(Sigma^(1/2))
 
-    Larger is more uniform; the largest value is 0. Sigma is normalised by the number of rows.
+    Larger is more uniform; the largest value is 0. Sigma is normalised by the number of rows. NaN if a feature is not
+    finite.
     """
     features = torch.cat([image, text]).double()
+    if not features.isfinite().all():  # eigvalsh would raise an error
+        return float("nan")
     mean = features.mean(dim=0)
     centred = features - mean
     covariance = centred.T @ centred / len(features)

@@ -91,7 +91,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
 
             # Log
             session.bad_samples += bad_samples
-            geometry = {} if components.bad_steps else _measure_geometry(session, progress)
+            geometry = _measure_geometry(session, progress)
             _log_step(session, numbers, progress, geometry)
             if components.bad_steps >= config.train.max_bad_steps:
                 directory.record_divergence(run, state.step, components.bad_steps)

@@ -110,6 +110,7 @@ def test_no_checkpoint_is_written_between_bad_steps(tmp_path: Path, monkeypatch:
 def test_a_run_with_a_huge_learning_rate_diverges_without_an_error(tmp_path: Path) -> None:
     config = small_config(tmp_path, epochs=4)
     config.optimizer.lr, config.schedule.warmup_steps, config.train.max_bad_steps = 1e30, 1, 5
+    config.log.geometry_every, config.log.geometry_pairs, config.log.geometry_on = 1, 4, "train"
     run = directory.claim(config)
     train.fit(config, run)
     ended = directory.read_divergence(run)
