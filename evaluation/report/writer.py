@@ -13,12 +13,12 @@ from evaluation.claims.evidence import collect_evidence
 from evaluation.reference.models import PublishedModel
 from evaluation.report.blocks import Document
 from evaluation.report.contents import build_report
+from evaluation.report.pages.comparison import build_comparison, comparison_table, conditions, ranking
+from evaluation.report.pages.disagreement import build_disagreement, disagreement_table
+from evaluation.report.pages.scaling import build_scaling, scaling_table
 from evaluation.report.render.html import render_html
 from evaluation.report.render.latex import render_latex
 from evaluation.report.render.markdown import render_markdown
-from evaluation.report.scaling import build_scaling, scaling_table
-from evaluation.report.sections.comparison import build_comparison, comparison_table, conditions, ranking
-from evaluation.report.sections.disagreement import build_disagreement, disagreement_table
 from evaluation.report.sections.published import Published
 from evaluation.runs import reader
 from evaluation.runs.reader import Run

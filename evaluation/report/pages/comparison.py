@@ -17,7 +17,7 @@ from evaluation.report.blocks import (
 )
 from evaluation.report.figures.geometry import scatter_plot
 from evaluation.report.figures.svg import COLOURS
-from evaluation.report.sections.method_figures import method_figures
+from evaluation.report.pages.method_figures import method_figures
 from evaluation.report.sections.settings import provenance
 from evaluation.report.sections.training import curves, geometry_paths, score_curves
 from evaluation.runs.description import MISSING, digits
