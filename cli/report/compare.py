@@ -64,14 +64,8 @@ def _print(console: Console, one: MethodComparison) -> None:
             page.rank(one, method, position).text,
             Text(method.label),
             digits(score.value),
-            Text(_signed(difference)) if difference else "",
+            Text(f"{digits(difference.value, '+')} {difference.interval('+')}".rstrip()) if difference else "",
             "" if geometry is None else digits(geometry.value),
             str(score.seeds),
         )
     console.print(table)
-
-
-def _signed(difference: comparison.Estimate) -> str:
-    if difference.low is None or difference.high is None:
-        return digits(difference.value, "+")
-    return f"{digits(difference.value, '+')} [{digits(difference.low, '+')}, {digits(difference.high, '+')}]"
