@@ -97,9 +97,9 @@ class SpreadOfMean:
     def read(self, run: Run) -> dict[str, float]:
         """Return {"spread": value}; {} without an artifact of the task zeroshot_draws."""
         by_dataset = {
-            canonical_name(run.dataset(stem.partition("-")[2])): artifact
-            for stem, artifact in run.artifacts.items()
-            if artifact.get("kind") == "zeroshot_draws" and ", prompts " not in stem
+            canonical_name(dataset): artifact
+            for dataset, artifact in run.artifacts_of("zeroshot_draws")
+            if ", prompts " not in dataset
         }
         scores = [
             artifact["mean_per_class" if dataset in self.per_class else "top1"]

@@ -43,6 +43,11 @@ class Run:
         names = (row.dataset for row in self.results)
         return next((name for name in names if name.replace("/", "_") == short), short) + comma + choice
 
+    def artifacts_of(self, kind: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return the data set, with a suffix such as `, prompts X`, and the content of each artifact of a kind."""
+        of_kind = [(stem, artifact) for stem, artifact in self.artifacts.items() if artifact.get("kind") == kind]
+        return [(self.dataset(stem.partition("-")[2]), artifact) for stem, artifact in of_kind]
+
 
 def find(paths: list[Path], needed: bool = True, limited: bool = False) -> list[Run]:
     """Return all runs at or below `paths`, each once, ordered by folder.
