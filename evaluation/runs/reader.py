@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clipx.errors import UserError
+from clipx.run import checkpoint as checkpoints
 from evaluation.runs import results
 from evaluation.types import Result
 
@@ -95,6 +96,15 @@ def read(folder: Path, limited: bool = False) -> Run:
         evaluation_seconds=float(_object(folder / TIMING).get("evaluation_seconds", 0)),
         limited_rows=len(rows) - len(kept),
     )
+
+
+def pairs_behind(checkpoint: Path) -> int | None:
+    """Return the number of pairs of the data that a checkpoint was trained on; None for streams, or if unknown."""
+    try:
+        pairs = str(json.loads((checkpoint / checkpoints.MANIFEST).read_text())["data"]).partition(":")[0]
+    except (OSError, ValueError, KeyError):
+        return None
+    return int(pairs) if pairs.isdigit() else None  # the manifest stores PAIRS:DIGEST, except for streams
 
 
 def limited_note(runs: list[Run]) -> str:
