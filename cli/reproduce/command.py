@@ -15,7 +15,8 @@ from typing import NoReturn
 
 from cli.launcher.process_pool import Pool, append_output_to, gpu_of_each_job
 from cli.reproduce.budget import print_steps, runs_of, steps_by_worth
-from cli.reproduce.plan import Plan, PlannedRun, composed, designs_of, make_plan, parents_first
+from cli.reproduce.design import designs_of
+from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan, parents_first
 from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
 from cli.settings.compose import compose_eval, compose_run, recipe
 from cli.settings.recipes import key_of

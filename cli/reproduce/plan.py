@@ -1,8 +1,7 @@
-"""The arguments and the runs of `clipx reproduce`, and the designs of their recipes with the looks at the claims."""
+"""The runs of `clipx reproduce`, and the looks of their recipes: numbers of seeds at which claims are judged."""
 
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
-from operator import attrgetter
 from pathlib import Path
 
 from cli.settings.arguments import count, flag, number
@@ -13,7 +12,7 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
 from clipx.utils.registry import one_of
-from evaluation.claims.design import LOOKS, Design, check_looks, describe_claims, hash_of, stored
+from evaluation.claims.design import LOOKS, check_looks, stored
 from evaluation.claims.table import claims_of
 from evaluation.claims.types import Claim
 
@@ -22,8 +21,6 @@ OPTIONS = {"recipe": "", "arms": "", "seeds": "", "scale": "", "jobs": "1", "dry
 UNTIL = {"until": "", "max_seeds": "", "hours": "", "looks": ""}
 BY_WORTH = {"sort": "", "budget": ""}
 COSTS = {"device": "H100", "share": "0.35"}  # of the estimate, see clipx.training.forecast
-
-OF_A_RUN = ("name", "arm", "seed")  # settings that a design leaves out
 
 
 @dataclass(frozen=True)
@@ -145,22 +142,6 @@ def composed(overrides: list[list[str]]) -> list[RunConfig]:
             known[others] = compose_run(of_run)
         configs.append(replace(known[others], seed=int(seed.removeprefix("seed="))))
     return configs
-
-
-def designs_of(plan: Plan) -> list[Design]:
-    """Return the design of each recipe that tests claims.
-
-    A design contains all arms of its recipe, so that arms= may run a part of them. It leaves out settings that
-    change no result (paths, devices, workers, saving, logging).
-    """
-    return [_design(name, looks, plan.settings) for name, looks in plan.looks.items() if claims_of(name)]
-
-
-def _design(name: str, looks: tuple[int, ...], settings: list[str]) -> Design:
-    found, config = recipe(name), compose_run([f"recipe={name}", *settings])
-    values = {key: attrgetter(key)(config) for key in directory.identity_keys() if key not in OF_A_RUN}
-    hashed = hash_of({"settings": values, "arms": found.arms, "evaluations": found.evaluations})
-    return Design(name, hashed, tuple(found.arms), looks, describe_claims(name))
 
 
 def parents_first(runs: list[PlannedRun]) -> list[PlannedRun]:

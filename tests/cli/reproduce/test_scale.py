@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.reproduce.plan import composed, designs_of, make_plan
+from cli.reproduce.design import designs_of
+from cli.reproduce.plan import composed, make_plan
 from cli.settings.compose import recipe
 from cli.settings.recipes import load_recipe
 from clipx.config.ladder import AXES

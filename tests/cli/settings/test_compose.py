@@ -33,7 +33,7 @@ MISTAKES = {  # command line -> part of the message
     "train recipe=demo objective.clip.average=off": "objective.clip.average='off' must be true or false",
     "train recipe=[demo]": "recipe=['demo'] must be one name",
     "eval checkpoint=x workers=-1": "workers=-1 is out of range",
-    "train recipe=demo train.epochs=2": "one of train.epochs and train.samples must be set; both are",
+    "train recipe=demo train.epochs=2": "train.epochs=2 and train.samples=16 are both set; allowed: one of them",
     "train recipe=demo train.precision=fp8": "train.precision=fp8 is not known",
     "train recipe=demo log.wandb=on": "log.wandb=on is not known; allowed: off, offline, online",
     "eval": "give one of RUN (a run directory) and model=",
@@ -75,9 +75,9 @@ def test_mistakes_end_in_one_line_and_exit_code_2(line: str, tmp_path: Path) -> 
 def test_automatic_names_leave_out_settings_that_change_no_result() -> None:
     resumable = ["train.processes=2", "launch.nodes=2", "train.copy_to=file:///x", "data.workers=1"]
     assert compose_run(["recipe=demo", *resumable]).name == "demo"
-    assert compose_run(["recipe=demo", "train.epochs=3", "data=flickr8k", "objective.positive.weight=0.1"]).name == (
-        "demo-flickr8k-objective.positive.weight_0.1-train.epochs_3"
-    )
+    assert compose_run(
+        ["recipe=demo", "train.batch_size=64", "data=flickr8k", "objective.positive.weight=0.1"]
+    ).name == ("demo-flickr8k-objective.positive.weight_0.1-train.batch_size_64")
 
 
 @pytest.mark.skipif(find_spec("submitit") is not None, reason="the extra is installed")
