@@ -23,9 +23,9 @@ def validate(arguments: list[str]) -> None:
     """
     from clipx.utils.device import choose_device
     from clipx.utils.files import cache_home
-    from evaluation.analyses.validation import MODELS, VALUES
-    from evaluation.analyses.validation import validate as compare
     from evaluation.embedding.encoder import folder_name, from_open_clip
+    from evaluation.reference.validation import MODELS, published_numbers
+    from evaluation.reference.validation import validate as compare
     from evaluation.runner import evaluate
     from evaluation.types import Result
 
@@ -42,7 +42,7 @@ def validate(arguments: list[str]) -> None:
             encoder, specs, [task], out, cache_home() / "features", batch_size=256, workers=workers, device=device
         )
 
-    published = {model: {key: values[i] for key, values in VALUES.items()} for i, model in enumerate(MODELS)}
+    published = {model: published_numbers(model) for model in MODELS}
     lines = compare(published, Path(chosen["root"]), fetch_command, run)
     if not lines:
         sys.exit(NOTHING_COMPARED)

@@ -81,18 +81,17 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: i
     return Ranks(image_to_text.masked_fill(best == lowest, MISS), torch.cat(text_to_image))
 
 
-def positive_ranks(query: Tensor, answer: Tensor, positives: dict[int, list[int]], chunk: int = CHUNK) -> list[Tensor]:
+def positive_ranks(query: Tensor, answer: Tensor, positives: dict[int, list[int]]) -> list[Tensor]:
     """Return the ranks of all right answers to each query, int64 [R], ascending, in the order of `positives`.
 
     Args:
         query: [Q, E].
         answer: [A, E].
         positives: query -> its R right answers; -1 stands for an answer that nobody finds, its rank is `MISS`.
-        chunk: number of queries whose similarities are held at once; it does not change the result.
     """
     ranks, lowest = [], float("-inf")
     listed, answers = list(positives.items()), answer.double()
-    for part in (listed[rows] for rows in _chunks(len(listed), chunk)):
+    for part in (listed[rows] for rows in _chunks(len(listed), CHUNK)):
         scores = similarity(query[[q for q, _ in part]], answers)
         for row, (_, right) in zip(scores, part, strict=True):
             known = [a for a in right if a >= 0]
@@ -153,7 +152,7 @@ def mean_per_class(scores: Tensor, label: Tensor) -> float:
     return weighted_mean(hits(label_ranks(scores, label), 1), class_weights(label))
 
 
-def macro_f1(predicted: Tensor, label: Tensor, seed: int = 0) -> tuple[float, float, float]:
+def macro_f1(predicted: Tensor, label: Tensor) -> tuple[float, float, float]:
     """Return the mean F1 of the classes that occur among the labels, with the ends of its 95% bootstrap interval.
 
     The F1 of a class is 2 x hits / (images predicted as the class + images of the class). int64 [n] each.
@@ -166,7 +165,7 @@ def macro_f1(predicted: Tensor, label: Tensor, seed: int = 0) -> tuple[float, fl
         hits, total = sums.chunk(2, dim=1)
         return (hits / total.clamp(min=1)).mean(dim=1)
 
-    draws = torch.cat([counts.double() @ summed for counts in _resamples(len(label), seed, RESAMPLES)])
+    draws = torch.cat([counts.double() @ summed for counts in _resamples(len(label), seed=0)])
     return float(mean_f1(summed.sum(dim=0, keepdim=True))), *percentile_interval(mean_f1(draws))
 
 
@@ -194,9 +193,7 @@ def weighted_mean(values: Tensor, weights: Tensor) -> float:
     return float((values * weights).sum() / weights.sum())
 
 
-def bootstrap_interval(
-    values: Tensor, weights: Tensor | None = None, seed: int = 0, resamples: int = RESAMPLES
-) -> tuple[float, float]:
+def bootstrap_interval(values: Tensor, weights: Tensor | None = None, seed: int = 0) -> tuple[float, float]:
     """Return the 95% percentile bootstrap interval of the (weighted) mean over examples.
 
     If all values are 0 or all are 1, a bootstrap interval would have no width: 0 hits of 1,000 would look clearly
@@ -214,25 +211,25 @@ def bootstrap_interval(
         return binomial_interval(n if float(values[0]) else 0, n)
     weights = torch.ones_like(values) if weights is None else weights.double()
     summed = torch.stack([values * weights, weights], dim=1)
-    sums = torch.cat([counts.double() @ summed for counts in _resamples(n, seed, resamples)])
+    sums = torch.cat([counts.double() @ summed for counts in _resamples(n, seed)])
     return percentile_interval(sums[:, 0] / sums[:, 1])
 
 
-def _resamples(n: int, seed: int, resamples: int) -> Iterable[Tensor]:
-    return _kept_draws(n, seed, resamples) if n <= KEPT_EXAMPLES else _draws(n, seed, resamples)
+def _resamples(n: int, seed: int) -> Iterable[Tensor]:
+    return _kept_draws(n, seed) if n <= KEPT_EXAMPLES else _draws(n, seed)
 
 
-def _draws(n: int, seed: int, resamples: int) -> Iterable[Tensor]:
+def _draws(n: int, seed: int) -> Iterable[Tensor]:
     """Yield blocks of resamples, int16 [block, n]: how often each resample draws each of the n examples."""
     generator = torch.Generator().manual_seed(seed)
-    for block in _chunks(resamples, max(1, DRAWS // n)):
+    for block in _chunks(RESAMPLES, max(1, DRAWS // n)):
         chosen = torch.randint(n, (block.stop - block.start, n), generator=generator)
         yield torch.zeros(chosen.shape, dtype=torch.int16).scatter_add_(1, chosen, torch.ones_like(chosen).short())
 
 
 @lru_cache(maxsize=8)
-def _kept_draws(n: int, seed: int, resamples: int) -> list[Tensor]:
-    return list(_draws(n, seed, resamples))
+def _kept_draws(n: int, seed: int) -> list[Tensor]:
+    return list(_draws(n, seed))
 
 
 def percentile_interval(resampled: Tensor) -> tuple[float, float]:

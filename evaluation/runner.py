@@ -152,7 +152,8 @@ def _plan(
             splits = f" with {' and '.join(task.needs)} splits" if task.needs else ""
             given = ", ".join(f"{d.name} ({d.kind}: {', '.join(d.splits)})" for d in datasets) or "none"
             raise UserError(f"tasks={task.name} needs a {task.kind} data set{splits}; datasets are {given}")
-    chosen = [task for task in tasks or TASKS.values() if encoder is None or _has_variants(encoder, task)]
+    known = None if encoder is None else encoder.image_variants.keys()
+    chosen = [task for task in tasks or TASKS.values() if known is None or set(task.variants) <= known]
     for task in tasks:
         if encoder is not None and task not in chosen:
             need = (
@@ -168,10 +169,6 @@ def _plan(
 def fits(task: Task, dataset: AnyDataset) -> bool:
     """Return True if the task can score the data set."""
     return task.kind == dataset.kind and set(task.needs) <= set(dataset.splits)
-
-
-def _has_variants(encoder: Encoder, task: Task) -> bool:
-    return set(task.variants) <= encoder.image_variants.keys()
 
 
 def _hashes(encoder: Encoder, dataset: AnyDataset, task: Task) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -18,9 +17,9 @@ from rich.text import Text
 
 from cli.eval import one
 from cli.eval.find import find_runs
-from cli.launcher.process_pool import Pool, gpu_of_each_job
+from cli.launcher.process_pool import Pool, append_output_to, gpu_of_each_job
 from clipx.config.eval_schema import EvalConfig
-from clipx.errors import Fault, UserError, one_line
+from clipx.errors import Fault, UserError, most_severe, one_line
 from clipx.run import checkpoint as checkpoints
 from evaluation.runs.description import duration
 from evaluation.tasks.rows import HEADLINE
@@ -57,8 +56,8 @@ def evaluate(config: EvalConfig, arguments: list[str]) -> None:
         print(f"{number}/{len(runs)} {run} {state}{'' if run in failures else left}", file=sys.stderr, flush=True)
     _show({f"{run}{alpha}": of_run for run in runs for alpha, of_run in _by_alpha(rows.get(run, [])).items()})
     if failures:
-        kind = UserError if all(isinstance(error, UserError) for error in failures.values()) else Fault
-        raise kind(f"{len(failures)} of {len(runs)} runs failed: {', '.join(failures)}; the lines above say why")
+        named = f"{len(failures)} of {len(runs)} runs failed: {', '.join(failures)}"
+        raise most_severe(list(failures.values()))(f"{named}; the lines above say why")
 
 
 def _by_alpha(rows: list[Result]) -> dict[str, list[Result]]:
@@ -79,8 +78,6 @@ def _outcomes(configs: list[EvalConfig], config: EvalConfig) -> Iterator[tuple[s
             yield str(each.checkpoint), outcome
         return
     gpus = gpu_of_each_job(min(config.jobs, len(configs)), 0 if config.device == "cpu" else config.processes)
-    cores = len(os.sched_getaffinity(0))
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // len(gpus))))  # inherited by the pool's processes
     with Pool(gpus) as pool:
         futures = {pool.submit(_in_worker, each): str(each.checkpoint) for each in configs}
         for future in as_completed(futures):
@@ -98,15 +95,12 @@ def _outcome(config: EvalConfig) -> list[Result] | Exception:
 
 
 def _in_worker(config: EvalConfig) -> list[Result] | Exception:
-    """Evaluate in a process of the pool. Output goes to RUN/output.log, so that lines of several runs do not mix."""
+    """Evaluate in a process of the pool. Output goes to RUN/output.log."""
     try:
         found = checkpoints.resolve(Path(str(config.checkpoint)))
     except UserError as error:
         return error
-    with (found.parent.parent / "output.log").open("a") as output:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-            os.dup2(output.fileno(), stream.fileno())
+    append_output_to(found.parent.parent / "output.log")
     return _outcome(config)
 
 

@@ -6,11 +6,13 @@ processes if one dies.
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context, parent_process, set_start_method
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
 from typing import TypeVar
@@ -52,6 +54,8 @@ class Pool:
     """
 
     def __init__(self, gpus: list[str]) -> None:
+        cores = len(os.sched_getaffinity(0))
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // len(gpus))))  # inherited by the processes
         self._threads = ThreadPoolExecutor(len(gpus))
         self._slots = [WorkerSlot(gpu) for gpu in gpus]
         self._free: SimpleQueue[WorkerSlot] = SimpleQueue()
@@ -100,6 +104,14 @@ class Pool:
         for slot in self._slots:
             if slot.executor is not None:
                 slot.executor.shutdown()
+
+
+def append_output_to(file: Path) -> None:
+    """Let this process of a pool write its output to the end of a file, so that lines of several runs do not mix."""
+    with file.open("a") as output:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(output.fileno(), stream.fileno())
 
 
 def gpu_of_each_job(jobs: int, processes: int) -> list[str]:

@@ -14,7 +14,7 @@ from evaluation.analyses import comparison
 from evaluation.analyses.comparison import MethodComparison, estimate
 from evaluation.claims.measures import canonical_name
 from evaluation.report import writer
-from evaluation.report.sections import comparison as sections
+from evaluation.report.pages import comparison as page
 from evaluation.runs import reader
 from evaluation.runs.description import digits
 from evaluation.runs.groups import group_runs
@@ -47,7 +47,7 @@ def compare(arguments: list[str]) -> None:
 
 
 def _print(console: Console, one: MethodComparison) -> None:
-    document = sections.build_comparison([one], [])
+    document = page.build_comparison([one], [])
     console.print(Text(document.lead, style="bold"))
     if not one.ranked:
         return
@@ -61,17 +61,11 @@ def _print(console: Console, one: MethodComparison) -> None:
         difference = one.difference(method, one.ranked[0]) if position > 1 else None
         geometry = estimate(method.values.get(GEOMETRY, {}))
         table.add_row(
-            sections.rank(one, method, position).text,
+            page.rank(one, method, position).text,
             Text(method.label),
             digits(score.value),
-            Text(_signed(difference)) if difference else "",
+            Text(f"{digits(difference.value, '+')} {difference.interval('+')}".rstrip()) if difference else "",
             "" if geometry is None else digits(geometry.value),
             str(score.seeds),
         )
     console.print(table)
-
-
-def _signed(difference: comparison.Estimate) -> str:
-    if difference.low is None or difference.high is None:
-        return digits(difference.value, "+")
-    return f"{digits(difference.value, '+')} [{digits(difference.low, '+')}, {digits(difference.high, '+')}]"

@@ -12,7 +12,7 @@ from cli.settings.arguments import flag, split
 from clipx.errors import UserError
 from evaluation.analyses.disagreement import Pair, pair_up
 from evaluation.report import writer
-from evaluation.report.sections.disagreement import p_text
+from evaluation.report.pages.disagreement import p_text
 
 
 def diff(arguments: list[str]) -> None:

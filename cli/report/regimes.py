@@ -54,20 +54,18 @@ def markdown(found: list[Regime]) -> str:
 def _table(regime: Regime) -> blocks.Table:
     rows = []
     for row, label in ROWS.items():
-        cells = (label, _paper(regime, row), _ours(regime.measured.get(row)), _factor(regime, row))
-        rows.append([blocks.Cell(text) for text in (*cells, regime.given(row).source)])
+        cells = [blocks.Cell(text) for text in (label, _paper(regime, row), _ours(regime.measured.get(row)))]
+        rows.append([*cells, _factor(regime, row), blocks.Cell(regime.given(row).source)])
     return blocks.Table(["", _title(regime), regime.recipe, "factor", "source"], rows)
 
 
 def _print(console: Console, regime: Regime) -> None:
-    table = Table(box=box.SIMPLE, title=_runs(regime), title_justify="left")
-    for column in ("", _title(regime), regime.recipe, "factor"):
+    """Print the table without the sources."""
+    shown, table = _table(regime), Table(box=box.SIMPLE, title=_runs(regime), title_justify="left")
+    for column in shown.columns[:-1]:
         table.add_column(column, justify="right" if column else "left", overflow="fold")
-    for row, label in ROWS.items():
-        factor = regime.factor(row)
-        style = "yellow" if factor is not None and is_far(factor) else ""
-        cells = (label, _paper(regime, row), _ours(regime.measured.get(row)))
-        table.add_row(*map(Text, cells), Text(_factor(regime, row), style=style))
+    for cells in shown.rows:
+        table.add_row(*(Text(cell.text, style="yellow" if cell.tone else "") for cell in cells[:-1]))
     console.print(table)
 
 
@@ -96,13 +94,13 @@ def _ours(measured: Measured | None) -> str:
     return middle if low == high else f"{middle} [{low}, {high}]"
 
 
-def _factor(regime: Regime, row: str) -> str:
+def _factor(regime: Regime, row: str) -> blocks.Cell:
     """Return the factor as `2.5` or `1/2.4`, with ▲ or ▼ if it is far from 1; "" if there is no factor."""
     factor = regime.factor(row)
     if factor is None:
-        return ""
+        return blocks.Cell("")
     text = _number(factor) if factor >= 1 else f"1/{_number(1 / factor)}"
-    return f"{text} {'▲' if factor > 1 else '▼'}" if is_far(factor) else text
+    return blocks.Cell(f"{text} {'▲' if factor > 1 else '▼'}", tone="bad") if is_far(factor) else blocks.Cell(text)
 
 
 def _number(value: float) -> str:

@@ -14,7 +14,7 @@ from clipx.utils.registry import one_of
 from evaluation.analyses import comparison
 from evaluation.analyses.scaling import AGAINST, LEAST, Ladder, find_ladders, refuse_short
 from evaluation.report import blocks, writer
-from evaluation.report import scaling as page
+from evaluation.report.pages import scaling as page
 from evaluation.runs import reader
 
 SHOWN = ("Arm", "c", "d", "Predicted", "Measured", "Inside", "Problem")  # columns in the terminal

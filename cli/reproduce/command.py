@@ -1,7 +1,6 @@
 """`clipx reproduce`: train and evaluate every arm and seed of a recipe, then write a report. Resumable."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-from cli.launcher.process_pool import Pool, gpu_of_each_job
+from cli.launcher.process_pool import Pool, append_output_to, gpu_of_each_job
 from cli.reproduce.budget import print_steps, runs_of, steps_by_worth
 from cli.reproduce.design import designs_of
 from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan, parents_first
@@ -214,8 +213,6 @@ def _run(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[s
 @contextmanager
 def _pool(gpus: list[str]) -> Iterator[Pool]:
     """Yield a pool whose runs save and stop after a signal to this process."""
-    cores = len(os.sched_getaffinity(0))
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // len(gpus))))  # inherited by the pool's processes
     # `_stop` raises SystemExit; the pool then sends SIGTERM to its processes, and each run saves a checkpoint and stops
     for number in handled_signals():
         signal.signal(number, _stop)
@@ -289,10 +286,7 @@ def run_one(overrides: list[str]) -> tuple[str, float]:
     config = compose_run(overrides)
     run = directory.directory(config)
     run.mkdir(parents=True, exist_ok=True)
-    with (run / "output.log").open("a") as output:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-            os.dup2(output.fileno(), stream.fileno())
+    append_output_to(run / "output.log")
     start, before = time.monotonic(), checkpoint.checkpoints(run)[-1:]
     # processes and workers as in training; results do not depend on them
     like_training = [f"processes={config.train.processes}", f"workers={config.data.workers}"]

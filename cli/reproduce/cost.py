@@ -3,7 +3,6 @@
 The cost (steps, FLOPs, GPU-hours, disk space) is calculated from a run's config.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,13 +15,13 @@ from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
-from clipx.run.checkpoint import MANIFEST, checkpoints, step_of
+from clipx.run.checkpoint import checkpoints, step_of
 from clipx.training.cost import VALUE, StepCost, step_key, whole_step
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import step_time, total_steps
 from clipx.utils.registry import lookup
 from evaluation.runs.description import duration, training_seconds
-from evaluation.runs.reader import read
+from evaluation.runs.reader import pairs_behind, read
 
 TRAINED = ("trained", "finished")  # states without training left
 
@@ -162,12 +161,9 @@ def _state(config: RunConfig) -> str:
 
 
 def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
-    """Return the last step of a run; None if unknown. Its checkpoint stores `PAIRS:DIGEST`, except for streams."""
-    try:
-        pairs = str(json.loads((checkpoint / MANIFEST).read_text())["data"]).partition(":")[0]
-    except (OSError, ValueError, KeyError):
-        pairs = ""
-    return total_steps(config, int(pairs) if pairs.isdigit() else num_pairs(config))
+    """Return the last step of a run; None if unknown."""
+    pairs = pairs_behind(checkpoint)
+    return total_steps(config, num_pairs(config) if pairs is None else pairs)
 
 
 def _print_time_left(configs: list[RunConfig], jobs: int) -> None:

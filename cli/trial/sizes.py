@@ -8,9 +8,9 @@ from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.models.clip import build_model
 from clipx.theory.claims import Check, CheckedClaim
+from clipx.training.cost import VALUE
 
 TABLE_PAIRS = 12_000_000  # training pairs in paper 3, appendix G
-VALUE = 4  # bytes of a float32
 
 
 def parameters(configs: Mapping[str, RunConfig]) -> CheckedClaim:

@@ -24,7 +24,7 @@ from evaluation.claims.measures import MetricReader
 from evaluation.claims.names import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
 from evaluation.claims.verdict import holm
-from evaluation.runs.description import flat, objective
+from evaluation.runs.description import digits, flat, objective
 from evaluation.runs.groups import RunGroup, short_names
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
@@ -76,6 +76,10 @@ class Estimate:
         if self.low is None or self.high is None:
             return 0
         return (self.low > 0) - (self.high < 0)
+
+    def interval(self, sign: str = "") -> str:
+        """Return the interval in brackets, "" if there is none; sign="+" also shows plus signs."""
+        return "" if self.low is None or self.high is None else f"[{digits(self.low, sign)}, {digits(self.high, sign)}]"
 
     @property
     def p(self) -> float:
@@ -131,8 +135,7 @@ class MethodComparison:
 
     def difference(self, a: Method, b: Method) -> Estimate | None:
         """Return the mean difference a - b in the ranking score over common seeds; None without common seeds."""
-        of_a, of_b = a.values[self.by], b.values[self.by]
-        return estimate({seed: of_a[seed] - of_b[seed] for seed in of_a if seed in of_b})
+        return estimate(paired(a.values[self.by], b.values[self.by]))
 
     def ranks(self, method: Method) -> tuple[int, int]:
         """Return the best and the worst rank that the paired differences allow.
@@ -227,6 +230,11 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
     }
     usable = [RunGroup(labels[key], [by_seed[s] for s in sorted(by_seed)]) for key, by_seed in merged.items()]
     return usable, [LeftOut(reason, names) for reason, names in left_out.items() if names]
+
+
+def paired(a: BySeed, b: BySeed) -> BySeed:
+    """Return a - b over their common seeds."""
+    return {seed: a[seed] - b[seed] for seed in a if seed in b}
 
 
 def estimate(values: BySeed) -> Estimate | None:

@@ -4,7 +4,6 @@ A miniature tests a paper's claim only if it trains in the regime on which the c
 shows where the miniature's regime differs from the paper's. A value that a run folder does not contain is left empty.
 """
 
-import json
 import math
 import random
 import tomllib
@@ -27,7 +26,7 @@ from clipx.models.towers.build import build_towers
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from evaluation.runs.description import last, number, setting
-from evaluation.runs.reader import Run
+from evaluation.runs.reader import Run, pairs_behind
 
 FAR = 3.0  # a factor above this, or below 1 / FAR, is marked
 MAX_BATCHES = 20  # sampled to count labels and false negatives
@@ -184,19 +183,9 @@ def _num_train(run: Run, config: RunConfig) -> int | None:
     if config.data.num_samples is not None:
         return config.data.num_samples
     for folder in reversed(checkpoints.checkpoints(run.path)):
-        if (length := _length(folder)) is not None:
+        if (length := pairs_behind(folder)) is not None:
             return num_train(length, config.data.held_out)
     return None
-
-
-def _length(checkpoint: Path) -> int | None:
-    """Return the number of samples of the data that a checkpoint was trained on; None for streams."""
-    try:
-        fingerprint = json.loads((checkpoint / checkpoints.MANIFEST).read_text())["data"]
-    except (OSError, ValueError, KeyError):
-        return None
-    length = str(fingerprint).partition(":")[0]
-    return int(length) if length.isdigit() else None
 
 
 def _tower_sizes(config: RunConfig) -> Values:

@@ -14,7 +14,7 @@ import numpy as np
 
 from clipx.config.ladder import AXES, MIN_POINTS
 from clipx.errors import UserError
-from evaluation.analyses.comparison import MEAN, TASKS, BySeed, Estimate, estimate, rankable, shared_values
+from evaluation.analyses.comparison import MEAN, TASKS, BySeed, Estimate, estimate, paired, rankable, shared_values
 from evaluation.analyses.power_law import MIN_SEEDS, Array, Interval, PowerLaw, crossover, fit_power_law
 from evaluation.runs.description import last, processor_hours, sample_flops, setting, settings_text
 from evaluation.runs.groups import RunGroup
@@ -250,7 +250,7 @@ def _arm(arm: str, x: list[float], errors: list[BySeed]) -> ArmErrors:
 def _gain(reference: ArmErrors, arm: ArmErrors) -> Gain:
     at = []
     for ours, theirs in zip(arm.errors, reference.errors, strict=True):
-        found = estimate({seed: theirs[seed] - ours[seed] for seed in ours if seed in theirs})
+        found = estimate(paired(theirs, ours))
         if found is None:
             raise UserError(f"arms {reference.arm} and {arm.arm} have no common seed at a point of their ladder")
         at.append(found)

@@ -22,21 +22,20 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL.Image import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
 from clipx.config.schema import RunConfig
-from clipx.data.preprocess.images import BadSample, decode
+from clipx.data.preprocess.images import BadSample
 from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
 from clipx.models.temperature import build_temperature
 from clipx.run import checkpoint as checkpoints
 from clipx.types import Progress
-from clipx.utils.files import content_hash
-from evaluation.datasets.images import Images
+from evaluation.datasets.kinds import Captioned
+from evaluation.datasets.layouts.training import SourceImages
 from evaluation.embedding.features import Loading, extract
-from evaluation.types import Encoder, FeatureRequest, Kind, View
+from evaluation.types import DEFAULTS, Encoder, FeatureRequest, View
 
 Array = NDArray[np.float64]
 MAX_PAIRS = 2_000  # drawn from larger data sets: a Newton step takes 3 MAX_PAIRS^3 operations, about a second
@@ -45,6 +44,7 @@ STEPS = 100  # largest number of Newton steps
 TOLERANCE = 1e-11  # largest |1 - sum_i p_ij| at the optimum
 LEAST_CONDITION = 1e-13  # smallest reciprocal condition number of f's second derivatives that float64 resolves
 PREFIX = "temperature."  # of the names of the temperature's weights in a checkpoint
+NAME = "training pairs"  # of the data set of features
 END = Progress(step=1, total_steps=2, epoch=1, total_epochs=2)  # the last step of a run, for temperature schedules
 
 
@@ -132,50 +132,14 @@ def training_features(
 
     Raises UserError: a sample cannot be read, or a feature is not finite.
     """
-    dataset = TrainingPairs(pairs, ids)
+    captions = []
+    for i in ids:
+        try:
+            captions.append([pairs.caption(i, random.Random(i))])
+        except BadSample as error:
+            raise UserError(f"{pairs.where(i)}: {error}") from error
+    dataset = Captioned(NAME, NAME, "train", SourceImages(NAME, pairs, list(ids)), captions, DEFAULTS)
     views: tuple[View, View] = ("images", "captions")
-    requests = [FeatureRequest(dataset.name, dataset.splits[0], view) for view in views]
-    features = extract(encoder, {dataset.name: dataset}, requests, cache_dir, loading)
+    requests = [FeatureRequest(NAME, "train", view) for view in views]
+    features = extract(encoder, {NAME: dataset}, requests, cache_dir, loading)
     return features[requests[0]], features[requests[1]]
-
-
-class TrainingPairs:
-    """Training samples as an evaluation set, each with one caption."""
-
-    name = "training pairs"
-    kind: Kind = "captioned"
-    splits: tuple[str, ...] = ("train",)
-
-    def __init__(self, pairs: PairSource, ids: Sequence[int]) -> None:
-        self._images = _PairImages(pairs, ids)
-        self._digest = content_hash([pairs.fingerprint, list(ids)])
-
-    def images(self, split: str) -> Images:
-        return self._images
-
-    def texts(self, split: str, view: View) -> list[str]:
-        return [self._images.pair(index)[1] for index in range(len(self._images))]
-
-    def fingerprint(self, split: str, view: View) -> str:
-        return self._digest
-
-
-class _PairImages(Images):
-    def __init__(self, pairs: PairSource, ids: Sequence[int]) -> None:
-        self.pairs, self.ids = pairs, ids
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def at(self, index: int) -> Image:
-        try:
-            return decode(self.pair(index)[0])
-        except BadSample as error:
-            raise UserError(f"{self.pairs.where(self.ids[index])}: {error}") from error
-
-    def pair(self, index: int) -> tuple[bytes, str]:
-        """Return image and caption; the same caption in every call. Raises UserError if the sample is unusable."""
-        try:
-            return self.pairs.pair(self.ids[index], random.Random(self.ids[index]))
-        except BadSample as error:
-            raise UserError(f"{self.pairs.where(self.ids[index])}: {error}") from error

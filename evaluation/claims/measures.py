@@ -97,9 +97,9 @@ class SpreadOfMean:
     def read(self, run: Run) -> dict[str, float]:
         """Return {"spread": value}; {} without an artifact of the task zeroshot_draws."""
         by_dataset = {
-            canonical_name(run.dataset(stem.partition("-")[2])): artifact
-            for stem, artifact in run.artifacts.items()
-            if artifact.get("kind") == "zeroshot_draws" and ", prompts " not in stem
+            canonical_name(dataset): artifact
+            for dataset, artifact in run.artifacts_of("zeroshot_draws")
+            if ", prompts " not in dataset
         }
         scores = [
             artifact["mean_per_class" if dataset in self.per_class else "top1"]
@@ -120,7 +120,7 @@ class SlowClosure:
 
     def read(self, run: Run) -> dict[str, float]:
         """Return {"R^2": value}; {} with fewer than ten logged steps."""
-        points = [(1 / math.log(step) ** 2, gap) for step, gap in logged_geometry(run, "gap") if step > self.after]
+        points = [(1 / math.log(step) ** 2, gap) for step, gap in logged_gaps(run) if step > self.after]
         return {"R^2": signed_r_squared(points)} if len(points) >= 10 else {}
 
 
@@ -133,7 +133,7 @@ class FinalGap:
 
     def read(self, run: Run) -> dict[str, float]:
         """Return {"final gap": value}; {} if no gap was logged after initialisation."""
-        logged = logged_geometry(run, "gap")
+        logged = logged_gaps(run)
         last = max((step for step, _ in logged), default=0)
         values = [gap for step, gap in logged if step >= 0.9 * last]
         return {"final gap": statistics.fmean(values)} if last else {}
@@ -147,18 +147,14 @@ class EarlyChange:
 
     def read(self, run: Run) -> dict[str, float]:
         """Return {"change": value}; {} if one of the two gaps was not logged."""
-        gap = dict(logged_geometry(run, "gap"))
+        gap = dict(logged_gaps(run))
         return {"change": gap[self.steps] - gap[0]} if {0, self.steps} <= set(gap) else {}
 
 
-def logged_geometry(run: Run, name: str) -> list[tuple[int, float]]:
-    """Return (step, value) of each value of a geometry metric that was logged during training."""
-    found = []
-    for line in run.log:
-        geometry = line.get("geometry")
-        if isinstance(geometry, dict) and isinstance(geometry.get(name), int | float):
-            found.append((int(line["step"]), float(geometry[name])))
-    return found
+def logged_gaps(run: Run) -> list[tuple[int, float]]:
+    """Return (step, gap) of each gap that was logged during training."""
+    logged = [(line["step"], line["geometry"].get("gap")) for line in run.log if isinstance(line.get("geometry"), dict)]
+    return [(int(step), float(gap)) for step, gap in logged if isinstance(gap, int | float)]
 
 
 def signed_r_squared(points: list[tuple[float, float]]) -> float:

@@ -10,7 +10,7 @@ from clipx.utils.registry import lookup
 from evaluation.datasets import prompts
 from evaluation.datasets.kinds import AnyDataset, Labelled, Split
 from evaluation.datasets.layouts import folders, vision
-from evaluation.datasets.layouts.aro import open_attribution, open_order, open_relation
+from evaluation.datasets.layouts.aro import open_order, open_visual_genome
 from evaluation.datasets.layouts.clevr import open_clevr
 from evaluation.datasets.layouts.composition import open_sugar_crepe, open_winoground
 from evaluation.datasets.layouts.karpathy import open_eccv, open_karpathy
@@ -91,22 +91,22 @@ def _variant(what: str, classes: int, place: str) -> Placed:
     return Placed(f"{classes:,} classes, {what}", place, partial(folders.open_variant, classes), get)
 
 
+def _hub(repository: str, place: str) -> str:
+    return f"`hf download {repository} --repo-type dataset --local-dir ROOT/{place}`"
+
+
 def _shards(what: str, folder: str) -> Placed:
     """Return a set that CLIP-benchmark distributes as shards; its file benchmark/webdatasets.txt lists these sets."""
-    return Placed(
-        what, folder, open_wds, f"`hf download clip-benchmark/{folder} --repo-type dataset --local-dir ROOT/{folder}`"
-    )
+    return Placed(what, folder, open_wds, _hub(f"clip-benchmark/{folder}", folder))
 
 
 def _datacomp(what: str, folder: str, metric: str = "") -> Placed:
     """Return a set that DataComp (Gadre et al. 2023) distributes as shards, with its main metric if not top-1."""
-    get = f"`hf download djghosh/{folder} --repo-type dataset --local-dir ROOT/{folder}`"
-    return Placed(what, folder, partial(open_wds, metric=metric), get)
+    return Placed(what, folder, partial(open_wds, metric=metric), _hub(f"djghosh/{folder}", folder))
 
 
 def _order(what: str, name: str, place: str) -> Placed:
-    get = f"`hf download gowitheflow/{name} --repo-type dataset --local-dir ROOT/{place}`"
-    return Placed(what, place, open_order, get)
+    return Placed(what, place, open_order, _hub(f"gowitheflow/{name}", place))
 
 
 AIRCRAFT = "fgvc-aircraft-2013b/data/images_variant_{}.txt"
@@ -234,11 +234,14 @@ NAMED: dict[str, Classes | Placed] = {
     "aro_attribution": Placed(
         "28,748 images, attributes exchanged between two objects",
         "aro/visual_genome_attribution.json",
-        open_attribution,
+        partial(open_visual_genome, relations=False),
         ARO,
     ),
     "aro_relation": Placed(
-        "23,937 images, objects of a relation exchanged", "aro/visual_genome_relation.json", open_relation, ARO
+        "23,937 images, objects of a relation exchanged",
+        "aro/visual_genome_relation.json",
+        partial(open_visual_genome, relations=True),
+        ARO,
     ),
     "aro_coco_order": _order("COCO's captions against four with words exchanged", "ARO-COCO-order", "aro_coco_order"),
     "aro_flickr_order": _order(
@@ -254,8 +257,7 @@ NAMED: dict[str, Classes | Placed] = {
         "400 pairs of images and captions of the same words",
         "winoground",
         open_winoground,
-        "`hf download facebook/winoground --repo-type dataset --local-dir ROOT/winoground`, then data/images.zip "
-        "unpacked in its folder",
+        f"{_hub('facebook/winoground', 'winoground')}, then data/images.zip unpacked in its folder",
     ),
     "winogavil": Placed(
         "3,568 cues with 5 to 12 images, of which some are right",
@@ -267,7 +269,7 @@ NAMED: dict[str, Classes | Placed] = {
         "135 minimal pairs, 9 visual patterns",
         "MMVP_VLM",
         open_mmvp,
-        "`hf download MMVP/MMVP_VLM --repo-type dataset --local-dir ROOT/MMVP_VLM`",
+        _hub("MMVP/MMVP_VLM", "MMVP_VLM"),
     ),
 }
 

@@ -5,7 +5,7 @@ from evaluation.claims.evidence import Evidence
 from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
 from evaluation.report.blocks import Document, Section
-from evaluation.report.scaling import scaling_section
+from evaluation.report.pages.scaling import scaling_section
 from evaluation.report.sections.claims import claims, claims_summary
 from evaluation.report.sections.forgetting import forgetting
 from evaluation.report.sections.paper_figures import paper_figures, toy_problems

@@ -13,12 +13,12 @@ from evaluation.claims.evidence import collect_evidence
 from evaluation.reference.models import PublishedModel
 from evaluation.report.blocks import Document
 from evaluation.report.contents import build_report
+from evaluation.report.pages.comparison import build_comparison, comparison_table, conditions, ranking
+from evaluation.report.pages.disagreement import build_disagreement, disagreement_table
+from evaluation.report.pages.scaling import build_scaling, scaling_table
 from evaluation.report.render.html import render_html
 from evaluation.report.render.latex import render_latex
 from evaluation.report.render.markdown import render_markdown
-from evaluation.report.scaling import build_scaling, scaling_table
-from evaluation.report.sections.comparison import build_comparison, comparison_table, conditions, ranking
-from evaluation.report.sections.disagreement import build_disagreement, disagreement_table
 from evaluation.report.sections.published import Published
 from evaluation.runs import reader
 from evaluation.runs.reader import Run
@@ -53,7 +53,7 @@ def write_report(
     runs = reader.find(paths, limited=limited)
     published = Published(runs, reference)
     document = build_report(runs, collect_evidence(runs, paths), published)
-    return _write(replace(document, command=command), results_table(runs, out, published), out, "report")
+    return _write(document, results_table(runs, out, published), out, "report", command)
 
 
 def write_comparison(
@@ -62,8 +62,7 @@ def write_comparison(
     """Write compare.html, compare.md, compare.csv and compare.tex to the folder `out`."""
     rankings = [(conditions(one), ranking(one)) for one in comparisons if one.ranked]
     write_text(out / "compare.tex", "\n".join(render_latex(caption, table) for caption, table in rankings))
-    document = replace(build_comparison(comparisons, left_out), command=command)
-    return _write(document, comparison_table(comparisons), out, "compare")
+    return _write(build_comparison(comparisons, left_out), comparison_table(comparisons), out, "compare", command)
 
 
 def write_disagreement(pairs: list[Pair], names: tuple[str, str], out: Path) -> ReportFiles:
@@ -75,11 +74,10 @@ def write_scaling(
     ladders: list[Ladder], left_out: list[str], least: float, out: Path, command: str = ""
 ) -> ReportFiles:
     """Write scaling.html, scaling.md and scaling.csv to the folder `out`."""
-    document = replace(build_scaling(ladders, left_out, least), command=command)
-    return _write(document, scaling_table(ladders), out, "scaling")
+    return _write(build_scaling(ladders, left_out, least), scaling_table(ladders), out, "scaling", command)
 
 
-def _write(document: Document, table: list[list[object]], out: Path, name: str) -> ReportFiles:
+def _write(document: Document, table: list[list[object]], out: Path, name: str, command: str = "") -> ReportFiles:
     markdown, files = render_markdown(document, f"{name}_files")
     folder = out / f"{name}_files"
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +85,7 @@ def _write(document: Document, table: list[list[object]], out: Path, name: str) 
         (folder / file).write_bytes(content)
     figures = [folder / file for file in files]
     report = ReportFiles(out / f"{name}.html", out / f"{name}.md", out / f"{name}.csv", figures)
-    write_text(report.html, render_html(document))
+    write_text(report.html, render_html(replace(document, command=command)))
     write_text(report.markdown, markdown)
     write_text(report.csv, csv_text(table))
     return report

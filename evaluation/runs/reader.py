@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clipx.errors import UserError
+from clipx.run import checkpoint as checkpoints
 from evaluation.runs import results
 from evaluation.types import Result
 
@@ -42,6 +43,11 @@ class Run:
         short, comma, choice = slug.partition(", ")
         names = (row.dataset for row in self.results)
         return next((name for name in names if name.replace("/", "_") == short), short) + comma + choice
+
+    def artifacts_of(self, kind: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return the data set, with a suffix such as `, prompts X`, and the content of each artifact of a kind."""
+        of_kind = [(stem, artifact) for stem, artifact in self.artifacts.items() if artifact.get("kind") == kind]
+        return [(self.dataset(stem.partition("-")[2]), artifact) for stem, artifact in of_kind]
 
 
 def find(paths: list[Path], needed: bool = True, limited: bool = False) -> list[Run]:
@@ -90,6 +96,15 @@ def read(folder: Path, limited: bool = False) -> Run:
         evaluation_seconds=float(_object(folder / TIMING).get("evaluation_seconds", 0)),
         limited_rows=len(rows) - len(kept),
     )
+
+
+def pairs_behind(checkpoint: Path) -> int | None:
+    """Return the number of pairs of the data that a checkpoint was trained on; None for streams, or if unknown."""
+    try:
+        pairs = str(json.loads((checkpoint / checkpoints.MANIFEST).read_text())["data"]).partition(":")[0]
+    except (OSError, ValueError, KeyError):
+        return None
+    return int(pairs) if pairs.isdigit() else None  # the manifest stores PAIRS:DIGEST, except for streams
 
 
 def limited_note(runs: list[Run]) -> str:

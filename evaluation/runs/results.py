@@ -4,8 +4,6 @@ The file is replaced as a whole, so a kill while it is written loses nothing. Se
 folder: a lock lets only one of them change the files at a time.
 """
 
-import csv
-import io
 import json
 import math
 from dataclasses import asdict, fields
@@ -24,7 +22,7 @@ from clipx.run.log import WANDB_ID
 from clipx.run.sinks import start_wandb
 from clipx.utils.files import write_text
 from clipx.utils.lock import turn
-from evaluation.types import Result, printable_line, spreadsheet_cell
+from evaluation.types import Result, csv_text, printable_line
 
 NAMES = [field.name for field in fields(Result)]
 RESULTS = "results.jsonl"
@@ -113,13 +111,8 @@ def write_tables(out: Path) -> None:
 
 
 def _write_tables(out: Path, rows: list[Result]) -> None:
-    lines = io.StringIO()
-    table = csv.DictWriter(lines, NAMES, lineterminator="\n")
-    table.writeheader()
-    for row in rows:
-        fields_of_row = asdict(row) | {"hashes": json.dumps(row.hashes)}
-        table.writerow({name: spreadsheet_cell(value) for name, value in fields_of_row.items()})
-    write_text(out / "results.csv", lines.getvalue())
+    table = [list((asdict(row) | {"hashes": json.dumps(row.hashes)}).values()) for row in rows]
+    write_text(out / "results.csv", csv_text([NAMES, *table]))
     text = "| model | task | data set | split | metric | %, geometry: value | 95% interval | chance | n |\n"
     text += "|---|---|---|---|---|--:|---|--:|--:|\n"
     for row in rows:

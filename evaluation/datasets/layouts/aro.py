@@ -41,19 +41,6 @@ LEFT_OUT = """
 """
 
 
-def open_relation(spec: str, path: Path, settings: Settings) -> Choices:
-    """Open VG-Relation, visual_genome_relation.json with images/ next to it.
-
-    Raises UserError: the file is missing or corrupt, or an entry lacks a field or an image.
-    """
-    return _visual_genome(spec, path, settings, "aro_relation")
-
-
-def open_attribution(spec: str, path: Path, settings: Settings) -> Choices:
-    """Open VG-Attribution, visual_genome_attribution.json with images/ next to it; errors as in `open_relation`."""
-    return _visual_genome(spec, path, settings, "aro_attribution")
-
-
 def open_order(spec: str, folder: Path, settings: Settings) -> Choices:
     """Open the order of words on COCO or Flickr30k: each image has a caption and four with words exchanged.
 
@@ -74,7 +61,11 @@ def open_order(spec: str, folder: Path, settings: Settings) -> Choices:
     return Choices(spec, "", "test", images, captions, ["order"] * len(pairs), settings.limit, averaged=frozenset())
 
 
-def _visual_genome(spec: str, path: Path, settings: Settings, short: str) -> Choices:
+def open_visual_genome(spec: str, path: Path, settings: Settings, relations: bool) -> Choices:
+    """Open VG-Relation or VG-Attribution: a JSON file with images/ next to it.
+
+    Raises UserError: the file is missing or corrupt, or an entry lacks a field or an image.
+    """
     try:
         listed = json.loads(require_file(spec, path, "ARO's captions"))
     except ValueError:
@@ -92,17 +83,17 @@ def _visual_genome(spec: str, path: Path, settings: Settings, short: str) -> Cho
         paths.append(path.parent / "images" / image)
         boxes.append((x, y, x + width, y + height))
         captions += [right, wrong]
-        categories.append(_category(spec, where, entry, short))
+        categories.append(_category(spec, where, entry, relations))
     count, left_out = Counter(categories), " ".join(LEFT_OUT.split()).split(", ")
-    minimum = 1 if short == "aro_relation" else MIN_IMAGES
+    minimum = 1 if relations else MIN_IMAGES
     averaged = frozenset(name for name, n in count.items() if n >= minimum and name not in left_out)
     images = FileImages(spec, path.parent, paths, boxes)
-    return Choices(spec, short, "test", images, captions, categories, settings.limit, averaged=averaged)
+    return Choices(spec, path.stem, "test", images, captions, categories, settings.limit, averaged=averaged)
 
 
-def _category(spec: str, where: str, entry: dict[str, object], short: str) -> str:
+def _category(spec: str, where: str, entry: dict[str, object], relations: bool) -> str:
     """Return the relation, or the two attributes joined by "_"."""
-    if short == "aro_relation":
+    if relations:
         return text_fields(spec, where, entry, ("relation_name",))[0]
     attributes = entry.get("attributes")
     if not (isinstance(attributes, list) and len(attributes) == 2):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from evaluation.analyses.comparison import Estimate, estimate
-from evaluation.analyses.power_law import BEYOND, Array, PowerLaw, difference, standard_error
+from evaluation.analyses.power_law import BEYOND, PowerLaw, difference, standard_error
 from evaluation.analyses.scaling import ArmErrors, Gain
 from evaluation.report.blocks import Data, Figure
 from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, Drawing, drawing, plain_ticks
@@ -89,7 +89,7 @@ def _measured(label: str, x: list[float], estimates: list[Estimate]) -> Rows:
 
 def _law(plot: Drawing, axes: Any, arm: ArmErrors, law: PowerLaw) -> Rows:
     scales = np.geomspace(arm.x[0], arm.x[-1], 100)
-    value, half = law.at(scales), _half_width(law, scales)
+    value, half = law.at(scales), t_quantile(len(law.errors) - 1) * standard_error(law.influences_at(scales))
     colour, gid = plot.colours[arm.arm], plot.curve_id(arm.arm)
     axes.plot(scales, value, color=colour, linewidth=1.4, linestyle=DOTTED if arm.problem else "-", gid=gid)
     if not arm.problem:
@@ -97,11 +97,6 @@ def _law(plot: Drawing, axes: Any, arm: ArmErrors, law: PowerLaw) -> Rows:
         axes.fill_between(scales, lower, value + half, color=colour, alpha=0.15, linewidth=0, gid=gid)
     table = zip(scales, value, value - half, value + half, strict=True)
     return [[arm.arm, "law", *map(float, row)] for row in table]
-
-
-def _half_width(law: PowerLaw, x: Array) -> Array:
-    half: Array = t_quantile(len(law.errors) - 1) * standard_error(law.influences_at(x))
-    return half
 
 
 def _mark_crossover(axes: Any, gain: Gain) -> None:

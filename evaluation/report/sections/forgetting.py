@@ -90,17 +90,11 @@ def _cell(found: Estimate | None, better: int) -> Cell:
     if found is None:
         return Cell(MISSING)
     tone: Tone = "neutral" if not found.sign else "good" if found.sign == better else "bad"
-    low, high = _ends(found)
-    interval = f"[{digits(low, '+')}, {digits(high, '+')}]" if found.low is not None else ""
-    return Cell(digits(found.value, "+"), found.value, tone, note=interval)
+    return Cell(digits(found.value, "+"), found.value, tone, note=found.interval("+"))
 
 
 def _span(found: Estimate) -> tuple[float, float, float]:
-    """Return low, value, high."""
-    low, high = _ends(found)
-    return low, found.value, high
-
-
-def _ends(found: Estimate) -> tuple[float, float]:
-    """Return the interval; the value twice if there is none."""
-    return (found.value if found.low is None else found.low), (found.value if found.high is None else found.high)
+    """Return low, value, high; without an interval three times the value."""
+    if found.low is None or found.high is None:
+        return found.value, found.value, found.value
+    return found.low, found.value, found.high

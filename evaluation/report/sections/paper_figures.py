@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 from evaluation.claims.evidence import Evidence, Seeds
-from evaluation.claims.measures import EarlyChange, logged_geometry
+from evaluation.claims.measures import EarlyChange, logged_gaps
 from evaluation.claims.names import GAP, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.papers.paper4 import DYNAMICS, INITIAL
 from evaluation.claims.types import Measure, Outcome
@@ -128,7 +128,7 @@ def _slow_closure(evidence: Evidence) -> list[Figure]:
         lines = []
         for arm, seeds in evidence.runs.get(recipe, {}).items():
             for run in seeds.values():
-                points = [(-1 / math.log(step) ** 2, gap) for step, gap in logged_geometry(run, "gap") if step > 100]
+                points = [(-1 / math.log(step) ** 2, gap) for step, gap in logged_gaps(run) if step > 100]
                 lines.append(Line.of_finite(arm or run.name, points))
         if any(line.x for line in lines):
             caption = f"{recipe}: gap during training, one line per seed; slow closure is a straight line"

@@ -4,7 +4,6 @@ from typing import Any
 
 from evaluation.report.blocks import Block, Data, Figure, Figures, Text
 from evaluation.report.figures.svg import INK, drawing, short, slug
-from evaluation.report.sections.task_details import artifacts
 from evaluation.runs.groups import RunGroup
 
 POSITIVE, NEGATIVE = (0.84, 0.19, 0.15), (0.13, 0.40, 0.67)  # RGB
@@ -15,7 +14,7 @@ def point_weights(groups: list[RunGroup]) -> list[Block]:
     """Return the figures of the first seed of each group; nothing for models with a single point."""
     figures = []
     for group in groups:
-        for dataset, artifact in artifacts(group.runs[0], "weights"):
+        for dataset, artifact in group.runs[0].artifacts_of("weights"):
             for number, example in enumerate(artifact["shown"], 1):
                 name = f"weights-{slug(dataset)}-{slug(group.label)}-{number}"
                 title = f"{dataset} · {group.label}, seed {group.runs[0].seed}, pair {number}"

@@ -8,7 +8,6 @@ from typing import Any
 from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table
 from evaluation.report.figures.plots import Line, line_plot
 from evaluation.report.figures.svg import slug
-from evaluation.report.sections.task_details import artifacts
 from evaluation.runs.description import MISSING
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
@@ -24,7 +23,7 @@ def popularity(groups: list[RunGroup]) -> list[Block]:
     for group in groups:
         run = group.runs[0]
         figures += _during_training(group, run)
-        for dataset, artifact in artifacts(run, "popularity"):
+        for dataset, artifact in run.artifacts_of("popularity"):
             title = f"{dataset} · {group.label}, seed {run.seed}"
             if artifact["curve"]:
                 figures.append(_against_truth(title, f"{slug(dataset)}-{slug(group.label)}", artifact["curve"]))

@@ -23,7 +23,6 @@ from evaluation.report.figures.plots import MAX_CLASS_LABELS, Bars, Line, bar_ch
 from evaluation.report.figures.svg import slug
 from evaluation.runs.description import number
 from evaluation.runs.groups import MetricSummary, RunGroup
-from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 from evaluation.types import printable_line
 
@@ -125,21 +124,12 @@ def _title(dataset: str, members: list[tuple[RunGroup, list[Artifact]]]) -> str:
     return f"{dataset} · {members[0][0].label}" if len(members) == 1 else dataset
 
 
-def artifacts(run: Run, kind: str) -> list[tuple[str, Artifact]]:
-    """Return the data set and content of each artifact of `kind`."""
-    return [
-        (run.dataset(stem.partition("-")[2]), artifact)
-        for stem, artifact in run.artifacts.items()
-        if artifact.get("kind") == kind
-    ]
-
-
 def artifacts_by_dataset(groups: list[RunGroup], kind: str) -> dict[str, list[tuple[RunGroup, list[Artifact]]]]:
     """Return, by data set, the groups that have artifacts of `kind`, each with one artifact per seed."""
     by_dataset: dict[str, dict[str, tuple[RunGroup, list[Artifact]]]] = {}
     for group in groups:
         for run in group.runs:
-            for dataset, artifact in artifacts(run, kind):
+            for dataset, artifact in run.artifacts_of(kind):
                 by_group = by_dataset.setdefault(dataset, {})
                 by_group.setdefault(group.label, (group, []))[1].append(artifact)
     return {dataset: list(by_group.values()) for dataset, by_group in by_dataset.items()}
@@ -149,8 +139,8 @@ def retrieval_examples(groups: list[RunGroup]) -> list[Block]:
     """Return examples from each group's first seed that has some; all but the first block are folded."""
     blocks: list[Block] = []
     for group in groups:
-        run = next((run for run in group.runs if artifacts(run, "retrieval")), None)
-        for dataset, artifact in artifacts(run, "retrieval") if run else []:
+        run = next((run for run in group.runs if run.artifacts_of("retrieval")), None)
+        for dataset, artifact in run.artifacts_of("retrieval") if run else []:
             from_captions = [_example(example, example["images"]) for example in artifact["text_to_image"]]
             from_images = [_example(example, example["captions"]) for example in artifact["image_to_text"]]
             both: list[Block] = [

@@ -12,7 +12,7 @@ import pytest
 
 from clipx.errors import UserError
 from evaluation.analyses.comparison import TASKS, LeftOut, Method, MethodComparison, compare, rankable
-from evaluation.report.sections import comparison
+from evaluation.report.pages import comparison
 from evaluation.report.writer import write_comparison
 from evaluation.runs.description import digits
 from evaluation.runs.groups import group_runs, short_names

@@ -12,7 +12,7 @@ from evaluation.analyses.comparison import estimate
 from evaluation.analyses.power_law import crossover, fit_power_law
 from evaluation.analyses.scaling import Ladder, find_ladders, refuse_short
 from evaluation.report.contents import build_report
-from evaluation.report.scaling import build_scaling, crossover_text, scaling_section, scaling_table
+from evaluation.report.pages.scaling import build_scaling, crossover_text, scaling_section, scaling_table
 from evaluation.report.sections.published import Published
 from evaluation.runs.reader import Run
 from tests.bench.scaling import CASES, X, experiment

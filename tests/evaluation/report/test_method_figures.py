@@ -9,7 +9,7 @@ import pytest
 from evaluation.report.blocks import Data, Figure
 from evaluation.report.figures.effects import Effect, Shade, forest_plot, heat_map, paths
 from evaluation.report.figures.svg import COLOURS
-from evaluation.report.sections.method_figures import method_figures
+from evaluation.report.pages.method_figures import method_figures
 from evaluation.statistics import t_interval
 from tests.evaluation.analyses.test_comparison import compare_all, runs_of
 from tests.evaluation.report.test_figures import texts

@@ -2,7 +2,7 @@
 
 import re
 
-from evaluation.analyses.comparison import MIN_SEEDS, BySeed, Method, MethodComparison, estimate, settings_of_method
+from evaluation.analyses.comparison import MIN_SEEDS, Method, MethodComparison, estimate, paired, settings_of_method
 from evaluation.report.blocks import Data, Figure
 from evaluation.report.figures.effects import Shade, heat_map
 from evaluation.report.figures.plots import Line, line_plot
@@ -65,16 +65,12 @@ def _sets(comparison: MethodComparison, prefix: str) -> list[Figure]:
 def _against(method: Method, first: Method, name: str) -> Shade:
     """Return the method's mean on a set, shaded by the paired difference to the first method."""
     ours, theirs = method.sets.get(name, {}), first.sets.get(name, {})
-    mean, difference = estimate(ours), estimate(_paired(ours, theirs))
+    mean, difference = estimate(ours), estimate(paired(ours, theirs))
     if mean is None:
         return Shade("")
     if method is first or difference is None:
         return Shade(digits(mean.value))
     return Shade(digits(mean.value), difference.value, difference.sign != 0)
-
-
-def _paired(a: BySeed, b: BySeed) -> BySeed:
-    return {seed: a[seed] - b[seed] for seed in a if seed in b}
 
 
 def _interval_by_seeds(comparison: MethodComparison, prefix: str) -> list[Figure]:
@@ -84,7 +80,7 @@ def _interval_by_seeds(comparison: MethodComparison, prefix: str) -> list[Figure
     first, *others = comparison.ranked
     lines = [Line(first.label, [], [])]  # so that all figures give a method the same colour
     for method in others:
-        differences = sorted(_paired(method.values[comparison.by], first.values[comparison.by]).items())
+        differences = sorted(paired(method.values[comparison.by], first.values[comparison.by]).items())
         points: list[tuple[float | None, float | None]] = []
         for count in range(MIN_SEEDS, len(differences) + 1):
             found = estimate(dict(differences[:count]))

@@ -3,12 +3,12 @@
 import math
 
 from clipx.errors import UserError
-from evaluation.analyses.comparison import Estimate
 from evaluation.analyses.power_law import Interval
 from evaluation.analyses.scaling import AGAINST, LEAST, ArmErrors, Gain, Ladder, find_ladders
-from evaluation.report.blocks import Block, Cell, Document, Figures, Section, Table, Text, Tone
+from evaluation.report.blocks import Block, Cell, Document, Figures, Section, Table, Text
 from evaluation.report.figures.scaling import error_figure, gain_figure
 from evaluation.report.figures.svg import slug
+from evaluation.report.pages.comparison import difference_cell
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.reader import Run
 
@@ -82,7 +82,7 @@ def laws(ladder: Ladder) -> Table:
 
 def gains(ladder: Ladder) -> Table:
     """Return one row per arm: its gain over the reference at each point, and the crossover."""
-    rows = [[Cell(gain.arm), *map(_gain, gain.at), Cell(crossover_text(gain))] for gain in ladder.gains]
+    rows = [[Cell(gain.arm), *map(difference_cell, gain.at), Cell(crossover_text(gain))] for gain in ladder.gains]
     return Table([f"Gain over {ladder.reference}", *ladder.points, "Crossover"], rows)
 
 
@@ -131,10 +131,3 @@ def _interval(one: Interval | None) -> Cell:
 def _number(value: float) -> str:
     """Return a number; those above a million, which a and b may reach, in scientific notation."""
     return f"{'-' * (value < 0)}∞" if math.isinf(value) else f"{value:.2e}" if abs(value) >= 1e6 else digits(value)
-
-
-def _gain(one: Estimate) -> Cell:
-    tones: dict[int, Tone] = {1: "good", -1: "bad", 0: ""}
-    note = "" if one.low is None or one.high is None else f"[{digits(one.low, '+')}, {digits(one.high, '+')}]"
-    mark = {1: "▲ ", -1: "▼ ", 0: ""}[one.sign]
-    return Cell(f"{mark}{digits(one.value, '+')}", one.value, tones[one.sign], note=note)

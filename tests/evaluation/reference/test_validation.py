@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from cli import validate as command
-from evaluation.analyses.validation import COPIES, MODELS, VALUES, Numbers, validate
 from evaluation.datasets.named import NAMED
 from evaluation.datasets.opening import open_dataset
+from evaluation.reference.validation import COPIES, MODELS, Numbers, published_numbers, validate
 from evaluation.types import Result
 from tests.helpers import fakes, replicas
 
@@ -86,6 +86,23 @@ def test_without_any_data_it_exits_without_a_comparison(
     assert "numbers agree" not in printed
 
 
-def test_published_values_are_fractions_on_known_data_sets() -> None:
-    assert {name for name, _ in VALUES} == set(COPIES) <= set(NAMED)
-    assert all(0 < value < 1 and len(values) == len(MODELS) for values in VALUES.values() for value in values)
+def test_the_published_numbers_are_those_of_clip_benchmarks_own_table() -> None:
+    assert set(COPIES) <= set(NAMED)
+    assert published_numbers("open_clip:ViT-B-32/openai") == {
+        ("imagenet", "top1"): 0.6332,
+        ("cifar10", "top1"): 0.8983,
+        ("cifar100", "top1"): 0.6423,
+        ("clevr_count", "top1"): 0.2320,
+        ("caltech101", "mean_per_class"): 0.8758,
+        ("flowers102", "mean_per_class"): 0.6670,
+        ("pets", "mean_per_class"): 0.8700,
+        ("aircraft", "mean_per_class"): 0.1953,
+        ("food101", "top1"): 0.8400,
+        ("dtd", "top1"): 0.4436,
+        ("sun397", "top1"): 0.6248,
+        ("cars", "top1"): 0.5963,
+        ("eurosat", "top1"): 0.5044,
+        ("stl10", "top1"): 0.9713,
+        ("mscoco", "image_to_text_recall@1"): 0.5012,
+        ("mscoco", "text_to_image_recall@1"): 0.3044,
+    }

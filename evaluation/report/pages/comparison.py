@@ -17,7 +17,7 @@ from evaluation.report.blocks import (
 )
 from evaluation.report.figures.geometry import scatter_plot
 from evaluation.report.figures.svg import COLOURS
-from evaluation.report.sections.method_figures import method_figures
+from evaluation.report.pages.method_figures import method_figures
 from evaluation.report.sections.settings import provenance
 from evaluation.report.sections.training import curves, geometry_paths, score_curves
 from evaluation.runs.description import MISSING, digits
@@ -144,7 +144,7 @@ def ranking(comparison: MethodComparison) -> Table:
             rank(comparison, method, place),
             Cell(method.label, note=_description(method)),
             *_score(estimate(method.values[by])),
-            _difference(comparison.difference(method, first) if place > 1 else None),
+            difference_cell(comparison.difference(method, first) if place > 1 else None),
             *(_score(estimate(method.values.get(name, {})))[0] for name in others),
             Cell(str(len(method.values[by])), len(method.values[by])),
         ]
@@ -183,26 +183,25 @@ def _score(score: Estimate | None) -> tuple[Cell, Cell]:
     """Return the cells of the mean and of its interval; the latter is empty if there are too few seeds."""
     if score is None:
         return Cell(MISSING), Cell(MISSING)
-    interval = Cell("")
-    if score.low is not None and score.high is not None:
-        interval = Cell(f"[{digits(score.low)}, {digits(score.high)}]", score.low)
-    return Cell(digits(score.value), score.value), interval
+    return Cell(digits(score.value), score.value), Cell(score.interval(), score.low)
 
 
-def _difference(difference: Estimate | None) -> Cell:
+def difference_cell(difference: Estimate | None) -> Cell:
+    """Return the cell of a paired difference, marked if its interval excludes 0; None: no common seeds."""
     if difference is None:
         return Cell(MISSING)
-    sign = {1: "▲ ", -1: "▼ ", 0: ""}[difference.sign]
+    mark = {1: "▲ ", -1: "▼ ", 0: ""}[difference.sign]
     tones: dict[int, Tone] = {1: "good", -1: "bad", 0: ""}
-    note = ""
-    if difference.low is not None and difference.high is not None:
-        note = f"[{digits(difference.low, '+')}, {digits(difference.high, '+')}]"
-    return Cell(f"{sign}{digits(difference.value, '+')}", difference.value, tones[difference.sign], note=note)
+    text = f"{mark}{digits(difference.value, '+')}"
+    return Cell(text, difference.value, tones[difference.sign], note=difference.interval("+"))
 
 
 def _pairwise_differences(comparison: MethodComparison) -> Table:
     rows = [
-        [Cell(a.label), *(Cell("") if a is b else _difference(comparison.difference(a, b)) for b in comparison.ranked)]
+        [
+            Cell(a.label),
+            *(Cell("") if a is b else difference_cell(comparison.difference(a, b)) for b in comparison.ranked),
+        ]
         for a in comparison.ranked
     ]
     return Table(["Method", *(method.label for method in comparison.ranked)], rows)

@@ -1,7 +1,7 @@
 """Validation of the evaluation: zero-shot and retrieval results of published weights against published numbers.
 
-Published values: result tables of CLIP-benchmark and open_clip, as fractions. Where the tables report mean
-per-class accuracy, our mean per-class accuracy is compared.
+Published values: open_clip's tables (models.py), as fractions. Where the tables report mean per-class accuracy, our
+mean per-class accuracy is compared.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,8 +12,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from evaluation.claims.measures import canonical_name
 from evaluation.datasets.folder import short_name
 from evaluation.datasets.named import present
+from evaluation.reference.columns import COLUMNS
+from evaluation.reference.models import find
 from evaluation.types import Result
 
 TOLERANCE = 0.003  # largest absolute difference that counts as agreement
@@ -26,28 +29,23 @@ MODELS = (
     "open_clip:ViT-B-32/laion2b_s34b_b79k",
 )
 
-# data set, copy used for the published values (clip-benchmark/COPY on the Hugging Face hub), metric, values of MODELS
-PUBLISHED = (
-    ("imagenet", "wds_imagenet1k", "top1", (0.6332, 0.6834, 0.5982, 0.6656)),
-    ("cifar10", "wds_vtab-cifar10", "top1", (0.8983, 0.9077, 0.7157, 0.9358)),
-    ("cifar100", "wds_vtab-cifar100", "top1", (0.6423, 0.6695, 0.4030, 0.7555)),
-    ("clevr_count", "wds_vtab-clevr_count_all", "top1", (0.2320, 0.2123, 0.2171, 0.1535)),
-    ("caltech101", "wds_vtab-caltech101", "mean_per_class", (0.8758, 0.8901, 0.8329, 0.9105)),
-    ("flowers102", "wds_vtab-flowers", "mean_per_class", (0.6670, 0.6907, 0.6522, 0.7024)),
-    ("pets", "wds_vtab-pets", "mean_per_class", (0.8700, 0.8886, 0.8529, 0.9076)),
-    ("aircraft", "wds_fgvc_aircraft", "mean_per_class", (0.1953, 0.2421, 0.1703, 0.2453)),
-    ("food101", "wds_food101", "top1", (0.8400, 0.8872, 0.8080, 0.8269)),
-    ("dtd", "wds_vtab-dtd", "top1", (0.4436, 0.4495, 0.4154, 0.5569)),
-    ("sun397", "wds_sun397", "top1", (0.6248, 0.6435, 0.5994, 0.6872)),
-    ("cars", "wds_cars", "top1", (0.5963, 0.6477, 0.5453, 0.8607)),
-    ("eurosat", "wds_vtab-eurosat", "top1", (0.5044, 0.5594, 0.4081, 0.4806)),
-    ("stl10", "wds_stl10", "top1", (0.9713, 0.9825, 0.9419, 0.9656)),
-    ("mscoco", "wds_mscoco_captions", "image_to_text_recall@1", (0.5012, 0.5242, 0.4884, 0.5632)),
-    ("mscoco", "wds_mscoco_captions", "text_to_image_recall@1", (0.3044, 0.3309, 0.2854, 0.3934)),
-)
-VALUES = {(name, metric): values for name, _, metric, values in PUBLISHED}
-COPIES = {name: copy for name, copy, _, _ in PUBLISHED}
-
+COPIES = {  # data set -> CLIP-benchmark's copy, used for the published values: clip-benchmark/COPY on the hub
+    "imagenet": "wds_imagenet1k",
+    "cifar10": "wds_vtab-cifar10",
+    "cifar100": "wds_vtab-cifar100",
+    "clevr_count": "wds_vtab-clevr_count_all",
+    "caltech101": "wds_vtab-caltech101",
+    "flowers102": "wds_vtab-flowers",
+    "pets": "wds_vtab-pets",
+    "aircraft": "wds_fgvc_aircraft",
+    "food101": "wds_food101",
+    "dtd": "wds_vtab-dtd",
+    "sun397": "wds_sun397",
+    "cars": "wds_cars",
+    "eurosat": "wds_vtab-eurosat",
+    "stl10": "wds_stl10",
+    "mscoco": "wds_mscoco_captions",
+}
 # Data sets whose original layout has no test split. Our random split differs from the published one, so a published
 # value anywhere in our 95% interval agrees.
 OTHER_SPLIT = ("caltech101", "eurosat", "sun397")
@@ -71,6 +69,17 @@ class ValidatedNumber:
     def difference(self) -> float:
         """Measured minus published, in percentage points."""
         return 100 * (self.measured - self.published)
+
+
+def published_numbers(model: str) -> Numbers:
+    """Return the published numbers of a model on the sets of COPIES: the main metric, or R@1 in both directions."""
+    values = find(model).values
+    return {
+        (name, column.metric): values[column.title]
+        for name in COPIES
+        for column in COLUMNS
+        if canonical_name(name) in column.names and not column.metric.endswith(("@5", "@10"))
+    }
 
 
 def validate(
