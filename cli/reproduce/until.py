@@ -6,7 +6,7 @@ same looks, because a verdict depends only on the runs of its look, which are re
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.report.power import Arm, mean_seconds, print_needs
@@ -109,7 +109,7 @@ class Experiment:
 
     def evidence(self) -> Evidence:
         """Return the finished runs with the designs."""
-        return replace(collect_evidence(list(self._read.values()), []), designs=self.designs)
+        return collect_evidence(list(self._read.values()), [], self.designs)
 
     @property
     def undecided(self) -> list[Outcome]:

@@ -151,6 +151,6 @@ def _file(runs: Path, recipe: str) -> Path:
 def _read(file: Path) -> Design:
     try:
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return Design(**found | {name: tuple(found[name]) for name in ("arms", "looks", "sets")})
+        return Design(**found | {name: tuple(found[name]) for name in ("arms", "looks", "sets") if name in found})
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is corrupt ({error!r}): restore it from a copy, or use another runs=DIR") from error

@@ -44,15 +44,17 @@ class Evidence:
         return self._known[key]
 
 
-def collect_evidence(runs: list[Run], paths: list[Path]) -> Evidence:
+def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Design] | None = None) -> Evidence:
     """Group runs by recipe, arm and seed, and read every claims.json at or below `paths`.
+
+    `designs`: the design of each recipe; None: those stored for `paths`.
 
     Runs and results are left out, with a message, if they could change a verdict unnoticed: runs with overrides or on
     other data, results on sets outside the stored design or scored in another way than most.
 
     Raises UserError: a claims.json or a stored design is corrupt.
     """
-    designs = find_designs(paths)
+    designs = find_designs(paths) if designs is None else designs
     experiments: dict[str, dict[str, list[Run]]] = {}  # recipe -> overrides in the run's name -> runs
     for run in runs:
         experiments.setdefault(_setting(run, "recipe"), {}).setdefault(_overrides(run), []).append(run)

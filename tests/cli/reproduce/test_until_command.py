@@ -56,7 +56,7 @@ def fake_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 arm, seed = run.config.arm, run.config.seed
                 value = {"clip_reg": 0.7}.get(arm, 0.5) + random.Random(f"{arm} {seed}").gauss(0, 0.004)
                 log = [{"step": 1, "samples": 64, "images_per_s": 64 / 3600}]
-                made = synthetic.run("clip_reg_mini", arm, seed, {("zeroshot", "s", "top1"): value}, log)
+                made = synthetic.run("clip_reg_mini", arm, seed, {("zeroshot", "scenes_colour", "top1"): value}, log)
                 synthetic.write(tmp_path, made)
         return Batch([run.folder for run in runs])
 
@@ -93,7 +93,7 @@ def without_report(fake_training: None, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(command, "_report", lambda *_: None)
 
 
-@pytest.mark.parametrize("changed", ["looks=[3,5]", "train.samples=6400", "objective.positive.weight=2"])
+@pytest.mark.parametrize("changed", ["looks=[3,5]", "train.batch_size=128", "objective.positive.weight=2"])
 @pytest.mark.parametrize("mode", ["seeds=1", "dry=true", "until=decided"])
 def test_only_the_stored_design_is_accepted(mode: str, changed: str, without_report: None, tmp_path: Path) -> None:
     reproduce(tmp_path, "seeds=1", "looks=[3,10]")
@@ -127,7 +127,7 @@ def test_a_dry_run_prints_what_undecided_claims_need(
     for seed in range(3):
         for arm, value in (("clip", 0.5), ("clip_reg", 0.5 + 0.01 * seed)):
             log = [{"step": 1, "samples": 64, "images_per_s": 64 / 3600}]  # an hour
-            values = {("zeroshot", "s", "top1"): value + 0.001 * seed}
+            values = {("zeroshot", "scenes_colour", "top1"): value + 0.001 * seed}
             synthetic.write(tmp_path, synthetic.run("clip_reg_mini", arm, seed, values, log))
     reproduce(tmp_path, "until=decided", "max_seeds=8", "jobs=2", "dry=true")
     lines = capsys.readouterr().out.splitlines()
