@@ -9,13 +9,10 @@ from hypothesis import strategies as st
 
 from clipx.config.data_schema import DataConfig
 from clipx.config.schema import TrainConfig
-from clipx.data.loading.loader import Loader
 from clipx.data.preprocess.keywords import CARDINALS, PRESETS, Keywords
-from clipx.data.sampler import Sampler
-from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
-from clipx.types import Inputs
 from tests.helpers.folder import COLOURS, write_shards
+from tests.helpers.loading import load
 
 NUMBERS = PRESETS["numbers"]
 SEPARATORS = st.sampled_from([" ", ", ", ". ", "; ", " - ", "\n", " (", '"', "--", "/", "'", "\u2014"])
@@ -124,11 +121,7 @@ def test_lists_with_empty_or_repeated_words_are_refused(words: list[str]) -> Non
 def test_the_loader_labels_the_caption_it_returns(tmp_path: Path, workers: int) -> None:
     write_shards(tmp_path / "train", samples=24)  # "a <colour> picture <i>"
     config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=workers, keywords=COLOURS[:4])
-    source = open_pair_source(config)
-    sampler = Sampler(len(source), TrainConfig(epochs=1, batch_size=8), 0, 0, 1)
-    inputs = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
-    loader = Loader(config, source, sampler, inputs, lambda texts: torch.zeros(len(texts), 8, dtype=torch.int64))
-    for batch, _ in loader.batches(0, torch.device("cpu")):
+    for batch, _ in load(config, TrainConfig(epochs=1, batch_size=8)):
         colour = batch.sample_id % len(COLOURS)
         assert batch.label.dtype == torch.int64
         assert batch.label.tolist() == [c + 1 if c < 4 else 0 for c in colour.tolist()]
