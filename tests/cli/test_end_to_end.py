@@ -1,6 +1,5 @@
 """Train, evaluate and report on generated shards and on real photographs."""
 
-import json
 import tarfile
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from tests.helpers.commands import clipx, clipx_here, tiny
 from tests.helpers.folder import add, jpeg, write_shards
+from tests.helpers.runs import lines, log
 
 
 @pytest.mark.slow
@@ -19,7 +19,7 @@ def test_train_and_eval_skip_finished_work_and_report_shows_the_run(tmp_path: Pa
     assert "is done: 2 steps" in again.stderr
     clipx_here("eval", "checkpoint=runs/e2e/s0", captions, cwd=tmp_path)
     results = tmp_path / "runs" / "e2e" / "s0" / "results.jsonl"
-    rows = [json.loads(line) for line in results.read_text().splitlines()]
+    rows = lines(results)
     assert {row["metric"] for row in rows if row["task"] == "retrieval"} == {
         f"{d}_recall@{k}" for d in ("image_to_text", "text_to_image") for k in (1, 5, 10)
     }
@@ -53,7 +53,7 @@ def test_too_many_bad_samples_end_a_run_with_exit_code_2_and_their_list(tmp_path
     arguments = [*tiny(tmp_path / "shards", samples=64), "log.every=1"]
     done = clipx_here("train", *arguments, "data.max_bad_rate=0.1", "name=some", cwd=tmp_path)
     assert {f"corrupt.tar:torn{i}: corrupt image" in done.stderr for i in range(4)} == {True}
-    rows = [json.loads(r) for r in (tmp_path / "runs/some/s0/log.jsonl").read_text().splitlines()]
+    rows = log(tmp_path / "runs/some/s0")
     assert (rows[-1]["step"], rows[-1]["bad"]) == (8, 4)
     done = clipx_here("train", *arguments, "data.max_bad_rate=0.05", "name=much", cwd=tmp_path, code=2)
     last = done.stderr.splitlines()[-1]
@@ -70,7 +70,7 @@ def test_on_photographs_each_of_the_five_captions_is_evaluated(tmp_path: Path, r
     settings += ["train.samples=640", "schedule.warmup_steps=1", "name=photos"]
     clipx_here("train", "recipe=demo", *settings, cwd=tmp_path)
     clipx_here("eval", "checkpoint=runs/photos/s0", cwd=tmp_path)
-    rows = [json.loads(r) for r in (tmp_path / "runs/photos/s0/results.jsonl").read_text().splitlines()]
+    rows = lines(tmp_path / "runs/photos/s0/results.jsonl")
     assert {row["dataset"] for row in rows} == {"flickr8k/test"}
     assert {row["metric"]: row["n"] for row in rows}["text_to_image_recall@1"] == 5000
 
@@ -78,6 +78,6 @@ def test_on_photographs_each_of_the_five_captions_is_evaluated(tmp_path: Path, r
 def test_train_first_prints_folder_towers_and_data_and_last_the_next_command(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     done = clipx_here("train", *tiny(tmp_path / "shards"), "name=x", "train.device=cpu", cwd=tmp_path)
-    lines = done.stderr.splitlines()
-    assert lines[0] == "runs/x/s0: small:conv and small:clip_bag on shards (16 pairs), CPU"
-    assert lines[-1] == "to evaluate: clipx eval runs/x/s0 datasets=[NAME,KIND:FOLDER]  # clipx ls data"
+    printed = done.stderr.splitlines()
+    assert printed[0] == "runs/x/s0: small:conv and small:clip_bag on shards (16 pairs), CPU"
+    assert printed[-1] == "to evaluate: clipx eval runs/x/s0 datasets=[NAME,KIND:FOLDER]  # clipx ls data"

@@ -20,6 +20,7 @@ from evaluation.types import Result
 from tests.helpers.commands import clipx_here
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.hub_server import Hub, running_hub
+from tests.helpers.runs import untrained
 
 PUSH = ("hub=me/demo", "licence=apache-2.0")
 
@@ -50,10 +51,8 @@ def trained(root: Path, tower: str = "open_clip:mini-48", change: Callable[[RunC
     config.model.image.name = config.model.text.name = tower
     if change:
         change(config)
-    run = directory.claim(config)
     torch.manual_seed(1)
-    model = clip.build_model(config, pretrained=False)
-    TrainState(model, torch.optim.SGD(model.parameters()), "data", step=3).save(run)
+    run = untrained(config)
     digest = checkpoint.verify(checkpoint.resolve(run))["sha256"][checkpoint.WEIGHTS]
     rows = [row("mine", 0.25, digest[:16]), row("of another step", 0.5, "0" * 16)]
     results.write(run / results.RESULTS, [*rows, row("quick", 0.75, digest[:16], limit="10")])

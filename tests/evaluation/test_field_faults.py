@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from clipx.data.preprocess.transforms import Normalise, evaluation_transform
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers as towers
-from clipx.run import checkpoint, directory
+from clipx.run import directory
 from clipx.types import Inputs
 from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
 from evaluation.datasets.opening import open_dataset
@@ -25,6 +25,7 @@ from evaluation.tasks.retrieval import Retrieval
 from evaluation.types import Encoder, FeatureRequest, Settings
 from tests.helpers import fakes, replicas
 from tests.helpers.folder import settings
+from tests.helpers.runs import untrained
 
 Recall = Callable[[Tensor, Tensor, Tensor, int], dict[str, float]]
 
@@ -181,10 +182,7 @@ def run_with_own_constants(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, tag: {"mean": MEAN, "std": STD})
     config = settings(root)
     config.model.image.pretrained = config.model.text.pretrained = "published"
-    run = directory.claim(config)
-    model = clip.build_model(config, pretrained=False)
-    checkpoint.TrainState(model, torch.optim.SGD(model.parameters()), "data", step=1).save(run)
-    return run
+    return untrained(config)
 
 
 def check_normalisation(run: Path) -> None:

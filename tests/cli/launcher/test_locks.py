@@ -1,6 +1,5 @@
 """Two commands on one folder: the second is refused in one line, or waits until the first has finished."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 from tests.cli.reproduce.test_command import RECIPE
 from tests.helpers.commands import clipx, tiny, write_recipe
 from tests.helpers.folder import write_shards
+from tests.helpers.runs import lines, log
 
 
 def begin(*arguments: str, cwd: Path) -> subprocess.Popen[bytes]:
@@ -48,7 +48,7 @@ def test_a_run_has_one_trainer_and_a_killed_one_is_replaced(tmp_path: Path) -> N
     first.wait()
     third = clipx(*command, cwd=tmp_path)
     assert [line for line in third.stderr.splitlines() if "taking over" in line]
-    steps = [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()]
+    steps = [row["step"] for row in log(run)]
     assert steps == sorted(set(steps)) and steps[-1] == 40
     assert not list(run.glob("*.lock*"))
 
@@ -60,7 +60,7 @@ def test_two_evaluations_into_one_folder_keep_the_rows_of_both(tmp_path: Path) -
     arguments = ["eval", "model=open_clip:mini-48/random", "workers=0", "out=both"]
     both = [begin(*arguments, f"datasets=[captions:{tmp_path}/{name}]", cwd=tmp_path) for name in ("a", "b")]
     assert [process.wait() for process in both] == [0, 0]
-    rows = [json.loads(line) for line in (tmp_path / "both" / "results.jsonl").read_text().splitlines()]
+    rows = lines(tmp_path / "both" / "results.jsonl")
     assert {row["dataset"] for row in rows} == {"a", "b"}
     table = (tmp_path / "both" / "results.csv").read_text()
     assert table.count("\n") == 1 + len(rows)

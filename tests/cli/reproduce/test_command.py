@@ -14,6 +14,7 @@ from cli.settings.compose import compose_run
 from clipx.errors import Fault, UserError
 from tests.helpers import fakes
 from tests.helpers.commands import clipx, clipx_here, write_recipe
+from tests.helpers.runs import lines
 
 RECIPE = """
 data: {{name: test, source: shards, root: "{root}", workers: 0, evaluation: ["captions:train"]}}
@@ -70,7 +71,7 @@ def test_all_runs_are_trained_evaluated_and_reported_once(tmp_path: Path) -> Non
     assert [f"{run.parent.name}/{run.name}" for run in runs] == [
         "two-hot/s0", "two-hot/s1", "two-plain/s0", "two-plain/s1"
     ]  # fmt: skip
-    rows = [[json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()] for run in runs]
+    rows = [lines(run / "results.jsonl") for run in runs]
     assert all({"retrieval", "geometry"} <= {row["task"] for row in one} for one in rows)
     assert all(any("4 of 32" in row["split"] for row in one) for one in rows)
     assert (tmp_path / "runs" / "two-report" / "report.html").exists()
@@ -104,10 +105,10 @@ def test_an_exception_or_a_killed_process_ends_only_its_own_run(
     with pytest.raises(Fault, match="2 of 3 runs failed: runs/gap_mini-base/s0 failed: a bug; ") as raised:
         reproduce(["recipe=gap_mini", "arms=base,softplus,slrt", "seeds=1"])
     assert f"runs/gap_mini-softplus/s0 failed: {message} to resume" in str(raised.value)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "1/3 runs/gap_mini-base/s0 failed: a bug"
-    assert lines[1].startswith("2/3 runs/gap_mini-softplus/s0 failed: its process was killed")
-    assert lines[2] == "3/3 runs/gap_mini-slrt/s0 trained, about 0 min left"
+    printed = capsys.readouterr().err.splitlines()
+    assert printed[0] == "1/3 runs/gap_mini-base/s0 failed: a bug"
+    assert printed[1].startswith("2/3 runs/gap_mini-softplus/s0 failed: its process was killed")
+    assert printed[2] == "3/3 runs/gap_mini-slrt/s0 trained, about 0 min left"
 
 
 @pytest.mark.parametrize("file", ["log.jsonl", "results.jsonl"])
@@ -163,7 +164,7 @@ def test_a_diverged_run_is_recorded_and_the_experiment_continues(tmp_path: Path)
     assert "runs/two-hot/s0 diverged at step" in done.stderr
     hot_run = tmp_path / "runs" / "two-hot" / "s0"
     assert json.loads((hot_run / "outcome.json").read_text())["bad_steps"] == 2
-    assert [json.loads(line)["task"] for line in (hot_run / "results.jsonl").read_text().splitlines()] == ["train"]
+    assert [row["task"] for row in lines(hot_run / "results.jsonl")] == ["train"]
     assert (tmp_path / "runs" / "two-report" / "report.html").exists()
 
 

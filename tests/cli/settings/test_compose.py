@@ -1,6 +1,5 @@
 """The command line: overrides set fields of the typed config, and name the run; `ls` and `check`."""
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from cli.settings.compose import compose_run
 from clipx.errors import UserError
 from tests.helpers.commands import clipx_here, tiny
 from tests.helpers.folder import write_shards
+from tests.helpers.runs import log
 
 
 @pytest.mark.slow
@@ -53,8 +53,7 @@ def test_own_recipes_and_hydras_options_work(tmp_path: Path) -> None:
     shown = clipx_here("train", *arguments, "--cfg", "job", cwd=tmp_path)
     assert "average: false" in shown.stdout
     clipx_here("train", *arguments, "name=mine", cwd=tmp_path)
-    rows = (tmp_path / "runs" / "mine" / "s0" / "log.jsonl").read_text().splitlines()
-    assert json.loads(rows[-1])["step"] == 2
+    assert log(tmp_path / "runs" / "mine" / "s0")[-1]["step"] == 2
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 
 from clipx.config.data_schema import DataConfig
 from clipx.config.schema import RunConfig, TrainConfig
@@ -19,12 +18,12 @@ from clipx.data.preprocess.transforms import TrainTransform
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.run import directory
-from clipx.run.checkpoint import checkpoints
 from clipx.train import Outcome, fit
 from clipx.types import Batch
 from clipx.utils import memory
 from tests.helpers import loading
 from tests.helpers.folder import add, add_bad_samples, jpeg, settings, write_shards
+from tests.helpers.runs import trained, weights
 
 
 @pytest.fixture(autouse=True)
@@ -132,17 +131,13 @@ def run_config(root: Path, name: str, cache: str, workers: int) -> RunConfig:
     return config
 
 
-def weights(config: RunConfig) -> dict[str, torch.Tensor]:
-    return load_file(checkpoints(directory.directory(config))[-1] / "model.safetensors")
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_weights_are_equal_bit_for_bit_with_and_without_the_cache(tmp_path: Path, workers: int) -> None:
     write_noise(tmp_path / "train", samples=21)
     without, with_cache = run_config(tmp_path, "a", "none", 0), run_config(tmp_path, "b", "memory", workers)
     for config in (without, with_cache):
-        assert fit(config, directory.claim(config)) is Outcome.FINISHED
-    expected, found = weights(without), weights(with_cache)
+        trained(config)
+    expected, found = (weights(directory.directory(config)) for config in (without, with_cache))
     assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
 
 
@@ -150,12 +145,12 @@ def test_weights_are_equal_bit_for_bit_with_and_without_the_cache(tmp_path: Path
 def test_a_run_without_the_cache_resumes_with_it_and_ends_with_equal_weights(tmp_path: Path, workers: int) -> None:
     write_noise(tmp_path / "train", samples=21)
     whole, cut = run_config(tmp_path, "whole", "none", 0), run_config(tmp_path, "cut", "none", workers)
-    assert fit(whole, directory.claim(whole)) is Outcome.FINISHED
+    trained(whole)
     cut.train.max_minutes = 1e-9  # stop after the first step
     assert fit(cut, directory.claim(cut)) is Outcome.STOPPED
     cut.train.max_minutes, cut.data.cache = None, "memory"
-    assert fit(cut, directory.claim(cut)) is Outcome.FINISHED
-    expected, found = weights(whole), weights(cut)
+    trained(cut)
+    expected, found = (weights(directory.directory(config)) for config in (whole, cut))
     assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
 
 

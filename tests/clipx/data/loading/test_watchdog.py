@@ -16,8 +16,9 @@ from clipx.data.loading.watchdog import NAME_BYTES, WorkerActivity, with_timeout
 from clipx.data.sources.base import ShardPairs
 from clipx.errors import Fault
 from clipx.run import directory
-from tests.helpers.folder import settings, write_shards
+from tests.helpers.folder import write_shards
 from tests.helpers.loading import load
+from tests.helpers.runs import prepared
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -30,8 +31,7 @@ def test_the_error_names_the_sample_being_read(workers: int, tmp_path: Path, mon
         return pair(self, sample_id, generator)
 
     monkeypatch.setattr(ShardPairs, "pair", hanging)
-    write_shards(tmp_path / "train", samples=32)
-    config = settings(tmp_path, epochs=1)
+    config = prepared(tmp_path, samples=32, epochs=1)
     config.data.stall_seconds, config.data.workers = 2.0, workers
     run = directory.claim(config)
     message = r"no batch came for data.stall_seconds=2; worker 0 is reading 00001.tar:000020$"

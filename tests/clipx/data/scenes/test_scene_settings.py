@@ -1,6 +1,7 @@
 """Settings of training scenes, alone and combined: shares of named attributes, recurring contents, free layout.
 
-The shares are measured in 1,500 or 5,000 captions: the first of each sample, as training with data.captions=first sees them.
+The shares are measured in 1,500 or 5,000 captions: the first of each sample, as training with data.captions=first sees
+them.
 """
 
 import hashlib

@@ -15,12 +15,11 @@ from clipx.data.loading.loader import STREAM_NOTE, source_notes
 from clipx.data.sources.opening import open_source
 from clipx.data.sources.streams import HFStream, ShardStream
 from clipx.errors import UserError
-from clipx.run import directory
-from clipx.train import fit
 from clipx.types import Batch
 from tests.clipx.data.sources.test_hf import own_datasets_cache, write  # noqa: F401
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.loading import load
+from tests.helpers.runs import trained
 
 
 def config(root: Path, workers: int = 0) -> DataConfig:
@@ -123,7 +122,7 @@ def test_training_from_a_stream_logs_that_resume_is_not_exact(
     write_two_urls(tmp_path)
     run = settings(tmp_path)
     run.data, run.train.samples, run.train.epochs = config(tmp_path), 32, None
-    fit(run, directory.claim(run))
+    trained(run)
     assert STREAM_NOTE in capsys.readouterr().err
 
 
