@@ -9,10 +9,10 @@ import torch
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Return the wall seconds of a call, until the GPU, if it is used, has finished."""
+    """Return the wall seconds of a call, until the GPU, if there is one, has finished."""
     start = time.perf_counter()
     action()
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter() - start
 
