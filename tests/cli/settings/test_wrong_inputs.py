@@ -124,7 +124,7 @@ def test_a_wrong_input_is_one_line(line: str, folder: Path) -> None:
     (message,) = done.stderr.splitlines()
     assert message.startswith("clipx: ") and (WRONG | AFTER_TORCH)[line] in message
     written = {path.name for path in folder.iterdir()} - {"own"}
-    assert not written or line in AFTER_TORCH and written == {"runs"}, "a file was written"
+    assert not written or (line in AFTER_TORCH and written == {"runs"}), "a file was written"
 
 
 def test_wrong_inputs_are_refused_before_torch_is_imported(folder: Path) -> None:
