@@ -158,4 +158,4 @@ def test_evaluation_sets_that_fit_no_task_are_refused(evaluation: list[str], tmp
 def test_fit_without_an_evaluator_refuses_evaluate_every(tmp_path: Path) -> None:
     config = evaluated_config(tmp_path)
     with pytest.raises(UserError, match=r"log.evaluate_every=3 needs fit\(..., evaluate=...\)"):
-        trained(config)
+        train.fit(config, directory.claim(config))
