@@ -56,6 +56,6 @@ def test_the_report_draws_the_weights(run: Path, tmp_path: Path) -> None:
 def test_models_with_a_single_point_have_no_artifact(tmp_path: Path) -> None:
     config = config_of(tmp_path, "none")
     config.data.evaluation = ["captions:pairs"]
-    plain = run_of(config)
+    plain = trained(config)
     point_weights.evaluate(plain, plain)
     assert not (plain / "artifacts").exists()
